@@ -1,0 +1,1 @@
+"""skedge schedules distributed machine-learning training over edge servers and a cloud."""

@@ -1,0 +1,1 @@
+"""The decision core: model, lanes, kernel and record. Imports nothing else of skedge."""

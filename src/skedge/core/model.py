@@ -1,0 +1,259 @@
+"""The model: servers, jobs, the physics of a scenario (``docs/model.md``, section 1).
+
+Sizes are MB (10^6 bytes), rates Mbit/s, times microseconds (:mod:`skedge.core.time`) except where a name ends in
+``_s`` (seconds).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from .errors import ScenarioError
+from .time import HOUR
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+WORKER = "worker:"
+"""Prefix of the resource that one worker slot of a type is."""
+PS = "ps:"
+"""Prefix of the resource that one parameter-server slot of a type is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """An edge server or the cloud.
+
+    `capacity` maps a resource to its amount; in the edge-cloud model the resources are ``worker:<type>`` and
+    ``ps:<type>`` and the amounts are slots. The cloud has every type without limit, so its `capacity` is empty.
+    `storage_mb` None means without limit (JSAC'22 Sec. VI: :math:`U_s`).
+    """
+
+    id: str
+    kind: Literal["edge", "cloud"] = "edge"
+    capacity: Mapping[str, int] = field(default_factory=dict)
+    storage_mb: float | None = None
+    site: str | None = None
+
+
+class Cluster:
+    """All servers, and their slots as arrays.
+
+    A *lane* is one worker slot of an edge server, a *PS slot* one parameter-server slot of an edge server. Both are
+    numbered in the order of (server, type as listed in the server's capacity, slot).
+
+    Attributes
+    ----------
+    servers
+        In the order given; that order decides ties.
+    cloud
+        Index of the cloud, or None.
+    worker_types, ps_types
+        Names, in order of first appearance; a type is named by its index elsewhere.
+    lane_server, lane_type, ps_server, ps_type
+        Server and type of every lane and of every PS slot, shape ``(lanes,)`` and ``(ps slots,)``.
+    lane_slot, ps_slot
+        Number of the slot on its server, from 0.
+    workers, ps
+        Slots by server and type, shape ``(servers, types)``.
+    storage_mb
+        Shape ``(servers,)``; ``inf`` where unlimited.
+    """
+
+    def __init__(self, servers: Sequence[Server]) -> None:
+        self.servers = tuple(servers)
+        _check_servers(self.servers)
+        clouds = [i for i, s in enumerate(self.servers) if s.kind == "cloud"]
+        self.cloud: int | None = clouds[0] if clouds else None
+        self.worker_types = _types(self.servers, WORKER)
+        self.ps_types = _types(self.servers, PS)
+        self.workers = _slots(self.servers, WORKER, self.worker_types)
+        self.ps = _slots(self.servers, PS, self.ps_types)
+        self.lane_server, self.lane_type, self.lane_slot = _enumerate(self.servers, WORKER, self.worker_types)
+        self.ps_server, self.ps_type, self.ps_slot = _enumerate(self.servers, PS, self.ps_types)
+        self.storage_mb: Floats = np.array([np.inf if s.storage_mb is None else s.storage_mb for s in self.servers])
+
+    @cached_property
+    def server_ids(self) -> list[str]:
+        """Names of the servers, in order."""
+        return [s.id for s in self.servers]
+
+    @property
+    def lanes(self) -> int:
+        """Number of lanes: worker slots of edge servers."""
+        return len(self.lane_server)
+
+    def lanes_of(self, worker_type: int) -> Ints:
+        """Lanes of one worker type, ascending."""
+        return np.flatnonzero(self.lane_type == worker_type)
+
+    def label(self, server: int) -> str:
+        """Name of `server`."""
+        return self.servers[server].id
+
+
+def _check_servers(servers: Sequence[Server]) -> None:
+    if not servers:
+        raise ScenarioError("cluster.servers: is empty; at least one server is needed")
+    seen: set[str] = set()
+    for i, s in enumerate(servers):
+        where = f"cluster.servers[{i}] ({s.id})"
+        if s.id in seen:
+            raise ScenarioError(f"{where}: id {s.id!r} is used twice; ids must be unique")
+        seen.add(s.id)
+        for resource, amount in s.capacity.items():
+            if amount < 0 or amount != int(amount):
+                raise ScenarioError(f"{where}.capacity[{resource}]: {amount} is not a whole number >= 0")
+        if s.storage_mb is not None and not s.storage_mb >= 0:
+            raise ScenarioError(f"{where}.storage_mb: {s.storage_mb} is not a number >= 0")
+    if sum(s.kind == "cloud" for s in servers) > 1:
+        raise ScenarioError("cluster.servers: more than one server has kind cloud; the model has one cloud")
+
+
+def _types(servers: Sequence[Server], prefix: str) -> tuple[str, ...]:
+    names = (r.removeprefix(prefix) for s in servers if s.kind == "edge" for r in s.capacity if r.startswith(prefix))
+    return tuple(dict.fromkeys(names))
+
+
+def _slots(servers: Sequence[Server], prefix: str, types: tuple[str, ...]) -> Ints:
+    counts = np.zeros((len(servers), len(types)), np.int64)
+    for i, s in enumerate(servers):
+        if s.kind == "edge":
+            counts[i] = [s.capacity.get(prefix + t, 0) for t in types]
+    return counts
+
+
+def _enumerate(servers: Sequence[Server], prefix: str, types: tuple[str, ...]) -> tuple[Ints, Ints, Ints]:
+    rows: list[tuple[int, int, int]] = []
+    for i, s in enumerate(servers):
+        kinds = [types.index(r.removeprefix(prefix)) for r in s.capacity if r.startswith(prefix)]
+        listed = [k for k in kinds for _ in range(int(s.capacity[prefix + types[k]]))] if s.kind == "edge" else []
+        rows.extend((i, k, slot) for slot, k in enumerate(listed))
+    table = np.array(rows, np.int64).reshape(-1, 3)
+    return table[:, 0].copy(), table[:, 1].copy(), table[:, 2].copy()
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A training job as announced on arrival (JSAC'22 Sec. III-A; paper symbols in brackets).
+
+    Attributes
+    ----------
+    id
+        Name, unique.
+    arrival_s
+        [r_j] seconds, >= 0.
+    epochs, chunks, minibatches
+        [E_j], [D_j], [B_j]: epochs, data chunks, mini-batches per chunk; each >= 1.
+    minibatch_s, ps_update_s
+        [m_j], [G_j] seconds per mini-batch on a worker and for the PS's update; >= 0, their sum > 0.
+    gradient_mb, bandwidth_mbps
+        [q_j] MB of gradients (and of parameters), [b_j] Mbit/s reserved; 2 q / b is paid per mini-batch unless the
+        job's workers and its PS are co-located.
+    worker_type, ps_type
+        What the job asks for: v_jsw = 1 iff the worker's type is `worker_type`, o_jsp likewise.
+    workers
+        Workers that a gang policy gives, 1..chunks; [k_j].
+    chunk_mb
+        [u_j] size of a chunk, for bytes moved and for storage.
+    upload_edge_s, upload_cloud_s
+        Range of the upload delay per chunk to an edge server and to the cloud [Delta_js]; the delay of a pair (job,
+        server) is drawn from it by a seeded hash of the pair (:mod:`skedge.core.network`).
+    upload_s
+        Delays given one by one, by server id; they take precedence.
+    """
+
+    id: str
+    arrival_s: float
+    epochs: int
+    chunks: int
+    minibatches: int
+    minibatch_s: float
+    ps_update_s: float = 0.0
+    gradient_mb: float = 0.0
+    bandwidth_mbps: float = 1000.0
+    worker_type: str = "gpu"
+    ps_type: str = "cpu"
+    workers: int = 1
+    chunk_mb: float = 0.0
+    upload_edge_s: tuple[float, float] = (0.0, 0.0)
+    upload_cloud_s: tuple[float, float] = (0.0, 0.0)
+    upload_s: Mapping[str, float] = field(default_factory=dict)
+
+
+JOB_SCHEMA: dict[str, Any] = {
+    "id": pl.String,
+    "arrival_s": pl.Float64,
+    "epochs": pl.Int64,
+    "chunks": pl.Int64,
+    "minibatches": pl.Int64,
+    "minibatch_s": pl.Float64,
+    "ps_update_s": pl.Float64,
+    "gradient_mb": pl.Float64,
+    "bandwidth_mbps": pl.Float64,
+    "worker_type": pl.String,
+    "ps_type": pl.String,
+    "workers": pl.Int64,
+    "chunk_mb": pl.Float64,
+    "upload_edge_lo_s": pl.Float64,
+    "upload_edge_hi_s": pl.Float64,
+    "upload_cloud_lo_s": pl.Float64,
+    "upload_cloud_hi_s": pl.Float64,
+}
+"""Columns of a jobs table: the fields of :class:`Job`, ranges split into lo and hi."""
+
+
+def job_table(jobs: Sequence[Job]) -> tuple[pl.DataFrame, dict[str, Mapping[str, float]]]:
+    """A jobs table (:data:`JOB_SCHEMA`) and the delays given one by one, by job id."""
+    rows = []
+    for job in jobs:
+        row = {f.name: getattr(job, f.name) for f in fields(Job) if f.name in JOB_SCHEMA}
+        row["upload_edge_lo_s"], row["upload_edge_hi_s"] = job.upload_edge_s
+        row["upload_cloud_lo_s"], row["upload_cloud_hi_s"] = job.upload_cloud_s
+        rows.append(row)
+    return pl.DataFrame(rows, schema=JOB_SCHEMA), {j.id: j.upload_s for j in jobs if j.upload_s}
+
+
+@dataclass(frozen=True, slots=True)
+class Physics:
+    """What the world, not a policy, decides.
+
+    Attributes
+    ----------
+    slot
+        Length of the papers' slot [µs].
+    slotted
+        True: decisions at slot boundaries, chunk and gang durations and upload delays in whole slots.
+    colocation
+        Where communication between workers and PS is free (zeta = 1): ``cloud``: only when the whole job, PS included,
+        is in the cloud (JSAC'22's algorithm); ``one_server``: also on a single edge server (She et al.).
+    charge_upload
+        False: uploads take no time (She et al., Fig. 7-8).
+    checkpoint_overhead
+        Added to the remaining work of a chunk, or to the restart of a gang, at each preemption [µs].
+    estimate_error
+        e >= 0: the true duration of a job is its announced one times a factor drawn log-uniformly from
+        [1/(1+e), 1+e]; 0: announced = true.
+    speedup
+        1 + epsilon of speed augmentation (JSAC'22 Def. 1): multiplies n_jsw; delays and parameters are not scaled.
+    """
+
+    slot: int = HOUR
+    slotted: bool = False
+    colocation: Literal["cloud", "one_server"] = "cloud"
+    charge_upload: bool = True
+    checkpoint_overhead: int = 0
+    estimate_error: float = 0.0
+    speedup: float = 1.0
+
+    @property
+    def step(self) -> int:
+        """Granularity of time [µs]: the slot when slotted, else 1."""
+        return self.slot if self.slotted else 1

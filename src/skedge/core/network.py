@@ -1,0 +1,73 @@
+"""Upload delays: a seeded function of the pair (job, server), not a table.
+
+JSAC'22: :math:`\\Delta^\\uparrow_{js}`, the delay of one chunk of job j to server s, equal for all chunks of a job on one
+server; uploads do not contend.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .jit import compiled
+from .model import Ints
+
+_MASK53 = (1 << 53) - 1
+
+
+class Delays(NamedTuple):
+    """What :func:`upload_delay` needs; read-only.
+
+    Attributes
+    ----------
+    lo, hi
+        Range of the delay by job and by (0 edge, 1 cloud), shape ``(jobs, 2)`` [µs].
+    key
+        Hash of each job's id with the scenario's seed, shape ``(jobs,)``: a delay does not depend on the other jobs.
+    cloud
+        Shape ``(servers,)``: 1 for the cloud.
+    step
+        Granularity [µs]: delays are whole multiples of it above ``lo``, which is rounded up to it.
+    given
+        Delays given one by one, shape ``(jobs, servers)`` [µs], -1 where not given; shape ``(0, 0)`` if none is.
+    """
+
+    lo: Ints
+    hi: Ints
+    key: Ints
+    cloud: Ints
+    step: int
+    given: Ints
+
+
+@compiled
+def _mix(x: int) -> int:
+    """splitmix64's finaliser: 64 bits in, 64 well-mixed bits out."""
+    z = np.uint64(x) + np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+@compiled
+def upload_delay(d: Delays, job: int, server: int) -> int:
+    """Delay of one chunk of `job` to `server` [µs], uniform over the multiples of ``d.step`` in its range."""
+    if d.given.shape[0] > 0 and d.given[job, server] >= 0:
+        return d.given[job, server]
+    kind = d.cloud[server]
+    lo, hi = d.lo[job, kind], d.hi[job, kind]
+    if hi <= lo:
+        return lo
+    bits = _mix(np.uint64(d.key[job]) ^ _mix(np.uint64(server)))
+    u = np.float64(bits >> np.uint64(11)) / 9007199254740992.0
+    return lo + np.int64(u * ((hi - lo) // d.step + 1)) * d.step
+
+
+@compiled
+def upload_delays(d: Delays, jobs: Ints, servers: Ints) -> Ints:
+    """:func:`upload_delay` of each pair of the two arrays [µs]."""
+    out = np.empty(len(jobs), np.int64)
+    for i in range(len(jobs)):
+        out[i] = upload_delay(d, jobs[i], servers[i])
+    return out

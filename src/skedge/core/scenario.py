@@ -1,0 +1,236 @@
+"""A scenario in memory: cluster, jobs and physics, with every derived quantity that the worlds and the verifier share."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import polars as pl
+from numpy.random import Generator, default_rng
+
+from .errors import ScenarioError
+from .model import JOB_SCHEMA, Cluster, Floats, Ints, Physics
+from .network import Delays
+from .speed import chunk_ticks, minibatch_seconds
+from .time import ticks, whole_slots
+
+_AT_LEAST_ONE = ("epochs", "chunks", "minibatches", "workers")
+_NOT_NEGATIVE = (
+    "arrival_s", "minibatch_s", "ps_update_s", "gradient_mb", "chunk_mb",
+    "upload_edge_lo_s", "upload_edge_hi_s", "upload_cloud_lo_s", "upload_cloud_hi_s",
+)  # fmt: skip
+_LONGEST_S = 1e8
+"""Latest arrival and longest delay taken [s]: three years."""
+
+
+class Jobs:
+    """The announced jobs as columns, in the order that decides ties: by (arrival, id).
+
+    Ids that are all whole numbers are ordered as numbers. Every array has shape ``(jobs,)``.
+
+    Attributes
+    ----------
+    frame
+        The checked table, columns :data:`~skedge.core.model.JOB_SCHEMA`.
+    arrival
+        [µs] r_j.
+    chunks, minibatches
+        D_j, and E_j B_j: mini-batches of one chunk over all epochs.
+    workers
+        Workers that a gang policy gives, at most D_j.
+    worker_type, ps_type
+        Indices into the cluster's types; -1 for a type that no edge server has (only the cloud can take the job).
+    """
+
+    def __init__(
+        self, frame: pl.DataFrame, cluster: Cluster, given: Mapping[str, Mapping[str, float]] | None = None
+    ) -> None:
+        self.frame = _in_order(_checked(frame, cluster))
+        f = self.frame
+        self.ids: list[str] = f["id"].to_list()
+        self.arrival: Ints = ticks(_floats(f, "arrival_s"))
+        self.chunks: Ints = f["chunks"].to_numpy().astype(np.int64)
+        self.minibatches: Ints = (f["epochs"] * f["minibatches"]).to_numpy().astype(np.int64)
+        self.workers: Ints = np.minimum(f["workers"].to_numpy(), self.chunks).astype(np.int64)
+        self.worker_type = _type_index(f["worker_type"], cluster.worker_types)
+        self.ps_type = _type_index(f["ps_type"], cluster.ps_types)
+        self.chunk_mb: Floats = _floats(f, "chunk_mb")
+        self.given = dict(given or {})
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @cached_property
+    def index(self) -> dict[str, int]:
+        """Index of each job by its id."""
+        return {name: i for i, name in enumerate(self.ids)}
+
+    def minibatch_seconds(self, *, colocated: bool) -> Floats:
+        """1 / n_j [s], Eq. (1)."""
+        f = self.frame
+        return minibatch_seconds(
+            _floats(f, "minibatch_s"),
+            _floats(f, "ps_update_s"),
+            _floats(f, "gradient_mb"),
+            _floats(f, "bandwidth_mbps"),
+            colocated=colocated,
+        )
+
+
+def _floats(frame: pl.DataFrame, column: str) -> Floats:
+    return frame[column].to_numpy().astype(np.float64)
+
+
+def _type_index(column: pl.Series, types: tuple[str, ...]) -> Ints:
+    place = {t: i for i, t in enumerate(types)}
+    return np.array([place.get(t, -1) for t in column], np.int64)
+
+
+def _checked(frame: pl.DataFrame, cluster: Cluster) -> pl.DataFrame:
+    """`frame` with the right columns and types; the first wrong row is named with its column and value."""
+    missing = [c for c in JOB_SCHEMA if c not in frame.columns]
+    if missing:
+        raise ScenarioError(f"jobs: column {missing[0]!r} is missing; needed are {', '.join(JOB_SCHEMA)}")
+    try:
+        frame = frame.select(pl.col(c).cast(t) for c, t in JOB_SCHEMA.items())
+    except pl.exceptions.PolarsError as error:
+        raise ScenarioError(f"jobs: a column has values of the wrong type: {error}") from error
+    for column in JOB_SCHEMA:
+        _refuse(frame, pl.col(column).is_null(), column, "a value; it is missing")
+    for column in _AT_LEAST_ONE:
+        _refuse(frame, pl.col(column) < 1, column, "at least 1")
+    for column in _NOT_NEGATIVE:
+        good = pl.col(column).is_finite() & (pl.col(column) >= 0) & (pl.col(column) <= _LONGEST_S)
+        _refuse(frame, ~good, column, f"a number from 0 to {_LONGEST_S:g}")
+    _refuse(frame, ~(pl.col("bandwidth_mbps").is_finite() & (pl.col("bandwidth_mbps") > 0)), "bandwidth_mbps", "above 0")
+    _refuse(frame, pl.col("minibatch_s") + pl.col("ps_update_s") <= 0, "minibatch_s", "above 0 (with ps_update_s)")
+    for kind in ("edge", "cloud"):
+        above = pl.col(f"upload_{kind}_lo_s") > pl.col(f"upload_{kind}_hi_s")
+        _refuse(frame, above, f"upload_{kind}_lo_s", f"at most upload_{kind}_hi_s")
+    _refuse(frame, pl.col("id").is_duplicated(), "id", "unique; it is used twice")
+    if cluster.cloud is None:
+        for column, types in (("worker_type", cluster.worker_types), ("ps_type", cluster.ps_types)):
+            have = ", ".join(types) or "none"
+            _refuse(frame, ~pl.col(column).is_in(list(types)), column, f"a type that a server has ({have})")
+    return frame
+
+
+def _refuse(frame: pl.DataFrame, wrong: pl.Expr, column: str, right: str) -> None:
+    bad = frame.with_row_index("row").filter(wrong).head(1)
+    if len(bad):
+        row, name, value = bad["row"][0], bad["id"][0], bad[column][0]
+        raise ScenarioError(f"jobs[{row}] (id {name!r}): {column} = {value!r}; it must be {right}")
+
+
+def _in_order(frame: pl.DataFrame) -> pl.DataFrame:
+    number = frame["id"].cast(pl.Int64, strict=False)
+    key = number if number.null_count() == 0 else frame["id"]
+    return frame.with_columns(key.alias("_key")).sort("arrival_s", "_key", maintain_order=True).drop("_key")
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Cluster, jobs, physics and the seed; everything derived from them is computed once.
+
+    The seed drives the upload delays, the true durations (``estimate_error``) and the policies' generators, each by
+    its own stream, so that one more consumer changes nothing for the others.
+    """
+
+    cluster: Cluster
+    jobs: Jobs
+    physics: Physics = Physics()
+    seed: int = 0
+    name: str = "scenario"
+
+    @cached_property
+    def chunk_time(self) -> Ints:
+        """Announced time to train a chunk, p [µs], by job and zeta, shape ``(jobs, 2)``."""
+        return self._chunk_time(np.ones(len(self.jobs)))
+
+    @cached_property
+    def true_chunk_time(self) -> Ints:
+        """True time to train a chunk [µs], by job and zeta, shape ``(jobs, 2)``; the world's and the verifier's."""
+        return self.chunk_time if self.physics.estimate_error == 0 else self._chunk_time(self.true_factor)
+
+    @cached_property
+    def exact_chunk_time(self) -> Ints:
+        """True time to train a chunk before rounding to slots [µs], by job and zeta, shape ``(jobs, 2)``."""
+        return self._chunk_time(self.true_factor, whole=False)
+
+    @cached_property
+    def announced_work(self) -> Ints:
+        """Announced work of a gang, D p before rounding to slots [worker-µs], by job and zeta, shape ``(jobs, 2)``."""
+        return self.jobs.chunks[:, None] * self._chunk_time(np.ones(len(self.jobs)), whole=False)
+
+    @cached_property
+    def true_work(self) -> Ints:
+        """True work of a gang [worker-µs], by job and zeta, shape ``(jobs, 2)``."""
+        return self.jobs.chunks[:, None] * self.exact_chunk_time
+
+    @cached_property
+    def true_factor(self) -> Floats:
+        """True duration over announced duration, by job."""
+        error = self.physics.estimate_error
+        if error == 0:
+            return np.ones(len(self.jobs))
+        unit = np.array([_unit(f"duration:{self.seed}:{name}") for name in self.jobs.ids])
+        return (1 + error) ** (2 * unit - 1)
+
+    def _chunk_time(self, factor: Floats, *, whole: bool = True) -> Ints:
+        jobs, physics = self.jobs, self.physics
+        return np.stack(
+            [
+                chunk_ticks(
+                    jobs.minibatches,
+                    jobs.minibatch_seconds(colocated=zeta) * factor,
+                    speedup=physics.speedup,
+                    slot=physics.slot,
+                    slotted=physics.slotted and whole,
+                )
+                for zeta in (False, True)
+            ],
+            axis=1,
+        )
+
+    @cached_property
+    def delays(self) -> Delays:
+        """Upload delays, for :func:`~skedge.core.network.upload_delay`."""
+        f, physics = self.jobs.frame, self.physics
+        ranges = np.zeros((2, len(self.jobs), 2), np.int64)
+        if physics.charge_upload:
+            for i, end in enumerate(("lo", "hi")):
+                for k, kind in enumerate(("edge", "cloud")):
+                    ranges[i, :, k] = whole_slots(ticks(_floats(f, f"upload_{kind}_{end}_s")), physics.step)
+        cloud = np.array([s.kind == "cloud" for s in self.cluster.servers], np.int64)
+        key = np.array([_bits(f"upload:{self.seed}:{name}") for name in self.jobs.ids], np.uint64).view(np.int64)
+        return Delays(ranges[0], ranges[1], key, cloud, physics.step, self._given_delays())
+
+    def _given_delays(self) -> Ints:
+        given = self.jobs.given
+        if not given or not self.physics.charge_upload:
+            return np.empty((0, 0), np.int64)
+        table = np.full((len(self.jobs), len(self.cluster.servers)), -1, np.int64)
+        place = {name: i for i, name in enumerate(self.cluster.server_ids)}
+        for job, by_server in given.items():
+            for server, delay in by_server.items():
+                if server not in place:
+                    raise ScenarioError(f"job {job!r}: upload_s names server {server!r}, which the cluster does not have")
+                if not 0 <= delay <= _LONGEST_S:
+                    raise ScenarioError(f"job {job!r}: upload_s[{server}] = {delay}; it must be from 0 to {_LONGEST_S:g}")
+                table[self.jobs.index[job], place[server]] = ticks(delay)
+        return np.where(table > 0, whole_slots(table, self.physics.step), table)
+
+    def rng(self, purpose: str) -> Generator:
+        """A generator of its own for `purpose`, from the scenario's seed."""
+        return default_rng([self.seed, _bits(purpose) % 2**32])
+
+
+def _bits(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+def _unit(text: str) -> float:
+    return (_bits(text) >> 11) / 2**53

@@ -1,0 +1,78 @@
+"""The record of a run: what ran where and when, as tables (``docs/model.md``, section 6).
+
+Times are integer microseconds. ``job`` is a row number of the ``jobs`` table, ``server`` the server's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import polars as pl
+
+VERBS = ("dispatch", "allocate", "suspend", "assign_ps", "reserve", "redispatch", "reject")
+"""What a decision can be."""
+
+
+def schema(servers: list[str]) -> dict[str, dict[str, Any]]:
+    """Columns and types of every table, for a cluster with these server names.
+
+    runs
+        One row per uninterrupted run: of one chunk on one lane (or on a cloud worker of its own: `lane` null), or of
+        a gang on one server (`chunk` and `lane` null). ``start`` is when the workers are held, ``compute_from`` when
+        training begins; `work` is in mini-batches; `preempted`: ended before the chunk or job was finished.
+    ps
+        One row per time in which a job holds a PS slot; `slot` is the number of the slot on its server, null in the
+        cloud.
+    uploads
+        Chunks brought to a server.
+    plans
+        Reservations; `broken_at` is when the work was seen to depart from the plan.
+    decisions
+        Every order; for ``dispatch`` one row per chunk: `value` is alpha [s], `rank` the lane's order (smaller first),
+        `postponed` the number of chunks that complete later because of it. For ``reserve`` and ``allocate`` `chunk` and
+        `lane` are null.
+    jobs
+        One row per job; `state` is finished or rejected, `work` in mini-batches.
+    """
+    server, i64, i32 = pl.Enum(servers), pl.Int64(), pl.Int32()
+    text, flag, real = pl.String(), pl.Boolean(), pl.Float64()
+    return {
+        "runs": {
+            "job": i32, "chunk": i32, "server": server, "lane": i32, "workers": i32,
+            "start": i64, "compute_from": i64, "end": i64, "work": real, "colocated": flag, "preempted": flag,
+        },
+        "ps": {"job": i32, "server": server, "slot": i32, "count": i32, "start": i64, "end": i64},
+        "uploads": {
+            "job": i32, "from_site": text, "to_server": server, "chunks": i32, "mb": real, "start": i64, "end": i64,
+        },
+        "plans": {
+            "job": i32, "server": server, "workers": i32, "ps": i32,
+            "from": i64, "to": i64, "made_at": i64, "broken_at": i64,
+        },
+        "decisions": {
+            "time": i64, "job": i32, "verb": pl.Enum(list(VERBS)), "chunk": i32, "lane": i32, "server": server,
+            "rank": i64, "postponed": i32, "value": real, "reason": pl.Categorical(),
+        },
+        "jobs": {
+            "job": i32, "id": text, "arrival": i64, "admitted": i64, "first_start": i64, "completion": i64,
+            "jct": i64, "work": real, "value": real, "state": pl.Enum(["finished", "rejected"]), "reason": text,
+        },
+    }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The tables of one run (:func:`schema`)."""
+
+    runs: pl.DataFrame
+    ps: pl.DataFrame
+    uploads: pl.DataFrame
+    plans: pl.DataFrame
+    decisions: pl.DataFrame
+    jobs: pl.DataFrame
+
+    def tables(self) -> Mapping[str, pl.DataFrame]:
+        """The tables by name."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}

@@ -1,0 +1,48 @@
+"""Time inside skedge: an integer number of microseconds.
+
+There is one rounding function, :func:`ticks`, and it rounds up.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NewType, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+Time = NewType("Time", int)
+"""A point in time or a duration [µs]."""
+
+SECOND = 1_000_000
+"""Microseconds in a second."""
+
+HOUR = 3600 * SECOND
+"""Microseconds in an hour: the papers' slot."""
+
+NEVER = 2**62
+"""Later than every time that can occur [µs]."""
+
+_NOISE = 1e-3
+"""A thousandth of a microsecond: what float arithmetic on seconds may add above an exact value."""
+
+
+@overload
+def ticks(seconds: float) -> int: ...
+@overload
+def ticks(seconds: NDArray[np.float64]) -> NDArray[np.int64]: ...
+def ticks(seconds: float | NDArray[np.float64]) -> int | NDArray[np.int64]:
+    """Seconds as microseconds, rounded up; a thousandth of a microsecond counts as float noise."""
+    if isinstance(seconds, np.ndarray):
+        return np.ceil(seconds * SECOND - _NOISE).astype(np.int64)
+    return math.ceil(seconds * SECOND - _NOISE)
+
+
+def whole_slots(duration: NDArray[np.int64], slot: int) -> NDArray[np.int64]:
+    """`duration` [µs] rounded up to whole slots of `slot` µs."""
+    return -(-duration // slot) * slot
+
+
+def seconds(time: int) -> float:
+    """`time` [µs] in seconds."""
+    return time / SECOND
