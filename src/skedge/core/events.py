@@ -1,0 +1,146 @@
+"""What worlds tell policies (facts) and what policies answer (orders).
+
+Both are batches: one :class:`Event` holds everything that happened at one instant, one :class:`Dispatch` all chunks of
+a job. Jobs, servers, lanes and PS slots are numbers: see :class:`~skedge.core.scenario.Jobs` and
+:class:`~skedge.core.model.Cluster`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from .gangs import Placement
+from .model import Floats, Ints
+
+CLOUD = -1
+"""The cloud, where a lane or a PS slot is meant."""
+
+
+def _none() -> Ints:
+    return np.empty(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class LaneFacts:
+    """Completions of chunks on lanes since the last event, in order of time: equal-length columns."""
+
+    time: Ints = field(default_factory=_none)
+    lane: Ints = field(default_factory=_none)
+    job: Ints = field(default_factory=_none)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What happened at one instant; the order of the fields is the order of simultaneous facts.
+
+    Attributes
+    ----------
+    time
+        [µs].
+    finished
+        Jobs that have completed.
+    broken
+        Jobs whose reservation no longer holds: past its end and unfinished (the fact *plan broken*).
+    arrived
+        Jobs that have arrived, in order.
+    woke
+        A time asked for by ``WakeAt`` or ``Reserve`` has come.
+    started, paused
+        Jobs of which the first chunk is now in service, or the last one no longer is: told when everything else of
+        the instant has settled.
+    chunks
+        Chunk completions for the kernel; policies see jobs.
+    """
+
+    time: int
+    finished: tuple[int, ...] = ()
+    broken: tuple[int, ...] = ()
+    arrived: tuple[int, ...] = ()
+    woke: bool = False
+    started: tuple[int, ...] = ()
+    paused: tuple[int, ...] = ()
+    chunks: LaneFacts = field(default_factory=LaneFacts)
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch:
+    """Give each chunk of a job to a lane, or to a worker of its own in the cloud, for good.
+
+    Attributes
+    ----------
+    lane
+        Lane of every chunk, shape ``(D_j,)``; CLOUD for the cloud.
+    rank
+        The lanes' order: smaller first, equal ranks in order of dispatch. D_j p for highest average processing rate
+        first.
+    alpha
+        The dual value alpha_jd of every chunk [s], shape ``(D_j,)``.
+    postponed
+        Number of chunks that complete later because of each chunk, shape ``(D_j,)``.
+    """
+
+    job: int
+    lane: Ints
+    rank: int
+    alpha: Floats
+    postponed: Ints
+    reason: str = "least_marginal_increase"
+
+
+@dataclass(frozen=True, slots=True)
+class Allocate:
+    """Give a job these workers and this PS slot from now on; replaces what it has."""
+
+    job: int
+    where: Placement
+    ps: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Suspend:
+    """Take a job's workers and its PS away; its data stay."""
+
+    job: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AssignPS:
+    """Let a PS slot (or CLOUD) serve a job that has begun to run; it is free again when the job pauses."""
+
+    job: int
+    ps: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reserve:
+    """State a plan: these workers on one server from `start` to `end` [µs]. It binds nobody and is recorded."""
+
+    job: int
+    server: int
+    workers: int
+    start: int
+    end: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """Turn a job away, for good."""
+
+    job: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class WakeAt:
+    """Ask for an event at `time` [µs], not earlier than now."""
+
+    time: int
+
+
+Order = Dispatch | Allocate | Suspend | AssignPS | Reserve | Reject | WakeAt

@@ -1,0 +1,110 @@
+"""Gangs: jobs whose workers are given and taken together (or server by server), with revocable allocations.
+
+One ledger serves the kernel's belief (announced work) and the simulated truth (true work). Work is counted in
+worker-µs of the job's present zeta; it is converted when zeta changes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from .model import Ints
+from .network import Delays, upload_delay
+from .time import NEVER
+
+Placement = tuple[tuple[int, int], ...]
+"""(server, workers) pairs, by server."""
+
+
+@dataclass
+class Gangs:
+    """Progress and placements of all jobs.
+
+    Attributes
+    ----------
+    work
+        Total work by job and zeta [worker-µs], shape ``(jobs, 2)``.
+    left
+        Remaining work at the job's present zeta [worker-µs], exact at :attr:`since`.
+    workers
+        Workers held now; 0 while suspended.
+    compute_from
+        When the present allocation computes from [µs]: later than its start while data are uploaded.
+    zeta
+        1 if the present allocation is co-located.
+    placed, data
+        Present placement, and the last one: where the data are.
+    uploaded_at
+        When the data of the last placement are all there [µs].
+    """
+
+    work: Ints
+    delays: Delays
+    step: int
+    overhead: int
+    left: Ints = field(init=False)
+    workers: Ints = field(init=False)
+    compute_from: Ints = field(init=False)
+    since: Ints = field(init=False)
+    zeta: Ints = field(init=False)
+    uploaded_at: Ints = field(init=False)
+    placed: dict[int, Placement] = field(default_factory=dict)
+    data: dict[int, Placement] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        jobs = len(self.work)
+        self.left = self.work[:, 0].copy()
+        self.workers, self.zeta = np.zeros(jobs, np.int64), np.zeros(jobs, np.int64)
+        self.compute_from, self.since = np.zeros(jobs, np.int64), np.zeros(jobs, np.int64)
+        self.uploaded_at = np.zeros(jobs, np.int64)
+
+    def place(self, job: int, where: Placement, zeta: int, now: int) -> int:
+        """Give `job` these workers from `now`; returns when it begins to compute.
+
+        It waits for the largest delay over the servers that hold more of its workers than its last placement did;
+        uploads under way go on while it is suspended. A job that ran before pays the checkpoint overhead.
+        """
+        before = dict(self.data.get(job, ()))
+        more = [s for s, n in where if n > before.get(s, 0)]
+        upload = max((upload_delay(self.delays, job, s) for s in more), default=0)
+        kept = self.uploaded_at[job] if any(s in before for s, _ in where) else 0
+        resumed = self.overhead if job in self.data else 0
+        self.uploaded_at[job] = max(kept, now + upload)
+        self.compute_from[job] = max(now, self.uploaded_at[job]) + resumed
+        self._convert(job, zeta)
+        self.workers[job] = sum(n for _, n in where)
+        self.since[job] = now
+        self.placed[job] = self.data[job] = where
+        return int(self.compute_from[job])
+
+    def _convert(self, job: int, zeta: int) -> None:
+        old = int(self.zeta[job])
+        if old != zeta:
+            self.left[job] = -(-int(self.left[job]) * int(self.work[job, zeta]) // int(self.work[job, old]))
+            self.zeta[job] = zeta
+
+    def suspend(self, job: int, now: int) -> None:
+        """Take all workers of `job` away at `now`; its data stay where they are."""
+        self.left[job] = self.left_at(np.array([job]), now)[0]
+        self.workers[job] = 0
+        del self.placed[job]
+
+    def finish(self, job: int) -> None:
+        """Close the books of a job that has finished."""
+        self.left[job] = self.workers[job] = 0
+        self.placed.pop(job, None)
+
+    def left_at(self, jobs: Ints, now: int) -> Ints:
+        """Remaining work of `jobs` at `now` [worker-µs], at their present zeta, at least 1."""
+        done = np.maximum(now - self.compute_from[jobs], 0) * self.workers[jobs]
+        return np.maximum(self.left[jobs] - done, 1)
+
+    def finish_time(self, job: int) -> int:
+        """When `job` finishes if nothing changes [µs]; NEVER while it is suspended."""
+        workers = int(self.workers[job])
+        if workers == 0:
+            return NEVER
+        end = int(self.compute_from[job]) - (-int(self.left[job]) // workers)
+        return -(-end // self.step) * self.step

@@ -1,0 +1,405 @@
+"""The kernel: absorbs facts, asks the policy, checks and applies its orders. The only writer of cluster state.
+
+The cycle, for one event:
+
+1. absorb the facts into the books (a fact that cannot be is an error of the world);
+2. ask the policy;
+3. check each order against the rules of ``docs/model.md``; a wrong one is an :class:`OrderError` with the rule's name;
+4. apply it to the books and give it to the world;
+5. append event and orders to the journal.
+
+The kernel's knowledge of the lanes is a *belief*: announced durations, corrected by facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import singledispatchmethod
+from heapq import heappop, heappush
+from typing import Any, Protocol
+
+import numpy as np
+
+from .errors import OrderError, StateError
+from .events import CLOUD, Allocate, AssignPS, Dispatch, Event, Order, Reject, Reserve, Suspend, WakeAt
+from .gangs import Gangs
+from .jit import compiled
+from .lanes import FIELDS, NEVER, Lanes, believe_finished, empty_lanes, send, with_room
+from .model import Floats, Ints
+from .network import Delays, upload_delay, upload_delays
+from .policy import Policy, View
+from .record import Record
+from .scenario import Scenario
+
+WAITING, DISPATCHED, FINISHED, REJECTED = range(4)
+"""Standing of a job that has arrived."""
+
+
+class Journal(Protocol):
+    """Where events and their orders are written, in order."""
+
+    def append(self, event: Event, orders: list[Order]) -> None:
+        """Write one event and the orders that answered it."""
+
+
+class Kernel:
+    """State of the cluster as the scheduler knows it.
+
+    Attributes
+    ----------
+    belief
+        Lanes, as announced and corrected by facts.
+    gangs
+        Allocations and their announced remaining work.
+    free_workers
+        Workers that no gang holds, shape ``(servers, types)``.
+    ps_job, ps_of
+        Job of every PS slot (-1: free), and PS slot of every job that has one.
+    free_storage
+        Storage left [MB], shape ``(servers,)``.
+    record
+        The tables of the run, as far as the kernel makes them: decisions, PSs, plans.
+    """
+
+    def __init__(self, scenario: Scenario, policy: Policy, journal: Journal | None = None) -> None:
+        self.scenario, self.policy, self.journal = scenario, policy, journal
+        cluster, jobs, physics = scenario.cluster, scenario.jobs, scenario.physics
+        self.now, self.arrived, self.dispatches = 0, 0, 0
+        self.standing = np.full(len(jobs), -1, np.int64)
+        self.columns: dict[str, Any] = {
+            "arrival": jobs.arrival, "chunks": jobs.chunks, "minibatches": jobs.minibatches, "workers": jobs.workers,
+            "worker_type": jobs.worker_type, "ps_type": jobs.ps_type, "chunk_mb": jobs.chunk_mb,
+        }  # fmt: skip
+        lanes = policy.lanes
+        self.belief: Lanes = empty_lanes(
+            cluster.lanes, preemptive=lanes["preemptive"], overhead=physics.checkpoint_overhead
+        )
+        self.gangs = Gangs(scenario.announced_work, scenario.delays, physics.step, physics.checkpoint_overhead)
+        self.free_workers: Ints = cluster.workers.copy()
+        self.ps_job: Ints = np.full(len(cluster.ps_server), -1, np.int64)
+        self.ps_of: dict[int, int] = {}
+        self.free_storage: Floats = cluster.storage_mb.copy()
+        self.stored: dict[int, tuple[Ints, Ints]] = {}
+        self.running: set[int] = set()
+        self.plan_ends: list[tuple[int, int]] = []
+        self.record = Record(scenario)
+        self.view = View(self)
+        policy.start(cluster, physics, scenario.rng("policy"))
+
+    # -- the cycle -----------------------------------------------------------------------------------------------
+
+    def handle(self, event: Event) -> Iterator[Order]:
+        """Absorb `event`, then yield the policy's orders, each checked and applied to the books."""
+        event = self._absorb(event)
+        orders: list[Order] = []
+        for order in self.policy.decide(event, self.view):
+            self._apply(order)
+            orders.append(order)
+            yield order
+        self._check_ps(event)
+        if self.journal is not None:
+            self.journal.append(event, orders)
+
+    def _absorb(self, event: Event) -> Event:
+        if event.time < self.now:
+            raise StateError(f"a fact of {event.time} µs came after {self.now} µs")
+        self.now = event.time
+        chunks = event.chunks
+        wrong = believe_finished(self.belief, chunks.time, chunks.lane, chunks.job) if len(chunks.time) else -1
+        if wrong >= 0:
+            raise StateError(f"lane {chunks.lane[wrong]} cannot have finished a chunk of job {chunks.job[wrong]}")
+        for job in event.finished:
+            self._finish(job)
+        for job in event.arrived:
+            if job != self.arrived:
+                raise StateError(f"job {job} arrived before job {self.arrived}")
+            self.standing[job] = WAITING
+            self.arrived += 1
+        for job in event.paused:
+            self.running.discard(job)
+            self._release_ps(job)
+        self.running.update(event.started)
+        return self._with_broken_plans(event)
+
+    def _finish(self, job: int) -> None:
+        if self.standing[job] not in (WAITING, DISPATCHED):
+            raise StateError(f"job {job} finished, but it is not in the system")
+        self.standing[job] = FINISHED
+        if job in self.gangs.placed:
+            self._free_workers(job)
+        self.gangs.finish(job)
+        self.running.discard(job)
+        self._release_ps(job)
+        if job in self.stored:
+            servers, chunks = self.stored.pop(job)
+            self.free_storage[servers] += chunks * self.columns["chunk_mb"][job]
+
+    def _with_broken_plans(self, event: Event) -> Event:
+        broken = []
+        while self.plan_ends and self.plan_ends[0][0] <= self.now:
+            _, job = heappop(self.plan_ends)
+            if self.standing[job] == WAITING:
+                self.record.break_plan(job, self.now)
+                broken.append(job)
+        if not broken:
+            return event
+        return Event(
+            event.time, event.finished, tuple(broken), event.arrived, event.woke, event.started, event.paused, event.chunks
+        )
+
+    def _check_ps(self, event: Event) -> None:
+        for job in event.started:
+            if job in self.running and job not in self.ps_of:
+                raise OrderError("M12", f"job {self.scenario.jobs.ids[job]!r} runs at {self.now} µs and has no PS")
+
+    # -- orders --------------------------------------------------------------------------------------------------
+
+    @singledispatchmethod
+    def _apply(self, order: Order) -> None:
+        raise OrderError("M1", f"{order!r} is not an order")
+
+    def _in_system(self, job: int) -> None:
+        if not 0 <= job < self.arrived:
+            raise OrderError("M2", f"job {job} has not arrived by {self.now} µs")
+        if self.standing[job] in (FINISHED, REJECTED):
+            raise OrderError("M2", f"job {self.scenario.jobs.ids[job]!r} has left the system")
+
+    @_apply.register
+    def _(self, order: Dispatch) -> None:
+        job, jobs, cluster = order.job, self.scenario.jobs, self.scenario.cluster
+        self._in_system(job)
+        name, lane = jobs.ids[job], order.lane
+        if self.standing[job] == DISPATCHED or job in self.gangs.data:
+            raise OrderError("M6", f"job {name!r} is dispatched or allocated already: no migration")
+        if len(lane) != jobs.chunks[job]:
+            raise OrderError("M6", f"job {name!r} has {jobs.chunks[job]} chunks; the dispatch places {len(lane)}")
+        edge = lane[lane != CLOUD]
+        if len(edge) < len(lane) and cluster.cloud is None:
+            raise OrderError("M3", f"job {name!r} is sent to the cloud, and there is none")
+        if len(edge) and (edge.min() < 0 or edge.max() >= cluster.lanes):
+            raise OrderError("M3", f"job {name!r} is sent to a lane that does not exist")
+        if (cluster.lane_type[edge] != jobs.worker_type[job]).any():
+            raise OrderError("M3", f"job {name!r} is sent to a lane of another worker type")
+        self._store(job, edge)
+        self.belief = with_room(self.belief)
+        dispatch_groups(
+            self.belief, job, self.dispatches, order.rank, int(self.scenario.chunk_time[job, 0]), lane,
+            cluster.lane_server, self.scenario.delays, self.now, _no_links,
+        )  # fmt: skip
+        self.standing[job] = DISPATCHED
+        self.dispatches += 1
+        self.record.dispatch(self.now, order)
+
+    def _store(self, job: int, edge: Ints) -> None:
+        mb = self.columns["chunk_mb"][job]
+        if not np.isfinite(self.free_storage).any() or mb == 0:
+            return
+        servers, chunks = np.unique(self.scenario.cluster.lane_server[edge], return_counts=True)
+        short = chunks * mb > self.free_storage[servers] * (1 + 1e-12)
+        if short.any():
+            server = self.scenario.cluster.label(int(servers[short][0]))
+            raise OrderError("M17", f"server {server!r} has no room for the chunks of job {self.scenario.jobs.ids[job]!r}")
+        self.free_storage[servers] -= chunks * mb
+        self.stored[job] = (servers, chunks)
+
+    @_apply.register
+    def _(self, order: Allocate) -> None:
+        job, jobs, cluster = order.job, self.scenario.jobs, self.scenario.cluster
+        self._in_system(job)
+        name = jobs.ids[job]
+        if self.standing[job] == DISPATCHED:
+            raise OrderError("M6", f"job {name!r} is dispatched: it cannot be allocated")
+        if job in self.gangs.placed:
+            self._free_workers(job)
+            self._release_ps(job)
+            self.gangs.suspend(job, self.now)
+        kind, total = int(jobs.worker_type[job]), sum(n for _, n in order.where)
+        if not 1 <= total <= jobs.chunks[job] or min(n for _, n in order.where) < 1:
+            raise OrderError("M5", f"job {name!r} has {jobs.chunks[job]} chunks; {total} workers are given")
+        for server, n in order.where:
+            if server != cluster.cloud and (kind < 0 or self.free_workers[server, kind] < n):
+                free = self.free_workers[server, kind] if kind >= 0 else 0
+                raise OrderError("M4", f"job {name!r} is given {n} workers on {cluster.label(server)!r}; {free} are free")
+        for server, n in order.where:
+            if server != cluster.cloud:
+                self.free_workers[server, kind] -= n
+        self._take_ps(job, order.ps)
+        start = self.gangs.place(job, order.where, self._zeta(order), self.now)
+        self.running.add(job)
+        self.record.allocate(self.now, order, start)
+
+    def _zeta(self, order: Allocate) -> int:
+        return colocated(self.scenario, order)
+
+    @_apply.register
+    def _(self, order: Suspend) -> None:
+        self._in_system(order.job)
+        if order.job not in self.gangs.placed:
+            raise OrderError("M6", f"job {self.scenario.jobs.ids[order.job]!r} holds no workers: nothing to suspend")
+        self._free_workers(order.job)
+        self._release_ps(order.job)
+        self.gangs.suspend(order.job, self.now)
+        self.running.discard(order.job)
+        self.record.decide(self.now, order.job, "suspend", order.reason)
+
+    def _free_workers(self, job: int) -> None:
+        for server, n in self.gangs.placed[job]:
+            if server != self.scenario.cluster.cloud:
+                self.free_workers[server, self.scenario.jobs.worker_type[job]] += n
+
+    @_apply.register
+    def _(self, order: AssignPS) -> None:
+        self._in_system(order.job)
+        if order.job not in self.running or order.job in self.ps_of:
+            raise OrderError("M12", f"job {self.scenario.jobs.ids[order.job]!r} does not run, or has a PS already")
+        self._take_ps(order.job, order.ps)
+
+    def _take_ps(self, job: int, ps: int) -> None:
+        jobs, cluster = self.scenario.jobs, self.scenario.cluster
+        if ps == CLOUD:
+            if cluster.cloud is None:
+                raise OrderError("M13", f"job {jobs.ids[job]!r} is given a PS in the cloud, and there is none")
+        elif not 0 <= ps < len(self.ps_job) or cluster.ps_type[ps] != jobs.ps_type[job]:
+            raise OrderError("M13", f"job {jobs.ids[job]!r} is given a PS slot of another type")
+        elif self.ps_job[ps] >= 0:
+            raise OrderError("M13", f"PS slot {ps} serves job {jobs.ids[self.ps_job[ps]]!r} already")
+        else:
+            self.ps_job[ps] = job
+        self.ps_of[job] = ps
+        self.record.take_ps(job, ps, self.now)
+
+    def _release_ps(self, job: int) -> None:
+        ps = self.ps_of.pop(job, None)
+        if ps is not None:
+            self.record.release_ps(job, ps, self.now)
+            if ps != CLOUD:
+                self.ps_job[ps] = -1
+
+    @_apply.register
+    def _(self, order: Reserve) -> None:
+        self._in_system(order.job)
+        if not self.now <= order.start < order.end:
+            raise OrderError("M19", f"job {self.scenario.jobs.ids[order.job]!r}: a plan must lie in the future")
+        heappush(self.plan_ends, (order.end, order.job))
+        self.record.reserve(self.now, order)
+
+    @_apply.register
+    def _(self, order: Reject) -> None:
+        self._in_system(order.job)
+        if self.standing[order.job] == DISPATCHED or order.job in self.gangs.data:
+            raise OrderError("M18", f"job {self.scenario.jobs.ids[order.job]!r} has begun: it cannot be rejected")
+        self.standing[order.job] = REJECTED
+        self.record.reject(self.now, order)
+
+    @_apply.register
+    def _(self, order: WakeAt) -> None:
+        if order.time < self.now:
+            raise OrderError("M1", f"cannot wake at {order.time} µs: it is {self.now} µs")
+
+    # -- what the view shows -------------------------------------------------------------------------------------
+
+    def active(self) -> Ints:
+        """Jobs in the system, ascending."""
+        standing = self.standing[: self.arrived]
+        return np.flatnonzero((standing == WAITING) | (standing == DISPATCHED))
+
+    def is_running(self, job: int) -> bool:
+        """Whether `job` holds workers or has a chunk in service."""
+        return job in self.running
+
+    def upload_delay(self, job: int, server: int) -> int:
+        """Delay of a chunk of `job` to `server` [µs]."""
+        return int(upload_delay(self.scenario.delays, job, server))
+
+    def upload_delays(self, job: int) -> Ints:
+        """Delay of a chunk of `job` to every server [µs]."""
+        servers = np.arange(len(self.scenario.cluster.servers))
+        return upload_delays(self.scenario.delays, np.full(len(servers), job), servers)  # type: ignore[no-any-return]
+
+    def past_delays(self) -> Delays:
+        """Upload delays of the jobs that have arrived."""
+        d, n = self.scenario.delays, self.arrived
+        return Delays(d.lo[:n], d.hi[:n], d.key[:n], d.cloud, d.step, d.given[:n])
+
+    # -- self-check ----------------------------------------------------------------------------------------------
+
+    def validate_state(self) -> None:
+        """Recompute what the books hold twice, and compare.
+
+        Raises
+        ------
+        StateError
+            If free workers, PS slots or storage do not follow from who holds them.
+        """
+        cluster, jobs = self.scenario.cluster, self.scenario.jobs
+        free = cluster.workers.copy()
+        for job, where in self.gangs.placed.items():
+            for server, n in where:
+                if server != cluster.cloud:
+                    free[server, jobs.worker_type[job]] -= n
+        if (free != self.free_workers).any() or (free < 0).any():
+            raise StateError("free workers do not follow from the placements")
+        held = {job: ps for job, ps in self.ps_of.items() if ps != CLOUD}
+        if held != {int(j): int(p) for p, j in enumerate(self.ps_job) if j >= 0}:
+            raise StateError("PS slots do not follow from who holds them")
+        storage = cluster.storage_mb.copy()
+        for job, (servers, chunks) in self.stored.items():
+            storage[servers] -= chunks * jobs.chunk_mb[job]
+        if not np.allclose(storage, self.free_storage):
+            raise StateError("free storage does not follow from what is stored")
+
+    def unanswered(self) -> Ints:
+        """Jobs that are still in the system: at the end of a run there is none."""
+        return self.active()
+
+
+def colocated(scenario: Scenario, order: Allocate) -> int:
+    """zeta of an allocation: 1 where communication between its workers and its PS is free (ERRATA J11)."""
+    cluster = scenario.cluster
+    servers = {server for server, _ in order.where}
+    if servers == {cluster.cloud}:
+        return int(order.ps == CLOUD)
+    one = len(servers) == 1 and order.ps != CLOUD and int(cluster.ps_server[order.ps]) in servers
+    return int(one and scenario.physics.colocation == "one_server")
+
+
+_no_links = np.empty(0, np.int64)
+
+
+@compiled
+def dispatch_groups(
+    lanes: Lanes,
+    job: int,
+    seq: int,
+    rank: int,
+    each: int,
+    lane: Ints,
+    lane_server: Ints,
+    delays: Delays,
+    now: int,
+    links: Ints,
+) -> int:
+    """Send the chunks of `job` to their lanes, one group per lane; returns the number of lanes.
+
+    ``lane[d]`` is -1 for the cloud. `links`, where given, has room for D numbers: ``links[d]`` becomes the next chunk
+    of d's group, and HEAD of a group its first chunk.
+    """
+    order = np.argsort(lane, kind="mergesort")
+    group = np.zeros(FIELDS, np.int64)
+    sent, i, chunks = 0, 0, len(lane)
+    while i < chunks:
+        where, first = lane[order[i]], i
+        while i < chunks and lane[order[i]] == where:
+            if len(links) > 0:
+                links[order[i]] = order[i + 1] if i + 1 < chunks else -1
+            i += 1
+        if where < 0:
+            continue
+        arrive = now + upload_delay(delays, job, lane_server[where])
+        group[:] = (job, rank, seq, i - first, each, each, chunks, order[first], arrive)
+        send(lanes, where, group)
+        sent += 1
+    return sent
+
+
+__all__ = ["NEVER", "Journal", "Kernel", "colocated", "dispatch_groups"]

@@ -1,0 +1,204 @@
+"""Lanes: queues of data chunks on worker slots, and the rule that the highest rank runs first.
+
+One mechanics serves three users: the kernel's *belief* (announced durations, completions only by facts), the simulated
+*truth* (:mod:`skedge.sim.lanes`), and *projections* into the future (:mod:`skedge.core.projection`).
+
+A lane's row is a *group*: the chunks of one job on that lane. They are equal, so they differ in nothing but their
+number. Rows of a lane lie worst rank first, so that the one in service is last and progress touches only the last row;
+groups still on their way lie in ``transit``, latest arrival first. Rank is a pair (``RANK``, ``SEQ``), smaller first:
+for A_online RANK is D p, the inverse of the average processing rate gamma = 1/(D p) of JSAC'22 Sec. IV-C, and SEQ is
+the order of dispatch, so equal rates are first in, first out (ERRATA J28). It is frozen at dispatch.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .jit import compiled
+from .model import Ints
+from .time import NEVER
+
+JOB, RANK, SEQ, COUNT, EACH, LEFT, CHUNKS, HEAD, ARRIVE = range(9)
+"""Columns of a row: job; rank and sequence; chunks; time of a whole chunk and remaining time of the first one [µs];
+D_j of the job (its weight is 1/D_j); number of the first chunk; arrival at the server [µs]."""
+
+FIELDS = 9
+_FIRST_ROOM = 16
+
+
+class Lanes(NamedTuple):
+    """State of all lanes.
+
+    Attributes
+    ----------
+    rows, transit
+        Groups at the server and on their way, shape ``(lanes, room, FIELDS)``.
+    waiting, coming
+        Number of valid groups in them, shape ``(lanes,)``.
+    clock
+        Time up to which each lane is worked out [µs], shape ``(lanes,)``.
+    serving
+        SEQ of the group that was in service last, -1 for none, shape ``(lanes,)``.
+    preemptive
+        1: a better group displaces the chunk in service; 0: that chunk is finished first.
+    overhead
+        Time added to a displaced chunk [µs].
+    """
+
+    rows: NDArray[np.int64]
+    transit: NDArray[np.int64]
+    waiting: Ints
+    coming: Ints
+    clock: Ints
+    serving: Ints
+    preemptive: int
+    overhead: int
+
+
+def empty_lanes(lanes: int, *, preemptive: bool = True, overhead: int = 0, room: int = _FIRST_ROOM) -> Lanes:
+    """`lanes` idle lanes at time 0."""
+    return Lanes(
+        rows=np.zeros((lanes, room, FIELDS), np.int64),
+        transit=np.zeros((lanes, room, FIELDS), np.int64),
+        waiting=np.zeros(lanes, np.int64),
+        coming=np.zeros(lanes, np.int64),
+        clock=np.zeros(lanes, np.int64),
+        serving=np.full(lanes, -1, np.int64),
+        preemptive=int(preemptive),
+        overhead=overhead,
+    )
+
+
+def with_room(lanes: Lanes) -> Lanes:
+    """`lanes`, with room for one more group on every lane."""
+    need = int((lanes.waiting + lanes.coming).max(initial=0)) + 1
+    room = lanes.rows.shape[1]
+    if need <= room:
+        return lanes
+    grown = np.zeros((len(lanes.waiting), 2 * room, FIELDS), np.int64)
+    grown[:, :room] = lanes.rows
+    coming = np.zeros_like(grown)
+    coming[:, :room] = lanes.transit
+    return lanes._replace(rows=grown, transit=coming)
+
+
+@compiled
+def send(lanes: Lanes, lane: int, group: Ints) -> None:
+    """Put `group` on its way to `lane`; groups that arrive together keep their order of dispatch."""
+    rows, n = lanes.transit[lane], lanes.coming[lane]
+    i = n
+    while i > 0 and rows[i - 1, ARRIVE] <= group[ARRIVE]:
+        i -= 1
+    _make_room(rows, i, n)
+    rows[i] = group
+    lanes.coming[lane] = n + 1
+
+
+@compiled
+def _make_room(rows: NDArray[np.int64], i: int, n: int) -> None:
+    for k in range(n, i, -1):
+        for f in range(FIELDS):
+            rows[k, f] = rows[k - 1, f]
+
+
+@compiled
+def ranks_before(a: Ints, b: Ints) -> bool:
+    """Whether group `a` runs before group `b`."""
+    return bool(a[RANK] < b[RANK] or (a[RANK] == b[RANK] and a[SEQ] < b[SEQ]))
+
+
+@compiled
+def absorb(lanes: Lanes, lane: int, now: int) -> None:
+    """Move the groups that have arrived by `now` into the queue."""
+    coming = lanes.transit[lane]
+    while lanes.coming[lane] > 0 and coming[lanes.coming[lane] - 1, ARRIVE] <= now:
+        lanes.coming[lane] -= 1
+        group = coming[lanes.coming[lane]]
+        rows, n = lanes.rows[lane], lanes.waiting[lane]
+        i = n
+        while i > 0 and ranks_before(rows[i - 1], group):
+            i -= 1
+        _make_room(rows, i, n)
+        rows[i] = group
+        lanes.waiting[lane] = n + 1
+
+
+@compiled
+def next_arrival(lanes: Lanes, lane: int) -> int:
+    """When the next group reaches `lane` [µs], NEVER if none is on its way."""
+    n = lanes.coming[lane]
+    return lanes.transit[lane, n - 1, ARRIVE] if n > 0 else NEVER
+
+
+@compiled
+def pick(lanes: Lanes, lane: int) -> int:
+    """Row of the group to serve: the best rank, but a chunk in service first where lanes do not preempt.
+
+    Where the choice displaces a chunk, the checkpoint overhead is added to that chunk.
+    """
+    n = lanes.waiting[lane]
+    rows = lanes.rows[lane]
+    if lanes.preemptive == 0:
+        for i in range(n):
+            if rows[i, LEFT] < rows[i, EACH]:
+                return i
+    best = rows[n - 1, SEQ]
+    if lanes.overhead > 0 and lanes.serving[lane] >= 0 and lanes.serving[lane] != best:
+        for i in range(n - 1):
+            if rows[i, SEQ] == lanes.serving[lane]:
+                rows[i, LEFT] += lanes.overhead
+        lanes.serving[lane] = -1
+    return n - 1
+
+
+@compiled
+def finish_head(lanes: Lanes, lane: int, i: int) -> None:
+    """Take the first chunk of row `i` off the queue."""
+    rows = lanes.rows[lane]
+    lanes.serving[lane] = -1
+    rows[i, COUNT] -= 1
+    rows[i, LEFT] = rows[i, EACH]
+    if rows[i, COUNT] == 0:
+        n = lanes.waiting[lane]
+        for k in range(i, n - 1):
+            rows[k] = rows[k + 1]
+        lanes.waiting[lane] = n - 1
+
+
+@compiled
+def believe_until(lanes: Lanes, lane: int, now: int) -> None:
+    """Work out `lane` up to `now` as announced; a chunk that is overdue keeps 1 µs until a fact says that it ended.
+
+    Groups that arrive exactly at `now` are left on their way, so that a completion at `now` comes first.
+    """
+    at = lanes.clock[lane]
+    while at < now:
+        absorb(lanes, lane, at)
+        stop = min(now, next_arrival(lanes, lane))
+        if lanes.waiting[lane] > 0:
+            i = pick(lanes, lane)
+            rows = lanes.rows[lane]
+            rows[i, LEFT] = max(1, rows[i, LEFT] - (stop - at))
+            lanes.serving[lane] = rows[i, SEQ]
+        at = stop
+    lanes.clock[lane] = now
+
+
+@compiled
+def believe_finished(lanes: Lanes, times: Ints, where: Ints, jobs: Ints) -> int:
+    """Correct the belief by completions (time, lane, job); returns the first that cannot be, or -1."""
+    for k in range(len(times)):
+        lane = where[k]
+        if lanes.clock[lane] > times[k]:
+            return k
+        believe_until(lanes, lane, times[k])
+        if lanes.waiting[lane] == 0:
+            return k
+        i = pick(lanes, lane)
+        if lanes.rows[lane, i, JOB] != jobs[k]:
+            return k
+        finish_head(lanes, lane, i)
+    return -1

@@ -1,0 +1,238 @@
+"""The one file that a policy author reads: what a policy is, what it sees, how it is found.
+
+A policy is told what just happened (:class:`~skedge.core.events.Event`), sees what a scheduler may see (:class:`View`)
+and answers with orders. It does no I/O, reads no clock, draws only from the generator that it is given, and never sees
+a true duration or a future arrival. ``docs/write-a-policy.md`` walks through a complete example.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.random import Generator
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from .errors import PolicyError
+from .events import Event, Order
+from .model import Cluster, Ints, Physics
+
+if TYPE_CHECKING:
+    from .kernel import Kernel
+
+
+class Params(BaseModel):
+    """Base of a policy's parameters: frozen, checked, no unknown names."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """A scheduling policy.
+
+    Attributes
+    ----------
+    name
+        Its name on the command line.
+    needs
+        What it needs of a scenario, of ``{"typed slots"}``; the command line says which part a scenario lacks.
+    lanes
+        How lanes are to serve its dispatches: ``{"preemptive": bool, "rank": "haprf" | "custom"}``.
+    params
+        Its parameters.
+    """
+
+    name: ClassVar[str]
+    needs: ClassVar[frozenset[str]]
+    params: Params
+
+    @property
+    def lanes(self) -> dict[str, Any]:
+        """How lanes serve this policy's dispatches."""
+
+    def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
+        """Begin a run; all state is made here."""
+
+    def decide(self, event: Event, view: View) -> Iterable[Order]:
+        """Answer `event`. A generator may be given: each order is checked and applied before the next is made."""
+
+
+class Basis:
+    """What most policies share; a policy need not derive from it.
+
+    A subclass sets :attr:`name` and, if it takes parameters, :attr:`Parameters`.
+    """
+
+    name: ClassVar[str] = ""
+    needs: ClassVar[frozenset[str]] = frozenset({"typed slots"})
+    Parameters: ClassVar[type[Params]] = Params
+
+    def __init__(self, **params: Any) -> None:
+        self.params: Any = self.Parameters(**params)
+
+    @property
+    def lanes(self) -> dict[str, Any]:
+        """Lanes preempt, and their order is highest average processing rate first."""
+        return {"preemptive": True, "rank": "haprf"}
+
+    def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
+        """Keep what a run gives to a policy."""
+        self.cluster, self.physics, self.rng = cluster, physics, rng
+
+
+class View:
+    """What a scheduler may see, read-only: the announced data of the jobs that have arrived, and the kernel's books.
+
+    Job arrays end with the last job that has arrived. Times are µs, work is worker-µs.
+    """
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+
+    @property
+    def now(self) -> int:
+        """The present [µs]."""
+        return self._kernel.now
+
+    @property
+    def cluster(self) -> Cluster:
+        """Servers and their slots."""
+        return self._kernel.scenario.cluster
+
+    @property
+    def arrived(self) -> int:
+        """Number of jobs that have arrived: jobs 0 .. arrived - 1."""
+        return self._kernel.arrived
+
+    def job_id(self, job: int) -> str:
+        """Name of `job`."""
+        return self._kernel.scenario.jobs.ids[self._past(job)]
+
+    def _past(self, job: int) -> int:
+        if not 0 <= job < self.arrived:
+            raise IndexError(f"job {job} has not arrived; jobs 0 to {self.arrived - 1} have")
+        return job
+
+    def column(self, name: str) -> Ints:
+        """A column of the announced jobs: arrival, chunks, minibatches, workers, worker_type, ps_type, chunk_mb."""
+        return self._kernel.columns[name][: self.arrived]
+
+    @property
+    def chunk_time(self) -> Ints:
+        """Announced time to train a chunk, p [µs], shape ``(arrived, 2)``: zeta = 0 and 1."""
+        return self._kernel.scenario.chunk_time[: self.arrived]
+
+    @property
+    def work(self) -> Ints:
+        """Announced work of a gang, D p [worker-µs], shape ``(arrived, 2)``: zeta = 0 and 1."""
+        return self._kernel.gangs.work[: self.arrived]
+
+    def upload_delay(self, job: int, server: int) -> int:
+        """Delay to bring a chunk of `job` to `server` [µs]."""
+        return self._kernel.upload_delay(self._past(job), server)
+
+    def upload_delays(self, job: int) -> Ints:
+        """Delay to bring a chunk of `job` to every server [µs], shape ``(servers,)``."""
+        return self._kernel.upload_delays(self._past(job))
+
+    @property
+    def active(self) -> Ints:
+        """Jobs that have arrived and have neither finished nor been rejected, ascending."""
+        return self._kernel.active()
+
+    def is_running(self, job: int) -> bool:
+        """Whether `job` holds workers (gang) or has a chunk in service (dispatch)."""
+        return self._kernel.is_running(job)
+
+    @property
+    def workers(self) -> Ints:
+        """Workers that each arrived job holds by allocation, shape ``(arrived,)``."""
+        return self._kernel.gangs.workers[: self.arrived]
+
+    def placement(self, job: int) -> tuple[tuple[int, int], ...]:
+        """(server, workers) pairs that `job` holds now."""
+        return self._kernel.gangs.placed.get(self._past(job), ())
+
+    def data(self, job: int) -> tuple[tuple[int, int], ...]:
+        """(server, workers) pairs of the last placement of `job`: where its data are."""
+        return self._kernel.gangs.data.get(self._past(job), ())
+
+    def remaining(self, jobs: Ints) -> Ints:
+        """Announced remaining gang work of `jobs` [worker-µs], at least 1."""
+        return self._kernel.gangs.left_at(jobs, self.now)
+
+    @property
+    def free_workers(self) -> Ints:
+        """Workers that no gang holds, shape ``(servers, worker types)``."""
+        return self._kernel.free_workers
+
+    @property
+    def ps_job(self) -> Ints:
+        """Which job each PS slot serves, -1 for none, shape ``(ps slots,)``."""
+        return self._kernel.ps_job
+
+    def ps_of(self, job: int) -> int | None:
+        """PS slot of `job` (CLOUD = -1), None if it has none."""
+        return self._kernel.ps_of.get(job)
+
+    @property
+    def free_storage(self) -> Any:
+        """Storage left on every server [MB], shape ``(servers,)``, inf where unlimited."""
+        return self._kernel.free_storage
+
+    def belief(self) -> Any:
+        """The kernel's lanes, for :func:`skedge.core.projection.insert_cost`: catching them up is the only change."""
+        return self._kernel.belief
+
+    def delays(self) -> Any:
+        """Upload delays of the arrived jobs, for compiled searches (:mod:`skedge.core.network`)."""
+        return self._kernel.past_delays()
+
+    def next_seq(self) -> int:
+        """The rank of dispatch that the next ``Dispatch`` will have."""
+        return self._kernel.dispatches
+
+
+def registered() -> dict[str, Any]:
+    """All policies by name: the entry points ``skedge.policies`` of every installed package, ours included."""
+    return {point.name: point for point in sorted(entry_points(group="skedge.policies"), key=lambda p: p.name)}
+
+
+def make_policy(spec: str) -> Policy:
+    """A policy from ``name`` or ``name:key=value,key=value``.
+
+    Raises
+    ------
+    PolicyError
+        If the name or a parameter is unknown, or a value is out of range; says what would be right.
+    """
+    name, _, given = spec.partition(":")
+    points = registered()
+    if name not in points:
+        raise PolicyError(f"policy {name!r} is unknown; known are {', '.join(points)}")
+    factory = points[name].load()
+    pairs = [part.partition("=") for part in given.split(",") if part]
+    unfinished = [key for key, eq, _ in pairs if not eq]
+    if unfinished:
+        raise PolicyError(f"policy {spec!r}: {unfinished[0]!r} has no value; write name:key=value,key=value")
+    try:
+        return factory(**{key.strip(): value.strip() for key, _, value in pairs})  # type: ignore[no-any-return]
+    except ValidationError as error:
+        raise PolicyError(_explained(spec, factory, error)) from error
+
+
+def _explained(spec: str, factory: Any, error: ValidationError) -> str:
+    first = error.errors()[0]
+    key = ".".join(str(part) for part in first["loc"])
+    takes = ", ".join(factory.Parameters.model_fields) or "none"
+    if first["type"] == "extra_forbidden":
+        return f"policy {spec!r}: it has no parameter {key!r}; it takes {takes}"
+    return f"policy {spec!r}: {key} = {first['input']!r}: {first['msg']}"
+
+
+def policy_rng(scenario_rng: Generator) -> Generator:
+    """The generator given to a policy: its own stream, so that adding a policy changes no other."""
+    return np.random.default_rng(scenario_rng.integers(2**63))

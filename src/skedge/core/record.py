@@ -1,0 +1,216 @@
+"""How the record of a run is made: the kernel notes decisions, PSs and plans; the world's runs are added at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from .events import CLOUD, Allocate, Dispatch, Reject, Reserve
+from .model import Ints
+from .network import upload_delays
+from .scenario import Scenario
+from .schedule import VERBS, Schedule, schema
+
+_Row = tuple[Any, ...]
+
+
+class Record:
+    """Decisions, PS intervals, gang uploads and plans of one run, as they come."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.schema = schema(scenario.cluster.server_ids)
+        self.dispatches: list[tuple[int, Dispatch]] = []
+        self.decisions: list[_Row] = []
+        self.ps: list[_Row] = []
+        self.ps_since: dict[int, int] = {}
+        self.gang_uploads: list[_Row] = []
+        self.gang_data: dict[int, dict[int, int]] = {}
+        self.plans: list[list[Any]] = []
+        self.plan_of: dict[int, int] = {}
+        self.admitted: dict[int, int] = {}
+        self.rejected: dict[int, str] = {}
+
+    def dispatch(self, now: int, order: Dispatch) -> None:
+        """Note a dispatch; its rows are made at the end."""
+        self.admitted[order.job] = now
+        self.dispatches.append((now, order))
+
+    def decide(self, now: int, job: int, verb: str, reason: str, server: int | None = None) -> None:
+        """Note a decision that has no chunk."""
+        self.decisions.append((now, job, verb, server, reason))
+
+    def allocate(self, now: int, order: Allocate, compute_from: int) -> None:
+        """Note an allocation and the uploads that it starts: workers that the job did not have on a server before."""
+        self.admitted.setdefault(order.job, now)
+        before = self.gang_data.get(order.job, {})
+        jobs = self.scenario.jobs
+        share = int(jobs.chunks[order.job]) / sum(n for _, n in order.where)
+        for server, n in order.where:
+            self.decisions.append((now, order.job, "allocate", server, order.reason))
+            if n > before.get(server, 0):
+                self.gang_uploads.append((order.job, server, round(share * (n - before.get(server, 0))), now))
+        self.gang_data[order.job] = dict(order.where)
+        del compute_from
+
+    def take_ps(self, job: int, ps: int, now: int) -> None:
+        """A PS slot begins to serve `job`."""
+        del ps
+        self.ps_since[job] = now
+
+    def release_ps(self, job: int, ps: int, now: int) -> None:
+        """A PS slot no longer serves `job`; an interval of no length is not recorded."""
+        since = self.ps_since.pop(job)
+        if since < now:
+            self.ps.append((job, ps, since, now))
+
+    def reserve(self, now: int, order: Reserve) -> None:
+        """Note a plan."""
+        self.plan_of[order.job] = len(self.plans)
+        self.plans.append([order.job, order.server, order.workers, 1, order.start, order.end, now, None])
+        self.decide(now, order.job, "reserve", order.reason, order.server)
+
+    def break_plan(self, job: int, now: int) -> None:
+        """The plan of `job` no longer holds."""
+        self.plans[self.plan_of[job]][-1] = now
+
+    def reject(self, now: int, order: Reject) -> None:
+        """Note a rejection."""
+        self.rejected[order.job] = order.reason
+        self.decide(now, order.job, "reject", order.reason)
+
+    # -- the tables ----------------------------------------------------------------------------------------------
+
+    def schedule(self, runs: pl.DataFrame) -> Schedule:
+        """All tables, given the world's runs."""
+        return Schedule(
+            runs=runs,
+            ps=self._ps_table(),
+            uploads=self._uploads_table(),
+            plans=self._plans_table(),
+            decisions=self._decisions_table(),
+            jobs=self._jobs_table(runs),
+        )
+
+    def _server_name(self, servers: Ints) -> pl.Series:
+        return server_column(servers, self.scenario.cluster.server_ids)
+
+    def _ps_table(self) -> pl.DataFrame:
+        table = np.array(self.ps, np.int64).reshape(-1, 4)
+        table = table[np.lexsort((table[:, 0], table[:, 2]))]
+        job, ps = table[:, 0], table[:, 1]
+        cluster = self.scenario.cluster
+        edge = ps != CLOUD
+        server = np.full(len(ps), -1 if cluster.cloud is None else cluster.cloud)
+        server[edge] = cluster.ps_server[ps[edge]]
+        slot = np.where(edge, cluster.ps_slot[ps] if len(cluster.ps_slot) else 0, -1)
+        columns = {
+            "job": job,
+            "server": self._server_name(server),
+            "slot": pl.Series(slot).replace(-1, None),
+            "count": np.ones(len(job)),
+            "start": table[:, 2],
+            "end": table[:, 3],
+        }
+        return pl.DataFrame(columns).cast(self.schema["ps"])
+
+    def _uploads_table(self) -> pl.DataFrame:
+        job, server, chunks, start = self._dispatch_uploads()
+        gang = np.array(self.gang_uploads, np.int64).reshape(-1, 4)
+        job, server = np.concatenate([job, gang[:, 0]]), np.concatenate([server, gang[:, 1]])
+        chunks, start = np.concatenate([chunks, gang[:, 2]]), np.concatenate([start, gang[:, 3]])
+        columns = {
+            "job": job,
+            "from_site": pl.Series([None], dtype=pl.String).new_from_index(0, len(job)),
+            "to_server": self._server_name(server),
+            "chunks": chunks,
+            "mb": chunks * self.scenario.jobs.chunk_mb[job],
+            "start": start,
+            "end": start + upload_delays(self.scenario.delays, job, server),
+        }
+        return pl.DataFrame(columns).cast(self.schema["uploads"]).sort("start", "job", "to_server", maintain_order=True)
+
+    def _dispatch_uploads(self) -> tuple[Ints, Ints, Ints, Ints]:
+        """(job, server, chunks, start) of the uploads that the dispatches imply: one per job and server."""
+        cluster, count = self.scenario.cluster, len(self.scenario.cluster.servers)
+        job, lane, time = self._dispatched()
+        server = np.full(len(lane), -1 if cluster.cloud is None else cluster.cloud)
+        server[lane != CLOUD] = cluster.lane_server[lane[lane != CLOUD]]
+        pair, first, chunks = np.unique(job * count + server, return_index=True, return_counts=True)
+        return pair // count, pair % count, chunks, time[first]
+
+    def _dispatched(self) -> tuple[Ints, Ints, Ints]:
+        sizes = [len(order.lane) for _, order in self.dispatches]
+        job = np.repeat(np.array([order.job for _, order in self.dispatches], np.int64), sizes)
+        time = np.repeat(np.array([now for now, _ in self.dispatches], np.int64), sizes)
+        return job, _joined([order.lane for _, order in self.dispatches]), time
+
+    def _plans_table(self) -> pl.DataFrame:
+        names = list(self.schema["plans"])
+        ids = self.scenario.cluster.server_ids
+        rows = [[row[0], ids[row[1]], *row[2:]] for row in self.plans]
+        return pl.DataFrame(rows, schema={n: self.schema["plans"][n] for n in names}, orient="row")
+
+    def _decisions_table(self) -> pl.DataFrame:
+        ids, table = self.scenario.cluster.server_ids, self.schema["decisions"]
+        rows = [
+            (time, job, verb, None, None, None if server is None else ids[server], None, None, None, reason)
+            for time, job, verb, server, reason in self.decisions
+        ]
+        other = pl.DataFrame(rows, schema={**table, "reason": pl.String()}, orient="row").cast(table)
+        return pl.concat([self._dispatch_decisions(), other]).sort("time", "job", maintain_order=True)
+
+    def _dispatch_decisions(self) -> pl.DataFrame:
+        cluster = self.scenario.cluster
+        job, lane, time = self._dispatched()
+        edge = lane != CLOUD
+        server = np.full(len(lane), -1 if cluster.cloud is None else cluster.cloud)
+        server[edge] = cluster.lane_server[lane[edge]]
+        sizes = [len(order.lane) for _, order in self.dispatches]
+        reasons = pl.Series([order.reason for _, order in self.dispatches], dtype=pl.String).cast(pl.Categorical())
+        of = np.repeat(np.arange(len(sizes)), sizes)
+        columns = {
+            "time": time,
+            "job": job,
+            "verb": pl.Series(["dispatch"], dtype=pl.Enum(list(VERBS))).new_from_index(0, len(job)),
+            "chunk": _joined([np.arange(n) for n in sizes]),
+            "lane": pl.Series(lane.astype(np.int32)).set(pl.Series(~edge), None),
+            "server": self._server_name(server),
+            "rank": np.repeat(np.array([order.rank for _, order in self.dispatches], np.int64), sizes),
+            "postponed": _joined([order.postponed for _, order in self.dispatches]),
+            "value": np.concatenate([np.empty(0), *(order.alpha for _, order in self.dispatches)]),
+            "reason": reasons.gather(of),
+        }
+        return pl.DataFrame(columns).cast(self.schema["decisions"])
+
+    def _jobs_table(self, runs: pl.DataFrame) -> pl.DataFrame:
+        jobs = self.scenario.jobs
+        count = len(jobs)
+        bounds = runs.group_by("job").agg(
+            pl.col("start").min().alias("first_start"), pl.col("end").max().alias("completion")
+        )
+        index = np.arange(count)
+        state = ["rejected" if i in self.rejected else "finished" for i in index]
+        table = pl.DataFrame({"job": pl.Series(index, dtype=pl.Int32), "id": jobs.ids, "arrival": jobs.arrival})
+        table = table.join(bounds, on="job", how="left", maintain_order="left").with_columns(
+            pl.Series("admitted", [self.admitted.get(int(i)) for i in index], dtype=pl.Int64),
+            (pl.col("completion") - pl.col("arrival")).alias("jct"),
+            pl.Series("work", (jobs.chunks * jobs.minibatches).astype(np.float64)),
+            pl.lit(None, pl.Float64).alias("value"),
+            pl.Series("state", state, dtype=pl.String),
+            pl.Series("reason", [self.rejected.get(int(i)) for i in index], dtype=pl.String),
+        )
+        return table.select(list(self.schema["jobs"])).cast(self.schema["jobs"])
+
+
+def _joined(parts: Sequence[Ints]) -> Ints:
+    return np.concatenate([np.empty(0, np.int64), *parts]).astype(np.int64)
+
+
+def server_column(servers: Ints, ids: list[str]) -> pl.Series:
+    """Server numbers as names; -1 becomes null."""
+    names = pl.Series(ids, dtype=pl.Enum(ids))
+    return names.gather(pl.Series(servers, dtype=pl.Int64).replace(-1, None))

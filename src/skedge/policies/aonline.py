@@ -1,0 +1,207 @@
+"""A_online: preemptive online scheduling over edge servers and a cloud (JSAC'22).
+
+**Problem.** Jobs arrive online, each with D_j equal data chunks. Dispatch every chunk once to a worker of the job's
+type on an edge server, or to the cloud, and order the chunks on each worker, so that the total completion time
+sum_j (c_j - r_j) is small (MINLP (2)). A chunk is never moved; a worker may interrupt it.
+
+**Algorithm.** Alg. 1 = A_greedy (Alg. 2: each chunk to the worker with the least increase Q of the average completion
+time, Eq. (5)) + A_ps (Alg. 5: a parameter server for every running job). Each worker runs the highest average
+processing rate first: gamma = 1/(D_j p).
+
+**Guarantee.** The paper claims (1 + eps)-speed D_max (1 + 1/eps)-competitiveness (Theorem 3). Its proof does not hold
+for the printed Q (ERRATA J23, J24, see ``docs/errata.md``); with ``q_mode=fractional`` the repaired dual constraint
+(6a') holds and gives 1.5 (1 + 1/eps) for fractional flow.
+
+====================== =================================== ==========
+paper                  here                                unit
+====================== =================================== ==========
+r_j, c_j               arrival, completion                 µs
+E_j B_j                minibatches                         mini-batches
+D_j                    chunks
+n_jsw                  1 / chunk_time * minibatches        per µs
+E_j B_j / n_jsw = p    chunk_time[job, zeta]               µs
+Delta_js               upload_delay(job, server)           µs
+gamma_jd               1 / rank, rank = D_j p              1/µs
+Q_jdsw                 :func:`.greedy.edge_cost`           µs/scale
+alpha_jd               ``Dispatch.alpha``                  s
+beta_sw(t)             sum of 1/D over a lane's chunks
+zeta_j                 1 iff the whole job is in the cloud
+A(t0), A_1, A_2        :func:`skedge.core.projection._at_arrival`
+====================== =================================== ==========
+
+**Deviations** from the printed pseudo-code, with their numbers in ``docs/errata.md``:
+
+- D1 (J1-J3) Worker timelines are ordered queues; y and beta are derived, so a postponed chunk moves by the time of the
+  chunk that displaced it.
+- D2 (J4-J6) zeta is passed to the cloud's Q; a worker's Q is recomputed after the chunk is on it; from the first cloud
+  chunk on, all *remaining* chunks go to the cloud.
+- D3 (J7-J10) Arrivals and active jobs are two sets; A_ps runs in two passes; without a free qualified PS on the edge the
+  cloud's serves.
+- D4 (J21, J22) Q is the marginal increase, computed by projecting the lane; ``q_mode=eq5`` is Eq. (5) as printed.
+- D5 (J26) gamma uses the rounded p.
+- D6 (J19) Storage: the server chosen for a chunk, from r_j to c_j; checked anew for every chunk. A job that finds no
+  room waits until a job ends (the paper is silent).
+
+**Complexity.** Per job: Q on H qualified lanes, each linear in its queue, and a scan of H per chunk:
+O(H (K + D_j)) with K groups on a lane.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.random import Generator
+
+from ..core.events import CLOUD, AssignPS, Dispatch, Event, Order, Reject
+from ..core.lanes import Lanes, empty_lanes
+from ..core.model import Cluster, Ints, Physics
+from ..core.policy import Basis, Params, View
+from ..core.projection import EQ5, FRACTIONAL, LARGEST_SCALE, MARGINAL
+from ..core.time import SECOND
+from .greedy import Chunks, greedy
+
+_MODES = {"marginal": MARGINAL, "eq5": EQ5, "fractional": FRACTIONAL}
+
+
+class AOnlineParams(Params):
+    """Parameters of A_online.
+
+    Attributes
+    ----------
+    q_mode
+        Reading of Q: ``marginal`` increase, ``eq5`` as printed, ``fractional`` (the repaired dual).
+    preempt_running
+        False: the chunk in service is finished first (the reproduction notes' reading).
+    cloud
+        False: A_online-E, no worker in the cloud; the cloud's PSs remain the fallback.
+    ps_choice
+        ``lowest``: the free qualified PS of lowest (server, slot); ``random`` as in Alg. 5. It changes nothing else.
+    """
+
+    q_mode: Literal["marginal", "eq5", "fractional"] = "marginal"
+    preempt_running: bool = True
+    cloud: bool = True
+    ps_choice: Literal["lowest", "random"] = "lowest"
+
+
+class AOnline(Basis):
+    """A_online of JSAC'22."""
+
+    name: ClassVar[str] = "aonline"
+    Parameters = AOnlineParams
+
+    @property
+    def lanes(self) -> dict[str, Any]:
+        """Lanes preempt unless ``preempt_running=false``; highest average processing rate first."""
+        return {"preemptive": self.params.preempt_running, "rank": "haprf"}
+
+    def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
+        """Begin a run."""
+        super().start(cluster, physics, rng)
+        self.scale = 1
+        self.waiting: list[int] = []
+        self.wholly_in_cloud: set[int] = set()
+        self.qualified = [cluster.lanes_of(k) for k in range(len(cluster.worker_types))]
+        self.ps_slots = [np.flatnonzero(cluster.ps_type == k) for k in range(len(cluster.ps_types))]
+        self.scratch: Lanes = empty_lanes(1)
+
+    def decide(self, event: Event, view: View) -> Iterator[Order]:
+        """Alg. 1: dispatch the arrivals, in order, then give the jobs that begin to run a PS."""
+        if self.waiting and event.finished:
+            yield from self._dispatch_all(self.waiting, view)
+        yield from self._dispatch_all(list(event.arrived), view)
+        yield from self._assign_ps(event, view)
+
+    # -- A_greedy ------------------------------------------------------------------------------------------------
+
+    def _dispatch_all(self, jobs: list[int], view: View) -> Iterator[Order]:
+        """Dispatch `jobs` one after the other; those that find no storage wait."""
+        waiting = [job for job in self.waiting if job not in jobs]
+        for job in jobs:
+            order = self._dispatch(job, view)
+            if order is None:
+                waiting.append(job)
+            else:
+                yield order
+        self.waiting = waiting
+
+    def _dispatch(self, job: int, view: View) -> Dispatch | Reject | None:
+        candidates = self.candidates(job, view)
+        if len(candidates) == 0 and not self._cloud(view):
+            return Reject(job, "never_fits: no edge server has a worker of its type, and the cloud is not used")
+        if not self._fits_empty_storage(job, candidates, view):
+            return Reject(job, "never_fits: its chunks exceed the storage of all qualified servers")
+        chunks = self.chunks_of(job, view)
+        count = chunks.chunks
+        lane, alpha, postponed = np.zeros(count, np.int64), np.zeros(count), np.zeros(count, np.int64)
+        placed = greedy(
+            view.belief(), chunks, candidates, self.cluster.lane_server, view.delays(), view.free_storage.copy(),
+            self.scratch_for(view), lane, alpha, postponed,
+        )  # fmt: skip
+        if not placed:
+            return None
+        if (lane == CLOUD).all():
+            self.wholly_in_cloud.add(job)
+        return Dispatch(job, lane, count * chunks.each, alpha / SECOND, postponed)
+
+    def candidates(self, job: int, view: View) -> Ints:
+        """Qualified lanes of `job` (v_jsw = 1), in order of (server, worker)."""
+        kind = int(view.column("worker_type")[job])
+        return self.qualified[kind] if kind >= 0 else np.empty(0, np.int64)
+
+    def _cloud(self, view: View) -> bool:
+        return bool(self.params.cloud and view.cluster.cloud is not None)
+
+    def _fits_empty_storage(self, job: int, candidates: Ints, view: View) -> bool:
+        mb = float(view.column("chunk_mb")[job])
+        if self._cloud(view) or mb == 0:
+            return True
+        servers = np.unique(self.cluster.lane_server[candidates])
+        room = np.floor(self.cluster.storage_mb[servers] / mb)
+        return bool(room.sum() >= view.column("chunks")[job])
+
+    def chunks_of(self, job: int, view: View) -> Chunks:
+        """What :func:`greedy` needs to know of `job`."""
+        count = int(view.column("chunks")[job])
+        self.scale = min(math.lcm(self.scale, count), LARGEST_SCALE)
+        cloud = self.cluster.cloud
+        p = view.chunk_time[job]
+        return Chunks(
+            job=job,
+            seq=view.next_seq(),
+            chunks=count,
+            now=view.now,
+            release=int(view.column("arrival")[job]),
+            each=int(p[0]),
+            chunk_mb=float(view.column("chunk_mb")[job]),
+            cloud_delay=view.upload_delay(job, cloud) if self._cloud(view) and cloud is not None else -1,
+            cloud_each=(int(p[0]), int(p[1])),
+            scale=self.scale,
+            mode=_MODES[self.params.q_mode],
+        )
+
+    def scratch_for(self, view: View) -> Lanes:
+        """One lane to project on, as roomy as the kernel's."""
+        lanes = view.belief()
+        room = lanes.rows.shape[1] + 1
+        if self.scratch.rows.shape[1] < room:
+            self.scratch = empty_lanes(1, preemptive=bool(lanes.preemptive), overhead=lanes.overhead, room=room)
+        return self.scratch
+
+    # -- A_ps ----------------------------------------------------------------------------------------------------
+
+    def _assign_ps(self, event: Event, view: View) -> Iterator[AssignPS]:
+        """Alg. 5. First pass: jobs that go on keep theirs (nothing to do). Second: jobs that begin choose."""
+        for job in event.started:
+            yield AssignPS(job, CLOUD if job in self.wholly_in_cloud else self._free_ps(job, view))
+
+    def _free_ps(self, job: int, view: View) -> int:
+        kind = int(view.column("ps_type")[job])
+        slots = self.ps_slots[kind] if kind >= 0 else np.empty(0, np.int64)
+        free = slots[view.ps_job[slots] < 0]
+        if len(free) == 0:
+            return CLOUD
+        return int(self.rng.choice(free) if self.params.ps_choice == "random" else free[0])

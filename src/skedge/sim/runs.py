@@ -1,0 +1,117 @@
+"""The runs table of a simulation, as it comes."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from ..core.gangs import Gangs
+from ..core.model import Floats, Ints
+from ..core.record import server_column
+from ..core.scenario import Scenario
+from ..core.schedule import schema
+from .lanes import RUN_CHUNK, RUN_END, RUN_JOB, RUN_LANE, RUN_PREEMPTED, RUN_START
+
+
+class RunLog:
+    """Runs on lanes, in the cloud and of gangs; :meth:`table` puts them together."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.schema = schema(scenario.cluster.server_ids)["runs"]
+        self.lane_parts: list[Ints] = []
+        self.cloud_parts: list[tuple[int, Ints, int, int, int]] = []
+        self.gang_rows: list[tuple[int, int, int, int, int, int, float, bool, bool]] = []
+
+    def lane_runs(self, runs: Ints) -> None:
+        """Note finished runs on lanes, columns as in :mod:`skedge.sim.lanes`."""
+        self.lane_parts.append(runs)
+
+    def cloud_runs(self, job: int, chunks: Ints, start: int, end: int, zeta: int) -> None:
+        """Note chunks that run in the cloud, each on a worker of its own."""
+        self.cloud_parts.append((job, chunks, start, end, zeta))
+
+    def gang_run(self, job: int, gangs: Gangs, end: int, done: int, *, preempted: bool) -> None:
+        """Note that an allocation ends; `done` is its work [worker-µs]. One of no length leaves no trace."""
+        start, workers, zeta = int(gangs.since[job]), int(gangs.workers[job]), int(gangs.zeta[job])
+        if end == start:
+            return
+        total = float(self.scenario.jobs.chunks[job] * self.scenario.jobs.minibatches[job])
+        compute_from = min(int(gangs.compute_from[job]), end)
+        for server, n in gangs.placed[job]:
+            work = total * done / int(gangs.work[job, zeta]) * n / workers
+            self.gang_rows.append((job, server, n, start, compute_from, end, work, bool(zeta), preempted))
+
+    def table(self) -> pl.DataFrame:
+        """All runs, in order of (start, job, chunk, server)."""
+        parts = [self._lane_table(), self._cloud_table(), self._gang_table()]
+        full = pl.concat([part for part in parts if len(part)] or parts[:1])
+        return full.sort("start", "job", "chunk", "server", maintain_order=True)
+
+    def _lane_table(self) -> pl.DataFrame:
+        runs = np.concatenate([np.empty((0, 6), np.int64), *self.lane_parts])
+        self.lane_parts = [runs]
+        job, length = runs[:, RUN_JOB], runs[:, RUN_END] - runs[:, RUN_START]
+        work = self.scenario.jobs.minibatches[job] * (length / self._time_in_all(runs))
+        return self._frame(
+            job, runs[:, RUN_CHUNK], self.scenario.cluster.lane_server[runs[:, RUN_LANE]], runs[:, RUN_LANE],
+            runs[:, RUN_START], runs[:, RUN_END], work, np.zeros(len(job), bool), runs[:, RUN_PREEMPTED] == 1,
+        )  # fmt: skip
+
+    def _time_in_all(self, runs: Ints) -> Floats:
+        """Lane time of each run's chunk over all its runs: p and the overhead of its preemptions."""
+        job = runs[:, RUN_JOB]
+        each = self.scenario.true_chunk_time[job, 0].astype(np.float64)
+        overhead = self.scenario.physics.checkpoint_overhead
+        if overhead == 0:
+            return each
+        key = self._first_chunk[job] + runs[:, RUN_CHUNK]
+        times = np.bincount(key, weights=runs[:, RUN_PREEMPTED], minlength=int(self._first_chunk[-1]))
+        return each + overhead * times[key]
+
+    @property
+    def _first_chunk(self) -> Ints:
+        return np.concatenate([[0], np.cumsum(self.scenario.jobs.chunks)])
+
+    def _cloud_table(self) -> pl.DataFrame:
+        sizes = [len(chunks) for _, chunks, *_ in self.cloud_parts]
+        columns = [
+            np.repeat(np.array([part[k] for part in self.cloud_parts], np.int64), sizes) for k in (0, 2, 3, 4)
+        ]
+        job, start, end, zeta = columns
+        chunk = np.concatenate([np.empty(0, np.int64), *(chunks for _, chunks, *_ in self.cloud_parts)])
+        server = np.full(len(job), self.scenario.cluster.cloud if self.cloud_parts else 0)
+        work = self.scenario.jobs.minibatches[job].astype(np.float64)
+        return self._frame(job, chunk, server, None, start, end, work, zeta == 1, np.zeros(len(job), bool))
+
+    def _frame(
+        self,
+        job: Ints,
+        chunk: Ints,
+        server: Ints,
+        lane: Ints | None,
+        start: Ints,
+        end: Ints,
+        work: Floats,
+        colocated: np.ndarray,
+        preempted: np.ndarray,
+    ) -> pl.DataFrame:
+        columns = {
+            "job": job.astype(np.int32),
+            "chunk": chunk.astype(np.int32),
+            "server": server_column(server, self.scenario.cluster.server_ids),
+            "lane": pl.Series([None], dtype=pl.Int32).new_from_index(0, len(job)) if lane is None else lane.astype(np.int32),
+            "workers": np.ones(len(job), np.int32),
+            "start": start,
+            "compute_from": start,
+            "end": end,
+            "work": work,
+            "colocated": colocated,
+            "preempted": preempted,
+        }
+        return pl.DataFrame(columns).cast(self.schema)
+
+    def _gang_table(self) -> pl.DataFrame:
+        ids = self.scenario.cluster.server_ids
+        rows = [(job, None, ids[server], None, *rest) for job, server, *rest in self.gang_rows]
+        return pl.DataFrame(rows, schema=self.schema, orient="row")

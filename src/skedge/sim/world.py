@@ -1,0 +1,225 @@
+"""The simulated world: performs orders in virtual time with the true durations, and reports facts."""
+
+from __future__ import annotations
+
+from functools import singledispatchmethod
+from heapq import heappop, heappush
+
+import numpy as np
+import polars as pl
+
+from ..core.events import CLOUD, Allocate, AssignPS, Dispatch, Event, LaneFacts, Order, Reject, Reserve, Suspend, WakeAt
+from ..core.gangs import Gangs
+from ..core.kernel import colocated, dispatch_groups
+from ..core.lanes import with_room
+from ..core.model import Ints
+from ..core.network import upload_delay
+from ..core.scenario import Scenario
+from ..core.time import NEVER, whole_slots
+from . import lanes as truth_of
+from .runs import RunLog
+
+_CLOUD_STARTS, _CLOUD_ENDS, _GANG_ENDS, _WAKE = range(4)
+
+
+class SimulatedWorld:
+    """One simulation of `scenario`; give it with a kernel to :func:`skedge.core.drive.drive`."""
+
+    def __init__(self, scenario: Scenario, *, preemptive: bool = True) -> None:
+        jobs, physics = scenario.jobs, scenario.physics
+        self.scenario = scenario
+        self.truth = truth_of.make_truth(
+            scenario.cluster.lanes, jobs.chunks, preemptive=preemptive, overhead=physics.checkpoint_overhead
+        )
+        self.gangs = Gangs(scenario.true_work, scenario.delays, physics.step, physics.checkpoint_overhead)
+        self.log = RunLog(scenario)
+        self.arrivals: Ints = whole_slots(jobs.arrival, physics.step)
+        self.arrived = self.dispatches = 0
+        self.agenda: list[tuple[int, int, int, int, int]] = []
+        self.sequence = 0
+        self.gang_version: dict[int, int] = {}
+        self.cloud_chunks: dict[int, int] = {}
+        self.now, self.unsettled = 0, False
+        self.facts: list[Ints] = []
+
+    # -- facts ---------------------------------------------------------------------------------------------------
+
+    def next_event(self) -> Event | None:
+        """The next thing that happens; None at the end."""
+        while True:
+            if self.unsettled:
+                event = self._settle()
+                if event is not None:
+                    return event
+            limit = self._next_on_agenda()
+            why, now = truth_of.run(self.truth, limit)
+            if why == truth_of.FULL:
+                self._drain()
+                continue
+            if why == truth_of.QUIET and now == NEVER:
+                self._drain()
+                return None
+            self.now = now
+            if why == truth_of.SETTLED:
+                return self._told()
+            self.unsettled = True
+            event = self._happening()
+            if event is not None:
+                return event
+
+    def _next_on_agenda(self) -> int:
+        arrival = int(self.arrivals[self.arrived]) if self.arrived < len(self.arrivals) else NEVER
+        return min(arrival, self.agenda[0][0] if self.agenda else NEVER)
+
+    def _settle(self) -> Event | None:
+        truth_of.settle(self.truth, self.now)
+        self.unsettled = False
+        return self._told() if self.truth.size[2] > 0 else None
+
+    def _told(self) -> Event:
+        """The jobs that have started or paused at this instant."""
+        told = self.truth.told[: self.truth.size[2]]
+        told = told[np.argsort(told[:, 0])]
+        self.truth.size[2] = 0
+        return Event(
+            self.now,
+            started=tuple(told[told[:, 1] == 1, 0].tolist()),
+            paused=tuple(told[told[:, 1] == 0, 0].tolist()),
+            chunks=self._chunk_facts(),
+        )
+
+    def _happening(self) -> Event | None:
+        """What finishes, arrives or wakes at this instant; None if nothing does."""
+        finished = self.truth.done[: self.truth.size[3]].tolist()
+        self.truth.size[3] = 0
+        woke = False
+        while self.agenda and self.agenda[0][0] <= self.now:
+            _, _, kind, job, version = heappop(self.agenda)
+            if kind == _WAKE:
+                woke = True
+            elif kind == _GANG_ENDS:
+                if version == self.gang_version[job]:
+                    self._finish_gang(job)
+                    finished.append(job)
+            elif self._cloud(kind, job):
+                finished.append(job)
+        arrived = self._arrivals_now()
+        if not (finished or arrived or woke):
+            return None
+        return Event(
+            self.now, finished=tuple(sorted(finished)), arrived=arrived, woke=woke, chunks=self._chunk_facts()
+        )
+
+    def _arrivals_now(self) -> tuple[int, ...]:
+        first = self.arrived
+        while self.arrived < len(self.arrivals) and self.arrivals[self.arrived] <= self.now:
+            self.arrived += 1
+        return tuple(range(first, self.arrived))
+
+    def _chunk_facts(self) -> LaneFacts:
+        """Chunk completions since the last event."""
+        if not self.facts and self.truth.size[1] == 0:
+            return LaneFacts()
+        self._drain_facts()
+        table = self.facts[0] if len(self.facts) == 1 else np.concatenate(self.facts)
+        self.facts = []
+        return LaneFacts(table[:, 0], table[:, 1], table[:, 2])
+
+    def _drain_facts(self) -> None:
+        self.facts.append(self.truth.facts[: self.truth.size[1]].copy())
+        self.truth.size[1] = 0
+
+    def _drain(self) -> None:
+        """Empty the out buffers."""
+        self._drain_facts()
+        self.log.lane_runs(self.truth.runs[: self.truth.size[0]].copy())
+        self.truth.size[0] = 0
+
+    # -- orders --------------------------------------------------------------------------------------------------
+
+    def perform(self, order: Order) -> None:
+        """Carry out an accepted order at the present instant."""
+        self._perform(order)
+
+    @singledispatchmethod
+    def _perform(self, order: AssignPS | Reject) -> None:
+        """Nothing to do in the world: the kernel's books hold it."""
+
+    def _note(self, time: int, kind: int, job: int, version: int = 0) -> None:
+        self.sequence += 1
+        heappush(self.agenda, (time, self.sequence, kind, job, version))
+
+    @_perform.register
+    def _(self, order: Dispatch) -> None:
+        job, truth, scenario = order.job, self.truth, self.scenario
+        self.truth = truth = truth._replace(lanes=with_room(truth.lanes))
+        links = truth.links[truth.first[job] : truth.first[job + 1]]
+        dispatch_groups(
+            truth.lanes, job, self.dispatches, order.rank, int(scenario.true_chunk_time[job, 0]), order.lane,
+            scenario.cluster.lane_server, scenario.delays, self.now, links,
+        )  # fmt: skip
+        self.dispatches += 1
+        self.unsettled = True
+        truth_of.arrive_now(truth, job, self.now)
+        in_cloud = np.flatnonzero(order.lane == CLOUD)
+        if len(in_cloud):
+            self._send_to_cloud(job, in_cloud, zeta=int(len(in_cloud) == len(order.lane)))
+
+    def _send_to_cloud(self, job: int, chunks: Ints, zeta: int) -> None:
+        cloud = self.scenario.cluster.cloud
+        start = self.now + int(upload_delay(self.scenario.delays, job, cloud))
+        end = start + int(self.scenario.true_chunk_time[job, zeta])
+        self.cloud_chunks[job] = len(chunks)
+        self.log.cloud_runs(job, chunks, start, end, zeta)
+        self._note(start, _CLOUD_STARTS, job)
+        self._note(end, _CLOUD_ENDS, job)
+
+    def _cloud(self, kind: int, job: int) -> bool:
+        """The cloud chunks of `job` start or end; whether the job is finished."""
+        chunks, truth = self.cloud_chunks[job], self.truth
+        change = chunks if kind == _CLOUD_STARTS else -chunks
+        truth.in_service[job] += change
+        truth.told[truth.size[2], 0] = job
+        truth.size[2] += 1
+        if kind == _CLOUD_STARTS:
+            return False
+        truth.left[job] -= chunks
+        return bool(truth.left[job] == 0)
+
+    @_perform.register
+    def _(self, order: Allocate) -> None:
+        job = order.job
+        if job in self.gangs.placed:
+            self._stop_gang(job)
+        self.gangs.place(job, order.where, colocated(self.scenario, order), self.now)
+        self.gang_version[job] = version = self.gang_version.get(job, 0) + 1
+        self._note(self.gangs.finish_time(job), _GANG_ENDS, job, version)
+
+    @_perform.register
+    def _(self, order: Suspend) -> None:
+        self._stop_gang(order.job)
+        self.gang_version[order.job] += 1
+
+    def _stop_gang(self, job: int) -> None:
+        before = int(self.gangs.left[job])
+        done = before - int(self.gangs.left_at(np.array([job]), self.now)[0])
+        self.log.gang_run(job, self.gangs, self.now, done, preempted=True)
+        self.gangs.suspend(job, self.now)
+
+    def _finish_gang(self, job: int) -> None:
+        self.log.gang_run(job, self.gangs, self.now, int(self.gangs.left[job]), preempted=False)
+        self.gangs.finish(job)
+
+    @_perform.register
+    def _(self, order: Reserve) -> None:
+        self._note(order.start, _WAKE, order.job)
+        self._note(order.end, _WAKE, order.job)
+
+    @_perform.register
+    def _(self, order: WakeAt) -> None:
+        self._note(order.time, _WAKE, -1)
+
+    def runs(self) -> pl.DataFrame:
+        """The runs table of what has happened."""
+        self._drain()
+        return self.log.table()
