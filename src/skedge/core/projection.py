@@ -14,10 +14,10 @@ Three readings of Q (ERRATA J21-J24):
 ``FRACTIONAL``
     The increase of sum_d (1/D_j) * integral of (remaining / p): the form for which the dual constraint (6a') holds.
 
-**Exactness.** Weights 1/D_j are integers ``scale // D_j`` with ``scale`` the least common multiple of all D_j seen (at
-most :data:`LARGEST_SCALE`; beyond it they are rounded to that many parts), times are integers, so MARGINAL and EQ5
-are exact integers and ties are true ties. A value that would leave 62 bits (years of delay) is :data:`SATURATED`.
-FRACTIONAL is in floats, compared with a relative tolerance of 1e-9.
+**Exactness.** Weights 1/D_j are integers ``weights[D_j] = scale // D_j`` with ``scale`` the least common multiple of all
+D_j seen (at most :data:`LARGEST_SCALE`; beyond it they are rounded to that many parts) and times are integers, so
+MARGINAL and EQ5 are exact integers and ties are true ties. A value that would leave 62 bits (years of delay) is
+:data:`SATURATED`. FRACTIONAL is in floats, compared with a relative tolerance of 1e-9.
 """
 
 from __future__ import annotations
@@ -25,25 +25,12 @@ from __future__ import annotations
 import numpy as np
 
 from .jit import compiled
-from .lanes import (
-    ARRIVE,
-    CHUNKS,
-    COUNT,
-    EACH,
-    FIELDS,
-    HEAD,
-    LEFT,
-    RANK,
-    SEQ,
-    Lanes,
-    absorb,
-    believe_until,
-    finish_head,
-    next_arrival,
-    pick,
-    send,
-)
-from .model import Floats, Ints
+from .lanes import ARRIVE, CHUNKS, COUNT, EACH, FIELDS, HEAD, LEFT, RANK, SEQ, Lanes, absorb, believe_until, next_arrival
+from .model import Ints
+from .time import NEVER
+
+Cost = tuple[int, float, int]
+"""A cost as an exact integer and as a float, and how many chunks are postponed."""
 
 MARGINAL, EQ5, FRACTIONAL = 0, 1, 2
 """The readings of Q."""
@@ -59,257 +46,263 @@ TOO_LARGE = 4.0e18
 
 
 @compiled
+def weight_table(scale: int, largest: int) -> Ints:
+    """``weights[D] = scale // D`` for D up to `largest`; ``weights[0]`` is `scale` itself."""
+    weights = np.zeros(largest + 1, np.int64)
+    weights[0] = scale
+    for chunks in range(1, largest + 1):
+        weights[chunks] = scale // chunks
+    return weights
+
+
+@compiled
 def catch_up(lanes: Lanes, lane: int, now: int) -> None:
     """Bring `lane` to `now`, arrivals at `now` included."""
     believe_until(lanes, lane, now)
     absorb(lanes, lane, now)
 
 
+# -- a queue: all groups of one lane, best rank first, whether arrived or not ---------------------------------------
+
+
 @compiled
-def copy_lane(lanes: Lanes, lane: int, scratch: Lanes) -> None:
-    """Copy `lane` into the only lane of `scratch`."""
-    n, m = lanes.waiting[lane], lanes.coming[lane]
+def load(lanes: Lanes, lane: int, queue: Ints) -> int:
+    """Copy the groups of `lane` into `queue`, best rank first; returns their number."""
+    n = lanes.waiting[lane]
     for i in range(n):
         for f in range(FIELDS):
-            scratch.rows[0, i, f] = lanes.rows[lane, i, f]
-    for i in range(m):
-        for f in range(FIELDS):
-            scratch.transit[0, i, f] = lanes.transit[lane, i, f]
-    scratch.waiting[0], scratch.coming[0] = n, m
-    scratch.clock[0], scratch.serving[0] = lanes.clock[lane], lanes.serving[lane]
+            queue[i, f] = lanes.rows[lane, n - 1 - i, f]
+    for k in range(lanes.coming[lane]):
+        place(queue, n, lanes.transit[lane, k])
+        n += 1
+    return n
 
 
 @compiled
-def project(scratch: Lanes, until: int, base: int, scale: int, flow: Floats) -> int:
-    """Run the scratch lane to `until` with completions as announced; returns its flow of completed chunks.
+def place(queue: Ints, n: int, group: Ints) -> int:
+    """Put `group` into a queue of `n` groups by its rank; returns its place."""
+    i = n
+    while i > 0 and (
+        group[RANK] < queue[i - 1, RANK] or (group[RANK] == queue[i - 1, RANK] and group[SEQ] < queue[i - 1, SEQ])
+    ):
+        for f in range(FIELDS):
+            queue[i, f] = queue[i - 1, f]
+        i -= 1
+    for f in range(FIELDS):
+        queue[i, f] = group[f]
+    return i
 
-    The flow is sum of scale / D * (c - base) over the chunks that complete; ``flow[0]`` gets the same as a float and
-    ``flow[1]`` the fractional flow, sum of scale / D * integral (remaining / p), of the queued chunks.
-    """
+
+@compiled
+def number_chunks(queue: Ints, n: int) -> int:
+    """Number the chunks of a queue in its order: HEAD is a group's first; returns how many there are."""
     total = 0
-    at = scratch.clock[0]
-    while at < until:
-        absorb(scratch, 0, at)
-        stop = min(until, next_arrival(scratch, 0))
-        if scratch.waiting[0] == 0:
-            if stop == until and scratch.coming[0] == 0:
+    for i in range(n):
+        queue[i, HEAD] = total
+        total += queue[i, COUNT]
+    return total
+
+
+@compiled
+def run_queue(
+    queue: Ints,
+    n: int,
+    lanes: Lanes,
+    serving: int,
+    at: int,
+    until: int,
+    base: int,
+    weights: Ints,
+    fractional: bool,
+    times: Ints,
+) -> tuple[int, float]:
+    """Serve a queue from `at` to `until`, in place, with completions as announced; returns its flow.
+
+    The flow is sum of scale / D * (c - base) over the chunks that complete, exactly and as a float; where `fractional`
+    it is the float sum of scale / D * integral of (t - base) / p over the time in service, whose increase is that of
+    the fractional flow. `lanes` tells how to serve, `serving` is the SEQ last in service; `times`, unless empty, gets
+    every chunk's completion at its number.
+    """
+    total, value = 0, 0.0
+    while True:
+        # the best group that is here, and when a better one comes
+        g, stop = -1, until
+        for i in range(n):
+            if queue[i, COUNT] == 0:
+                continue
+            if queue[i, ARRIVE] <= at:
+                g = i
                 break
+            stop = min(stop, queue[i, ARRIVE])
+        if g < 0:
+            if stop >= until:
+                return total, value
             at = stop
             continue
-        i = pick(scratch, 0)
-        row = scratch.rows[0, i]
-        step = min(stop - at, row[LEFT])
-        flow[1] += _queued_flow(scratch, i, step, scale)
-        row[LEFT] -= step
-        scratch.serving[0] = row[SEQ]
-        at += step
-        if row[LEFT] == 0:
-            weight = scale // row[CHUNKS]
-            total += weight * (at - base)
-            flow[0] += np.float64(weight) * (at - base)
-            finish_head(scratch, 0, i)
-    scratch.clock[0] = until
-    absorb(scratch, 0, until)
-    return total
+        if lanes.preemptive == 0:
+            g, stop = _unfinished(queue, n, g, at, until)
+        elif lanes.overhead > 0 and serving >= 0 and queue[g, SEQ] != serving:
+            _restore_later(queue, n, serving, lanes.overhead)
+        serving = -1
+        left, each, count = queue[g, LEFT], queue[g, EACH], queue[g, COUNT]
+        whole = left + (count - 1) * each
+        time = min(stop - at, whole)
+        done = count
+        if time < whole:
+            done = 0 if time < left else 1 + (time - left) // each
+            queue[g, LEFT] = left - time if done == 0 else each - (time - left) % each
+        queue[g, COUNT] = count - done
+        weight = weights[queue[g, CHUNKS]]
+        if fractional:
+            value += weights[0] / queue[g, CHUNKS] * time * (at - base + time / 2.0) / each
+        elif done > 0:
+            flow = done * (at - base + left) + each * (done * (done - 1) // 2)
+            total += weight * flow
+            value += np.float64(weight) * flow
+        if len(times) > 0:
+            for k in range(done):
+                times[queue[g, HEAD] + k] = at + left + k * each
+            queue[g, HEAD] += done
+        at += time
+        if at >= until:
+            return total, value
+        if lanes.overhead > 0 and time < whole and queue[g, LEFT] < each:
+            queue[g, LEFT] += lanes.overhead
 
 
 @compiled
-def _queued_flow(scratch: Lanes, serving: int, step: int, scale: int) -> float:
-    """Fractional flow of all queued chunks over `step`, while row `serving` is in service."""
-    total = 0.0
-    for i in range(scratch.waiting[0]):
-        row = scratch.rows[0, i]
-        fraction = row[COUNT] - 1 + row[LEFT] / row[EACH]
-        if i == serving:
-            fraction -= step / (2.0 * row[EACH])
-        total += scale / row[CHUNKS] * fraction * step
-    return total
+def _unfinished(queue: Ints, n: int, best: int, at: int, until: int) -> tuple[int, int]:
+    """Without preemption: the group whose chunk is in service, else the best; it keeps the lane for one chunk."""
+    for i in range(n):
+        if queue[i, COUNT] > 0 and queue[i, ARRIVE] <= at and queue[i, LEFT] < queue[i, EACH]:
+            best = i
+            break
+    return best, min(until, at + queue[best, LEFT])
 
 
 @compiled
-def drain(scratch: Lanes, base: int, scale: int, flow: Floats) -> int:
-    """Run the scratch lane until it is empty; the flow as in :func:`project`."""
-    total = 0
-    while scratch.coming[0] > 0:
-        total += project(scratch, scratch.transit[0, 0, ARRIVE], base, scale, flow)
-    if scratch.preemptive == 0 and scratch.waiting[0] > 0:
-        i = pick(scratch, 0)
-        total += project(scratch, scratch.clock[0] + scratch.rows[0, i, LEFT], base, scale, flow)
-    at = scratch.clock[0] - base
-    for i in range(scratch.waiting[0] - 1, -1, -1):
-        row = scratch.rows[0, i]
-        chunks, each, left, weight = row[COUNT], row[EACH], row[LEFT], scale // row[CHUNKS]
-        times = chunks * (at + left) + each * (chunks * (chunks - 1) // 2)
-        total += weight * times
-        flow[0] += np.float64(weight) * times
-        fraction = left / each
-        flow[1] += (
-            scale
-            / row[CHUNKS]
-            * (fraction * (np.float64(at) + base - scratch.clock[0] + left / 2.0) + _later_chunks(at, base, scratch, row))
-        )
-        at += left + (chunks - 1) * each
-    return total
+def _restore_later(queue: Ints, n: int, serving: int, overhead: int) -> None:
+    for i in range(n):
+        if queue[i, SEQ] == serving:
+            queue[i, LEFT] += overhead
+
+
+# -- Q ---------------------------------------------------------------------------------------------------------------
 
 
 @compiled
-def _later_chunks(at: int, base: int, scratch: Lanes, row: Ints) -> float:
-    """Fractional flow of the chunks behind the first one of a group whose service starts at base + `at`."""
-    later = row[COUNT] - 1
-    wait = np.float64(at) + base - scratch.clock[0] + row[LEFT]
-    return later * (wait + row[EACH] / 2.0) + row[EACH] * (later * (later - 1) / 2.0)
+def is_plain(lanes: Lanes, mode: int) -> bool:
+    """Whether :func:`cost_bound` is a bound: lanes preempt at no cost, and the flow is not fractional."""
+    return bool(mode != FRACTIONAL and lanes.preemptive == 1 and lanes.overhead == 0)
 
 
 @compiled
-def completion_times(scratch: Lanes, times: Ints) -> int:
-    """Run the scratch lane until it is empty, chunk by chunk; ``times[HEAD + k]`` is when chunk k of a group completes.
+def cost_bound(lanes: Lanes, lane: int, arrive: int, rank: int, each: int, own: int, now: int, weights: Ints) -> Cost:
+    """A lower bound of :func:`insert_cost` for a first chunk, where :func:`is_plain`; exact if nothing is on its way.
 
-    Returns the number of chunks. The caller numbers the groups' chunks by :func:`number_chunks`.
+    It is Eq. (5) over the chunks that are at the server now: after t0 - now of service, A1 (ranks up to the chunk's)
+    runs first and A2 is postponed by p. It leaves out the groups on their way: without them the chunk waits no longer,
+    and every queued chunk of a lower rank completes no later, so it is postponed by at least p whenever it counts.
     """
-    done = 0
-    while scratch.waiting[0] + scratch.coming[0] > 0:
-        at = scratch.clock[0]
-        absorb(scratch, 0, at)
-        if scratch.waiting[0] == 0:
-            scratch.clock[0] = next_arrival(scratch, 0)
-            continue
-        i = pick(scratch, 0)
-        row = scratch.rows[0, i]
-        step = min(next_arrival(scratch, 0) - at, row[LEFT])
-        row[LEFT] -= step
-        scratch.serving[0] = row[SEQ]
-        scratch.clock[0] = at + step
-        if row[LEFT] == 0:
-            times[row[HEAD]] = at + step
-            row[HEAD] += 1
-            finish_head(scratch, 0, i)
-            done += 1
-    return done
+    if next_arrival(lanes, lane) <= now:
+        catch_up(lanes, lane, now)
+    clock = lanes.clock[lane]
+    budget, waiting, weight, postponed = arrive - clock, 0, 0, 0
+    top = lanes.waiting[lane] - 1
+    for i in range(top, -1, -1):
+        left = lanes.rows[lane, i, LEFT]
+        if i == top:
+            # no fact has ended this chunk by now, so at least 1 µs of it is left
+            left = max(left, now - clock + 1)
+        work = left + (lanes.rows[lane, i, COUNT] - 1) * lanes.rows[lane, i, EACH]
+        done = min(budget, work)
+        budget -= done
+        if lanes.rows[lane, i, RANK] <= rank:
+            waiting += work - done
+        elif done < work:
+            chunks = lanes.rows[lane, i, COUNT]
+            if done >= left:
+                chunks -= 1 + (done - left) // lanes.rows[lane, i, EACH]
+            postponed += chunks
+            weight += chunks * weights[lanes.rows[lane, i, CHUNKS]]
+    value = np.float64(own) * (waiting + each) + np.float64(weight) * each
+    return own * (waiting + each) + weight * each, value, postponed
 
 
 @compiled
-def number_chunks(scratch: Lanes) -> int:
-    """Number the chunks of the scratch lane: sets HEAD of every group; returns how many there are."""
-    total = 0
-    for i in range(scratch.coming[0]):
-        scratch.transit[0, i, HEAD] = total
-        total += scratch.transit[0, i, COUNT]
-    for i in range(scratch.waiting[0]):
-        scratch.rows[0, i, HEAD] = total
-        total += scratch.rows[0, i, COUNT]
-    return total
-
-
-@compiled
-def _arrives_later(lanes: Lanes, lane: int, t0: int) -> bool:
-    return lanes.coming[lane] > 0 and lanes.transit[lane, 0, ARRIVE] > t0
-
-
-@compiled
-def insert_cost(
-    lanes: Lanes, lane: int, group: Ints, now: int, scale: int, mode: int, scratch: Lanes
-) -> tuple[int, float, int]:
+def insert_cost(lanes: Lanes, lane: int, group: Ints, now: int, weights: Ints, mode: int, room: Ints) -> Cost:
     """What the last chunk of `group` costs on `lane` from its arrival t0 on, given the others of the group.
 
     Parameters
     ----------
     group
         The job's chunks on this lane, the new one included (COUNT >= 1); ARRIVE is t0 >= `now`.
-    scale
-        Weights are ``scale // D_j``.
+    weights
+        ``weights[D] = scale // D`` (:func:`weight_table`).
+    room
+        Two queues to work on, shape ``(2, groups, FIELDS)``.
 
     Returns
     -------
     exact, value, postponed
-        The cost in µs / `scale` as an integer (:data:`SATURATED` if it would not fit; 0 in FRACTIONAL mode) and as a
-        float: (waiting + p) / D + harm, or the increase of the fractional flow. `postponed` is the number of chunks
-        that complete later because of the insertion; -1 where only :func:`delayed` tells. If it is not -1, one more
-        chunk of the group would cost exactly p / D more.
+        The cost in µs / scale as an integer (0 in FRACTIONAL mode) and as a float: (waiting + p) / D + harm, or the
+        increase of the fractional flow. `postponed` is the number of chunks that complete later because of the
+        insertion in EQ5 mode; else -1: :func:`delayed` tells.
     """
     catch_up(lanes, lane, now)
-    plain = mode != FRACTIONAL and lanes.preemptive == 1 and lanes.overhead == 0
-    if plain and (mode == EQ5 or not _arrives_later(lanes, lane, group[ARRIVE])):
-        return _at_arrival(lanes, lane, group, now, scale, scratch)
-    return _with_and_without(lanes, lane, group, scale, mode, scratch)
+    n = load(lanes, lane, room[0])
+    if mode == EQ5:
+        return _eq5(room[0], n, lanes, lane, group, now, weights)
+    own = place(room[0], n, group)
+    n += 1
+    fractional = mode == FRACTIONAL
+    room[1, :n] = room[0, :n]
+    room[1, own, COUNT] -= 1
+    t0, serving = group[ARRIVE], lanes.serving[lane]
+    after, value = run_queue(room[0], n, lanes, serving, now, NEVER, t0, weights, fractional, group[:0])
+    before, less = run_queue(room[1], n, lanes, serving, now, NEVER, t0, weights, fractional, group[:0])
+    return after - before, value - less, -1
 
 
 @compiled
-def _at_arrival(
-    lanes: Lanes, lane: int, group: Ints, now: int, scale: int, scratch: Lanes
-) -> tuple[int, float, int]:
-    """Eq. (5): the lane at t0 splits into A1 (runs first: waiting) and A2 (is postponed by p: harm)."""
-    state, at, budget = lanes, lane, group[ARRIVE] - now
-    if next_arrival(lanes, lane) <= group[ARRIVE]:
-        copy_lane(lanes, lane, scratch)
-        project(scratch, group[ARRIVE], now, scale, np.zeros(2))
-        state, at, budget = scratch, 0, 0
+def _eq5(queue: Ints, n: int, lanes: Lanes, lane: int, group: Ints, now: int, weights: Ints) -> Cost:
+    """Eq. (5) as printed: pending are all chunks assigned and uncompleted at t0, whether arrived or not."""
+    run_queue(queue, n, lanes, lanes.serving[lane], now, group[ARRIVE], now, weights, False, group[:0])
     waiting, weight, postponed = (group[COUNT] - 1) * group[EACH], 0, 0
-    for i in range(state.waiting[at] - 1, -1, -1):
-        row = state.rows[at, i]
-        work = row[LEFT] + (row[COUNT] - 1) * row[EACH]
-        done = min(budget, work)
-        budget -= done
-        if row[RANK] <= group[RANK]:
-            waiting += work - done
+    for i in range(n):
+        count = queue[i, COUNT]
+        if count == 0:
+            continue
+        if queue[i, RANK] <= group[RANK]:
+            waiting += queue[i, LEFT] + (count - 1) * queue[i, EACH]
         else:
-            chunks = row[COUNT]
-            if done >= row[LEFT]:
-                chunks -= 1 + (done - row[LEFT]) // row[EACH]
-            postponed += chunks
-            weight += chunks * (scale // row[CHUNKS])
-    for i in range(state.coming[at]):
-        row = state.transit[at, i]
-        if row[RANK] <= group[RANK]:
-            waiting += row[COUNT] * row[EACH]
-        else:
-            postponed += row[COUNT]
-            weight += row[COUNT] * (scale // row[CHUNKS])
-    own = scale // group[CHUNKS]
+            postponed += count
+            weight += count * weights[queue[i, CHUNKS]]
+    own = weights[group[CHUNKS]]
     value = np.float64(own) * (waiting + group[EACH]) + np.float64(weight) * group[EACH]
     return own * (waiting + group[EACH]) + weight * group[EACH], value, postponed
 
 
 @compiled
-def _with_and_without(
-    lanes: Lanes, lane: int, group: Ints, scale: int, mode: int, scratch: Lanes
-) -> tuple[int, float, int]:
-    """The difference of two projections of the lane, with and without the group's last chunk."""
-    before, after = np.zeros(2), np.zeros(2)
-    copy_lane(lanes, lane, scratch)
-    if group[COUNT] > 1:
-        group[COUNT] -= 1
-        send(scratch, 0, group)
-        group[COUNT] += 1
-    without = drain(scratch, group[ARRIVE], scale, before)
-    copy_lane(lanes, lane, scratch)
-    send(scratch, 0, group)
-    with_ = drain(scratch, group[ARRIVE], scale, after)
-    if mode == FRACTIONAL:
-        return 0, after[1] - before[1], -1
-    return with_ - without, after[0] - before[0], -1
-
-
-@compiled
-def delayed(lanes: Lanes, lane: int, group: Ints, now: int, scratch: Lanes, times: Ints) -> int:
+def delayed(lanes: Lanes, lane: int, group: Ints, now: int, weights: Ints, room: Ints, times: Ints) -> int:
     """Number of chunks that complete strictly later because of the last chunk of `group`.
 
-    ``times`` (shape ``(2, room)``) gets every chunk's completion without and with the new one: the lane's chunks by
-    :func:`number_chunks`, then the group's own, the new chunk last.
+    ``times`` (shape ``(2, chunks)``, :func:`chunks_on` and the group's) gets every chunk's completion with the new one
+    and without it, numbered in the order of ``room[0]``; a group's HEAD is left at the number behind its last chunk.
     """
     catch_up(lanes, lane, now)
-    chunks = group[COUNT]
-    others = 0
-    for with_new in range(2):
-        copy_lane(lanes, lane, scratch)
-        others = number_chunks(scratch)
-        group[COUNT], group[HEAD] = chunks - 1 + with_new, others
-        if group[COUNT] > 0:
-            send(scratch, 0, group)
-        completion_times(scratch, times[with_new])
-    group[COUNT] = chunks
+    n = load(lanes, lane, room[0])
+    own = place(room[0], n, group)
+    n += 1
+    total = number_chunks(room[0], n)
+    room[1, :n] = room[0, :n]
+    room[1, own, COUNT] -= 1
+    times[:, :total] = NEVER
+    for k in range(2):
+        run_queue(room[k], n, lanes, lanes.serving[lane], now, NEVER, now, weights, False, times[k])
     later = 0
-    for k in range(others + chunks - 1):
-        if times[1, k] > times[0, k]:
+    for k in range(total):
+        if times[0, k] > times[1, k]:
             later += 1
     return later
 

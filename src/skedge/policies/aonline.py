@@ -56,10 +56,10 @@ import numpy as np
 from numpy.random import Generator
 
 from ..core.events import CLOUD, AssignPS, Dispatch, Event, Order, Reject
-from ..core.lanes import Lanes, empty_lanes
+from ..core.lanes import FIELDS
 from ..core.model import Cluster, Ints, Physics
 from ..core.policy import Basis, Params, View
-from ..core.projection import EQ5, FRACTIONAL, LARGEST_SCALE, MARGINAL
+from ..core.projection import EQ5, FRACTIONAL, LARGEST_SCALE, MARGINAL, weight_table
 from ..core.time import SECOND
 from .greedy import Chunks, greedy
 
@@ -101,12 +101,13 @@ class AOnline(Basis):
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Begin a run."""
         super().start(cluster, physics, rng)
-        self.scale = 1
+        self.weights = weight_table(1, 1)
         self.waiting: list[int] = []
+        self.limited_storage = bool(np.isfinite(cluster.storage_mb).any())
         self.wholly_in_cloud: set[int] = set()
         self.qualified = [cluster.lanes_of(k) for k in range(len(cluster.worker_types))]
         self.ps_slots = [np.flatnonzero(cluster.ps_type == k) for k in range(len(cluster.ps_types))]
-        self.scratch: Lanes = empty_lanes(1)
+        self.room = np.zeros((2, 0, FIELDS), np.int64)
 
     def decide(self, event: Event, view: View) -> Iterator[Order]:
         """Alg. 1: dispatch the arrivals, in order, then give the jobs that begin to run a PS."""
@@ -138,8 +139,8 @@ class AOnline(Basis):
         count = chunks.chunks
         lane, alpha, postponed = np.zeros(count, np.int64), np.zeros(count), np.zeros(count, np.int64)
         placed = greedy(
-            view.belief(), chunks, candidates, self.cluster.lane_server, view.delays(), view.free_storage.copy(),
-            self.scratch_for(view), lane, alpha, postponed,
+            view.belief(), chunks, candidates, self.cluster.lane_server, view.delays(), self.weights_with(count),
+            view.free_storage.copy(), self.room_for(view), lane, alpha, postponed,
         )  # fmt: skip
         if not placed:
             return None
@@ -157,7 +158,7 @@ class AOnline(Basis):
 
     def _fits_empty_storage(self, job: int, candidates: Ints, view: View) -> bool:
         mb = float(view.column("chunk_mb")[job])
-        if self._cloud(view) or mb == 0:
+        if self._cloud(view) or mb == 0 or not self.limited_storage:
             return True
         servers = np.unique(self.cluster.lane_server[candidates])
         room = np.floor(self.cluster.storage_mb[servers] / mb)
@@ -166,7 +167,6 @@ class AOnline(Basis):
     def chunks_of(self, job: int, view: View) -> Chunks:
         """What :func:`greedy` needs to know of `job`."""
         count = int(view.column("chunks")[job])
-        self.scale = min(math.lcm(self.scale, count), LARGEST_SCALE)
         cloud = self.cluster.cloud
         p = view.chunk_time[job]
         return Chunks(
@@ -179,17 +179,22 @@ class AOnline(Basis):
             chunk_mb=float(view.column("chunk_mb")[job]),
             cloud_delay=view.upload_delay(job, cloud) if self._cloud(view) and cloud is not None else -1,
             cloud_each=(int(p[0]), int(p[1])),
-            scale=self.scale,
             mode=_MODES[self.params.q_mode],
         )
 
-    def scratch_for(self, view: View) -> Lanes:
-        """One lane to project on, as roomy as the kernel's."""
-        lanes = view.belief()
-        room = lanes.rows.shape[1] + 1
-        if self.scratch.rows.shape[1] < room:
-            self.scratch = empty_lanes(1, preemptive=bool(lanes.preemptive), overhead=lanes.overhead, room=room)
-        return self.scratch
+    def weights_with(self, count: int) -> Ints:
+        """Weights 1/D over a common multiple of all D seen, this `count` included."""
+        scale = min(math.lcm(int(self.weights[0]), count), LARGEST_SCALE)
+        if scale != self.weights[0] or count >= len(self.weights):
+            self.weights = weight_table(scale, max(count, len(self.weights) - 1))
+        return self.weights
+
+    def room_for(self, view: View) -> Ints:
+        """Two queues to project a lane on, as long as the kernel's may get."""
+        groups = 2 * view.belief().rows.shape[1] + 1
+        if self.room.shape[1] < groups:
+            self.room = np.zeros((2, groups, FIELDS), np.int64)
+        return self.room
 
     # -- A_ps ----------------------------------------------------------------------------------------------------
 

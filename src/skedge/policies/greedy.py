@@ -10,7 +10,17 @@ from ..core.jit import compiled
 from ..core.lanes import ARRIVE, CHUNKS, COUNT, EACH, FIELDS, JOB, LEFT, RANK, SEQ, Lanes
 from ..core.model import Floats, Ints
 from ..core.network import Delays, upload_delay
-from ..core.projection import FRACTIONAL, SATURATED, TOO_LARGE, chunks_on, delayed, insert_cost
+from ..core.projection import (
+    FRACTIONAL,
+    SATURATED,
+    TOO_LARGE,
+    Cost,
+    chunks_on,
+    cost_bound,
+    delayed,
+    insert_cost,
+    is_plain,
+)
 
 CLOUD = -1
 TOLERANCE = 1e-9
@@ -34,8 +44,6 @@ class Chunks(NamedTuple):
         Delta to the cloud [µs]; -1 where the cloud may not be used.
     cloud_each
         p in the cloud, zeta = 0 and 1 [µs].
-    scale
-        Weights are ``scale // D``.
     mode
         Reading of Q (:mod:`skedge.core.projection`).
     """
@@ -49,7 +57,6 @@ class Chunks(NamedTuple):
     chunk_mb: float
     cloud_delay: int
     cloud_each: tuple[int, int]
-    scale: int
     mode: int
 
 
@@ -64,26 +71,32 @@ def new_group(c: Chunks, arrive: int) -> Ints:
 
 
 @compiled
-def cloud_cost(c: Chunks, zeta: int) -> tuple[int, float]:
+def cloud_cost(c: Chunks, zeta: int, weights: Ints) -> tuple[int, float]:
     """Q in the cloud, Alg. 3 line 8: (Delta + p) / D at the given zeta (p / 2 in FRACTIONAL mode)."""
-    own, p = c.scale // c.chunks, c.cloud_each[zeta]
+    own, p = weights[c.chunks], c.cloud_each[zeta]
     response = c.now - c.release + c.cloud_delay + p
     if c.mode == FRACTIONAL:
-        return 0, c.scale / c.chunks * (response - p / 2.0)
+        return 0, weights[0] / c.chunks * (response - p / 2.0)
     value = np.float64(own) * response
     return (SATURATED if value > TOO_LARGE else own * response), value
 
 
 @compiled
-def edge_cost(lanes: Lanes, lane: int, group: Ints, c: Chunks, scratch: Lanes) -> tuple[int, float, int]:
-    """Q of the last chunk of `group` on `lane`, Eq. (5) in the chosen reading; exact, float, chunks postponed."""
-    exact, value, postponed = insert_cost(lanes, lane, group, c.now, c.scale, c.mode, scratch)
-    delay = group[ARRIVE] - c.release
+def with_delay(cost: Cost, c: Chunks, arrive: int, weights: Ints) -> Cost:
+    """Q of Eq. (5): the cost from t0 on and (t0 - r) / D."""
+    exact, value, postponed = cost
+    delay = arrive - c.release
     if c.mode == FRACTIONAL:
-        return 0, value + c.scale / c.chunks * delay, -1
-    own = c.scale // c.chunks
-    value += np.float64(own) * delay
-    return (SATURATED if value > TOO_LARGE else exact + own * delay), value, postponed
+        return 0, value + weights[0] / c.chunks * delay, -1
+    value += np.float64(weights[c.chunks]) * delay
+    return (SATURATED if value > TOO_LARGE else exact + weights[c.chunks] * delay), value, postponed
+
+
+@compiled
+def edge_cost(lanes: Lanes, lane: int, group: Ints, c: Chunks, weights: Ints, room: Ints) -> Cost:
+    """Q of the last chunk of `group` on `lane`, Eq. (5) in the chosen reading; exact, float, chunks postponed."""
+    cost = insert_cost(lanes, lane, group, c.now, weights, c.mode, room)
+    return with_delay(cost, c, group[ARRIVE], weights)
 
 
 @compiled
@@ -95,14 +108,38 @@ def is_better(exact: int, value: float, best_exact: int, best_value: float, frac
 
 
 @compiled
+def _before(exact: Ints, value: Floats, a: int, b: int, fractional: bool) -> bool:
+    """Whether candidate `a` comes before `b`: less Q, and among equals the lower number (J13)."""
+    if is_better(exact[a], value[a], exact[b], value[b], fractional):
+        return True
+    return a < b and not is_better(exact[b], value[b], exact[a], value[a], fractional)
+
+
+@compiled
+def _sift_down(heap: Ints, size: int, i: int, exact: Ints, value: Floats, fractional: bool) -> None:
+    """Restore the heap of candidates below place `i`."""
+    item = heap[i]
+    while 2 * i + 1 < size:
+        child = 2 * i + 1
+        if child + 1 < size and _before(exact, value, heap[child + 1], heap[child], fractional):
+            child += 1
+        if not _before(exact, value, heap[child], item, fractional):
+            break
+        heap[i] = heap[child]
+        i = child
+    heap[i] = item
+
+
+@compiled
 def greedy(
     lanes: Lanes,
     c: Chunks,
     candidates: Ints,
     lane_server: Ints,
     delays: Delays,
+    weights: Ints,
     free_storage: Floats,
-    scratch: Lanes,
+    room: Ints,
     lane_of: Ints,
     alpha: Floats,
     postponed: Ints,
@@ -110,53 +147,78 @@ def greedy(
     """Alg. 2 for one job; fills `lane_of`, `alpha` [µs] and `postponed`. False if a chunk finds no place.
 
     `candidates` are the qualified lanes in order of (server, worker), `free_storage` [MB] by server is used up in
-    place. Line numbers are those of Alg. 2 with ERRATA J4-J6, J13, J19.
+    place. Line numbers are those of Alg. 2 with ERRATA J4-J6, J13, J19. C_j is a heap; an entry may be a lower bound,
+    which is replaced by Q when it comes to the top.
     """
-    n = len(candidates)
-    exact, value = np.zeros(n, np.int64), np.zeros(n)
-    harmed, group = np.zeros(n, np.int64), np.zeros((n, FIELDS), np.int64)
-    fractional = c.mode == FRACTIONAL
+    n, own = len(candidates), weights[c.chunks]
+    fractional, plain = c.mode == FRACTIONAL, is_plain(lanes, c.mode)
+    exact, value, harmed = np.zeros(n, np.int64), np.zeros(n), np.zeros(n, np.int64)
+    base_exact, base_value = np.zeros(n, np.int64), np.zeros(n)
+    arrive, placed, known = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.bool_)
+    rank = c.chunks * c.each
     # lines 3-8: C_j, the cost of a first chunk on every qualified worker
+    server, delay = -1, 0
     for k in range(n):
         lane = candidates[k]
-        group[k] = new_group(c, c.now + upload_delay(delays, c.job, lane_server[lane]))
-        exact[k], value[k], harmed[k] = edge_cost(lanes, lane, group[k], c, scratch)
-    cloud_exact, cloud_value = (0, 0.0)
-    if c.cloud_delay >= 0:
-        cloud_exact, cloud_value = cloud_cost(c, 1)
-    own = c.scale // c.chunks
-    for d in range(c.chunks):
+        if lane_server[lane] != server:
+            server = lane_server[lane]
+            delay = upload_delay(delays, c.job, server)
+        arrive[k] = c.now + delay
+        if plain:
+            bound = cost_bound(lanes, lane, arrive[k], rank, c.each, own, c.now, weights)
+            exact[k], value[k], harmed[k] = with_delay(bound, c, arrive[k], weights)
+            known[k] = lanes.coming[lane] == 0
+            base_exact[k], base_value[k] = exact[k], value[k]
+    heap = np.arange(n)
+    for i in range(n // 2 - 1, -1, -1):
+        _sift_down(heap, n, i, exact, value, fractional)
+    cloud_exact, cloud_value = cloud_cost(c, 1, weights)
+    d = 0
+    while d < c.chunks:
         # line 11: the least Q; edge before cloud, then server, then worker (J13)
-        best = -1
-        for k in range(n):
-            if free_storage[lane_server[candidates[k]]] < c.chunk_mb:
-                continue
-            if best < 0 or is_better(exact[k], value[k], exact[best], value[best], fractional):
-                best = k
-        if c.cloud_delay >= 0 and (
+        best = heap[0] if n > 0 else -1
+        cloud_wins = c.cloud_delay >= 0 and (
             best < 0 or is_better(cloud_exact, cloud_value, exact[best], value[best], fractional)
-        ):
+        )
+        if cloud_wins:
             # lines 12-16: this and all remaining chunks go to the cloud (J6)
-            lane_of[d:], alpha[d:], postponed[d:] = CLOUD, cloud_value / c.scale, 0
+            lane_of[d:], alpha[d:], postponed[d:] = CLOUD, cloud_value / weights[0], 0
             return True
         if best < 0:
             return False
         lane = candidates[best]
-        lane_of[d], alpha[d] = lane, value[best] / c.scale
+        if free_storage[lane_server[lane]] < c.chunk_mb:
+            n -= 1
+            heap[0] = heap[n]
+            _sift_down(heap, n, 0, exact, value, fractional)
+            continue
+        if not known[best]:
+            group = new_group(c, arrive[best])
+            group[COUNT] = placed[best] + 1
+            exact[best], value[best], harmed[best] = edge_cost(lanes, lane, group, c, weights, room)
+            known[best] = True
+            _sift_down(heap, n, 0, exact, value, fractional)
+            continue
+        lane_of[d], alpha[d], postponed[d] = lane, value[best] / weights[0], harmed[best]
         free_storage[lane_server[lane]] -= c.chunk_mb
+        placed[best] += 1
         if harmed[best] < 0:
+            group = new_group(c, arrive[best])
+            group[COUNT] = placed[best]
             times = np.zeros((2, chunks_on(lanes, lane) + c.chunks), np.int64)
-            postponed[d] = delayed(lanes, lane, group[best], c.now, scratch, times)
-        else:
-            postponed[d] = harmed[best]
-        if d == 0 and c.cloud_delay >= 0:
+            postponed[d] = delayed(lanes, lane, group, c.now, weights, room, times)
+        if d == 0:
             # lines 17-20: a chunk is on the edge, so the cloud no longer co-locates (J4)
-            cloud_exact, cloud_value = cloud_cost(c, 0)
-        # lines 21-22: the cost of the next chunk on this worker, behind the one just placed (J5)
-        group[best, COUNT] += 1
+            cloud_exact, cloud_value = cloud_cost(c, 0, weights)
+        # lines 21-22: the cost of the next chunk on this worker, behind the ones just placed (J5)
         if harmed[best] >= 0 and exact[best] != SATURATED:
             exact[best] += own * c.each
             value[best] += np.float64(own) * c.each
         else:
-            exact[best], value[best], harmed[best] = edge_cost(lanes, lane, group[best], c, scratch)
+            known[best] = False
+            behind = own * c.each * placed[best]
+            exact[best] = base_exact[best] + behind if exact[best] != SATURATED else SATURATED
+            value[best] = base_value[best] + np.float64(own) * c.each * placed[best]
+        _sift_down(heap, n, 0, exact, value, fractional)
+        d += 1
     return True
