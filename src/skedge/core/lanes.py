@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .jit import compiled
+from .jit import compiled, inlined
 from .model import Ints
 from .time import NEVER
 
@@ -97,20 +97,20 @@ def send(lanes: Lanes, lane: int, group: Ints) -> None:
     lanes.coming[lane] = n + 1
 
 
-@compiled
+@inlined
 def _make_room(rows: NDArray[np.int64], i: int, n: int) -> None:
     for k in range(n, i, -1):
         for f in range(FIELDS):
             rows[k, f] = rows[k - 1, f]
 
 
-@compiled
+@inlined
 def ranks_before(a: Ints, b: Ints) -> bool:
     """Whether group `a` runs before group `b`."""
     return bool(a[RANK] < b[RANK] or (a[RANK] == b[RANK] and a[SEQ] < b[SEQ]))
 
 
-@compiled
+@inlined
 def absorb(lanes: Lanes, lane: int, now: int) -> None:
     """Move the groups that have arrived by `now` into the queue."""
     coming = lanes.transit[lane]
@@ -126,49 +126,47 @@ def absorb(lanes: Lanes, lane: int, now: int) -> None:
         lanes.waiting[lane] = n + 1
 
 
-@compiled
+@inlined
 def next_arrival(lanes: Lanes, lane: int) -> int:
     """When the next group reaches `lane` [µs], NEVER if none is on its way."""
     n = lanes.coming[lane]
     return lanes.transit[lane, n - 1, ARRIVE] if n > 0 else NEVER
 
 
-@compiled
+@inlined
 def pick(lanes: Lanes, lane: int) -> int:
     """Row of the group to serve: the best rank, but a chunk in service first where lanes do not preempt.
 
     Where the choice displaces a chunk, the checkpoint overhead is added to that chunk.
     """
-    n = lanes.waiting[lane]
-    rows = lanes.rows[lane]
+    n, serving = lanes.waiting[lane], lanes.serving[lane]
     if lanes.preemptive == 0:
         for i in range(n):
-            if rows[i, LEFT] < rows[i, EACH]:
+            if lanes.rows[lane, i, LEFT] < lanes.rows[lane, i, EACH]:
                 return i
-    best = rows[n - 1, SEQ]
-    if lanes.overhead > 0 and lanes.serving[lane] >= 0 and lanes.serving[lane] != best:
+    elif lanes.overhead > 0 and serving >= 0 and serving != lanes.rows[lane, n - 1, SEQ]:
         for i in range(n - 1):
-            if rows[i, SEQ] == lanes.serving[lane]:
-                rows[i, LEFT] += lanes.overhead
+            if lanes.rows[lane, i, SEQ] == serving:
+                lanes.rows[lane, i, LEFT] += lanes.overhead
         lanes.serving[lane] = -1
     return n - 1
 
 
-@compiled
+@inlined
 def finish_head(lanes: Lanes, lane: int, i: int) -> None:
     """Take the first chunk of row `i` off the queue."""
-    rows = lanes.rows[lane]
     lanes.serving[lane] = -1
-    rows[i, COUNT] -= 1
-    rows[i, LEFT] = rows[i, EACH]
-    if rows[i, COUNT] == 0:
+    lanes.rows[lane, i, COUNT] -= 1
+    lanes.rows[lane, i, LEFT] = lanes.rows[lane, i, EACH]
+    if lanes.rows[lane, i, COUNT] == 0:
         n = lanes.waiting[lane]
         for k in range(i, n - 1):
-            rows[k] = rows[k + 1]
+            for f in range(FIELDS):
+                lanes.rows[lane, k, f] = lanes.rows[lane, k + 1, f]
         lanes.waiting[lane] = n - 1
 
 
-@compiled
+@inlined
 def believe_until(lanes: Lanes, lane: int, now: int) -> None:
     """Work out `lane` up to `now` as announced; a chunk that is overdue keeps 1 µs until a fact says that it ended.
 
@@ -180,9 +178,8 @@ def believe_until(lanes: Lanes, lane: int, now: int) -> None:
         stop = min(now, next_arrival(lanes, lane))
         if lanes.waiting[lane] > 0:
             i = pick(lanes, lane)
-            rows = lanes.rows[lane]
-            rows[i, LEFT] = max(1, rows[i, LEFT] - (stop - at))
-            lanes.serving[lane] = rows[i, SEQ]
+            lanes.rows[lane, i, LEFT] = max(1, lanes.rows[lane, i, LEFT] - (stop - at))
+            lanes.serving[lane] = lanes.rows[lane, i, SEQ]
         at = stop
     lanes.clock[lane] = now
 

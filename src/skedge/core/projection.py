@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .jit import compiled
+from .jit import compiled, inlined
 from .lanes import ARRIVE, CHUNKS, COUNT, EACH, FIELDS, HEAD, LEFT, RANK, SEQ, Lanes, absorb, believe_until, next_arrival
 from .model import Ints
 from .time import NEVER
@@ -55,7 +55,7 @@ def weight_table(scale: int, largest: int) -> Ints:
     return weights
 
 
-@compiled
+@inlined
 def catch_up(lanes: Lanes, lane: int, now: int) -> None:
     """Bring `lane` to `now`, arrivals at `now` included."""
     believe_until(lanes, lane, now)
@@ -65,7 +65,7 @@ def catch_up(lanes: Lanes, lane: int, now: int) -> None:
 # -- a queue: all groups of one lane, best rank first, whether arrived or not ---------------------------------------
 
 
-@compiled
+@inlined
 def load(lanes: Lanes, lane: int, queue: Ints) -> int:
     """Copy the groups of `lane` into `queue`, best rank first; returns their number."""
     n = lanes.waiting[lane]
@@ -73,27 +73,43 @@ def load(lanes: Lanes, lane: int, queue: Ints) -> int:
         for f in range(FIELDS):
             queue[i, f] = lanes.rows[lane, n - 1 - i, f]
     for k in range(lanes.coming[lane]):
-        place(queue, n, lanes.transit[lane, k])
+        rank, seq = lanes.transit[lane, k, RANK], lanes.transit[lane, k, SEQ]
+        i = _make_place(queue, n, rank, seq)
+        for f in range(FIELDS):
+            queue[i, f] = lanes.transit[lane, k, f]
         n += 1
     return n
 
 
-@compiled
-def place(queue: Ints, n: int, group: Ints) -> int:
-    """Put `group` into a queue of `n` groups by its rank; returns its place."""
+@inlined
+def _make_place(queue: Ints, n: int, rank: int, seq: int) -> int:
+    """Open the place of a group with this rank in a queue of `n` groups."""
     i = n
-    while i > 0 and (
-        group[RANK] < queue[i - 1, RANK] or (group[RANK] == queue[i - 1, RANK] and group[SEQ] < queue[i - 1, SEQ])
-    ):
+    while i > 0 and (rank < queue[i - 1, RANK] or (rank == queue[i - 1, RANK] and seq < queue[i - 1, SEQ])):
         for f in range(FIELDS):
             queue[i, f] = queue[i - 1, f]
         i -= 1
+    return i
+
+
+@inlined
+def place(queue: Ints, n: int, group: Ints) -> int:
+    """Put `group` into a queue of `n` groups by its rank; returns its place."""
+    i = _make_place(queue, n, group[RANK], group[SEQ])
     for f in range(FIELDS):
         queue[i, f] = group[f]
     return i
 
 
-@compiled
+@inlined
+def copy_queue(queue: Ints, to: Ints, n: int) -> None:
+    """Copy the first `n` groups."""
+    for i in range(n):
+        for f in range(FIELDS):
+            to[i, f] = queue[i, f]
+
+
+@inlined
 def number_chunks(queue: Ints, n: int) -> int:
     """Number the chunks of a queue in its order: HEAD is a group's first; returns how many there are."""
     total = 0
@@ -170,7 +186,7 @@ def run_queue(
             queue[g, LEFT] += lanes.overhead
 
 
-@compiled
+@inlined
 def _unfinished(queue: Ints, n: int, best: int, at: int, until: int) -> tuple[int, int]:
     """Without preemption: the group whose chunk is in service, else the best; it keeps the lane for one chunk."""
     for i in range(n):
@@ -180,7 +196,7 @@ def _unfinished(queue: Ints, n: int, best: int, at: int, until: int) -> tuple[in
     return best, min(until, at + queue[best, LEFT])
 
 
-@compiled
+@inlined
 def _restore_later(queue: Ints, n: int, serving: int, overhead: int) -> None:
     for i in range(n):
         if queue[i, SEQ] == serving:
@@ -190,19 +206,19 @@ def _restore_later(queue: Ints, n: int, serving: int, overhead: int) -> None:
 # -- Q ---------------------------------------------------------------------------------------------------------------
 
 
-@compiled
+@inlined
 def is_plain(lanes: Lanes, mode: int) -> bool:
     """Whether :func:`cost_bound` is a bound: lanes preempt at no cost, and the flow is not fractional."""
     return bool(mode != FRACTIONAL and lanes.preemptive == 1 and lanes.overhead == 0)
 
 
-@compiled
+@inlined
 def cost_bound(lanes: Lanes, lane: int, arrive: int, rank: int, each: int, own: int, now: int, weights: Ints) -> Cost:
     """A lower bound of :func:`insert_cost` for a first chunk, where :func:`is_plain`; exact if nothing is on its way.
 
-    It is Eq. (5) over the chunks that are at the server now: after t0 - now of service, A1 (ranks up to the chunk's)
-    runs first and A2 is postponed by p. It leaves out the groups on their way: without them the chunk waits no longer,
-    and every queued chunk of a lower rank completes no later, so it is postponed by at least p whenever it counts.
+    It is Eq. (5): after t0 - now of service, A1 (ranks up to the chunk's) runs first and A2 is postponed by p. The chunk's
+    own completion takes in the groups on their way; A2 is counted without them, and without them every queued chunk
+    completes no later, so it is postponed by at least p whenever it counts.
     """
     if next_arrival(lanes, lane) <= now:
         catch_up(lanes, lane, now)
@@ -225,11 +241,41 @@ def cost_bound(lanes: Lanes, lane: int, arrive: int, rank: int, each: int, own: 
                 chunks -= 1 + (done - left) // lanes.rows[lane, i, EACH]
             postponed += chunks
             weight += chunks * weights[lanes.rows[lane, i, CHUNKS]]
-    value = np.float64(own) * (waiting + each) + np.float64(weight) * each
-    return own * (waiting + each) + weight * each, value, postponed
+    response = waiting + each
+    if lanes.coming[lane] > 0:
+        response = _own_completion(lanes, lane, arrive, rank, each, now) - arrive
+    value = np.float64(own) * response + np.float64(weight) * each
+    return own * response + weight * each, value, postponed
 
 
-@compiled
+@inlined
+def _own_completion(lanes: Lanes, lane: int, arrive: int, rank: int, each: int, now: int) -> int:
+    """When a chunk of this rank that arrives at `arrive` completes: only better ranks, queued or coming, delay it."""
+    at, ahead = now, 0
+    top = lanes.waiting[lane] - 1
+    for i in range(top, -1, -1):
+        if lanes.rows[lane, i, RANK] > rank:
+            break
+        ahead += lanes.rows[lane, i, LEFT] + (lanes.rows[lane, i, COUNT] - 1) * lanes.rows[lane, i, EACH]
+        if i == top:
+            ahead -= min(now - lanes.clock[lane], lanes.rows[lane, i, LEFT] - 1)
+    mine = False
+    for k in range(lanes.coming[lane] - 1, -1, -1):
+        comes = lanes.transit[lane, k, ARRIVE]
+        if lanes.transit[lane, k, RANK] > rank:
+            continue
+        if not mine and comes > arrive:
+            at, ahead, mine = arrive, max(0, ahead - (arrive - at)) + each, True
+        if mine and comes >= at + ahead:
+            break
+        ahead = max(0, ahead - (comes - at)) + lanes.transit[lane, k, COUNT] * lanes.transit[lane, k, EACH]
+        at = comes
+    if not mine:
+        at, ahead = arrive, max(0, ahead - (arrive - at)) + each
+    return at + ahead
+
+
+@inlined
 def insert_cost(lanes: Lanes, lane: int, group: Ints, now: int, weights: Ints, mode: int, room: Ints) -> Cost:
     """What the last chunk of `group` costs on `lane` from its arrival t0 on, given the others of the group.
 
@@ -256,7 +302,7 @@ def insert_cost(lanes: Lanes, lane: int, group: Ints, now: int, weights: Ints, m
     own = place(room[0], n, group)
     n += 1
     fractional = mode == FRACTIONAL
-    room[1, :n] = room[0, :n]
+    copy_queue(room[0], room[1], n)
     room[1, own, COUNT] -= 1
     t0, serving = group[ARRIVE], lanes.serving[lane]
     after, value = run_queue(room[0], n, lanes, serving, now, NEVER, t0, weights, fractional, group[:0])
@@ -264,7 +310,7 @@ def insert_cost(lanes: Lanes, lane: int, group: Ints, now: int, weights: Ints, m
     return after - before, value - less, -1
 
 
-@compiled
+@inlined
 def _eq5(queue: Ints, n: int, lanes: Lanes, lane: int, group: Ints, now: int, weights: Ints) -> Cost:
     """Eq. (5) as printed: pending are all chunks assigned and uncompleted at t0, whether arrived or not."""
     run_queue(queue, n, lanes, lanes.serving[lane], now, group[ARRIVE], now, weights, False, group[:0])
@@ -295,7 +341,7 @@ def delayed(lanes: Lanes, lane: int, group: Ints, now: int, weights: Ints, room:
     own = place(room[0], n, group)
     n += 1
     total = number_chunks(room[0], n)
-    room[1, :n] = room[0, :n]
+    copy_queue(room[0], room[1], n)
     room[1, own, COUNT] -= 1
     times[:, :total] = NEVER
     for k in range(2):
@@ -307,7 +353,7 @@ def delayed(lanes: Lanes, lane: int, group: Ints, now: int, weights: Ints, room:
     return later
 
 
-@compiled
+@inlined
 def chunks_on(lanes: Lanes, lane: int) -> int:
     """Number of uncompleted chunks assigned to `lane`."""
     total = 0

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..core.jit import compiled
-from ..core.lanes import ARRIVE, CHUNKS, COUNT, EACH, FIELDS, JOB, LEFT, RANK, SEQ, Lanes
+from ..core.jit import compiled, inlined
+from ..core.lanes import ARRIVE, CHUNKS, COUNT, EACH, FIELDS, HEAD, JOB, LEFT, RANK, SEQ, Lanes
 from ..core.model import Floats, Ints
 from ..core.network import Delays, upload_delay
 from ..core.projection import (
@@ -60,17 +60,15 @@ class Chunks(NamedTuple):
     mode: int
 
 
-@compiled
-def new_group(c: Chunks, arrive: int) -> Ints:
-    """The job's group on a lane, with one chunk; its rank is D p, the inverse of gamma."""
-    group = np.zeros(FIELDS, np.int64)
-    group[JOB], group[RANK], group[SEQ], group[COUNT] = c.job, c.chunks * c.each, c.seq, 1
+@inlined
+def fill_group(group: Ints, c: Chunks, arrive: int, count: int) -> None:
+    """The job's group of `count` chunks on a lane; its rank is D p, the inverse of gamma."""
+    group[JOB], group[RANK], group[SEQ], group[COUNT] = c.job, c.chunks * c.each, c.seq, count
     group[EACH] = group[LEFT] = c.each
-    group[CHUNKS], group[ARRIVE] = c.chunks, arrive
-    return group
+    group[CHUNKS], group[HEAD], group[ARRIVE] = c.chunks, 0, arrive
 
 
-@compiled
+@inlined
 def cloud_cost(c: Chunks, zeta: int, weights: Ints) -> tuple[int, float]:
     """Q in the cloud, Alg. 3 line 8: (Delta + p) / D at the given zeta (p / 2 in FRACTIONAL mode)."""
     own, p = weights[c.chunks], c.cloud_each[zeta]
@@ -81,7 +79,7 @@ def cloud_cost(c: Chunks, zeta: int, weights: Ints) -> tuple[int, float]:
     return (SATURATED if value > TOO_LARGE else own * response), value
 
 
-@compiled
+@inlined
 def with_delay(cost: Cost, c: Chunks, arrive: int, weights: Ints) -> Cost:
     """Q of Eq. (5): the cost from t0 on and (t0 - r) / D."""
     exact, value, postponed = cost
@@ -92,14 +90,14 @@ def with_delay(cost: Cost, c: Chunks, arrive: int, weights: Ints) -> Cost:
     return (SATURATED if value > TOO_LARGE else exact + weights[c.chunks] * delay), value, postponed
 
 
-@compiled
+@inlined
 def edge_cost(lanes: Lanes, lane: int, group: Ints, c: Chunks, weights: Ints, room: Ints) -> Cost:
     """Q of the last chunk of `group` on `lane`, Eq. (5) in the chosen reading; exact, float, chunks postponed."""
     cost = insert_cost(lanes, lane, group, c.now, weights, c.mode, room)
     return with_delay(cost, c, group[ARRIVE], weights)
 
 
-@compiled
+@inlined
 def is_better(exact: int, value: float, best_exact: int, best_value: float, fractional: bool) -> bool:
     """Whether a candidate beats the best so far; a tie is not better, so the order of candidates decides it."""
     if fractional or (exact == SATURATED and best_exact == SATURATED):
@@ -107,7 +105,7 @@ def is_better(exact: int, value: float, best_exact: int, best_value: float, frac
     return bool(exact < best_exact)
 
 
-@compiled
+@inlined
 def _before(exact: Ints, value: Floats, a: int, b: int, fractional: bool) -> bool:
     """Whether candidate `a` comes before `b`: less Q, and among equals the lower number (J13)."""
     if is_better(exact[a], value[a], exact[b], value[b], fractional):
@@ -115,7 +113,7 @@ def _before(exact: Ints, value: Floats, a: int, b: int, fractional: bool) -> boo
     return a < b and not is_better(exact[b], value[b], exact[a], value[a], fractional)
 
 
-@compiled
+@inlined
 def _sift_down(heap: Ints, size: int, i: int, exact: Ints, value: Floats, fractional: bool) -> None:
     """Restore the heap of candidates below place `i`."""
     item = heap[i]
@@ -155,7 +153,7 @@ def greedy(
     exact, value, harmed = np.zeros(n, np.int64), np.zeros(n), np.zeros(n, np.int64)
     base_exact, base_value = np.zeros(n, np.int64), np.zeros(n)
     arrive, placed, known = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.bool_)
-    rank = c.chunks * c.each
+    rank, group = c.chunks * c.each, np.zeros(FIELDS, np.int64)
     # lines 3-8: C_j, the cost of a first chunk on every qualified worker
     server, delay = -1, 0
     for k in range(n):
@@ -193,8 +191,7 @@ def greedy(
             _sift_down(heap, n, 0, exact, value, fractional)
             continue
         if not known[best]:
-            group = new_group(c, arrive[best])
-            group[COUNT] = placed[best] + 1
+            fill_group(group, c, arrive[best], placed[best] + 1)
             exact[best], value[best], harmed[best] = edge_cost(lanes, lane, group, c, weights, room)
             known[best] = True
             _sift_down(heap, n, 0, exact, value, fractional)
@@ -203,8 +200,7 @@ def greedy(
         free_storage[lane_server[lane]] -= c.chunk_mb
         placed[best] += 1
         if harmed[best] < 0:
-            group = new_group(c, arrive[best])
-            group[COUNT] = placed[best]
+            fill_group(group, c, arrive[best], placed[best])
             times = np.zeros((2, chunks_on(lanes, lane) + c.chunks), np.int64)
             postponed[d] = delayed(lanes, lane, group, c.now, weights, room, times)
         if d == 0:

@@ -6,13 +6,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..core.jit import compiled
-from ..core.lanes import COUNT, HEAD, JOB, LEFT, SEQ, Lanes, absorb, empty_lanes, finish_head, next_arrival, pick
+from ..core.jit import compiled, inlined
+from ..core.lanes import HEAD, JOB, LEFT, SEQ, Lanes, absorb, empty_lanes, finish_head, next_arrival, pick
 from ..core.model import Ints
 from ..core.time import NEVER
 
 QUIET, FINISHED, SETTLED, FULL = range(4)
 """Why :func:`run` came back: nothing until the limit, jobs finished, jobs started or paused, buffers full."""
+
+BLOCK = 32
+"""Lanes per block."""
 
 RUN_JOB, RUN_CHUNK, RUN_LANE, RUN_START, RUN_END, RUN_PREEMPTED = range(6)
 FACT_TIME, FACT_LANE, FACT_JOB = range(3)
@@ -36,9 +39,11 @@ class Truth(NamedTuple):
     runs, facts, told, done
         Out buffers: runs, chunk completions, jobs whose running changed (job, 1 or 0), jobs finished.
     size
-        Fill of the four buffers.
-    touched
-        Marks lanes of the present instant.
+        Fill of the four buffers, and number of lanes touched.
+    earliest
+        Earliest next event of every block of BLOCK lanes [µs], so that the next one is found quickly.
+    touched, marked
+        Lanes of the present instant (``size[4]`` of them), and a mark on each.
     """
 
     lanes: Lanes
@@ -56,7 +61,9 @@ class Truth(NamedTuple):
     told: Ints
     done: Ints
     size: Ints
+    earliest: Ints
     touched: Ints
+    marked: Ints
 
 
 def make_truth(lanes: int, chunks: Ints, *, preemptive: bool, overhead: int, buffer: int = 1 << 16) -> Truth:
@@ -78,8 +85,10 @@ def make_truth(lanes: int, chunks: Ints, *, preemptive: bool, overhead: int, buf
         facts=np.zeros((room, 3), np.int64),
         told=np.zeros((4 * lanes + 2 * jobs + 4, 2), np.int64),
         done=np.zeros(lanes + 1, np.int64),
-        size=np.zeros(4, np.int64),
+        size=np.zeros(5, np.int64),
+        earliest=np.full(-(-lanes // BLOCK), NEVER, np.int64),
         touched=np.zeros(lanes, np.int64),
+        marked=np.zeros(lanes, np.int64),
     )
 
 
@@ -92,15 +101,17 @@ def run(w: Truth, until: int) -> tuple[int, int]:
     """
     while True:
         now = NEVER
-        for lane in range(len(w.next_event)):
-            now = min(now, w.next_event[lane])
+        for block in range(len(w.earliest)):
+            now = min(now, w.earliest[block])
         if now > until or now == NEVER:
             return QUIET, until
         if w.size[0] + 2 * len(w.next_event) > len(w.runs) or w.size[1] + len(w.next_event) > len(w.facts):
             return FULL, now
-        for lane in range(len(w.next_event)):
-            if w.next_event[lane] == now:
-                _touch(w, lane, now)
+        for block in range(len(w.earliest)):
+            if w.earliest[block] == now:
+                for lane in range(block * BLOCK, min(len(w.next_event), (block + 1) * BLOCK)):
+                    if w.next_event[lane] == now:
+                        _touch(w, lane, now)
         if w.size[3] > 0 or now == until:
             return FINISHED, now
         settle(w, now)
@@ -108,41 +119,41 @@ def run(w: Truth, until: int) -> tuple[int, int]:
             return SETTLED, now
 
 
-@compiled
+@inlined
 def _touch(w: Truth, lane: int, now: int) -> None:
     """Bring `lane` to `now`: progress of the chunk in service, its completion, arrivals at the server."""
-    w.touched[lane] = 1
+    if w.marked[lane] == 0:
+        w.marked[lane] = 1
+        w.touched[w.size[4]] = lane
+        w.size[4] += 1
     lanes = w.lanes
     if w.open_chunk[lane] >= 0:
         i = _row_in_service(w, lane)
-        row = lanes.rows[lane, i]
-        row[LEFT] -= now - lanes.clock[lane]
+        lanes.rows[lane, i, LEFT] -= now - lanes.clock[lane]
         if now > lanes.clock[lane]:
-            lanes.serving[lane] = row[SEQ]
-        if row[LEFT] == 0:
+            lanes.serving[lane] = lanes.rows[lane, i, SEQ]
+        if lanes.rows[lane, i, LEFT] == 0:
             _complete(w, lane, i, now)
     lanes.clock[lane] = now
     absorb(lanes, lane, now)
 
 
-@compiled
+@inlined
 def _row_in_service(w: Truth, lane: int) -> int:
-    rows, job = w.lanes.rows[lane], w.open_job[lane]
-    i = w.lanes.waiting[lane] - 1
-    while rows[i, JOB] != job:
+    job, i = w.open_job[lane], w.lanes.waiting[lane] - 1
+    while w.lanes.rows[lane, i, JOB] != job:
         i -= 1
     return i
 
 
-@compiled
+@inlined
 def _complete(w: Truth, lane: int, i: int, now: int) -> None:
-    row = w.lanes.rows[lane, i]
-    job = row[JOB]
+    job, head = w.lanes.rows[lane, i, JOB], w.lanes.rows[lane, i, HEAD]
     _close(w, lane, now, 0)
     n = w.size[1]
     w.facts[n, FACT_TIME], w.facts[n, FACT_LANE], w.facts[n, FACT_JOB] = now, lane, job
     w.size[1] = n + 1
-    row[HEAD] = w.links[w.first[job] + row[HEAD]]
+    w.lanes.rows[lane, i, HEAD] = w.links[w.first[job] + head]
     finish_head(w.lanes, lane, i)
     w.left[job] -= 1
     if w.left[job] == 0:
@@ -150,21 +161,20 @@ def _complete(w: Truth, lane: int, i: int, now: int) -> None:
         w.size[3] += 1
 
 
-@compiled
+@inlined
 def _close(w: Truth, lane: int, now: int, preempted: int) -> None:
     """End the run in service on `lane`; a run of no length leaves no trace."""
     job, start = w.open_job[lane], w.open_start[lane]
     if now > start:
         n = w.size[0]
-        run = w.runs[n]
-        run[RUN_JOB], run[RUN_CHUNK], run[RUN_LANE] = job, w.open_chunk[lane], lane
-        run[RUN_START], run[RUN_END], run[RUN_PREEMPTED] = start, now, preempted
+        w.runs[n, RUN_JOB], w.runs[n, RUN_CHUNK], w.runs[n, RUN_LANE] = job, w.open_chunk[lane], lane
+        w.runs[n, RUN_START], w.runs[n, RUN_END], w.runs[n, RUN_PREEMPTED] = start, now, preempted
         w.size[0] = n + 1
     w.open_chunk[lane] = -1
     _count(w, job, -1)
 
 
-@compiled
+@inlined
 def _count(w: Truth, job: int, change: int) -> None:
     """Count chunks in service; remember which jobs to look at when the instant has settled."""
     w.in_service[job] += change
@@ -173,13 +183,14 @@ def _count(w: Truth, job: int, change: int) -> None:
     w.size[2] = n + 1
 
 
-@compiled
+@inlined
 def settle(w: Truth, now: int) -> None:
     """Choose what every touched lane serves from `now` on, and note the jobs that have started or paused."""
-    for lane in range(len(w.touched)):
-        if w.touched[lane]:
-            w.touched[lane] = 0
-            _serve(w, lane, now)
+    touched = np.sort(w.touched[: w.size[4]]) if w.size[4] > 1 else w.touched[: w.size[4]]
+    w.size[4] = 0
+    for lane in touched:
+        w.marked[lane] = 0
+        _schedule(w, lane, _serve(w, lane, now))
     kept = 0
     for k in range(w.size[2]):
         job = w.told[k, 0]
@@ -191,34 +202,43 @@ def settle(w: Truth, now: int) -> None:
     w.size[2] = kept
 
 
-@compiled
-def _serve(w: Truth, lane: int, now: int) -> None:
+@inlined
+def _serve(w: Truth, lane: int, now: int) -> int:
+    """Put the best group in service; returns when something next happens on the lane."""
     lanes = w.lanes
-    w.next_event[lane] = next_arrival(lanes, lane)
+    after = next_arrival(lanes, lane)
     if lanes.waiting[lane] == 0:
-        return
+        return after
     i = pick(lanes, lane)
-    row = lanes.rows[lane, i]
-    if w.open_chunk[lane] != row[HEAD] or w.open_job[lane] != row[JOB]:
+    job, chunk = lanes.rows[lane, i, JOB], lanes.rows[lane, i, HEAD]
+    if w.open_chunk[lane] != chunk or w.open_job[lane] != job:
         if w.open_chunk[lane] >= 0:
             _close(w, lane, now, 1)
-        w.open_chunk[lane], w.open_job[lane], w.open_start[lane] = row[HEAD], row[JOB], now
-        _count(w, row[JOB], 1)
-    w.next_event[lane] = min(w.next_event[lane], now + row[LEFT])
+        w.open_chunk[lane], w.open_job[lane], w.open_start[lane] = chunk, job, now
+        _count(w, job, 1)
+    return min(after, now + lanes.rows[lane, i, LEFT])
+
+
+@inlined
+def _schedule(w: Truth, lane: int, at: int) -> None:
+    """Set the next event of `lane`."""
+    w.next_event[lane] = at
+    block = lane // BLOCK
+    earliest = NEVER
+    for other in range(block * BLOCK, min(len(w.next_event), (block + 1) * BLOCK)):
+        earliest = min(earliest, w.next_event[other])
+    w.earliest[block] = earliest
 
 
 @compiled
-def arrive_now(w: Truth, job: int, now: int) -> None:
-    """After a dispatch of `job` at `now`: lanes that a group reaches at once belong to the instant; the others get a time."""
-    for lane in range(len(w.touched)):
-        n = w.lanes.coming[lane]
-        if n == 0:
+def arrive_now(w: Truth, lane_of: Ints, now: int) -> None:
+    """After a dispatch at `now`: lanes that a group reaches at once belong to the instant; the others get a time."""
+    for lane in lane_of:
+        if lane < 0 or w.lanes.coming[lane] == 0:
             continue
         arrive = next_arrival(w.lanes, lane)
         if arrive <= now:
             _touch(w, lane, now)
-        else:
-            w.next_event[lane] = min(w.next_event[lane], arrive)
+        elif arrive < w.next_event[lane]:
+            _schedule(w, lane, arrive)
 
-
-__all__ = ["COUNT", "FINISHED", "FULL", "QUIET", "SETTLED", "Truth", "arrive_now", "make_truth", "run", "settle"]

@@ -160,7 +160,7 @@ class SimulatedWorld:
         )  # fmt: skip
         self.dispatches += 1
         self.unsettled = True
-        truth_of.arrive_now(truth, job, self.now)
+        truth_of.arrive_now(truth, order.lane, self.now)
         in_cloud = np.flatnonzero(order.lane == CLOUD)
         if len(in_cloud):
             self._send_to_cloud(job, in_cloud, zeta=int(len(in_cloud) == len(order.lane)))
