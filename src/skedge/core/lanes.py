@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .jit import compiled, inlined
+from .jit import inlined, lean
 from .model import Ints
 from .time import NEVER
 
@@ -85,44 +85,43 @@ def with_room(lanes: Lanes) -> Lanes:
     return lanes._replace(rows=grown, transit=coming)
 
 
-@compiled
+@inlined
+def _open_row(table: NDArray[np.int64], lane: int, i: int, n: int) -> None:
+    """Shift the rows from `i` on of a lane with `n` rows by one."""
+    for k in range(n, i, -1):
+        for f in range(FIELDS):
+            table[lane, k, f] = table[lane, k - 1, f]
+
+
+@lean
 def send(lanes: Lanes, lane: int, group: Ints) -> None:
     """Put `group` on its way to `lane`; groups that arrive together keep their order of dispatch."""
-    rows, n = lanes.transit[lane], lanes.coming[lane]
+    n = lanes.coming[lane]
     i = n
-    while i > 0 and rows[i - 1, ARRIVE] <= group[ARRIVE]:
+    while i > 0 and lanes.transit[lane, i - 1, ARRIVE] <= group[ARRIVE]:
         i -= 1
-    _make_room(rows, i, n)
-    rows[i] = group
+    _open_row(lanes.transit, lane, i, n)
+    for f in range(FIELDS):
+        lanes.transit[lane, i, f] = group[f]
     lanes.coming[lane] = n + 1
 
 
 @inlined
-def _make_room(rows: NDArray[np.int64], i: int, n: int) -> None:
-    for k in range(n, i, -1):
-        for f in range(FIELDS):
-            rows[k, f] = rows[k - 1, f]
-
-
-@inlined
-def ranks_before(a: Ints, b: Ints) -> bool:
-    """Whether group `a` runs before group `b`."""
-    return bool(a[RANK] < b[RANK] or (a[RANK] == b[RANK] and a[SEQ] < b[SEQ]))
-
-
-@inlined
 def absorb(lanes: Lanes, lane: int, now: int) -> None:
-    """Move the groups that have arrived by `now` into the queue."""
-    coming = lanes.transit[lane]
-    while lanes.coming[lane] > 0 and coming[lanes.coming[lane] - 1, ARRIVE] <= now:
+    """Move the groups that have arrived by `now` into the queue, each to its rank."""
+    while lanes.coming[lane] > 0 and lanes.transit[lane, lanes.coming[lane] - 1, ARRIVE] <= now:
         lanes.coming[lane] -= 1
-        group = coming[lanes.coming[lane]]
-        rows, n = lanes.rows[lane], lanes.waiting[lane]
+        new, n = lanes.coming[lane], lanes.waiting[lane]
+        rank, seq = lanes.transit[lane, new, RANK], lanes.transit[lane, new, SEQ]
         i = n
-        while i > 0 and ranks_before(rows[i - 1], group):
+        while i > 0 and (
+            lanes.rows[lane, i - 1, RANK] < rank
+            or (lanes.rows[lane, i - 1, RANK] == rank and lanes.rows[lane, i - 1, SEQ] < seq)
+        ):
             i -= 1
-        _make_room(rows, i, n)
-        rows[i] = group
+        _open_row(lanes.rows, lane, i, n)
+        for f in range(FIELDS):
+            lanes.rows[lane, i, f] = lanes.transit[lane, new, f]
         lanes.waiting[lane] = n + 1
 
 
@@ -184,7 +183,7 @@ def believe_until(lanes: Lanes, lane: int, now: int) -> None:
     lanes.clock[lane] = now
 
 
-@compiled
+@lean
 def believe_finished(lanes: Lanes, times: Ints, where: Ints, jobs: Ints) -> int:
     """Correct the belief by completions (time, lane, job); returns the first that cannot be, or -1."""
     for k in range(len(times)):

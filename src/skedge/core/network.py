@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .jit import compiled
+from .jit import compiled, inlined
 from .model import Ints
 
 _MASK53 = (1 << 53) - 1
@@ -41,7 +41,7 @@ class Delays(NamedTuple):
     given: Ints
 
 
-@compiled
+@inlined
 def _mix(x: int) -> int:
     """splitmix64's finaliser: 64 bits in, 64 well-mixed bits out."""
     z = np.uint64(x) + np.uint64(0x9E3779B97F4A7C15)
@@ -50,7 +50,7 @@ def _mix(x: int) -> int:
     return z ^ (z >> np.uint64(31))
 
 
-@compiled
+@inlined
 def upload_delay(d: Delays, job: int, server: int) -> int:
     """Delay of one chunk of `job` to `server` [µs], uniform over the multiples of ``d.step`` in its range."""
     if d.given.shape[0] > 0 and d.given[job, server] >= 0:

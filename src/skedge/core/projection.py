@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .jit import compiled, inlined
+from .jit import compiled, inlined, lean
 from .lanes import ARRIVE, CHUNKS, COUNT, EACH, FIELDS, HEAD, LEFT, RANK, SEQ, Lanes, absorb, believe_until, next_arrival
 from .model import Ints
 from .time import NEVER
@@ -119,7 +119,7 @@ def number_chunks(queue: Ints, n: int) -> int:
     return total
 
 
-@compiled
+@lean
 def run_queue(
     queue: Ints,
     n: int,
@@ -329,7 +329,7 @@ def _eq5(queue: Ints, n: int, lanes: Lanes, lane: int, group: Ints, now: int, we
     return own * (waiting + group[EACH]) + weight * group[EACH], value, postponed
 
 
-@compiled
+@lean
 def delayed(lanes: Lanes, lane: int, group: Ints, now: int, weights: Ints, room: Ints, times: Ints) -> int:
     """Number of chunks that complete strictly later because of the last chunk of `group`.
 
@@ -343,8 +343,9 @@ def delayed(lanes: Lanes, lane: int, group: Ints, now: int, weights: Ints, room:
     total = number_chunks(room[0], n)
     copy_queue(room[0], room[1], n)
     room[1, own, COUNT] -= 1
-    times[:, :total] = NEVER
     for k in range(2):
+        for d in range(total):
+            times[k, d] = NEVER
         run_queue(room[k], n, lanes, lanes.serving[lane], now, NEVER, now, weights, False, times[k])
     later = 0
     for k in range(total):

@@ -56,12 +56,11 @@ import numpy as np
 from numpy.random import Generator
 
 from ..core.events import CLOUD, AssignPS, Dispatch, Event, Order, Reject
-from ..core.lanes import FIELDS
 from ..core.model import Cluster, Ints, Physics
 from ..core.policy import Basis, Params, View
 from ..core.projection import EQ5, FRACTIONAL, LARGEST_SCALE, MARGINAL, weight_table
 from ..core.time import SECOND
-from .greedy import Chunks, greedy
+from .greedy import Chunks, Desk, count_postponed, greedy, make_desk
 
 _MODES = {"marginal": MARGINAL, "eq5": EQ5, "fractional": FRACTIONAL}
 
@@ -107,7 +106,7 @@ class AOnline(Basis):
         self.wholly_in_cloud: set[int] = set()
         self.qualified = [cluster.lanes_of(k) for k in range(len(cluster.worker_types))]
         self.ps_slots = [np.flatnonzero(cluster.ps_type == k) for k in range(len(cluster.ps_types))]
-        self.room = np.zeros((2, 0, FIELDS), np.int64)
+        self.desk = make_desk(0, 0)
 
     def decide(self, event: Event, view: View) -> Iterator[Order]:
         """Alg. 1: dispatch the arrivals, in order, then give the jobs that begin to run a PS."""
@@ -138,12 +137,13 @@ class AOnline(Basis):
         chunks = self.chunks_of(job, view)
         count = chunks.chunks
         lane, alpha, postponed = np.zeros(count, np.int64), np.zeros(count), np.zeros(count, np.int64)
-        placed = greedy(
-            view.belief(), chunks, candidates, self.cluster.lane_server, view.delays(), self.weights_with(count),
-            view.free_storage.copy(), self.room_for(view), lane, alpha, postponed,
-        )  # fmt: skip
-        if not placed:
+        lanes, servers, delays, weights = view.belief(), self.cluster.lane_server, view.delays(), self.weights_with(count)
+        desk = self.desk_for(len(candidates), view)
+        storage = view.free_storage.copy()
+        if not greedy(lanes, chunks, candidates, servers, delays, weights, storage, desk, lane, alpha, postponed):
             return None
+        if (postponed < 0).any():
+            count_postponed(lanes, chunks, servers, delays, weights, desk.room, lane, postponed)
         if (lane == CLOUD).all():
             self.wholly_in_cloud.add(job)
         return Dispatch(job, lane, count * chunks.each, alpha / SECOND, postponed)
@@ -189,12 +189,12 @@ class AOnline(Basis):
             self.weights = weight_table(scale, max(count, len(self.weights) - 1))
         return self.weights
 
-    def room_for(self, view: View) -> Ints:
-        """Two queues to project a lane on, as long as the kernel's may get."""
+    def desk_for(self, candidates: int, view: View) -> Desk:
+        """A desk for so many candidates and for lanes as long as the kernel's may get."""
         groups = 2 * view.belief().rows.shape[1] + 1
-        if self.room.shape[1] < groups:
-            self.room = np.zeros((2, groups, FIELDS), np.int64)
-        return self.room
+        if len(self.desk.heap) < candidates or self.desk.room.shape[1] < groups:
+            self.desk = make_desk(max(candidates, len(self.desk.heap)), groups)
+        return self.desk
 
     # -- A_ps ----------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..core.jit import compiled, inlined
+from ..core.jit import compiled, inlined, lean
 from ..core.lanes import ARRIVE, CHUNKS, COUNT, EACH, FIELDS, HEAD, JOB, LEFT, RANK, SEQ, Lanes
 from ..core.model import Floats, Ints
 from ..core.network import Delays, upload_delay
@@ -128,7 +128,47 @@ def _sift_down(heap: Ints, size: int, i: int, exact: Ints, value: Floats, fracti
     heap[i] = item
 
 
-@compiled
+class Desk(NamedTuple):
+    """Arrays that :func:`greedy` works on, by candidate; C_j of Alg. 2 is `exact` and `value`, ordered by `heap`.
+
+    Attributes
+    ----------
+    exact, value
+        Q of the next chunk, or a lower bound of it where not `known`.
+    first_exact, first_value
+        The bound for a first chunk.
+    harmed
+        Chunks that the next one postpones, -1 where only :func:`count_postponed` tells.
+    arrive, placed
+        t0 [µs], and the job's chunks on this lane so far.
+    room
+        Two queues for :func:`~skedge.core.projection.insert_cost`.
+    """
+
+    exact: Ints
+    value: Floats
+    first_exact: Ints
+    first_value: Floats
+    harmed: Ints
+    arrive: Ints
+    placed: Ints
+    known: Ints
+    heap: Ints
+    group: Ints
+    room: Ints
+
+
+def make_desk(candidates: int, groups: int) -> Desk:
+    """A desk for so many candidate lanes and groups on a lane."""
+    ints = [np.zeros(candidates, np.int64) for _ in range(7)]
+    floats = [np.zeros(candidates) for _ in range(2)]
+    return Desk(
+        ints[0], floats[0], ints[1], floats[1], ints[2], ints[3], ints[4], ints[5], ints[6],
+        np.zeros(FIELDS, np.int64), np.zeros((2, groups, FIELDS), np.int64),
+    )  # fmt: skip
+
+
+@lean
 def greedy(
     lanes: Lanes,
     c: Chunks,
@@ -137,7 +177,7 @@ def greedy(
     delays: Delays,
     weights: Ints,
     free_storage: Floats,
-    room: Ints,
+    desk: Desk,
     lane_of: Ints,
     alpha: Floats,
     postponed: Ints,
@@ -148,73 +188,98 @@ def greedy(
     place. Line numbers are those of Alg. 2 with ERRATA J4-J6, J13, J19. C_j is a heap; an entry may be a lower bound,
     which is replaced by Q when it comes to the top.
     """
-    n, own = len(candidates), weights[c.chunks]
-    fractional, plain = c.mode == FRACTIONAL, is_plain(lanes, c.mode)
-    exact, value, harmed = np.zeros(n, np.int64), np.zeros(n), np.zeros(n, np.int64)
-    base_exact, base_value = np.zeros(n, np.int64), np.zeros(n)
-    arrive, placed, known = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.bool_)
-    rank, group = c.chunks * c.each, np.zeros(FIELDS, np.int64)
+    n, own, fractional = len(candidates), weights[c.chunks], c.mode == FRACTIONAL
     # lines 3-8: C_j, the cost of a first chunk on every qualified worker
-    server, delay = -1, 0
-    for k in range(n):
-        lane = candidates[k]
-        if lane_server[lane] != server:
-            server = lane_server[lane]
-            delay = upload_delay(delays, c.job, server)
-        arrive[k] = c.now + delay
-        if plain:
-            bound = cost_bound(lanes, lane, arrive[k], rank, c.each, own, c.now, weights)
-            exact[k], value[k], harmed[k] = with_delay(bound, c, arrive[k], weights)
-            known[k] = lanes.coming[lane] == 0
-            base_exact[k], base_value[k] = exact[k], value[k]
-    heap = np.arange(n)
+    _first_costs(lanes, c, candidates, lane_server, delays, weights, desk)
     for i in range(n // 2 - 1, -1, -1):
-        _sift_down(heap, n, i, exact, value, fractional)
+        _sift_down(desk.heap, n, i, desk.exact, desk.value, fractional)
     cloud_exact, cloud_value = cloud_cost(c, 1, weights)
     d = 0
     while d < c.chunks:
         # line 11: the least Q; edge before cloud, then server, then worker (J13)
-        best = heap[0] if n > 0 else -1
-        cloud_wins = c.cloud_delay >= 0 and (
-            best < 0 or is_better(cloud_exact, cloud_value, exact[best], value[best], fractional)
-        )
-        if cloud_wins:
+        best = desk.heap[0] if n > 0 else -1
+        if c.cloud_delay >= 0 and (
+            best < 0 or is_better(cloud_exact, cloud_value, desk.exact[best], desk.value[best], fractional)
+        ):
             # lines 12-16: this and all remaining chunks go to the cloud (J6)
-            lane_of[d:], alpha[d:], postponed[d:] = CLOUD, cloud_value / weights[0], 0
+            for rest in range(d, c.chunks):
+                lane_of[rest], alpha[rest], postponed[rest] = CLOUD, cloud_value / weights[0], 0
             return True
         if best < 0:
             return False
         lane = candidates[best]
         if free_storage[lane_server[lane]] < c.chunk_mb:
             n -= 1
-            heap[0] = heap[n]
-            _sift_down(heap, n, 0, exact, value, fractional)
-            continue
-        if not known[best]:
-            fill_group(group, c, arrive[best], placed[best] + 1)
-            exact[best], value[best], harmed[best] = edge_cost(lanes, lane, group, c, weights, room)
-            known[best] = True
-            _sift_down(heap, n, 0, exact, value, fractional)
-            continue
-        lane_of[d], alpha[d], postponed[d] = lane, value[best] / weights[0], harmed[best]
-        free_storage[lane_server[lane]] -= c.chunk_mb
-        placed[best] += 1
-        if harmed[best] < 0:
-            fill_group(group, c, arrive[best], placed[best])
-            times = np.zeros((2, chunks_on(lanes, lane) + c.chunks), np.int64)
-            postponed[d] = delayed(lanes, lane, group, c.now, weights, room, times)
-        if d == 0:
-            # lines 17-20: a chunk is on the edge, so the cloud no longer co-locates (J4)
-            cloud_exact, cloud_value = cloud_cost(c, 0, weights)
-        # lines 21-22: the cost of the next chunk on this worker, behind the ones just placed (J5)
-        if harmed[best] >= 0 and exact[best] != SATURATED:
-            exact[best] += own * c.each
-            value[best] += np.float64(own) * c.each
+            desk.heap[0] = desk.heap[n]
+        elif desk.known[best] == 0:
+            fill_group(desk.group, c, desk.arrive[best], desk.placed[best] + 1)
+            cost = edge_cost(lanes, lane, desk.group, c, weights, desk.room)
+            desk.exact[best], desk.value[best], desk.harmed[best] = cost
+            desk.known[best] = 1
         else:
-            known[best] = False
-            behind = own * c.each * placed[best]
-            exact[best] = base_exact[best] + behind if exact[best] != SATURATED else SATURATED
-            value[best] = base_value[best] + np.float64(own) * c.each * placed[best]
-        _sift_down(heap, n, 0, exact, value, fractional)
-        d += 1
+            lane_of[d], alpha[d], postponed[d] = lane, desk.value[best] / weights[0], desk.harmed[best]
+            free_storage[lane_server[lane]] -= c.chunk_mb
+            if d == 0:
+                # lines 17-20: a chunk is on the edge, so the cloud no longer co-locates (J4)
+                cloud_exact, cloud_value = cloud_cost(c, 0, weights)
+            # lines 21-22: the cost of the next chunk on this worker, behind the ones just placed (J5)
+            desk.placed[best] += 1
+            _next_cost(desk, best, own * c.each, np.float64(own) * c.each)
+            d += 1
+        _sift_down(desk.heap, n, 0, desk.exact, desk.value, fractional)
     return True
+
+
+@inlined
+def _first_costs(
+    lanes: Lanes, c: Chunks, candidates: Ints, lane_server: Ints, delays: Delays, weights: Ints, desk: Desk
+) -> None:
+    """A lower bound of the first chunk's Q on every candidate; Q itself where nothing is on its way to the lane."""
+    plain, own, rank = is_plain(lanes, c.mode), weights[c.chunks], c.chunks * c.each
+    server, delay = -1, 0
+    for k in range(len(candidates)):
+        lane = candidates[k]
+        if lane_server[lane] != server:
+            server = lane_server[lane]
+            delay = upload_delay(delays, c.job, server)
+        desk.heap[k], desk.placed[k], desk.known[k] = k, 0, 0
+        desk.arrive[k], desk.exact[k], desk.value[k] = c.now + delay, 0, 0.0
+        if plain:
+            bound = cost_bound(lanes, lane, desk.arrive[k], rank, c.each, own, c.now, weights)
+            desk.exact[k], desk.value[k], desk.harmed[k] = with_delay(bound, c, desk.arrive[k], weights)
+            desk.known[k] = 1 if lanes.coming[lane] == 0 else 0
+        desk.first_exact[k], desk.first_value[k] = desk.exact[k], desk.value[k]
+
+
+@inlined
+def _next_cost(desk: Desk, k: int, each: int, each_value: float) -> None:
+    """After a chunk on candidate `k`: p / D more where that is exact, else the bound anew."""
+    if desk.harmed[k] >= 0 and desk.exact[k] != SATURATED:
+        desk.exact[k] += each
+        desk.value[k] += each_value
+    else:
+        desk.known[k] = 0
+        desk.value[k] = desk.first_value[k] + each_value * desk.placed[k]
+        if desk.exact[k] != SATURATED and desk.first_exact[k] != SATURATED:
+            desk.exact[k] = desk.first_exact[k] + each * desk.placed[k]
+
+
+@compiled
+def count_postponed(
+    lanes: Lanes, c: Chunks, lane_server: Ints, delays: Delays, weights: Ints, room: Ints, lane_of: Ints, postponed: Ints
+) -> None:
+    """Fill in `postponed` where it is -1: chunks that complete strictly later because of each chunk."""
+    group = np.zeros(FIELDS, np.int64)
+    times = np.zeros((2, 0), np.int64)
+    placed = np.zeros(len(lanes.clock), np.int64)
+    for d in range(c.chunks):
+        lane = lane_of[d]
+        if lane == CLOUD:
+            continue
+        placed[lane] += 1
+        if postponed[d] < 0:
+            need = chunks_on(lanes, lane) + c.chunks
+            if times.shape[1] < need:
+                times = np.zeros((2, 2 * need), np.int64)
+            fill_group(group, c, c.now + upload_delay(delays, c.job, lane_server[lane]), placed[lane])
+            postponed[d] = delayed(lanes, lane, group, c.now, weights, room, times)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..core.jit import compiled, inlined
+from ..core.jit import inlined, lean
 from ..core.lanes import HEAD, JOB, LEFT, SEQ, Lanes, absorb, empty_lanes, finish_head, next_arrival, pick
 from ..core.model import Ints
 from ..core.time import NEVER
@@ -92,7 +92,7 @@ def make_truth(lanes: int, chunks: Ints, *, preemptive: bool, overhead: int, buf
     )
 
 
-@compiled
+@lean
 def run(w: Truth, until: int) -> tuple[int, int]:
     """Let the lanes run until `until`, or until there is something to tell; returns (why, when).
 
@@ -184,11 +184,21 @@ def _count(w: Truth, job: int, change: int) -> None:
 
 
 @inlined
+def _smallest_first(lanes: Ints, k: int, n: int) -> None:
+    """Bring the smallest of ``lanes[k:n]`` to place `k`; most instants touch one lane."""
+    for i in range(k + 1, n):
+        if lanes[i] < lanes[k]:
+            lanes[k], lanes[i] = lanes[i], lanes[k]
+
+
+@inlined
 def settle(w: Truth, now: int) -> None:
     """Choose what every touched lane serves from `now` on, and note the jobs that have started or paused."""
-    touched = np.sort(w.touched[: w.size[4]]) if w.size[4] > 1 else w.touched[: w.size[4]]
+    touched = w.size[4]
     w.size[4] = 0
-    for lane in touched:
+    for k in range(touched):
+        _smallest_first(w.touched, k, touched)
+        lane = w.touched[k]
         w.marked[lane] = 0
         _schedule(w, lane, _serve(w, lane, now))
     kept = 0
@@ -230,7 +240,7 @@ def _schedule(w: Truth, lane: int, at: int) -> None:
     w.earliest[block] = earliest
 
 
-@compiled
+@lean
 def arrive_now(w: Truth, lane_of: Ints, now: int) -> None:
     """After a dispatch at `now`: lanes that a group reaches at once belong to the instant; the others get a time."""
     for lane in lane_of:

@@ -1,0 +1,126 @@
+"""A schedule's tables as arrays: jobs and servers by number, null as -1, time in µs.
+
+The arrays are read-only, so that compiled passes see one type whatever made the table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from skedge.core.model import Cluster
+from skedge.core.network import upload_delays
+from skedge.core.scenario import Scenario
+from skedge.core.schedule import Schedule
+
+Array = NDArray[Any]
+
+
+class Table:
+    """Columns of one table by name, made when first asked for; ``table["start"]``."""
+
+    def __init__(self, frame: pl.DataFrame, cluster: Cluster) -> None:
+        self.frame, self._ids = frame, cluster.server_ids
+        self._made: dict[str, Array] = {}
+
+    def __len__(self) -> int:
+        return len(self.frame)
+
+    def __getitem__(self, name: str) -> Array:
+        if name not in self._made:
+            self._made[name] = _array(self.frame[name], self._ids)
+        return self._made[name]
+
+    def only(self, keep: Array) -> Table:
+        """Keep the rows where `keep` is true."""
+        part = object.__new__(Table)
+        part.frame, part._ids, part._made = self.frame.filter(pl.Series(keep)), self._ids, {}
+        return part
+
+
+def _array(column: pl.Series, ids: list[str]) -> Array:
+    if column.dtype in (pl.String, pl.Categorical, pl.Enum):
+        column = column.cast(pl.Enum(ids), strict=False).to_physical().cast(pl.Int32)
+    if column.null_count():
+        column = column.fill_null(value=-1 if column.dtype.is_numeric() else False)
+    array: Array = column.to_numpy().view()
+    array.flags.writeable = False
+    return array
+
+
+@dataclass
+class Columns:
+    """All tables of a schedule.
+
+    `dispatches` are the dispatch rows of the decisions; `chunks` and `gangs` are the two kinds of runs.
+    """
+
+    scenario: Scenario
+    runs: Table
+    ps: Table
+    uploads: Table
+    plans: Table
+    decisions: Table
+    jobs: Table
+    dispatches: Table
+    chunks: Table
+    gangs: Table
+
+    @property
+    def first_chunk(self) -> NDArray[np.int64]:
+        """Number of each job's first chunk where all chunks are counted through, shape ``(jobs + 1,)``."""
+        return np.concatenate([[0], np.cumsum(self.scenario.jobs.chunks)])
+
+
+def columns(scenario: Scenario, schedule: Schedule) -> Columns:
+    """Take the tables apart; nothing is copied that need not be."""
+    cluster = scenario.cluster
+    runs, decisions = schedule.runs, schedule.decisions
+    pooled, dispatch = runs["chunk"].is_null(), decisions["verb"] == "dispatch"
+    return Columns(
+        scenario,
+        **{name: Table(frame, cluster) for name, frame in schedule.tables().items()},
+        dispatches=Table(decisions if dispatch.all() else decisions.filter(dispatch), cluster),
+        chunks=Table(runs if not pooled.any() else runs.filter(~pooled), cluster),
+        gangs=Table(runs.filter(pooled), cluster),
+    )
+
+
+def ready_times(c: Columns) -> NDArray[np.int64]:
+    """When each dispatched chunk reaches its server [µs]: decision + Delta_js, by row of `dispatches`."""
+    d = c.dispatches
+    ready: NDArray[np.int64] = d["time"] + upload_delays(c.scenario.delays, d["job"], d["server"])
+    return ready
+
+
+def all_cloud(c: Columns) -> NDArray[np.bool_]:
+    """By job: it is dispatched, and every chunk of it to the cloud: zeta_j of a dispatched job."""
+    d, jobs = c.dispatches, len(c.scenario.jobs)
+    cloud = -1 if c.scenario.cluster.cloud is None else c.scenario.cluster.cloud
+    there = np.bincount(d["job"][d["server"] == cloud], minlength=jobs)
+    total = np.bincount(d["job"], minlength=jobs)
+    whole: NDArray[np.bool_] = (total > 0) & (there == total)
+    return whole
+
+
+def gang_intervals(c: Columns) -> pl.DataFrame:
+    """One row per allocation of a gang, in order of (job, start).
+
+    Columns job, start, compute_from, end, workers, work, colocated, preempted and `where`: a list of
+    (server, workers) by server.
+    """
+    frame = c.gangs.frame.with_columns(pl.Series("server", c.gangs["server"], dtype=pl.Int32))
+    frame = frame.sort("job", "start", "server")
+    return frame.group_by("job", "start", maintain_order=True).agg(
+        pl.col("compute_from").max(),
+        pl.col("end").max(),
+        pl.col("workers").cast(pl.Int64).sum(),
+        pl.col("work").sum(),
+        pl.col("colocated").first(),
+        pl.col("preempted").first(),
+        pl.struct("server", pl.col("workers").alias("n")).alias("where"),
+    )

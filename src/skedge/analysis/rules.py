@@ -1,0 +1,96 @@
+"""The rules that a record is held to, and what a breach looks like (``docs/model.md``, section 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skedge.core.model import Ints
+from skedge.core.scenario import Scenario
+
+Say = Callable[[int], str]
+"""Words the violation in a row."""
+
+RULES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "M1": ("every name is known, every count and time is possible", ("(2k)", "(4h)", "(7e)")),
+    "M2": ("decisions are made while the job is in the system, and no gang starts without one", ("(2i)", "(4h)")),
+    "M3": ("workers are of the job's worker type", ("(2a)",)),
+    "M4": ("a lane runs one chunk at a time; workers held do not exceed those there are", ("(2d)", "(4b)")),
+    "M5": ("a job has at most D_j workers at a time, a chunk at most one", ("(2c)", "(4e)")),
+    "M6": ("each chunk is dispatched once and runs only there: no migration", ("(4e)", "(7a)", "(7d)")),
+    "M7": ("nothing computes before its data are uploaded", ("(2i)", "(4h)")),
+    "M8": ("exactly the work that is needed is done", ("(2b)", "(4a)")),
+    "M9": ("completion is the end of the last run, JCT is completion - arrival", ("(2j)",)),
+    "M10": ("communication is free exactly where zeta = 1", ("(2g)", "(2h)", "(4f)", "(4g)")),
+    "M11": ("a run is marked preempted exactly if it ends before its chunk or job is finished", ("definition",)),
+    "M12": ("a job has exactly one PS while it runs and none otherwise", ("(2e)", "(4c)")),
+    "M13": ("an edge PS slot is of the job's PS type and serves one job at a time", ("(2e)", "(2f)", "(4c)", "(4d)")),
+    "M14": ("a job keeps its PS while it runs on", ("Alg. 5",)),
+    "M15": ("the PS of a job wholly in the cloud is in the cloud", ("(2g)", "(4f)")),
+    "M16": (
+        "every chunk is uploaded to where it is used, in the time and with the bytes that it takes",
+        ("(7a)", "(7c)"),
+    ),
+    "M17": ("chunks stored on a server do not exceed its storage", ("(7b)", "(7c)", "(7d)")),
+    "M18": ("every job is answered once: finished or rejected", ("definition",)),
+    "M19": ("a planned job runs within its plan unless the plan is marked broken", ("definition",)),
+    "M20": ("a HAPRF lane's rank is D_j p_j", ("Sec. IV-C",)),
+    "M21": ("a lane runs the highest-ranked chunk that has arrived", ("Sec. IV-C",)),
+    "M22": ("no lane idles while a chunk waits for it; a cloud chunk starts when it arrives", ("Sec. IV-C",)),
+    "M23": ("in slotted time everything starts and ends on slot boundaries", ("definition",)),
+    "M24": ("the workers of a gang are held, start and stop together", ("definition",)),
+}
+"""Rule -> (statement, constraints of JSAC'22 that it checks)."""
+
+MOST_WORK_ERROR = 1e-6
+"""Relative error allowed in sums of mini-batches, which are floats."""
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One breach of one rule.
+
+    Attributes
+    ----------
+    rule, constraint
+        ``M7`` and the paper's numbers, ``(2i), (4h)``.
+    job
+        The job's id; None where no job is concerned.
+    time
+        When [µs]; None where no time is concerned.
+    message
+        What was found and what would be right, with numbers.
+    """
+
+    rule: str
+    constraint: str
+    job: str | None
+    time: int | None
+    message: str
+
+
+class Findings:
+    """The violations found so far, at most `limit` for each rule."""
+
+    def __init__(self, scenario: Scenario, limit: int) -> None:
+        self.ids, self.limit = scenario.jobs.ids, limit
+        self.by_rule: dict[str, list[Violation]] = {rule: [] for rule in RULES}
+
+    def add(self, rule: str, job: int | None, time: int | None, message: str) -> None:
+        """Note one violation; `job` is a row number of the jobs table."""
+        if len(self.by_rule[rule]) < self.limit:
+            known = job is not None and 0 <= job < len(self.ids)
+            name = self.ids[job] if known and job is not None else None
+            self.by_rule[rule].append(Violation(rule, ", ".join(RULES[rule][1]), name, time, message))
+
+    def rows(self, rule: str, wrong: NDArray[np.bool_], job: Ints, time: Ints, say: Say) -> None:
+        """Note a violation for each row that is `wrong`; `say(row)` words it."""
+        for i in np.flatnonzero(wrong)[: self.limit]:
+            self.add(rule, int(job[i]), int(time[i]), say(int(i)))
+
+    def all(self) -> list[Violation]:
+        """Violations by rule, then in the order found."""
+        return [violation for found in self.by_rule.values() for violation in found]

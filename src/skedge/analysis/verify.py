@@ -1,0 +1,64 @@
+"""Whether a record keeps the rules of the model (``docs/model.md``).
+
+The checks know the scenario and the record and nothing else: no kernel, no simulator, no policy. So they find what
+those have in common and wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from skedge.core.scenario import Scenario
+from skedge.core.schedule import Schedule
+
+from .rules import RULES, Findings, Violation
+from .verify_chunks import Chunks, check_chunks, check_lanes, minibatches
+from .verify_data import check_storage, check_uploads
+from .verify_gangs import check_gangs
+from .verify_jobs import answers, completions, decision_times, plans_kept, preempted_flags, slot_boundaries
+from .verify_names import known_rows
+from .verify_ps import check_ps
+
+__all__ = ["RULES", "Violation", "verify"]
+
+
+def verify(
+    scenario: Scenario, schedule: Schedule, meta: Mapping[str, Any], *, tolerance: int = 0, limit: int = 20
+) -> list[Violation]:
+    """Check every rule on `schedule`; an empty list means that it keeps them all.
+
+    Parameters
+    ----------
+    meta
+        Of the run: ``lanes``, a mapping with ``preemptive`` (bool, default True) and ``rank`` (``haprf``: rule M20 is
+        checked; anything else: it is not).
+    tolerance
+        Allowed in every comparison of times [µs], >= 0: 0 for a simulation, what clocks and messages cost for a live
+        run.
+    limit
+        Violations reported of each rule, >= 1.
+
+    Returns
+    -------
+    Violations by rule, of each rule the first `limit` found. Rows that break M1 are left out of all other rules.
+    """
+    found = Findings(scenario, limit)
+    lanes = meta.get("lanes") or {}
+    preemptive = bool(lanes.get("preemptive", True))
+    c = known_rows(scenario, schedule, found)
+    answers(c, found)
+    completions(c, found, tolerance)
+    decision_times(c, found, tolerance)
+    plans_kept(c, found, tolerance)
+    slot_boundaries(c, found, tolerance)
+    minibatches(c, found)
+    chunks = Chunks(c)
+    check_chunks(chunks, found, tolerance, haprf=lanes.get("rank") == "haprf")
+    check_lanes(chunks, found, tolerance, preemptive=preemptive)
+    preempted_flags(c, found, chunks.last[chunks.run], preemptive=preemptive)
+    check_uploads(c, found, tolerance)
+    check_storage(c, found)
+    check_ps(c, found, tolerance, chunks.zeta)
+    check_gangs(c, found, tolerance)
+    return found.all()

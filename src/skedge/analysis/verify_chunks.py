@@ -1,0 +1,224 @@
+"""Rules on dispatched chunks: M3, M5 to M8 and M10 for them, M20; and the lane discipline M4, M21, M22."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skedge.core.model import Floats, Ints
+from skedge.core.time import NEVER
+
+from .columns import Columns, all_cloud, ready_times
+from .rules import MOST_WORK_ERROR, Findings, Say
+from .sweeps import bounds, in_groups, lane_service, totals
+
+Mask = NDArray[np.bool_]
+
+
+class Chunks:
+    """The dispatched chunks, each with its decision and its runs.
+
+    Chunks are counted through: the number of chunk d of job j is ``first_chunk[j] + d``.
+
+    Attributes
+    ----------
+    run, sent
+        Number of the chunk of each chunk run and of each dispatch row.
+    row
+        Dispatch row of each chunk; -1 for none.
+    ready
+        When the chunk of each dispatch row reaches its server [µs].
+    zeta
+        By job: 1 if it is wholly in the cloud.
+    first, last, runs
+        First start, last end and number of runs of each chunk.
+    """
+
+    def __init__(self, c: Columns) -> None:
+        self.c, first = c, c.first_chunk
+        self.count = int(first[-1])
+        self.run: Ints = first[c.chunks["job"]] + c.chunks["chunk"]
+        self.sent: Ints = first[c.dispatches["job"]] + c.dispatches["chunk"]
+        self.row = np.full(self.count, -1, np.int32)
+        self.row[self.sent[::-1]] = np.arange(len(self.sent), dtype=np.int32)[::-1]
+        self.ready = ready_times(c)
+        self.zeta = all_cloud(c).astype(np.int64)
+        self.first, self.last, self.runs = bounds(self.run, c.chunks["start"], c.chunks["end"], self.count)
+
+    def job(self, chunks: Ints) -> Ints:
+        """Job of each of these chunks."""
+        return np.searchsorted(self.c.first_chunk, chunks, side="right").astype(np.int64) - 1
+
+
+def check_chunks(k: Chunks, found: Findings, slack: int, *, haprf: bool) -> None:
+    """M3, M5, M6, M7, M8, M10, M20, and M22 in the cloud."""
+    _types(k, found)
+    _one_worker(k, found, slack)
+    _no_migration(k, found)
+    _not_early(k, found, slack)
+    _work(k, found, slack)
+    _colocated(k, found)
+    _cloud_starts(k, found, slack)
+    if haprf:
+        _ranks(k, found)
+
+
+def _types(k: Chunks, found: Findings) -> None:
+    cluster, jobs = k.c.scenario.cluster, k.c.scenario.jobs
+    for t, time in ((k.c.dispatches, "time"), (k.c.chunks, "start")):
+        if cluster.lanes:
+            kind = np.where(t["lane"] >= 0, cluster.lane_type[t["lane"]], jobs.worker_type[t["job"]])
+            found.rows("M3", kind != jobs.worker_type[t["job"]], t["job"], t[time], _other_type(k.c, t["lane"]))
+
+
+def _other_type(c: Columns, lane: Ints) -> Say:
+    cluster = c.scenario.cluster
+    return lambda i: f"lane {lane[i]} has type {cluster.worker_types[cluster.lane_type[lane[i]]]!r}, not the job's"
+
+
+def _one_worker(k: Chunks, found: Findings, slack: int) -> None:
+    """M5: no two runs of a chunk overlap, so a job has at most D_j workers."""
+    t = k.c.chunks
+    often = np.flatnonzero(k.runs[k.run] > 1)
+    often = often[np.lexsort((t["start"][often], k.run[often]))]
+    same = k.run[often[1:]] == k.run[often[:-1]]
+    early = same & (t["start"][often[1:]] < t["end"][often[:-1]] - slack)
+    rows = often[1:]
+    found.rows(
+        "M5", early, t["job"][rows], t["start"][rows],
+        lambda i: f"chunk {t['chunk'][rows[i]]} runs on two workers at {t['start'][rows[i]]} µs",
+    )  # fmt: skip
+
+
+def _no_migration(k: Chunks, found: Findings) -> None:
+    """M6: a dispatched job's chunks are each dispatched once; a chunk runs on the lane it was dispatched to."""
+    d, t, jobs = k.c.dispatches, k.c.chunks, k.c.scenario.jobs
+    times = np.bincount(k.sent, minlength=k.count)
+    again = (times[k.sent] > 1) & (k.row[k.sent] != np.arange(len(k.sent)))
+    found.rows("M6", again, d["job"], d["time"], lambda i: f"chunk {d['chunk'][i]} is dispatched a second time")
+    sent = np.bincount(d["job"], minlength=len(jobs)) > 0
+    missing = np.flatnonzero(np.repeat(sent, jobs.chunks) & (times == 0))[: found.limit]
+    for chunk, job in zip(missing, k.job(missing), strict=True):
+        number = chunk - k.c.first_chunk[job]
+        found.add("M6", int(job), int(jobs.arrival[job]), f"chunk {number} is never dispatched, others of the job are")
+    row = k.row[k.run]
+    stray = row < 0
+    if len(d):
+        stray = stray | (t["lane"] != d["lane"][row]) | (t["server"] != d["server"][row])
+    found.rows("M6", stray, t["job"], t["start"], lambda i: _stray(k, i))
+    mixed = np.isin(k.c.gangs["job"], np.flatnonzero(sent))
+    found.rows(
+        "M6", mixed, k.c.gangs["job"], k.c.gangs["start"], lambda _: "is dispatched, and holds workers as a gang"
+    )
+
+
+def _stray(k: Chunks, i: int) -> str:
+    t, d, row = k.c.chunks, k.c.dispatches, k.row[k.run[i]]
+    here = f"chunk {t['chunk'][i]} runs on server {t['server'][i]}, lane {t['lane'][i]} (-1: cloud)"
+    return f"{here}; " + (f"dispatched to {d['server'][row]}, {d['lane'][row]}" if row >= 0 else "never dispatched")
+
+
+def _run_ready(k: Chunks) -> Ints:
+    """When the chunk of each chunk run is there [µs]; 0 where it was never dispatched."""
+    row = k.row[k.run]
+    return np.where(row >= 0, k.ready[row], 0) if len(k.ready) else np.zeros(len(row), np.int64)
+
+
+def _not_early(k: Chunks, found: Findings, slack: int) -> None:
+    t, ready = k.c.chunks, _run_ready(k)
+    early = t["start"] < ready - slack
+    say = "chunk {} starts at {} µs; it reaches its server at {} µs"
+    found.rows("M7", early, t["job"], t["start"], lambda i: say.format(t["chunk"][i], t["start"][i], ready[i]))
+
+
+def _work(k: Chunks, found: Findings, slack: int) -> None:
+    """M8: the runs of a dispatched chunk last p_j(zeta) and one checkpoint overhead for each preemption."""
+    t, physics, scenario = k.c.chunks, k.c.scenario.physics, k.c.scenario
+    done, displaced = totals(k.run, t["start"], t["end"], t["preempted"], k.count)
+    each = scenario.true_chunk_time[np.arange(len(scenario.jobs)), k.zeta]
+    need = np.repeat(each, scenario.jobs.chunks) + physics.checkpoint_overhead * displaced
+    wrong = np.flatnonzero((k.row >= 0) & (np.abs(done - need) > slack))[: found.limit]
+    for chunk, job in zip(wrong, k.job(wrong), strict=True):
+        number = chunk - k.c.first_chunk[job]
+        text = f"chunk {number} is trained for {done[chunk]} µs; it needs {need[chunk]} µs"
+        found.add("M8", int(job), int(k.last[chunk]), text)
+
+
+def minibatches(c: Columns, found: Findings) -> None:
+    """M8: the mini-batches of a finished job's runs, and the jobs table's, are E_j D_j B_j."""
+    t, jobs = c.jobs, c.scenario.jobs
+    need = (jobs.chunks * jobs.minibatches).astype(np.float64)
+    done = np.bincount(c.runs["job"], weights=c.runs["work"], minlength=len(jobs))
+    finished = (t.frame["state"] == "finished").fill_null(value=False).to_numpy() & (t["completion"] >= 0)
+    job = t["job"]
+    for what, got in (("its runs do", done[job]), ("the jobs table says", t["work"])):
+        wrong = finished & ~(np.abs(got - need[job]) <= MOST_WORK_ERROR * need[job])
+        found.rows("M8", wrong, job, t["completion"], _batches(what, got, need[job]))
+
+
+def _batches(what: str, got: NDArray[Any], need: Floats) -> Say:
+    return lambda i: f"{what} {got[i]:g} mini-batches; E D B is {need[i]:g}"
+
+
+def _colocated(k: Chunks, found: Findings) -> None:
+    t = k.c.chunks
+    zeta = k.zeta[t["job"]] == 1
+    say = "colocated is {}; the job is {}wholly in the cloud"
+    found.rows(
+        "M10", t["colocated"] != zeta, t["job"], t["start"],
+        lambda i: say.format(bool(t["colocated"][i]), "" if zeta[i] else "not "),
+    )  # fmt: skip
+
+
+def _cloud_starts(k: Chunks, found: Findings, slack: int) -> None:
+    """M22 in the cloud: a chunk starts when it arrives and is never interrupted."""
+    t = k.c.chunks
+    ready = _run_ready(k)
+    late = (t["lane"] < 0) & ((t["start"] > ready + slack) | (k.runs[k.run] > 1))
+    say = "cloud chunk {} arrives at {} µs and starts at {} µs, in {} runs"
+    found.rows(
+        "M22", late, t["job"], t["start"],
+        lambda i: say.format(t["chunk"][i], ready[i], t["start"][i], k.runs[k.run[i]]),
+    )  # fmt: skip
+
+
+def _ranks(k: Chunks, found: Findings) -> None:
+    """M20: rank = D_j p_j with the announced p_j at zeta = 0, so that the largest gamma = 1/(D p) is first."""
+    d, scenario = k.c.dispatches, k.c.scenario
+    right = (scenario.jobs.chunks * scenario.chunk_time[:, 0])[d["job"]]
+    wrong = (d["lane"] >= 0) & (d["rank"] != right)
+    found.rows("M20", wrong, d["job"], d["time"], lambda i: f"rank is {d['rank'][i]}; D p is {right[i]}")
+
+
+def check_lanes(k: Chunks, found: Findings, slack: int, *, preemptive: bool) -> None:
+    """M4, M21 and M22: go along each lane with the queue of its chunks."""
+    c, d, t = k.c, k.c.dispatches, k.c.chunks
+    edge = np.flatnonzero((d["lane"] >= 0) & (k.row[k.sent] == np.arange(len(k.sent))))
+    order = edge[np.argsort(d["rank"][edge], kind="stable")]
+    place_of_row = np.full(len(d), -1, np.int64)
+    place_of_row[order] = np.arange(len(order))
+    ready, chunk = k.ready[order], k.sent[order]
+    gone = np.where(k.last[chunk] >= 0, k.last[chunk], NEVER)
+    row = k.row[k.run]
+    place = np.where(row >= 0, place_of_row[row], -1) if len(d) else np.full(len(row), -1, np.int64)
+    lane = np.where(place >= 0, t["lane"], -1)
+    rows, first = in_groups(lane, t["start"], c.scenario.cluster.lanes)
+    coming, coming_first = in_groups(d["lane"][order], ready, c.scenario.cluster.lanes)
+    twice, worse, idle = lane_service(
+        rows, first, t["start"], t["end"], place, coming, coming_first, ready, gone, preemptive, slack, found.limit
+    )
+    for time, run, _ in twice:
+        found.add("M4", int(t["job"][run]), int(time), f"lane {t['lane'][run]} runs two chunks at {time} µs")
+    for time, run, better in worse:
+        waits = order[better]
+        text = (
+            f"lane {t['lane'][run]} runs chunk {t['chunk'][run]} of rank {d['rank'][row[run]]} while chunk "
+            f"{d['chunk'][waits]} of job {c.scenario.jobs.ids[d['job'][waits]]!r}, rank {d['rank'][waits]}, waits"
+        )
+        found.add("M21", int(t["job"][run]), int(time), text)
+    for time, run, waits in idle:
+        one = order[waits]
+        text = f"lane {t['lane'][run]} idles from {time} to {t['start'][run]} µs; chunk {d['chunk'][one]} waits for it"
+        found.add("M22", int(d["job"][one]), int(time), text)

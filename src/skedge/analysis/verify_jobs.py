@@ -1,0 +1,134 @@
+"""Rules on the life of a job: M2, M9, M11, M18, M19, M23."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from skedge.core.model import Ints
+
+from .columns import Columns
+from .rules import Findings, Say
+from .sweeps import bounds
+
+Mask = NDArray[np.bool_]
+
+_TIMES = {
+    "runs": ("start", "compute_from", "end"),
+    "ps": ("start", "end"),
+    "uploads": ("start", "end"),
+    "plans": ("from", "to", "made_at"),
+    "decisions": ("time",),
+}
+
+
+def answers(c: Columns, found: Findings) -> None:
+    """M18: one row a job, finished or rejected; what is rejected has a reason and never runs."""
+    jobs, t = c.scenario.jobs, c.jobs
+    for job in np.flatnonzero(np.bincount(t["job"], minlength=len(jobs)) != 1)[: found.limit]:
+        rows = int((t["job"] == job).sum())
+        found.add("M18", int(job), int(jobs.arrival[job]), f"has {rows} rows in the jobs table; it must have 1")
+    state = t.frame["state"].cast(pl.String)
+    unknown = state.is_null().to_numpy()
+    found.rows("M18", unknown, t["job"], t["arrival"], lambda _: "is neither finished nor rejected")
+    rejected, finished = (state == "rejected").fill_null(value=False), (state == "finished").fill_null(value=False)
+    silent = (rejected & (t.frame["reason"].fill_null("") == "")).to_numpy()
+    found.rows("M18", silent, t["job"], t["arrival"], lambda _: "is rejected without a reason")
+    runs = np.bincount(c.runs["job"], minlength=len(jobs))[t["job"]]
+    both = rejected.to_numpy() & (runs > 0)
+    found.rows("M18", both, t["job"], t["arrival"], lambda i: f"is rejected and has {runs[i]} runs")
+    never = finished.to_numpy() & (runs == 0)
+    found.rows("M18", never, t["job"], t["arrival"], lambda _: "is finished and never ran")
+
+
+def completions(c: Columns, found: Findings, slack: int) -> None:
+    """M9: first start, completion and JCT follow from the runs."""
+    t = c.jobs
+    first, last = run_bounds(c)
+    first, last = first[t["job"]], last[t["job"]]
+    ran = last >= 0
+    say = [
+        ("completion", np.where(ran, last, -1), "the end of its last run"),
+        ("first_start", np.where(ran, first, -1), "the start of its first run"),
+        ("jct", np.where(t["completion"] >= 0, t["completion"] - t["arrival"], -1), "completion - arrival"),
+    ]
+    for name, right, what in say:
+        wrong = np.abs(t[name] - right) > slack
+        found.rows("M9", wrong, t["job"], right, _unequal(name, t[name], right, what))
+
+
+def _unequal(name: str, got: Ints, right: Ints, what: str) -> Say:
+    return lambda i: f"{name} is {got[i]} µs; {what} gives {right[i]} µs (-1: none)"
+
+
+def run_bounds(c: Columns) -> tuple[Ints, Ints]:
+    """First start and last end of each job's runs [µs]; NEVER and -1 where it has none."""
+    first, last, _ = bounds(c.runs["job"], c.runs["start"], c.runs["end"], len(c.scenario.jobs))
+    return first, last
+
+
+def decision_times(c: Columns, found: Findings, slack: int) -> None:
+    """M2: a decision about a job is made while it is in the system."""
+    t, arrival = c.decisions, c.scenario.jobs.arrival
+    _, last = run_bounds(c)
+    early = t["time"] < arrival[t["job"]] - slack
+    say = "decided at {} µs, before the job arrives at {} µs"
+    found.rows("M2", early, t["job"], t["time"], lambda i: say.format(t["time"][i], arrival[t["job"][i]]))
+    over = last[t["job"]]
+    late = (over >= 0) & (t["time"] > over + slack)
+    found.rows(
+        "M2", late, t["job"], t["time"], lambda i: f"decided at {t['time'][i]} µs; the job ended at {over[i]} µs"
+    )
+
+
+def preempted_flags(c: Columns, found: Findings, last_of_chunk: Ints, *, preemptive: bool) -> None:
+    """M11: preempted = ends before the chunk (a gang: the job) is finished; `last_of_chunk` by chunk run [µs]."""
+    _, last = run_bounds(c)
+    for t, end in ((c.chunks, last_of_chunk), (c.gangs, last[c.gangs["job"]])):
+        unfinished = t["end"] != end
+        wrong = t["preempted"] != unfinished
+        found.rows("M11", wrong, t["job"], t["end"], _flag(t["preempted"], t["end"], end))
+    if not preemptive:
+        t = c.chunks
+        found.rows("M11", t["preempted"], t["job"], t["end"], lambda _: "a lane that does not preempt gave up a chunk")
+
+
+def _flag(flag: Mask, end: Ints, last: Ints) -> Say:
+    return lambda i: f"preempted is {bool(flag[i])} for a run that ends at {end[i]} µs; the last ends at {last[i]} µs"
+
+
+def plans_kept(c: Columns, found: Findings, slack: int) -> None:
+    """M19: a run of a planned job lies within a plan of it on its server, with at most its workers."""
+    p = c.plans
+    if not len(p):
+        return
+    plans = pl.DataFrame({k: p[k] for k in ("job", "server", "workers", "from", "to")})
+    plans = plans.with_columns(broken=p.frame["broken_at"].is_not_null())
+    free = plans.filter("broken")["job"]
+    runs = pl.DataFrame({k: c.runs[k] for k in ("job", "server", "workers", "start", "end")}).with_row_index("run")
+    runs = runs.filter(pl.col("job").is_in(plans["job"].implode()) & ~pl.col("job").is_in(free.implode()))
+    inside = (pl.col("from") - slack <= pl.col("start")) & (pl.col("end") <= pl.col("to") + slack)
+    fits = runs.join(plans, on=["job", "server"], suffix="_plan").filter(
+        inside & (pl.col("workers") <= pl.col("workers_plan"))
+    )
+    for r in runs.join(fits.select("run"), on="run", how="anti").head(found.limit).iter_rows(named=True):
+        text = f"no plan has {r['workers']} workers on server {r['server']} from {r['start']} to {r['end']} µs"
+        found.add("M19", r["job"], r["start"], text)
+
+
+def slot_boundaries(c: Columns, found: Findings, slack: int) -> None:
+    """M23: in slotted time, starts, ends and decisions are multiples of the slot."""
+    slot = c.scenario.physics.step
+    if slot == 1:
+        return
+    for name, times in _TIMES.items():
+        t = getattr(c, name)
+        for column in times:
+            over = t[column] % slot
+            wrong = np.minimum(over, slot - over) > slack
+            found.rows("M23", wrong, t["job"], t[column], _off(name, column, t[column], slot))
+
+
+def _off(name: str, column: str, time: Ints, slot: int) -> Say:
+    return lambda i: f"{name}.{column} is {time[i]} µs, not a multiple of the slot of {slot} µs"

@@ -1,0 +1,125 @@
+"""Rule M1: every row names what exists and has possible counts and times. Rows that do not are left out of all else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from skedge.core.scenario import Scenario
+from skedge.core.schedule import Schedule
+
+from .columns import Columns, Table, columns
+from .rules import Findings
+
+Mask = NDArray[np.bool_]
+
+_TIME = {"runs": "start", "ps": "start", "uploads": "start", "plans": "from", "decisions": "time", "jobs": "arrival"}
+
+
+def known_rows(scenario: Scenario, schedule: Schedule, found: Findings) -> Columns:
+    """Take the columns of `schedule`, without the rows that break M1."""
+    c = columns(scenario, schedule)
+    kept: dict[str, Any] = {}
+    for name, rule in _CHECKS.items():
+        table: Table = getattr(c, name)
+        wrong = rule(c, table)
+        if wrong.any():
+            _tell(found, name, table, wrong)
+            kept[name] = table.frame.filter(~pl.Series(wrong))
+    return columns(scenario, replace(schedule, **kept)) if kept else c
+
+
+def _tell(found: Findings, name: str, table: Table, wrong: Mask) -> None:
+    frame = table.frame
+    found.rows(
+        "M1",
+        wrong,
+        table["job"],
+        table[_TIME[name]],
+        lambda i: (
+            f"{name}[{i}] names what does not exist, or has an impossible count or time: {frame.row(i, named=True)}"
+        ),
+    )
+
+
+def _no_job(c: Columns, t: Table) -> Mask:
+    wrong: Mask = (t["job"] < 0) | (t["job"] >= len(c.scenario.jobs))
+    return wrong
+
+
+def _chunks_of(c: Columns, t: Table) -> NDArray[np.int64]:
+    jobs = c.scenario.jobs
+    chunks: NDArray[np.int64] = jobs.chunks[np.clip(t["job"], 0, len(jobs) - 1)]
+    return chunks
+
+
+def _wrong_lane(c: Columns, t: Table, *, whole: Mask) -> Mask:
+    """Lane and server that do not belong together; `whole` marks rows that concern a chunk."""
+    cluster = c.scenario.cluster
+    lane, server = t["lane"], t["server"]
+    cloud = server == (-2 if cluster.cloud is None else cluster.cloud)
+    none: Mask = lane == -1
+    out = (lane < -1) | (lane >= cluster.lanes)
+    place = np.append(cluster.lane_server, -1)[np.where(out | none, -1, lane)]
+    wrong: Mask = out | (~none & (place != server)) | (whole & none & ~cloud) | (~whole & ~none)
+    return wrong
+
+
+def _runs(c: Columns, t: Table) -> Mask:
+    chunk, start, begin, end = t["chunk"], t["start"], t["compute_from"], t["end"]
+    whole = chunk != -1
+    wrong = _no_job(c, t) | (t["server"] < 0) | (chunk < -1) | (chunk >= _chunks_of(c, t))
+    wrong |= (start < 0) | (begin < start) | (end < begin) | (end <= start)
+    wrong |= (t["workers"] < 1) | (whole & ((t["workers"] != 1) | (begin != start)))
+    return wrong | _wrong_lane(c, t, whole=whole)
+
+
+def _ps(c: Columns, t: Table) -> Mask:
+    cluster, server, slot = c.scenario.cluster, t["server"], t["slot"]
+    slots = np.bincount(cluster.ps_server, minlength=len(cluster.servers))[np.maximum(server, 0)]
+    cloud = server == (-2 if cluster.cloud is None else cluster.cloud)
+    wrong = _no_job(c, t) | (server < 0) | (t["count"] < 1) | (t["start"] < 0) | (t["end"] <= t["start"])
+    return wrong | np.where(cloud, slot != -1, (slot < 0) | (slot >= slots))
+
+
+def _uploads(c: Columns, t: Table) -> Mask:
+    wrong = _no_job(c, t) | (t["to_server"] < 0) | (t["chunks"] < 0) | (t["chunks"] > _chunks_of(c, t))
+    return wrong | ~(t["mb"] >= 0) | (t["start"] < 0) | (t["end"] < t["start"])
+
+
+def _plans(c: Columns, t: Table) -> Mask:
+    wrong = _no_job(c, t) | (t["server"] < 0) | (t["workers"] < 1) | (t["to"] <= t["from"])
+    return wrong | (t["made_at"] > t["from"])
+
+
+def _decisions(c: Columns, t: Table) -> Mask:
+    wrong = _no_job(c, t) | (t["time"] < 0)
+    verbs: Mask = (t.frame["verb"] == "dispatch").to_numpy()
+    if not verbs.any():
+        return wrong
+    if not verbs.all():
+        rows = np.flatnonzero(verbs)
+        wrong[rows] |= _wrong_dispatch(c, t.only(verbs))
+        return wrong
+    return wrong | _wrong_dispatch(c, t)
+
+
+def _wrong_dispatch(c: Columns, t: Table) -> Mask:
+    chunk = t["chunk"]
+    wrong = (chunk < 0) | (chunk >= _chunks_of(c, t)) | (t["server"] < 0)
+    return wrong | _wrong_lane(c, t, whole=np.ones(len(t), bool))
+
+
+def _jobs(c: Columns, t: Table) -> Mask:
+    wrong = _no_job(c, t)
+    place = np.clip(t["job"], 0, len(c.scenario.jobs) - 1)
+    ids = t.frame["id"] != pl.Series(c.scenario.jobs.ids, dtype=pl.String).gather(pl.Series(place))
+    wrong |= ids.fill_null(value=True).to_numpy() | (t["arrival"] != c.scenario.jobs.arrival[place])
+    return wrong
+
+
+_CHECKS = {"runs": _runs, "ps": _ps, "uploads": _uploads, "plans": _plans, "decisions": _decisions, "jobs": _jobs}

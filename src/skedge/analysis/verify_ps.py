@@ -1,0 +1,83 @@
+"""Rules on parameter servers: M12 to M15."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from skedge.core.model import Ints
+
+from .columns import Columns
+from .rules import Findings
+from .sweeps import in_groups, merged, uncovered
+
+
+def check_ps(c: Columns, found: Findings, slack: int, all_cloud: Ints) -> None:
+    """All rules on PSs; `all_cloud` is 1 for the jobs that are dispatched wholly to the cloud."""
+    rows, first = in_groups(c.ps["job"], c.ps["start"], len(c.scenario.jobs))
+    _while_running(c, found, slack, rows, first)
+    _one_each(c, found, slack, rows)
+    _slots(c, found, slack)
+    cloud = c.scenario.cluster.cloud
+    outside = (all_cloud[c.ps["job"]] == 1) & (c.ps["server"] != cloud)
+    say = "the job is wholly in the cloud, its PS is on server {}"
+    found.rows("M15", outside, c.ps["job"], c.ps["start"], lambda i: say.format(c.ps["server"][i]))
+
+
+def running(c: Columns) -> tuple[Ints, Ints, Ints]:
+    """When each job runs, as (job, start, end), by job and start; runs that touch are one."""
+    rows, first = in_groups(c.runs["job"], c.runs["start"], len(c.scenario.jobs))
+    active: tuple[Ints, Ints, Ints] = merged(rows, first, c.runs["start"], c.runs["end"])
+    return active
+
+
+def _while_running(c: Columns, found: Findings, slack: int, rows: Ints, first: Ints) -> None:
+    """M12: the times with a PS are the times of running."""
+    active, held = running(c), merged(rows, first, c.ps["start"], c.ps["end"])
+    if all(np.array_equal(a, b) for a, b in zip(active, held, strict=True)):
+        return
+    for these, those, what in ((active, held, "runs without a PS"), (held, active, "holds a PS and does not run")):
+        at = uncovered(these, those, slack)
+        found.rows("M12", at >= 0, these[0], at, lambda i, at=at, what=what: f"{what} at {at[i]} µs")  # type: ignore[misc]
+
+
+def _one_each(c: Columns, found: Findings, slack: int, rows: Ints) -> None:
+    """M12: never two PSs at once; M14: no change of PS while the job runs on."""
+    t = c.ps
+    found.rows("M12", t["count"] != 1, t["job"], t["start"], lambda i: f"holds {t['count'][i]} PSs in one row")
+    before, after = rows[:-1], rows[1:]
+    same = t["job"][before] == t["job"][after]
+    job, start, end = t["job"][after], t["start"][after], t["end"][before]
+    twice = same & (start < end - slack)
+    found.rows(
+        "M12", twice, job, start, lambda i: f"takes a second PS at {start[i]} µs; the first is held to {end[i]} µs"
+    )
+    other = (t["server"][before] != t["server"][after]) | (t["slot"][before] != t["slot"][after])
+    moved = same & ~twice & (start <= end + slack) & other
+    found.rows("M14", moved, job, start, lambda i: f"changes its PS at {start[i]} µs while it runs on")
+
+
+def _slots(c: Columns, found: Findings, slack: int) -> None:
+    """M13: an edge PS slot has the job's PS type and serves one job at a time."""
+    t, cluster, jobs = c.ps, c.scenario.cluster, c.scenario.jobs
+    edge = t["slot"] >= 0
+    first_slot = np.searchsorted(cluster.ps_server, t["server"])
+    slot = np.where(edge, first_slot + t["slot"], -1)
+    if len(cluster.ps_type):
+        wrong = edge & (cluster.ps_type[slot] != jobs.ps_type[t["job"]])
+        found.rows("M13", wrong, t["job"], t["start"], lambda i: _other_type(c, i, int(slot[i])))
+    rows, _ = in_groups(slot.astype(np.int32), t["start"], len(cluster.ps_type))
+    before, after = rows[:-1], rows[1:]
+    taken = (slot[before] == slot[after]) & (t["start"][after] < t["end"][before] - slack)
+    say = "takes PS slot {} of server {} at {} µs; job {!r} holds it to {} µs"
+    found.rows(
+        "M13", taken, t["job"][after], t["start"][after],
+        lambda i: say.format(
+            t["slot"][after[i]], t["server"][after[i]], t["start"][after[i]], jobs.ids[t["job"][before[i]]],
+            t["end"][before[i]],
+        ),
+    )  # fmt: skip
+
+
+def _other_type(c: Columns, row: int, slot: int) -> str:
+    cluster = c.scenario.cluster
+    return f"PS slot {c.ps['slot'][row]} has type {cluster.ps_types[cluster.ps_type[slot]]!r}, not the job's"

@@ -1,0 +1,196 @@
+"""What the gang baselines share: all-or-nothing demands, one PS per job, the cloud for what never fits on the edge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.random import Generator
+
+from ..core.events import CLOUD, Allocate, Event, Order, Reject, Suspend
+from ..core.gangs import Placement
+from ..core.model import Cluster, Ints, Physics
+from ..core.policy import Basis, Params, View
+from .placement import Gang, Rule, select
+
+_PLENTY = 2**40
+
+
+class GangParams(Params):
+    """Parameters of every gang baseline.
+
+    Attributes
+    ----------
+    allow_cloud
+        False: the cloud takes only what can never fit on the edge (k_j above all workers of its type). True: it also
+        takes, at once and for good, a job that does not fit now.
+    sticky
+        True: a preempted job resumes only where its data are.
+    placement
+        ``literal``: a job ranked before others takes their workers even where free ones would do; ``keep_running``:
+        it takes free ones first.
+    """
+
+    allow_cloud: bool = False
+    sticky: bool = False
+    placement: Literal["literal", "keep_running"] = "literal"
+
+
+class GangPolicy(Basis):
+    """Base of SRTF, Tiresias-L and FIFO: keeps the jobs on the edge and turns a selection into orders."""
+
+    name: ClassVar[str] = ""
+    Parameters: ClassVar[type[Params]] = GangParams
+    stop_at_first = False
+
+    def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
+        """Begin a run."""
+        super().start(cluster, physics, rng)
+        self.slots = cluster.workers.sum(axis=0)
+        self.ps_slots = [np.flatnonzero(cluster.ps_type == k) for k in range(len(cluster.ps_types))]
+        self.active: Ints = np.empty(0, np.int64)
+        self.server = np.zeros((0, 1), np.int64)
+        self.count = np.zeros((0, 1), np.int64)
+        self.used: Ints = np.zeros(0, np.int64)
+        self.running: Ints = np.zeros(0, np.int64)
+
+    # -- arrivals and departures ---------------------------------------------------------------------------------
+
+    def admit(self, event: Event, view: View) -> Iterator[Order]:
+        """Take in arrivals and let finished jobs go; what can never fit on the edge goes to the cloud or is rejected."""
+        if event.finished:
+            self.active = self.active[~np.isin(self.active, event.finished)]
+            self.running[list(event.finished)] = 0
+        self._make_room(view)
+        for job in event.arrived:
+            order = self._never_fits(job, view)
+            if order is None:
+                self.active = np.append(self.active, job)
+            else:
+                yield order
+
+    def _never_fits(self, job: int, view: View) -> Order | None:
+        kind, k = int(view.column("worker_type")[job]), int(view.column("workers")[job])
+        slots = int(self.slots[kind]) if kind >= 0 else 0
+        ps_kind = int(view.column("ps_type")[job])
+        if self.cluster.cloud is not None:
+            return None if k <= slots else self._to_cloud(job, k, "never_fits_edge")
+        if k > slots:
+            return Reject(job, f"never_fits: it asks for {k} workers; the edge has {slots} of its type, and no cloud")
+        if ps_kind < 0 or len(self.ps_slots[ps_kind]) == 0:
+            return Reject(job, "never_fits: no server has a PS of its type, and there is no cloud")
+        return None
+
+    def _to_cloud(self, job: int, k: int, reason: str) -> Allocate:
+        assert self.cluster.cloud is not None  # noqa: S101 - the callers have looked
+        return Allocate(job, ((self.cluster.cloud, k),), CLOUD, reason)
+
+    def _make_room(self, view: View) -> None:
+        if view.arrived > len(self.used):
+            jobs = max(2 * len(self.used), view.arrived, 64)
+            self.server, self.count = _grown(self.server, jobs, 0), _grown(self.count, jobs, 0)
+            self.used, self.running = _longer(self.used, jobs), _longer(self.running, jobs)
+        width = min(int(view.column("workers").max(initial=1)), len(self.cluster.servers))
+        if width > self.server.shape[1]:
+            self.server, self.count = _grown(self.server, 0, width), _grown(self.count, 0, width)
+
+    # -- selection -----------------------------------------------------------------------------------------------
+
+    def choose(self, order: Ints, view: View, *, free: Ints | None = None) -> Selection:
+        """Give each job of `order` its demand if that is left, of all edge workers or of `free`."""
+        gang = Gang(
+            view.column("workers"), view.column("worker_type"), np.maximum(view.column("ps_type"), 0), self.server,
+            self.count, self.used, self.running,
+        )  # fmt: skip
+        rule = Rule(
+            int(self.stop_at_first), int(self.params.sticky), int(self.params.placement == "keep_running")
+        )
+        server = np.zeros((len(order), self.server.shape[1]), np.int64)
+        count = np.zeros_like(server)
+        room = self.cluster.workers if free is None else free
+        verdict = select(order, gang, rule, room.copy(), self._ps_left(), view.delays(), server, count)
+        return Selection(order, verdict, server, count)
+
+    def _ps_left(self) -> Ints:
+        if self.cluster.cloud is not None:
+            return np.full(max(1, len(self.ps_slots)), _PLENTY)
+        busy = 0
+        return np.array([len(slots) - busy for slots in self.ps_slots], np.int64)
+
+    def carry_out(self, chosen: Selection, view: View, reason: str) -> Iterator[Order]:
+        """Orders that turn what runs into what was chosen: first all suspensions, then all placements."""
+        was_running = self.running[chosen.order] == 1
+        stops = was_running & (chosen.verdict >= 0)
+        for job in chosen.order[stops].tolist():
+            yield Suspend(job, "preempted")
+        self.running[chosen.order[stops]] = 0
+        starts = (chosen.verdict > 0) | ((chosen.verdict == -1) & ~was_running)
+        for i in np.flatnonzero(starts).tolist():
+            job, n = int(chosen.order[i]), int(chosen.verdict[i])
+            if n > 0:
+                self.used[job] = n
+                self.server[job, :n], self.count[job, :n] = chosen.server[i, :n], chosen.count[i, :n]
+            where = self._where(job)
+            self.running[job] = 1
+            yield Allocate(job, where, self._ps_for(job, where, view), reason)
+        if self.params.allow_cloud and self.cluster.cloud is not None:
+            yield from self._spill(chosen, view)
+
+    def _spill(self, chosen: Selection, view: View) -> Iterator[Order]:
+        waits = chosen.order[(chosen.verdict == 0) & (self.used[chosen.order] == 0)]
+        for job in waits.tolist():
+            self.active = self.active[self.active != job]
+            yield self._to_cloud(job, int(view.column("workers")[job]), "no_room_on_edge")
+
+    def _where(self, job: int) -> Placement:
+        n = int(self.used[job])
+        pairs = zip(self.server[job, :n].tolist(), self.count[job, :n].tolist(), strict=True)
+        return tuple(sorted(pairs))
+
+    def _ps_for(self, job: int, where: Placement, view: View) -> int:
+        """A free qualified PS: on a server of the placement, else of lowest number, else in the cloud."""
+        kind = int(view.column("ps_type")[job])
+        if kind < 0:
+            return CLOUD
+        slots = self.ps_slots[kind]
+        free = slots[view.ps_job[slots] < 0]
+        if len(free) == 0:
+            return CLOUD
+        if len(where) == 1:
+            near = free[self.cluster.ps_server[free] == where[0][0]]
+        else:
+            near = free[np.isin(self.cluster.ps_server[free], [s for s, _ in where])]
+        return int(near[0] if len(near) else free[0])
+
+
+class Selection:
+    """What :func:`~skedge.policies.placement.select` has chosen, rows as in `order`."""
+
+    def __init__(self, order: Ints, verdict: Ints, server: Ints, count: Ints) -> None:
+        self.order, self.verdict, self.server, self.count = order, verdict, server, count
+
+    @property
+    def waits(self) -> Ints:
+        """Jobs that do not run."""
+        return self.order[self.verdict == 0]
+
+    @property
+    def runs(self) -> Ints:
+        """Jobs that run."""
+        return self.order[self.verdict != 0]
+
+
+def _grown(table: Ints, rows: int, width: int) -> Ints:
+    out = np.zeros((max(rows, table.shape[0]), max(width, table.shape[1])), np.int64)
+    out[: table.shape[0], : table.shape[1]] = table
+    return out
+
+
+def _longer(column: Ints, rows: int) -> Ints:
+    out = np.zeros(rows, np.int64)
+    out[: len(column)] = column
+    return out
+
+
+__all__ = ["Any", "GangParams", "GangPolicy", "Selection"]

@@ -1,0 +1,211 @@
+"""Where a gang goes: the placement rule that the gang baselines share, compiled.
+
+A gang of k workers is put on exactly its last servers if their counts are free (its data are there); else on the
+smallest set of servers that holds k; among those on the one with the smallest largest delay, then the smallest sum of
+delays, then the lexicographically first; the servers are filled in order of (delay, server).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ..core.jit import compiled, inlined
+from ..core.model import Ints
+from ..core.network import Delays, upload_delay
+from ..core.time import NEVER
+
+
+class Gang(NamedTuple):
+    """What :func:`select` knows of the jobs; all arrays are by job.
+
+    Attributes
+    ----------
+    workers, kind, ps_kind
+        k_j, worker type, PS type.
+    server, count
+        Last placement, shape ``(jobs, width)``: servers and workers, `used` of them; 0 if there is none.
+    running
+        1 while the job holds workers.
+    """
+
+    workers: Ints
+    kind: Ints
+    ps_kind: Ints
+    server: Ints
+    count: Ints
+    used: Ints
+    running: Ints
+
+
+class Rule(NamedTuple):
+    """How :func:`select` goes on.
+
+    Attributes
+    ----------
+    stop_at_first
+        1: stop at the first job that does not fit (strict head of line); 0: scan on (backfill).
+    sticky
+        1: a job that has data somewhere runs only there.
+    keep_running
+        1: prefer workers that no running job holds, so that fewer jobs are moved.
+    """
+
+    stop_at_first: int
+    sticky: int
+    keep_running: int
+
+
+@compiled
+def select(
+    order: Ints, gang: Gang, rule: Rule, free: Ints, ps_left: Ints, delays: Delays, new_server: Ints, new_count: Ints
+) -> Ints:
+    """Scan the jobs in `order`, giving each its whole demand if that is left; others wait.
+
+    Parameters
+    ----------
+    free
+        Free workers by (server, type); used up in place.
+    ps_left
+        PS slots left by type; a large number where the cloud is the fallback; used up in place.
+    new_server, new_count
+        Out: placements of the jobs that are moved or newly placed, rows in the order of `order`.
+
+    Returns
+    -------
+    For each job of `order`: 0 waits, -1 keeps its last placement, n > 0 is placed anew on n servers.
+    """
+    verdict = np.zeros(len(order), np.int64)
+    total = free.sum(axis=0)
+    unheld = free.copy()
+    if rule.keep_running:
+        for job in order:
+            if gang.running[job]:
+                for i in range(gang.used[job]):
+                    unheld[gang.server[job, i], gang.kind[job]] -= gang.count[job, i]
+    for n in range(len(order)):
+        job = order[n]
+        kind, k = gang.kind[job], gang.workers[job]
+        if total[kind] >= k and ps_left[gang.ps_kind[job]] > 0:
+            verdict[n] = _fit(job, gang, rule, free, unheld, delays, new_server[n], new_count[n])
+        if verdict[n] == 0:
+            if rule.stop_at_first:
+                break
+            continue
+        total[kind] -= k
+        ps_left[gang.ps_kind[job]] -= 1
+        if verdict[n] == -1:
+            for i in range(gang.used[job]):
+                free[gang.server[job, i], kind] -= gang.count[job, i]
+        else:
+            for i in range(verdict[n]):
+                free[new_server[n, i], kind] -= new_count[n, i]
+                unheld[new_server[n, i], kind] -= new_count[n, i]
+        if total.sum() == 0:
+            break
+    return verdict
+
+
+@inlined
+def _fit(
+    job: int, gang: Gang, rule: Rule, free: Ints, unheld: Ints, delays: Delays, server: Ints, count: Ints
+) -> int:
+    """Place one job whose demand is left somewhere; the verdict of :func:`select`."""
+    kind, k = gang.kind[job], gang.workers[job]
+    if gang.used[job] > 0:
+        fits = True
+        for i in range(gang.used[job]):
+            fits = fits and free[gang.server[job, i], kind] >= gang.count[job, i]
+        if fits:
+            return -1
+        if rule.sticky:
+            return 0
+    delay = np.empty(len(free), np.int64)
+    for s in range(len(free)):
+        delay[s] = upload_delay(delays, job, s)
+    if rule.keep_running:
+        room = np.maximum(np.minimum(free[:, kind], unheld[:, kind]), 0)
+        if room.sum() >= k:
+            return place(room, delay, k, server, count)
+    return place(free[:, kind].copy(), delay, k, server, count)
+
+
+@compiled
+def place(room: Ints, delay: Ints, k: int, server: Ints, count: Ints) -> int:
+    """Choose servers for `k` workers by the rule of this module; fills `server` and `count`, returns how many.
+
+    `room` and `delay` are by server; the sum of `room` is at least `k`.
+    """
+    size = _smallest_set(room, k)
+    if size == 1:
+        best = -1
+        for s in range(len(room)):
+            if room[s] >= k and (best < 0 or delay[s] < delay[best]):
+                best = s
+        server[0], count[0] = best, k
+        return 1
+    chosen = _least_delays(room, delay, _least_largest_delay(room, delay, k, size), k, size)
+    left = k
+    for i, c in enumerate(np.argsort(delay[chosen], kind="mergesort")):
+        server[i], count[i] = chosen[c], min(left, room[chosen[c]])
+        left -= count[i]
+    return size
+
+
+@compiled
+def _smallest_set(room: Ints, k: int) -> int:
+    """Fewest servers that hold `k` workers."""
+    left, size = k, 0
+    for amount in -np.sort(-room):
+        left -= amount
+        size += 1
+        if left <= 0:
+            break
+    return size
+
+
+@compiled
+def _least_largest_delay(room: Ints, delay: Ints, k: int, size: int) -> int:
+    """Smallest delay such that `size` servers at most so far away hold `k` workers."""
+    largest = np.zeros(size, np.int64)
+    for s in np.argsort(delay, kind="mergesort"):
+        smallest = np.argmin(largest)
+        if room[s] > largest[smallest]:
+            largest[smallest] = room[s]
+        if largest.sum() >= k:
+            return delay[s]
+    return NEVER
+
+
+@compiled
+def _least_delays(room: Ints, delay: Ints, limit: int, k: int, size: int) -> Ints:
+    """The `size` servers within `limit` that hold `k` workers with the least sum of delays, lexicographically first.
+
+    Dynamic programming from the last server back: least[i, c, r] is the least sum of delays of c servers from number i
+    on that hold r workers.
+    """
+    near = np.flatnonzero((delay <= limit) & (room > 0))
+    n = len(near)
+    least = np.full((n + 1, size + 1, k + 1), NEVER, np.int64)
+    least[n, 0, 0] = 0
+    for i in range(n - 1, -1, -1):
+        d, a = delay[near[i]], room[near[i]]
+        for c in range(size + 1):
+            for r in range(k + 1):
+                best = least[i + 1, c, r]
+                if c > 0:
+                    rest = least[i + 1, c - 1, max(0, r - a)]
+                    if rest < NEVER:
+                        best = min(best, rest + d)
+                least[i, c, r] = best
+    chosen = np.empty(size, np.int64)
+    c, r = size, k
+    for i in range(n):
+        d, a = delay[near[i]], room[near[i]]
+        if c > 0 and least[i, c, r] < NEVER:
+            rest = least[i + 1, c - 1, max(0, r - a)]
+            if rest < NEVER and rest + d == least[i, c, r]:
+                chosen[size - c] = near[i]
+                c, r = c - 1, max(0, r - a)
+    return chosen

@@ -1,0 +1,279 @@
+"""Runs side by side in one HTML file that needs no network and no server.
+
+The page holds its styles, its scripts and its data. The data stand in a ``script`` element of type
+``application/json`` and reach the page only as text nodes; a content security policy names the hashes of the page's own
+scripts, so that nothing else in it can run. The same runs give the same bytes.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import os
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from skedge.core.model import Ints
+from skedge.core.scenario import Scenario
+from skedge.core.schedule import Schedule
+from skedge.core.time import SECOND
+
+from .bars import Bars, choose_bars
+from .curves import jct_distribution, over_time
+from .encode import finite, inert_json, packed, whole
+from .rows import Layout, lay_out
+from .table import ReportTable, metrics_table, table_view
+
+__all__ = ["BAR_CAP", "ReportRun", "ReportTable", "build_report", "write_report"]
+
+BAR_CAP = 20_000
+"""Most bars of a run that are embedded unless told otherwise; some 40 bytes each."""
+
+_SCRIPTS = ("format.js", "charts.js", "gantt_draw.js", "gantt_input.js", "gantt.js", "report.js")
+"""The page's own scripts, in the order in which they stand in it."""
+
+_UTILISATION = ("time_s", "busy_share", "waiting_jobs", "running_jobs", "submitted")
+
+
+@dataclass(frozen=True)
+class ReportRun:
+    """One run of the report.
+
+    Attributes
+    ----------
+    label
+        Name of the policy as the report shows it; unique in a report.
+    scenario, schedule
+        What was run and what came out.
+    metrics
+        Numbers of the run by key (``jct_mean_s``); None: does not apply.
+    utilisation
+        Columns time_s, busy_share (0..1), waiting_jobs, running_jobs, submitted. A value holds from its row's time to
+        the next row's; `submitted` counts the jobs submitted in that interval.
+    """
+
+    label: str
+    scenario: Scenario
+    schedule: Schedule
+    metrics: Mapping[str, float | int | None]
+    utilisation: pl.DataFrame
+
+
+def build_report(
+    runs: Sequence[ReportRun],
+    comparison: ReportTable | None = None,
+    title: str = "skedge report",
+    settings: Mapping[str, str] | None = None,
+    *,
+    bar_cap: int = BAR_CAP,
+) -> str:
+    """Build the report as one HTML file.
+
+    Parameters
+    ----------
+    runs
+        At least one; they are drawn in the order given.
+    comparison
+        The table at the top; None: the runs' own metrics.
+    settings
+        What a reader needs to repeat the report, by name: seed, versions. A setting named `command` is shown as one.
+    bar_cap
+        Most bars that the Gantt chart of a run embeds (:mod:`skedge.report.bars`); the page says what is left out.
+    """
+    _check(runs)
+    data = {
+        "title": title,
+        "settings": list((settings or {}).items()),
+        "facts": _facts(runs),
+        "comparison": table_view(comparison or metrics_table([(r.label, r.metrics) for r in runs])),
+        "jct": jct_distribution([r.schedule.jobs for r in runs]),
+        "time": over_time([r.utilisation for r in runs], _submitting(runs)),
+        **_run_views(runs, bar_cap),
+    }
+    return _page(title, data)
+
+
+def write_report(path: Path | str, page: str) -> None:
+    """Write `page` beside `path` and rename it there, so that no half-written report is ever seen."""
+    path = Path(path)
+    handle, aside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as out:
+            out.write(page)
+        os.chmod(aside, 0o644)  # a temporary file is private, a report is for reading
+        os.replace(aside, path)
+    except BaseException:
+        Path(aside).unlink(missing_ok=True)
+        raise
+
+
+def _check(runs: Sequence[ReportRun]) -> None:
+    if not runs:
+        raise ValueError("report: no runs; at least one is needed")
+    labels = [r.label for r in runs]
+    twice = next((name for name in labels if labels.count(name) > 1), None)
+    if twice is not None:
+        raise ValueError(f"report: label {twice!r} is used twice; labels must be unique")
+    for run in runs:
+        missing = [c for c in _UTILISATION if c not in run.utilisation.columns]
+        if missing:
+            raise ValueError(f"report: run {run.label!r}: utilisation has no column {missing[0]!r}")
+
+
+def _submitting(runs: Sequence[ReportRun]) -> list[int]:
+    """Pick the first run of every set of arrivals: runs of one scenario see the same submissions."""
+    first = {r.scenario.jobs.arrival.tobytes(): i for i, r in reversed(list(enumerate(runs)))}
+    return sorted(first.values())
+
+
+def _facts(runs: Sequence[ReportRun]) -> list[tuple[str, str]]:
+    """List what the scenarios say of themselves; values that differ between runs stand side by side."""
+    by_run = [_scenario_facts(r.scenario) for r in runs]
+    return [(name, " | ".join(dict.fromkeys(f[name] for f in by_run))) for name in by_run[0]]
+
+
+def _scenario_facts(scenario: Scenario) -> dict[str, str]:
+    cluster, physics = scenario.cluster, scenario.physics
+    edge = len(cluster.servers) - (cluster.cloud is not None)
+    cloud = "with a cloud" if cluster.cloud is not None else "no cloud"
+    time = f"slots of {physics.slot / SECOND:g} s" if physics.slotted else "continuous"
+    return {
+        "scenario": scenario.name,
+        "scenario seed": str(scenario.seed),
+        "jobs": f"{len(scenario.jobs):,}",
+        "servers": f"{edge:,} edge, {cloud}",
+        "lanes": f"{cluster.lanes:,}",
+        "time": time,
+        "uploads": "charged" if physics.charge_upload else "free",
+        "co-location": physics.colocation.replace("_", " "),
+        "checkpoint overhead": f"{physics.checkpoint_overhead / SECOND:g} s",
+        "estimate error": f"{physics.estimate_error:g}",
+        "speedup": f"{physics.speedup:g}",
+    }
+
+
+def _run_views(runs: Sequence[ReportRun], cap: int) -> dict[str, Any]:
+    """Describe the runs for the page, and the names of all jobs in them, each once."""
+    names: dict[str, int] = {}
+    return {"runs": [_run_view(r, cap, names) for r in runs], "names": list(names)}
+
+
+def _run_view(run: ReportRun, cap: int, names: dict[str, int]) -> dict[str, Any]:
+    bars = choose_bars(run.schedule.runs, run.scenario.cluster.server_ids, cap)
+    layout = lay_out(bars.frame, run.scenario)
+    jobs = run.schedule.jobs
+    kept = np.arange(jobs.height) if jobs.height <= cap else np.unique(whole(bars.frame, "job"))
+    return {
+        "label": run.label,
+        "metrics": {key: finite(value) for key, value in run.metrics.items()},
+        "servers": run.scenario.cluster.server_ids,
+        "jobs": _job_columns(jobs, kept, names),
+        "gantt": _gantt(bars, layout, run.scenario),
+        "uploads": _kept_rows(run, "uploads", bars, kept, cap),
+        "ps": _kept_rows(run, "ps", bars, kept, cap),
+    }
+
+
+def _job_columns(jobs: pl.DataFrame, kept: Ints, names: dict[str, int]) -> dict[str, Any]:
+    frame = jobs[kept]
+    ids = frame["id"].to_list()
+    reasons = zip(ids, frame["state"].cast(pl.String), frame["reason"], strict=True)
+    return {
+        "total": jobs.height,
+        "job": packed(kept),
+        "name": packed(np.array([names.setdefault(i, len(names)) for i in ids], np.int64)),
+        "rejected": {str(k): reason or "" for k, (_, state, reason) in enumerate(reasons) if state == "rejected"},
+        **{c: packed(whole(frame, c)) for c in ("arrival", "first_start", "completion", "jct")},
+    }
+
+
+def _gantt(bars: Bars, layout: Layout, scenario: Scenario) -> dict[str, Any]:
+    frame = bars.frame
+    start, end, compute = (whole(frame, c) for c in ("start", "end", "compute_from"))
+    return {
+        "span": bars.span,
+        "window": bars.window,
+        "merged": bars.merged,
+        "lanes_cut": bars.lanes_cut,
+        "runs_total": bars.runs_total,
+        "bars_total": bars.bars_total,
+        "runs_shown": int(frame["merged"].sum()),
+        "groups": layout.described(scenario),
+        "bars": {
+            **{c: packed(whole(frame, c)) for c in ("job", "chunk", "server", "workers", "preempted", "merged")},
+            "lane": packed(_lane_slots(whole(frame, "lane"), scenario)),
+            "start": packed(start),
+            "length": packed(end - start),
+            "wait": packed(np.clip(compute - start, 0, end - start)),
+        },
+        "pieces": {"row": packed(layout.row), "height": packed(layout.height), "bar": packed(layout.bar)},
+    }
+
+
+def _lane_slots(lane: Ints, scenario: Scenario) -> Ints:
+    """Look up the number of each bar's lane on its server; -1 without a lane."""
+    slots = np.append(scenario.cluster.lane_slot, -1)
+    return np.where(lane < 0, -1, slots[np.minimum(lane, len(slots) - 1)])
+
+
+def _kept_rows(run: ReportRun, table: str, bars: Bars, kept: Ints, cap: int) -> dict[str, Any]:
+    """Choose at most `cap` rows of `uploads` or `ps`.
+
+    All if they are few; otherwise those of the jobs that are listed, in the bars' window.
+    """
+    frame: pl.DataFrame = getattr(run.schedule, table)
+    total, server = frame.height, "to_server" if table == "uploads" else "server"
+    if total > cap:
+        frame = frame.filter(pl.col("job").is_in(pl.Series(kept).implode()))
+        if bars.window is not None:
+            frame = frame.filter((pl.col("start") < bars.window[1]) & (pl.col("end") > bars.window[0]))
+    frame = frame.sort("start", "job", "end").head(cap)
+    frame = frame.with_columns(pl.col(server).cast(pl.Enum(run.scenario.cluster.server_ids)).alias("server"))
+    view: dict[str, Any] = {
+        "total": total,
+        "job": packed(whole(frame, "job")),
+        "server": packed(whole(frame, "server")),
+    }
+    view["start"] = packed(whole(frame, "start"))
+    view["length"] = packed(whole(frame, "end") - whole(frame, "start"))
+    if table == "uploads":
+        view["chunks"] = packed(whole(frame, "chunks"))
+        view["mb"] = frame["mb"].fill_null(0.0).round(3).to_list()
+    else:
+        view["slot"] = packed(whole(frame, "slot"))
+    return view
+
+
+def _page(title: str, data: Mapping[str, Any]) -> str:
+    vendor = _asset("vendor/uPlot.iife.min.js").strip()
+    script = "\n".join(['"use strict";', *(_asset(name) for name in _SCRIPTS)]).strip()
+    parts = {
+        "title": html.escape(title),
+        "csp": f"default-src 'none'; style-src 'unsafe-inline'; script-src {_hash(vendor)} {_hash(script)}; "
+        "base-uri 'none'; form-action 'none'",
+        "licence": _asset("vendor/LICENSE").strip(),
+        "vendor_css": _asset("vendor/uPlot.min.css").strip(),
+        "css": _asset("report.css").strip(),
+        "data": inert_json(data),
+        "vendor_js": vendor,
+        "script": script,
+    }
+    # One pass over the template: what is put in is never searched for names again.
+    return re.sub(r"\{\{(\w+)\}\}", lambda m: parts[m[1]], _asset("template.html"))
+
+
+def _hash(script: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+
+
+def _asset(name: str) -> str:
+    return files(__package__).joinpath(name).read_text("utf-8")

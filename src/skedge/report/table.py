@@ -1,0 +1,153 @@
+"""The comparison table: titles, units, sort keys and the best value of each column."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from .encode import finite
+
+Cell = str | float | int | None | Mapping[str, float | None]
+"""A text, a number, nothing, or ``{mean, low, high}``."""
+
+Better = Literal["lower", "higher"]
+
+
+@dataclass(frozen=True)
+class ReportTable:
+    """A table with one row per policy, its first column the row's name.
+
+    Attributes
+    ----------
+    columns
+        Keys of the metrics (``jct_mean_s``), which are given a title and a unit, or titles that are shown as they are.
+    rows
+        Cells, one per column.
+    better
+        Columns whose best value is to be marked, besides those known by their key.
+    note
+        What the intervals are, shown below the table.
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    better: Mapping[str, Better] = field(default_factory=dict)
+    note: str = ""
+
+
+_TITLES: dict[str, tuple[str, Better | None]] = {
+    "policy": ("policy", None),
+    "jobs": ("jobs", None),
+    "finished": ("finished", "higher"),
+    "rejected": ("rejected", "lower"),
+    "jct_mean_s": ("JCT mean", "lower"),
+    "jct_p50_s": ("JCT median", "lower"),
+    "jct_p90_s": ("JCT p90", "lower"),
+    "jct_p99_s": ("JCT p99", "lower"),
+    "slowdown_mean": ("slowdown mean", "lower"),
+    "makespan_s": ("makespan", "lower"),
+    "preemptions": ("preemptions", "lower"),
+    "postponed_chunks": ("postponed chunks", "lower"),
+    "utilisation_mean": ("utilisation mean", "higher"),
+    "uploaded_mb": ("uploaded", "lower"),
+    "cloud_share": ("cloud share", None),
+    "jct_rate": ("JCT rate", "lower"),
+}
+_SHARES = ("utilisation_mean", "cloud_share")
+_TIME_UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
+_SIZE_UNITS = ((1e6, "TB"), (1e3, "GB"), (1.0, "MB"))
+
+
+def metrics_table(metrics: Sequence[tuple[str, Mapping[str, float | int | None]]]) -> ReportTable:
+    """Make the table of the runs' own metrics, for a report without a comparison; `metrics` are (label, metrics)."""
+    keys = list(dict.fromkeys(key for _, m in metrics for key in m))
+    return ReportTable(["policy", *keys], [[label, *(m.get(key) for key in keys)] for label, m in metrics])
+
+
+def table_view(table: ReportTable) -> dict[str, Any]:
+    """`table` as the page shows it: every cell with its text, its interval, its exact value and whether it is best."""
+    columns, cells = [], []
+    for i, key in enumerate(table.columns):
+        column = [row[i] if i < len(row) else None for row in table.rows]
+        title, better = _TITLES.get(key, (key, None))
+        better = table.better.get(key, better)
+        factor, unit = _unit(key, [v for v in map(_value, column) if v is not None])
+        columns.append({"title": title, "unit": unit, "better": better})
+        digits = _digits([v / factor for cell in column for v in _numbers(cell)])
+        best = _best([_value(c) for c in column], better)
+        cells.append([_shown(c, factor, digits, marked=j in best) for j, c in enumerate(column)])
+    return {"columns": columns, "rows": [list(row) for row in zip(*cells, strict=True)], "note": table.note}
+
+
+def _value(cell: Cell) -> float | None:
+    if isinstance(cell, str) or cell is None:
+        return None
+    number = cell.get("mean") if isinstance(cell, Mapping) else cell
+    return None if number is None else finite(float(number))
+
+
+def _numbers(cell: Cell) -> list[float]:
+    """Mean and ends of the interval of a cell, as far as it has them."""
+    parts = list(cell.values()) if isinstance(cell, Mapping) else [_value(cell)]
+    return [v for v in map(finite, parts) if v is not None]
+
+
+def _unit(key: str, values: Sequence[float]) -> tuple[float, str]:
+    """Divisor and name of the unit in which a column reads best."""
+    if key in _SHARES:
+        return 0.01, "%"
+    units = _TIME_UNITS if key.endswith("_s") else _SIZE_UNITS if key.endswith("_mb") else ((1.0, ""),)
+    middle = float(np.median(np.abs(values))) if len(values) else 0.0
+    return next(((f, name) for f, name in units if middle >= 2 * f), units[-1])
+
+
+def _best(values: Sequence[float | None], better: Better | None) -> set[int]:
+    """Rows that hold the best value; none where all are alike."""
+    known = [v for v in values if v is not None]
+    if better is None or len(known) < 2 or min(known) == max(known):
+        return set()
+    best = min(known) if better == "lower" else max(known)
+    return {i for i, v in enumerate(values) if v == best}
+
+
+def _shown(cell: Cell, factor: float, digits: int, *, marked: bool) -> dict[str, Any]:
+    value = _value(cell)
+    if value is None:
+        return {"text": cell if isinstance(cell, str) else "–", "sort": _number(cell)}
+    view: dict[str, Any] = {"text": _text(value / factor, digits), "sort": value, "exact": f"{value:.15g}"}
+    if marked:
+        view["best"] = True
+    low, high = (finite(cell.get(k)) for k in ("low", "high")) if isinstance(cell, Mapping) else (None, None)
+    if low is not None and high is not None:
+        view["interval"] = f"{_text(low / factor, digits)} … {_text(high / factor, digits)}"
+        view["exact"] += f" [{low:.15g}, {high:.15g}]"
+    return view
+
+
+def _number(cell: Cell) -> float | str | None:
+    """Read what a cell of text is sorted by: its number where it is one."""
+    if not isinstance(cell, str):
+        return None
+    try:
+        return finite(float(cell.replace(",", "").strip()))
+    except ValueError:
+        return cell
+
+
+def _digits(values: Sequence[float]) -> int:
+    """Decimals that give the middle of a column four significant digits; none where all values are whole."""
+    middle = float(np.median(np.abs(values))) if len(values) else 0.0
+    if middle == 0 or all(v == int(v) for v in values):
+        return 0
+    return min(max(3 - math.floor(math.log10(middle)), 0), 9)
+
+
+def _text(value: float, digits: int) -> str:
+    """Write `value` in groups of three; one too small for the column's decimals with its own."""
+    if value and abs(value) < 10**-digits:
+        return f"{value:.2g}"
+    return f"{value:,.{digits}f}"

@@ -1,0 +1,327 @@
+"""Scenario files: YAML to a :class:`~skedge.core.scenario.Scenario` and back.
+
+The form of a file is :mod:`skedge.scenario_schema`. Everything that a file leaves to be drawn (trace, jobs, cluster)
+depends on the seed alone, each through a stream of its own: more jobs leave a cluster of so many servers as it was, and
+more servers leave the ones before them as they were.
+"""
+
+from __future__ import annotations
+
+import importlib.resources
+import os
+from collections.abc import Hashable, Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import yaml
+from numpy.random import Generator, default_rng
+from pydantic import ValidationError
+
+from .cluster_draw import draw_cluster, drawn_types
+from .core.errors import ScenarioError, TraceError
+from .core.model import JOB_SCHEMA, PS, WORKER, Cluster, Floats, Job, Physics, Server, job_table
+from .core.scenario import Jobs, Scenario
+from .core.speed import minibatch_seconds
+from .core.time import SECOND, ticks
+from .scenario_schema import JobForm, ScenarioForm, ServerForm, TraceForm, WorkloadForm, json_schema, problems
+from .traces.formats import read_trace
+from .traces.frame import stretched
+from .traces.synthetic import philly_like
+from .traces.workload import PaperRanges, TraceShares, paper_jobs, trace_jobs
+
+__all__ = ["default_scenario", "json_schema", "load_scenario", "save_scenario", "scenario_from_dict"]
+
+_TRACE_STREAM, _JOBS_STREAM = 1, 2
+"""Streams of a seed; :mod:`skedge.cluster_draw` has the others."""
+
+
+def load_scenario(path: Path | str, seed: int | None = None) -> Scenario:
+    """Load a scenario file.
+
+    Parameters
+    ----------
+    path
+        The YAML file; paths in it are relative to its folder.
+    seed
+        Taken instead of the file's, >= 0.
+
+    Raises
+    ------
+    ScenarioError
+        Where the file cannot be read or is wrong: all problems at once, one a line, as ``file: field: value: what
+        would be right``; for broken YAML, with the line.
+    TraceError
+        Where a trace or a machine list that it names is wrong.
+    """
+    path = Path(path)
+    return scenario_from_dict(_yaml(path), str(path), path.parent, seed)
+
+
+def default_scenario(kind: str = "demo", seed: int | None = None) -> Scenario:
+    """Load a shipped scenario: ``demo`` (Philly-like, queues build up) or ``s1`` (JSAC'22's simulator setting).
+
+    Raises
+    ------
+    ScenarioError
+        For a kind that there is not.
+    """
+    folder = importlib.resources.files("skedge") / "scenarios"
+    kinds = sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+    if kind not in kinds:
+        raise ScenarioError(f"scenario {kind!r} is not shipped; there are {', '.join(kinds)}")
+    with importlib.resources.as_file(folder / f"{kind}.yaml") as path:
+        return load_scenario(path, seed)
+
+
+def scenario_from_dict(data: object, where: str, base: Path, seed: int | None = None) -> Scenario:
+    """Build the scenario that `data`, a scenario file's content, says.
+
+    Parameters
+    ----------
+    data
+        A mapping in the form of a scenario file.
+    where
+        What to call it in errors.
+    base
+        Folder that relative paths in it start from.
+    seed
+        Taken instead of the seed in `data`, >= 0.
+
+    Raises
+    ------
+    ScenarioError, TraceError
+        As :func:`load_scenario`.
+    """
+    if not isinstance(data, Mapping):
+        raise ScenarioError(f"{where}: holds no mapping of fields; there must be at least cluster and workload")
+    given_seed = {} if seed is None else {"seed": seed}
+    try:
+        form = ScenarioForm.model_validate({**data, **given_seed})
+    except ValidationError as error:
+        raise ScenarioError("\n".join(f"{where}: {line}" for line in problems(error))) from error
+    try:
+        return _scenario(form, base)
+    except (ScenarioError, TraceError) as error:
+        raise type(error)(f"{where}: {error}") from error
+
+
+def _scenario(form: ScenarioForm, base: Path) -> Scenario:
+    if form.cluster.servers is not None:
+        cluster = Cluster([_server(s) for s in form.cluster.servers])
+        frame, given = _jobs(form, cluster.worker_types, cluster.ps_types, base)
+    else:
+        draw = form.cluster.draw
+        assert draw is not None  # noqa: S101  the form has exactly one of the two
+        worker_types, ps_types = drawn_types(draw, form.seed)
+        frame, given = _jobs(form, worker_types, ps_types, base)
+        cluster = Cluster(draw_cluster(draw, form.seed, base, work_s(frame), float(_latest(frame))))
+    scenario = Scenario(cluster, Jobs(frame, cluster, given), _physics(form), form.seed, form.name)
+    _check_given(scenario)
+    return scenario
+
+
+def work_s(jobs: pl.DataFrame) -> float:
+    """Sum up the work of a jobs table [worker-seconds], D p without co-location, before rounding."""
+    columns = ("minibatch_s", "ps_update_s", "gradient_mb", "bandwidth_mbps")
+    each = minibatch_seconds(*(_column(jobs, c) for c in columns), colocated=False)
+    return float((_column(jobs, "chunks") * _column(jobs, "epochs") * _column(jobs, "minibatches") * each).sum())
+
+
+def _column(jobs: pl.DataFrame, name: str) -> Floats:
+    return jobs[name].cast(pl.Float64).to_numpy()
+
+
+def _latest(jobs: pl.DataFrame) -> float:
+    return float(_column(jobs, "arrival_s").max(initial=0.0))
+
+
+def _server(form: ServerForm) -> Server:
+    slots = {WORKER + name: n for name, n in form.workers.items()} | {PS + name: n for name, n in form.ps.items()}
+    return Server(form.id, form.kind, slots, form.storage_mb, form.site)
+
+
+def _physics(form: ScenarioForm) -> Physics:
+    p = form.physics
+    return Physics(
+        slot=max(ticks(form.slot), 1),
+        slotted=p.slotted,
+        colocation=p.colocation,
+        charge_upload=p.charge_upload,
+        checkpoint_overhead=ticks(p.checkpoint_overhead),
+        estimate_error=p.estimate_error,
+        speedup=p.speedup,
+    )
+
+
+_Given = dict[str, Mapping[str, float]]
+
+
+def _jobs(
+    form: ScenarioForm, worker_types: tuple[str, ...], ps_types: tuple[str, ...], base: Path
+) -> tuple[pl.DataFrame, _Given]:
+    """Give the jobs table, and the upload delays given one by one."""
+    w = form.workload
+    if w.jobs is not None:
+        return job_table([_job(j) for j in w.jobs])
+    if w.table is not None:
+        return _table(base / w.table), dict(w.upload)
+    if not worker_types or not ps_types:
+        raise ScenarioError(
+            "cluster.servers: no edge server has workers and PSs; jobs made from a trace need a type each"
+        )
+    trace = _trace(w, default_rng([form.seed, _TRACE_STREAM]), base)
+    rng = default_rng([form.seed, _JOBS_STREAM])
+    if w.make == "paper":
+        ranges = PaperRanges(**w.options())
+        return paper_jobs(trace, rng, worker_types, ps_types, slot_s=form.slot, ranges=ranges), {}
+    return trace_jobs(trace, rng, worker_types, ps_types, shares=TraceShares(**w.options())), {}
+
+
+def _job(form: JobForm) -> Job:
+    fields = form.model_dump()
+    return Job(upload_s=fields.pop("upload"), **fields)
+
+
+def _trace(form: WorkloadForm, rng: Generator, base: Path) -> pl.DataFrame:
+    if form.synthetic is not None:
+        return philly_like(form.synthetic.jobs, rng, span_s=form.synthetic.span)
+    assert form.trace is not None  # noqa: S101  the form has exactly one source
+    return _part(form.trace, read_trace(base / form.trace.path, form.trace.format, form.trace.statuses).frame)
+
+
+def _part(form: TraceForm, frame: pl.DataFrame) -> pl.DataFrame:
+    """Take the jobs that `form` asks for, from the first one's submission, over the span that it asks for."""
+    part = frame.slice(form.skip, form.first)
+    if not len(part):
+        raise ScenarioError(f"workload.trace.skip: {form.skip}: leaves no job; the trace has {len(frame)}")
+    part = part.with_columns(pl.col("submit_s") - pl.col("submit_s").first())
+    return part if form.span is None else stretched(part, form.span)
+
+
+def _table(path: Path) -> pl.DataFrame:
+    if path.suffix not in (".parquet", ".csv"):
+        raise ScenarioError(f"workload.table: {str(path)!r}: must end in .parquet or .csv")
+    try:
+        # in CSV the types are the schema's, so that an id of digits stays text
+        parquet = path.suffix == ".parquet"
+        table = pl.read_parquet(path) if parquet else pl.read_csv(path, schema_overrides=JOB_SCHEMA)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise ScenarioError(f"workload.table: {path}: cannot be read: {str(error).splitlines()[0]}") from error
+    missing = [c for c in JOB_SCHEMA if c not in table.columns]
+    if missing or not len(table):
+        what = f"column {missing[0]!r} is missing" if missing else "has no row"
+        raise ScenarioError(f"workload.table: {path}: {what}; a jobs table has the columns {', '.join(JOB_SCHEMA)}")
+    return table
+
+
+def _check_given(scenario: Scenario) -> None:
+    jobs = scenario.jobs
+    unknown = [name for name in jobs.given if name not in jobs.index]
+    if unknown:
+        raise ScenarioError(f"workload.upload: {unknown[0]!r}: is no job's id")
+    servers = set(scenario.cluster.server_ids)
+    for job, delays in jobs.given.items():
+        for server in delays:
+            if server not in servers:
+                raise ScenarioError(f"job {job!r}: upload names server {server!r}; there is none of that name")
+
+
+def save_scenario(scenario: Scenario, folder: Path | str) -> Path:
+    """Write `scenario` with nothing left to draw: ``scenario.yaml`` and ``jobs.parquet`` in `folder`.
+
+    :func:`load_scenario` of the file gives an equal scenario. Equal scenarios give equal bytes.
+
+    Returns
+    -------
+    pathlib.Path
+        The scenario file.
+
+    Raises
+    ------
+    ScenarioError
+        For a server with resources that a scenario file has no field for.
+    """
+    folder = Path(folder)
+    text = yaml.safe_dump(_resolved(scenario), sort_keys=False, allow_unicode=True, width=120)
+    folder.mkdir(parents=True, exist_ok=True)
+    table, file = folder / "jobs.parquet", folder / "scenario.yaml"
+    scenario.jobs.frame.write_parquet(_aside(table))
+    _aside(file).write_text(text, encoding="utf-8")
+    os.replace(_aside(table), table)
+    os.replace(_aside(file), file)
+    return file
+
+
+def _aside(path: Path) -> Path:
+    """Where to write before renaming, so that nothing half-written is left."""
+    return path.with_name(path.name + ".part")
+
+
+def _resolved(scenario: Scenario) -> dict[str, Any]:
+    p = scenario.physics
+    workload: dict[str, Any] = {"table": "jobs.parquet"}
+    if scenario.jobs.given:
+        workload["upload"] = {job: dict(delays) for job, delays in sorted(scenario.jobs.given.items())}
+    return {
+        "name": scenario.name,
+        "seed": scenario.seed,
+        "slot": p.slot / SECOND,
+        "physics": {
+            "slotted": p.slotted,
+            "colocation": p.colocation,
+            "charge_upload": p.charge_upload,
+            "checkpoint_overhead": p.checkpoint_overhead / SECOND,
+            "estimate_error": float(p.estimate_error),
+            "speedup": float(p.speedup),
+        },
+        "cluster": {"servers": [_server_fields(s) for s in scenario.cluster.servers]},
+        "workload": workload,
+    }
+
+
+def _server_fields(server: Server) -> dict[str, Any]:
+    other = [r for r in server.capacity if not r.startswith((WORKER, PS))]
+    if other:
+        raise ScenarioError(f"server {server.id!r}: a scenario file has no field for its resource {other[0]!r}")
+    fields = {
+        "id": server.id,
+        "kind": server.kind,
+        "workers": _slots(server, WORKER),
+        "ps": _slots(server, PS),
+        "storage_mb": None if server.storage_mb is None else float(server.storage_mb),
+        "site": server.site,
+    }
+    return {name: value for name, value in fields.items() if value not in (None, {})}
+
+
+def _slots(server: Server, prefix: str) -> dict[str, int]:
+    return {r.removeprefix(prefix): int(n) for r, n in server.capacity.items() if r.startswith(prefix)}
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML as it should be: a key given twice is an error, not the last one's win."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        """Build a mapping; its keys must differ."""
+        seen: set[str] = set()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} is given twice", key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def _yaml(path: Path) -> object:
+    try:
+        return yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506  a SafeLoader
+    except OSError as error:
+        raise ScenarioError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ScenarioError(f"{path}: is not UTF-8 text: {error}") from error
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        raise ScenarioError(f"{path}: {line}is not YAML: {error.problem}") from error
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that there is not, such as 2017-13-01
+        raise ScenarioError(f"{path}: is not YAML: {error}") from error

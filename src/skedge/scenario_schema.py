@@ -1,0 +1,333 @@
+"""The form of a scenario file (YAML): its fields, their ranges, and the sentences for what is wrong with one."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal, TypeVar, get_args
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
+
+Form = TypeVar("Form", bound=BaseModel)
+
+_UNITS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION = re.compile(r"\s*([0-9.]+(?:[eE][+-]?[0-9]+)?)\s*([a-zµ]*)\s*")
+
+
+def duration_s(value: object) -> object:
+    """Take a duration, a number of seconds or text such as ``1h``, ``30min``, ``15s``, ``250ms``, as seconds.
+
+    Raises
+    ------
+    ValueError
+        For text that is neither.
+    """
+    if value is True or value is False:
+        raise ValueError(_NO_DURATION)
+    if not isinstance(value, str):
+        return value
+    match = _DURATION.fullmatch(value)
+    if match is None or (match[2] or "s") not in _UNITS:
+        raise ValueError(_NO_DURATION)
+    try:
+        return float(match[1]) * _UNITS[match[2] or "s"]
+    except ValueError:
+        raise ValueError(_NO_DURATION) from None
+
+
+_NO_DURATION = "it must be a duration: seconds, or text like 1h, 30min, 15s, 250ms"
+
+
+def _pair(value: object) -> object:
+    return (value, value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+def _ascending(pair: tuple[float, float]) -> tuple[float, float]:
+    if pair[0] > pair[1]:
+        raise ValueError("it must be a range [low, high] with low at most high")
+    return pair
+
+
+def _no_bool(value: object) -> object:
+    if value is True or value is False:
+        raise ValueError("it must be a number")
+    return value
+
+
+_ANY_DURATION = {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": f"^{_DURATION.pattern}$"}]}
+_RANGE = {
+    "anyOf": [
+        {"type": "number"},
+        {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2},
+    ]
+}
+
+Number = Annotated[float, BeforeValidator(_no_bool)]
+Count = Annotated[int, BeforeValidator(_no_bool)]
+Duration = Annotated[float, Field(ge=0), BeforeValidator(duration_s), WithJsonSchema(_ANY_DURATION)]
+Span = Annotated[float, Field(gt=0), BeforeValidator(duration_s), WithJsonSchema(_ANY_DURATION)]
+Durations = Annotated[
+    tuple[
+        Annotated[float, Field(ge=0), BeforeValidator(duration_s)],
+        Annotated[float, Field(ge=0), BeforeValidator(duration_s)],
+    ],
+    AfterValidator(_ascending),
+    WithJsonSchema({"type": "array", "items": _ANY_DURATION, "minItems": 2, "maxItems": 2}),
+]
+NumberRange = Annotated[
+    tuple[Annotated[float, Field(ge=0)], Annotated[float, Field(ge=0)]],
+    BeforeValidator(_pair),
+    AfterValidator(_ascending),
+    WithJsonSchema(_RANGE),
+]
+PositiveRange = Annotated[
+    tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]],
+    BeforeValidator(_pair),
+    AfterValidator(_ascending),
+    WithJsonSchema(_RANGE),
+]
+CountRange = Annotated[
+    tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]],
+    BeforeValidator(_pair),
+    AfterValidator(_ascending),
+    WithJsonSchema(_RANGE),
+]
+
+
+class _Form(BaseModel):
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, coerce_numbers_to_str=True)
+
+
+class PhysicsForm(_Form):
+    """What the world decides: see :class:`skedge.core.model.Physics`."""
+
+    slotted: bool = False
+    colocation: Literal["cloud", "one_server"] = "cloud"
+    charge_upload: bool = True
+    checkpoint_overhead: Duration = 0.0
+    estimate_error: Number = Field(0.0, ge=0)
+    speedup: Number = Field(1.0, gt=0)
+
+
+class ServerForm(_Form):
+    """An edge server with its slots by type, or the cloud."""
+
+    id: str
+    kind: Literal["edge", "cloud"] = "edge"
+    workers: dict[str, Annotated[Count, Field(ge=0)]] = {}
+    ps: dict[str, Annotated[Count, Field(ge=0)]] = {}
+    storage_mb: Number | None = Field(None, ge=0)
+    site: str | None = None
+
+
+class DrawForm(_Form):
+    """A cluster drawn from a machine list; a worker slot per GPU."""
+
+    servers: Count | None = Field(None, ge=1, description="so many machines of the list")
+    load: Number | None = Field(None, gt=0, description="or so many that the offered load is at most this")
+    machines: str = Field("philly-like", description="philly-like, or the path of a machine list")
+    worker_types: CountRange = Field((1, 1), description="how many worker types there are; a range is drawn from")
+    ps_types: CountRange = (1, 1)
+    ps_per_worker: CountRange = Field((1, 4), description="PS slots per GPU of a machine, drawn per machine")
+    cloud: bool = True
+    storage_mb: Number | None = Field(None, ge=0, description="of each edge server; left out: without limit")
+
+    @model_validator(mode="after")
+    def _one_size(self) -> DrawForm:
+        return _exactly_one(self, "servers", "load")
+
+
+class ClusterForm(_Form):
+    """The servers, given one by one or drawn."""
+
+    servers: list[ServerForm] | None = None
+    draw: DrawForm | None = None
+
+    @model_validator(mode="after")
+    def _one_source(self) -> ClusterForm:
+        return _exactly_one(self, "servers", "draw")
+
+
+class SyntheticForm(_Form):
+    """A Philly-like trace drawn by :func:`skedge.traces.synthetic.philly_like`."""
+
+    jobs: Count = Field(ge=1)
+    span: Span | None = None
+
+
+class TraceForm(_Form):
+    """A trace file."""
+
+    path: str
+    format: Literal["philly-csv", "philly-log", "swf"]
+    statuses: list[Literal["passed", "failed", "killed"]] = Field(["passed"], min_length=1)
+    skip: Count = Field(0, ge=0, description="leave out so many jobs at the start")
+    first: Count | None = Field(None, ge=1, description="then take so many; left out: all")
+    span: Span | None = Field(None, description="stretch or compress the submissions to this span")
+
+
+class JobForm(_Form):
+    """A job: see :class:`skedge.core.model.Job`; `upload` is its `upload_s`."""
+
+    id: str
+    arrival_s: Duration
+    epochs: Count = Field(ge=1)
+    chunks: Count = Field(ge=1)
+    minibatches: Count = Field(ge=1)
+    minibatch_s: Duration
+    ps_update_s: Duration = 0.0
+    gradient_mb: Number = Field(0.0, ge=0)
+    bandwidth_mbps: Number = Field(1000.0, gt=0)
+    worker_type: str = "gpu"
+    ps_type: str = "cpu"
+    workers: Count = Field(1, ge=1)
+    chunk_mb: Number = Field(0.0, ge=0)
+    upload_edge_s: Durations = (0.0, 0.0)
+    upload_cloud_s: Durations = (0.0, 0.0)
+    upload: dict[str, Duration] = {}
+
+
+class WorkloadForm(_Form):
+    """Where the jobs come from, exactly one source, and how a trace is made into jobs."""
+
+    synthetic: SyntheticForm | None = None
+    trace: TraceForm | None = None
+    jobs: list[JobForm] | None = Field(None, min_length=1)
+    table: str | None = Field(None, description="path of a jobs table, .parquet or .csv")
+    upload: dict[str, dict[str, Duration]] = Field({}, description="with table: upload delays by job and server")
+    make: Literal["paper", "trace"] | None = Field(None, description="with synthetic and trace; left out: trace")
+    epochs: CountRange | None = None
+    gradient_mb: PositiveRange | None = None
+    chunk_mb: NumberRange | None = None
+    minibatch_h: PositiveRange | None = None
+    ps_update_ms: NumberRange | None = None
+    bandwidth_mbps: PositiveRange | None = None
+    upload_edge_slots: NumberRange | None = None
+    upload_cloud_slots: NumberRange | None = None
+    communication_share: Number | None = Field(None, ge=0, lt=1)
+    ps_update_share: Number | None = Field(None, ge=0, lt=1)
+    upload_share: Number | None = Field(None, ge=0)
+    upload_spread: NumberRange | None = None
+    cloud_factor: Number | None = Field(None, ge=0)
+
+    @model_validator(mode="after")
+    def _one_source(self) -> WorkloadForm:
+        _exactly_one(self, "synthetic", "trace", "jobs", "table")
+        if self.upload and self.table is None:
+            raise ValueError("upload goes with table; a job of jobs has its own upload")
+        taken = {"paper": PAPER_OPTIONS, "trace": TRACE_OPTIONS}[self.make or "trace"] if self.made else {}
+        for name in ["make", *PAPER_OPTIONS, *TRACE_OPTIONS]:
+            if getattr(self, name) is not None and name not in taken and not (name == "make" and self.made):
+                with_what = f"make: {self.make or 'trace'}" if self.made else "jobs and table, which are complete"
+                raise ValueError(f"{name} does not go with {with_what}")
+        return self
+
+    @property
+    def made(self) -> bool:
+        """Whether jobs are made from a trace."""
+        return self.synthetic is not None or self.trace is not None
+
+    def options(self) -> dict[str, Any]:
+        """Give the options that the file sets for `make`, by their names in the code."""
+        names = PAPER_OPTIONS if self.make == "paper" else TRACE_OPTIONS
+        return {names[name]: getattr(self, name) for name in names if getattr(self, name) is not None}
+
+
+_SAME = ("epochs", "gradient_mb", "chunk_mb")
+PAPER_OPTIONS: Mapping[str, str] = {
+    name: name
+    for name in (*_SAME, "minibatch_h", "ps_update_ms", "bandwidth_mbps", "upload_edge_slots", "upload_cloud_slots")
+}
+"""Fields for ``make: paper`` and their names in :class:`skedge.traces.workload.PaperRanges`."""
+TRACE_OPTIONS: Mapping[str, str] = {name: name for name in (*_SAME, "upload_spread", "cloud_factor")} | {
+    "communication_share": "communication",
+    "ps_update_share": "ps_update",
+    "upload_share": "upload",
+}
+"""Fields for ``make: trace`` and their names in :class:`skedge.traces.workload.TraceShares`."""
+
+
+class ScenarioForm(_Form):
+    """A scenario file."""
+
+    name: str = "scenario"
+    seed: Count = Field(0, ge=0)
+    slot: Span = 3600.0
+    physics: PhysicsForm = Field(default_factory=PhysicsForm)
+    cluster: ClusterForm
+    workload: WorkloadForm
+
+
+def _exactly_one(form: Form, *names: str) -> Form:
+    given = [name for name in names if getattr(form, name) is not None]
+    if len(given) != 1:
+        have = " and ".join(given) or "none"
+        raise ValueError(f"it must have exactly one of {', '.join(names)}; it has {have}")
+    return form
+
+
+def json_schema() -> dict[str, Any]:
+    """Give the JSON schema of a scenario file; shipped as ``scenario.schema.json``."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **ScenarioForm.model_json_schema()}
+
+
+def problems(error: ValidationError) -> Iterator[str]:
+    """Say what is wrong, a line per problem: ``field.path: value: what would be right``."""
+    for one in error.errors(include_url=False):
+        place, value = _place(one["loc"]), _short(one["input"])
+        if one["type"] == "extra_forbidden":
+            yield f"{place}: {_unknown(one['loc'])}"
+        elif one["type"] == "missing":
+            yield f"{place}: is missing; it is needed"
+        else:
+            what = _IN_OUR_WORDS.get(one["type"]) or one["msg"].removeprefix("Value error, ")
+            what = what.replace("Input should be", "it must be")
+            yield f"{place or 'file'}: {value}: {what}" if isinstance(one["input"], _PLAIN) else f"{place}: {what}"
+
+
+_IN_OUR_WORDS = {
+    "tuple_type": "it must be a range [low, high]",
+    "model_type": "it must be a mapping of fields",
+    "dict_type": "it must be a mapping of names to values",
+    "invalid_key": "a field's name must be text",
+}
+"""Pydantic's messages that speak of Python, by type."""
+
+_PLAIN = (str, int, float, bool, type(None), list)
+
+
+def _place(loc: tuple[int | str, ...]) -> str:
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).removeprefix(".")
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _unknown(loc: tuple[int | str, ...]) -> str:
+    """Say that the last part of `loc` is no field, and which there are."""
+    form: type[BaseModel] = ScenarioForm
+    for part in loc[:-1]:
+        if isinstance(part, str):
+            form = _form_in(form.model_fields[part].annotation) or form
+    near = difflib.get_close_matches(str(loc[-1]), form.model_fields, 1)
+    meant = f" (did you mean {near[0]}?)" if near else ""
+    return f"is not a field{meant}; there are {', '.join(form.model_fields)}"
+
+
+def _form_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    found = (_form_in(part) for part in get_args(annotation))
+    return next((form for form in found if form is not None), None)

@@ -1,0 +1,32 @@
+"""The trace formats by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+
+from skedge.core.errors import TraceError
+
+from .frame import Trace
+from .philly import read_philly_csv, read_philly_log
+from .swf import read_swf
+
+READERS: Mapping[str, Callable[[Path, Collection[str]], Trace]] = {
+    "philly-csv": read_philly_csv,
+    "philly-log": read_philly_log,
+    "swf": read_swf,
+}
+"""Reader of each format that a scenario file or the command line can name."""
+
+
+def read_trace(path: Path | str, form: str, statuses: Collection[str] = ("passed",)) -> Trace:
+    """Read a trace file of the format named `form`, one of :data:`READERS`; jobs of `statuses` only.
+
+    Raises
+    ------
+    TraceError
+        For an unknown format, or a file that is not of it.
+    """
+    if form not in READERS:
+        raise TraceError(f"format {form!r} is unknown; there are {', '.join(READERS)}")
+    return READERS[form](Path(path), statuses)

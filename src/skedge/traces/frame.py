@@ -1,0 +1,128 @@
+"""The trace frame: the one table that every reader gives and every user takes.
+
+A *trace frame* is a polars DataFrame with the columns :data:`TRACE_SCHEMA`, one row per job, by submission.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from skedge.core.errors import TraceError
+
+TRACE_SCHEMA: dict[str, Any] = {
+    "id": pl.String,
+    "submit_s": pl.Float64,
+    "duration_s": pl.Float64,
+    "gpus": pl.Int64,
+    "status": pl.String,
+    "group": pl.String,
+}
+"""Columns of a trace frame: `submit_s` seconds since the trace's first submission, `duration_s` seconds of running,
+`gpus` asked for, `status` one of :data:`STATUSES`, `group` the virtual cluster or the user."""
+
+STATUSES = ("passed", "failed", "killed")
+"""What a job can have come to."""
+
+LONGEST_S = 1e9
+"""Longest time taken [s]: about thirty years; anything above is a unit gone wrong."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A trace that was read: its frame, and what was left out.
+
+    Attributes
+    ----------
+    frame
+        A checked trace frame (:func:`check_frame`).
+    source
+        Name of the file, or of the generator.
+    skipped
+        Rows left out, by reason.
+    """
+
+    frame: pl.DataFrame
+    source: str
+    skipped: dict[str, int] = field(default_factory=dict)
+
+
+def check_frame(frame: pl.DataFrame, source: str) -> pl.DataFrame:
+    """`frame` with exactly the columns of a trace frame, checked.
+
+    Raises
+    ------
+    TraceError
+        Naming `source`, the first wrong row (from 0), the column and the value: a missing column, a value that is
+        missing, NaN, infinite or negative, fewer than 1 GPU, an unknown status, an id used twice, rows out of order.
+    """
+    missing = [c for c in TRACE_SCHEMA if c not in frame.columns]
+    if missing:
+        raise TraceError(f"{source}: column {missing[0]!r} is missing; a trace has {', '.join(TRACE_SCHEMA)}")
+    try:
+        frame = frame.select(pl.col(c).cast(t) for c, t in TRACE_SCHEMA.items())
+    except pl.exceptions.PolarsError as error:
+        raise TraceError(f"{source}: a column has values of the wrong type: {error}") from error
+    for column in TRACE_SCHEMA:
+        _refuse(frame, pl.col(column).is_null(), column, source, "a value; it is missing")
+    for column in ("submit_s", "duration_s"):
+        _refuse(frame, ~_time(column), column, source, f"a number from 0 to {LONGEST_S:g} seconds")
+    _refuse(frame, pl.col("gpus") < 1, "gpus", source, "at least 1")
+    _refuse(frame, ~pl.col("status").is_in(STATUSES), "status", source, f"one of {', '.join(STATUSES)}")
+    _refuse(frame, pl.col("id").is_duplicated(), "id", source, "unique; it is used twice")
+    _refuse(frame, pl.col("submit_s").diff().fill_null(0) < 0, "submit_s", source, "at least the row before's")
+    return frame
+
+
+def _time(column: str) -> pl.Expr:
+    return pl.col(column).is_finite() & pl.col(column).is_between(0, LONGEST_S)
+
+
+def _refuse(frame: pl.DataFrame, wrong: pl.Expr, column: str, source: str, right: str) -> None:
+    bad = frame.with_row_index("row").filter(wrong).head(1)
+    if len(bad):
+        row, value = bad["row"][0], bad[column][0]
+        raise TraceError(f"{source}: row {row}, column {column}: {value!r}; it must be {right}")
+
+
+def from_first_submit(frame: pl.DataFrame) -> pl.DataFrame:
+    """`frame` by submission (file order within one instant), `submit_s` counted from the first one."""
+    return frame.sort("submit_s", maintain_order=True).with_columns(pl.col("submit_s") - pl.col("submit_s").min())
+
+
+def with_status(frame: pl.DataFrame, statuses: Collection[str]) -> pl.DataFrame:
+    """Take the rows whose status is one of `statuses`.
+
+    Raises
+    ------
+    TraceError
+        For a status that there is not.
+    """
+    unknown = sorted(set(statuses) - set(STATUSES))
+    if unknown:
+        raise TraceError(f"statuses: {unknown[0]!r} is not a status; there are {', '.join(STATUSES)}")
+    return frame.filter(pl.col("status").is_in(list(statuses)))
+
+
+def finished(frame: pl.DataFrame, source: Path | str, statuses: Collection[str], skipped: dict[str, int]) -> Trace:
+    """Make a trace of `frame`: only `statuses`, from its first submission, checked; what is left out is counted."""
+    taken = with_status(frame, statuses)
+    left_out = {**skipped, "other status": len(frame) - len(taken)}
+    if not len(taken):
+        counted = ", ".join(f"{n} {reason}" for reason, n in left_out.items() if n) or "it is empty"
+        raise TraceError(f"{source}: no job is left ({counted}); statuses taken: {', '.join(statuses)}")
+    checked = check_frame(from_first_submit(taken), str(source))
+    return Trace(checked, str(source), {reason: n for reason, n in left_out.items() if n})
+
+
+def stretched(frame: pl.DataFrame, span_s: float) -> pl.DataFrame:
+    """`frame` with its submissions stretched or compressed, shape kept, so that the last one is at `span_s` [s]."""
+    if not 0 < span_s <= LONGEST_S:
+        raise TraceError(f"span_s: {span_s}; it must be above 0 and at most {LONGEST_S:g} seconds")
+    last = float(frame["submit_s"].to_numpy().max())
+    scale = span_s / last if last > 0 else 0.0
+    return frame.with_columns((pl.col("submit_s") * scale).clip(0, span_s))

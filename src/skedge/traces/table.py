@@ -1,0 +1,97 @@
+"""Reading trace files so that every complaint names the file, the line, the column and the value."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+
+from skedge.core.errors import TraceError
+
+STAMP = "%Y-%m-%d %H:%M:%S"
+"""How Philly writes a time: naive, to the second."""
+
+
+def read_bytes(path: Path) -> bytes:
+    """Read `path`, uncompressed where its name ends in ``.gz``.
+
+    Raises
+    ------
+    TraceError
+        Where the file is missing, cannot be read, or its compression is broken off.
+    """
+    try:
+        return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise TraceError(f"{path}: is not a whole gzip file ({error})") from error
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def read_table(path: Path, needed: Sequence[str]) -> pl.DataFrame:
+    """Read a CSV file with a header as text columns, names and values stripped, and `_line`: the line in the file.
+
+    Raises
+    ------
+    TraceError
+        Where the file cannot be read as CSV or lacks one of the columns `needed`.
+    """
+    try:
+        table = pl.read_csv(read_bytes(path), infer_schema=False)
+    except pl.exceptions.PolarsError as error:
+        raise TraceError(f"{path}: cannot be read as CSV: {str(error).splitlines()[0]}") from error
+    table = table.rename({c: c.strip() for c in table.columns}).with_columns(pl.all().str.strip_chars().fill_null(""))
+    missing = [c for c in needed if c not in table.columns]
+    if missing:
+        have = ", ".join(c for c in table.columns if c)
+        raise TraceError(f"{path}: line 1: column {missing[0]!r} is missing; the file has {have}")
+    return table.with_row_index("_line", offset=2)
+
+
+def numbers(table: pl.DataFrame, path: Path, column: str, low: float = 0.0, *, whole: bool = False) -> pl.Series:
+    """`column` as numbers >= `low`, whole ones where `whole`.
+
+    Raises
+    ------
+    TraceError
+        Naming the first line whose value is missing, no number, NaN, infinite, below `low`, or not whole.
+    """
+    value = pl.col(column).cast(pl.Float64, strict=False)
+    good = value.is_finite() & (value >= low) & ((value == value.round()) | (not whole))
+    _refuse(table, good.is_null() | ~good, path, column, f"a {'whole ' if whole else ''}number >= {low:g}")
+    return table.select(value.cast(pl.Int64) if whole else value).to_series()
+
+
+def stamps(table: pl.DataFrame, path: Path, column: str) -> pl.Series:
+    """`column`, naive times as Philly writes them, in seconds since 1970.
+
+    Raises
+    ------
+    TraceError
+        Naming the first line whose value is no such time.
+    """
+    value = pl.col(column).str.to_datetime(STAMP, strict=False)
+    _refuse(table, value.is_null(), path, column, "a time like 2017-10-07 01:11:39")
+    return table.select(value.dt.epoch("s").cast(pl.Float64)).to_series()
+
+
+def words(table: pl.DataFrame, path: Path, column: str, meaning: dict[str, str]) -> pl.Series:
+    """`column` translated by `meaning`.
+
+    Raises
+    ------
+    TraceError
+        Naming the first line whose value `meaning` does not have.
+    """
+    _refuse(table, ~pl.col(column).is_in(list(meaning)), path, column, f"one of {', '.join(meaning)}")
+    return table[column].replace_strict(meaning, return_dtype=pl.String)
+
+
+def _refuse(table: pl.DataFrame, wrong: pl.Expr, path: Path, column: str, right: str) -> None:
+    bad = table.filter(wrong).head(1)
+    if len(bad):
+        line, value = bad["_line"][0], bad[column][0]
+        raise TraceError(f"{path}: line {line}, column {column}: {value!r}; it must be {right}")

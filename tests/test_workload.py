@@ -1,0 +1,175 @@
+"""Jobs tables made from traces."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from skedge.core.errors import TraceError
+from skedge.core.model import JOB_SCHEMA, Cluster, Server
+from skedge.core.scenario import Jobs, Scenario
+from skedge.core.time import ticks
+from skedge.traces.philly import read_philly_csv
+from skedge.traces.synthetic import philly_like
+from skedge.traces.workload import PaperRanges, TraceShares, paper_jobs, trace_jobs
+
+GPU, CPU = ("gpu1", "gpu2", "gpu3"), ("cpu1", "cpu2")
+CLUSTER = Cluster([Server("e0", "edge", {**{f"worker:{t}": 4 for t in GPU}, **{f"ps:{t}": 1 for t in CPU}})])
+REAL = Path(__file__).resolve().parents[2] / "shared" / "traces" / "philly" / "bench_philly_2017-10-02_11-05.csv.gz"
+
+
+def rng(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+@pytest.fixture(scope="module")
+def trace() -> pl.DataFrame:
+    return philly_like(3000, rng(1))
+
+
+@pytest.fixture(scope="module")
+def by_paper(trace):
+    return paper_jobs(trace, rng(2), GPU, CPU)
+
+
+@pytest.fixture(scope="module")
+def by_trace(trace):
+    return trace_jobs(trace, rng(2), GPU, CPU)
+
+
+def communication(jobs: pl.DataFrame) -> np.ndarray:
+    """2 · 8 · q / b seconds: 2 q / b with q in MB and b in Mbit/s."""
+    return (16 * jobs["gradient_mb"] / jobs["bandwidth_mbps"]).to_numpy()
+
+
+@pytest.mark.parametrize("made", ["by_paper", "by_trace"])
+def test_a_jobs_table_has_the_schema_and_the_core_takes_it(made, request):
+    table = request.getfixturevalue(made)
+    assert table.schema == pl.Schema(JOB_SCHEMA)
+    assert len(Jobs(table, CLUSTER)) == 3000
+
+
+@pytest.mark.parametrize("made", ["by_paper", "by_trace"])
+def test_arrivals_and_gpu_counts_are_the_traces(made, request, trace):
+    table = request.getfixturevalue(made)
+    assert table["id"].equals(trace["id"])
+    assert table["arrival_s"].to_list() == trace["submit_s"].to_list()
+    assert table["workers"].to_list() == [
+        min(g, d) for g, d in zip(trace["gpus"], table["chunks"], strict=True)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("column", "low", "high"),
+    [
+        ("epochs", 20, 60),
+        ("minibatch_s", 3.6, 180.0),  # 0.001 and 0.05 h
+        ("ps_update_s", 0.010, 0.100),
+        ("gradient_mb", 30, 575),
+        ("bandwidth_mbps", 100, 5120),
+        ("chunk_mb", 20, 60),
+    ],
+)
+def test_the_papers_draws_fill_their_ranges_evenly(by_paper, column, low, high):
+    values = by_paper[column].to_numpy()
+    assert low <= values.min()
+    assert values.max() <= high
+    # four standard errors of the mean of 3,000 uniform draws (integers: the same to 5 %)
+    assert values.mean() == pytest.approx((low + high) / 2, abs=4.2 * (high - low) / np.sqrt(12 * 3000))
+
+
+def test_chunks_and_minibatches_are_rows_of_table_ii_drawn_alike(by_paper):
+    counted = by_paper.group_by("chunks", "minibatches").len().sort("chunks")
+    assert counted.select("chunks", "minibatches").rows() == [(27, 58), (60, 58), (115, 58)]
+    # 1,000 each, deviation sqrt(3000 · 1/3 · 2/3) = 25.8
+    assert all(abs(n - 1000) < 4 * 25.8 for n in counted["len"])
+
+
+def test_types_are_drawn_evenly_from_those_that_exist(by_paper):
+    for column, types in (("worker_type", GPU), ("ps_type", CPU)):
+        share = {t: n / 3000 for t, n in by_paper[column].value_counts().iter_rows()}
+        assert share == pytest.approx({t: 1 / len(types) for t in types}, abs=0.04)
+
+
+def test_the_papers_upload_delays_are_in_slots(trace):
+    table = paper_jobs(trace, rng(), GPU, CPU, slot_s=60.0)
+    ends = table.select(pl.col("^upload_.*$").unique()).row(0)
+    assert ends == (60.0, 240.0, 600.0, 900.0)
+
+
+def test_a_range_can_be_changed(trace):
+    table = paper_jobs(trace, rng(), GPU, CPU, ranges=PaperRanges(epochs=(3, 3), minibatch_h=(0.5, 0.5)))
+    assert table["epochs"].unique().to_list() == [3]
+    assert table["minibatch_s"].unique().to_list() == [1800.0]
+
+
+def test_a_traced_job_alone_on_its_gpus_takes_its_real_duration(trace, by_trace):
+    scenario = Scenario(CLUSTER, Jobs(by_trace, CLUSTER))
+    index = [scenario.jobs.index[name] for name in trace["id"]]
+    chunk, chunks, workers = scenario.chunk_time[index, 0], scenario.jobs.chunks[index], scenario.jobs.workers[index]
+    # D p / k: a chunk is rounded up to the microsecond, so D chunks add at most D microseconds
+    took, real = chunks * chunk / workers, ticks(trace["duration_s"].to_numpy())
+    assert (took >= real - 1).all()
+    assert (took - real <= chunks + 1).all()
+
+
+def test_the_parts_of_a_minibatch_are_the_shares_asked_for(trace):
+    table = trace_jobs(trace, rng(), GPU, CPU, shares=TraceShares(communication=0.3, ps_update=0.05))
+    each = (table["minibatch_s"] + table["ps_update_s"]).to_numpy() + communication(table)
+    np.testing.assert_allclose(communication(table) / each, 0.3, rtol=1e-9)
+    np.testing.assert_allclose(table["ps_update_s"].to_numpy() / each, 0.05, rtol=1e-9)
+
+
+def test_a_tenth_of_a_minibatch_is_communication_unless_said_otherwise(by_trace):
+    each = (by_trace["minibatch_s"] + by_trace["ps_update_s"]).to_numpy() + communication(by_trace)
+    np.testing.assert_allclose(communication(by_trace) / each, 0.1, rtol=1e-9)
+
+
+def test_without_communication_no_gradient_is_sent_and_the_duration_stays(trace):
+    table = trace_jobs(trace, rng(), GPU, CPU, shares=TraceShares(communication=0.0))
+    assert (table["gradient_mb"] == 0).all()
+    work = table["chunks"] * table["epochs"] * table["minibatches"] * (table["minibatch_s"] + table["ps_update_s"])
+    np.testing.assert_allclose(work / table["workers"], trace["duration_s"], rtol=1e-9)
+
+
+def test_upload_delays_are_a_share_of_the_duration_and_four_times_that_to_the_cloud(trace, by_trace):
+    duration = trace["duration_s"].to_numpy()
+    for column, factor in (("edge_lo", 0.025), ("edge_hi", 0.075), ("cloud_lo", 0.1), ("cloud_hi", 0.3)):
+        np.testing.assert_allclose(by_trace[f"upload_{column}_s"], factor * duration, rtol=1e-12)
+
+
+@pytest.mark.parametrize("shares", [{"communication": 1.0}, {"communication": 0.5, "ps_update": 0.5}, {"upload": -1.0}])
+def test_shares_that_leave_no_time_for_training_are_refused(shares):
+    with pytest.raises(TraceError):
+        TraceShares(**shares)
+
+
+def test_a_job_of_no_duration_has_no_work(trace):
+    with pytest.raises(TraceError, match="row 0, column duration_s: 0"):
+        trace_jobs(trace.head(1).with_columns(duration_s=pl.lit(0.0)), rng(), GPU, CPU)
+
+
+def test_there_must_be_types_to_draw_from(trace):
+    with pytest.raises(TraceError, match="at least one worker type"):
+        paper_jobs(trace, rng(), (), CPU)
+
+
+@pytest.mark.parametrize("make", [paper_jobs, trace_jobs])
+def test_the_same_seed_makes_the_same_jobs(make, trace):
+    assert make(trace, rng(7), GPU, CPU).equals(make(trace, rng(7), GPU, CPU))
+    assert not make(trace, rng(7), GPU, CPU).equals(make(trace, rng(8), GPU, CPU))
+
+
+@pytest.mark.skipif(not REAL.is_file(), reason="the real traces are not here (they are not shipped)")
+def test_the_real_traces_49_875_jobs_are_made_in_well_under_a_second():
+    frame = read_philly_csv(REAL).frame
+    start = time.perf_counter()
+    table = trace_jobs(frame, rng(), GPU, CPU)
+    assert time.perf_counter() - start < 1
+    numbers = table.select(pl.col(pl.Float64).is_finite().all())
+    assert all(numbers.row(0))
+    assert len(Jobs(table, CLUSTER)) == 49_875
