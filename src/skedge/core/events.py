@@ -117,6 +117,14 @@ class AssignPS:
 
 
 @dataclass(frozen=True, slots=True)
+class Upload:
+    """Bring a job's data to these servers now, before it is allocated there; allocation implies it otherwise."""
+
+    job: int
+    where: Placement
+
+
+@dataclass(frozen=True, slots=True)
 class Reserve:
     """State a plan: these workers on one server from `start` to `end` [µs]. It binds nobody and is recorded."""
 
@@ -143,4 +151,4 @@ class WakeAt:
     time: int
 
 
-Order = Dispatch | Allocate | Suspend | AssignPS | Reserve | Reject | WakeAt
+Order = Dispatch | Allocate | Suspend | AssignPS | Upload | Reserve | Reject | WakeAt

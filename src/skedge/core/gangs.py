@@ -38,6 +38,8 @@ class Gangs:
         Present placement, and the last one: where the data are.
     uploaded_at
         When the data of the last placement are all there [µs].
+    started
+        Jobs that have held workers before.
     """
 
     work: Ints
@@ -50,6 +52,7 @@ class Gangs:
     since: Ints = field(init=False)
     zeta: Ints = field(init=False)
     uploaded_at: Ints = field(init=False)
+    started: set[int] = field(default_factory=set)
     placed: dict[int, Placement] = field(default_factory=dict)
     data: dict[int, Placement] = field(default_factory=dict)
 
@@ -66,18 +69,24 @@ class Gangs:
         It waits for the largest delay over the servers that hold more of its workers than its last placement did;
         uploads under way go on while it is suspended. A job that ran before pays the checkpoint overhead.
         """
-        before = dict(self.data.get(job, ()))
-        more = [s for s, n in where if n > before.get(s, 0)]
-        upload = max((upload_delay(self.delays, job, s) for s in more), default=0)
-        kept = self.uploaded_at[job] if any(s in before for s, _ in where) else 0
-        resumed = self.overhead if job in self.data else 0
-        self.uploaded_at[job] = max(kept, now + upload)
+        resumed = self.overhead if job in self.started else 0
+        self.started.add(job)
+        self.upload(job, where, now)
         self.compute_from[job] = max(now, self.uploaded_at[job]) + resumed
         self._convert(job, zeta)
         self.workers[job] = sum(n for _, n in where)
         self.since[job] = now
-        self.placed[job] = self.data[job] = where
+        self.placed[job] = where
         return int(self.compute_from[job])
+
+    def upload(self, job: int, where: Placement, now: int) -> None:
+        """Bring the data of `job` to these servers from `now` on."""
+        before = dict(self.data.get(job, ()))
+        more = [s for s, n in where if n > before.get(s, 0)]
+        delay = max((upload_delay(self.delays, job, s) for s in more), default=0)
+        kept = int(self.uploaded_at[job]) if any(s in before for s, _ in where) else 0
+        self.uploaded_at[job] = max(kept, now + delay)
+        self.data[job] = where
 
     def _convert(self, job: int, zeta: int) -> None:
         old = int(self.zeta[job])

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from .errors import OrderError, StateError
-from .events import CLOUD, Allocate, AssignPS, Dispatch, Event, Order, Reject, Reserve, Suspend, WakeAt
+from .events import CLOUD, Allocate, AssignPS, Dispatch, Event, Order, Reject, Reserve, Suspend, Upload, WakeAt
 from .gangs import Gangs
 from .jit import compiled
 from .lanes import FIELDS, NEVER, Lanes, believe_finished, empty_lanes, send, with_room
@@ -224,18 +224,15 @@ class Kernel:
             if server != cluster.cloud:
                 self.free_workers[server, kind] -= n
         self._take_ps(job, order.ps)
-        start = self.gangs.place(job, order.where, self._zeta(order), self.now)
+        self.gangs.place(job, order.where, colocated(self.scenario, order), self.now)
         self.running.add(job)
-        self.record.allocate(self.now, order, start)
-
-    def _zeta(self, order: Allocate) -> int:
-        return colocated(self.scenario, order)
+        self.record.allocate(self.now, order)
 
     @_apply.register
     def _(self, order: Suspend) -> None:
         self._in_system(order.job)
         if order.job not in self.gangs.placed:
-            raise OrderError("M6", f"job {self.scenario.jobs.ids[order.job]!r} holds no workers: nothing to suspend")
+            raise OrderError("M24", f"job {self.scenario.jobs.ids[order.job]!r} holds no workers: nothing to suspend")
         self._free_workers(order.job)
         self._release_ps(order.job)
         self.gangs.suspend(order.job, self.now)
@@ -266,7 +263,7 @@ class Kernel:
         else:
             self.ps_job[ps] = job
         self.ps_of[job] = ps
-        self.record.take_ps(job, ps, self.now)
+        self.record.take_ps(job, self.now)
 
     def _release_ps(self, job: int) -> None:
         ps = self.ps_of.pop(job, None)
@@ -274,6 +271,14 @@ class Kernel:
             self.record.release_ps(job, ps, self.now)
             if ps != CLOUD:
                 self.ps_job[ps] = -1
+
+    @_apply.register
+    def _(self, order: Upload) -> None:
+        self._in_system(order.job)
+        if self.standing[order.job] == DISPATCHED or order.job in self.gangs.data:
+            raise OrderError("M6", f"job {self.scenario.jobs.ids[order.job]!r} has its data somewhere already")
+        self.gangs.upload(order.job, order.where, self.now)
+        self.record.upload(self.now, order)
 
     @_apply.register
     def _(self, order: Reserve) -> None:
@@ -319,7 +324,7 @@ class Kernel:
     def past_delays(self) -> Delays:
         """Upload delays of the jobs that have arrived."""
         d, n = self.scenario.delays, self.arrived
-        return Delays(d.lo[:n], d.hi[:n], d.key[:n], d.cloud, d.step, d.given[:n])
+        return d._replace(lo=d.lo[:n], hi=d.hi[:n], key=d.key[:n], given=d.given[:n])
 
     # -- self-check ----------------------------------------------------------------------------------------------
 

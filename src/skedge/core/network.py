@@ -25,6 +25,8 @@ class Delays(NamedTuple):
         Range of the delay by job and by (0 edge, 1 cloud), shape ``(jobs, 2)`` [µs].
     key
         Hash of each job's id with the scenario's seed, shape ``(jobs,)``: a delay does not depend on the other jobs.
+    server_key
+        Hash of each server's id, shape ``(servers,)``: nor does it depend on the other servers.
     cloud
         Shape ``(servers,)``: 1 for the cloud.
     step
@@ -36,6 +38,7 @@ class Delays(NamedTuple):
     lo: Ints
     hi: Ints
     key: Ints
+    server_key: Ints
     cloud: Ints
     step: int
     given: Ints
@@ -59,7 +62,7 @@ def upload_delay(d: Delays, job: int, server: int) -> int:
     lo, hi = d.lo[job, kind], d.hi[job, kind]
     if hi <= lo:
         return lo
-    bits = _mix(np.uint64(d.key[job]) ^ _mix(np.uint64(server)))
+    bits = _mix(np.uint64(d.key[job]) ^ _mix(np.uint64(d.server_key[server])))
     u = np.float64(bits >> np.uint64(11)) / 9007199254740992.0
     return lo + np.int64(u * ((hi - lo) // d.step + 1)) * d.step
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from .events import CLOUD, Allocate, Dispatch, Reject, Reserve
+from .events import CLOUD, Allocate, Dispatch, Reject, Reserve, Upload
+from .gangs import Placement
 from .model import Ints
 from .network import upload_delays
 from .scenario import Scenario
@@ -43,22 +44,29 @@ class Record:
         """Note a decision that has no chunk."""
         self.decisions.append((now, job, verb, server, reason))
 
-    def allocate(self, now: int, order: Allocate, compute_from: int) -> None:
+    def allocate(self, now: int, order: Allocate) -> None:
         """Note an allocation and the uploads that it starts: workers that the job did not have on a server before."""
         self.admitted.setdefault(order.job, now)
-        before = self.gang_data.get(order.job, {})
-        jobs = self.scenario.jobs
-        share = int(jobs.chunks[order.job]) / sum(n for _, n in order.where)
-        for server, n in order.where:
+        for server, _ in order.where:
             self.decisions.append((now, order.job, "allocate", server, order.reason))
-            if n > before.get(server, 0):
-                self.gang_uploads.append((order.job, server, round(share * (n - before.get(server, 0))), now))
-        self.gang_data[order.job] = dict(order.where)
-        del compute_from
+        self._gang_upload(now, order.job, order.where)
 
-    def take_ps(self, job: int, ps: int, now: int) -> None:
+    def upload(self, now: int, order: Upload) -> None:
+        """Note an upload ahead of the allocation."""
+        self._gang_upload(now, order.job, order.where)
+
+    def _gang_upload(self, now: int, job: int, where: Placement) -> None:
+        """A job's chunks are spread evenly over its workers; those of workers new on a server are brought there."""
+        before = self.gang_data.get(job, {})
+        share = int(self.scenario.jobs.chunks[job]) / sum(n for _, n in where)
+        for server, n in where:
+            new = n - before.get(server, 0)
+            if new > 0:
+                self.gang_uploads.append((job, server, round(share * new), now))
+        self.gang_data[job] = dict(where)
+
+    def take_ps(self, job: int, now: int) -> None:
         """A PS slot begins to serve `job`."""
-        del ps
         self.ps_since[job] = now
 
     def release_ps(self, job: int, ps: int, now: int) -> None:
@@ -161,7 +169,7 @@ class Record:
             for time, job, verb, server, reason in self.decisions
         ]
         other = pl.DataFrame(rows, schema={**table, "reason": pl.String()}, orient="row").cast(table)
-        return pl.concat([self._dispatch_decisions(), other]).sort("time", "job", maintain_order=True)
+        return pl.concat([self._dispatch_decisions(), other]).sort("time", maintain_order=True)
 
     def _dispatch_decisions(self) -> pl.DataFrame:
         cluster = self.scenario.cluster

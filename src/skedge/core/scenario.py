@@ -206,7 +206,8 @@ class Scenario:
                     ranges[i, :, k] = whole_slots(ticks(_floats(f, f"upload_{kind}_{end}_s")), physics.step)
         cloud = np.array([s.kind == "cloud" for s in self.cluster.servers], np.int64)
         key = np.array([_bits(f"upload:{self.seed}:{name}") for name in self.jobs.ids], np.uint64).view(np.int64)
-        return Delays(ranges[0], ranges[1], key, cloud, physics.step, self._given_delays())
+        servers = np.array([_bits(f"server:{s.id}") for s in self.cluster.servers], np.uint64).view(np.int64)
+        return Delays(ranges[0], ranges[1], key, servers, cloud, physics.step, self._given_delays())
 
     def _given_delays(self) -> Ints:
         given = self.jobs.given

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..core.jit import compiled, inlined
+from ..core.jit import compiled
 from ..core.model import Ints
 from ..core.network import Delays, upload_delay
 from ..core.time import NEVER
@@ -107,7 +107,7 @@ def select(
     return verdict
 
 
-@inlined
+@compiled
 def _fit(
     job: int, gang: Gang, rule: Rule, free: Ints, unheld: Ints, delays: Delays, server: Ints, count: Ints
 ) -> int:

@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 import numpy as np
 import polars as pl
 
-from ..core.events import CLOUD, Allocate, AssignPS, Dispatch, Event, LaneFacts, Order, Reject, Reserve, Suspend, WakeAt
+from ..core.events import CLOUD, Allocate, AssignPS, Dispatch, Event, LaneFacts, Order, Reject, Reserve, Suspend, Upload, WakeAt
 from ..core.gangs import Gangs
 from ..core.kernel import colocated, dispatch_groups
 from ..core.lanes import with_room
@@ -209,6 +209,10 @@ class SimulatedWorld:
     def _finish_gang(self, job: int) -> None:
         self.log.gang_run(job, self.gangs, self.now, int(self.gangs.left[job]), preempted=False)
         self.gangs.finish(job)
+
+    @_perform.register
+    def _(self, order: Upload) -> None:
+        self.gangs.upload(order.job, order.where, self.now)
 
     @_perform.register
     def _(self, order: Reserve) -> None:
