@@ -73,6 +73,11 @@ class Schedule:
     decisions: pl.DataFrame
     jobs: pl.DataFrame
 
+    @staticmethod
+    def names() -> tuple[str, ...]:
+        """Names of the tables."""
+        return tuple(f.name for f in fields(Schedule))
+
     def tables(self) -> Mapping[str, pl.DataFrame]:
         """The tables by name."""
         return {f.name: getattr(self, f.name) for f in fields(self)}

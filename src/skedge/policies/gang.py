@@ -109,33 +109,43 @@ class GangPolicy(Basis):
         server = np.zeros((len(order), self.server.shape[1]), np.int64)
         count = np.zeros_like(server)
         room = self.cluster.workers if free is None else free
-        verdict = select(order, gang, rule, room.copy(), self._ps_left(), view.delays(), server, count)
+        verdict = select(order, gang, rule, room.copy(), self._ps_left(view, running_stay=free is not None), view.delays(), server, count)
         return Selection(order, verdict, server, count)
 
-    def _ps_left(self) -> Ints:
+    def _ps_left(self, view: View, *, running_stay: bool) -> Ints:
+        """PS slots to give out by type: all, or the free ones where running jobs are not up for selection."""
         if self.cluster.cloud is not None:
             return np.full(max(1, len(self.ps_slots)), _PLENTY)
-        busy = 0
-        return np.array([len(slots) - busy for slots in self.ps_slots], np.int64)
+        slots = [s[view.ps_job[s] < 0] if running_stay else s for s in self.ps_slots]
+        return np.array([len(s) for s in slots], np.int64)
 
     def carry_out(self, chosen: Selection, view: View, reason: str) -> Iterator[Order]:
         """Orders that turn what runs into what was chosen: first all suspensions, then all placements."""
         was_running = self.running[chosen.order] == 1
-        stops = was_running & (chosen.verdict >= 0)
-        for job in chosen.order[stops].tolist():
-            yield Suspend(job, "preempted")
+        moves = was_running & (chosen.verdict > 0)
+        stops = was_running & (chosen.verdict == 0)
+        kept_ps = {job: view.ps_of(job) for job in chosen.order[moves].tolist()}
+        for i in np.flatnonzero(stops | moves).tolist():
+            yield Suspend(int(chosen.order[i]), "preempted" if stops[i] else "moved")
         self.running[chosen.order[stops]] = 0
-        starts = (chosen.verdict > 0) | ((chosen.verdict == -1) & ~was_running)
-        for i in np.flatnonzero(starts).tolist():
-            job, n = int(chosen.order[i]), int(chosen.verdict[i])
-            if n > 0:
-                self.used[job] = n
-                self.server[job, :n], self.count[job, :n] = chosen.server[i, :n], chosen.count[i, :n]
+        # a job that is moved runs on, so it keeps its PS: it is placed before those that choose one
+        begins = ((chosen.verdict > 0) & ~moves) | ((chosen.verdict == -1) & ~was_running)
+        for i in [*np.flatnonzero(moves).tolist(), *np.flatnonzero(begins).tolist()]:
+            job = int(chosen.order[i])
+            self._remember(job, i, chosen)
             where = self._where(job)
-            self.running[job] = 1
-            yield Allocate(job, where, self._ps_for(job, where, view), reason)
+            ps = kept_ps.get(job)
+            yield Allocate(job, where, self._ps_for(job, where, view) if ps is None else ps, reason)
         if self.params.allow_cloud and self.cluster.cloud is not None:
             yield from self._spill(chosen, view)
+
+    def _remember(self, job: int, i: int, chosen: Selection) -> None:
+        """Note that `job` runs, and where, if it is placed anew."""
+        n = int(chosen.verdict[i])
+        self.running[job] = 1
+        if n > 0:
+            self.used[job] = n
+            self.server[job, :n], self.count[job, :n] = chosen.server[i, :n], chosen.count[i, :n]
 
     def _spill(self, chosen: Selection, view: View) -> Iterator[Order]:
         waits = chosen.order[(chosen.verdict == 0) & (self.used[chosen.order] == 0)]

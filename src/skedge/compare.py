@@ -1,0 +1,144 @@
+"""Policies side by side, over seeds, in parallel, with confidence intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from joblib import Parallel, delayed
+
+from .core.scenario import Scenario
+from .run import Run, run
+from .scenario_file import default_scenario, load_scenario
+
+Source = str | Path | Callable[[int], Scenario]
+"""A scenario file, the name of a shipped scenario (``demo``, ``s1``), or a function from a seed to a scenario."""
+
+COLUMNS = (
+    "jct_mean_s", "jct_rate", "jct_p50_s", "jct_p99_s", "slowdown_mean", "makespan_s", "preemptions",
+    "postponed_chunks", "utilisation_mean", "uploaded_mb", "cloud_share", "rejected",
+)  # fmt: skip
+"""Metrics that a comparison shows, in order."""
+
+REFERENCE = "srtf"
+"""JCT rate is relative to it (JSAC'22 Sec. V); to the first policy if it is not among them."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Mean over seeds and its 95 % confidence interval (Student's t); `low` and `high` are None for one seed."""
+
+    mean: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Metrics of every policy and seed.
+
+    Attributes
+    ----------
+    policies, seeds
+        What was compared.
+    metrics
+        Of each policy and seed, ``metrics[policy][i]`` for ``seeds[i]``, with ``jct_rate`` added.
+    first
+        The runs of the first seed, for the report.
+    """
+
+    policies: tuple[str, ...]
+    seeds: tuple[int, ...]
+    metrics: dict[str, list[dict[str, Any]]]
+    first: tuple[Run, ...]
+
+    def estimate(self, policy: str, column: str) -> Estimate | None:
+        """Mean and interval of a metric; None where it does not apply."""
+        values = [row[column] for row in self.metrics[policy]]
+        if any(value is None for value in values):
+            return None
+        return estimate(np.array(values, float))
+
+
+def estimate(values: np.ndarray) -> Estimate:
+    """Mean of `values` and its 95 % confidence interval by Student's t."""
+    mean = float(values.mean())
+    if len(values) < 2:
+        return Estimate(mean)
+    from scipy.stats import t  # noqa: PLC0415 - takes a second to import, and one seed needs none
+
+    half = float(t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values)))
+    return Estimate(mean, mean - half, mean + half)
+
+
+def scenario_of(source: Source, seed: int | None = None) -> Scenario:
+    """The scenario of a file, of a shipped name, or of a function, at `seed`."""
+    if callable(source):
+        return source(0 if seed is None else seed)
+    if isinstance(source, str) and not source.endswith((".yaml", ".yml")) and not Path(source).exists():
+        return default_scenario(source, seed)
+    return load_scenario(source, seed)
+
+
+def compare(
+    source: Source,
+    policies: Sequence[str],
+    seeds: Sequence[int | None] = (None,),
+    *,
+    processes: int = -1,
+    progress: Callable[[str, int], None] | None = None,
+) -> Comparison:
+    """Run every policy on the scenario at every seed.
+
+    Parameters
+    ----------
+    seeds
+        None: the scenario's own.
+    processes
+        How many runs at a time; -1: one per core. It changes nothing in the results.
+    progress
+        Told (policy, seed) when a run is done.
+
+    Raises
+    ------
+    InputError
+        If the scenario or a policy is wrong; no run has begun then, if it can be seen before.
+    """
+    for policy in policies:
+        _check(policy)
+    tasks = [(policy, i, seed) for i, seed in enumerate(seeds) for policy in policies]
+    found: dict[tuple[str, int], tuple[dict[str, Any], Run | None, int]] = {}
+    work = (delayed(_one)(source, *task) for task in tasks)
+    for policy, i, numbers, kept, seed in Parallel(n_jobs=processes, return_as="generator_unordered")(work):
+        found[policy, i] = numbers, kept, seed
+        if progress is not None:
+            progress(policy, seed)
+    by_policy = {p: [found[p, i][0] for i in range(len(seeds))] for p in policies}
+    _add_rates(by_policy)
+    first = tuple(kept for p in policies if (kept := found[p, 0][1]) is not None)
+    used = tuple(found[policies[0], i][2] for i in range(len(seeds)))
+    return Comparison(tuple(policies), used, by_policy, first)
+
+
+def _check(policy: str) -> None:
+    from .core.policy import make_policy  # noqa: PLC0415 - only to look at the name and its parameters
+
+    make_policy(policy)
+
+
+def _one(source: Source, policy: str, i: int, seed: int | None) -> tuple[str, int, dict[str, Any], Run | None, int]:
+    result = run(scenario_of(source, seed), policy)
+    return policy, i, result.metrics, result if i == 0 else None, result.scenario.seed
+
+
+def _add_rates(by_policy: dict[str, list[dict[str, Any]]]) -> None:
+    """JCT rate: total JCT over that of the reference on the same seed; None if not all the same jobs finished."""
+    reference = REFERENCE if REFERENCE in by_policy else next(iter(by_policy))
+    base = [dict(row) for row in by_policy[reference]]
+    for rows in by_policy.values():
+        for row, to in zip(rows, base, strict=True):
+            same = row["finished"] == to["finished"] and to["jct_total_s"]
+            row["jct_rate"] = row["jct_total_s"] / to["jct_total_s"] if same else None
