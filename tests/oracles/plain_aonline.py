@@ -13,12 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from math import ceil
 from typing import Literal
 
 Time = int | Fraction
 Place = tuple[int, int]
-"""(server, worker); (CLOUD, number of the chunk) for a private worker in the cloud."""
+"""(server, worker); (CLOUD, a number of its own) for each private worker in the cloud."""
 Interval = tuple[Time, Time]
 CLOUD = -1
 
@@ -272,9 +271,10 @@ def cloud_q(instance: Instance, j: int, now: Time, zeta: int, mode: Mode) -> Cos
 # -- Alg. 2 -----------------------------------------------------------------------------------------------------------
 
 
-def a_greedy(instance: Instance, j: int, now: Time, mode: Mode, result: Result, free: dict[int, Fraction]) -> bool:
-    """Alg. 2 for one job; False, and nothing changed, if a chunk finds no room (J19: `free` is storage by server)."""
+def a_greedy(instance: Instance, j: int, now: Time, mode: Mode, result: Result) -> bool:
+    """Alg. 2 for one job; False, and nothing changed, if a chunk finds no room (J19)."""
     job, chosen, costs, gaps = instance.jobs[j], [], [], []
+    free = free_storage(instance, result, now)
     order = len({c.job for c in result.chunks})
 
     def chunk(d: int, place: Place, zeta: int = 0) -> Chunk:
@@ -286,7 +286,9 @@ def a_greedy(instance: Instance, j: int, now: Time, mode: Mode, result: Result, 
         return calculate_q(result.on(place) + mine, chunk(d, place), mode)
 
     # lines 3-8: C_j, one entry a qualified worker, in the order that decides ties: edge, server, worker (J13)
-    qualified = [(s, w) for s, server in enumerate(instance.servers) for w, t in enumerate(server.workers) if t == job.type]
+    qualified = [
+        (s, w) for s, server in enumerate(instance.servers) for w, t in enumerate(server.workers) if t == job.type
+    ]
     C = {place: q(0, place) for place in qualified}
     if mode.cloud:
         C[CLOUD, 0] = cloud_q(instance, j, now, 1, mode)
@@ -301,7 +303,7 @@ def a_greedy(instance: Instance, j: int, now: Time, mode: Mode, result: Result, 
         if best[0] == CLOUD:
             # lines 12-16: this and all remaining chunks, not those that are on the edge already (J6)
             zeta = int(d == 0)
-            chosen += [chunk(i, (CLOUD, i), zeta) for i in range(d, job.D)]
+            chosen += [chunk(i, (CLOUD, len(result.chunks) + i), zeta) for i in range(d, job.D)]
             costs += [fits[best]] * (job.D - d)
             break
         chosen.append(chunk(d, best))
@@ -361,37 +363,51 @@ def a_ps(instance: Instance, result: Result) -> dict[int, list[tuple[Time, Time,
 
 def a_online(instance: Instance, mode: Mode | None = None) -> Result:
     """Alg. 1. Arrivals and active jobs are two sets (J7); a job without room waits until a job ends (J19)."""
-    mode, result, waiting = mode or Mode(), Result(), []
-    coming = sorted(range(len(instance.jobs)), key=instance.seen)
+    mode, result, t = mode or Mode(), Result(), Fraction(-1)
+    coming, waiting = sorted(range(len(instance.jobs)), key=instance.seen), []
     while coming or waiting:
-        work_out(result, mode)
-        t = _next_time(instance, result, coming, waiting)
-        ended = any(result.job_completion(j) == t for j in result.zeta)
-        retried, waiting = (waiting, []) if ended else ([], waiting)
+        ends = [result.job_completion(j) for j in result.zeta]
+        t = min([instance.seen(j) for j in coming[:1]] + [c for c in ends if waiting and c > t])
+        # line 2, and before it the jobs that wait for storage, if a job has ended
+        again, waiting = (waiting, []) if t in ends else ([], waiting)
         arrivals = [j for j in coming if instance.seen(j) == t]
-        coming = [j for j in coming if j not in arrivals]
-        for j in retried + arrivals:
-            if _never_fits(instance, j, mode):
+        coming = coming[len(arrivals) :]
+        # line 3
+        for j in again + arrivals:
+            if never_fits(instance, j, mode):
                 result.rejected.add(j)
-            elif not a_greedy(instance, j, t, mode, result, _free(instance, result, t)):
+            elif a_greedy(instance, j, t, mode, result):
+                work_out(result, j, mode)
+            else:
                 waiting.append(j)
-        waiting.sort(key=[*retried, *waiting].index)
-        work_out(result, mode)
+    # line 4: which PS a job has changes nothing else, so it can be worked out at the end
     result.ps = a_ps(instance, result)
     return result
 
 
-def _next_time(instance: Instance, result: Result, coming: list[int], waiting: list[int]) -> Time:
-    times = [instance.seen(j) for j in coming[:1]]
-    if waiting:
-        last = max([*result.dispatched_at.values(), *(instance.seen(j) for j in waiting)])
-        times += [c for c in map(result.job_completion, result.zeta) if c > last or (c == last and False)]
-    return min(times)
+def work_out(result: Result, j: int, mode: Mode) -> None:
+    """Timelines and completions of the workers that have been given chunks of job j."""
+    for place in {c.place for c in result.chunks if c.job == j}:
+        runs = timeline(result.on(place), preempt=mode.preempt_running)
+        result.timelines[place] = runs
+        result.completion |= {(c.job, c.d): time for c, time in completions(runs).items()}
 
 
-def work_out(result: Result, mode: Mode) -> None:
-    """Timelines and completions of all chunks given so far."""
-    result.timelines = {place: timeline(result.on(place), preempt=mode.preempt_running) for place in _places(result)}
-    result.completion = {
-        (c.job, c.d): time for runs in result.timelines.values() for c, time in completions(runs).items()
-    }
+def free_storage(instance: Instance, result: Result, t: Time) -> dict[int, Fraction | float]:
+    """U_s less u_j for every chunk that was sent to s and whose job is uncompleted at t (J19)."""
+    free = {s: float("inf") if server.storage is None else server.storage for s, server in enumerate(instance.servers)}
+    for c in result.chunks:
+        if c.place[0] != CLOUD and result.job_completion(c.job) > t:
+            free[c.place[0]] -= instance.jobs[c.job].u
+    return free
+
+
+def never_fits(instance: Instance, j: int, mode: Mode) -> bool:
+    """Whether there is no qualified worker, or too little room even if nothing else is stored; the cloud has both."""
+    job = instance.jobs[j]
+    able = [server for server in instance.servers if job.type in server.workers]
+    if mode.cloud or not able:
+        return not mode.cloud
+    if job.u == 0 or any(server.storage is None for server in able):
+        return False
+    return sum(Fraction(server.storage) // job.u for server in able) < job.D

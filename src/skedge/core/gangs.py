@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from .model import Ints
-from .network import Delays, upload_delay
+from .network import Delays, longest_upload, upload_delay
 from .time import NEVER
 
 Placement = tuple[tuple[int, int], ...]
@@ -81,12 +81,21 @@ class Gangs:
 
     def upload(self, job: int, where: Placement, now: int) -> None:
         """Bring the data of `job` to these servers from `now` on."""
-        before = dict(self.data.get(job, ()))
+        data = self.data.get(job, ())
+        if where == data:
+            return
+        before = dict(data)
         more = [s for s, n in where if n > before.get(s, 0)]
-        delay = max((upload_delay(self.delays, job, s) for s in more), default=0)
-        kept = int(self.uploaded_at[job]) if any(s in before for s, _ in where) else 0
-        self.uploaded_at[job] = max(kept, now + delay)
+        ready = now + self._longest_upload(job, more) if more else now
+        if any(s in before for s, _ in where):
+            ready = max(ready, int(self.uploaded_at[job]))
+        self.uploaded_at[job] = ready
         self.data[job] = where
+
+    def _longest_upload(self, job: int, servers: list[int]) -> int:
+        if len(servers) == 1:
+            return int(upload_delay(self.delays, job, servers[0]))
+        return int(longest_upload(self.delays, job, np.array(servers)))
 
     def _convert(self, job: int, zeta: int) -> None:
         old = int(self.zeta[job])
@@ -96,7 +105,7 @@ class Gangs:
 
     def suspend(self, job: int, now: int) -> None:
         """Take all workers of `job` away at `now`; its data stay where they are."""
-        self.left[job] = self.left_at(np.array([job]), now)[0]
+        self.left[job] = self.left_of(job, now)
         self.workers[job] = 0
         del self.placed[job]
 
@@ -104,6 +113,11 @@ class Gangs:
         """Close the books of a job that has finished."""
         self.left[job] = self.workers[job] = 0
         self.placed.pop(job, None)
+
+    def left_of(self, job: int, now: int) -> int:
+        """Remaining work of `job` at `now` [worker-µs], at its present zeta, at least 1."""
+        done = max(now - int(self.compute_from[job]), 0) * int(self.workers[job])
+        return max(int(self.left[job]) - done, 1)
 
     def left_at(self, jobs: Ints, now: int) -> Ints:
         """Remaining work of `jobs` at `now` [worker-µs], at their present zeta, at least 1."""

@@ -14,7 +14,6 @@ The kernel's knowledge of the lanes is a *belief*: announced durations, correcte
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import singledispatchmethod
 from heapq import heappop, heappush
 from typing import Any, Protocol
 
@@ -84,6 +83,16 @@ class Kernel:
         self.plan_ends: list[tuple[int, int]] = []
         self.record = Record(scenario)
         self.view = View(self)
+        self._appliers: dict[type, Any] = {
+            Dispatch: self._dispatch,
+            Allocate: self._allocate,
+            Suspend: self._suspend,
+            AssignPS: self._assign_ps,
+            Upload: self._upload,
+            Reserve: self._reserve,
+            Reject: self._reject,
+            WakeAt: self._wake_at,
+        }
         policy.start(cluster, physics, scenario.rng("policy"))
 
     # -- the cycle -----------------------------------------------------------------------------------------------
@@ -154,9 +163,11 @@ class Kernel:
 
     # -- orders --------------------------------------------------------------------------------------------------
 
-    @singledispatchmethod
     def _apply(self, order: Order) -> None:
-        raise OrderError("M1", f"{order!r} is not an order")
+        apply = self._appliers.get(type(order))
+        if apply is None:
+            raise OrderError("M1", f"{order!r} is not an order")
+        apply(order)
 
     def _in_system(self, job: int) -> None:
         if not 0 <= job < self.arrived:
@@ -164,8 +175,7 @@ class Kernel:
         if self.standing[job] in (FINISHED, REJECTED):
             raise OrderError("M2", f"job {self.scenario.jobs.ids[job]!r} has left the system")
 
-    @_apply.register
-    def _(self, order: Dispatch) -> None:
+    def _dispatch(self, order: Dispatch) -> None:
         job, jobs, cluster = order.job, self.scenario.jobs, self.scenario.cluster
         self._in_system(job)
         name, lane = jobs.ids[job], order.lane
@@ -202,8 +212,7 @@ class Kernel:
         self.free_storage[servers] -= chunks * mb
         self.stored[job] = (servers, chunks)
 
-    @_apply.register
-    def _(self, order: Allocate) -> None:
+    def _allocate(self, order: Allocate) -> None:
         job, jobs, cluster = order.job, self.scenario.jobs, self.scenario.cluster
         self._in_system(job)
         name = jobs.ids[job]
@@ -228,8 +237,7 @@ class Kernel:
         self.running.add(job)
         self.record.allocate(self.now, order)
 
-    @_apply.register
-    def _(self, order: Suspend) -> None:
+    def _suspend(self, order: Suspend) -> None:
         self._in_system(order.job)
         if order.job not in self.gangs.placed:
             raise OrderError("M24", f"job {self.scenario.jobs.ids[order.job]!r} holds no workers: nothing to suspend")
@@ -244,8 +252,7 @@ class Kernel:
             if server != self.scenario.cluster.cloud:
                 self.free_workers[server, self.scenario.jobs.worker_type[job]] += n
 
-    @_apply.register
-    def _(self, order: AssignPS) -> None:
+    def _assign_ps(self, order: AssignPS) -> None:
         self._in_system(order.job)
         if order.job not in self.running or order.job in self.ps_of:
             raise OrderError("M12", f"job {self.scenario.jobs.ids[order.job]!r} does not run, or has a PS already")
@@ -272,32 +279,28 @@ class Kernel:
             if ps != CLOUD:
                 self.ps_job[ps] = -1
 
-    @_apply.register
-    def _(self, order: Upload) -> None:
+    def _upload(self, order: Upload) -> None:
         self._in_system(order.job)
         if self.standing[order.job] == DISPATCHED or order.job in self.gangs.data:
             raise OrderError("M6", f"job {self.scenario.jobs.ids[order.job]!r} has its data somewhere already")
         self.gangs.upload(order.job, order.where, self.now)
         self.record.upload(self.now, order)
 
-    @_apply.register
-    def _(self, order: Reserve) -> None:
+    def _reserve(self, order: Reserve) -> None:
         self._in_system(order.job)
         if not self.now <= order.start < order.end:
             raise OrderError("M19", f"job {self.scenario.jobs.ids[order.job]!r}: a plan must lie in the future")
         heappush(self.plan_ends, (order.end, order.job))
         self.record.reserve(self.now, order)
 
-    @_apply.register
-    def _(self, order: Reject) -> None:
+    def _reject(self, order: Reject) -> None:
         self._in_system(order.job)
         if self.standing[order.job] == DISPATCHED or order.job in self.gangs.data:
             raise OrderError("M18", f"job {self.scenario.jobs.ids[order.job]!r} has begun: it cannot be rejected")
         self.standing[order.job] = REJECTED
         self.record.reject(self.now, order)
 
-    @_apply.register
-    def _(self, order: WakeAt) -> None:
+    def _wake_at(self, order: WakeAt) -> None:
         if order.time < self.now:
             raise OrderError("M1", f"cannot wake at {order.time} µs: it is {self.now} µs")
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .jit import compiled, inlined
+from .jit import compiled, inlined, lean
 from .model import Ints
 
 _MASK53 = (1 << 53) - 1
@@ -65,6 +65,15 @@ def upload_delay(d: Delays, job: int, server: int) -> int:
     bits = _mix(np.uint64(d.key[job]) ^ _mix(np.uint64(d.server_key[server])))
     u = np.float64(bits >> np.uint64(11)) / 9007199254740992.0
     return lo + np.int64(u * ((hi - lo) // d.step + 1)) * d.step
+
+
+@lean
+def longest_upload(d: Delays, job: int, servers: Ints) -> int:
+    """Largest :func:`upload_delay` of `job` over `servers` [µs]."""
+    longest = 0
+    for server in servers:
+        longest = max(longest, upload_delay(d, job, server))
+    return longest
 
 
 @compiled

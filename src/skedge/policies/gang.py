@@ -49,6 +49,9 @@ class GangPolicy(Basis):
         super().start(cluster, physics, rng)
         self.slots = cluster.workers.sum(axis=0)
         self.ps_slots = [np.flatnonzero(cluster.ps_type == k) for k in range(len(cluster.ps_types))]
+        self.ps_on: dict[tuple[int, int], list[int]] = {}
+        for slot, key in enumerate(zip(cluster.ps_server.tolist(), cluster.ps_type.tolist(), strict=True)):
+            self.ps_on.setdefault(key, []).append(slot)
         self.active: Ints = np.empty(0, np.int64)
         self.server = np.zeros((0, 1), np.int64)
         self.count = np.zeros((0, 1), np.int64)
@@ -60,8 +63,9 @@ class GangPolicy(Basis):
     def admit(self, event: Event, view: View) -> Iterator[Order]:
         """Take in arrivals and let finished jobs go; what can never fit on the edge goes to the cloud or is rejected."""
         if event.finished:
-            self.active = self.active[~np.isin(self.active, event.finished)]
-            self.running[list(event.finished)] = 0
+            for job in event.finished:
+                self.active = self.active[self.active != job]
+                self.running[job] = 0
         self._make_room(view)
         for job in event.arrived:
             order = self._never_fits(job, view)
@@ -106,8 +110,7 @@ class GangPolicy(Basis):
         rule = Rule(
             int(self.stop_at_first), int(self.params.sticky), int(self.params.placement == "keep_running")
         )
-        server = np.zeros((len(order), self.server.shape[1]), np.int64)
-        count = np.zeros_like(server)
+        server, count = np.zeros(self.cluster.lanes, np.int64), np.zeros(self.cluster.lanes, np.int64)
         room = self.cluster.workers if free is None else free
         verdict = select(order, gang, rule, room.copy(), self._ps_left(view, running_stay=free is not None), view.delays(), server, count)
         return Selection(order, verdict, server, count)
@@ -145,7 +148,8 @@ class GangPolicy(Basis):
         self.running[job] = 1
         if n > 0:
             self.used[job] = n
-            self.server[job, :n], self.count[job, :n] = chosen.server[i, :n], chosen.count[i, :n]
+            new = slice(chosen.first[i], chosen.first[i] + n)
+            self.server[job, :n], self.count[job, :n] = chosen.server[new], chosen.count[new]
 
     def _spill(self, chosen: Selection, view: View) -> Iterator[Order]:
         waits = chosen.order[(chosen.verdict == 0) & (self.used[chosen.order] == 0)]
@@ -163,22 +167,26 @@ class GangPolicy(Basis):
         kind = int(view.column("ps_type")[job])
         if kind < 0:
             return CLOUD
+        ps_job = view.ps_job
+        for server, _ in where:
+            for slot in self.ps_on.get((server, kind), ()):
+                if ps_job[slot] < 0:
+                    return slot
         slots = self.ps_slots[kind]
-        free = slots[view.ps_job[slots] < 0]
-        if len(free) == 0:
-            return CLOUD
-        if len(where) == 1:
-            near = free[self.cluster.ps_server[free] == where[0][0]]
-        else:
-            near = free[np.isin(self.cluster.ps_server[free], [s for s, _ in where])]
-        return int(near[0] if len(near) else free[0])
+        free = slots[ps_job[slots] < 0]
+        return int(free[0]) if len(free) else CLOUD
 
 
 class Selection:
-    """What :func:`~skedge.policies.placement.select` has chosen, rows as in `order`."""
+    """What :func:`~skedge.policies.placement.select` has chosen, rows as in `order`.
+
+    The i-th job, if it is placed anew, has the servers and counts from ``first[i]`` on.
+    """
 
     def __init__(self, order: Ints, verdict: Ints, server: Ints, count: Ints) -> None:
         self.order, self.verdict, self.server, self.count = order, verdict, server, count
+        placed = np.maximum(verdict, 0)
+        self.first = np.cumsum(placed) - placed
 
     @property
     def waits(self) -> Ints:

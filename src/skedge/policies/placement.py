@@ -70,13 +70,13 @@ def select(
     ps_left
         PS slots left by type; a large number where the cloud is the fallback; used up in place.
     new_server, new_count
-        Out: placements of the jobs that are moved or newly placed, rows in the order of `order`.
+        Out: placements of the jobs that are placed anew, one after the other; room for all free workers.
 
     Returns
     -------
     For each job of `order`: 0 waits, -1 keeps its last placement, n > 0 is placed anew on n servers.
     """
-    verdict = np.zeros(len(order), np.int64)
+    verdict, filled = np.zeros(len(order), np.int64), 0
     total = free.sum(axis=0)
     unheld = free.copy()
     if rule.keep_running:
@@ -88,7 +88,7 @@ def select(
         job = order[n]
         kind, k = gang.kind[job], gang.workers[job]
         if total[kind] >= k and ps_left[gang.ps_kind[job]] > 0:
-            verdict[n] = _fit(job, gang, rule, free, unheld, delays, new_server[n], new_count[n])
+            verdict[n] = _fit(job, gang, rule, free, unheld, delays, new_server[filled:], new_count[filled:])
         if verdict[n] == 0:
             if rule.stop_at_first:
                 break
@@ -99,9 +99,10 @@ def select(
             for i in range(gang.used[job]):
                 free[gang.server[job, i], kind] -= gang.count[job, i]
         else:
-            for i in range(verdict[n]):
-                free[new_server[n, i], kind] -= new_count[n, i]
-                unheld[new_server[n, i], kind] -= new_count[n, i]
+            for i in range(filled, filled + verdict[n]):
+                free[new_server[i], kind] -= new_count[i]
+                unheld[new_server[i], kind] -= new_count[i]
+            filled += verdict[n]
         if total.sum() == 0:
             break
     return verdict

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from functools import singledispatchmethod
 from heapq import heappop, heappush
+from typing import Any
 
 import numpy as np
 import polars as pl
 
-from ..core.events import CLOUD, Allocate, AssignPS, Dispatch, Event, LaneFacts, Order, Reject, Reserve, Suspend, Upload, WakeAt
+from ..core.events import CLOUD, Allocate, Dispatch, Event, LaneFacts, Order, Reserve, Suspend, Upload, WakeAt
 from ..core.gangs import Gangs
 from ..core.kernel import colocated, dispatch_groups
 from ..core.lanes import with_room
@@ -41,6 +41,14 @@ class SimulatedWorld:
         self.cloud_chunks: dict[int, int] = {}
         self.now, self.unsettled = 0, False
         self.facts: list[Ints] = []
+        self._performers: dict[type, Any] = {
+            Dispatch: self._dispatch,
+            Allocate: self._allocate,
+            Suspend: self._suspend,
+            Upload: self._upload,
+            Reserve: self._reserve,
+            WakeAt: self._wake_at,
+        }
 
     # -- facts ---------------------------------------------------------------------------------------------------
 
@@ -52,7 +60,7 @@ class SimulatedWorld:
                 if event is not None:
                     return event
             limit = self._next_on_agenda()
-            why, now = truth_of.run(self.truth, limit)
+            why, now = truth_of.run(self.truth, limit) if self.dispatches else (truth_of.QUIET, limit)
             if why == truth_of.FULL:
                 self._drain()
                 continue
@@ -72,8 +80,9 @@ class SimulatedWorld:
         return min(arrival, self.agenda[0][0] if self.agenda else NEVER)
 
     def _settle(self) -> Event | None:
-        truth_of.settle(self.truth, self.now)
         self.unsettled = False
+        if self.dispatches:
+            truth_of.settle(self.truth, self.now)
         return self._told() if self.truth.size[2] > 0 else None
 
     def _told(self) -> Event:
@@ -138,19 +147,16 @@ class SimulatedWorld:
     # -- orders --------------------------------------------------------------------------------------------------
 
     def perform(self, order: Order) -> None:
-        """Carry out an accepted order at the present instant."""
-        self._perform(order)
-
-    @singledispatchmethod
-    def _perform(self, order: AssignPS | Reject) -> None:
-        """Nothing to do in the world: the kernel's books hold it."""
+        """Carry out an accepted order at the present instant; ``AssignPS`` and ``Reject`` are the kernel's books alone."""
+        perform = self._performers.get(type(order))
+        if perform is not None:
+            perform(order)
 
     def _note(self, time: int, kind: int, job: int, version: int = 0) -> None:
         self.sequence += 1
         heappush(self.agenda, (time, self.sequence, kind, job, version))
 
-    @_perform.register
-    def _(self, order: Dispatch) -> None:
+    def _dispatch(self, order: Dispatch) -> None:
         job, truth, scenario = order.job, self.truth, self.scenario
         self.truth = truth = truth._replace(lanes=with_room(truth.lanes))
         links = truth.links[truth.first[job] : truth.first[job + 1]]
@@ -186,8 +192,7 @@ class SimulatedWorld:
         truth.left[job] -= chunks
         return bool(truth.left[job] == 0)
 
-    @_perform.register
-    def _(self, order: Allocate) -> None:
+    def _allocate(self, order: Allocate) -> None:
         job = order.job
         if job in self.gangs.placed:
             self._stop_gang(job)
@@ -195,14 +200,13 @@ class SimulatedWorld:
         self.gang_version[job] = version = self.gang_version.get(job, 0) + 1
         self._note(self.gangs.finish_time(job), _GANG_ENDS, job, version)
 
-    @_perform.register
-    def _(self, order: Suspend) -> None:
+    def _suspend(self, order: Suspend) -> None:
         self._stop_gang(order.job)
         self.gang_version[order.job] += 1
 
     def _stop_gang(self, job: int) -> None:
         before = int(self.gangs.left[job])
-        done = before - int(self.gangs.left_at(np.array([job]), self.now)[0])
+        done = before - self.gangs.left_of(job, self.now)
         self.log.gang_run(job, self.gangs, self.now, done, preempted=True)
         self.gangs.suspend(job, self.now)
 
@@ -210,17 +214,14 @@ class SimulatedWorld:
         self.log.gang_run(job, self.gangs, self.now, int(self.gangs.left[job]), preempted=False)
         self.gangs.finish(job)
 
-    @_perform.register
-    def _(self, order: Upload) -> None:
+    def _upload(self, order: Upload) -> None:
         self.gangs.upload(order.job, order.where, self.now)
 
-    @_perform.register
-    def _(self, order: Reserve) -> None:
+    def _reserve(self, order: Reserve) -> None:
         self._note(order.start, _WAKE, order.job)
         self._note(order.end, _WAKE, order.job)
 
-    @_perform.register
-    def _(self, order: WakeAt) -> None:
+    def _wake_at(self, order: WakeAt) -> None:
         self._note(order.time, _WAKE, -1)
 
     def runs(self) -> pl.DataFrame:
