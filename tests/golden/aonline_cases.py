@@ -7,10 +7,11 @@ at zeta = 1. In continuous time slots are only a unit. Case 6 reads Q as the inc
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction as F
+from fractions import Fraction
 
 from oracles.plain_aonline import CLOUD, Instance, Job, Mode, Server, Time
 
+F = Fraction
 ChunkRow = tuple[int, int, int, int, int, Time, Time, tuple[Time, Time, Time, Time], int, Time]
 """job, d, server, worker, zeta, p, alpha, its four terms, chunks postponed, completion."""
 PsRow = tuple[Time, Time, int, int]
@@ -42,11 +43,14 @@ class Case:
         return Instance(self.servers, self.jobs, int(self.slotted))
 
 
+HALF = F("1/2")
+
+
 def server(workers: int, ps: int) -> Server:
     return Server(("0",) * workers, ("0",) * ps)
 
 
-def job(r: Time, D: int, B: int, delta: dict[int, Time], *, E: int = 1, m: F = F("1/2")) -> Job:
+def job(r: Time, D: int, B: int, delta: dict[int, Time], *, E: int = 1, m: F = HALF) -> Job:
     return Job(r=r, E=E, D=D, B=B, m=m, G=F("1/4"), q=F("1/2"), b=4, delta=delta)
 
 

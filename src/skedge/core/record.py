@@ -99,7 +99,7 @@ class Record:
             ps=self._ps_table(),
             uploads=self._uploads_table(),
             plans=self._plans_table(),
-            decisions=self._decisions_table(),
+            decisions=self.decisions_table(),
             jobs=self._jobs_table(runs),
         )
 
@@ -162,7 +162,8 @@ class Record:
         rows = [[row[0], ids[row[1]], *row[2:]] for row in self.plans]
         return pl.DataFrame(rows, schema={n: self.schema["plans"][n] for n in names}, orient="row")
 
-    def _decisions_table(self) -> pl.DataFrame:
+    def decisions_table(self) -> pl.DataFrame:
+        """The decisions so far, in order."""
         ids, table = self.scenario.cluster.server_ids, self.schema["decisions"]
         rows = [
             (time, job, verb, None, None, None if server is None else ids[server], None, None, None, reason)

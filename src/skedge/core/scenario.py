@@ -42,7 +42,7 @@ class Jobs:
     workers
         Workers that a gang policy gives, at most D_j.
     worker_type, ps_type
-        Indices into the cluster's types; -1 for a type that no edge server has (only the cloud can take the job).
+        Indices into the cluster's types; -1 where the edge has no slots of that kind at all (a cloud alone).
     """
 
     def __init__(
@@ -111,8 +111,8 @@ def _checked(frame: pl.DataFrame, cluster: Cluster) -> pl.DataFrame:
         above = pl.col(f"upload_{kind}_lo_s") > pl.col(f"upload_{kind}_hi_s")
         _refuse(frame, above, f"upload_{kind}_lo_s", f"at most upload_{kind}_hi_s")
     _refuse(frame, pl.col("id").is_duplicated(), "id", "unique; it is used twice")
-    if cluster.cloud is None:
-        for column, types in (("worker_type", cluster.worker_types), ("ps_type", cluster.ps_types)):
+    for column, types in (("worker_type", cluster.worker_types), ("ps_type", cluster.ps_types)):
+        if types or cluster.cloud is None:
             have = ", ".join(types) or "none"
             _refuse(frame, ~pl.col(column).is_in(list(types)), column, f"a type that a server has ({have})")
     return frame

@@ -61,6 +61,10 @@ from ..core.policy import Basis, Params, View
 from ..core.projection import EQ5, FRACTIONAL, LARGEST_SCALE, MARGINAL, weight_table
 from ..core.time import SECOND
 from .greedy import Chunks, Desk, count_postponed, greedy, make_desk
+from .terms import Candidates
+
+_SHOWN = 4
+"""Candidate lanes that an explanation shows for a chunk."""
 
 _MODES = {"marginal": MARGINAL, "eq5": EQ5, "fractional": FRACTIONAL}
 
@@ -147,6 +151,28 @@ class AOnline(Basis):
         if (lane == CLOUD).all():
             self.wholly_in_cloud.add(job)
         return Dispatch(job, lane, count * chunks.each, alpha / SECOND, postponed)
+
+    def terms(self, job: int, view: View) -> dict[str, Any]:
+        """What A_greedy compares for each chunk of `job`, with the four terms of Eq. (5); see :mod:`.terms`."""
+        lanes, c = self.candidates(job, view), self.chunks_of(job, view)
+        rows: list[dict[str, Any]] = []
+        field = Candidates(view, self.cluster, c, lanes, self.weights_with(c.chunks))
+        storage = view.free_storage.copy()
+        for d in range(c.chunks):
+            field.drop(storage, c.chunk_mb)
+            options = [field.terms(lane) for lane in field.best(_SHOWN)]
+            if c.cloud_delay >= 0:
+                cloud = field.cloud(zeta=int(d == 0))
+                if not options or cloud["q_s"] < options[0]["q_s"] * (1 - 1e-12):
+                    rows.append({"chunk": d, "and_all_after": True, "chosen": cloud, "others": options})
+                    break
+                options = sorted([*options, cloud], key=lambda option: option["q_s"])
+            if not options:
+                break
+            rows.append({"chunk": d, "chosen": options[0], "others": options[1:]})
+            storage[self.cluster.lane_server[options[0]["lane"]]] -= c.chunk_mb
+            field.put(options[0]["lane"])
+        return {"compares": "Q of Eq. (5), " + self.params.q_mode, "candidates": len(lanes), "chunks": rows}
 
     def candidates(self, job: int, view: View) -> Ints:
         """Qualified lanes of `job` (v_jsw = 1), in order of (server, worker)."""

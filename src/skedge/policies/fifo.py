@@ -21,7 +21,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-import numpy as np
 from numpy.random import Generator
 
 from ..core.events import CLOUD, Allocate, Event, Order, Reject, Reserve, Upload
@@ -139,5 +138,3 @@ class Fifo(GangPolicy):
             return None
         return Allocate(job, ((server, k),), int(free[0]), "earliest_server")
 
-
-__all__ = ["Fifo", "FifoParams", "np"]

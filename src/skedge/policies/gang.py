@@ -12,6 +12,7 @@ from ..core.events import CLOUD, Allocate, Event, Order, Reject, Suspend
 from ..core.gangs import Placement
 from ..core.model import Cluster, Ints, Physics
 from ..core.policy import Basis, Params, View
+from ..core.time import SECOND
 from .placement import Gang, Rule, select
 
 _PLENTY = 2**40
@@ -98,6 +99,27 @@ class GangPolicy(Basis):
         width = min(int(view.column("workers").max(initial=1)), len(self.cluster.servers))
         if width > self.server.shape[1]:
             self.server, self.count = _grown(self.server, 0, width), _grown(self.count, 0, width)
+
+    def terms(self, job: int, view: View) -> dict[str, Any]:
+        """What the policy saw of `job`: its demand, what is free, and the jobs in the system with what they hold."""
+        kind = int(view.column("worker_type")[job])
+        others = view.active[view.active != job]
+        return {
+            "compares": "whole demands, in the policy's order",
+            "needs_workers": int(view.column("workers")[job]),
+            "workers_of_its_type": int(self.slots[kind]) if kind >= 0 else 0,
+            "free_workers_of_its_type": int(view.free_workers[:, kind].sum()) if kind >= 0 else 0,
+            "remaining_s": float(view.remaining(np.array([job]))[0] / view.column("workers")[job]) / SECOND,
+            "in_system": [
+                {
+                    "job": view.job_id(other),
+                    "workers": int(view.workers[other]),
+                    "needs": int(view.column("workers")[other]),
+                    "remaining_s": float(view.remaining(np.array([other]))[0] / view.column("workers")[other]) / SECOND,
+                }
+                for other in others.tolist()
+            ],
+        }
 
     # -- selection -----------------------------------------------------------------------------------------------
 
@@ -210,5 +232,3 @@ def _longer(column: Ints, rows: int) -> Ints:
     out[: len(column)] = column
     return out
 
-
-__all__ = ["Any", "GangParams", "GangPolicy", "Selection"]

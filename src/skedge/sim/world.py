@@ -154,7 +154,8 @@ class SimulatedWorld:
 
     def _note(self, time: int, kind: int, job: int, version: int = 0) -> None:
         self.sequence += 1
-        heappush(self.agenda, (time, self.sequence, kind, job, version))
+        step = self.scenario.physics.step
+        heappush(self.agenda, (-(-time // step) * step, self.sequence, kind, job, version))
 
     def _dispatch(self, order: Dispatch) -> None:
         job, truth, scenario = order.job, self.truth, self.scenario

@@ -1,0 +1,263 @@
+"""The command line. Errors go to stderr as one sentence and exit with 1; ``--json`` gives machines the same numbers."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .compare import COLUMNS, Comparison, compare, scenario_of
+from .console import (
+    JobProgress,
+    comparison_table,
+    err,
+    metrics_table,
+    out,
+    print_explanation,
+    print_json,
+    progress,
+)
+from .core.errors import RunFolderError, SkedgeError
+from .core.policy import registered
+from .explain import explain as explain_job
+from .report.build import ReportRun, ReportTable, build_report, write_report
+from .run import Run, new_folder, prepared
+from .run import run as run_policy
+from .scenario_file import save_scenario
+from .trace_commands import trace_app
+
+DEMO_POLICIES = ("aonline", "aonline:cloud=false", "srtf", "tiresias", "fifo", "fifo:rule=earliest_server")
+"""What ``skedge demo`` and ``skedge compare`` set side by side unless told otherwise."""
+
+commands = typer.Typer(
+    help="Schedulers for distributed machine-learning training over edge servers and a cloud.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+commands.add_typer(trace_app, name="trace")
+
+ScenarioArgument = Annotated[str, typer.Argument(help="A scenario file (YAML), or a shipped one: demo, s1.")]
+RunArgument = Annotated[Path, typer.Argument(help="A run folder.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+SeedOption = Annotated[int | None, typer.Option(help="Seed instead of the scenario's.", min=0)]
+
+
+@commands.command()
+def demo(
+    folder: Annotated[Path, typer.Option("--out", help="Where the runs and report.html go.")] = Path("skedge-demo"),
+    seed: SeedOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """A Philly-like trace, six policies side by side, a table and report.html, in a minute."""
+    if folder.exists() and not (folder / "report.html").is_file():
+        raise RunFolderError(f"{folder}: exists and is not an earlier demo; name another folder with --out")
+    comparison = _compared("demo", DEMO_POLICIES, [seed], quiet=as_json)
+    aside = folder.with_name(folder.name + ".new")
+    shutil.rmtree(aside, ignore_errors=True)
+    with new_folder(aside) as inside:
+        for result in comparison.first:
+            result.save(inside / _folder_name(result.policy))
+        write_report(inside / "report.html", _report(comparison, "skedge demo", "skedge demo"))
+    shutil.rmtree(folder, ignore_errors=True)
+    aside.rename(folder)
+    _show(comparison, as_json=as_json)
+    if not as_json:
+        a_run = folder / _folder_name(comparison.first[0].policy)
+        out.print(f"the picture:  {folder / 'report.html'}")
+        out.print(f"why a job is where it is:  skedge explain {a_run} {_interesting(comparison.first[0])}")
+
+
+@commands.command()
+def run(
+    scenario: ScenarioArgument,
+    policy: Annotated[str, typer.Option(help="name or name:key=value,…; see `skedge policies`.")] = "aonline",
+    folder: Annotated[Path | None, typer.Option("--out", help="Run folder to make; default runs/….")] = None,
+    seed: SeedOption = None,
+    verify: Annotated[bool, typer.Option(help="Check every rule of the model on the record.")] = True,
+    as_json: JsonOption = False,
+) -> None:
+    """Simulate one policy, verify the record, keep it in a run folder."""
+    loaded = scenario_of(scenario, seed)
+    made = prepared(policy, loaded)
+    target = folder or Path("runs") / f"{loaded.name}-{_folder_name(policy)}-seed{loaded.seed}"
+    if target.exists():
+        raise RunFolderError(f"{target}: exists already; name a new folder with --out or remove it")
+    with progress(quiet=as_json) as bar:
+        result = run_policy(loaded, made, progress=JobProgress(bar, len(loaded.jobs), made.name))
+    violations = result.verify() if verify else []
+    result.save(target)
+    if as_json:
+        print_json({"folder": str(target), "violations": [v.__dict__ for v in violations], "metrics": result.metrics})
+    else:
+        out.print(metrics_table(result.metrics, f"{result.policy} on {loaded.name}, seed {loaded.seed}"))
+        out.print(f"run folder: {target}" + (", every rule verified" if verify and not violations else ""))
+    _fail_on(violations, quiet=as_json)
+
+
+@commands.command(name="compare")
+def compare_command(
+    scenario: ScenarioArgument,
+    policies: Annotated[str, typer.Option(help="Policies, separated by commas.")] = ",".join(DEMO_POLICIES),
+    seeds: Annotated[int, typer.Option(help="How many seeds, from the scenario's on.", min=1)] = 5,
+    processes: Annotated[int, typer.Option(help="Runs at a time; -1: one per core.")] = -1,
+    report: Annotated[Path, typer.Option(help="Where the report goes.")] = Path("comparison.html"),
+    as_json: JsonOption = False,
+) -> None:
+    """Policies side by side over several seeds, in parallel, with 95 % confidence intervals."""
+    first = scenario_of(scenario).seed
+    names = split_policies(policies)
+    comparison = _compared(scenario, names, [first + i for i in range(seeds)], processes, quiet=as_json)
+    command = f"skedge compare {scenario} --policies {policies} --seeds {seeds}"
+    write_report(report, _report(comparison, f"skedge: {scenario}", command))
+    _show(comparison, as_json=as_json)
+    if not as_json:
+        out.print(f"the picture (first seed):  {report}")
+
+
+@commands.command()
+def explain(folder: RunArgument, job: Annotated[str, typer.Argument(help="Id of a job.")], as_json: JsonOption = False) -> None:
+    """Why there, why then: the decision on a job with its terms, and the job's timeline."""
+    explanation = explain_job(Run.load(folder), job)
+    if as_json:
+        print_json({**explanation.__dict__, "timeline": explanation.timeline.to_dicts()})
+    else:
+        print_explanation(explanation)
+
+
+@commands.command()
+def verify(folder: RunArgument, as_json: JsonOption = False) -> None:
+    """Check every rule of the model on a run's record; exit code 1 if one is broken."""
+    violations = Run.load(folder).verify()
+    if as_json:
+        print_json([v.__dict__ for v in violations])
+    elif not violations:
+        out.print(f"{folder}: every rule holds")
+    _fail_on(violations, quiet=as_json)
+
+
+@commands.command()
+def metrics(folder: RunArgument, as_json: JsonOption = False) -> None:
+    """The numbers of a run."""
+    result = Run.load(folder)
+    if as_json:
+        print_json(result.metrics)
+    else:
+        out.print(metrics_table(result.metrics, result.policy))
+
+
+@commands.command()
+def policies(as_json: JsonOption = False) -> None:
+    """The policies, what they need and what parameters they take."""
+    rows = [_policy_row(name, point.load()) for name, point in registered().items()]
+    if as_json:
+        print_json(rows)
+        return
+    for row in rows:
+        out.print(f"[bold]{row['name']}[/bold]: {row['about']}  (needs {', '.join(row['needs'])})")
+        for parameter in row["parameters"]:
+            out.print(f"    {parameter['name']}={parameter['default']}  [dim]{parameter['type']}[/dim]")
+
+
+def _policy_row(name: str, factory: Any) -> dict[str, Any]:
+    fields = factory.Parameters.model_fields.items() if hasattr(factory, "Parameters") else ()
+    parameters = [
+        {"name": key, "default": _text(f.default), "type": _text(f.annotation)} for key, f in fields
+    ]
+    about = (factory.__doc__ or "").strip().splitlines()[0]
+    return {"name": name, "about": about, "needs": sorted(factory.needs), "parameters": parameters}
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value.__name__ if isinstance(value, type) else str(value).replace("typing.", "")
+
+
+def split_policies(text: str) -> list[str]:
+    """Policies of a comma-separated list; ``key=value`` after a comma goes on the policy before it."""
+    specs: list[str] = []
+    for part in text.split(","):
+        if specs and "=" in part and ":" not in part.split("=")[0]:
+            specs[-1] += "," + part
+        else:
+            specs.append(part.strip())
+    return specs
+
+
+def _compared(
+    scenario: str, names: tuple[str, ...] | list[str], seeds: list[int | None] | list[int], processes: int = -1, *, quiet: bool
+) -> Comparison:
+    with progress(quiet=quiet) as bar:
+        task = bar.add_task("comparing", total=len(names) * len(seeds), at="")
+
+        def done(policy: str, seed: int) -> None:
+            bar.update(task, advance=1, at=f"{policy}, seed {seed}")
+
+        return compare(scenario, names, seeds, processes=processes, progress=done)
+
+
+def _show(comparison: Comparison, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"seeds": comparison.seeds, "metrics": comparison.metrics})
+    else:
+        out.print(comparison_table(comparison))
+
+
+def _report(comparison: Comparison, title: str, command: str) -> str:
+    runs = [ReportRun(r.policy, r.scenario, r.schedule, r.metrics, r.utilisation) for r in comparison.first]
+    labels = dict(zip(comparison.policies, (r.policy for r in comparison.first), strict=True))
+    rows = []
+    for policy in comparison.policies:
+        estimates = (comparison.estimate(policy, column) for column in COLUMNS)
+        rows.append([labels[policy], *(None if e is None else dict(e.__dict__) for e in estimates)])
+    note = "means over seeds with 95 % confidence intervals (Student's t)" if len(comparison.seeds) > 1 else ""
+    scenario = comparison.first[0].scenario
+    versions = comparison.first[0].meta["versions"]
+    settings = {
+        "scenario": scenario.name,
+        "seeds": ", ".join(map(str, comparison.seeds)),
+        "jobs": f"{len(scenario.jobs)}, {int(scenario.jobs.chunks.sum())} chunks",
+        "cluster": f"{len(scenario.cluster.servers)} servers, {scenario.cluster.lanes} lanes",
+        "versions": ", ".join(f"{k} {v}" for k, v in versions.items()),
+        "command": command,
+    }
+    return build_report(runs, ReportTable(["policy", *COLUMNS], rows, note=note), title, settings)
+
+
+def _folder_name(policy: str) -> str:
+    return "".join(c if c.isalnum() or c in "._-" else "-" for c in policy)
+
+
+def _interesting(result: Run) -> str:
+    """A job that was displaced often: there is something to explain."""
+    counts = result.schedule.runs.filter("preempted")["job"].value_counts(sort=True)
+    return str(result.scenario.jobs.ids[int(counts["job"][0]) if len(counts) else 0])
+
+
+def _fail_on(violations: list[Any], *, quiet: bool) -> None:
+    if not violations:
+        return
+    if not quiet:
+        for v in violations:
+            time = "" if v.time is None else f" at {v.time} µs"
+            err.print(f"{v.rule} {v.constraint}: job {v.job}{time}: {v.message}")
+    raise typer.Exit(1)
+
+
+__all__ = ["app", "save_scenario", "split_policies"]
+
+
+def app() -> None:
+    """Entry point: one sentence for every error of ours, 130 for Ctrl-C."""
+    try:
+        commands()
+    except SkedgeError as error:
+        err.print(f"skedge: {error}", markup=False, soft_wrap=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        err.print("skedge: interrupted; nothing was written")
+        sys.exit(130)

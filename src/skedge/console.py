@@ -1,0 +1,186 @@
+"""What the command line shows: tables, units, progress."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from .compare import Comparison, Estimate
+from .core.events import Event
+from .core.time import SECOND
+from .explain import Explanation
+
+out = Console(highlight=False)
+"""For results."""
+
+err = Console(stderr=True, highlight=False)
+"""For progress and errors."""
+
+_SHOWN = {
+    "jct_mean_s": "mean JCT",
+    "jct_rate": "rate",
+    "jct_p99_s": "p99",
+    "preemptions": "preempted",
+    "utilisation_mean": "busy",
+    "cloud_share": "cloud",
+}
+"""Columns on the screen, of those of a comparison; the report and ``--json`` have all."""
+
+
+def print_json(value: object) -> None:
+    """Print `value` as JSON; NaN and infinities become null."""
+    out.print_json(json.dumps(_finite(value)))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(k): _finite(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(v) for v in value]
+    return value
+
+
+def amount(key: str, value: float | None) -> str:
+    """A metric as a person reads it; the unit follows from the key."""
+    if value is None:
+        return "–"
+    if key.endswith("_s"):
+        return duration(value)
+    if key.endswith("_mb"):
+        return f"{value / 1e3:,.1f} GB"
+    if key.endswith(("_share", "utilisation_mean")):
+        return f"{value:.1%}"
+    if key.startswith(("slowdown", "jct_rate")):
+        return f"{value:.3g}"
+    return f"{value:,.0f}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds in the largest unit that keeps it above 1."""
+    for unit, length in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
+        if abs(seconds) >= length * 1.5:
+            return f"{seconds / length:.3g} {unit}"
+    return f"{seconds:.3g} s"
+
+
+def comparison_table(comparison: Comparison) -> Table:
+    """One row per policy: means, and half widths of 95 % intervals where there are several seeds."""
+    shown = dict(_SHOWN)
+    if any(row["rejected"] for rows in comparison.metrics.values() for row in rows):
+        shown["rejected"] = "rejected"
+    seeds = comparison.seeds
+    title = f"seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} seeds, {seeds[0]} to {seeds[-1]}: mean ± 95 %"
+    table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    table.add_column("policy", no_wrap=True)
+    for column in shown.values():
+        table.add_column(column, justify="right", no_wrap=True)
+    for policy in comparison.policies:
+        table.add_row(policy, *(_cell(column, comparison.estimate(policy, column)) for column in shown))
+    return table
+
+
+def _cell(column: str, value: Estimate | None) -> str:
+    if value is None:
+        return "–"
+    text = amount(column, value.mean)
+    if value.high is None or value.low == value.high:
+        return text
+    return f"{text}\n[dim]±{amount(column, value.high - value.mean)}[/dim]"
+
+
+def metrics_table(metrics: Mapping[str, float | None], title: str) -> Table:
+    """All metrics of a run, a row each: key, exact value, reading."""
+    table = Table("metric", "value", "reading", title=title)
+    for key, value in metrics.items():
+        table.add_row(key, "–" if value is None else f"{value:.10g}", amount(key, value))
+    return table
+
+
+def print_explanation(explanation: Explanation) -> None:
+    """The decision with its terms, and the job's timeline."""
+    out.print(f"[bold]job {explanation.job}[/bold]: {explanation.verb} at {explanation.time_s:.6g} s")
+    if explanation.reason:
+        out.print(f"reason: {explanation.reason}")
+    terms = explanation.terms
+    if terms is None:
+        out.print("the policy does not tell the terms behind its decisions")
+    elif "chunks" in terms:
+        _print_chunks(terms)
+    else:
+        _print_terms(terms)
+    table = Table("from [s]", "until [s]", "what", "server", "", title="timeline")
+    for time, until, what, server, detail in explanation.timeline.iter_rows():
+        table.add_row(f"{time:.6f}", "" if until is None else f"{until:.6f}", what, server or "", detail)
+    out.print(table)
+
+
+def _print_chunks(terms: Mapping[str, Any]) -> None:
+    out.print(f"compared: {terms['compares']}, {terms['candidates']} qualified lanes; all in seconds, weighted by 1/D")
+    table = Table("chunk", "", "server", "lane", "Q", "delay", "waiting", "processing", "others", "whom it delays")
+    for row in terms["chunks"]:
+        chunk = f"{row['chunk']}" + (" and all after" if row.get("and_all_after") else "")
+        for i, option in enumerate([row["chosen"], *row["others"]]):
+            table.add_row(chunk if i == 0 else "", "chosen" if i == 0 else "or", *_option(option))
+        table.add_section()
+    out.print(table)
+
+
+def _option(option: Mapping[str, Any]) -> Sequence[str]:
+    lane = "–" if option["lane"] is None else str(option["lane"])
+    numbers = (option[k] for k in ("q_s", "delay_s", "waiting_s", "processing_s", "others_s"))
+    delayed = sorted(option["delays"], key=lambda d: -d["by_s"])
+    whom = ", ".join(f"{d['job']} ({d['chunks']} chunks by {duration(d['by_s'])})" for d in delayed[:3])
+    more = f" and {len(delayed) - 3} more" if len(delayed) > 3 else ""
+    return [option["server"], lane, *(f"{n:.6g}" for n in numbers), whom + more]
+
+
+def _print_terms(terms: Mapping[str, Any]) -> None:
+    for key, value in terms.items():
+        if not isinstance(value, list):
+            out.print(f"{key}: {value}")
+            continue
+        table = Table(*(value[0] if value else ["nothing"]), title=f"{key} ({len(value)})")
+        for row in value[:20]:
+            table.add_row(*(f"{v:.6g}" if isinstance(v, float) else str(v) for v in row.values()))
+        out.print(table)
+
+
+class JobProgress:
+    """Follows a run: jobs arrived and finished."""
+
+    def __init__(self, progress: Progress, jobs: int, label: str) -> None:
+        self.progress, self.done = progress, 0
+        self.task = progress.add_task(label, total=jobs, at="")
+
+    def __call__(self, event: Event) -> None:
+        """Take note of an event."""
+        if event.finished:
+            self.done += len(event.finished)
+            self.progress.update(self.task, completed=self.done, at=f"{event.time / SECOND / 86400:.2f} d")
+
+
+@contextmanager
+def progress(*, quiet: bool) -> Iterator[Progress]:
+    """A progress display on stderr, gone when it is done."""
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[at]}", justify="right"),
+        TimeElapsedColumn(),
+        console=err,
+        transient=True,
+        disable=quiet,
+    )
+    with bar:
+        yield bar

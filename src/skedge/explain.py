@@ -1,0 +1,134 @@
+"""Why there, why then: a decision with its terms, recomputed by replay.
+
+The run is simulated again up to the decision on the job; there, before the order is applied, the policy is asked for
+the terms behind it, if it can tell (a method ``terms(job, view)``, as :class:`~skedge.policies.aonline.AOnline` and the
+gang policies have).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from .core.drive import drive
+from .core.errors import InputError
+from .core.events import Allocate, Dispatch, Event, Order, Reject, Reserve
+from .core.kernel import Kernel
+from .core.policy import Policy, View
+from .core.time import SECOND
+from .run import Run, prepared
+from .sim.world import SimulatedWorld
+
+
+class _DecisionReached(Exception):  # noqa: N818 - it stops a replay, it is not an error
+    def __init__(self, time: int, order: Order, terms: dict[str, Any] | None) -> None:
+        super().__init__()
+        self.time, self.order, self.terms = time, order, terms
+
+
+class _Asked:
+    """A policy that is asked for its terms just before it gives its first order on a job."""
+
+    def __init__(self, policy: Policy, job: int) -> None:
+        self.policy, self.job = policy, job
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.policy, name)
+
+    def decide(self, event: Event, view: View) -> Iterator[Order]:
+        for order in self.policy.decide(event, view):
+            if isinstance(order, Dispatch | Allocate | Reserve | Reject) and order.job == self.job:
+                ask = getattr(self.policy, "terms", None)
+                raise _DecisionReached(event.time, order, None if ask is None else ask(self.job, view))
+            yield order
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why a job is where it is.
+
+    Attributes
+    ----------
+    job
+        Its id.
+    time_s
+        When the decision fell [s].
+    verb, reason
+        What was decided and the policy's reason.
+    terms
+        What the policy compared, as it tells it; None if it cannot tell.
+    timeline
+        What happened to the job, in order of time: columns time_s, until_s, what, server, detail.
+    """
+
+    job: str
+    time_s: float
+    verb: str
+    reason: str
+    terms: dict[str, Any] | None
+    timeline: pl.DataFrame
+
+
+def explain(run: Run, job: str) -> Explanation:
+    """Explain the decision on `job` in `run`.
+
+    Raises
+    ------
+    InputError
+        If the run has no such job.
+    """
+    index = run.scenario.jobs.index.get(job)
+    if index is None:
+        near = ", ".join(run.scenario.jobs.ids[:5])
+        raise InputError(f"job {job!r} is not in this run; its jobs are {near}, … ({len(run.scenario.jobs)} in all)")
+    reached = _replay(run, index)
+    verb = type(reached.order).__name__.lower()
+    reason = getattr(reached.order, "reason", "")
+    return Explanation(job, reached.time / SECOND, verb, reason, reached.terms, timeline(run, index))
+
+
+def _replay(run: Run, job: int) -> _DecisionReached:
+    policy = _Asked(prepared(run.policy, run.scenario), job)
+    kernel = Kernel(run.scenario, policy)  # type: ignore[arg-type]
+    world = SimulatedWorld(run.scenario, preemptive=policy.lanes["preemptive"])
+    try:
+        drive(kernel, world)
+    except _DecisionReached as reached:
+        return reached
+    raise InputError(f"job {run.scenario.jobs.ids[job]!r}: the policy never decided on it")
+
+
+def timeline(run: Run, job: int) -> pl.DataFrame:
+    """What happened to a job, by time: arrival, decisions, uploads, runs, parameter servers, completion."""
+    s, row = run.schedule, run.schedule.jobs.row(job, named=True)
+    rows: list[tuple[int, int | None, str, str | None, str]] = [(row["arrival"], None, "arrives", None, "")]
+    for u in s.uploads.filter(pl.col("job") == job).iter_rows(named=True):
+        rows.append((u["start"], u["end"], "uploads", u["to_server"], f"{u['chunks']} chunks, {u['mb']:.0f} MB"))
+    for r in _runs_of(s.runs, job).iter_rows(named=True):
+        end = "displaced" if r["preempted"] else "done"
+        rows.append((r["start"], r["end"], "runs", r["server"], f"{r['workers']} workers, {r['chunks']} chunks, {end}"))
+    for p in s.ps.filter(pl.col("job") == job).iter_rows(named=True):
+        where = "cloud" if p["slot"] is None else f"slot {p['slot']}"
+        rows.append((p["start"], p["end"], "has its PS", p["server"], where))
+    for p in s.plans.filter(pl.col("job") == job).iter_rows(named=True):
+        rows.append((p["made_at"], None, "is planned", p["server"], f"from {p['from'] / SECOND} to {p['to'] / SECOND} s"))
+    last = (row["completion"], None, "completes", None, f"JCT {(row['jct'] or 0) / SECOND:.6g} s")
+    rows.append(last if row["state"] == "finished" else (row["arrival"], None, "is rejected", None, row["reason"]))
+    table = pl.DataFrame(
+        [(t / SECOND, None if u is None else u / SECOND, what, where, detail) for t, u, what, where, detail in rows],
+        schema={"time_s": pl.Float64, "until_s": pl.Float64, "what": pl.String, "server": pl.String, "detail": pl.String},
+        orient="row",
+    )
+    return table.sort("time_s", maintain_order=True)
+
+
+def _runs_of(runs: pl.DataFrame, job: int) -> pl.DataFrame:
+    """The job's runs, those of equal start and end on one server together."""
+    mine = runs.filter(pl.col("job") == job).with_columns(pl.col("server").cast(pl.String))
+    keys = ["start", "end", "server", "preempted"]
+    return mine.group_by(keys, maintain_order=True).agg(
+        pl.col("workers").sum(), pl.col("chunk").count().alias("chunks")
+    )

@@ -1,0 +1,187 @@
+"""The contract that every policy keeps, ours or a stranger's: :func:`check_policy`.
+
+Also :class:`MemoryJournal` and :func:`replay`, by which a state is rebuilt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import polars as pl
+
+from .core.drive import drive
+from .core.errors import OrderError, SkedgeError
+from .core.events import Event, Order
+from .core.kernel import Kernel
+from .core.model import Cluster, Job, Physics, Server, job_table
+from .core.policy import Policy
+from .core.scenario import Jobs, Scenario
+from .run import Run, prepared, run
+from .sim.world import SimulatedWorld
+
+__all__ = ["ContractError", "MemoryJournal", "check_policy", "replay", "small_scenario", "small_scenarios"]
+
+
+class ContractError(SkedgeError):
+    """A policy breaks a clause of the contract; `clause` names it."""
+
+    def __init__(self, clause: str, message: str) -> None:
+        super().__init__(f"{clause}: {message}")
+        self.clause = clause
+
+
+class MemoryJournal:
+    """A journal in memory: events and the orders that answered them."""
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[Event, list[Order]]] = []
+
+    def append(self, event: Event, orders: list[Order]) -> None:
+        """Write one entry."""
+        self.entries.append((event, orders))
+
+
+def replay(journal: MemoryJournal, scenario: Scenario, policy: Policy) -> Iterator[tuple[list[Order], list[Order]]]:
+    """Feed the journal's events to a fresh kernel; yields (orders written, orders given now) of each event."""
+    kernel = Kernel(scenario, policy)
+    for event, written in journal.entries:
+        yield written, list(kernel.handle(event))
+
+
+def check_policy(make: Callable[[], Policy], scenarios: Sequence[Scenario] | None = None) -> None:
+    """Hold a policy to the contract, on each of `scenarios` (default: :func:`small_scenarios`).
+
+    Parameters
+    ----------
+    make
+        Makes a fresh policy; called anew for every run.
+
+    Raises
+    ------
+    ContractError
+        Naming the clause that is broken:
+
+        ``valid orders``
+            every order keeps the rules that the kernel checks (capacity, types, no migration, a PS for what runs);
+        ``every arrival is answered``
+            each job is run to its end or rejected;
+        ``the record keeps the rules``
+            the verifier finds nothing;
+        ``deterministic``
+            two runs with one seed give equal tables;
+        ``never anticipating``
+            without the last arrival all decisions before it are the same;
+        ``state is rebuilt by replay``
+            a fresh policy fed the same events gives the same orders.
+    """
+    for scenario in scenarios if scenarios is not None else small_scenarios():
+        first = _run(make, scenario)
+        _holds(first)
+        _deterministic(first, _run(make, scenario))
+        _not_anticipating(first, make)
+        _replays(scenario, make)
+
+
+def _run(make: Callable[[], Policy], scenario: Scenario) -> Run:
+    try:
+        return run(scenario, make())
+    except OrderError as error:
+        raise ContractError("valid orders", f"on {scenario.name}: {error}") from error
+    except SkedgeError as error:
+        raise ContractError("every arrival is answered", f"on {scenario.name}: {error}") from error
+
+
+def _holds(result: Run) -> None:
+    violations = result.verify(limit=1)
+    if violations:
+        v = violations[0]
+        raise ContractError("the record keeps the rules", f"{v.rule} {v.constraint}: job {v.job}: {v.message}")
+
+
+def _deterministic(first: Run, second: Run) -> None:
+    for name, table in first.schedule.tables().items():
+        if not table.equals(second.schedule.tables()[name]):
+            raise ContractError("deterministic", f"two runs with one seed differ in the table {name!r}")
+
+
+def _not_anticipating(full: Run, make: Callable[[], Policy]) -> None:
+    """Constants calibrated before the run are part of the policy, so they are kept when the last arrival is dropped."""
+    scenario = full.scenario
+    if len(scenario.jobs) < 2:
+        return
+    frozen = prepared(make(), scenario)
+    short = _without_last(scenario)
+    kernel = Kernel(short, frozen)
+    drive(kernel, SimulatedWorld(short, preemptive=frozen.lanes["preemptive"]))
+    until = int(scenario.jobs.arrival[-1])
+    columns = ["time", "job", "verb", "chunk", "lane", "server", "rank", "reason"]
+    before = full.schedule.decisions.filter(pl.col("time") < until).select(columns)
+    again = kernel.record.decisions_table().filter(pl.col("time") < until).select(columns)
+    if not before.equals(again):
+        job = full.scenario.jobs.ids[-1]
+        raise ContractError("never anticipating", f"decisions before {until} µs change when job {job!r}, later, is dropped")
+
+
+def _without_last(scenario: Scenario) -> Scenario:
+    jobs = Jobs(scenario.jobs.frame[:-1], scenario.cluster, {k: v for k, v in scenario.jobs.given.items() if k != scenario.jobs.ids[-1]})
+    return Scenario(scenario.cluster, jobs, scenario.physics, scenario.seed, scenario.name)
+
+
+def _replays(scenario: Scenario, make: Callable[[], Policy]) -> None:
+    journal = MemoryJournal()
+    run(scenario, make(), journal=journal)
+    for i, (written, given) in enumerate(replay(journal, scenario, prepared(make(), scenario))):
+        if [_plain(order) for order in written] != [_plain(order) for order in given]:
+            raise ContractError("state is rebuilt by replay", f"orders on event {i} differ when the journal is replayed")
+
+
+def _plain(order: Order) -> tuple[object, ...]:
+    values = (getattr(order, name) for name in order.__dataclass_fields__)
+    return (type(order).__name__, *(v.tolist() if isinstance(v, np.ndarray) else v for v in values))
+
+
+def small_scenarios() -> list[Scenario]:
+    """Scenarios on which the contract is checked: with and without a cloud, continuous and slotted, with errors."""
+    return [
+        small_scenario(0),
+        small_scenario(1, cloud=False),
+        small_scenario(2, physics=Physics(slotted=True, slot=10_000_000)),
+        small_scenario(3, physics=Physics(estimate_error=1.0, checkpoint_overhead=500_000)),
+        small_scenario(4, physics=Physics(colocation="one_server", charge_upload=False)),
+    ]
+
+
+def small_scenario(seed: int, *, jobs: int = 25, cloud: bool = True, physics: Physics | None = None) -> Scenario:
+    """A seeded scenario of a few servers with two worker types and jobs that contend for them."""
+    rng = np.random.default_rng(seed)
+    servers = [
+        Server(f"e{i}", capacity={"worker:a": int(a), "worker:b": int(b), "ps:p": 4})
+        for i, (a, b) in enumerate(rng.integers(1, 4, (4, 2)))
+    ]
+    if cloud:
+        servers.append(Server("cloud", "cloud"))
+    cluster = Cluster(servers)
+    table, given = job_table([_small_job(i, rng) for i in range(jobs)])
+    return Scenario(cluster, Jobs(table, cluster, given), physics or Physics(), seed, f"small-{seed}")
+
+
+def _small_job(i: int, rng: np.random.Generator) -> Job:
+    chunks = int(rng.integers(1, 7))
+    return Job(
+        id=str(i),
+        arrival_s=float(rng.integers(0, 300)),
+        epochs=int(rng.integers(1, 4)),
+        chunks=chunks,
+        minibatches=int(rng.integers(1, 20)),
+        minibatch_s=float(rng.uniform(0.5, 3)),
+        ps_update_s=0.05,
+        gradient_mb=float(rng.uniform(1, 50)),
+        bandwidth_mbps=400.0,
+        worker_type=str(rng.choice(["a", "b"])),
+        ps_type="p",
+        workers=int(rng.integers(1, chunks + 1)),
+        chunk_mb=10.0,
+        upload_edge_s=(0.0, 20.0),
+        upload_cloud_s=(30.0, 60.0),
+    )

@@ -1,0 +1,94 @@
+"""``skedge trace``: what is in a trace, and a scenario made of it."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from .console import out, print_json
+from .core.errors import TraceError
+from .run import new_folder
+from .scenario_file import save_scenario, scenario_from_dict
+from .traces.describe import describe, rows
+from .traces.formats import READERS, read_trace
+
+trace_app = typer.Typer(help="Real traces: what is in them, and scenarios made of them.", no_args_is_help=True)
+
+Format = Enum("Format", {name: name for name in READERS}, type=str)  # type: ignore[misc]
+
+
+class Make(str, Enum):
+    """How jobs are made from a trace."""
+
+    paper = "paper"
+    trace = "trace"
+
+
+TraceArgument = Annotated[Path, typer.Argument(help="The trace file (.gz is read as it is).")]
+FormatOption = Annotated[Format, typer.Option("--format", help="How the file is written.")]
+StatusesOption = Annotated[str, typer.Option(help="Which jobs are taken: passed, failed, killed, separated by commas.")]
+
+
+@trace_app.command("describe")
+def describe_command(
+    path: TraceArgument,
+    form: FormatOption,
+    statuses: StatusesOption = "passed",
+    gpus: Annotated[int | None, typer.Option(help="GPUs of a cluster, for the offered load.", min=1)] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Print what is in a trace: arrivals, sizes, durations, load."""
+    figures = describe(read_trace(path, form.value, _statuses(statuses)), gpus)
+    if as_json:
+        print_json(figures)
+        return
+    table = Table("figure", "value", title=str(path.name))
+    for name, value in rows(figures):
+        table.add_row(name, value)
+    out.print(table)
+
+
+@trace_app.command("convert")
+def convert_command(
+    path: TraceArgument,
+    form: FormatOption,
+    folder: Annotated[Path, typer.Option("--out", help="Folder to make, with scenario.yaml and jobs.parquet.")],
+    statuses: StatusesOption = "passed",
+    make: Annotated[Make, typer.Option(help="paper: JSAC'22 Sec. V; trace: each job takes its real duration.")] = Make.trace,
+    skip: Annotated[int, typer.Option(help="Leave out so many jobs first.", min=0)] = 0,
+    first: Annotated[int | None, typer.Option(help="Take so many jobs; default all.", min=1)] = None,
+    load: Annotated[float, typer.Option(help="As many machines as bring the offered load to this.", min=0.01)] = 0.9,
+    servers: Annotated[int | None, typer.Option(help="Or so many machines.", min=1)] = None,
+    machines: Annotated[str, typer.Option(help="philly-like, or the path of a machine list.")] = "philly-like",
+    worker_types: Annotated[int, typer.Option(help="Worker types.", min=1)] = 1,
+    cloud: Annotated[bool, typer.Option(help="With a cloud.")] = True,
+    seed: Annotated[int, typer.Option(help="Of everything that is drawn.", min=0)] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Write a scenario made of a trace; `skedge run FOLDER/scenario.yaml` takes it."""
+    size = {"load": load} if servers is None else {"servers": servers}
+    listed = machines if machines == "philly-like" else str(Path(machines).resolve())
+    source: dict[str, Any] = {"path": str(path.resolve()), "format": form.value, "statuses": list(_statuses(statuses)), "skip": skip}
+    data = {
+        "name": path.name.split(".")[0],
+        "seed": seed,
+        "cluster": {"draw": {**size, "machines": listed, "worker_types": worker_types, "cloud": cloud}},
+        "workload": {"trace": source | ({} if first is None else {"first": first}), "make": make.value},
+    }
+    scenario = scenario_from_dict(data, str(path), Path())
+    with new_folder(folder) as aside:
+        save_scenario(scenario, aside)
+    found = {"scenario": str(folder / "scenario.yaml"), "jobs": len(scenario.jobs), "lanes": scenario.cluster.lanes}
+    print_json(found) if as_json else out.print(f"{found['scenario']}: {found['jobs']} jobs, {found['lanes']} lanes")
+
+
+def _statuses(text: str) -> tuple[str, ...]:
+    taken = tuple(part.strip() for part in text.split(",") if part.strip())
+    wrong = [status for status in taken if status not in ("passed", "failed", "killed")]
+    if wrong or not taken:
+        raise TraceError(f"--statuses {text!r}: each must be passed, failed or killed")
+    return taken

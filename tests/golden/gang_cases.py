@@ -1,0 +1,175 @@
+"""Four cases of the gang baselines worked out by hand; the derivation stands beside each. Times are in slots.
+
+Every job has E = 1, m = 0.5, G = 0.25 and 2q/b = 0.25: a mini-batch takes 1 slot at zeta = 0 and 3/4 at zeta = 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from skedge.core.model import Cluster, Job, Physics, Server, job_table
+from skedge.core.scenario import Jobs, Scenario
+
+HOUR = 3600
+"""A slot [s]."""
+
+Interval = tuple[float, float, float, Mapping[str, int], tuple[str, int | None]]
+"""from, computing from, to, workers by server, (server of the PS, its number or None)."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A policy, its scenario, and the expected intervals and completion of every job."""
+
+    about: str
+    policy: str
+    scenario: Scenario
+    intervals: tuple[tuple[Interval, ...], ...]
+    completions: tuple[float, ...]
+    total_jct: float
+    preemptions: int = 0
+    migrations: int = 0
+
+
+def scenario(
+    servers: tuple[tuple[int, int], ...], jobs: tuple[Job, ...], *, cloud: bool = False, physics: Physics | None = None
+) -> Scenario:
+    """Servers "0", "1", ... with (workers, PSs), and perhaps the cloud."""
+    listed = [Server(str(s), capacity={"worker:0": w, "ps:0": p}) for s, (w, p) in enumerate(servers)]
+    cluster = Cluster([*listed, Server("cloud", "cloud")] if cloud else listed)
+    frame, given = job_table(jobs)
+    return Scenario(cluster, Jobs(frame, cluster, given), physics or Physics())
+
+
+def job(name: str, r: float, k: int, B: int, delta: Mapping[str, float]) -> Job:
+    """D = k: every worker trains one chunk."""
+    return Job(
+        id=name, arrival_s=r * HOUR, epochs=1, chunks=k, minibatches=B, minibatch_s=0.5 * HOUR,
+        ps_update_s=0.25 * HOUR, gradient_mb=0.5, bandwidth_mbps=4 * 8 / HOUR, worker_type="0", ps_type="0", workers=k,
+        upload_s={server: d * HOUR for server, d in delta.items()},
+    )  # fmt: skip
+
+
+SRTF = Case(
+    about="""
+Server 0 has two workers, server 1 one; n(0)=1, no cloud.
+t=0: job 0 (k=2, W=12, 6 slots) goes to server 0 (one server suffices), uploads 1 slot, computes from 1.
+t=3: job 0 has 12-2*2=8 left, remaining 4. Job 1 (k=1, W=2) has 2 and is ranked first; of the two servers the one with
+the lower delay is server 1 (0.5): computes 3.5-5.5. Job 0 keeps its place.
+t=4: remaining: job 2 (k=2, W=2) 1, job 1 1.5, job 0 (6 left) 3. Job 2 takes server 0, job 1 keeps server 1, job 0 is
+preempted. Job 2 uploads 1 slot and computes 5-6.
+t=5.5: job 1 ends; job 0 needs two workers, one is free. t=6: job 2 ends, job 0 resumes on server 0, where its data
+still is (no upload), 6 left at rate 2: 6-9.
+JCT 9 + 2.5 + 2 = 13.5; one preemption, no migration.
+    """,
+    policy="srtf",
+    scenario=scenario(
+        ((2, 2), (1, 1)),
+        (
+            job("0", 0, 2, 6, {"0": 1, "1": 2}),
+            job("1", 3, 1, 2, {"0": 1, "1": 0.5}),
+            job("2", 4, 2, 1, {"0": 1, "1": 1}),
+        ),
+    ),
+    intervals=(
+        ((0, 1, 4, {"0": 2}, ("0", 0)), (6, 6, 9, {"0": 2}, ("0", 0))),
+        ((3, 3.5, 5.5, {"1": 1}, ("1", 0)),),
+        ((4, 5, 6, {"0": 2}, ("0", 0)),),
+    ),
+    completions=(9, 5.5, 6),
+    total_jct=13.5,
+    preemptions=1,
+)
+
+TIRESIAS = Case(
+    about="""
+One server with two workers, no delays, two queues, limit 4 worker-slots, knob 1, n(0)=1.
+t=0: job 0 (k=2, W=12) runs. t=1: job 1 (k=1, W=3) arrives, same queue but never started, and does not fit.
+t=2: job 0 has attained 2*2=4: demoted. Job 1 runs; job 0 needs two workers and only one is left: preempted.
+t=4: job 0 has waited 2 >= 1*2 (its executed time): promoted, both counters to 0. In queue 0 it started first (0 against
+2): it takes both workers, job 1 (2 of 3 done, attained 2) is preempted.
+t=6: job 0 has attained 4 again: demoted, preempted; job 1 finishes 6-7 (1 left). t=7: job 0 has 12-4-4=4 left at rate
+2: 7-9.
+JCT 9 + 6 = 15; preemptions: job 0 twice, job 1 once.
+    """,
+    policy=f"tiresias:limit_s={4 * HOUR},knob=1",
+    scenario=scenario(((2, 2),), (job("0", 0, 2, 6, {"0": 0}), job("1", 1, 1, 3, {"0": 0}))),
+    intervals=(
+        ((0, 0, 2, {"0": 2}, ("0", 0)), (4, 4, 6, {"0": 2}, ("0", 0)), (7, 7, 9, {"0": 2}, ("0", 0))),
+        ((2, 2, 4, {"0": 1}, ("0", 0)), (6, 6, 7, {"0": 1}, ("0", 0))),
+    ),
+    completions=(9, 7),
+    total_jct=15,
+    preemptions=3,
+)
+
+FIFO_STRICT = Case(
+    about="""
+Server 0 two workers, server 1 one, and the cloud, n(0)=1, n(1)=4/3. Strict head of line.
+Job 0 (k=2, W=8): server 0, upload 0-1, computes 1-5. Job 1 (r=1, k=2): one worker is free, it waits. Job 2 (r=2, k=1)
+would fit on server 1 but is behind job 1.
+Job 3 (r=2, k=4) can never fit on three workers: cloud at once, 2+10 + 12/(4*4/3)=2.25, so it ends at 14.25; it does not
+block the line.
+t=5: job 1 takes server 0 (upload 1, W=4: computes 6-8), job 2 server 1 (upload 2, computes 7-8).
+JCT 5 + 7 + 6 + 12.25 = 30.25.
+    """,
+    policy="fifo",
+    scenario=scenario(
+        ((2, 2), (1, 1)),
+        (
+            job("0", 0, 2, 4, {"0": 1, "1": 2, "cloud": 10}),
+            job("1", 1, 2, 2, {"0": 1, "1": 2, "cloud": 10}),
+            job("2", 2, 1, 1, {"0": 1, "1": 2, "cloud": 10}),
+            job("3", 2, 4, 3, {"0": 1, "1": 2, "cloud": 10}),
+        ),
+        cloud=True,
+    ),
+    intervals=(
+        ((0, 1, 5, {"0": 2}, ("0", 0)),),
+        ((5, 6, 8, {"0": 2}, ("0", 0)),),
+        ((5, 7, 8, {"1": 1}, ("1", 0)),),
+        ((2, 12, 14.25, {"cloud": 4}, ("cloud", None)),),
+    ),
+    completions=(5, 8, 8, 14.25),
+    total_jct=30.25,
+)
+
+FIFO_EARLIEST_SERVER = Case(
+    about="""
+Each job sits on one server and runs with zeta=1, n(1)=4/3; it starts where it can start earliest, at t >= r + delta;
+everything is reserved on arrival. Server 0: two workers, one PS. Server 1: one worker, one PS.
+Job 0 (k=2, W=16, 16/(8/3)=6 slots): server 0 at 1 (server 1 is too small, cloud at 4): 1-7.
+Job 1 (r=1, k=1, W=4, 3 slots): server 0 at 7, server 1 at 2, cloud at 11: server 1, 2-5.
+Job 2 (r=2, 3 slots): server 0 at 7, server 1 at 5, cloud at 12: server 1, 5-8.
+Job 3 (r=2, k=2, W=8, 3 slots): server 0 at 7, cloud at 2+4=6: cloud, 6-9.
+JCT 7 + 4 + 6 + 7 = 24. The PS of each server is its only one.
+    """,
+    policy="fifo:rule=earliest_server",
+    scenario=scenario(
+        ((2, 1), (1, 1)),
+        (
+            job("0", 0, 2, 8, {"0": 1, "1": 1, "cloud": 4}),
+            job("1", 1, 1, 4, {"0": 1, "1": 1, "cloud": 10}),
+            job("2", 2, 1, 4, {"0": 1, "1": 1, "cloud": 10}),
+            job("3", 2, 2, 4, {"0": 1, "1": 1, "cloud": 4}),
+        ),
+        cloud=True,
+        physics=Physics(colocation="one_server"),
+    ),
+    intervals=(
+        ((1, 1, 7, {"0": 2}, ("0", 0)),),
+        ((2, 2, 5, {"1": 1}, ("1", 0)),),
+        ((5, 5, 8, {"1": 1}, ("1", 0)),),
+        ((6, 6, 9, {"cloud": 2}, ("cloud", None)),),
+    ),
+    completions=(7, 5, 8, 9),
+    total_jct=24,
+)
+
+CASES = {
+    "SRTF preempts and resumes": SRTF,
+    "Tiresias demotes and promotes": TIRESIAS,
+    "FIFO holds the line": FIFO_STRICT,
+    "FIFO reserves the earliest server": FIFO_EARLIEST_SERVER,
+}

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+import pytest
+
+from golden.gang_cases import CASES, HOUR, Case
+from oracles.product import Run, play
+from skedge.core.policy import make_policy
+from skedge.core.time import SECOND
+
+all_cases = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+
+
+def product(case: Case) -> Run:
+    """Playing a run verifies it."""
+    return play(case.scenario, make_policy(case.policy))
+
+
+def ticks(slots: float) -> int:
+    return round(slots * HOUR * SECOND)
+
+
+def allocations(run: Run, job: int) -> list[tuple[int, int, int, dict[str, int]]]:
+    """(from, computing from, to, workers by server) of a job's allocations, in order of time."""
+    rows: dict[tuple[int, int, int], dict[str, Any]] = {}
+    mine = run.schedule.runs.filter(pl.col("job") == job).sort("start")
+    for start, compute, end, server, n in mine.select("start", "compute_from", "end", "server", "workers").rows():
+        rows.setdefault((start, compute, end), {})[server] = n
+    return [(*times, where) for times, where in rows.items()]
+
+
+@all_cases
+def test_intervals_are_those_walked_by_hand(case: Case) -> None:
+    """When every job holds which workers, and from when it computes."""
+    run = product(case)
+    for job, intervals in enumerate(case.intervals):
+        expected = [(ticks(a), ticks(compute), ticks(b), dict(where)) for a, compute, b, where, _ in intervals]
+        assert allocations(run, job) == expected
+
+
+@all_cases
+def test_pss_are_those_walked_by_hand(case: Case) -> None:
+    """Every interval of a job has the expected PS for just as long."""
+    run = product(case)
+    got = run.schedule.ps.sort("job", "start").select("job", "start", "end", "server", "slot").rows()
+    expected = [
+        (job, ticks(a), ticks(b), *ps) for job, intervals in enumerate(case.intervals) for a, _, b, _, ps in intervals
+    ]
+    assert got == expected
+
+
+@all_cases
+def test_completions_and_interruptions_are_those_walked_by_hand(case: Case) -> None:
+    """Completions exactly, total JCT, preemptions and migrations."""
+    run = product(case)
+    numbers = run.metrics
+    assert run.schedule.jobs["completion"].to_list() == [ticks(c) for c in case.completions]
+    assert numbers["jct_total_s"] == pytest.approx(case.total_jct * HOUR, rel=1e-12)
+    assert (numbers["preemptions"], numbers["migrations"]) == (case.preemptions, case.migrations)
