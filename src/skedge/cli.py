@@ -119,7 +119,9 @@ def compare_command(
 
 
 @commands.command()
-def explain(folder: RunArgument, job: Annotated[str, typer.Argument(help="Id of a job.")], as_json: JsonOption = False) -> None:
+def explain(
+    folder: RunArgument, job: Annotated[str, typer.Argument(help="Id of a job.")], as_json: JsonOption = False
+) -> None:
     """Why there, why then: the decision on a job with its terms, and the job's timeline."""
     explanation = explain_job(Run.load(folder), job)
     if as_json:
@@ -164,9 +166,7 @@ def policies(as_json: JsonOption = False) -> None:
 
 def _policy_row(name: str, factory: Any) -> dict[str, Any]:
     fields = factory.Parameters.model_fields.items() if hasattr(factory, "Parameters") else ()
-    parameters = [
-        {"name": key, "default": _text(f.default), "type": _text(f.annotation)} for key, f in fields
-    ]
+    parameters = [{"name": key, "default": _text(f.default), "type": _text(f.annotation)} for key, f in fields]
     about = (factory.__doc__ or "").strip().splitlines()[0]
     return {"name": name, "about": about, "needs": sorted(factory.needs), "parameters": parameters}
 
@@ -189,7 +189,12 @@ def split_policies(text: str) -> list[str]:
 
 
 def _compared(
-    scenario: str, names: tuple[str, ...] | list[str], seeds: list[int | None] | list[int], processes: int = -1, *, quiet: bool
+    scenario: str,
+    names: tuple[str, ...] | list[str],
+    seeds: list[int | None] | list[int],
+    processes: int = -1,
+    *,
+    quiet: bool,
 ) -> Comparison:
     with progress(quiet=quiet) as bar:
         task = bar.add_task("comparing", total=len(names) * len(seeds), at="")

@@ -22,6 +22,15 @@ from .core.time import SECOND
 from .run import Run, prepared
 from .sim.world import SimulatedWorld
 
+_Line = tuple[int, int | None, str, str | None, str]
+_TIMELINE: dict[str, Any] = {
+    "time_s": pl.Float64,
+    "until_s": pl.Float64,
+    "what": pl.String,
+    "server": pl.String,
+    "detail": pl.String,
+}
+
 
 class _DecisionReached(Exception):  # noqa: N818 - it stops a replay, it is not an error
     def __init__(self, time: int, order: Order, terms: dict[str, Any] | None) -> None:
@@ -104,25 +113,43 @@ def _replay(run: Run, job: int) -> _DecisionReached:
 def timeline(run: Run, job: int) -> pl.DataFrame:
     """What happened to a job, by time: arrival, decisions, uploads, runs, parameter servers, completion."""
     s, row = run.schedule, run.schedule.jobs.row(job, named=True)
-    rows: list[tuple[int, int | None, str, str | None, str]] = [(row["arrival"], None, "arrives", None, "")]
-    for u in s.uploads.filter(pl.col("job") == job).iter_rows(named=True):
-        rows.append((u["start"], u["end"], "uploads", u["to_server"], f"{u['chunks']} chunks, {u['mb']:.0f} MB"))
-    for r in _runs_of(s.runs, job).iter_rows(named=True):
-        end = "displaced" if r["preempted"] else "done"
-        rows.append((r["start"], r["end"], "runs", r["server"], f"{r['workers']} workers, {r['chunks']} chunks, {end}"))
-    for p in s.ps.filter(pl.col("job") == job).iter_rows(named=True):
-        where = "cloud" if p["slot"] is None else f"slot {p['slot']}"
-        rows.append((p["start"], p["end"], "has its PS", p["server"], where))
-    for p in s.plans.filter(pl.col("job") == job).iter_rows(named=True):
-        rows.append((p["made_at"], None, "is planned", p["server"], f"from {p['from'] / SECOND} to {p['to'] / SECOND} s"))
-    last = (row["completion"], None, "completes", None, f"JCT {(row['jct'] or 0) / SECOND:.6g} s")
-    rows.append(last if row["state"] == "finished" else (row["arrival"], None, "is rejected", None, row["reason"]))
+    rows: list[_Line] = [(row["arrival"], None, "arrives", None, "")]
+    rows += [
+        (u["start"], u["end"], "uploads", u["to_server"], f"{_several(u['chunks'], 'chunk')}, {u['mb']:.0f} MB")
+        for u in _of(s.uploads, job)
+    ]
+    rows += [_run_line(r) for r in _runs_of(s.runs, job).iter_rows(named=True)]
+    rows += [
+        (p["start"], p["end"], "has its PS", p["server"], "cloud" if p["slot"] is None else f"slot {p['slot']}")
+        for p in _of(s.ps, job)
+    ]
+    rows += [
+        (p["made_at"], None, "is planned", p["server"], f"from {p['from'] / SECOND} to {p['to'] / SECOND} s")
+        for p in _of(s.plans, job)
+    ]
+    if row["state"] == "finished":
+        rows.append((row["completion"], None, "completes", None, f"JCT {row['jct'] / SECOND:.6g} s"))
+    else:
+        rows.append((row["arrival"], None, "is rejected", None, row["reason"]))
     table = pl.DataFrame(
         [(t / SECOND, None if u is None else u / SECOND, what, where, detail) for t, u, what, where, detail in rows],
-        schema={"time_s": pl.Float64, "until_s": pl.Float64, "what": pl.String, "server": pl.String, "detail": pl.String},
+        schema=_TIMELINE,
         orient="row",
     )
     return table.sort("time_s", maintain_order=True)
+
+
+def _of(table: pl.DataFrame, job: int) -> Iterator[dict[str, Any]]:
+    return table.filter(pl.col("job") == job).iter_rows(named=True)
+
+
+def _run_line(r: dict[str, Any]) -> _Line:
+    what = _several(r["chunks"], "chunk") if r["chunks"] else _several(r["workers"], "worker")
+    return r["start"], r["end"], "runs", r["server"], f"{what}, {'displaced' if r['preempted'] else 'done'}"
+
+
+def _several(count: int, thing: str) -> str:
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
 
 
 def _runs_of(runs: pl.DataFrame, job: int) -> pl.DataFrame:

@@ -120,11 +120,17 @@ def _not_anticipating(full: Run, make: Callable[[], Policy]) -> None:
     again = kernel.record.decisions_table().filter(pl.col("time") < until).select(columns)
     if not before.equals(again):
         job = full.scenario.jobs.ids[-1]
-        raise ContractError("never anticipating", f"decisions before {until} µs change when job {job!r}, later, is dropped")
+        raise ContractError(
+            "never anticipating", f"decisions before {until} µs change when job {job!r}, later, is dropped"
+        )
 
 
 def _without_last(scenario: Scenario) -> Scenario:
-    jobs = Jobs(scenario.jobs.frame[:-1], scenario.cluster, {k: v for k, v in scenario.jobs.given.items() if k != scenario.jobs.ids[-1]})
+    jobs = Jobs(
+        scenario.jobs.frame[:-1],
+        scenario.cluster,
+        {k: v for k, v in scenario.jobs.given.items() if k != scenario.jobs.ids[-1]},
+    )
     return Scenario(scenario.cluster, jobs, scenario.physics, scenario.seed, scenario.name)
 
 
@@ -133,7 +139,9 @@ def _replays(scenario: Scenario, make: Callable[[], Policy]) -> None:
     run(scenario, make(), journal=journal)
     for i, (written, given) in enumerate(replay(journal, scenario, prepared(make(), scenario))):
         if [_plain(order) for order in written] != [_plain(order) for order in given]:
-            raise ContractError("state is rebuilt by replay", f"orders on event {i} differ when the journal is replayed")
+            raise ContractError(
+                "state is rebuilt by replay", f"orders on event {i} differ when the journal is replayed"
+            )
 
 
 def _plain(order: Order) -> tuple[object, ...]:

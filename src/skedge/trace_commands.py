@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,10 +18,10 @@ from .traces.formats import READERS, read_trace
 
 trace_app = typer.Typer(help="Real traces: what is in them, and scenarios made of them.", no_args_is_help=True)
 
-Format = Enum("Format", {name: name for name in READERS}, type=str)  # type: ignore[misc]
+Format = StrEnum("Format", {name: name for name in READERS})  # type: ignore[misc]
 
 
-class Make(str, Enum):
+class Make(StrEnum):
     """How jobs are made from a trace."""
 
     paper = "paper"
@@ -58,7 +58,9 @@ def convert_command(
     form: FormatOption,
     folder: Annotated[Path, typer.Option("--out", help="Folder to make, with scenario.yaml and jobs.parquet.")],
     statuses: StatusesOption = "passed",
-    make: Annotated[Make, typer.Option(help="paper: JSAC'22 Sec. V; trace: each job takes its real duration.")] = Make.trace,
+    make: Annotated[
+        Make, typer.Option(help="paper: JSAC'22 Sec. V; trace: each job takes its real duration.")
+    ] = Make.trace,
     skip: Annotated[int, typer.Option(help="Leave out so many jobs first.", min=0)] = 0,
     first: Annotated[int | None, typer.Option(help="Take so many jobs; default all.", min=1)] = None,
     load: Annotated[float, typer.Option(help="As many machines as bring the offered load to this.", min=0.01)] = 0.9,
@@ -72,7 +74,12 @@ def convert_command(
     """Write a scenario made of a trace; `skedge run FOLDER/scenario.yaml` takes it."""
     size = {"load": load} if servers is None else {"servers": servers}
     listed = machines if machines == "philly-like" else str(Path(machines).resolve())
-    source: dict[str, Any] = {"path": str(path.resolve()), "format": form.value, "statuses": list(_statuses(statuses)), "skip": skip}
+    source: dict[str, Any] = {
+        "path": str(path.resolve()),
+        "format": form.value,
+        "statuses": list(_statuses(statuses)),
+        "skip": skip,
+    }
     data = {
         "name": path.name.split(".")[0],
         "seed": seed,

@@ -42,9 +42,7 @@ def sum_beta_s(c: Columns) -> float | None:
 
 
 @compiled
-def _integral(  # noqa: PLR0917
-    coming: Ints, going: Ints, first: Ints, start: Ints, end: Ints, weight: NDArray[np.float64]
-) -> float:
+def _integral(coming: Ints, going: Ints, first: Ints, start: Ints, end: Ints, weight: NDArray[np.float64]) -> float:
     """Integral over time of the weight present, summed over lanes: the area under each lane's step function.
 
     `coming` and `going` are the rows of each lane by `start` and by `end`; lane l has those from ``first[l]`` on.

@@ -111,7 +111,7 @@ def uncovered(a: tuple[Ints, Ints, Ints], b: tuple[Ints, Ints, Ints], slack: int
 
 
 @compiled
-def lane_service(  # noqa: C901, PLR0917
+def lane_service(  # noqa: C901
     rows: Ints,
     first: Ints,
     start: Ints,

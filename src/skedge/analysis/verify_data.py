@@ -59,7 +59,7 @@ _Rows = tuple[Ints, Ints, NDArray[np.int32], Ints]
 
 
 @compiled
-def _brought(sent: _Rows, uploads: _Rows, chunks: NDArray[np.int32], servers: int, slack: int, room: int) -> Ints:  # noqa: PLR0917
+def _brought(sent: _Rows, uploads: _Rows, chunks: NDArray[np.int32], servers: int, slack: int, room: int) -> Ints:
     """Table of (job, server, chunks sent, chunks uploaded from then, time) where the two numbers differ.
 
     `sent` and `uploads` are rows by job, where each job begins among them, and each row's server and time. The chunks
@@ -113,7 +113,7 @@ def check_storage(c: Columns, found: Findings) -> None:
 
 
 @compiled
-def _overfull(  # noqa: PLR0917
+def _overfull(
     by_server: tuple[Ints, Ints, Ints], start: Ints, end: Ints, mb: Floats, limit: Floats, room: int
 ) -> tuple[Ints, Floats]:
     """Rows with which a server holds more than its `limit`, and what it holds then; leaving comes before coming.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from itertools import groupby, pairwise
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -160,13 +162,12 @@ class _Uploads:
 
     def last(self, job: int, server: int, by: int) -> tuple[int, int] | None:
         """(start, end) of the last upload that starts at `by` or before."""
-        begun = [times for times in self.of.get((job, server), []) if times[0] <= by]
-        return begun[-1] if begun else None
+        all_ = self.of.get((job, server), [])
+        begun = bisect_right(all_, by, key=itemgetter(0))
+        return all_[begun - 1] if begun else None
 
 
-def _not_early(  # noqa: PLR0917
-    c: Columns, found: Findings, job: int, intervals: list[Interval], uploads: _Uploads, slack: int
-) -> None:
+def _not_early(c: Columns, found: Findings, job: int, intervals: list[Interval], uploads: _Uploads, slack: int) -> None:
     """M7: a gang computes when its last upload has ended, and at once; a resumed one pays the checkpoint overhead.
 
     A server that holds more of the job's workers than in the last allocation needs an upload that starts between the
@@ -188,7 +189,7 @@ def _not_early(  # noqa: PLR0917
         before, free = where, now["end"]
 
 
-def _begin(  # noqa: PLR0917
+def _begin(
     found: Findings, job: int, now: Interval, ready: tuple[int, int], overhead: tuple[int, int], slack: int
 ) -> None:
     """Compare when an allocation computes from with the least and most that uploads and overhead allow."""

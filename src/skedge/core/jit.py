@@ -35,6 +35,6 @@ def inlined(function: F) -> F:
 
 def _njit(function: F, **options: Any) -> F:
     try:
-        return numba.njit(cache=True, **options)(function)  # type: ignore[no-any-return]
+        return numba.njit(cache=True, **options)(function)
     except RuntimeError:
-        return numba.njit(**options)(function)  # type: ignore[no-any-return]
+        return numba.njit(**options)(function)

@@ -23,7 +23,7 @@ from .errors import OrderError, StateError
 from .events import CLOUD, Allocate, AssignPS, Dispatch, Event, Order, Reject, Reserve, Suspend, Upload, WakeAt
 from .gangs import Gangs
 from .jit import compiled
-from .lanes import FIELDS, NEVER, Lanes, believe_finished, empty_lanes, send, with_room
+from .lanes import FIELDS, Lanes, believe_finished, empty_lanes, send, with_room
 from .model import Floats, Ints
 from .network import Delays, upload_delay, upload_delays
 from .policy import Policy, View
@@ -153,7 +153,14 @@ class Kernel:
         if not broken:
             return event
         return Event(
-            event.time, event.finished, tuple(broken), event.arrived, event.woke, event.started, event.paused, event.chunks
+            event.time,
+            event.finished,
+            tuple(broken),
+            event.arrived,
+            event.woke,
+            event.started,
+            event.paused,
+            event.chunks,
         )
 
     def _check_ps(self, event: Event) -> None:
@@ -208,7 +215,9 @@ class Kernel:
         short = chunks * mb > self.free_storage[servers] * (1 + 1e-12)
         if short.any():
             server = self.scenario.cluster.label(int(servers[short][0]))
-            raise OrderError("M17", f"server {server!r} has no room for the chunks of job {self.scenario.jobs.ids[job]!r}")
+            raise OrderError(
+                "M17", f"server {server!r} has no room for the chunks of job {self.scenario.jobs.ids[job]!r}"
+            )
         self.free_storage[servers] -= chunks * mb
         self.stored[job] = (servers, chunks)
 
@@ -228,7 +237,9 @@ class Kernel:
         for server, n in order.where:
             if server != cluster.cloud and (kind < 0 or self.free_workers[server, kind] < n):
                 free = self.free_workers[server, kind] if kind >= 0 else 0
-                raise OrderError("M4", f"job {name!r} is given {n} workers on {cluster.label(server)!r}; {free} are free")
+                raise OrderError(
+                    "M4", f"job {name!r} is given {n} workers on {cluster.label(server)!r}; {free} are free"
+                )
         for server, n in order.where:
             if server != cluster.cloud:
                 self.free_workers[server, kind] -= n
@@ -322,7 +333,7 @@ class Kernel:
     def upload_delays(self, job: int) -> Ints:
         """Delay of a chunk of `job` to every server [µs]."""
         servers = np.arange(len(self.scenario.cluster.servers))
-        return upload_delays(self.scenario.delays, np.full(len(servers), job), servers)  # type: ignore[no-any-return]
+        return upload_delays(self.scenario.delays, np.full(len(servers), job), servers)
 
     def past_delays(self) -> Delays:
         """Upload delays of the jobs that have arrived."""
@@ -362,13 +373,15 @@ class Kernel:
 
 
 def colocated(scenario: Scenario, order: Allocate) -> int:
-    """zeta of an allocation: 1 where communication between its workers and its PS is free (ERRATA J11)."""
-    cluster = scenario.cluster
-    servers = {server for server, _ in order.where}
-    if servers == {cluster.cloud}:
+    """Zeta of an allocation: 1 where communication between its workers and its PS is free (ERRATA J11)."""
+    if len(order.where) > 1:
+        return 0
+    cluster, server = scenario.cluster, order.where[0][0]
+    if server == cluster.cloud:
         return int(order.ps == CLOUD)
-    one = len(servers) == 1 and order.ps != CLOUD and int(cluster.ps_server[order.ps]) in servers
-    return int(one and scenario.physics.colocation == "one_server")
+    if scenario.physics.colocation != "one_server" or order.ps == CLOUD:
+        return 0
+    return int(cluster.ps_server[order.ps] == server)
 
 
 _no_links = np.empty(0, np.int64)
@@ -408,6 +421,3 @@ def dispatch_groups(
         send(lanes, where, group)
         sent += 1
     return sent
-
-
-__all__ = ["NEVER", "Journal", "Kernel", "colocated", "dispatch_groups"]

@@ -1,7 +1,7 @@
 """Upload delays: a seeded function of the pair (job, server), not a table.
 
-JSAC'22: :math:`\\Delta^\\uparrow_{js}`, the delay of one chunk of job j to server s, equal for all chunks of a job on one
-server; uploads do not contend.
+JSAC'22: Delta_js, the delay of one chunk of job j to server s; it is equal for all chunks of a job on one server, and
+uploads do not contend.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class Delays(NamedTuple):
 
 
 @inlined
-def _mix(x: int) -> int:
+def _mix(x: np.uint64) -> np.uint64:
     """splitmix64's finaliser: 64 bits in, 64 well-mixed bits out."""
-    z = np.uint64(x) + np.uint64(0x9E3779B97F4A7C15)
+    z = x + np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))

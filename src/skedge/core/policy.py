@@ -219,7 +219,7 @@ def make_policy(spec: str) -> Policy:
     if unfinished:
         raise PolicyError(f"policy {spec!r}: {unfinished[0]!r} has no value; write name:key=value,key=value")
     try:
-        return factory(**{key.strip(): value.strip() for key, _, value in pairs})  # type: ignore[no-any-return]
+        return factory(**{key.strip(): value.strip() for key, _, value in pairs})
     except ValidationError as error:
         raise PolicyError(_explained(spec, factory, error)) from error
 

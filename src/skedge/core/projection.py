@@ -14,8 +14,8 @@ Three readings of Q (ERRATA J21-J24):
 ``FRACTIONAL``
     The increase of sum_d (1/D_j) * integral of (remaining / p): the form for which the dual constraint (6a') holds.
 
-**Exactness.** Weights 1/D_j are integers ``weights[D_j] = scale // D_j`` with ``scale`` the least common multiple of all
-D_j seen (at most :data:`LARGEST_SCALE`; beyond it they are rounded to that many parts) and times are integers, so
+**Exactness.** Weights 1/D_j are integers ``weights[D_j] = scale // D_j`` with ``scale`` the least common multiple of
+all D_j seen (at most :data:`LARGEST_SCALE`; beyond it they are rounded to that many parts) and times are integers, so
 MARGINAL and EQ5 are exact integers and ties are true ties. A value that would leave 62 bits (years of delay) is
 :data:`SATURATED`. FRACTIONAL is in floats, compared with a relative tolerance of 1e-9.
 """
@@ -25,7 +25,21 @@ from __future__ import annotations
 import numpy as np
 
 from .jit import compiled, inlined, lean
-from .lanes import ARRIVE, CHUNKS, COUNT, EACH, FIELDS, HEAD, LEFT, RANK, SEQ, Lanes, absorb, believe_until, next_arrival
+from .lanes import (
+    ARRIVE,
+    CHUNKS,
+    COUNT,
+    EACH,
+    FIELDS,
+    HEAD,
+    LEFT,
+    RANK,
+    SEQ,
+    Lanes,
+    absorb,
+    believe_until,
+    next_arrival,
+)
 from .model import Ints
 from .time import NEVER
 
@@ -120,7 +134,7 @@ def number_chunks(queue: Ints, n: int) -> int:
 
 
 @lean
-def run_queue(
+def run_queue(  # noqa: C901 - one loop: a call per step would cost more than the step
     queue: Ints,
     n: int,
     lanes: Lanes,
@@ -216,9 +230,9 @@ def is_plain(lanes: Lanes, mode: int) -> bool:
 def cost_bound(lanes: Lanes, lane: int, arrive: int, rank: int, each: int, own: int, now: int, weights: Ints) -> Cost:
     """A lower bound of :func:`insert_cost` for a first chunk, where :func:`is_plain`; exact if nothing is on its way.
 
-    It is Eq. (5): after t0 - now of service, A1 (ranks up to the chunk's) runs first and A2 is postponed by p. The chunk's
-    own completion takes in the groups on their way; A2 is counted without them, and without them every queued chunk
-    completes no later, so it is postponed by at least p whenever it counts.
+    It is Eq. (5): after t0 - now of service, A1 (ranks up to the chunk's) runs first and A2 is postponed by p. The
+    chunk's own completion takes in the groups on their way; A2 is counted without them, and without them every queued
+    chunk completes no later, so it is postponed by at least p whenever it counts.
     """
     if next_arrival(lanes, lane) <= now:
         catch_up(lanes, lane, now)

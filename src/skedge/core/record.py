@@ -164,13 +164,19 @@ class Record:
 
     def decisions_table(self) -> pl.DataFrame:
         """The decisions so far, in order."""
-        ids, table = self.scenario.cluster.server_ids, self.schema["decisions"]
-        rows = [
-            (time, job, verb, None, None, None if server is None else ids[server], None, None, None, reason)
-            for time, job, verb, server, reason in self.decisions
-        ]
-        other = pl.DataFrame(rows, schema={**table, "reason": pl.String()}, orient="row").cast(table)
-        return pl.concat([self._dispatch_decisions(), other]).sort("time", maintain_order=True)
+        return pl.concat([self._dispatch_decisions(), self._other_decisions()]).sort("time", maintain_order=True)
+
+    def _other_decisions(self) -> pl.DataFrame:
+        if not self.decisions:
+            return pl.DataFrame(schema=self.schema["decisions"])
+        time, job, verb, server, reason = zip(*self.decisions, strict=True)
+        number = np.array([-1 if s is None else s for s in server], np.int64)
+        columns = {"time": time, "job": job, "verb": verb, "server": self._server_name(number), "reason": reason}
+        empty = (
+            pl.lit(None, kind).alias(name) for name, kind in self.schema["decisions"].items() if name not in columns
+        )
+        table = pl.DataFrame(columns).with_columns(*empty)
+        return table.select(list(self.schema["decisions"])).cast(self.schema["decisions"])
 
     def _dispatch_decisions(self) -> pl.DataFrame:
         cluster = self.scenario.cluster

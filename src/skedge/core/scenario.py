@@ -1,10 +1,10 @@
-"""A scenario in memory: cluster, jobs and physics, with every derived quantity that the worlds and the verifier share."""
+"""A scenario in memory: cluster, jobs and physics, and what the worlds and the verifier derive from them."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -105,7 +105,9 @@ def _checked(frame: pl.DataFrame, cluster: Cluster) -> pl.DataFrame:
     for column in _NOT_NEGATIVE:
         good = pl.col(column).is_finite() & (pl.col(column) >= 0) & (pl.col(column) <= _LONGEST_S)
         _refuse(frame, ~good, column, f"a number from 0 to {_LONGEST_S:g}")
-    _refuse(frame, ~(pl.col("bandwidth_mbps").is_finite() & (pl.col("bandwidth_mbps") > 0)), "bandwidth_mbps", "above 0")
+    _refuse(
+        frame, ~(pl.col("bandwidth_mbps").is_finite() & (pl.col("bandwidth_mbps") > 0)), "bandwidth_mbps", "above 0"
+    )
     _refuse(frame, pl.col("minibatch_s") + pl.col("ps_update_s") <= 0, "minibatch_s", "above 0 (with ps_update_s)")
     for kind in ("edge", "cloud"):
         above = pl.col(f"upload_{kind}_lo_s") > pl.col(f"upload_{kind}_hi_s")
@@ -141,7 +143,7 @@ class Scenario:
 
     cluster: Cluster
     jobs: Jobs
-    physics: Physics = Physics()
+    physics: Physics = field(default_factory=Physics)
     seed: int = 0
     name: str = "scenario"
 
@@ -218,9 +220,13 @@ class Scenario:
         for job, by_server in given.items():
             for server, delay in by_server.items():
                 if server not in place:
-                    raise ScenarioError(f"job {job!r}: upload_s names server {server!r}, which the cluster does not have")
+                    raise ScenarioError(
+                        f"job {job!r}: upload_s names server {server!r}, which the cluster does not have"
+                    )
                 if not 0 <= delay <= _LONGEST_S:
-                    raise ScenarioError(f"job {job!r}: upload_s[{server}] = {delay}; it must be from 0 to {_LONGEST_S:g}")
+                    raise ScenarioError(
+                        f"job {job!r}: upload_s[{server}] = {delay}; it must be from 0 to {_LONGEST_S:g}"
+                    )
                 table[self.jobs.index[job], place[server]] = ticks(delay)
         return np.where(table > 0, whole_slots(table, self.physics.step), table)
 

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
 
 import polars as pl
+
+Columns = pl.Schema
+"""Names and types of a table's columns."""
 
 VERBS = ("dispatch", "allocate", "suspend", "assign_ps", "reserve", "redispatch", "reject")
 """What a decision can be."""
 
 
-def schema(servers: list[str]) -> dict[str, dict[str, Any]]:
+def schema(servers: list[str]) -> dict[str, Columns]:
     """Columns and types of every table, for a cluster with these server names.
 
     runs
@@ -39,26 +41,26 @@ def schema(servers: list[str]) -> dict[str, dict[str, Any]]:
     server, i64, i32 = pl.Enum(servers), pl.Int64(), pl.Int32()
     text, flag, real = pl.String(), pl.Boolean(), pl.Float64()
     return {
-        "runs": {
+        "runs": pl.Schema({
             "job": i32, "chunk": i32, "server": server, "lane": i32, "workers": i32,
             "start": i64, "compute_from": i64, "end": i64, "work": real, "colocated": flag, "preempted": flag,
-        },
-        "ps": {"job": i32, "server": server, "slot": i32, "count": i32, "start": i64, "end": i64},
-        "uploads": {
+        }),
+        "ps": pl.Schema({"job": i32, "server": server, "slot": i32, "count": i32, "start": i64, "end": i64}),
+        "uploads": pl.Schema({
             "job": i32, "from_site": text, "to_server": server, "chunks": i32, "mb": real, "start": i64, "end": i64,
-        },
-        "plans": {
+        }),
+        "plans": pl.Schema({
             "job": i32, "server": server, "workers": i32, "ps": i32,
             "from": i64, "to": i64, "made_at": i64, "broken_at": i64,
-        },
-        "decisions": {
+        }),
+        "decisions": pl.Schema({
             "time": i64, "job": i32, "verb": pl.Enum(list(VERBS)), "chunk": i32, "lane": i32, "server": server,
             "rank": i64, "postponed": i32, "value": real, "reason": pl.Categorical(),
-        },
-        "jobs": {
+        }),
+        "jobs": pl.Schema({
             "job": i32, "id": text, "arrival": i64, "admitted": i64, "first_start": i64, "completion": i64,
             "jct": i64, "work": real, "value": real, "state": pl.Enum(["finished", "rejected"]), "reason": text,
-        },
+        }),
     }  # fmt: skip
 
 

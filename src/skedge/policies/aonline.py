@@ -35,8 +35,8 @@ A(t0), A_1, A_2        :func:`skedge.core.projection._at_arrival`
   chunk that displaced it.
 - D2 (J4-J6) zeta is passed to the cloud's Q; a worker's Q is recomputed after the chunk is on it; from the first cloud
   chunk on, all *remaining* chunks go to the cloud.
-- D3 (J7-J10) Arrivals and active jobs are two sets; A_ps runs in two passes; without a free qualified PS on the edge the
-  cloud's serves.
+- D3 (J7-J10) Arrivals and active jobs are two sets; A_ps runs in two passes; without a free qualified PS on the edge
+  the cloud's serves.
 - D4 (J21, J22) Q is the marginal increase, computed by projecting the lane; ``q_mode=eq5`` is Eq. (5) as printed.
 - D5 (J26) gamma uses the rounded p.
 - D6 (J19) Storage: the server chosen for a chunk, from r_j to c_j; checked anew for every chunk. A job that finds no
@@ -55,11 +55,12 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.random import Generator
 
-from ..core.events import CLOUD, AssignPS, Dispatch, Event, Order, Reject
-from ..core.model import Cluster, Ints, Physics
-from ..core.policy import Basis, Params, View
-from ..core.projection import EQ5, FRACTIONAL, LARGEST_SCALE, MARGINAL, weight_table
-from ..core.time import SECOND
+from skedge.core.events import CLOUD, AssignPS, Dispatch, Event, Order, Reject
+from skedge.core.model import Cluster, Ints, Physics
+from skedge.core.policy import Basis, Params, View
+from skedge.core.projection import EQ5, FRACTIONAL, LARGEST_SCALE, MARGINAL, weight_table
+from skedge.core.time import SECOND
+
 from .greedy import Chunks, Desk, count_postponed, greedy, make_desk
 from .terms import Candidates
 
@@ -141,7 +142,12 @@ class AOnline(Basis):
         chunks = self.chunks_of(job, view)
         count = chunks.chunks
         lane, alpha, postponed = np.zeros(count, np.int64), np.zeros(count), np.zeros(count, np.int64)
-        lanes, servers, delays, weights = view.belief(), self.cluster.lane_server, view.delays(), self.weights_with(count)
+        lanes, servers, delays, weights = (
+            view.belief(),
+            self.cluster.lane_server,
+            view.delays(),
+            self.weights_with(count),
+        )
         desk = self.desk_for(len(candidates), view)
         storage = view.free_storage.copy()
         if not greedy(lanes, chunks, candidates, servers, delays, weights, storage, desk, lane, alpha, postponed):

@@ -4,9 +4,9 @@
 to the end, and holds up the jobs behind it (``backfill=true``: they may start before it).
 
 ``rule=earliest_server`` (She et al.): every job goes, on arrival, to the one server that can start it earliest, at
-t >= arrival + upload delay, with its workers and a PS free throughout; ties: lower delay, edge before cloud, server. The
-reservation is a visible plan. If a job departs from its plan (its true duration is longer), it keeps its workers, is
-marked as broken, and its followers on that server shift.
+t >= arrival + upload delay, with its workers and a PS free throughout; ties: lower delay, edge before cloud, server.
+The reservation is a visible plan. If a job departs from its plan (its true duration is longer), it keeps its workers,
+is marked as broken, and its followers on that server shift.
 
 **Deviations.** D1: a job that can never fit on the edge goes to the cloud at once, or is rejected where there is none;
 it holds up nobody (``earliest_server`` without a cloud: its demand shrinks to what the largest server holds). D2: the
@@ -23,9 +23,10 @@ from typing import ClassVar, Literal
 
 from numpy.random import Generator
 
-from ..core.events import CLOUD, Allocate, Event, Order, Reject, Reserve, Upload
-from ..core.model import Cluster, Physics
-from ..core.policy import View
+from skedge.core.events import CLOUD, Allocate, Event, Order, Reject, Reserve, Upload
+from skedge.core.model import Cluster, Physics
+from skedge.core.policy import View
+
 from .gang import GangParams, GangPolicy
 from .profile import Profiles, earliest, reserve
 
@@ -69,7 +70,7 @@ class Fifo(GangPolicy):
 
     def _strict(self, event: Event, view: View) -> Iterator[Order]:
         yield from self.admit(event, view)
-        queue = self.active[self.running[self.active] == 0]
+        queue = self.active[self.gang.running[self.active] == 0]
         if len(queue):
             chosen = self.choose(queue, view, free=view.free_workers)
             yield from self.carry_out(chosen, view, "first_in_first_out")
@@ -137,4 +138,3 @@ class Fifo(GangPolicy):
         if len(free) == 0 or view.free_workers[server, kind] < k:
             return None
         return Allocate(job, ((server, k),), int(free[0]), "earliest_server")
-

@@ -8,11 +8,12 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.random import Generator
 
-from ..core.events import CLOUD, Allocate, Event, Order, Reject, Suspend
-from ..core.gangs import Placement
-from ..core.model import Cluster, Ints, Physics
-from ..core.policy import Basis, Params, View
-from ..core.time import SECOND
+from skedge.core.events import CLOUD, Allocate, Event, Order, Reject, Suspend
+from skedge.core.gangs import Placement
+from skedge.core.model import Cluster, Ints, Physics
+from skedge.core.policy import Basis, Params, View
+from skedge.core.time import SECOND
+
 from .placement import Gang, Rule, select
 
 _PLENTY = 2**40
@@ -54,19 +55,18 @@ class GangPolicy(Basis):
         for slot, key in enumerate(zip(cluster.ps_server.tolist(), cluster.ps_type.tolist(), strict=True)):
             self.ps_on.setdefault(key, []).append(slot)
         self.active: Ints = np.empty(0, np.int64)
-        self.server = np.zeros((0, 1), np.int64)
-        self.count = np.zeros((0, 1), np.int64)
-        self.used: Ints = np.zeros(0, np.int64)
-        self.running: Ints = np.zeros(0, np.int64)
+        none, nowhere = np.zeros(0, np.int64), np.zeros((0, 1), np.int64)
+        self.gang = Gang(none, none, none, nowhere, nowhere, none, none)
+        self.known = 0
 
     # -- arrivals and departures ---------------------------------------------------------------------------------
 
     def admit(self, event: Event, view: View) -> Iterator[Order]:
-        """Take in arrivals and let finished jobs go; what can never fit on the edge goes to the cloud or is rejected."""
+        """Take in arrivals, let finished jobs go; what can never fit on the edge goes to the cloud or is rejected."""
         if event.finished:
             for job in event.finished:
                 self.active = self.active[self.active != job]
-                self.running[job] = 0
+                self.gang.running[job] = 0
         self._make_room(view)
         for job in event.arrived:
             order = self._never_fits(job, view)
@@ -92,13 +92,22 @@ class GangPolicy(Basis):
         return Allocate(job, ((self.cluster.cloud, k),), CLOUD, reason)
 
     def _make_room(self, view: View) -> None:
-        if view.arrived > len(self.used):
-            jobs = max(2 * len(self.used), view.arrived, 64)
-            self.server, self.count = _grown(self.server, jobs, 0), _grown(self.count, jobs, 0)
-            self.used, self.running = _longer(self.used, jobs), _longer(self.running, jobs)
-        width = min(int(view.column("workers").max(initial=1)), len(self.cluster.servers))
-        if width > self.server.shape[1]:
-            self.server, self.count = _grown(self.server, 0, width), _grown(self.count, 0, width)
+        g, jobs, width = self.gang, len(self.gang.used), self.gang.servers.shape[1]
+        new = view.column("workers")[self.known :]
+        if len(new) == 0:
+            return
+        if view.arrived > jobs:
+            jobs = max(2 * jobs, view.arrived, 64)
+        width = max(width, min(int(new.max()), len(self.cluster.servers)))
+        if (jobs, width) != g.servers.shape:
+            self.gang = g = Gang(
+                _longer(g.workers, jobs), _longer(g.kind, jobs), _longer(g.ps_kind, jobs),
+                _grown(g.servers, jobs, width), _grown(g.counts, jobs, width), _longer(g.used, jobs), _longer(g.running, jobs),
+            )  # fmt: skip
+        now = slice(self.known, view.arrived)
+        g.workers[now], g.kind[now] = new, view.column("worker_type")[now]
+        g.ps_kind[now] = np.maximum(view.column("ps_type")[now], 0)
+        self.known = view.arrived
 
     def terms(self, job: int, view: View) -> dict[str, Any]:
         """What the policy saw of `job`: its demand, what is free, and the jobs in the system with what they hold."""
@@ -125,16 +134,19 @@ class GangPolicy(Basis):
 
     def choose(self, order: Ints, view: View, *, free: Ints | None = None) -> Selection:
         """Give each job of `order` its demand if that is left, of all edge workers or of `free`."""
-        gang = Gang(
-            view.column("workers"), view.column("worker_type"), np.maximum(view.column("ps_type"), 0), self.server,
-            self.count, self.used, self.running,
-        )  # fmt: skip
-        rule = Rule(
-            int(self.stop_at_first), int(self.params.sticky), int(self.params.placement == "keep_running")
-        )
+        rule = Rule(int(self.stop_at_first), int(self.params.sticky), int(self.params.placement == "keep_running"))
         server, count = np.zeros(self.cluster.lanes, np.int64), np.zeros(self.cluster.lanes, np.int64)
         room = self.cluster.workers if free is None else free
-        verdict = select(order, gang, rule, room.copy(), self._ps_left(view, running_stay=free is not None), view.delays(), server, count)
+        verdict = select(
+            order,
+            self.gang,
+            rule,
+            room.copy(),
+            self._ps_left(view, running_stay=free is not None),
+            view.delays(),
+            server,
+            count,
+        )
         return Selection(order, verdict, server, count)
 
     def _ps_left(self, view: View, *, running_stay: bool) -> Ints:
@@ -146,13 +158,13 @@ class GangPolicy(Basis):
 
     def carry_out(self, chosen: Selection, view: View, reason: str) -> Iterator[Order]:
         """Orders that turn what runs into what was chosen: first all suspensions, then all placements."""
-        was_running = self.running[chosen.order] == 1
+        was_running = self.gang.running[chosen.order] == 1
         moves = was_running & (chosen.verdict > 0)
         stops = was_running & (chosen.verdict == 0)
         kept_ps = {job: view.ps_of(job) for job in chosen.order[moves].tolist()}
         for i in np.flatnonzero(stops | moves).tolist():
             yield Suspend(int(chosen.order[i]), "preempted" if stops[i] else "moved")
-        self.running[chosen.order[stops]] = 0
+        self.gang.running[chosen.order[stops]] = 0
         # a job that is moved runs on, so it keeps its PS: it is placed before those that choose one
         begins = ((chosen.verdict > 0) & ~moves) | ((chosen.verdict == -1) & ~was_running)
         for i in [*np.flatnonzero(moves).tolist(), *np.flatnonzero(begins).tolist()]:
@@ -167,21 +179,21 @@ class GangPolicy(Basis):
     def _remember(self, job: int, i: int, chosen: Selection) -> None:
         """Note that `job` runs, and where, if it is placed anew."""
         n = int(chosen.verdict[i])
-        self.running[job] = 1
+        self.gang.running[job] = 1
         if n > 0:
-            self.used[job] = n
+            self.gang.used[job] = n
             new = slice(chosen.first[i], chosen.first[i] + n)
-            self.server[job, :n], self.count[job, :n] = chosen.server[new], chosen.count[new]
+            self.gang.servers[job, :n], self.gang.counts[job, :n] = chosen.server[new], chosen.count[new]
 
     def _spill(self, chosen: Selection, view: View) -> Iterator[Order]:
-        waits = chosen.order[(chosen.verdict == 0) & (self.used[chosen.order] == 0)]
+        waits = chosen.order[(chosen.verdict == 0) & (self.gang.used[chosen.order] == 0)]
         for job in waits.tolist():
             self.active = self.active[self.active != job]
             yield self._to_cloud(job, int(view.column("workers")[job]), "no_room_on_edge")
 
     def _where(self, job: int) -> Placement:
-        n = int(self.used[job])
-        pairs = zip(self.server[job, :n].tolist(), self.count[job, :n].tolist(), strict=True)
+        n = int(self.gang.used[job])
+        pairs = zip(self.gang.servers[job, :n].tolist(), self.gang.counts[job, :n].tolist(), strict=True)
         return tuple(sorted(pairs))
 
     def _ps_for(self, job: int, where: Placement, view: View) -> int:
@@ -231,4 +243,3 @@ def _longer(column: Ints, rows: int) -> Ints:
     out = np.zeros(rows, np.int64)
     out[: len(column)] = column
     return out
-

@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..core.jit import compiled, inlined, lean
-from ..core.lanes import ARRIVE, CHUNKS, COUNT, EACH, FIELDS, HEAD, JOB, LEFT, RANK, SEQ, Lanes
-from ..core.model import Floats, Ints
-from ..core.network import Delays, upload_delay
-from ..core.projection import (
+from skedge.core.jit import compiled, inlined, lean
+from skedge.core.lanes import ARRIVE, CHUNKS, COUNT, EACH, FIELDS, HEAD, JOB, LEFT, RANK, SEQ, Lanes
+from skedge.core.model import Floats, Ints
+from skedge.core.network import Delays, upload_delay
+from skedge.core.projection import (
     FRACTIONAL,
     SATURATED,
     TOO_LARGE,
@@ -266,7 +266,14 @@ def _next_cost(desk: Desk, k: int, each: int, each_value: float) -> None:
 
 @compiled
 def count_postponed(
-    lanes: Lanes, c: Chunks, lane_server: Ints, delays: Delays, weights: Ints, room: Ints, lane_of: Ints, postponed: Ints
+    lanes: Lanes,
+    c: Chunks,
+    lane_server: Ints,
+    delays: Delays,
+    weights: Ints,
+    room: Ints,
+    lane_of: Ints,
+    postponed: Ints,
 ) -> None:
     """Fill in `postponed` where it is -1: chunks that complete strictly later because of each chunk."""
     group = np.zeros(FIELDS, np.int64)

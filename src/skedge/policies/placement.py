@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..core.jit import compiled
-from ..core.model import Ints
-from ..core.network import Delays, upload_delay
-from ..core.time import NEVER
+from skedge.core.jit import compiled
+from skedge.core.model import Ints
+from skedge.core.network import Delays, upload_delay
+from skedge.core.time import NEVER
 
 
 class Gang(NamedTuple):
@@ -24,7 +24,7 @@ class Gang(NamedTuple):
     ----------
     workers, kind, ps_kind
         k_j, worker type, PS type.
-    server, count
+    servers, counts
         Last placement, shape ``(jobs, width)``: servers and workers, `used` of them; 0 if there is none.
     running
         1 while the job holds workers.
@@ -33,8 +33,8 @@ class Gang(NamedTuple):
     workers: Ints
     kind: Ints
     ps_kind: Ints
-    server: Ints
-    count: Ints
+    servers: Ints
+    counts: Ints
     used: Ints
     running: Ints
 
@@ -58,7 +58,7 @@ class Rule(NamedTuple):
 
 
 @compiled
-def select(
+def select(  # noqa: C901 - one scan over the jobs
     order: Ints, gang: Gang, rule: Rule, free: Ints, ps_left: Ints, delays: Delays, new_server: Ints, new_count: Ints
 ) -> Ints:
     """Scan the jobs in `order`, giving each its whole demand if that is left; others wait.
@@ -83,7 +83,7 @@ def select(
         for job in order:
             if gang.running[job]:
                 for i in range(gang.used[job]):
-                    unheld[gang.server[job, i], gang.kind[job]] -= gang.count[job, i]
+                    unheld[gang.servers[job, i], gang.kind[job]] -= gang.counts[job, i]
     for n in range(len(order)):
         job = order[n]
         kind, k = gang.kind[job], gang.workers[job]
@@ -97,7 +97,7 @@ def select(
         ps_left[gang.ps_kind[job]] -= 1
         if verdict[n] == -1:
             for i in range(gang.used[job]):
-                free[gang.server[job, i], kind] -= gang.count[job, i]
+                free[gang.servers[job, i], kind] -= gang.counts[job, i]
         else:
             for i in range(filled, filled + verdict[n]):
                 free[new_server[i], kind] -= new_count[i]
@@ -109,15 +109,13 @@ def select(
 
 
 @compiled
-def _fit(
-    job: int, gang: Gang, rule: Rule, free: Ints, unheld: Ints, delays: Delays, server: Ints, count: Ints
-) -> int:
+def _fit(job: int, gang: Gang, rule: Rule, free: Ints, unheld: Ints, delays: Delays, server: Ints, count: Ints) -> int:
     """Place one job whose demand is left somewhere; the verdict of :func:`select`."""
     kind, k = gang.kind[job], gang.workers[job]
     if gang.used[job] > 0:
         fits = True
         for i in range(gang.used[job]):
-            fits = fits and free[gang.server[job, i], kind] >= gang.count[job, i]
+            fits = fits and free[gang.servers[job, i], kind] >= gang.counts[job, i]
         if fits:
             return -1
         if rule.sticky:
@@ -172,8 +170,7 @@ def _least_largest_delay(room: Ints, delay: Ints, k: int, size: int) -> int:
     largest = np.zeros(size, np.int64)
     for s in np.argsort(delay, kind="mergesort"):
         smallest = np.argmin(largest)
-        if room[s] > largest[smallest]:
-            largest[smallest] = room[s]
+        largest[smallest] = max(largest[smallest], room[s])
         if largest.sum() >= k:
             return delay[s]
     return NEVER

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..core.jit import compiled, lean
-from ..core.model import Cluster, Ints
-from ..core.time import NEVER
+from skedge.core.jit import compiled, lean
+from skedge.core.model import Cluster, Ints
+from skedge.core.time import NEVER
 
 _FIRST_ROOM = 8
 
@@ -94,7 +94,11 @@ def earliest(s: Steps, kind: int, ps_kind: int, k: int, duration: int, ready: In
         start = ready[server]
         while start < NEVER:
             later = _first_gap(s.worker_at, s.worker_free, row, s.worker_size[row], k, start, duration)
-            later = _first_gap(s.ps_at, s.ps_free, ps_row, s.ps_size[ps_row], 1, later, duration) if later < NEVER else later
+            later = (
+                _first_gap(s.ps_at, s.ps_free, ps_row, s.ps_size[ps_row], 1, later, duration)
+                if later < NEVER
+                else later
+            )
             if later == start:
                 break
             start = later

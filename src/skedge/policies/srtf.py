@@ -24,8 +24,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..core.events import Event, Order
-from ..core.policy import View
+from skedge.core.events import Event, Order
+from skedge.core.policy import View
+
 from .gang import GangPolicy
 
 

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from ..core.lanes import CHUNKS, COUNT, EACH, FIELDS, HEAD, JOB, LEFT, RANK, Lanes
-from ..core.model import Cluster, Floats, Ints
-from ..core.network import upload_delay
-from ..core.policy import View
-from ..core.projection import EQ5, FRACTIONAL, catch_up, chunks_on, delayed, load, number_chunks, place, run_queue
-from ..core.time import SECOND
+from skedge.core.lanes import CHUNKS, COUNT, EACH, FIELDS, HEAD, JOB, LEFT, RANK, Lanes
+from skedge.core.model import Cluster, Floats, Ints
+from skedge.core.network import upload_delay
+from skedge.core.policy import View
+from skedge.core.projection import EQ5, FRACTIONAL, catch_up, chunks_on, delayed, load, number_chunks, place, run_queue
+from skedge.core.time import SECOND
+
 from .greedy import Chunks, cloud_cost, edge_cost, fill_group
 
 
@@ -120,7 +121,7 @@ class Candidates:
         return (flows[0] - flows[1]) / int(self.weights[0])
 
     def _pending_before(self, lane: int, count: int) -> float:
-        """Waiting of Eq. (5) as printed [µs]: remaining time at t0 of everything assigned with a rate at least as high."""
+        """Waiting of Eq. (5) as printed [µs]: remaining time at t0 of all that is assigned and ranks before."""
         catch_up(self.belief, lane, self.chunks.now)
         n = load(self.belief, lane, self.room[0])
         rank = self.chunks.chunks * self.chunks.each

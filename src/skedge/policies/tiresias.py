@@ -27,11 +27,12 @@ import numpy as np
 from numpy.random import Generator
 from pydantic import Field
 
-from ..core.events import Event, Order, WakeAt
-from ..core.model import Cluster, Floats, Ints, Physics
-from ..core.policy import View
-from ..core.scenario import Scenario
-from ..core.time import NEVER, SECOND
+from skedge.core.events import Event, Order, WakeAt
+from skedge.core.model import Cluster, Floats, Ints, Physics
+from skedge.core.policy import View
+from skedge.core.scenario import Scenario
+from skedge.core.time import NEVER, SECOND
+
 from .gang import GangParams, GangPolicy, Selection
 
 
@@ -95,13 +96,13 @@ class Tiresias(GangPolicy):
         """Executed and waited time since the last event."""
         jobs, passed = self.active, now - self.at
         self.at = now
-        runs = self.running[jobs] == 1
+        runs = self.gang.running[jobs] == 1
         self.executed[jobs[runs]] += passed
         pending = jobs[~runs]
         self.waited[pending[self.first_start[pending] < NEVER]] += passed
 
     def _lengthen(self) -> None:
-        more = len(self.used) - len(self.queue)
+        more = len(self.gang.used) - len(self.queue)
         if more > 0:
             self.queue, self.executed, self.waited = (
                 np.append(a, np.zeros(more, np.int64)) for a in (self.queue, self.executed, self.waited)
@@ -135,14 +136,14 @@ class Tiresias(GangPolicy):
             yield WakeAt(self.wake_at)
 
     def _next_demotion(self, view: View) -> float:
-        jobs = self.active[(self.running[self.active] == 1) & (self.queue[self.active] == 0)]
+        jobs = self.active[(self.gang.running[self.active] == 1) & (self.queue[self.active] == 0)]
         workers = view.column("workers")[jobs]
         return float(((self.limit - workers * self.executed[jobs]) / workers).min(initial=NEVER))
 
     def _next_promotion(self) -> float:
         if math.isinf(self.params.knob):
             return NEVER
-        jobs = self.active[(self.running[self.active] == 0) & (self.queue[self.active] > 0)]
+        jobs = self.active[(self.gang.running[self.active] == 0) & (self.queue[self.active] > 0)]
         jobs = jobs[self.first_start[jobs] < NEVER]
         left: Floats = self.params.knob * self.executed[jobs] - self.waited[jobs]
         return float(left.min(initial=NEVER))

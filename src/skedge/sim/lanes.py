@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..core.jit import inlined, lean
-from ..core.lanes import HEAD, JOB, LEFT, SEQ, Lanes, absorb, empty_lanes, finish_head, next_arrival, pick
-from ..core.model import Ints
-from ..core.time import NEVER
+from skedge.core.jit import inlined, lean
+from skedge.core.lanes import HEAD, JOB, LEFT, SEQ, Lanes, absorb, empty_lanes, finish_head, next_arrival, pick
+from skedge.core.model import Ints
+from skedge.core.time import NEVER
 
 QUIET, FINISHED, SETTLED, FULL = range(4)
 """Why :func:`run` came back: nothing until the limit, jobs finished, jobs started or paused, buffers full."""
@@ -251,4 +251,3 @@ def arrive_now(w: Truth, lane_of: Ints, now: int) -> None:
             _touch(w, lane, now)
         elif arrive < w.next_event[lane]:
             _schedule(w, lane, arrive)
-

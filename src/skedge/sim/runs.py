@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from ..core.gangs import Gangs
-from ..core.model import Floats, Ints
-from ..core.record import server_column
-from ..core.scenario import Scenario
-from ..core.schedule import schema
+from skedge.core.gangs import Gangs
+from skedge.core.model import Floats, Ints
+from skedge.core.record import server_column
+from skedge.core.scenario import Scenario
+from skedge.core.schedule import schema
+
 from .lanes import RUN_CHUNK, RUN_END, RUN_JOB, RUN_LANE, RUN_PREEMPTED, RUN_START
 
 
@@ -75,9 +76,7 @@ class RunLog:
 
     def _cloud_table(self) -> pl.DataFrame:
         sizes = [len(chunks) for _, chunks, *_ in self.cloud_parts]
-        columns = [
-            np.repeat(np.array([part[k] for part in self.cloud_parts], np.int64), sizes) for k in (0, 2, 3, 4)
-        ]
+        columns = [np.repeat(np.array([part[k] for part in self.cloud_parts], np.int64), sizes) for k in (0, 2, 3, 4)]
         job, start, end, zeta = columns
         chunk = np.concatenate([np.empty(0, np.int64), *(chunks for _, chunks, *_ in self.cloud_parts)])
         server = np.full(len(job), self.scenario.cluster.cloud if self.cloud_parts else 0)
@@ -100,7 +99,9 @@ class RunLog:
             "job": job.astype(np.int32),
             "chunk": chunk.astype(np.int32),
             "server": server_column(server, self.scenario.cluster.server_ids),
-            "lane": pl.Series([None], dtype=pl.Int32).new_from_index(0, len(job)) if lane is None else lane.astype(np.int32),
+            "lane": pl.Series([None], dtype=pl.Int32).new_from_index(0, len(job))
+            if lane is None
+            else lane.astype(np.int32),
             "workers": np.ones(len(job), np.int32),
             "start": start,
             "compute_from": start,
@@ -112,6 +113,25 @@ class RunLog:
         return pl.DataFrame(columns).cast(self.schema)
 
     def _gang_table(self) -> pl.DataFrame:
-        ids = self.scenario.cluster.server_ids
-        rows = [(job, None, ids[server], None, *rest) for job, server, *rest in self.gang_rows]
-        return pl.DataFrame(rows, schema=self.schema, orient="row")
+        if not self.gang_rows:
+            return pl.DataFrame(schema=self.schema)
+        job, server, workers, start, compute_from, end, work, zeta, preempted = zip(*self.gang_rows, strict=True)
+        nobody = _nobody(len(job))
+        columns = {
+            "job": job,
+            "chunk": nobody,
+            "server": server_column(np.array(server), self.scenario.cluster.server_ids),
+            "lane": nobody,
+            "workers": workers,
+            "start": start,
+            "compute_from": compute_from,
+            "end": end,
+            "work": work,
+            "colocated": zeta,
+            "preempted": preempted,
+        }
+        return pl.DataFrame(columns).cast(self.schema)
+
+
+def _nobody(rows: int) -> pl.Series:
+    return pl.Series([None], dtype=pl.Int32).new_from_index(0, rows)

@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from ..core.events import CLOUD, Allocate, Dispatch, Event, LaneFacts, Order, Reserve, Suspend, Upload, WakeAt
-from ..core.gangs import Gangs
-from ..core.kernel import colocated, dispatch_groups
-from ..core.lanes import with_room
-from ..core.model import Ints
-from ..core.network import upload_delay
-from ..core.scenario import Scenario
-from ..core.time import NEVER, whole_slots
+from skedge.core.events import CLOUD, Allocate, Dispatch, Event, LaneFacts, Order, Reserve, Suspend, Upload, WakeAt
+from skedge.core.gangs import Gangs
+from skedge.core.kernel import colocated, dispatch_groups
+from skedge.core.lanes import with_room
+from skedge.core.model import Ints
+from skedge.core.network import upload_delay
+from skedge.core.scenario import Scenario
+from skedge.core.time import NEVER, whole_slots
+
 from . import lanes as truth_of
 from .runs import RunLog
 
@@ -115,9 +116,7 @@ class SimulatedWorld:
         arrived = self._arrivals_now()
         if not (finished or arrived or woke):
             return None
-        return Event(
-            self.now, finished=tuple(sorted(finished)), arrived=arrived, woke=woke, chunks=self._chunk_facts()
-        )
+        return Event(self.now, finished=tuple(sorted(finished)), arrived=arrived, woke=woke, chunks=self._chunk_facts())
 
     def _arrivals_now(self) -> tuple[int, ...]:
         first = self.arrived
@@ -147,7 +146,7 @@ class SimulatedWorld:
     # -- orders --------------------------------------------------------------------------------------------------
 
     def perform(self, order: Order) -> None:
-        """Carry out an accepted order at the present instant; ``AssignPS`` and ``Reject`` are the kernel's books alone."""
+        """Carry out an accepted order now; ``AssignPS`` and ``Reject`` concern the kernel's books alone."""
         perform = self._performers.get(type(order))
         if perform is not None:
             perform(order)
@@ -174,6 +173,7 @@ class SimulatedWorld:
 
     def _send_to_cloud(self, job: int, chunks: Ints, zeta: int) -> None:
         cloud = self.scenario.cluster.cloud
+        assert cloud is not None  # noqa: S101 - the kernel has checked the order
         start = self.now + int(upload_delay(self.scenario.delays, job, cloud))
         end = start + int(self.scenario.true_chunk_time[job, zeta])
         self.cloud_chunks[job] = len(chunks)
