@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from .network import upload_delays
 from .scenario import Scenario
 from .schedule import VERBS, Schedule, schema
 
-_Row = tuple[Any, ...]
+_CODES = {verb: code for code, verb in enumerate(VERBS)}
 
 
 class Record:
@@ -25,10 +26,11 @@ class Record:
         self.scenario = scenario
         self.schema = schema(scenario.cluster.server_ids)
         self.dispatches: list[tuple[int, Dispatch]] = []
-        self.decisions: list[_Row] = []
-        self.ps: list[_Row] = []
+        self.decisions = array("q")
+        self.reasons: dict[str, int] = {}
+        self.ps = array("q")
         self.ps_since: dict[int, int] = {}
-        self.gang_uploads: list[_Row] = []
+        self.gang_uploads = array("q")
         self.gang_data: dict[int, dict[int, int]] = {}
         self.plans: list[list[Any]] = []
         self.plan_of: dict[int, int] = {}
@@ -42,13 +44,14 @@ class Record:
 
     def decide(self, now: int, job: int, verb: str, reason: str, server: int | None = None) -> None:
         """Note a decision that has no chunk."""
-        self.decisions.append((now, job, verb, server, reason))
+        code = self.reasons.setdefault(reason, len(self.reasons))
+        self.decisions.extend((now, job, _CODES[verb], -1 if server is None else server, code))
 
     def allocate(self, now: int, order: Allocate) -> None:
         """Note an allocation and the uploads that it starts: workers that the job did not have on a server before."""
         self.admitted.setdefault(order.job, now)
         for server, _ in order.where:
-            self.decisions.append((now, order.job, "allocate", server, order.reason))
+            self.decide(now, order.job, "allocate", order.reason, server)
         self._gang_upload(now, order.job, order.where)
 
     def upload(self, now: int, order: Upload) -> None:
@@ -62,7 +65,7 @@ class Record:
         for server, n in where:
             new = n - before.get(server, 0)
             if new > 0:
-                self.gang_uploads.append((job, server, round(share * new), now))
+                self.gang_uploads.extend((job, server, round(share * new), now))
         self.gang_data[job] = dict(where)
 
     def take_ps(self, job: int, now: int) -> None:
@@ -73,7 +76,7 @@ class Record:
         """A PS slot no longer serves `job`; an interval of no length is not recorded."""
         since = self.ps_since.pop(job)
         if since < now:
-            self.ps.append((job, ps, since, now))
+            self.ps.extend((job, ps, since, now))
 
     def reserve(self, now: int, order: Reserve) -> None:
         """Note a plan."""
@@ -107,7 +110,7 @@ class Record:
         return server_column(servers, self.scenario.cluster.server_ids)
 
     def _ps_table(self) -> pl.DataFrame:
-        table = np.array(self.ps, np.int64).reshape(-1, 4)
+        table = _rows(self.ps, 4)
         table = table[np.lexsort((table[:, 0], table[:, 2]))]
         job, ps = table[:, 0], table[:, 1]
         cluster = self.scenario.cluster
@@ -127,7 +130,7 @@ class Record:
 
     def _uploads_table(self) -> pl.DataFrame:
         job, server, chunks, start = self._dispatch_uploads()
-        gang = np.array(self.gang_uploads, np.int64).reshape(-1, 4)
+        gang = _rows(self.gang_uploads, 4)
         job, server = np.concatenate([job, gang[:, 0]]), np.concatenate([server, gang[:, 1]])
         chunks, start = np.concatenate([chunks, gang[:, 2]]), np.concatenate([start, gang[:, 3]])
         columns = {
@@ -167,16 +170,18 @@ class Record:
         return pl.concat([self._dispatch_decisions(), self._other_decisions()]).sort("time", maintain_order=True)
 
     def _other_decisions(self) -> pl.DataFrame:
-        if not self.decisions:
-            return pl.DataFrame(schema=self.schema["decisions"])
-        time, job, verb, server, reason = zip(*self.decisions, strict=True)
-        number = np.array([-1 if s is None else s for s in server], np.int64)
-        columns = {"time": time, "job": job, "verb": verb, "server": self._server_name(number), "reason": reason}
-        empty = (
-            pl.lit(None, kind).alias(name) for name, kind in self.schema["decisions"].items() if name not in columns
-        )
-        table = pl.DataFrame(columns).with_columns(*empty)
-        return table.select(list(self.schema["decisions"])).cast(self.schema["decisions"])
+        table, types = _rows(self.decisions, 5), self.schema["decisions"]
+        verbs = pl.Series(VERBS, dtype=pl.Enum(list(VERBS)))
+        reasons = pl.Series(list(self.reasons), dtype=pl.String).cast(pl.Categorical())
+        columns = {
+            "time": table[:, 0],
+            "job": table[:, 1],
+            "verb": verbs.gather(table[:, 2]),
+            "server": self._server_name(table[:, 3]),
+            "reason": reasons.gather(table[:, 4]),
+        }
+        empty = (pl.lit(None, kind).alias(name) for name, kind in types.items() if name not in columns)
+        return pl.DataFrame(columns).with_columns(*empty).select(list(types)).cast(types)
 
     def _dispatch_decisions(self) -> pl.DataFrame:
         cluster = self.scenario.cluster
@@ -219,6 +224,11 @@ class Record:
             pl.Series("reason", [self.rejected.get(int(i)) for i in index], dtype=pl.String),
         )
         return table.select(list(self.schema["jobs"])).cast(self.schema["jobs"])
+
+
+def _rows(buffer: array[int], width: int) -> Ints:
+    """The numbers of a buffer as rows of `width`."""
+    return np.frombuffer(buffer, np.int64).reshape(-1, width) if len(buffer) else np.zeros((0, width), np.int64)
 
 
 def _joined(parts: Sequence[Ints]) -> Ints:

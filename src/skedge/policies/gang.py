@@ -102,7 +102,8 @@ class GangPolicy(Basis):
         if (jobs, width) != g.servers.shape:
             self.gang = g = Gang(
                 _longer(g.workers, jobs), _longer(g.kind, jobs), _longer(g.ps_kind, jobs),
-                _grown(g.servers, jobs, width), _grown(g.counts, jobs, width), _longer(g.used, jobs), _longer(g.running, jobs),
+                _grown(g.servers, jobs, width), _grown(g.counts, jobs, width),
+                _longer(g.used, jobs), _longer(g.running, jobs),
             )  # fmt: skip
         now = slice(self.known, view.arrived)
         g.workers[now], g.kind[now] = new, view.column("worker_type")[now]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+
 import numpy as np
 import polars as pl
 
@@ -22,7 +24,7 @@ class RunLog:
         self.schema = schema(scenario.cluster.server_ids)["runs"]
         self.lane_parts: list[Ints] = []
         self.cloud_parts: list[tuple[int, Ints, int, int, int]] = []
-        self.gang_rows: list[tuple[int, int, int, int, int, int, float, bool, bool]] = []
+        self.gang_rows = array("q")
 
     def lane_runs(self, runs: Ints) -> None:
         """Note finished runs on lanes, columns as in :mod:`skedge.sim.lanes`."""
@@ -37,11 +39,9 @@ class RunLog:
         start, workers, zeta = int(gangs.since[job]), int(gangs.workers[job]), int(gangs.zeta[job])
         if end == start:
             return
-        total = float(self.scenario.jobs.chunks[job] * self.scenario.jobs.minibatches[job])
         compute_from = min(int(gangs.compute_from[job]), end)
         for server, n in gangs.placed[job]:
-            work = total * done / int(gangs.work[job, zeta]) * n / workers
-            self.gang_rows.append((job, server, n, start, compute_from, end, work, bool(zeta), preempted))
+            self.gang_rows.extend((job, server, n, start, compute_from, end, done, workers, zeta, preempted))
 
     def table(self) -> pl.DataFrame:
         """All runs, in order of (start, job, chunk, server)."""
@@ -115,20 +115,22 @@ class RunLog:
     def _gang_table(self) -> pl.DataFrame:
         if not self.gang_rows:
             return pl.DataFrame(schema=self.schema)
-        job, server, workers, start, compute_from, end, work, zeta, preempted = zip(*self.gang_rows, strict=True)
-        nobody = _nobody(len(job))
+        table = np.frombuffer(self.gang_rows, np.int64).reshape(-1, 10)
+        job, server, n, start, compute_from, end, done, workers, zeta, preempted = table.T
+        jobs = self.scenario.jobs
+        share = done / self.scenario.true_work[job, zeta] * n / workers
         columns = {
             "job": job,
-            "chunk": nobody,
-            "server": server_column(np.array(server), self.scenario.cluster.server_ids),
-            "lane": nobody,
-            "workers": workers,
+            "chunk": _nobody(len(job)),
+            "server": server_column(server, self.scenario.cluster.server_ids),
+            "lane": _nobody(len(job)),
+            "workers": n,
             "start": start,
             "compute_from": compute_from,
             "end": end,
-            "work": work,
-            "colocated": zeta,
-            "preempted": preempted,
+            "work": jobs.chunks[job] * jobs.minibatches[job] * share,
+            "colocated": zeta == 1,
+            "preempted": preempted == 1,
         }
         return pl.DataFrame(columns).cast(self.schema)
 
