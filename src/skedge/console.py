@@ -12,16 +12,17 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 from .compare import Comparison, Estimate
 from .core.events import Event
 from .core.time import SECOND
 from .explain import Explanation
 
-out = Console(highlight=False)
-"""For results."""
+out = Console(highlight=False, markup=False, emoji=False)
+"""For results. Ids and paths of users stand in what is printed, so brackets and colons mean nothing in it."""
 
-err = Console(stderr=True, highlight=False)
+err = Console(stderr=True, highlight=False, markup=False, emoji=False)
 """For progress and errors."""
 
 _SHOWN = {
@@ -80,7 +81,7 @@ def comparison_table(comparison: Comparison) -> Table:
         shown["rejected"] = "rejected"
     seeds = comparison.seeds
     title = f"seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} seeds, {seeds[0]} to {seeds[-1]}: mean ± 95 %"
-    table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, padding=0)
     table.add_column("policy", no_wrap=True)
     for column in shown.values():
         table.add_column(column, justify="right", no_wrap=True)
@@ -89,13 +90,13 @@ def comparison_table(comparison: Comparison) -> Table:
     return table
 
 
-def _cell(column: str, value: Estimate | None) -> str:
+def _cell(column: str, value: Estimate | None) -> Text:
     if value is None:
-        return "–"
-    text = amount(column, value.mean)
-    if value.high is None or value.low == value.high:
-        return text
-    return f"{text}\n[dim]±{amount(column, value.high - value.mean)}[/dim]"
+        return Text("–")
+    text = Text(amount(column, value.mean))
+    if value.high is not None and value.low != value.high:
+        text.append(f"\n±{amount(column, value.high - value.mean)}", "dim")
+    return text
 
 
 def metrics_table(metrics: Mapping[str, float | None], title: str) -> Table:
@@ -108,7 +109,7 @@ def metrics_table(metrics: Mapping[str, float | None], title: str) -> Table:
 
 def print_explanation(explanation: Explanation) -> None:
     """The decision with its terms, and the job's timeline."""
-    out.print(f"[bold]job {explanation.job}[/bold]: {explanation.verb} at {explanation.time_s:.6g} s")
+    out.print(Text.assemble((f"job {explanation.job}", "bold"), f": {explanation.verb} at {explanation.time_s:.6g} s"))
     if explanation.reason:
         out.print(f"reason: {explanation.reason}")
     terms = explanation.terms

@@ -13,6 +13,7 @@ from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import yaml
 from numpy.random import Generator, default_rng
@@ -34,6 +35,13 @@ __all__ = ["default_scenario", "json_schema", "load_scenario", "save_scenario", 
 
 _TRACE_STREAM, _JOBS_STREAM = 1, 2
 """Streams of a seed; :mod:`skedge.cluster_draw` has the others."""
+
+
+_MOST_WORK_S = 1e12
+"""Most work that the jobs may have [worker-seconds]: times have to stay well within 62 bits of µs."""
+
+_MOST_CHUNKS = 1e8
+"""Most chunks that the jobs may have: a row or more of the record each."""
 
 
 def load_scenario(path: Path | str, seed: int | None = None) -> Scenario:
@@ -118,6 +126,7 @@ def _scenario(form: ScenarioForm, base: Path) -> Scenario:
         cluster = Cluster(draw_cluster(draw, form.seed, base, work_s(frame), float(_latest(frame))))
     scenario = Scenario(cluster, Jobs(frame, cluster, given), _physics(form), form.seed, form.name)
     _check_given(scenario)
+    _check_size(scenario)
     return scenario
 
 
@@ -227,6 +236,22 @@ def _check_given(scenario: Scenario) -> None:
                 raise ScenarioError(f"job {job!r}: upload names server {server!r}; there is none of that name")
 
 
+def _check_size(scenario: Scenario) -> None:
+    """Refuse more work or chunks than times and tables can hold, naming the first job from which on it is too much."""
+    jobs, physics = scenario.jobs, scenario.physics
+    each = jobs.minibatch_seconds(colocated=False) * (1 + physics.estimate_error) / physics.speedup
+    for what, of_job, most in (
+        ("work of its chunks x epochs x minibatches x minibatch_s, in seconds", jobs.chunks * (jobs.minibatches * each), _MOST_WORK_S),
+        ("chunks", jobs.chunks.astype(float), _MOST_CHUNKS),
+    ):
+        total = np.cumsum(of_job)
+        if total[-1] > most:
+            job = int(np.argmax(total > most))
+            raise ScenarioError(
+                f"job {jobs.ids[job]!r}: {what} = {of_job[job]:g}; with the jobs before it that must be at most {most:g}"
+            )
+
+
 def save_scenario(scenario: Scenario, folder: Path | str) -> Path:
     """Write `scenario` with nothing left to draw: ``scenario.yaml`` and ``jobs.parquet`` in `folder`.
 
@@ -323,5 +348,7 @@ def _yaml(path: Path) -> object:
         mark = error.problem_mark or error.context_mark
         line = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         raise ScenarioError(f"{path}: {line}is not YAML: {error.problem}") from error
+    except RecursionError as error:
+        raise ScenarioError(f"{path}: is not a scenario: its lists or mappings stand too deep in one another") from error
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that there is not, such as 2017-13-01
         raise ScenarioError(f"{path}: is not YAML: {error}") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import reprlib
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
@@ -64,6 +65,9 @@ def _no_bool(value: object) -> object:
     return value
 
 
+LONGEST_S = 1e8
+"""Longest time taken [s]: three years; anything above is a unit gone wrong."""
+
 _ANY_DURATION = {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": f"^{_DURATION.pattern}$"}]}
 _RANGE = {
     "anyOf": [
@@ -74,12 +78,13 @@ _RANGE = {
 
 Number = Annotated[float, BeforeValidator(_no_bool)]
 Count = Annotated[int, BeforeValidator(_no_bool)]
-Duration = Annotated[float, Field(ge=0), BeforeValidator(duration_s), WithJsonSchema(_ANY_DURATION)]
-Span = Annotated[float, Field(gt=0), BeforeValidator(duration_s), WithJsonSchema(_ANY_DURATION)]
+Duration = Annotated[float, Field(ge=0, le=LONGEST_S), BeforeValidator(duration_s), WithJsonSchema(_ANY_DURATION)]
+Slots = Annotated[Count, Field(ge=0, le=100_000)]
+Span = Annotated[float, Field(gt=0, le=LONGEST_S), BeforeValidator(duration_s), WithJsonSchema(_ANY_DURATION)]
 Durations = Annotated[
     tuple[
-        Annotated[float, Field(ge=0), BeforeValidator(duration_s)],
-        Annotated[float, Field(ge=0), BeforeValidator(duration_s)],
+        Annotated[float, Field(ge=0, le=LONGEST_S), BeforeValidator(duration_s)],
+        Annotated[float, Field(ge=0, le=LONGEST_S), BeforeValidator(duration_s)],
     ],
     AfterValidator(_ascending),
     WithJsonSchema({"type": "array", "items": _ANY_DURATION, "minItems": 2, "maxItems": 2}),
@@ -124,8 +129,8 @@ class ServerForm(_Form):
 
     id: str
     kind: Literal["edge", "cloud"] = "edge"
-    workers: dict[str, Annotated[Count, Field(ge=0)]] = {}
-    ps: dict[str, Annotated[Count, Field(ge=0)]] = {}
+    workers: dict[str, Slots] = {}
+    ps: dict[str, Slots] = {}
     storage_mb: Number | None = Field(None, ge=0)
     site: str | None = None
 
@@ -161,7 +166,7 @@ class ClusterForm(_Form):
 class SyntheticForm(_Form):
     """A Philly-like trace drawn by :func:`skedge.traces.synthetic.philly_like`."""
 
-    jobs: Count = Field(ge=1)
+    jobs: Count = Field(ge=1, le=10_000_000)
     span: Span | None = None
 
 
@@ -306,12 +311,16 @@ _IN_OUR_WORDS = {
 _PLAIN = (str, int, float, bool, type(None), list)
 
 
+_SHORTENED = reprlib.Repr(maxlevel=2)
+"""Shows the beginning of a list: aliases can make a short file into a list of a billion."""
+
+
 def _place(loc: tuple[int | str, ...]) -> str:
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).removeprefix(".")
 
 
 def _short(value: object) -> str:
-    text = repr(value)
+    text = _SHORTENED.repr(value) if isinstance(value, list | dict) else repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 

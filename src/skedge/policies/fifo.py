@@ -54,8 +54,8 @@ class Fifo(GangPolicy):
 
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Begin a run."""
-        super().start(cluster, physics, rng)
         self.stop_at_first = not self.params.backfill
+        super().start(cluster, physics, rng)
         self.profiles = Profiles(cluster)
         self.due: list[tuple[int, int, int, int]] = []
 

@@ -14,7 +14,7 @@ from skedge.core.model import Cluster, Ints, Physics
 from skedge.core.policy import Basis, Params, View
 from skedge.core.time import SECOND
 
-from .placement import Gang, Rule, select
+from .placement import Gang, Rule, make_bench, select
 
 _PLENTY = 2**40
 
@@ -58,6 +58,8 @@ class GangPolicy(Basis):
         none, nowhere = np.zeros(0, np.int64), np.zeros((0, 1), np.int64)
         self.gang = Gang(none, none, none, nowhere, nowhere, none, none)
         self.known = 0
+        self.rule = Rule(int(self.stop_at_first), int(self.params.sticky), int(self.params.placement == "keep_running"))
+        self.bench = make_bench(len(cluster.servers), len(cluster.worker_types), cluster.lanes)
 
     # -- arrivals and departures ---------------------------------------------------------------------------------
 
@@ -135,22 +137,12 @@ class GangPolicy(Basis):
 
     def choose(self, order: Ints, view: View, *, free: Ints | None = None) -> Selection:
         """Give each job of `order` its demand if that is left, of all edge workers or of `free`."""
-        rule = Rule(int(self.stop_at_first), int(self.params.sticky), int(self.params.placement == "keep_running"))
-        server, count = np.zeros(self.cluster.lanes, np.int64), np.zeros(self.cluster.lanes, np.int64)
-        room = self.cluster.workers if free is None else free
-        verdict = select(
-            order,
-            self.gang,
-            rule,
-            room.copy(),
-            self._ps_left(view, running_stay=free is not None),
-            view.delays(),
-            server,
-            count,
-        )
-        return Selection(order, verdict, server, count)
+        self.bench.free[:] = self.cluster.workers if free is None else free
+        verdict = np.zeros(len(order), np.int64)
+        select(order, self.gang, self.rule, self.bench, self._ps_left(view, free is not None), view.delays(), verdict)
+        return Selection(order, verdict, self.bench.servers, self.bench.counts)
 
-    def _ps_left(self, view: View, *, running_stay: bool) -> Ints:
+    def _ps_left(self, view: View, running_stay: bool) -> Ints:
         """PS slots to give out by type: all, or the free ones where running jobs are not up for selection."""
         if self.cluster.cloud is not None:
             return np.full(max(1, len(self.ps_slots)), _PLENTY)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skedge.core.jit import compiled
+from skedge.core.jit import compiled, inlined
 from skedge.core.model import Ints
 from skedge.core.network import Delays, upload_delay
 from skedge.core.time import NEVER
@@ -57,77 +57,124 @@ class Rule(NamedTuple):
     keep_running: int
 
 
+class Bench(NamedTuple):
+    """Arrays that :func:`select` works on.
+
+    Attributes
+    ----------
+    free, unheld
+        Free workers, and those that no running job holds, by (server, type); the caller fills `free`.
+    total
+        Free workers by type.
+    delay, room
+        Upload delay and room of each server for one job.
+    servers, counts
+        Placements of the jobs that are placed anew, one after the other: room for all workers.
+    """
+
+    free: Ints
+    unheld: Ints
+    total: Ints
+    delay: Ints
+    room: Ints
+    servers: Ints
+    counts: Ints
+
+
+def make_bench(servers: int, types: int, workers: int) -> Bench:
+    """A bench for a cluster of this size."""
+    by_type, by_server = np.zeros((servers, types), np.int64), np.zeros(servers, np.int64)
+    places = np.zeros(workers + 1, np.int64)
+    return Bench(by_type, by_type.copy(), by_type[0].copy(), by_server, by_server.copy(), places, places.copy())
+
+
 @compiled
-def select(  # noqa: C901 - one scan over the jobs
-    order: Ints, gang: Gang, rule: Rule, free: Ints, ps_left: Ints, delays: Delays, new_server: Ints, new_count: Ints
-) -> Ints:
+def select(order: Ints, gang: Gang, rule: Rule, bench: Bench, ps_left: Ints, delays: Delays, verdict: Ints) -> None:
     """Scan the jobs in `order`, giving each its whole demand if that is left; others wait.
 
     Parameters
     ----------
-    free
-        Free workers by (server, type); used up in place.
     ps_left
         PS slots left by type; a large number where the cloud is the fallback; used up in place.
-    new_server, new_count
-        Out: placements of the jobs that are placed anew, one after the other; room for all free workers.
-
-    Returns
-    -------
-    For each job of `order`: 0 waits, -1 keeps its last placement, n > 0 is placed anew on n servers.
+    verdict
+        Out, for each job of `order`: 0 waits, -1 keeps its last placement, n > 0 is placed anew on n servers.
     """
-    verdict, filled = np.zeros(len(order), np.int64), 0
-    total = free.sum(axis=0)
-    unheld = free.copy()
-    if rule.keep_running:
-        for job in order:
-            if gang.running[job]:
-                for i in range(gang.used[job]):
-                    unheld[gang.servers[job, i], gang.kind[job]] -= gang.counts[job, i]
+    filled, left = 0, _prepare(order, gang, rule, bench)
+    for n in range(len(order)):
+        verdict[n] = 0
     for n in range(len(order)):
         job = order[n]
         kind, k = gang.kind[job], gang.workers[job]
-        if total[kind] >= k and ps_left[gang.ps_kind[job]] > 0:
-            verdict[n] = _fit(job, gang, rule, free, unheld, delays, new_server[filled:], new_count[filled:])
+        if bench.total[kind] >= k and ps_left[gang.ps_kind[job]] > 0:
+            verdict[n] = _fit(job, gang, rule, bench, delays, filled)
         if verdict[n] == 0:
             if rule.stop_at_first:
-                break
+                return
             continue
-        total[kind] -= k
+        bench.total[kind] -= k
         ps_left[gang.ps_kind[job]] -= 1
-        if verdict[n] == -1:
-            for i in range(gang.used[job]):
-                free[gang.servers[job, i], kind] -= gang.counts[job, i]
-        else:
-            for i in range(filled, filled + verdict[n]):
-                free[new_server[i], kind] -= new_count[i]
-                unheld[new_server[i], kind] -= new_count[i]
-            filled += verdict[n]
-        if total.sum() == 0:
-            break
-    return verdict
+        filled = _take(job, gang, bench, verdict[n], filled)
+        left -= k
+        if left == 0:
+            return
+
+
+@inlined
+def _prepare(order: Ints, gang: Gang, rule: Rule, bench: Bench) -> int:
+    """Totals by type, and with ``keep_running`` what no running job holds; returns all free workers."""
+    left = 0
+    for kind in range(len(bench.total)):
+        bench.total[kind] = 0
+        for s in range(len(bench.room)):
+            bench.total[kind] += bench.free[s, kind]
+            bench.unheld[s, kind] = bench.free[s, kind]
+        left += bench.total[kind]
+    if rule.keep_running:
+        for n in range(len(order)):
+            job = order[n]
+            if gang.running[job]:
+                for i in range(gang.used[job]):
+                    bench.unheld[gang.servers[job, i], gang.kind[job]] -= gang.counts[job, i]
+    return left
+
+
+@inlined
+def _take(job: int, gang: Gang, bench: Bench, verdict: int, filled: int) -> int:
+    """Take the workers of a job that is to run; returns how many places are filled."""
+    kind = gang.kind[job]
+    if verdict == -1:
+        for i in range(gang.used[job]):
+            bench.free[gang.servers[job, i], kind] -= gang.counts[job, i]
+        return filled
+    for i in range(filled, filled + verdict):
+        bench.free[bench.servers[i], kind] -= bench.counts[i]
+        bench.unheld[bench.servers[i], kind] -= bench.counts[i]
+    return filled + verdict
 
 
 @compiled
-def _fit(job: int, gang: Gang, rule: Rule, free: Ints, unheld: Ints, delays: Delays, server: Ints, count: Ints) -> int:
+def _fit(job: int, gang: Gang, rule: Rule, bench: Bench, delays: Delays, filled: int) -> int:
     """Place one job whose demand is left somewhere; the verdict of :func:`select`."""
     kind, k = gang.kind[job], gang.workers[job]
     if gang.used[job] > 0:
         fits = True
         for i in range(gang.used[job]):
-            fits = fits and free[gang.servers[job, i], kind] >= gang.counts[job, i]
+            fits = fits and bench.free[gang.servers[job, i], kind] >= gang.counts[job, i]
         if fits:
             return -1
         if rule.sticky:
             return 0
-    delay = np.empty(len(free), np.int64)
-    for s in range(len(free)):
-        delay[s] = upload_delay(delays, job, s)
+    for s in range(len(bench.room)):
+        bench.delay[s] = upload_delay(delays, job, s)
+    unheld = 0
     if rule.keep_running:
-        room = np.maximum(np.minimum(free[:, kind], unheld[:, kind]), 0)
-        if room.sum() >= k:
-            return place(room, delay, k, server, count)
-    return place(free[:, kind].copy(), delay, k, server, count)
+        for s in range(len(bench.room)):
+            bench.room[s] = max(0, min(bench.free[s, kind], bench.unheld[s, kind]))
+            unheld += bench.room[s]
+    if unheld < k:
+        for s in range(len(bench.room)):
+            bench.room[s] = bench.free[s, kind]
+    return place(bench.room, bench.delay, k, bench.servers[filled:], bench.counts[filled:])
 
 
 @compiled
@@ -136,14 +183,20 @@ def place(room: Ints, delay: Ints, k: int, server: Ints, count: Ints) -> int:
 
     `room` and `delay` are by server; the sum of `room` is at least `k`.
     """
-    size = _smallest_set(room, k)
-    if size == 1:
-        best = -1
-        for s in range(len(room)):
-            if room[s] >= k and (best < 0 or delay[s] < delay[best]):
-                best = s
+    best = -1
+    for s in range(len(room)):
+        if room[s] >= k and (best < 0 or delay[s] < delay[best]):
+            best = s
+    if best >= 0:
         server[0], count[0] = best, k
         return 1
+    return _spread(room, delay, k, server, count)
+
+
+@compiled
+def _spread(room: Ints, delay: Ints, k: int, server: Ints, count: Ints) -> int:
+    """Choose several servers: the smallest set, then the least largest delay, then the least sum of delays."""
+    size = _smallest_set(room, k)
     chosen = _least_delays(room, delay, _least_largest_delay(room, delay, k, size), k, size)
     left = k
     for i, c in enumerate(np.argsort(delay[chosen], kind="mergesort")):
