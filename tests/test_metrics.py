@@ -99,13 +99,13 @@ def test_nothing_finished_gives_none() -> None:
 
 
 def test_utilisation_over_time() -> None:
-    """At 0, 4.75, 9.5, 14.25 and 19 s; d arrives at 10 and is rejected at once."""
+    """At 0, 4.75, 9.5, 14.25 and 19 s; a, b, c arrive before 4.75 s; d at 10 s, and is rejected at once."""
     got = utilisation(scenario(), dispatched(), points=5)
     assert got["time_s"].to_list() == [0, 4.75, 9.5, 14.25, 19]
     assert got["busy_share"].to_list() == [0, 2 / 4, 2 / 4, 1 / 4, 0]
     assert got["running_jobs"].to_list() == [0, 2, 3, 1, 0]
     assert got["waiting_jobs"].to_list() == [1, 1, 0, 0, 0]
-    assert got["submitted"].to_list() == [1, 3, 3, 4, 4]
+    assert got["submitted"].to_list() == [3, 0, 1, 0, 0]
 
 
 def test_jct_rate_is_relative_to_the_reference() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.text import Text
 
 from .compare import COLUMNS, Comparison, compare, scenario_of
 from .console import (
@@ -20,7 +21,7 @@ from .console import (
     print_json,
     progress,
 )
-from .core.errors import RunFolderError, SkedgeError
+from .core.errors import InputError, RunFolderError, SkedgeError
 from .core.policy import registered
 from .explain import explain as explain_job
 from .report.build import ReportRun, ReportTable, build_report, write_report
@@ -53,22 +54,22 @@ def demo(
     as_json: JsonOption = False,
 ) -> None:
     """A Philly-like trace, six policies side by side, a table and report.html, in a minute."""
-    if folder.exists() and not (folder / "report.html").is_file():
+    if os.path.lexists(folder) and not _is_demo(folder):
         raise RunFolderError(f"{folder}: exists and is not an earlier demo; name another folder with --out")
-    comparison = _compared("demo", DEMO_POLICIES, [seed], quiet=as_json)
-    aside = folder.with_name(folder.name + ".new")
-    shutil.rmtree(aside, ignore_errors=True)
-    with new_folder(aside) as inside:
-        for result in comparison.first:
-            result.save(inside / _folder_name(result.policy))
+    with new_folder(folder, replacing=True) as inside:
+        comparison = _compared("demo", DEMO_POLICIES, [seed], quiet=as_json)
+        for policy, result in zip(comparison.policies, comparison.first, strict=True):
+            made = inside / _folder_name(policy)
+            made.mkdir()
+            result.write(made)
         write_report(inside / "report.html", _report(comparison, "skedge demo", "skedge demo"))
-    shutil.rmtree(folder, ignore_errors=True)
-    aside.rename(folder)
     _show(comparison, as_json=as_json)
     if not as_json:
-        a_run = folder / _folder_name(comparison.first[0].policy)
-        out.print(f"the picture:  {folder / 'report.html'}")
-        out.print(f"why a job is where it is:  skedge explain {a_run} {_interesting(comparison.first[0])}")
+        a_run = folder / _folder_name(comparison.policies[0])
+        out.print(f"the picture:  {folder / 'report.html'}", soft_wrap=True)
+        out.print(
+            f"why a job is where it is:  skedge explain {a_run} {_interesting(comparison.first[0])}", soft_wrap=True
+        )
 
 
 @commands.command()
@@ -83,18 +84,19 @@ def run(
     """Simulate one policy, verify the record, keep it in a run folder."""
     loaded = scenario_of(scenario, seed)
     made = prepared(policy, loaded)
-    target = folder or Path("runs") / f"{loaded.name}-{_folder_name(policy)}-seed{loaded.seed}"
-    if target.exists():
-        raise RunFolderError(f"{target}: exists already; name a new folder with --out or remove it")
-    with progress(quiet=as_json) as bar:
-        result = run_policy(loaded, made, progress=JobProgress(bar, len(loaded.jobs), made.name))
-    violations = result.verify() if verify else []
-    result.save(target)
+    target = folder or Path("runs") / _folder_name(f"{loaded.name}-{policy}-seed{loaded.seed}")
+    with new_folder(target) as inside:
+        with progress(quiet=as_json) as bar:
+            result = run_policy(loaded, made, progress=JobProgress(bar, len(loaded.jobs), made.name))
+        violations = result.verify() if verify else []
+        result.write(inside)
     if as_json:
         print_json({"folder": str(target), "violations": [v.__dict__ for v in violations], "metrics": result.metrics})
     else:
         out.print(metrics_table(result.metrics, f"{result.policy} on {loaded.name}, seed {loaded.seed}"))
-        out.print(f"run folder: {target}" + (", every rule verified" if verify and not violations else ""))
+        out.print(
+            f"run folder: {target}" + (", every rule verified" if verify and not violations else ""), soft_wrap=True
+        )
     _fail_on(violations, quiet=as_json)
 
 
@@ -108,11 +110,15 @@ def compare_command(
     as_json: JsonOption = False,
 ) -> None:
     """Policies side by side over several seeds, in parallel, with 95 % confidence intervals."""
+    _check_report(report)
     first = scenario_of(scenario).seed
     names = split_policies(policies)
     comparison = _compared(scenario, names, [first + i for i in range(seeds)], processes, quiet=as_json)
     command = f"skedge compare {scenario} --policies {policies} --seeds {seeds}"
-    write_report(report, _report(comparison, f"skedge: {scenario}", command))
+    try:
+        write_report(report, _report(comparison, f"skedge: {scenario}", command))
+    except OSError as error:
+        raise InputError(f"{report}: the report cannot be written: {error.strerror}") from error
     _show(comparison, as_json=as_json)
     if not as_json:
         out.print(f"the picture (first seed):  {report}")
@@ -154,21 +160,26 @@ def metrics(folder: RunArgument, as_json: JsonOption = False) -> None:
 @commands.command()
 def policies(as_json: JsonOption = False) -> None:
     """The policies, what they need and what parameters they take."""
-    rows = [_policy_row(name, point.load()) for name, point in registered().items()]
+    rows = [_policy_row(name, point) for name, point in registered().items()]
     if as_json:
         print_json(rows)
         return
     for row in rows:
-        out.print(f"[bold]{row['name']}[/bold]: {row['about']}  (needs {', '.join(row['needs'])})")
+        needs = f"  (needs {', '.join(row['needs'])})" if row["needs"] else ""
+        out.print(Text.assemble((row["name"], "bold"), f": {row['about']}{needs}"))
         for parameter in row["parameters"]:
-            out.print(f"    {parameter['name']}={parameter['default']}  [dim]{parameter['type']}[/dim]")
+            out.print(Text.assemble(f"    {parameter['name']}={parameter['default']}  ", (parameter["type"], "dim")))
 
 
-def _policy_row(name: str, factory: Any) -> dict[str, Any]:
+def _policy_row(name: str, point: Any) -> dict[str, Any]:
+    try:
+        factory = point.load()
+    except Exception as error:  # a stranger's package; the other policies are shown all the same
+        return {"name": name, "about": f"cannot be loaded: {error}", "needs": [], "parameters": []}
     fields = factory.Parameters.model_fields.items() if hasattr(factory, "Parameters") else ()
     parameters = [{"name": key, "default": _text(f.default), "type": _text(f.annotation)} for key, f in fields]
-    about = (factory.__doc__ or "").strip().splitlines()[0]
-    return {"name": name, "about": about, "needs": sorted(factory.needs), "parameters": parameters}
+    about = next(iter((factory.__doc__ or "").strip().splitlines()), "")
+    return {"name": name, "about": about, "needs": sorted(getattr(factory, "needs", ())), "parameters": parameters}
 
 
 def _text(value: object) -> str:
@@ -186,6 +197,22 @@ def split_policies(text: str) -> list[str]:
         else:
             specs.append(part.strip())
     return specs
+
+
+def _is_demo(folder: Path) -> bool:
+    """Whether `folder` holds what a demo makes and nothing else, so that it may be replaced."""
+    if not (folder / "report.html").is_file():
+        return False
+    return all(entry.name == "report.html" or (entry / "run.json").is_file() for entry in folder.iterdir())
+
+
+def _check_report(path: Path) -> None:
+    """Find out before a long comparison that its report cannot be written."""
+    wrong = "it is a folder" if path.is_dir() else None if path.parent.is_dir() else f"{path.parent} is not a folder"
+    if wrong is None and not os.access(path.parent, os.W_OK):
+        wrong = f"{path.parent} does not let files be made in it"
+    if wrong is not None:
+        raise InputError(f"{path}: the report cannot be written: {wrong}; name a file in a folder that is there")
 
 
 def _compared(
@@ -213,12 +240,14 @@ def _show(comparison: Comparison, *, as_json: bool) -> None:
 
 
 def _report(comparison: Comparison, title: str, command: str) -> str:
-    runs = [ReportRun(r.policy, r.scenario, r.schedule, r.metrics, r.utilisation) for r in comparison.first]
-    labels = dict(zip(comparison.policies, (r.policy for r in comparison.first), strict=True))
+    runs = [
+        ReportRun(policy, r.scenario, r.schedule, r.metrics, r.utilisation)
+        for policy, r in zip(comparison.policies, comparison.first, strict=True)
+    ]
     rows = []
     for policy in comparison.policies:
         estimates = (comparison.estimate(policy, column) for column in COLUMNS)
-        rows.append([labels[policy], *(None if e is None else dict(e.__dict__) for e in estimates)])
+        rows.append([policy, *(None if e is None else dict(e.__dict__) for e in estimates)])
     note = "means over seeds with 95 % confidence intervals (Student's t)" if len(comparison.seeds) > 1 else ""
     scenario = comparison.first[0].scenario
     versions = comparison.first[0].meta["versions"]
@@ -249,7 +278,7 @@ def _fail_on(violations: list[Any], *, quiet: bool) -> None:
     if not quiet:
         for v in violations:
             time = "" if v.time is None else f" at {v.time} µs"
-            err.print(f"{v.rule} {v.constraint}: job {v.job}{time}: {v.message}")
+            err.print(f"{v.rule} {v.constraint}: job {v.job}{time}: {v.message}", soft_wrap=True)
     raise typer.Exit(1)
 
 
@@ -257,12 +286,20 @@ __all__ = ["app", "save_scenario", "split_policies"]
 
 
 def app() -> None:
-    """Entry point: one sentence for every error of ours, 130 for Ctrl-C."""
+    """Entry point: one sentence for every error of ours or of the machine, 130 for Ctrl-C."""
     try:
         commands()
     except SkedgeError as error:
-        err.print(f"skedge: {error}", markup=False, soft_wrap=True)
-        sys.exit(1)
-    except KeyboardInterrupt:
-        err.print("skedge: interrupted; nothing was written")
-        sys.exit(130)
+        sentence = str(error)
+    except OSError as error:
+        sentence = f"{error.filename or 'input or output'}: {error.strerror or error}"
+    except MemoryError:
+        sentence = "there is not enough memory for this; take fewer jobs, or --processes 1"
+    except SystemExit as done:
+        if done.code == 130:
+            err.print("skedge: interrupted; nothing was written")
+        raise
+    else:
+        return
+    err.print(f"skedge: {sentence}", soft_wrap=True)
+    sys.exit(1)

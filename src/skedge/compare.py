@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import numpy as np
 from joblib import Parallel, delayed
 
+from .core.errors import InputError, PolicyError, SkedgeError
+from .core.policy import make_policy
 from .core.scenario import Scenario
 from .run import Run, run
 from .scenario_file import default_scenario, load_scenario
@@ -106,16 +109,22 @@ def compare(
     ------
     InputError
         If the scenario or a policy is wrong; no run has begun then, if it can be seen before.
+    SkedgeError
+        If the operating system ended a run.
     """
-    for policy in policies:
-        _check(policy)
+    _check(policies)
+    if processes == 0:
+        raise InputError("processes: 0; it must be at least 1, or -1 for one per core")
     tasks = [(policy, i, seed) for i, seed in enumerate(seeds) for policy in policies]
     found: dict[tuple[str, int], tuple[dict[str, Any], Run | None, int]] = {}
     work = (delayed(_one)(source, *task) for task in tasks)
-    for policy, i, numbers, kept, seed in Parallel(n_jobs=processes, return_as="generator_unordered")(work):
-        found[policy, i] = numbers, kept, seed
-        if progress is not None:
-            progress(policy, seed)
+    try:
+        for policy, i, numbers, kept, seed in Parallel(n_jobs=processes, return_as="generator_unordered")(work):
+            found[policy, i] = numbers, kept, seed
+            if progress is not None:
+                progress(policy, seed)
+    except BrokenProcessPool as error:
+        raise SkedgeError("a run was ended from outside, perhaps for want of memory; try --processes 1") from error
     by_policy = {p: [found[p, i][0] for i in range(len(seeds))] for p in policies}
     _add_rates(by_policy)
     first = tuple(kept for p in policies if (kept := found[p, 0][1]) is not None)
@@ -123,10 +132,17 @@ def compare(
     return Comparison(tuple(policies), used, by_policy, first)
 
 
-def _check(policy: str) -> None:
-    from .core.policy import make_policy  # noqa: PLC0415 - only to look at the name and its parameters
-
-    make_policy(policy)
+def _check(policies: Sequence[str]) -> None:
+    """Refuse what can be seen to be wrong before a run has begun."""
+    if not policies:
+        raise PolicyError("policies: there is none; name at least one")
+    seen: dict[tuple[str, str], str] = {}
+    for policy in policies:
+        made = make_policy(policy)
+        same = (made.name, repr(made.params))
+        if same in seen:
+            raise PolicyError(f"policies: {policy!r} is the same as {seen[same]!r}; name each once")
+        seen[same] = policy
 
 
 def _one(source: Source, policy: str, i: int, seed: int | None) -> tuple[str, int, dict[str, Any], Run | None, int]:

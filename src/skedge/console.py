@@ -127,7 +127,12 @@ def print_explanation(explanation: Explanation) -> None:
 
 def _print_chunks(terms: Mapping[str, Any]) -> None:
     out.print(f"compared: {terms['compares']}, {terms['candidates']} qualified lanes; all in seconds, weighted by 1/D")
-    table = Table("chunk", "", "server", "lane", "Q", "delay", "waiting", "processing", "others", "whom it delays")
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=0)
+    for name in ("chunk", "", "server", "lane"):
+        table.add_column(name, no_wrap=name != "chunk")
+    for name in ("Q", "delay", "waiting", "process", "others"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("whom it delays", min_width=8)
     for row in terms["chunks"]:
         chunk = f"{row['chunk']}" + (" and all after" if row.get("and_all_after") else "")
         for i, option in enumerate([row["chosen"], *row["others"]]):
@@ -142,7 +147,7 @@ def _option(option: Mapping[str, Any]) -> Sequence[str]:
     delayed = sorted(option["delays"], key=lambda d: -d["by_s"])
     whom = ", ".join(f"{d['job']} ({d['chunks']} chunks by {duration(d['by_s'])})" for d in delayed[:3])
     more = f" and {len(delayed) - 3} more" if len(delayed) > 3 else ""
-    return [option["server"], lane, *(f"{n:.6g}" for n in numbers), whom + more]
+    return [option["server"], lane, *(f"{n:.5g}" for n in numbers), whom + more]
 
 
 def _print_terms(terms: Mapping[str, Any]) -> None:

@@ -6,10 +6,13 @@ versions) and the record (``tables/*.parquet``): enough to repeat the run byte f
 
 from __future__ import annotations
 
+import errno
 import json
+import math
+import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
@@ -26,7 +29,7 @@ from .core.events import Event
 from .core.kernel import Journal, Kernel
 from .core.policy import Policy, make_policy
 from .core.scenario import Scenario
-from .core.schedule import Schedule
+from .core.schedule import Schedule, schema
 from .scenario_file import load_scenario, save_scenario
 from .sim.world import SimulatedWorld
 
@@ -87,12 +90,16 @@ class Run:
             If `folder` exists already, or cannot be written (a full disk).
         """
         with new_folder(folder) as aside:
-            save_scenario(self.scenario, aside)
-            (aside / "run.json").write_text(json.dumps(dict(self.meta), indent=2, sort_keys=True) + "\n")
-            (aside / "tables").mkdir()
-            for name, table in self.schedule.tables().items():
-                table.write_parquet(aside / "tables" / f"{name}.parquet", compression="zstd", compression_level=1)
+            self.write(aside)
         return Path(folder)
+
+    def write(self, folder: Path) -> None:
+        """Write the parts of the run folder into `folder`, which is there (of :func:`new_folder`)."""
+        save_scenario(self.scenario, folder)
+        (folder / "run.json").write_text(_json(self.meta), encoding="utf-8")
+        (folder / "tables").mkdir()
+        for name, table in self.schedule.tables().items():
+            table.write_parquet(folder / "tables" / f"{name}.parquet", compression="zstd", compression_level=1)
 
     @staticmethod
     def load(folder: Path | str) -> Run:
@@ -100,44 +107,121 @@ class Run:
 
         Raises
         ------
-        RunFolderError
-            If it is not one, or a part of it is missing.
+        RunFolderError, ScenarioError
+            If it is not one, or a part of it is missing or damaged; names the file.
         """
         folder = Path(folder)
-        if not (folder / "run.json").is_file():
+        if not os.path.isfile(folder / "run.json"):
             raise RunFolderError(f"{folder}: is not a run folder (there is no run.json)")
-        try:
-            meta = json.loads((folder / "run.json").read_text())
-            tables = {name: pl.read_parquet(folder / "tables" / f"{name}.parquet") for name in Schedule.names()}
-        except (OSError, ValueError, pl.exceptions.PolarsError) as error:
-            raise RunFolderError(f"{folder}: the run folder is incomplete or damaged: {error}") from error
-        if not isinstance(meta, dict) or meta.get("format") != FORMAT:
-            raise RunFolderError(f"{folder}/run.json: format is not {FORMAT}; this skedge reads format {FORMAT}")
-        return Run(load_scenario(folder / "scenario.yaml"), meta, Schedule(**tables))
+        meta = _read_meta(folder / "run.json")
+        scenario = load_scenario(folder / "scenario.yaml")
+        columns = schema(scenario.cluster.server_ids)
+        tables = {name: _read_table(folder / "tables" / f"{name}.parquet", columns[name]) for name in Schedule.names()}
+        return Run(scenario, meta, Schedule(**tables))
+
+
+def _json(meta: Mapping[str, Any]) -> str:
+    return json.dumps(dict(meta), indent=2, sort_keys=True, allow_nan=False) + "\n"
+
+
+_META = {"policy": str, "params": dict, "lanes": dict, "seed": int, "versions": dict}
+"""What ``run.json`` must have."""
+
+
+def _read_meta(path: Path) -> dict[str, Any]:
+    try:
+        meta = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise RunFolderError(f"{path}: the run folder is damaged: {error}") from error
+    if not isinstance(meta, dict) or meta.get("format") != FORMAT:
+        raise RunFolderError(f"{path}: format is not {FORMAT}; this skedge reads format {FORMAT}")
+    wrong = [key for key, kind in _META.items() if not isinstance(meta.get(key), kind)]
+    if wrong:
+        raise RunFolderError(f"{path}: the run folder is damaged: {wrong[0]!r} is missing or of a wrong type")
+    return meta
+
+
+def _read_table(path: Path, columns: Mapping[str, Any]) -> pl.DataFrame:
+    """Read a table of the record; types may differ (a stranger's record), their kinds may not."""
+    try:
+        table = pl.read_parquet(path)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise RunFolderError(f"{path}: the run folder is incomplete or damaged: {_first_line(error)}") from error
+    for name, kind in columns.items():
+        if name not in table.columns or _kind(table.schema[name]) != _kind(kind):
+            raise RunFolderError(
+                f"{path}: the run folder is damaged: it has no column {name!r} of {_kind(kind)} values"
+            )
+    return table
+
+
+def _kind(of: pl.DataType) -> str:
+    return (
+        "whole-number"
+        if of.is_integer()
+        else "number"
+        if of.is_float()
+        else "true-or-false"
+        if of == pl.Boolean
+        else "text"
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 @contextmanager
-def new_folder(folder: Path | str) -> Iterator[Path]:
+def new_folder(folder: Path | str, *, replacing: bool = False) -> Iterator[Path]:
     """A folder to write to that is renamed to `folder` at the end; on any failure nothing stays.
+
+    Entered before the work, it finds out early that nothing can be written. With `replacing`, a folder that is there
+    is removed at the end.
 
     Raises
     ------
     RunFolderError
-        If `folder` exists already or cannot be written.
+        If `folder` exists already (unless `replacing`) or cannot be written.
     """
-    folder = Path(folder)
-    if folder.exists():
+    target = Path(os.path.abspath(folder))
+    if os.path.lexists(target) and not replacing:
         raise RunFolderError(f"{folder}: exists already; name a new folder or remove it")
-    aside = folder.parent / f".{folder.name}.partial"
+    aside = target.parent / f".{target.name}.{os.getpid()}.partial"
+    made: list[Path] = []
     try:
+        _make_parents(target.parent, made)
         shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir(parents=True)
+        aside.mkdir()
         yield aside
-        aside.rename(folder)
+        if replacing and target.is_dir():
+            shutil.rmtree(target)
+        aside.rename(target)
+        made.clear()
     except (OSError, pl.exceptions.ComputeError) as error:
-        raise RunFolderError(f"{folder}: cannot be written: {error}; nothing was left behind") from error
+        raise RunFolderError(f"{folder}: cannot be written: {_reason(error)}; nothing was left behind") from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+        _remove_empty(made)
+
+
+def _make_parents(folder: Path, made: list[Path]) -> None:
+    """Make `folder` and what is missing above it, and note in `made` what was."""
+    if not folder.is_dir():
+        if os.path.lexists(folder):
+            raise NotADirectoryError(errno.ENOTDIR, f"{folder} is not a folder")
+        _make_parents(folder.parent, made)
+        folder.mkdir()
+        made.append(folder)
+
+
+def _remove_empty(folders: list[Path]) -> None:
+    for folder in reversed(folders):
+        with suppress(OSError):
+            folder.rmdir()
+
+
+def _reason(error: Exception) -> str:
+    return error.strerror if isinstance(error, OSError) and error.strerror else _first_line(error)
 
 
 def prepared(policy: str | Policy, scenario: Scenario) -> Policy:
@@ -201,12 +285,17 @@ def _meta(scenario: Scenario, policy: Policy) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "policy": f"{policy.name}:{changed}" if changed else policy.name,
-        "params": params,
+        "params": {key: _in_json(value) for key, value in params.items()},
         "lanes": policy.lanes,
         "seed": scenario.seed,
         "scenario": scenario.name,
         "versions": {"skedge": version("skedge"), **{name: version(name) for name in _LIBRARIES}},
     }
+
+
+def _in_json(value: object) -> object:
+    """JSON has no infinity: it is written as text, which parameters read again."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _written(value: object) -> str:

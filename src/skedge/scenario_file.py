@@ -238,17 +238,19 @@ def _check_given(scenario: Scenario) -> None:
 
 def _check_size(scenario: Scenario) -> None:
     """Refuse more work or chunks than times and tables can hold, naming the first job from which on it is too much."""
-    jobs, physics = scenario.jobs, scenario.physics
+    frame, jobs, physics = scenario.jobs.frame, scenario.jobs, scenario.physics
     each = jobs.minibatch_seconds(colocated=False) * (1 + physics.estimate_error) / physics.speedup
+    chunks = _column(frame, "chunks")
+    work = chunks * _column(frame, "epochs") * _column(frame, "minibatches") * each
     for what, of_job, most in (
-        ("work of its chunks x epochs x minibatches x minibatch_s, in seconds", jobs.chunks * (jobs.minibatches * each), _MOST_WORK_S),
-        ("chunks", jobs.chunks.astype(float), _MOST_CHUNKS),
+        ("chunks x epochs x minibatches x minibatch_s", work, _MOST_WORK_S),
+        ("chunks", chunks, _MOST_CHUNKS),
     ):
         total = np.cumsum(of_job)
         if total[-1] > most:
             job = int(np.argmax(total > most))
             raise ScenarioError(
-                f"job {jobs.ids[job]!r}: {what} = {of_job[job]:g}; with the jobs before it that must be at most {most:g}"
+                f"job {jobs.ids[job]!r}: {what} = {of_job[job]:g}; with the jobs before it, it must be at most {most:g}"
             )
 
 
@@ -349,6 +351,8 @@ def _yaml(path: Path) -> object:
         line = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         raise ScenarioError(f"{path}: {line}is not YAML: {error.problem}") from error
     except RecursionError as error:
-        raise ScenarioError(f"{path}: is not a scenario: its lists or mappings stand too deep in one another") from error
+        raise ScenarioError(
+            f"{path}: is not a scenario: its lists or mappings stand too deep in one another"
+        ) from error
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that there is not, such as 2017-13-01
         raise ScenarioError(f"{path}: is not YAML: {error}") from error

@@ -76,8 +76,9 @@ _RANGE = {
     ]
 }
 
+Name = Annotated[str, Field(min_length=1)]
 Number = Annotated[float, BeforeValidator(_no_bool)]
-Count = Annotated[int, BeforeValidator(_no_bool)]
+Count = Annotated[int, Field(le=2**53), BeforeValidator(_no_bool)]
 Duration = Annotated[float, Field(ge=0, le=LONGEST_S), BeforeValidator(duration_s), WithJsonSchema(_ANY_DURATION)]
 Slots = Annotated[Count, Field(ge=0, le=100_000)]
 Span = Annotated[float, Field(gt=0, le=LONGEST_S), BeforeValidator(duration_s), WithJsonSchema(_ANY_DURATION)]
@@ -102,7 +103,7 @@ PositiveRange = Annotated[
     WithJsonSchema(_RANGE),
 ]
 CountRange = Annotated[
-    tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]],
+    tuple[Annotated[int, Field(ge=1, le=1_000_000)], Annotated[int, Field(ge=1, le=1_000_000)]],
     BeforeValidator(_pair),
     AfterValidator(_ascending),
     WithJsonSchema(_RANGE),
@@ -127,12 +128,18 @@ class PhysicsForm(_Form):
 class ServerForm(_Form):
     """An edge server with its slots by type, or the cloud."""
 
-    id: str
+    id: Name
     kind: Literal["edge", "cloud"] = "edge"
     workers: dict[str, Slots] = {}
     ps: dict[str, Slots] = {}
     storage_mb: Number | None = Field(None, ge=0)
     site: str | None = None
+
+    @model_validator(mode="after")
+    def _cloud_has_all(self) -> ServerForm:
+        if self.kind == "cloud" and (self.workers or self.ps):
+            raise ValueError("workers and ps do not go with kind: cloud, which has every type without limit")
+        return self
 
 
 class DrawForm(_Form):
@@ -184,7 +191,7 @@ class TraceForm(_Form):
 class JobForm(_Form):
     """A job: see :class:`skedge.core.model.Job`; `upload` is its `upload_s`."""
 
-    id: str
+    id: Name
     arrival_s: Duration
     epochs: Count = Field(ge=1)
     chunks: Count = Field(ge=1)
@@ -266,7 +273,7 @@ class ScenarioForm(_Form):
     """A scenario file."""
 
     name: str = "scenario"
-    seed: Count = Field(0, ge=0)
+    seed: Annotated[int, BeforeValidator(_no_bool)] = Field(0, ge=0)
     slot: Span = 3600.0
     physics: PhysicsForm = Field(default_factory=PhysicsForm)
     cluster: ClusterForm
@@ -304,6 +311,7 @@ _IN_OUR_WORDS = {
     "tuple_type": "it must be a range [low, high]",
     "model_type": "it must be a mapping of fields",
     "dict_type": "it must be a mapping of names to values",
+    "string_too_short": "it must not be empty",
     "invalid_key": "a field's name must be text",
 }
 """Pydantic's messages that speak of Python, by type."""
@@ -311,7 +319,8 @@ _IN_OUR_WORDS = {
 _PLAIN = (str, int, float, bool, type(None), list)
 
 
-_SHORTENED = reprlib.Repr(maxlevel=2)
+_SHORTENED = reprlib.Repr()
+_SHORTENED.maxlevel = 2
 """Shows the beginning of a list: aliases can make a short file into a list of a billion."""
 
 

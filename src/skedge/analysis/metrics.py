@@ -231,7 +231,8 @@ def utilisation(scenario: Scenario, schedule: Schedule, points: int = 200) -> pl
     """Sample the run at `points` >= 2 even times from the first arrival to the last completion.
 
     Columns: time_s; busy_share, edge workers held over edge workers; waiting_jobs, arrived, not running, not done;
-    running_jobs, that hold workers; submitted, jobs arrived so far. A run holds in [start, end).
+    running_jobs, that hold workers; submitted, jobs that arrive from this time until the next row's. A run holds in
+    [start, end).
     """
     c = columns(scenario, schedule)
     t, jobs = c.runs, scenario.jobs
@@ -249,7 +250,7 @@ def utilisation(scenario: Scenario, schedule: Schedule, points: int = 200) -> pl
             "busy_share": held / max(int(scenario.cluster.workers.sum()), 1),
             "waiting_jobs": (inside - running).astype(np.int64),
             "running_jobs": running.astype(np.int64),
-            "submitted": _reached(grid, c.jobs["arrival"]).astype(np.int64),
+            "submitted": np.bincount(np.searchsorted(grid, c.jobs["arrival"], "right") - 1, minlength=points),
         }
     )
 

@@ -1,0 +1,34 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test lint bench clean
+
+demo: $(VENV)/.run ## the main job: set up, then six policies side by side, a table and report.html
+	$(BIN)/skedge demo
+
+test: $(VENV)/.dev lint ## everything that must hold: lint, types, layers, tests
+	$(BIN)/pytest -n 2
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.run ## needs TRACE=<the Philly CSV> and MACHINES=<the Philly machine list>
+	$(BIN)/python benchmarks/window.py $(TRACE) $(MACHINES)
+
+$(VENV)/bin/pip:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.run: pyproject.toml constraints.txt | $(VENV)/bin/pip
+	$(BIN)/pip install --quiet -c constraints.txt -e .
+	touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/pip
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev]'
+	touch $@ $(VENV)/.run
+
+clean: ## remove the virtual environment and everything that a run leaves behind
+	rm -rf $(VENV) skedge-demo runs comparison.html

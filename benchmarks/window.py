@@ -1,0 +1,103 @@
+"""Time the policies on a window of the real Philly trace, each from start to verified run folder.
+
+    python benchmarks/window.py TRACE.csv.gz MACHINE_LIST [--form i|ii|paper] [--policies a,b] [--first N]
+
+Form i: `trace` jobs on the edge alone, one worker type, the machine list scaled down to an offered load of 0.9.
+Form ii: the same jobs on half as many machines, with the cloud. Form paper: jobs as in JSAC'22 Sec. V on the machines
+of form i with the cloud, of which it reports how many go to the cloud.
+
+Every policy runs in a process of its own (`skedge run`); CPU seconds and peak memory are the operating system's account
+of the whole process, start-up, simulation, verification and writing included. A first run on a few jobs fills numba's
+cache, so that compilation does not count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+SKEDGE = [sys.executable, "-m", "skedge"]
+POLICIES = {
+    "i": "aonline:cloud=false;srtf;srtf:placement=keep_running;tiresias;tiresias:placement=keep_running;fifo",
+    "ii": "aonline",
+    "paper": "aonline",
+}
+
+
+def main() -> None:
+    """Convert, warm up, run, print."""
+    args = arguments()
+    with tempfile.TemporaryDirectory() as folder:
+        base = Path(folder)
+        found = convert(args, base / "window", args.first)
+        convert(args, base / "warm", 300)
+        print(f"form {args.form}: {found['jobs']} jobs, {found['lanes']} lanes")
+        print(f"{'policy':34} {'CPU s':>7} {'GB':>5} {'jobs/s':>8} {'chunks/s':>9} {'JCT h':>8} {'cloud jobs':>10}")
+        for policy in (args.policies or POLICIES[args.form]).split(";"):
+            run(base / "warm", policy, base)
+            print(row(policy, *run(base / "window", policy, base)), flush=True)
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("trace", type=Path)
+    parser.add_argument("machines", type=Path)
+    parser.add_argument("--form", choices=sorted(POLICIES), default="i")
+    parser.add_argument("--policies", help="separated by semicolons")
+    parser.add_argument("--first", type=int)
+    return parser.parse_args()
+
+
+def convert(args: argparse.Namespace, folder: Path, first: int | None) -> dict[str, int]:
+    """Make the scenario of the form."""
+    load = {"i": "0.9", "ii": "1.8", "paper": "0.9"}[args.form]
+    options = ["--load", load, "--machines", str(args.machines), "--out", str(folder), "--json"]
+    if args.form == "paper":
+        options[1] = "90"
+    options += ["--no-cloud"] if args.form == "i" else ["--cloud"]
+    options += ["--make", "paper" if args.form == "paper" else "trace"]
+    options += ["--first", str(first)] if first else []
+    command = [*SKEDGE, "trace", "convert", str(args.trace), "--format", "philly-csv", *options]
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def run(scenario: Path, policy: str, base: Path) -> tuple[dict[str, float], float, float, int]:
+    """Run a policy; its metrics, CPU seconds, peak GB and number of chunks."""
+    out = base / "out"
+    command = [*SKEDGE, "run", str(scenario / "scenario.yaml"), "--policy", policy, "--out", str(out), "--json"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    text = process.stdout.read() if process.stdout else ""
+    _, status, usage = os.wait4(process.pid, 0)
+    if status != 0:
+        sys.exit(f"{policy}: failed")
+    found = json.loads(text)
+    assert found["violations"] == [], found["violations"][:3]
+    chunks = count_chunks(out)
+    subprocess.run(["rm", "-rf", str(out)], check=True)
+    return found["metrics"], usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1e6, chunks
+
+
+def count_chunks(folder: Path) -> int:
+    """Chunks of all jobs of a run folder."""
+    import polars as pl
+
+    return int(pl.read_parquet(folder / "jobs.parquet")["chunks"].sum())
+
+
+def row(policy: str, metrics: dict[str, float], cpu: float, memory: float, chunks: int) -> str:
+    """One line of the table."""
+    jobs = metrics["finished"]
+    return (
+        f"{policy:34} {cpu:7.1f} {memory:5.2f} {jobs / cpu:8.0f} {chunks / cpu:9.0f}"
+        f" {metrics['jct_mean_s'] / 3600:8.3f} {metrics['jobs_in_cloud']:10.0f}"
+    )
+
+
+if __name__ == "__main__":
+    main()
