@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any
 
+import polars as pl
 import typer
 from rich.text import Text
 
@@ -126,14 +127,17 @@ def compare_command(
 
 @commands.command()
 def explain(
-    folder: RunArgument, job: Annotated[str, typer.Argument(help="Id of a job.")], as_json: JsonOption = False
+    folder: RunArgument,
+    job: Annotated[str, typer.Argument(help="Id of a job.")],
+    chunks: Annotated[int, typer.Option(help="Show so many chunks; 0: all.", min=0)] = 3,
+    as_json: JsonOption = False,
 ) -> None:
     """Why there, why then: the decision on a job with its terms, and the job's timeline."""
     explanation = explain_job(Run.load(folder), job)
     if as_json:
         print_json({**explanation.__dict__, "timeline": explanation.timeline.to_dicts()})
     else:
-        print_explanation(explanation)
+        print_explanation(explanation, chunks)
 
 
 @commands.command()
@@ -267,9 +271,9 @@ def _folder_name(policy: str) -> str:
 
 
 def _interesting(result: Run) -> str:
-    """A job that was displaced often: there is something to explain."""
-    counts = result.schedule.runs.filter("preempted")["job"].value_counts(sort=True)
-    return str(result.scenario.jobs.ids[int(counts["job"][0]) if len(counts) else 0])
+    """The job that postponed the most chunks of others: there is something to explain."""
+    harm = result.schedule.decisions.group_by("job").agg(pl.col("postponed").sum()).sort("postponed", "job")
+    return str(result.scenario.jobs.ids[int(harm["job"][-1]) if len(harm) else 0])
 
 
 def _fail_on(violations: list[Any], *, quiet: bool) -> None:

@@ -107,8 +107,8 @@ def metrics_table(metrics: Mapping[str, float | None], title: str) -> Table:
     return table
 
 
-def print_explanation(explanation: Explanation) -> None:
-    """The decision with its terms, and the job's timeline."""
+def print_explanation(explanation: Explanation, chunks: int) -> None:
+    """The decision with its terms, of so many chunks (0: of all), and the job's timeline."""
     out.print(Text.assemble((f"job {explanation.job}", "bold"), f": {explanation.verb} at {explanation.time_s:.6g} s"))
     if explanation.reason:
         out.print(f"reason: {explanation.reason}")
@@ -116,7 +116,7 @@ def print_explanation(explanation: Explanation) -> None:
     if terms is None:
         out.print("the policy does not tell the terms behind its decisions")
     elif "chunks" in terms:
-        _print_chunks(terms)
+        _print_chunks(terms, chunks)
     else:
         _print_terms(terms)
     table = Table("from [s]", "until [s]", "what", "server", "", title="timeline")
@@ -125,27 +125,31 @@ def print_explanation(explanation: Explanation) -> None:
     out.print(table)
 
 
-def _print_chunks(terms: Mapping[str, Any]) -> None:
+def _print_chunks(terms: Mapping[str, Any], chunks: int) -> None:
     out.print(f"compared: {terms['compares']}, {terms['candidates']} qualified lanes; all in seconds, weighted by 1/D")
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=0)
     for name in ("chunk", "", "server", "lane"):
         table.add_column(name, no_wrap=name != "chunk")
     for name in ("Q", "delay", "waiting", "process", "others"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("whom it delays", min_width=8)
-    for row in terms["chunks"]:
+    table.add_column("delays job: chunks by", min_width=8)
+    rows = terms["chunks"]
+    shown = rows[: chunks or len(rows)]
+    for row in shown:
         chunk = f"{row['chunk']}" + (" and all after" if row.get("and_all_after") else "")
         for i, option in enumerate([row["chosen"], *row["others"]]):
             table.add_row(chunk if i == 0 else "", "chosen" if i == 0 else "or", *_option(option))
         table.add_section()
     out.print(table)
+    if len(shown) < len(rows):
+        out.print(f"and {len(rows) - len(shown)} chunks more; --chunks 0 shows all")
 
 
 def _option(option: Mapping[str, Any]) -> Sequence[str]:
     lane = "–" if option["lane"] is None else str(option["lane"])
     numbers = (option[k] for k in ("q_s", "delay_s", "waiting_s", "processing_s", "others_s"))
     delayed = sorted(option["delays"], key=lambda d: -d["by_s"])
-    whom = ", ".join(f"{d['job']} ({d['chunks']} chunks by {duration(d['by_s'])})" for d in delayed[:3])
+    whom = ", ".join(f"{d['job']}: {d['chunks']} by {duration(d['by_s'])}" for d in delayed[:3])
     more = f" and {len(delayed) - 3} more" if len(delayed) > 3 else ""
     return [option["server"], lane, *(f"{n:.5g}" for n in numbers), whom + more]
 

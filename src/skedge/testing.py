@@ -17,6 +17,7 @@ from .core.kernel import Kernel
 from .core.model import Cluster, Job, Physics, Server, job_table
 from .core.policy import Policy
 from .core.scenario import Jobs, Scenario
+from .core.time import whole_slots
 from .run import Run, prepared, run
 from .sim.world import SimulatedWorld
 
@@ -28,7 +29,10 @@ class ContractError(SkedgeError):
 
     def __init__(self, clause: str, message: str) -> None:
         super().__init__(f"{clause}: {message}")
-        self.clause = clause
+        self.clause, self.message = clause, message
+
+    def __reduce__(self) -> tuple[type[ContractError], tuple[str, str]]:
+        return ContractError, (self.clause, self.message)
 
 
 class MemoryJournal:
@@ -71,21 +75,22 @@ def check_policy(make: Callable[[], Policy], scenarios: Sequence[Scenario] | Non
         ``deterministic``
             two runs with one seed give equal tables;
         ``never anticipating``
-            without the last arrival all decisions before it are the same;
+            without the arrivals from some moment on, all decisions before it are the same;
         ``state is rebuilt by replay``
-            a fresh policy fed the same events gives the same orders.
+            a fresh policy, made of the parameters alone, gives the same orders when it is fed the same events.
     """
     for scenario in scenarios if scenarios is not None else small_scenarios():
-        first = _run(make, scenario)
+        journal = MemoryJournal()
+        first = _run(make, scenario, journal)
         _holds(first)
         _deterministic(first, _run(make, scenario))
         _not_anticipating(first, make)
-        _replays(scenario, make)
+        _replays(journal, scenario, make)
 
 
-def _run(make: Callable[[], Policy], scenario: Scenario) -> Run:
+def _run(make: Callable[[], Policy], scenario: Scenario, journal: MemoryJournal | None = None) -> Run:
     try:
-        return run(scenario, make())
+        return run(scenario, make(), journal=journal)
     except OrderError as error:
         raise ContractError("valid orders", f"on {scenario.name}: {error}") from error
     except SkedgeError as error:
@@ -106,42 +111,49 @@ def _deterministic(first: Run, second: Run) -> None:
 
 
 def _not_anticipating(full: Run, make: Callable[[], Policy]) -> None:
-    """Constants calibrated before the run are part of the policy, so they are kept when the last arrival is dropped."""
+    """Constants calibrated before the run are part of the policy, so they are kept when arrivals are dropped."""
     scenario = full.scenario
-    if len(scenario.jobs) < 2:
-        return
-    frozen = prepared(make(), scenario)
-    short = _without_last(scenario)
-    kernel = Kernel(short, frozen)
-    drive(kernel, SimulatedWorld(short, preemptive=frozen.lanes["preemptive"]))
-    until = int(scenario.jobs.arrival[-1])
+    count = len(scenario.jobs)
+    for kept in sorted({count - 1, 3 * count // 4, count // 2, count // 4} - {0, count}):
+        frozen = prepared(make(), scenario)
+        short = _first_jobs(scenario, kept)
+        kernel = Kernel(short, frozen)
+        try:
+            drive(kernel, SimulatedWorld(short, preemptive=frozen.lanes["preemptive"]))
+        except SkedgeError as error:
+            raise ContractError("never anticipating", f"with the first {kept} jobs alone: {error}") from error
+        until = int(whole_slots(scenario.jobs.arrival[kept], scenario.physics.step))
+        if not _decided(full.schedule.decisions, until).equals(_decided(kernel.record.decisions_table(), until)):
+            raise ContractError(
+                "never anticipating",
+                f"on {scenario.name}: decisions before {until} µs change when job {scenario.jobs.ids[kept]!r} and "
+                "those after it, all later, are dropped",
+            )
+
+
+def _decided(decisions: pl.DataFrame, until: int) -> pl.DataFrame:
     columns = ["time", "job", "verb", "chunk", "lane", "server", "rank", "reason"]
-    before = full.schedule.decisions.filter(pl.col("time") < until).select(columns)
-    again = kernel.record.decisions_table().filter(pl.col("time") < until).select(columns)
-    if not before.equals(again):
-        job = full.scenario.jobs.ids[-1]
-        raise ContractError(
-            "never anticipating", f"decisions before {until} µs change when job {job!r}, later, is dropped"
-        )
+    return decisions.filter(pl.col("time") < until).select(columns).cast({"reason": pl.String})
 
 
-def _without_last(scenario: Scenario) -> Scenario:
-    jobs = Jobs(
-        scenario.jobs.frame[:-1],
-        scenario.cluster,
-        {k: v for k, v in scenario.jobs.given.items() if k != scenario.jobs.ids[-1]},
-    )
+def _first_jobs(scenario: Scenario, count: int) -> Scenario:
+    kept = set(scenario.jobs.ids[:count])
+    given = {job: delays for job, delays in scenario.jobs.given.items() if job in kept}
+    jobs = Jobs(scenario.jobs.frame[:count], scenario.cluster, given)
     return Scenario(scenario.cluster, jobs, scenario.physics, scenario.seed, scenario.name)
 
 
-def _replays(scenario: Scenario, make: Callable[[], Policy]) -> None:
-    journal = MemoryJournal()
-    run(scenario, make(), journal=journal)
-    for i, (written, given) in enumerate(replay(journal, scenario, prepared(make(), scenario))):
+def _replays(journal: MemoryJournal, scenario: Scenario, make: Callable[[], Policy]) -> None:
+    for i, (written, given) in enumerate(replay(journal, scenario, _fresh(prepared(make(), scenario)))):
         if [_plain(order) for order in written] != [_plain(order) for order in given]:
             raise ContractError(
                 "state is rebuilt by replay", f"orders on event {i} differ when the journal is replayed"
             )
+
+
+def _fresh(policy: Policy) -> Policy:
+    """The policy made anew of its parameters: a run's folder keeps nothing else of what was calibrated."""
+    return type(policy)(**policy.params.model_dump()) if hasattr(policy, "calibrated") else policy
 
 
 def _plain(order: Order) -> tuple[object, ...]:

@@ -15,6 +15,9 @@ from skedge.core.time import SECOND
 
 from .greedy import Chunks, cloud_cost, edge_cost, fill_group
 
+_NOISE = 1e-9
+"""What float arithmetic may leave of a difference, as a part of Q."""
+
 
 class Candidates:
     """The candidate lanes of one job, as they stand while its chunks are placed one by one."""
@@ -70,15 +73,16 @@ class Candidates:
         elif c.mode == EQ5:
             waiting = self._pending_before(lane, count) / c.chunks / SECOND
         q = self.q[lane]
+        rest = q - delay - waiting - processing
         server = self.cluster.label(int(self.cluster.lane_server[lane]))
         return {
             "server": server,
             "lane": lane,
             "q_s": q,
             "delay_s": delay,
-            "waiting_s": waiting,
+            "waiting_s": _without_noise(waiting, q),
             "processing_s": processing,
-            "others_s": q - delay - waiting - processing,
+            "others_s": 0.0 if abs(rest) <= _NOISE * q else rest,
             "delays": others,
         }
 
@@ -149,3 +153,8 @@ class Candidates:
             "zeta": zeta,
             "delays": [],
         }
+
+
+def _without_noise(value: float, scale: float) -> float:
+    """`value`, 0 where it is no more than rounding of `scale`."""
+    return 0.0 if abs(value) <= 1e-12 * abs(scale) else value

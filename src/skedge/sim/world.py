@@ -88,15 +88,11 @@ class SimulatedWorld:
 
     def _told(self) -> Event:
         """The jobs that have started or paused at this instant."""
-        told = self.truth.told[: self.truth.size[2]]
-        told = told[np.argsort(told[:, 0])]
+        told = sorted(self.truth.told[: self.truth.size[2]].tolist())
         self.truth.size[2] = 0
-        return Event(
-            self.now,
-            started=tuple(told[told[:, 1] == 1, 0].tolist()),
-            paused=tuple(told[told[:, 1] == 0, 0].tolist()),
-            chunks=self._chunk_facts(),
-        )
+        started = tuple(job for job, running in told if running)
+        paused = tuple(job for job, running in told if not running)
+        return Event(self.now, started=started, paused=paused, chunks=self._chunk_facts())
 
     def _happening(self) -> Event | None:
         """What finishes, arrives or wakes at this instant; None if nothing does."""

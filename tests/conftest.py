@@ -1,0 +1,93 @@
+"""What several test files share: the command line in this process, scenario files, a finished run."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from skedge.cli import app
+from skedge.run import run
+from skedge.scenario_file import save_scenario
+from skedge.testing import small_scenario
+
+TEXT = """
+name: small
+seed: 3
+cluster:
+  servers:
+    - {id: edge1, workers: {fast: 2, slow: 1}, ps: {cpu: 3}}
+    - {id: edge2, workers: {slow: 4}, ps: {cpu: 1}}
+    - {id: far, kind: cloud}
+workload:
+  jobs:
+    - {id: b, arrival_s: 10, epochs: 2, chunks: 3, minibatches: 4, minibatch_s: 15s, worker_type: slow}
+    - {id: a, arrival_s: 5, epochs: 1, chunks: 4, minibatches: 10, minibatch_s: 0.5, worker_type: fast, workers: 2}
+"""
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command exited with and printed."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def words(self) -> str:
+        """Standard error on one line, without the frame of usage errors."""
+        return " ".join(self.err.replace("│", " ").split())
+
+
+@pytest.fixture
+def skedge(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
+    """The command `skedge`, from its entry point on, in this process."""
+
+    def command(*words: object) -> Said:
+        monkeypatch.setattr(sys, "argv", ["skedge", *map(str, words)])
+        capsys.readouterr()
+        try:
+            app()
+            code = 0
+        except SystemExit as done:
+            code = int(done.code or 0)
+        printed = capsys.readouterr()
+        return Said(code, printed.out, printed.err)
+
+    return command
+
+
+@pytest.fixture
+def text() -> str:
+    """A scenario file of two jobs, to be changed."""
+    return TEXT
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """A scenario file of two jobs."""
+    path = tmp_path / "small.yaml"
+    path.write_text(TEXT)
+    return path
+
+
+@pytest.fixture(scope="session")
+def busy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A scenario file of 25 jobs that contend for a few workers."""
+    return save_scenario(small_scenario(0), tmp_path_factory.mktemp("busy"))
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run folder of A_online on 25 jobs; not to be changed."""
+    return run(small_scenario(0), "aonline").save(tmp_path_factory.mktemp("runs") / "aonline")
