@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from .model import Ints
-from .network import Delays, longest_upload, upload_delay
+from .network import Delays, upload_row
 from .time import NEVER
 
 Placement = tuple[tuple[int, int], ...]
@@ -40,6 +40,8 @@ class Gangs:
         When the data of the last placement are all there [µs].
     started
         Jobs that have held workers before.
+    delay_rows
+        Upload delays to every server of the jobs in the system [µs].
     """
 
     work: Ints
@@ -53,6 +55,7 @@ class Gangs:
     zeta: Ints = field(init=False)
     uploaded_at: Ints = field(init=False)
     started: set[int] = field(default_factory=set)
+    delay_rows: dict[int, list[int]] = field(default_factory=dict)
     placed: dict[int, Placement] = field(default_factory=dict)
     data: dict[int, Placement] = field(default_factory=dict)
 
@@ -93,9 +96,10 @@ class Gangs:
         self.data[job] = where
 
     def _longest_upload(self, job: int, servers: list[int]) -> int:
-        if len(servers) == 1:
-            return int(upload_delay(self.delays, job, servers[0]))
-        return int(longest_upload(self.delays, job, np.array(servers)))
+        row = self.delay_rows.get(job)
+        if row is None:
+            row = self.delay_rows[job] = upload_row(self.delays, job).tolist()
+        return max(row[server] for server in servers)
 
     def _convert(self, job: int, zeta: int) -> None:
         old = int(self.zeta[job])
@@ -113,6 +117,7 @@ class Gangs:
         """Close the books of a job that has finished."""
         self.left[job] = self.workers[job] = 0
         self.placed.pop(job, None)
+        self.delay_rows.pop(job, None)
 
     def left_of(self, job: int, now: int) -> int:
         """Remaining work of `job` at `now` [worker-µs], at its present zeta, at least 1."""

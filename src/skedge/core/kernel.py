@@ -25,7 +25,7 @@ from .gangs import Gangs
 from .jit import compiled
 from .lanes import FIELDS, Lanes, believe_finished, empty_lanes, send, with_room
 from .model import Floats, Ints
-from .network import Delays, upload_delay, upload_delays
+from .network import Delays, upload_delay, upload_row
 from .policy import Policy, View
 from .record import Record
 from .scenario import Scenario
@@ -332,8 +332,7 @@ class Kernel:
 
     def upload_delays(self, job: int) -> Ints:
         """Delay of a chunk of `job` to every server [µs]."""
-        servers = np.arange(len(self.scenario.cluster.servers))
-        return upload_delays(self.scenario.delays, np.full(len(servers), job), servers)
+        return upload_row(self.scenario.delays, job)
 
     def past_delays(self) -> Delays:
         """Upload delays of the jobs that have arrived."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .jit import compiled, inlined, lean
+from .jit import compiled, inlined
 from .model import Ints
 
 _MASK53 = (1 << 53) - 1
@@ -67,19 +67,19 @@ def upload_delay(d: Delays, job: int, server: int) -> int:
     return lo + np.int64(u * ((hi - lo) // d.step + 1)) * d.step
 
 
-@lean
-def longest_upload(d: Delays, job: int, servers: Ints) -> int:
-    """Largest :func:`upload_delay` of `job` over `servers` [µs]."""
-    longest = 0
-    for server in servers:
-        longest = max(longest, upload_delay(d, job, server))
-    return longest
-
-
 @compiled
 def upload_delays(d: Delays, jobs: Ints, servers: Ints) -> Ints:
     """:func:`upload_delay` of each pair of the two arrays [µs]."""
     out = np.empty(len(jobs), np.int64)
     for i in range(len(jobs)):
         out[i] = upload_delay(d, jobs[i], servers[i])
+    return out
+
+
+@compiled
+def upload_row(d: Delays, job: int) -> Ints:
+    """:func:`upload_delay` of `job` to every server [µs]."""
+    out = np.empty(len(d.cloud), np.int64)
+    for server in range(len(out)):
+        out[server] = upload_delay(d, job, server)
     return out

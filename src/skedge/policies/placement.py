@@ -106,7 +106,10 @@ def select(order: Ints, gang: Gang, rule: Rule, bench: Bench, ps_left: Ints, del
         job = order[n]
         kind, k = gang.kind[job], gang.workers[job]
         if bench.total[kind] >= k and ps_left[gang.ps_kind[job]] > 0:
-            verdict[n] = _fit(job, gang, rule, bench, delays, filled)
+            if _keeps_place(job, gang, bench):
+                verdict[n] = -1
+            elif gang.used[job] == 0 or rule.sticky == 0:
+                verdict[n] = _place_anew(job, gang, rule, bench, delays, filled)
         if verdict[n] == 0:
             if rule.stop_at_first:
                 return
@@ -152,18 +155,21 @@ def _take(job: int, gang: Gang, bench: Bench, verdict: int, filled: int) -> int:
     return filled + verdict
 
 
+@inlined
+def _keeps_place(job: int, gang: Gang, bench: Bench) -> bool:
+    """Whether the job's last placement is free."""
+    if gang.used[job] == 0:
+        return False
+    fits = True
+    for i in range(gang.used[job]):
+        fits = fits and bench.free[gang.servers[job, i], gang.kind[job]] >= gang.counts[job, i]
+    return fits
+
+
 @compiled
-def _fit(job: int, gang: Gang, rule: Rule, bench: Bench, delays: Delays, filled: int) -> int:
-    """Place one job whose demand is left somewhere; the verdict of :func:`select`."""
+def _place_anew(job: int, gang: Gang, rule: Rule, bench: Bench, delays: Delays, filled: int) -> int:
+    """Place a job whose demand is left somewhere; returns on how many servers."""
     kind, k = gang.kind[job], gang.workers[job]
-    if gang.used[job] > 0:
-        fits = True
-        for i in range(gang.used[job]):
-            fits = fits and bench.free[gang.servers[job, i], kind] >= gang.counts[job, i]
-        if fits:
-            return -1
-        if rule.sticky:
-            return 0
     for s in range(len(bench.room)):
         bench.delay[s] = upload_delay(delays, job, s)
     unheld = 0
