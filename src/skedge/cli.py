@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -92,7 +93,7 @@ def run(
         violations = result.verify() if verify else []
         result.write(inside)
     if as_json:
-        print_json({"folder": str(target), "violations": [v.__dict__ for v in violations], "metrics": result.metrics})
+        print_json({"folder": str(target), "violations": [asdict(v) for v in violations], "metrics": result.metrics})
     else:
         out.print(metrics_table(result.metrics, f"{result.policy} on {loaded.name}, seed {loaded.seed}"))
         out.print(
@@ -133,7 +134,7 @@ def explain(
     as_json: JsonOption = False,
 ) -> None:
     """Why there, why then: the decision on a job with its terms, and the job's timeline."""
-    explanation = explain_job(Run.load(folder), job)
+    explanation = explain_job(_whole(folder), job)
     if as_json:
         print_json({**explanation.__dict__, "timeline": explanation.timeline.to_dicts()})
     else:
@@ -145,7 +146,7 @@ def verify(folder: RunArgument, as_json: JsonOption = False) -> None:
     """Check every rule of the model on a run's record; exit code 1 if one is broken."""
     violations = Run.load(folder).verify()
     if as_json:
-        print_json([v.__dict__ for v in violations])
+        print_json([asdict(v) for v in violations])
     elif not violations:
         out.print(f"{folder}: every rule holds")
     _fail_on(violations, quiet=as_json)
@@ -154,7 +155,7 @@ def verify(folder: RunArgument, as_json: JsonOption = False) -> None:
 @commands.command()
 def metrics(folder: RunArgument, as_json: JsonOption = False) -> None:
     """The numbers of a run."""
-    result = Run.load(folder)
+    result = _whole(folder)
     if as_json:
         print_json(result.metrics)
     else:
@@ -201,6 +202,15 @@ def split_policies(text: str) -> list[str]:
         else:
             specs.append(part.strip())
     return specs
+
+
+def _whole(folder: Path) -> Run:
+    result = Run.load(folder)
+    try:
+        result.must_be_whole()
+    except RunFolderError as error:
+        raise RunFolderError(f"{folder}: {error}") from error
+    return result
 
 
 def _is_demo(folder: Path) -> bool:

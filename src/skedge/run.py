@@ -22,7 +22,9 @@ from typing import Any
 import polars as pl
 
 from .analysis.metrics import metrics, utilisation
+from .analysis.rules import Findings
 from .analysis.verify import Violation, verify
+from .analysis.verify_names import known_rows
 from .core.drive import drive
 from .core.errors import PolicyError, RunFolderError
 from .core.events import Event
@@ -80,6 +82,22 @@ class Run:
     def verify(self, limit: int = 20) -> list[Violation]:
         """Violations of the rules of ``docs/model.md``; an empty list if there are none."""
         return verify(self.scenario, self.schedule, self.meta, limit=limit)
+
+    def must_be_whole(self) -> None:
+        """Refuse a record with rows that cannot be (M1), from which nothing can be computed.
+
+        Raises
+        ------
+        RunFolderError
+            Naming the first such row.
+        """
+        found = Findings(self.scenario, 1)
+        known_rows(self.scenario, self.schedule, found)
+        wrong = [violation.message for violation in found.all()]
+        if not wrong and self.jobs["job"].to_list() != list(range(len(self.scenario.jobs))):
+            wrong = [f"the jobs table does not have the {len(self.scenario.jobs)} jobs of the scenario, each once"]
+        if wrong:
+            raise RunFolderError(f"the record is damaged: {wrong[0]}; `skedge verify` names all that is wrong")
 
     def save(self, folder: Path | str) -> Path:
         """Write the run folder; it appears whole or not at all.
@@ -144,7 +162,7 @@ def _read_meta(path: Path) -> dict[str, Any]:
 def _read_table(path: Path, columns: Mapping[str, Any]) -> pl.DataFrame:
     """Read a table of the record; types may differ (a stranger's record), their kinds may not."""
     try:
-        table = pl.read_parquet(path)
+        table = pl.read_parquet(path, glob=False)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise RunFolderError(f"{path}: the run folder is incomplete or damaged: {_first_line(error)}") from error
     for name, kind in columns.items():

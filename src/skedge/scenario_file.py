@@ -214,7 +214,9 @@ def _table(path: Path) -> pl.DataFrame:
     try:
         # in CSV the types are the schema's, so that an id of digits stays text
         parquet = path.suffix == ".parquet"
-        table = pl.read_parquet(path) if parquet else pl.read_csv(path, schema_overrides=JOB_SCHEMA)
+        table = (
+            pl.read_parquet(path, glob=False) if parquet else pl.read_csv(path, schema_overrides=JOB_SCHEMA, glob=False)
+        )
     except (OSError, pl.exceptions.PolarsError) as error:
         raise ScenarioError(f"workload.table: {path}: cannot be read: {str(error).splitlines()[0]}") from error
     missing = [c for c in JOB_SCHEMA if c not in table.columns]

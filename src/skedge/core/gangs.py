@@ -87,19 +87,21 @@ class Gangs:
         data = self.data.get(job, ())
         if where == data:
             return
-        before = dict(data)
-        more = [s for s, n in where if n > before.get(s, 0)]
-        ready = now + self._longest_upload(job, more) if more else now
-        if any(s in before for s, _ in where):
-            ready = max(ready, int(self.uploaded_at[job]))
-        self.uploaded_at[job] = ready
+        before, ready, kept = dict(data), now, False
+        row = self._delays_of(job)
+        for server, workers in where:
+            held = before.get(server, 0)
+            kept = kept or held > 0
+            if workers > held:
+                ready = max(ready, now + row[server])
+        self.uploaded_at[job] = max(ready, int(self.uploaded_at[job])) if kept else ready
         self.data[job] = where
 
-    def _longest_upload(self, job: int, servers: list[int]) -> int:
+    def _delays_of(self, job: int) -> list[int]:
         row = self.delay_rows.get(job)
         if row is None:
             row = self.delay_rows[job] = upload_row(self.delays, job).tolist()
-        return max(row[server] for server in servers)
+        return row
 
     def _convert(self, job: int, zeta: int) -> None:
         old = int(self.zeta[job])

@@ -186,8 +186,8 @@ class GangPolicy(Basis):
 
     def _where(self, job: int) -> Placement:
         n = int(self.gang.used[job])
-        pairs = zip(self.gang.servers[job, :n].tolist(), self.gang.counts[job, :n].tolist(), strict=True)
-        return tuple(sorted(pairs))
+        servers, counts = self.gang.servers[job, :n].tolist(), self.gang.counts[job, :n].tolist()
+        return tuple(sorted(zip(servers, counts, strict=True))) if n > 1 else ((servers[0], counts[0]),)
 
     def _ps_for(self, job: int, where: Placement, view: View) -> int:
         """A free qualified PS: on a server of the placement, else of lowest number, else in the cloud."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cmp_to_key
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from skedge.core.policy import View
 from skedge.core.projection import EQ5, FRACTIONAL, catch_up, chunks_on, delayed, load, number_chunks, place, run_queue
 from skedge.core.time import SECOND
 
-from .greedy import Chunks, cloud_cost, edge_cost, fill_group
+from .greedy import Chunks, cloud_cost, edge_cost, fill_group, is_better
 
 _NOISE = 1e-9
 """What float arithmetic may leave of a difference, as a part of Q."""
@@ -32,6 +33,7 @@ class Candidates:
             int(lane): chunks.now + int(upload_delay(delays, chunks.job, server))
             for lane, server in zip(lanes, servers, strict=True)
         }
+        self.compared: dict[int, tuple[int, float]] = {}
         self.q = {lane: self.cost(lane, 1) for lane in self.arrive}
         self.placed: dict[int, int] = {}
 
@@ -42,9 +44,10 @@ class Candidates:
         return group
 
     def cost(self, lane: int, count: int) -> float:
-        """Q [s] of the `count`-th chunk on `lane`."""
+        """Q [s] of the `count`-th chunk on `lane`; what the search compares is kept."""
         group = self.group(lane, count)
-        _, value, _ = edge_cost(self.belief, lane, group, self.chunks, self.weights, self.room)
+        exact, value, _ = edge_cost(self.belief, lane, group, self.chunks, self.weights, self.room)
+        self.compared[lane] = int(exact), float(value)
         return float(value) / int(self.weights[0]) / SECOND
 
     def put(self, lane: int) -> None:
@@ -57,8 +60,14 @@ class Candidates:
         self.q = {lane: q for lane, q in self.q.items() if free_storage[self.cluster.lane_server[lane]] >= chunk_mb}
 
     def best(self, count: int) -> list[int]:
-        """The `count` lanes of least Q, ties by lane."""
-        return sorted(self.q, key=lambda lane: (self.q[lane], lane))[:count]
+        """The `count` lanes of least Q, ties as the search breaks them: by lane."""
+        return sorted(sorted(self.q), key=cmp_to_key(self._order))[:count]
+
+    def _order(self, a: int, b: int) -> int:
+        fractional = self.chunks.mode == FRACTIONAL
+        if is_better(*self.compared[a], *self.compared[b], fractional):
+            return -1
+        return int(is_better(*self.compared[b], *self.compared[a], fractional))
 
     def terms(self, lane: int) -> dict[str, Any]:
         """The four terms [s] of the next chunk on `lane`, and whom it would delay."""
