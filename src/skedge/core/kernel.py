@@ -22,8 +22,7 @@ import numpy as np
 from .errors import OrderError, StateError
 from .events import CLOUD, Allocate, AssignPS, Dispatch, Event, Order, Reject, Reserve, Suspend, Upload, WakeAt
 from .gangs import Gangs
-from .jit import compiled
-from .lanes import FIELDS, Lanes, believe_finished, empty_lanes, send, with_room
+from .lanes import NO_LINKS, Lanes, believe_finished, dispatch_groups, empty_lanes, with_room
 from .model import Floats, Ints
 from .network import Delays, upload_delay, upload_row
 from .policy import Policy, View
@@ -201,7 +200,7 @@ class Kernel:
         self.belief = with_room(self.belief)
         dispatch_groups(
             self.belief, job, self.dispatches, order.rank, int(self.scenario.chunk_time[job, 0]), lane,
-            cluster.lane_server, self.scenario.delays, self.now, _no_links,
+            cluster.lane_server, self.scenario.delays, self.now, NO_LINKS,
         )  # fmt: skip
         self.standing[job] = DISPATCHED
         self.dispatches += 1
@@ -381,42 +380,3 @@ def colocated(scenario: Scenario, order: Allocate) -> int:
     if scenario.physics.colocation != "one_server" or order.ps == CLOUD:
         return 0
     return int(cluster.ps_server[order.ps] == server)
-
-
-_no_links = np.empty(0, np.int64)
-
-
-@compiled
-def dispatch_groups(
-    lanes: Lanes,
-    job: int,
-    seq: int,
-    rank: int,
-    each: int,
-    lane: Ints,
-    lane_server: Ints,
-    delays: Delays,
-    now: int,
-    links: Ints,
-) -> int:
-    """Send the chunks of `job` to their lanes, one group per lane; returns the number of lanes.
-
-    ``lane[d]`` is -1 for the cloud. `links`, where given, has room for D numbers: ``links[d]`` becomes the next chunk
-    of d's group, and HEAD of a group its first chunk.
-    """
-    order = np.argsort(lane, kind="mergesort")
-    group = np.zeros(FIELDS, np.int64)
-    sent, i, chunks = 0, 0, len(lane)
-    while i < chunks:
-        where, first = lane[order[i]], i
-        while i < chunks and lane[order[i]] == where:
-            if len(links) > 0:
-                links[order[i]] = order[i + 1] if i + 1 < chunks else -1
-            i += 1
-        if where < 0:
-            continue
-        arrive = now + upload_delay(delays, job, lane_server[where])
-        group[:] = (job, rank, seq, i - first, each, each, chunks, order[first], arrive)
-        send(lanes, where, group)
-        sent += 1
-    return sent

@@ -17,8 +17,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .jit import inlined, lean
+from .jit import compiled, inlined, lean
 from .model import Ints
+from .network import Delays, upload_delay
 from .time import NEVER
 
 JOB, RANK, SEQ, COUNT, EACH, LEFT, CHUNKS, HEAD, ARRIVE = range(9)
@@ -198,3 +199,43 @@ def believe_finished(lanes: Lanes, times: Ints, where: Ints, jobs: Ints) -> int:
             return k
         finish_head(lanes, lane, i)
     return -1
+
+
+NO_LINKS = np.empty(0, np.int64)
+"""For :func:`dispatch_groups` where chunks need not be told apart."""
+
+
+@compiled
+def dispatch_groups(
+    lanes: Lanes,
+    job: int,
+    seq: int,
+    rank: int,
+    each: int,
+    lane: Ints,
+    lane_server: Ints,
+    delays: Delays,
+    now: int,
+    links: Ints,
+) -> int:
+    """Send the chunks of `job` to their lanes, one group per lane; returns the number of lanes.
+
+    ``lane[d]`` is -1 for the cloud. `links`, where given, has room for D numbers: ``links[d]`` becomes the next chunk
+    of d's group, and HEAD of a group its first chunk.
+    """
+    order = np.argsort(lane, kind="mergesort")
+    group = np.zeros(FIELDS, np.int64)
+    sent, i, chunks = 0, 0, len(lane)
+    while i < chunks:
+        where, first = lane[order[i]], i
+        while i < chunks and lane[order[i]] == where:
+            if len(links) > 0:
+                links[order[i]] = order[i + 1] if i + 1 < chunks else -1
+            i += 1
+        if where < 0:
+            continue
+        arrive = now + upload_delay(delays, job, lane_server[where])
+        group[:] = (job, rank, seq, i - first, each, each, chunks, order[first], arrive)
+        send(lanes, where, group)
+        sent += 1
+    return sent

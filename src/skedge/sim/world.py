@@ -10,8 +10,8 @@ import polars as pl
 
 from skedge.core.events import CLOUD, Allocate, Dispatch, Event, LaneFacts, Order, Reserve, Suspend, Upload, WakeAt
 from skedge.core.gangs import Gangs
-from skedge.core.kernel import colocated, dispatch_groups
-from skedge.core.lanes import with_room
+from skedge.core.kernel import colocated
+from skedge.core.lanes import dispatch_groups, with_room
 from skedge.core.model import Ints
 from skedge.core.network import upload_delay
 from skedge.core.scenario import Scenario

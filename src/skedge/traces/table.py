@@ -14,6 +14,9 @@ from skedge.core.errors import TraceError
 STAMP = "%Y-%m-%d %H:%M:%S"
 """How Philly writes a time: naive, to the second."""
 
+_LARGEST = 2.0**53
+"""Largest whole number taken: above it a float no longer holds every one."""
+
 
 def read_bytes(path: Path) -> bytes:
     """Read `path`, uncompressed where its name ends in ``.gz``.
@@ -43,12 +46,18 @@ def read_table(path: Path, needed: Sequence[str]) -> pl.DataFrame:
         table = pl.read_csv(read_bytes(path), infer_schema=False)
     except pl.exceptions.PolarsError as error:
         raise TraceError(f"{path}: cannot be read as CSV: {str(error).splitlines()[0]}") from error
-    table = table.rename({c: c.strip() for c in table.columns}).with_columns(pl.all().str.strip_chars().fill_null(""))
+    names = [c.strip() for c in table.columns]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise TraceError(f"{path}: line 1: column {twice!r} is there twice")
+    table = table.rename(dict(zip(table.columns, names, strict=True))).with_columns(
+        pl.all().str.strip_chars().fill_null("")
+    )
     missing = [c for c in needed if c not in table.columns]
     if missing:
         have = ", ".join(c for c in table.columns if c)
         raise TraceError(f"{path}: line 1: column {missing[0]!r} is missing; the file has {have}")
-    return table.with_row_index("_line", offset=2)
+    return table.select(pl.exclude("_line")).with_row_index("_line", offset=2)
 
 
 def numbers(table: pl.DataFrame, path: Path, column: str, low: float = 0.0, *, whole: bool = False) -> pl.Series:
@@ -60,7 +69,8 @@ def numbers(table: pl.DataFrame, path: Path, column: str, low: float = 0.0, *, w
         Naming the first line whose value is missing, no number, NaN, infinite, below `low`, or not whole.
     """
     value = pl.col(column).cast(pl.Float64, strict=False)
-    good = value.is_finite() & (value >= low) & ((value == value.round()) | (not whole))
+    most = _LARGEST if whole else float("inf")
+    good = value.is_finite() & value.is_between(low, most) & ((value == value.round()) | (not whole))
     _refuse(table, good.is_null() | ~good, path, column, f"a {'whole ' if whole else ''}number >= {low:g}")
     return table.select(value.cast(pl.Int64) if whole else value).to_series()
 
