@@ -127,7 +127,7 @@ def test_the_examples_keep_the_contract(examples: None) -> None:
 
 
 def test_least_loaded_begins_each_chunk_where_it_can_begin_first(examples: None) -> None:
-    """By hand: lanes with delays 0 and 10 s, chunks of 4 s: 0, 4, 8 s on the first, 10 s on the second, 12 s on the first."""
+    """By hand: chunks of 4 s, lanes with delays 0 and 10 s: at 0, 4, 8 s, then far at 10 s, then near at 12 s."""
     from least_loaded import LeastLoaded
 
     from skedge.core.model import Cluster, Job, Server, job_table

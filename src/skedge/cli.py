@@ -222,7 +222,9 @@ def _is_demo(folder: Path) -> bool:
 
 def _check_report(path: Path) -> None:
     """Find out before a long comparison that its report cannot be written."""
-    wrong = "it is a folder" if path.is_dir() else None if path.parent.is_dir() else f"{path.parent} is not a folder"
+    wrong = None if os.path.isdir(path.parent) else f"{path.parent} is not a folder"
+    if os.path.isdir(path):
+        wrong = "it is a folder"
     if wrong is None and not os.access(path.parent, os.W_OK):
         wrong = f"{path.parent} does not let files be made in it"
     if wrong is not None:

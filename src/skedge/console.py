@@ -181,7 +181,7 @@ class JobProgress:
 
 @contextmanager
 def progress(*, quiet: bool) -> Iterator[Progress]:
-    """A progress display on stderr, gone when it is done."""
+    """A progress display on stderr, gone when it is done; none where stderr is no terminal."""
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -190,7 +190,7 @@ def progress(*, quiet: bool) -> Iterator[Progress]:
         TimeElapsedColumn(),
         console=err,
         transient=True,
-        disable=quiet,
+        disable=quiet or not err.is_terminal,
     )
     with bar:
         yield bar

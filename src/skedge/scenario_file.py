@@ -245,8 +245,8 @@ def _check_size(scenario: Scenario) -> None:
     chunks = _column(frame, "chunks")
     work = chunks * _column(frame, "epochs") * _column(frame, "minibatches") * each
     for what, of_job, most in (
-        ("chunks x epochs x minibatches x minibatch_s", work, _MOST_WORK_S),
         ("chunks", chunks, _MOST_CHUNKS),
+        ("chunks x epochs x minibatches x minibatch_s", work, _MOST_WORK_S),
     ):
         total = np.cumsum(of_job)
         if total[-1] > most:

@@ -50,9 +50,8 @@ def read_table(path: Path, needed: Sequence[str]) -> pl.DataFrame:
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise TraceError(f"{path}: line 1: column {twice!r} is there twice")
-    table = table.rename(dict(zip(table.columns, names, strict=True))).with_columns(
-        pl.all().str.strip_chars().fill_null("")
-    )
+    table = table.rename(dict(zip(table.columns, names, strict=True)))
+    table = table.with_columns(pl.all().str.strip_chars().fill_null(""))
     missing = [c for c in needed if c not in table.columns]
     if missing:
         have = ", ".join(c for c in table.columns if c)

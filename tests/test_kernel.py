@@ -1,0 +1,350 @@
+"""The kernel refuses wrong orders by the rule they break, wrong facts, and to show what has not happened yet."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from oracles.product import play
+from skedge.core import kernel as kernel_module
+from skedge.core.drive import drive
+from skedge.core.errors import OrderError, SkedgeError, StateError
+from skedge.core.events import (
+    CLOUD,
+    Allocate,
+    AssignPS,
+    Dispatch,
+    Event,
+    LaneFacts,
+    Order,
+    Reject,
+    Reserve,
+    Suspend,
+    Upload,
+    WakeAt,
+)
+from skedge.core.kernel import Kernel
+from skedge.core.model import Cluster, Job, Server, job_table
+from skedge.core.policy import Basis, View, make_policy
+from skedge.core.scenario import Jobs, Scenario
+from skedge.sim.world import SimulatedWorld
+
+# lanes 0, 1 (gpu of s0), 2 (gpu of s1), 3 (tpu of s1); PS slots 0 (cpu of s0), 1 (cpu of s1), 2 (mem of s1)
+A, B, C = range(3)
+"""Three jobs of two chunks of 10 s and 2 MB; A arrives at 0, B at 1 s, C at 5 s. s0 stores 4 MB."""
+S = 1_000_000
+
+
+def scenario(*, cloud: bool = True) -> Scenario:
+    edge = [
+        Server("s0", capacity={"worker:gpu": 2, "ps:cpu": 1}, storage_mb=4.0),
+        Server("s1", capacity={"worker:gpu": 1, "worker:tpu": 1, "ps:cpu": 1, "ps:mem": 1}),
+    ]
+    cluster = Cluster([*edge, Server("cloud", "cloud")] if cloud else edge)
+    jobs = [Job(n, r, 1, 2, 10, minibatch_s=1.0, workers=2, chunk_mb=2.0) for n, r in (("a", 0), ("b", 1), ("c", 5))]
+    frame, given = job_table(jobs)
+    return Scenario(cluster, Jobs(frame, cluster, given))
+
+
+class Script(Basis):
+    """Answers the n-th event with the n-th list of orders."""
+
+    name: ClassVar[str] = "script"
+
+    def __init__(self, *answers: Iterable[Any]) -> None:
+        super().__init__()
+        self.answers = iter(answers)
+        self.seen: list[View] = []
+
+    def decide(self, event: Event, view: View) -> Iterable[Order]:
+        self.seen.append(view)
+        return next(self.answers, ())
+
+
+def arrival(job: int) -> Event:
+    return Event((0, S, 5 * S)[job], arrived=(job,))
+
+
+def dispatch(job: int, *lanes: int) -> Dispatch:
+    return Dispatch(job, np.array(lanes), 20 * S, np.zeros(len(lanes)), np.zeros(len(lanes), np.int64))
+
+
+def allocate(job: int, *where: tuple[int, int], ps: int = CLOUD) -> Allocate:
+    return Allocate(job, where, ps)
+
+
+def handled(kernel: Kernel, *events: Event) -> Kernel:
+    for event in events:
+        list(kernel.handle(event))
+    return kernel
+
+
+def after_arrivals(*orders: Any, cloud: bool = True) -> Kernel:
+    """A and B arrive; the orders answer B's arrival."""
+    return handled(Kernel(scenario(cloud=cloud), Script((), orders)), arrival(A), arrival(B))
+
+
+# -- orders -----------------------------------------------------------------------------------------------------------
+
+WRONG: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "something that is no order": ("M1", ("allocate a",)),
+    "a wake-up in the past": ("M1", (WakeAt(S - 1),)),
+    "a job that has not arrived": ("M2", (dispatch(C, 0, 1),)),
+    "a job that does not exist": ("M2", (Reject(7, "no"),)),
+    "a job with a negative number": ("M2", (Reject(-1, "no"),)),
+    "a job that was rejected": ("M2", (Reject(A, "no"), dispatch(A, 0, 1))),
+    "a lane of another type": ("M3", (dispatch(A, 0, 3),)),
+    "a lane that does not exist": ("M3", (dispatch(A, 0, 4),)),
+    "a lane below the cloud's number": ("M3", (dispatch(A, 0, -2),)),
+    "more workers than are free": ("M4", (allocate(A, (1, 2)),)),
+    "workers that another job holds": ("M4", (allocate(A, (0, 2)), allocate(B, (0, 1)))),
+    "more workers than chunks": ("M5", (allocate(A, (0, 2), (1, 1)),)),
+    "no workers at all": ("M5", (allocate(A),)),
+    "a server with no workers": ("M5", (allocate(A, (0, 2), (1, 0)),)),
+    "a second dispatch": ("M6", (dispatch(A, 0, 1), dispatch(A, 0, 1))),
+    "a dispatch of too few chunks": ("M6", (dispatch(A, 0),)),
+    "a dispatch of a gang": ("M6", (allocate(A, (0, 2)), dispatch(A, 0, 1))),
+    "an allocation of a dispatched job": ("M6", (dispatch(A, 0, 1), allocate(A, (1, 1)))),
+    "an upload of a dispatched job": ("M6", (dispatch(A, 0, 1), Upload(A, ((1, 1),)))),
+    "an upload of a gang that has data": ("M6", (allocate(A, (0, 2)), Upload(A, ((1, 1),)))),
+    "a PS for a job that does not run": ("M12", (AssignPS(A, 0),)),
+    "a second PS": ("M12", (allocate(A, (0, 2), ps=0), AssignPS(A, 1))),
+    "a PS of another type": ("M13", (allocate(A, (0, 2), ps=2),)),
+    "a PS that does not exist": ("M13", (allocate(A, (0, 2), ps=9),)),
+    "a PS that serves another job": ("M13", (allocate(A, (0, 2), ps=0), allocate(B, (1, 1), ps=0))),
+    "more than a server stores": ("M17", (dispatch(A, 0, 1), dispatch(B, 0, 2))),
+    "a rejection of a dispatched job": ("M18", (dispatch(A, 0, 1), Reject(A, "no"))),
+    "a rejection of a gang": ("M18", (allocate(A, (0, 2)), Suspend(A), Reject(A, "no"))),
+    "a plan in the past": ("M19", (Reserve(A, 0, 2, 0, 9 * S),)),
+    "a plan of no length": ("M19", (Reserve(A, 0, 2, 9 * S, 9 * S),)),
+    "a suspension of what holds nothing": ("M24", (Suspend(A),)),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_wrong_order_is_refused_by_the_rule_that_it_breaks(what: str) -> None:
+    """Each is the last of a short list; the ones before it are fine."""
+    rule, orders = WRONG[what]
+    with pytest.raises(OrderError) as refused:
+        after_arrivals(*orders)
+    assert refused.value.rule == rule
+    assert str(refused.value).startswith(f"[{rule}] ")
+    after_arrivals(*orders[:-1])
+
+
+@pytest.mark.parametrize(
+    ("rule", "order"), [("M3", dispatch(A, 0, CLOUD)), ("M13", allocate(A, (0, 2), ps=CLOUD))], ids=["lane", "PS"]
+)
+def test_the_cloud_is_refused_where_there_is_none(rule: str, order: Order) -> None:
+    """With a cloud both orders are fine."""
+    with pytest.raises(OrderError) as refused:
+        after_arrivals(order, cloud=False)
+    assert refused.value.rule == rule
+    after_arrivals(order)
+
+
+def test_every_rule_that_the_kernel_names_has_a_wrong_order_here() -> None:
+    """The rules in the kernel's source are those of this file."""
+    named = set(re.findall(r'OrderError\(\s*"(M\d+)"', inspect.getsource(kernel_module)))
+    assert named == {rule for rule, _ in WRONG.values()}
+
+
+def test_a_dispatched_job_that_runs_without_a_ps_is_refused() -> None:
+    """M12: a job has begun to run and the policy gave it no PS."""
+    kernel = Kernel(scenario(), Script([dispatch(A, 0, 1)]))
+    with pytest.raises(OrderError) as refused:
+        drive(kernel, SimulatedWorld(scenario()))
+    assert refused.value.rule == "M12"
+
+
+def test_a_job_that_has_finished_takes_no_more_orders() -> None:
+    """M2: A holds workers from 0 and finishes; then it cannot be suspended."""
+    kernel = Kernel(scenario(), Script([allocate(A, (0, 2), ps=0)], [Suspend(A)]))
+    with pytest.raises(OrderError) as refused:
+        handled(kernel, arrival(A), Event(10 * S, finished=(A,)))
+    assert refused.value.rule == "M2"
+
+
+def test_a_forgotten_job_is_an_error_at_the_end() -> None:
+    """A policy that answers nothing has left three jobs unanswered; the first is named."""
+    s = scenario()
+    with pytest.raises(SkedgeError, match=r"left 3 jobs unanswered, the first is 'a'"):
+        drive(Kernel(s, Script()), SimulatedWorld(s))
+
+
+@pytest.mark.xfail(strict=True, reason="each (server, workers) pair of an allocation is checked alone")
+def test_a_server_listed_twice_cannot_be_given_more_workers_than_it_has() -> None:
+    """M4: s1 has one gpu; ((s1, 1), (s1, 1)) asks for two."""
+    with pytest.raises(OrderError) as refused:
+        after_arrivals(allocate(A, (1, 1), (1, 1)))
+    assert refused.value.rule in {"M4", "M24"}
+
+
+@pytest.mark.xfail(strict=True, reason="a negative server counts from the end")
+def test_a_server_with_a_negative_number_is_refused() -> None:
+    """-1 is no server; without a cloud it is taken for s1, the last one."""
+    with pytest.raises(OrderError):
+        after_arrivals(allocate(A, (-1, 1), ps=1), cloud=False)
+
+
+# -- facts ------------------------------------------------------------------------------------------------------------
+
+
+def test_time_does_not_run_backwards() -> None:
+    """A fact of 0 after one of 1 s."""
+    kernel = handled(Kernel(scenario(), Script()), arrival(A), arrival(B))
+    with pytest.raises(StateError, match="came after"):
+        handled(kernel, Event(0))
+
+
+def test_jobs_arrive_in_order() -> None:
+    """B before A."""
+    with pytest.raises(StateError, match="arrived before"):
+        handled(Kernel(scenario(), Script()), arrival(B))
+
+
+def test_a_job_that_has_not_arrived_cannot_finish() -> None:
+    with pytest.raises(StateError, match="not in the system"):
+        handled(Kernel(scenario(), Script()), Event(0, finished=(A,)))
+
+
+def test_a_job_finishes_once() -> None:
+    kernel = handled(Kernel(scenario(), Script([allocate(A, (0, 2), ps=0)])), arrival(A), Event(5, finished=(A,)))
+    with pytest.raises(StateError, match="not in the system"):
+        handled(kernel, Event(6, finished=(A,)))
+
+
+@pytest.mark.parametrize(("lane", "job"), [(0, B), (2, A)], ids=["another job's chunk", "an empty lane"])
+def test_a_lane_cannot_finish_what_it_does_not_serve(lane: int, job: int) -> None:
+    """A's chunks are on lanes 0 and 1."""
+    kernel = handled(Kernel(scenario(), Script([dispatch(A, 0, 1)])), arrival(A), arrival(B))
+    facts = LaneFacts(np.array([10 * S]), np.array([lane]), np.array([job]))
+    with pytest.raises(StateError, match="cannot have finished"):
+        handled(kernel, Event(10 * S, chunks=facts))
+
+
+def test_a_lane_is_told_its_completions_in_order_of_time() -> None:
+    """Two completions of lane 0 told as (20 s, 10 s)."""
+    s = scenario()
+    kernel = handled(Kernel(s, Script([dispatch(A, 0, 0)])), arrival(A))
+    facts = LaneFacts(np.array([20 * S, 10 * S]), np.array([0, 0]), np.array([A, A]))
+    with pytest.raises(StateError, match="cannot have finished"):
+        handled(kernel, Event(20 * S, chunks=facts))
+
+
+def test_a_job_that_ends_gives_back_all_that_it_held() -> None:
+    """Workers, PS and storage are as at the beginning."""
+    dispatched = handled(
+        Kernel(scenario(), Script([dispatch(A, 0, 1)], [AssignPS(A, 0)])), arrival(A), Event(0, started=(A,))
+    )
+    assert dispatched.free_storage[0] == 0
+    assert dispatched.ps_job[0] == A
+    for kernel in (dispatched, handled(Kernel(scenario(), Script([allocate(A, (0, 2), ps=0)])), arrival(A))):
+        handled(kernel, Event(20 * S, finished=(A,)))
+        kernel.validate_state()
+        assert kernel.free_workers.tolist() == [[2, 0], [1, 1], [0, 0]]
+        assert kernel.ps_job.tolist() == [-1, -1, -1]
+        assert kernel.free_storage.tolist() == [4.0, np.inf, np.inf]
+
+
+# -- the self-check ---------------------------------------------------------------------------------------------------
+
+
+def busy_kernel() -> Kernel:
+    """A is dispatched to s0, B holds the gpu of s1 with the PS there."""
+    return after_arrivals(dispatch(A, 0, 1), allocate(B, (1, 1), ps=1))
+
+
+def test_sound_books_pass_the_self_check() -> None:
+    busy_kernel().validate_state()
+
+
+@pytest.mark.parametrize("change", [1, -1])
+def test_self_check_finds_a_wrong_number_of_free_workers(change: int) -> None:
+    kernel = busy_kernel()
+    kernel.free_workers[0, 0] += change
+    with pytest.raises(StateError, match="free workers"):
+        kernel.validate_state()
+
+
+def test_self_check_finds_a_worker_given_twice() -> None:
+    """Two placements of the one gpu of s1, with books that agree: free is -1."""
+    kernel = busy_kernel()
+    kernel.gangs.placed[C] = ((1, 1),)
+    kernel.free_workers[1, 0] -= 1
+    with pytest.raises(StateError, match="free workers"):
+        kernel.validate_state()
+
+
+def test_self_check_finds_a_ps_slot_of_nobody() -> None:
+    kernel = busy_kernel()
+    kernel.ps_job[2] = A
+    with pytest.raises(StateError, match="PS slots"):
+        kernel.validate_state()
+
+
+def test_self_check_finds_a_ps_slot_of_another_job() -> None:
+    kernel = busy_kernel()
+    kernel.ps_of[B] = 0
+    with pytest.raises(StateError, match="PS slots"):
+        kernel.validate_state()
+
+
+def test_self_check_finds_lost_storage() -> None:
+    kernel = busy_kernel()
+    kernel.free_storage[0] += 2
+    with pytest.raises(StateError, match="storage"):
+        kernel.validate_state()
+
+
+# -- non-anticipation -------------------------------------------------------------------------------------------------
+
+
+def test_view_ends_with_the_last_job_that_has_arrived() -> None:
+    """At B's arrival every column by job has two entries, and C appears nowhere."""
+    policy = Script()
+    handled(Kernel(scenario(), policy), arrival(A), arrival(B))
+    view = policy.seen[-1]
+    assert view.arrived == 2
+    names = ("arrival", "chunks", "minibatches", "workers", "worker_type", "ps_type", "chunk_mb")
+    lengths = {len(view.column(name)) for name in names}
+    assert lengths | {len(view.chunk_time), len(view.work), len(view.workers)} == {2}
+    assert view.active.tolist() == [A, B]
+    assert {len(a) for a in (view.delays().lo, view.delays().hi, view.delays().key)} == {2}
+
+
+@pytest.mark.parametrize("ask", ["job_id", "placement", "data", "upload_delays"])
+def test_view_refuses_to_speak_of_a_job_to_come(ask: str) -> None:
+    """C arrives at 5 s; at 1 s its number means nothing, nor does a negative one."""
+    policy = Script()
+    handled(Kernel(scenario(), policy), arrival(A), arrival(B))
+    look = getattr(policy.seen[-1], ask)
+    look(B)
+    for job in (C, -1):
+        with pytest.raises(IndexError, match="has not arrived"):
+            look(job)
+
+
+def test_view_refuses_the_upload_delay_of_a_job_to_come() -> None:
+    policy = Script()
+    handled(Kernel(scenario(), policy), arrival(A))
+    with pytest.raises(IndexError, match="has not arrived"):
+        policy.seen[-1].upload_delay(B, 0)
+
+
+def test_decisions_do_not_depend_on_jobs_to_come() -> None:
+    """A_online and SRTF decide up to 5 s as if C were never to arrive: the same scenario without C agrees."""
+    full = scenario()
+    jobs = Jobs(full.jobs.frame.head(2), full.cluster)
+    for spec in ("aonline", "srtf", "tiresias:limit_s=3", "fifo"):
+        both = (full, replace(full, jobs=jobs))
+        tables = [play(s, make_policy(spec)).schedule.decisions.drop("reason") for s in both]
+        early = [table.filter(table["time"] < 5 * S) for table in tables]
+        assert early[0].equals(early[1])
+        assert len(early[0]) > 0
