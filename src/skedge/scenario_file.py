@@ -13,7 +13,6 @@ from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 import yaml
 from numpy.random import Generator, default_rng
@@ -35,13 +34,6 @@ __all__ = ["default_scenario", "json_schema", "load_scenario", "save_scenario", 
 
 _TRACE_STREAM, _JOBS_STREAM = 1, 2
 """Streams of a seed; :mod:`skedge.cluster_draw` has the others."""
-
-
-_MOST_WORK_S = 1e12
-"""Most work that the jobs may have [worker-seconds]: times have to stay well within 62 bits of µs."""
-
-_MOST_CHUNKS = 1e8
-"""Most chunks that the jobs may have: a row or more of the record each."""
 
 
 def load_scenario(path: Path | str, seed: int | None = None) -> Scenario:
@@ -126,7 +118,6 @@ def _scenario(form: ScenarioForm, base: Path) -> Scenario:
         cluster = Cluster(draw_cluster(draw, form.seed, base, work_s(frame), float(_latest(frame))))
     scenario = Scenario(cluster, Jobs(frame, cluster, given), _physics(form), form.seed, form.name)
     _check_given(scenario)
-    _check_size(scenario)
     return scenario
 
 
@@ -236,24 +227,6 @@ def _check_given(scenario: Scenario) -> None:
         for server in delays:
             if server not in servers:
                 raise ScenarioError(f"job {job!r}: upload names server {server!r}; there is none of that name")
-
-
-def _check_size(scenario: Scenario) -> None:
-    """Refuse more work or chunks than times and tables can hold, naming the first job from which on it is too much."""
-    frame, jobs, physics = scenario.jobs.frame, scenario.jobs, scenario.physics
-    each = jobs.minibatch_seconds(colocated=False) * (1 + physics.estimate_error) / physics.speedup
-    chunks = _column(frame, "chunks")
-    work = chunks * _column(frame, "epochs") * _column(frame, "minibatches") * each
-    for what, of_job, most in (
-        ("chunks", chunks, _MOST_CHUNKS),
-        ("chunks x epochs x minibatches x minibatch_s", work, _MOST_WORK_S),
-    ):
-        total = np.cumsum(of_job)
-        if total[-1] > most:
-            job = int(np.argmax(total > most))
-            raise ScenarioError(
-                f"job {jobs.ids[job]!r}: {what} = {of_job[job]:g}; with the jobs before it, it must be at most {most:g}"
-            )
 
 
 def save_scenario(scenario: Scenario, folder: Path | str) -> Path:

@@ -40,7 +40,11 @@ class OrderError(SkedgeError):
 
     def __init__(self, rule: str, message: str) -> None:
         super().__init__(f"[{rule}] {message}")
-        self.rule = rule
+        self.rule, self.message = rule, message
+
+    def __reduce__(self) -> tuple[type[OrderError], tuple[str, str]]:
+        """Keep the rule when an error comes back from another process."""
+        return type(self), (self.rule, self.message)
 
 
 class StateError(SkedgeError):

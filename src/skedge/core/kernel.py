@@ -79,6 +79,7 @@ class Kernel:
         self.free_storage: Floats = cluster.storage_mb.copy()
         self.stored: dict[int, tuple[Ints, Ints]] = {}
         self.running: set[int] = set()
+        self.wholly_in_cloud: set[int] = set()
         self.plan_ends: list[tuple[int, int]] = []
         self.record = Record(scenario)
         self.view = View(self)
@@ -137,6 +138,7 @@ class Kernel:
             self._free_workers(job)
         self.gangs.finish(job)
         self.running.discard(job)
+        self.wholly_in_cloud.discard(job)
         self._release_ps(job)
         if job in self.stored:
             servers, chunks = self.stored.pop(job)
@@ -203,6 +205,8 @@ class Kernel:
             cluster.lane_server, self.scenario.delays, self.now, NO_LINKS,
         )  # fmt: skip
         self.standing[job] = DISPATCHED
+        if len(edge) == 0:
+            self.wholly_in_cloud.add(job)
         self.dispatches += 1
         self.record.dispatch(self.now, order)
 
@@ -266,6 +270,10 @@ class Kernel:
         self._in_system(order.job)
         if order.job not in self.running or order.job in self.ps_of:
             raise OrderError("M12", f"job {self.scenario.jobs.ids[order.job]!r} does not run, or has a PS already")
+        if order.job in self.wholly_in_cloud and order.ps != CLOUD:
+            raise OrderError(
+                "M15", f"job {self.scenario.jobs.ids[order.job]!r} is wholly in the cloud: so must its PS be"
+            )
         self._take_ps(order.job, order.ps)
 
     def _take_ps(self, job: int, ps: int) -> None:

@@ -108,6 +108,8 @@ def _check_servers(servers: Sequence[Server]) -> None:
         if s.id in seen:
             raise ScenarioError(f"{where}: id {s.id!r} is used twice; ids must be unique")
         seen.add(s.id)
+        if s.kind == "cloud" and s.capacity:
+            raise ScenarioError(f"{where}.capacity: the cloud has every type without limit; it must be left out")
         for resource, amount in s.capacity.items():
             if amount < 0 or amount != int(amount):
                 raise ScenarioError(f"{where}.capacity[{resource}]: {amount} is not a whole number >= 0")

@@ -215,6 +215,10 @@ def make_policy(spec: str) -> Policy:
         raise PolicyError(f"policy {name!r} is unknown; known are {', '.join(points)}")
     factory = points[name].load()
     pairs = [part.partition("=") for part in given.split(",") if part]
+    keys = [key.strip() for key, _, _ in pairs]
+    twice = [key for key in keys if keys.count(key) > 1]
+    if twice:
+        raise PolicyError(f"policy {spec!r}: {twice[0]!r} is given twice; once is enough")
     unfinished = [key for key, eq, _ in pairs if not eq]
     if unfinished:
         raise PolicyError(f"policy {spec!r}: {unfinished[0]!r} has no value; write name:key=value,key=value")

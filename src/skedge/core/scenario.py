@@ -25,6 +25,12 @@ _NOT_NEGATIVE = (
 _LONGEST_S = 1e8
 """Latest arrival and longest delay taken [s]: three years."""
 
+_MOST_WORK_S = 1e12
+"""Most work that the jobs may have [worker-seconds]: times have to stay well within 62 bits of µs."""
+
+_MOST_CHUNKS = 1e8
+"""Most chunks that the jobs may have: a row or more of the record each."""
+
 
 class Jobs:
     """The announced jobs as columns, in the order that decides ties: by (arrival, id).
@@ -147,6 +153,15 @@ class Scenario:
     seed: int = 0
     name: str = "scenario"
 
+    def __post_init__(self) -> None:
+        """Refuse more work or chunks than times and tables can hold, naming the job from which on it is too much."""
+        f, jobs, physics = self.jobs.frame, self.jobs, self.physics
+        each = jobs.minibatch_seconds(colocated=False) * (1 + physics.estimate_error) / physics.speedup
+        chunks = _floats(f, "chunks")
+        _within(jobs, "chunks", chunks, _MOST_CHUNKS)
+        work = chunks * _floats(f, "epochs") * _floats(f, "minibatches") * each
+        _within(jobs, "chunks x epochs x minibatches x minibatch_s", work, _MOST_WORK_S)
+
     @cached_property
     def chunk_time(self) -> Ints:
         """Announced time to train a chunk, p [µs], by job and zeta, shape ``(jobs, 2)``."""
@@ -233,6 +248,15 @@ class Scenario:
     def rng(self, purpose: str) -> Generator:
         """A generator of its own for `purpose`, from the scenario's seed."""
         return default_rng([self.seed, _bits(purpose) % 2**32])
+
+
+def _within(jobs: Jobs, what: str, of_job: Floats, most: float) -> None:
+    total = np.cumsum(of_job)
+    if len(total) and total[-1] > most:
+        job = int(np.argmax(total > most))
+        raise ScenarioError(
+            f"job {jobs.ids[job]!r}: {what} = {of_job[job]:g}; with the jobs before it, it must be at most {most:g}"
+        )
 
 
 def _bits(text: str) -> int:

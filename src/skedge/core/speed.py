@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from .model import Floats, Ints
-from .time import SECOND, ticks, whole_slots
+from .time import ticks, whole_slots
 
 MBIT_PER_MB = 8
 """Mbit in a MB: the papers give gradients in MB and bandwidth in Mbit/s (ERRATA, general convention 3)."""
@@ -36,6 +36,4 @@ def chunk_ticks(minibatches: Ints, seconds_each: Floats, *, speedup: float, slot
     `minibatches` is E_j B_j, the mini-batches of one chunk over all epochs; `speedup` is 1 + epsilon. Never below 1 µs.
     """
     exact = np.maximum(ticks(minibatches * seconds_each / speedup), 1)
-    if (exact > 2**52 // SECOND * SECOND).any():
-        raise OverflowError("a chunk's duration is over 140 years")
     return whole_slots(exact, slot) if slotted else exact

@@ -55,6 +55,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.random import Generator
 
+from skedge.core.errors import PolicyError
 from skedge.core.events import CLOUD, AssignPS, Dispatch, Event, Order, Reject
 from skedge.core.model import Cluster, Ints, Physics
 from skedge.core.policy import Basis, Params, View
@@ -172,7 +173,8 @@ class AOnline(Basis):
                 if not options or cloud["q_s"] < options[0]["q_s"] * (1 - 1e-12):
                     rows.append({"chunk": d, "and_all_after": True, "chosen": cloud, "others": options})
                     break
-                options = sorted([*options, cloud], key=lambda option: option["q_s"])
+                place = sum(option["q_s"] <= cloud["q_s"] for option in options)
+                options.insert(place, cloud)
             if not options:
                 break
             rows.append({"chunk": d, "chosen": options[0], "others": options[1:]})
@@ -239,6 +241,11 @@ class AOnline(Basis):
         kind = int(view.column("ps_type")[job])
         slots = self.ps_slots[kind] if kind >= 0 else np.empty(0, np.int64)
         free = slots[view.ps_job[slots] < 0]
+        if len(free) == 0 and self.cluster.cloud is None:
+            raise PolicyError(
+                f"aonline: job {view.job_id(job)!r} runs from {view.now / SECOND} s on and no PS of its type is free; "
+                "A_ps then takes one in the cloud, and this cluster has none: add a cloud server, or PS slots"
+            )
         if len(free) == 0:
             return CLOUD
         return int(self.rng.choice(free) if self.params.ps_choice == "random" else free[0])
