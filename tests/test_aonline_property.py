@@ -43,7 +43,7 @@ from oracles.product import (
     runs_of_run,
     scenario_of,
 )
-from skedge.core.errors import OrderError
+from skedge.core.errors import PolicyError
 from skedge.core.model import Physics
 from skedge.core.time import SECOND
 from skedge.policies.aonline import AOnline
@@ -509,9 +509,9 @@ def test_edge_without_workers_leaves_the_cloud_or_nothing() -> None:
 
 
 def test_scarce_pss_without_a_cloud_are_refused_by_name() -> None:
-    """J10: two running jobs, one PS and no cloud: the policy cannot answer, and the error is M13's."""
+    """J10: two running jobs, one PS and no cloud: the policy cannot go on, and the error says which job and why."""
     instance = Instance((Server(("0", "0"), ("0",)),), (job(0, 5, delta={0: 0}), job(0, 5, delta={0: 0})))
-    with pytest.raises(OrderError, match=r"^\[M13\]"):
+    with pytest.raises(PolicyError, match=r"job '1' .* no PS of its type is free"):
         product(instance, Mode(cloud=False), cloud=False)
 
 

@@ -150,9 +150,22 @@ def test_the_cloud_is_refused_where_there_is_none(rule: str, order: Order) -> No
 
 
 def test_every_rule_that_the_kernel_names_has_a_wrong_order_here() -> None:
-    """The rules in the kernel's source are those of this file."""
+    """The rules in the kernel's source are those of the table above, and M15, which needs a job that runs."""
     named = set(re.findall(r'OrderError\(\s*"(M\d+)"', inspect.getsource(kernel_module)))
-    assert named == {rule for rule, _ in WRONG.values()}
+    assert named == {rule for rule, _ in WRONG.values()} | {"M15"}
+
+
+def test_ps_of_a_job_wholly_in_the_cloud_is_in_the_cloud() -> None:
+    """M15: A's chunks are both in the cloud; a PS slot of s0 is refused, the cloud's is taken."""
+    for ps in (0, CLOUD):
+        kernel = Kernel(scenario(), Script([dispatch(A, CLOUD, CLOUD)], [AssignPS(A, ps)]))
+        handled(kernel, arrival(A))
+        if ps == CLOUD:
+            handled(kernel, Event(0, started=(A,)))
+        else:
+            with pytest.raises(OrderError) as refused:
+                handled(kernel, Event(0, started=(A,)))
+            assert refused.value.rule == "M15"
 
 
 def test_a_dispatched_job_that_runs_without_a_ps_is_refused() -> None:

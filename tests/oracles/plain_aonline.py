@@ -151,9 +151,6 @@ class Result:
         return [c for c in self.chunks if c.place == place]
 
 
-# -- a worker ---------------------------------------------------------------------------------------------------------
-
-
 def timeline(chunks: Iterable[Chunk], *, preempt: bool = True) -> list[tuple[Chunk, Time, Time]]:
     """HAPRF on one worker: which chunk runs from when to when. Running on after an arrival is one run."""
     left = {c: c.p for c in chunks}
@@ -226,9 +223,6 @@ def fractional_beta(result: Result, place: Place, t: Time, *, just_before: bool 
     return sum((Fraction(remaining(runs, c, t)) / c.p / c.D for c in released), Fraction(0))
 
 
-# -- Alg. 3 -----------------------------------------------------------------------------------------------------------
-
-
 def calculate_q(others: list[Chunk], new: Chunk, mode: Mode) -> Cost:
     """Alg. 3 lines 10-12: Q of `new` on a worker that was given `others`."""
     if mode.q == "eq5":
@@ -266,9 +260,6 @@ def cloud_q(instance: Instance, j: int, now: Time, zeta: int, mode: Mode) -> Cos
     own = p / 2 if mode.q == "fractional" else p
     terms = (Fraction(now + instance.delta(j, CLOUD) - job.r) / job.D, Fraction(0), own / job.D, Fraction(0))
     return Cost(sum(terms, Fraction(0)), terms)
-
-
-# -- Alg. 2 -----------------------------------------------------------------------------------------------------------
 
 
 def a_greedy(instance: Instance, j: int, now: Time, mode: Mode, result: Result) -> bool:
@@ -322,9 +313,6 @@ def a_greedy(instance: Instance, j: int, now: Time, mode: Mode, result: Result) 
     return True
 
 
-# -- Alg. 5 -----------------------------------------------------------------------------------------------------------
-
-
 def running_times(result: Result) -> dict[int, list[Interval]]:
     """When each job runs: while any of its chunks does; times that touch are one."""
     runs = sorted((start, stop, c.job) for line in result.timelines.values() for c, start, stop in line)
@@ -356,9 +344,6 @@ def a_ps(instance: Instance, result: Result) -> dict[int, list[tuple[Time, Time,
             z[j] = now[j], place
             out[j].append((t, now[j], *place))
     return out
-
-
-# -- Alg. 1 -----------------------------------------------------------------------------------------------------------
 
 
 def a_online(instance: Instance, mode: Mode | None = None) -> Result:
