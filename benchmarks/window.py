@@ -16,10 +16,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+import polars as pl
 
 SKEDGE = [sys.executable, "-m", "skedge"]
 POLICIES = {
@@ -79,14 +82,12 @@ def run(scenario: Path, policy: str, base: Path) -> tuple[dict[str, float], floa
     found = json.loads(text)
     assert found["violations"] == [], found["violations"][:3]
     chunks = count_chunks(out)
-    subprocess.run(["rm", "-rf", str(out)], check=True)
+    shutil.rmtree(out)
     return found["metrics"], usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1e6, chunks
 
 
 def count_chunks(folder: Path) -> int:
     """Chunks of all jobs of a run folder."""
-    import polars as pl
-
     return int(pl.read_parquet(folder / "jobs.parquet")["chunks"].sum())
 
 

@@ -191,7 +191,6 @@ def test_a_forgotten_job_is_an_error_at_the_end() -> None:
         drive(Kernel(s, Script()), SimulatedWorld(s))
 
 
-@pytest.mark.xfail(strict=True, reason="each (server, workers) pair of an allocation is checked alone")
 def test_a_server_listed_twice_cannot_be_given_more_workers_than_it_has() -> None:
     """M4: s1 has one gpu; ((s1, 1), (s1, 1)) asks for two."""
     with pytest.raises(OrderError) as refused:
@@ -199,7 +198,6 @@ def test_a_server_listed_twice_cannot_be_given_more_workers_than_it_has() -> Non
     assert refused.value.rule in {"M4", "M24"}
 
 
-@pytest.mark.xfail(strict=True, reason="a negative server counts from the end")
 def test_a_server_with_a_negative_number_is_refused() -> None:
     """-1 is no server; without a cloud it is taken for s1, the last one."""
     with pytest.raises(OrderError):

@@ -23,8 +23,8 @@ def sum_beta_s(c: Columns) -> float | None:
     """Sum over all lanes of the integral of beta_sw(t) over time [s]; None if nothing is dispatched.
 
     beta_sw(t) is the sum of 1/D_j over the chunks that are dispatched to the lane and not completed at t; the cloud's
-    private workers count (ERRATA J25) and are taken together. A chunk counts from its dispatch, which is r_j (the next
-    slot boundary in slotted time), to the end of its last run; one that never runs is left out.
+    private workers count (ERRATA J25) and are taken together. A chunk counts from its release r_j to the end of its
+    last run; one that never runs is left out.
     """
     d, jobs = c.dispatches, c.scenario.jobs
     if not len(d):
@@ -35,10 +35,11 @@ def sum_beta_s(c: Columns) -> float | None:
     done = last[first[d["job"]] + d["chunk"]]
     lanes = c.scenario.cluster.lanes
     lane = np.where(done < 0, -1, np.where(d["lane"] < 0, lanes, d["lane"])).astype(np.int32)
-    coming, begin = in_groups(lane, d["time"], lanes + 1)
+    release = jobs.arrival[d["job"]]
+    coming, begin = in_groups(lane, release, lanes + 1)
     going, _ = in_groups(lane, done, lanes + 1)
     weight = 1 / jobs.chunks[d["job"]]
-    return float(_integral(coming, going, begin, d["time"], done, weight)) / SECOND
+    return float(_integral(coming, going, begin, release, done, weight)) / SECOND
 
 
 @compiled

@@ -173,7 +173,7 @@ def _not_early(c: Columns, found: Findings, job: int, intervals: list[Interval],
     A server that holds more of the job's workers than in the last allocation needs an upload that starts between the
     two; an upload under way goes on while the job is suspended.
     """
-    overhead, free, latest = c.scenario.physics.checkpoint_overhead, 0, 0
+    overhead, free = c.scenario.physics.checkpoint_overhead, 0
     before: dict[int, int] = {}
     for now in intervals:
         start, ready = now["start"], now["start"]
@@ -184,8 +184,7 @@ def _not_early(c: Columns, found: Findings, job: int, intervals: list[Interval],
                 text = f"holds {n} workers on server {server}, {before.get(server, 0)} before; nothing was uploaded"
                 found.add("M7", job, start, text)
             ready = max(ready, last[1] if last else 0)
-            latest = max(latest, ready)
-        _begin(found, job, now, (ready, max(start, latest)), (overhead if before else 0, overhead), slack)
+        _begin(found, job, now, (ready, ready), (overhead if before else 0, overhead), slack)
         before, free = where, now["end"]
 
 

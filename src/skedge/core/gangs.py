@@ -36,8 +36,8 @@ class Gangs:
         1 if the present allocation is co-located.
     placed, data
         Present placement, and the last one: where the data are.
-    uploaded_at
-        When the data of the last placement are all there [µs].
+    uploaded
+        When the data of the last placement are there, by job and server [µs].
     started
         Jobs that have held workers before.
     delay_rows
@@ -53,9 +53,9 @@ class Gangs:
     compute_from: Ints = field(init=False)
     since: Ints = field(init=False)
     zeta: Ints = field(init=False)
-    uploaded_at: Ints = field(init=False)
     started: set[int] = field(default_factory=set)
     delay_rows: dict[int, list[int]] = field(default_factory=dict)
+    uploaded: dict[int, dict[int, int]] = field(default_factory=dict)
     placed: dict[int, Placement] = field(default_factory=dict)
     data: dict[int, Placement] = field(default_factory=dict)
 
@@ -64,7 +64,6 @@ class Gangs:
         self.left = self.work[:, 0].copy()
         self.workers, self.zeta = np.zeros(jobs, np.int64), np.zeros(jobs, np.int64)
         self.compute_from, self.since = np.zeros(jobs, np.int64), np.zeros(jobs, np.int64)
-        self.uploaded_at = np.zeros(jobs, np.int64)
 
     def place(self, job: int, where: Placement, zeta: int, now: int) -> int:
         """Give `job` these workers from `now`; returns when it begins to compute.
@@ -75,7 +74,7 @@ class Gangs:
         resumed = self.overhead if job in self.started else 0
         self.started.add(job)
         self.upload(job, where, now)
-        self.compute_from[job] = max(now, self.uploaded_at[job]) + resumed
+        self.compute_from[job] = max(now, *self.uploaded[job].values()) + resumed
         self._convert(job, zeta)
         self.workers[job] = sum(n for _, n in where)
         self.since[job] = now
@@ -87,14 +86,10 @@ class Gangs:
         data = self.data.get(job, ())
         if where == data:
             return
-        before, ready, kept = dict(data), now, False
-        row = self._delays_of(job)
-        for server, workers in where:
-            held = before.get(server, 0)
-            kept = kept or held > 0
-            if workers > held:
-                ready = max(ready, now + row[server])
-        self.uploaded_at[job] = max(ready, int(self.uploaded_at[job])) if kept else ready
+        before, row, known = dict(data), self._delays_of(job), self.uploaded.get(job, {})
+        self.uploaded[job] = {
+            server: now + row[server] if workers > before.get(server, 0) else known[server] for server, workers in where
+        }
         self.data[job] = where
 
     def _delays_of(self, job: int) -> list[int]:
@@ -120,6 +115,7 @@ class Gangs:
         self.left[job] = self.workers[job] = 0
         self.placed.pop(job, None)
         self.delay_rows.pop(job, None)
+        self.uploaded.pop(job, None)
 
     def left_of(self, job: int, now: int) -> int:
         """Remaining work of `job` at `now` [worker-µs], at its present zeta, at least 1."""

@@ -6,7 +6,11 @@ that was most of the time (2.0 µs per run on a lane, 0.5 without). Functions th
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from functools import lru_cache
+from hashlib import blake2b
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
@@ -34,7 +38,30 @@ def inlined(function: F) -> F:
 
 
 def _njit(function: F, **options: Any) -> F:
+    config: Any = numba.config
+    before = config.CACHE_DIR
+    config.CACHE_DIR = _cache_folder(before)
     try:
         return numba.njit(cache=True, **options)(function)
     except RuntimeError:
         return numba.njit(**options)(function)
+    finally:
+        config.CACHE_DIR = before
+
+
+@lru_cache
+def _cache_folder(given: str) -> str:
+    """Where compiled kernels are kept: a folder named by the sources that kernels are made of.
+
+    Numba looks only at the file of the function itself; what a kernel inlines from other files would stay as it was.
+    """
+    package = Path(__file__).parents[1]
+    sources = blake2b(digest_size=8)
+    for path in sorted(package.rglob("*.py")):
+        text = path.read_bytes()
+        if path.parent.name == "core" or b"jit import" in text:
+            sources.update(text)
+    base = Path(given) if given else package / "__pycache__"
+    if not given and not os.access(package, os.W_OK):
+        base = Path.home() / ".cache" / "skedge"
+    return str(base / f"kernels-{sources.hexdigest()}")

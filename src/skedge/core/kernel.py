@@ -21,7 +21,7 @@ import numpy as np
 
 from .errors import OrderError, StateError
 from .events import CLOUD, Allocate, AssignPS, Dispatch, Event, Order, Reject, Reserve, Suspend, Upload, WakeAt
-from .gangs import Gangs
+from .gangs import Gangs, Placement
 from .lanes import NO_LINKS, Lanes, believe_finished, dispatch_groups, empty_lanes, with_room
 from .model import Floats, Ints
 from .network import Delays, upload_delay, upload_row
@@ -73,6 +73,7 @@ class Kernel:
             cluster.lanes, preemptive=lanes["preemptive"], overhead=physics.checkpoint_overhead
         )
         self.gangs = Gangs(scenario.announced_work, scenario.delays, physics.step, physics.checkpoint_overhead)
+        self.servers = len(cluster.servers)
         self.free_workers: Ints = cluster.workers.copy()
         self.ps_job: Ints = np.full(len(cluster.ps_server), -1, np.int64)
         self.ps_of: dict[int, int] = {}
@@ -189,7 +190,7 @@ class Kernel:
         name, lane = jobs.ids[job], order.lane
         if self.standing[job] == DISPATCHED or job in self.gangs.data:
             raise OrderError("M6", f"job {name!r} is dispatched or allocated already: no migration")
-        if len(lane) != jobs.chunks[job]:
+        if not len(lane) == len(order.alpha) == len(order.postponed) == jobs.chunks[job]:
             raise OrderError("M6", f"job {name!r} has {jobs.chunks[job]} chunks; the dispatch places {len(lane)}")
         edge = lane[lane != CLOUD]
         if len(edge) < len(lane) and cluster.cloud is None:
@@ -234,6 +235,7 @@ class Kernel:
             self._free_workers(job)
             self._release_ps(job)
             self.gangs.suspend(job, self.now)
+        self._check_servers(job, order.where)
         kind, total = int(jobs.worker_type[job]), sum(n for _, n in order.where)
         if not 1 <= total <= jobs.chunks[job] or min(n for _, n in order.where) < 1:
             raise OrderError("M5", f"job {name!r} has {jobs.chunks[job]} chunks; {total} workers are given")
@@ -250,6 +252,16 @@ class Kernel:
         self.gangs.place(job, order.where, colocated(self.scenario, order), self.now)
         self.running.add(job)
         self.record.allocate(self.now, order)
+
+    def _check_servers(self, job: int, where: Placement) -> None:
+        servers = [server for server, _ in where]
+        name = self.scenario.jobs.ids[job]
+        if not servers:
+            raise OrderError("M5", f"job {name!r} is given no worker; suspend it instead")
+        if not 0 <= min(servers) <= max(servers) < self.servers:
+            raise OrderError("M1", f"job {name!r} is given {where!r}; servers are numbered 0 to {self.servers - 1}")
+        if len(set(servers)) < len(servers):
+            raise OrderError("M4", f"job {name!r} is given {where!r}; each server must stand there once")
 
     def _suspend(self, order: Suspend) -> None:
         self._in_system(order.job)
@@ -301,6 +313,7 @@ class Kernel:
         self._in_system(order.job)
         if self.standing[order.job] == DISPATCHED or order.job in self.gangs.data:
             raise OrderError("M6", f"job {self.scenario.jobs.ids[order.job]!r} has its data somewhere already")
+        self._check_servers(order.job, order.where)
         self.gangs.upload(order.job, order.where, self.now)
         self.record.upload(self.now, order)
 

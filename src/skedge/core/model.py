@@ -239,7 +239,8 @@ class Physics:
     charge_upload
         False: uploads take no time (She et al., Fig. 7-8).
     checkpoint_overhead
-        Added to the remaining work of a chunk, or to the restart of a gang, at each preemption [µs].
+        Added to the remaining work of a chunk, or to the restart of a gang, at each preemption [µs]; whole slots when
+        slotted.
     estimate_error
         e >= 0: the true duration of a job is its announced one times a factor drawn log-uniformly from
         [1/(1+e), 1+e]; 0: announced = true.
@@ -254,6 +255,24 @@ class Physics:
     checkpoint_overhead: int = 0
     estimate_error: float = 0.0
     speedup: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Check the ranges; the overhead is rounded up to whole steps.
+
+        Raises
+        ------
+        ScenarioError
+            If a number is out of its range.
+        """
+        for name, good in (
+            ("slot", self.slot >= 1),
+            ("checkpoint_overhead", self.checkpoint_overhead >= 0),
+            ("estimate_error", 0 <= self.estimate_error < np.inf),
+            ("speedup", 0 < self.speedup < np.inf),
+        ):
+            if not good:
+                raise ScenarioError(f"physics.{name}: {getattr(self, name)} is out of range")
+        object.__setattr__(self, "checkpoint_overhead", -(-self.checkpoint_overhead // self.step) * self.step)
 
     @property
     def step(self) -> int:

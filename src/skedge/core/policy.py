@@ -118,17 +118,17 @@ class View:
 
     def column(self, name: str) -> Ints:
         """A column of the announced jobs: arrival, chunks, minibatches, workers, worker_type, ps_type, chunk_mb."""
-        return self._kernel.columns[name][: self.arrived]
+        return _shown(self._kernel.columns[name][: self.arrived])
 
     @property
     def chunk_time(self) -> Ints:
         """Announced time to train a chunk, p [µs], shape ``(arrived, 2)``: zeta = 0 and 1."""
-        return self._kernel.scenario.chunk_time[: self.arrived]
+        return _shown(self._kernel.scenario.chunk_time[: self.arrived])
 
     @property
     def work(self) -> Ints:
         """Announced work of a gang, D p [worker-µs], shape ``(arrived, 2)``: zeta = 0 and 1."""
-        return self._kernel.gangs.work[: self.arrived]
+        return _shown(self._kernel.gangs.work[: self.arrived])
 
     def upload_delay(self, job: int, server: int) -> int:
         """Delay to bring a chunk of `job` to `server` [µs]."""
@@ -150,7 +150,7 @@ class View:
     @property
     def workers(self) -> Ints:
         """Workers that each arrived job holds by allocation, shape ``(arrived,)``."""
-        return self._kernel.gangs.workers[: self.arrived]
+        return _shown(self._kernel.gangs.workers[: self.arrived])
 
     def placement(self, job: int) -> tuple[tuple[int, int], ...]:
         """(server, workers) pairs that `job` holds now."""
@@ -162,17 +162,19 @@ class View:
 
     def remaining(self, jobs: Ints) -> Ints:
         """Announced remaining gang work of `jobs` [worker-µs], at least 1."""
+        if len(jobs) and not 0 <= jobs.min() <= jobs.max() < self.arrived:
+            raise IndexError(f"not all jobs have arrived; jobs 0 to {self.arrived - 1} have")
         return self._kernel.gangs.left_at(jobs, self.now)
 
     @property
     def free_workers(self) -> Ints:
         """Workers that no gang holds, shape ``(servers, worker types)``."""
-        return self._kernel.free_workers
+        return _shown(self._kernel.free_workers)
 
     @property
     def ps_job(self) -> Ints:
         """Which job each PS slot serves, -1 for none, shape ``(ps slots,)``."""
-        return self._kernel.ps_job
+        return _shown(self._kernel.ps_job)
 
     def ps_of(self, job: int) -> int | None:
         """PS slot of `job` (CLOUD = -1), None if it has none."""
@@ -181,7 +183,7 @@ class View:
     @property
     def free_storage(self) -> Any:
         """Storage left on every server [MB], shape ``(servers,)``, inf where unlimited."""
-        return self._kernel.free_storage
+        return _shown(self._kernel.free_storage)
 
     def belief(self) -> Any:
         """The kernel's lanes, for :func:`skedge.core.projection.insert_cost`: catching them up is the only change."""
@@ -194,6 +196,13 @@ class View:
     def next_seq(self) -> int:
         """The rank of dispatch that the next ``Dispatch`` will have."""
         return self._kernel.dispatches
+
+
+def _shown(array: Any) -> Any:
+    """`array`, read-only: the kernel is the only writer."""
+    shown = array[:]
+    shown.flags.writeable = False
+    return shown
 
 
 def registered() -> dict[str, Any]:

@@ -16,8 +16,9 @@ Three readings of Q (ERRATA J21-J24):
 
 **Exactness.** Weights 1/D_j are integers ``weights[D_j] = scale // D_j`` with ``scale`` the least common multiple of
 all D_j seen (at most :data:`LARGEST_SCALE`; beyond it they are rounded to that many parts) and times are integers, so
-MARGINAL and EQ5 are exact integers and ties are true ties. A value that would leave 62 bits (years of delay) is
-:data:`SATURATED`. FRACTIONAL is in floats, compared with a relative tolerance of 1e-9.
+MARGINAL and EQ5 are exact integers and ties are true ties. A Q above :data:`TOO_LARGE` µs / scale is
+:data:`SATURATED` and compared as a float: after 11 years with the D_j of the paper's Table II, after 5 hours with all
+D_j from 1 to 20. FRACTIONAL is in floats, compared with a relative tolerance of 1e-9.
 """
 
 from __future__ import annotations
@@ -196,7 +197,7 @@ def run_queue(  # noqa: C901 - one loop: a call per step would cost more than th
         at += time
         if at >= until:
             return total, value
-        if lanes.overhead > 0 and time < whole and queue[g, LEFT] < each:
+        if lanes.overhead > 0 and time < whole and (done == 0 or queue[g, LEFT] < each):
             queue[g, LEFT] += lanes.overhead
 
 

@@ -60,12 +60,14 @@ class Record:
 
     def _gang_upload(self, now: int, job: int, where: Placement) -> None:
         """A job's chunks are spread evenly over its workers; those of workers new on a server are brought there."""
-        before = self.gang_data.get(job, {})
-        share = int(self.scenario.jobs.chunks[job]) / sum(n for _, n in where)
+        before, total = self.gang_data.get(job, {}), sum(n for _, n in where)
+        chunks, given = int(self.scenario.jobs.chunks[job]), 0
         for server, n in where:
-            new = n - before.get(server, 0)
-            if new > 0:
-                self.gang_uploads.extend((job, server, round(share * new), now))
+            held = min(n, before.get(server, 0))
+            first, last = chunks * (given + held) // total, chunks * (given + n) // total
+            given += n
+            if last > first:
+                self.gang_uploads.extend((job, server, last - first, now))
         self.gang_data[job] = dict(where)
 
     def take_ps(self, job: int, now: int) -> None:

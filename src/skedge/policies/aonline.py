@@ -62,7 +62,7 @@ from skedge.core.policy import Basis, Params, View
 from skedge.core.projection import EQ5, FRACTIONAL, LARGEST_SCALE, MARGINAL, weight_table
 from skedge.core.time import SECOND
 
-from .greedy import Chunks, Desk, count_postponed, greedy, make_desk
+from .greedy import ALMOST, Chunks, Desk, count_postponed, greedy, make_desk
 from .terms import Candidates
 
 _SHOWN = 4
@@ -170,11 +170,10 @@ class AOnline(Basis):
             options = [field.terms(lane) for lane in field.best(_SHOWN)]
             if c.cloud_delay >= 0:
                 cloud = field.cloud(zeta=int(d == 0))
-                if not options or cloud["q_s"] < options[0]["q_s"] * (1 - 1e-12):
+                if not options or field.cloud_wins(int(d == 0), options[0]["lane"]):
                     rows.append({"chunk": d, "and_all_after": True, "chosen": cloud, "others": options})
                     break
-                place = sum(option["q_s"] <= cloud["q_s"] for option in options)
-                options.insert(place, cloud)
+                options.insert(max(1, sum(option["q_s"] <= cloud["q_s"] for option in options)), cloud)
             if not options:
                 break
             rows.append({"chunk": d, "chosen": options[0], "others": options[1:]})
@@ -195,7 +194,7 @@ class AOnline(Basis):
         if self._cloud(view) or mb == 0 or not self.limited_storage:
             return True
         servers = np.unique(self.cluster.lane_server[candidates])
-        room = np.floor(self.cluster.storage_mb[servers] / mb)
+        room = np.floor(self.cluster.storage_mb[servers] / (mb * ALMOST))
         return bool(room.sum() >= view.column("chunks")[job])
 
     def chunks_of(self, job: int, view: View) -> Chunks:

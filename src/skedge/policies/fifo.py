@@ -5,8 +5,8 @@ to the end, and holds up the jobs behind it (``backfill=true``: they may start b
 
 ``rule=earliest_server`` (She et al.): every job goes, on arrival, to the one server that can start it earliest, at
 t >= arrival + upload delay, with its workers and a PS free throughout; ties: lower delay, edge before cloud, server.
-The reservation is a visible plan. If a job departs from its plan (its true duration is longer), it keeps its workers,
-is marked as broken, and its followers on that server shift.
+The reservation is a visible plan. A job that outlives its plan keeps its workers; the plan is marked as broken and
+extended, and its followers on those workers shift. What a job does not use of its plan is free again.
 
 **Deviations.** D1: a job that can never fit on the edge goes to the cloud at once, or is rejected where there is none;
 it holds up nobody (``earliest_server`` without a cloud: its demand shrinks to what the largest server holds). D2: the
@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from typing import ClassVar, Literal
 
 from numpy.random import Generator
+from pydantic import model_validator
 
 from skedge.core.events import CLOUD, Allocate, Event, Order, Reject, Reserve, Upload
 from skedge.core.model import Cluster, Physics
@@ -45,6 +46,15 @@ class FifoParams(GangParams):
     rule: Literal["strict", "earliest_server"] = "strict"
     backfill: bool = False
 
+    @model_validator(mode="after")
+    def _no_idle_parameter(self) -> FifoParams:
+        """Refuse a parameter that the rule does not look at."""
+        idle = ("sticky", "placement", *(("backfill", "allow_cloud") if self.rule == "earliest_server" else ()))
+        for name in idle:
+            if getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"{name} does nothing with rule={self.rule}; leave it out")
+        return self
+
 
 class Fifo(GangPolicy):
     """First in, first out."""
@@ -54,10 +64,11 @@ class Fifo(GangPolicy):
 
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Begin a run."""
-        self.stop_at_first = not self.params.backfill
+        self.stop_at_first = not (self.params.backfill or self.params.allow_cloud)
         super().start(cluster, physics, rng)
         self.profiles = Profiles(cluster)
         self.due: list[tuple[int, int, int, int]] = []
+        self.planned: dict[int, tuple[int, int, int]] = {}
 
     def decide(self, event: Event, view: View) -> Iterator[Order]:
         """Start what the rule lets start."""
@@ -78,20 +89,52 @@ class Fifo(GangPolicy):
     # -- earliest server -----------------------------------------------------------------------------------------
 
     def _earliest_server(self, event: Event, view: View) -> Iterator[Order]:
+        for job in event.finished:
+            self._give_back(job, view)
+        for job in event.broken:
+            yield from self._extend(job, view)
         for job in event.arrived:
             yield from self._reserve(job, view)
+        yield from self._begin_due(view)
+
+    def _begin_due(self, view: View) -> Iterator[Order]:
+        """Start what is due, in order; behind a job that finds its workers still held, its followers wait."""
         self.due.sort()
         waiting = []
-        blocked: set[int] = set()
+        blocked: set[tuple[int, int]] = set()
         for plan in self.due:
             start, job, server, k = plan
-            order = None if start > view.now or server in blocked else self._begin(job, server, k, view)
-            if order is None:
-                blocked.add(server) if start <= view.now else None
-                waiting.append(plan)
-            else:
+            place = server, int(view.column("worker_type")[job])
+            order = None if start > view.now or place in blocked else self._begin(job, server, k, view)
+            if order is not None:
                 yield order
+                continue
+            waiting.append(plan)
+            if start <= view.now:
+                blocked.add(place)
         self.due = waiting
+
+    def _give_back(self, job: int, view: View) -> None:
+        """The workers that a job no longer needs are free for later plans."""
+        server, k, end = self.planned.pop(job)
+        if server != self.cluster.cloud and end > view.now:
+            self._book(job, server, -k, view.now, end, view)
+
+    def _extend(self, job: int, view: View) -> Iterator[Order]:
+        """A job has outlived its plan: plan it on, for as long as it was to take at first."""
+        server, k, _ = self.planned[job]
+        zeta = int(server == self.cluster.cloud or self.physics.colocation == "one_server")
+        end = view.now + self._duration(job, k, zeta, view)
+        self.planned[job] = server, k, end
+        if server != self.cluster.cloud:
+            self._book(job, server, k, view.now, end, view)
+        yield Reserve(job, server, k, view.now, end, "extended")
+
+    def _book(self, job: int, server: int, k: int, start: int, end: int, view: View) -> None:
+        """Take k workers and a PS of a server in the profiles; give them back where k is negative."""
+        kind, ps_kind = int(view.column("worker_type")[job]), int(view.column("ps_type")[job])
+        self.profiles.make_room()
+        reserve(self.profiles.state, server, kind, ps_kind, k, 1 if k > 0 else -1, start, end, view.now)
 
     def _reserve(self, job: int, view: View) -> Iterator[Order]:
         kind, ps_kind = int(view.column("worker_type")[job]), int(view.column("ps_type")[job])
@@ -111,8 +154,8 @@ class Fifo(GangPolicy):
         if cloud is not None and (server < 0 or (view.now + delays[cloud], delays[cloud]) < (start, delays[server])):
             server, start, duration = cloud, int(view.now + delays[cloud]), self._duration(job, k, 1, view)
         elif server >= 0:
-            self.profiles.make_room()
-            reserve(self.profiles.state, server, kind, ps_kind, k, start, start + duration, view.now)
+            self._book(job, server, k, start, start + duration, view)
+        self.planned[job] = server, k, start + duration
         self.due.append((start, job, server, k))
         yield Upload(job, ((server, k),))
         yield Reserve(job, server, k, start, start + duration, "earliest_server")

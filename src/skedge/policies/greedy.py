@@ -23,6 +23,9 @@ from skedge.core.projection import (
 )
 
 CLOUD = -1
+ALMOST = 1 - 1e-9
+"""A chunk fits where this part of it does: sums of sizes are in floats."""
+
 TOLERANCE = 1e-9
 """In floats a candidate is better only if it is better by more than this, relatively."""
 
@@ -208,7 +211,7 @@ def greedy(
         if best < 0:
             return False
         lane = candidates[best]
-        if free_storage[lane_server[lane]] < c.chunk_mb:
+        if free_storage[lane_server[lane]] < c.chunk_mb * ALMOST:
             n -= 1
             desk.heap[0] = desk.heap[n]
         elif desk.known[best] == 0:
@@ -255,13 +258,13 @@ def _first_costs(
 def _next_cost(desk: Desk, k: int, each: int, each_value: float) -> None:
     """After a chunk on candidate `k`: p / D more where that is exact, else the bound anew."""
     if desk.harmed[k] >= 0 and desk.exact[k] != SATURATED:
-        desk.exact[k] += each
         desk.value[k] += each_value
+        desk.exact[k] = SATURATED if desk.value[k] > TOO_LARGE else desk.exact[k] + each
     else:
         desk.known[k] = 0
         desk.value[k] = desk.first_value[k] + each_value * desk.placed[k]
-        if desk.exact[k] != SATURATED and desk.first_exact[k] != SATURATED:
-            desk.exact[k] = desk.first_exact[k] + each * desk.placed[k]
+        too_large = desk.first_exact[k] == SATURATED or desk.value[k] > TOO_LARGE
+        desk.exact[k] = SATURATED if too_large else desk.first_exact[k] + each * desk.placed[k]
 
 
 @compiled

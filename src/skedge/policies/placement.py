@@ -148,6 +148,8 @@ def _take(job: int, gang: Gang, bench: Bench, verdict: int, filled: int) -> int:
     if verdict == -1:
         for i in range(gang.used[job]):
             bench.free[gang.servers[job, i], kind] -= gang.counts[job, i]
+            if gang.running[job] == 0:
+                bench.unheld[gang.servers[job, i], kind] -= gang.counts[job, i]
         return filled
     for i in range(filled, filled + verdict):
         bench.free[bench.servers[i], kind] -= bench.counts[i]

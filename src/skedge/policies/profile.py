@@ -108,11 +108,11 @@ def earliest(s: Steps, kind: int, ps_kind: int, k: int, duration: int, ready: In
 
 
 @lean
-def reserve(s: Steps, server: int, kind: int, ps_kind: int, k: int, start: int, end: int, now: int) -> None:
-    """Take k workers and a PS of `server` from `start` to `end`; steps that are over by `now` are dropped."""
+def reserve(s: Steps, server: int, kind: int, ps_kind: int, k: int, ps: int, start: int, end: int, now: int) -> None:
+    """Take k workers and `ps` PSs of `server` from `start` to `end`; steps that are over by `now` are dropped."""
     row, ps_row = server * s.worker_types + kind, server * s.ps_types + ps_kind
     s.worker_size[row] = _take(s.worker_at, s.worker_free, row, s.worker_size[row], k, start, end, now)
-    s.ps_size[ps_row] = _take(s.ps_at, s.ps_free, ps_row, s.ps_size[ps_row], 1, start, end, now)
+    s.ps_size[ps_row] = _take(s.ps_at, s.ps_free, ps_row, s.ps_size[ps_row], ps, start, end, now)
 
 
 @lean

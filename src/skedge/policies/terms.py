@@ -14,7 +14,7 @@ from skedge.core.policy import View
 from skedge.core.projection import EQ5, FRACTIONAL, catch_up, chunks_on, delayed, load, number_chunks, place, run_queue
 from skedge.core.time import SECOND
 
-from .greedy import Chunks, cloud_cost, edge_cost, fill_group, is_better
+from .greedy import ALMOST, Chunks, cloud_cost, edge_cost, fill_group, is_better
 
 _NOISE = 1e-9
 """What float arithmetic may leave of a difference, as a part of Q."""
@@ -57,7 +57,9 @@ class Candidates:
 
     def drop(self, free_storage: Floats, chunk_mb: float) -> None:
         """Leave out lanes whose server has no room for another chunk."""
-        self.q = {lane: q for lane, q in self.q.items() if free_storage[self.cluster.lane_server[lane]] >= chunk_mb}
+        self.q = {
+            lane: q for lane, q in self.q.items() if free_storage[self.cluster.lane_server[lane]] >= chunk_mb * ALMOST
+        }
 
     def best(self, count: int) -> list[int]:
         """The `count` lanes of least Q, ties as the search breaks them: by lane."""
@@ -145,6 +147,11 @@ class Candidates:
         queue = self.room[0, :n]
         ahead = queue[(queue[:, COUNT] > 0) & (queue[:, RANK] <= rank)]
         return float((ahead[:, LEFT] + (ahead[:, COUNT] - 1) * ahead[:, EACH]).sum()) + (count - 1) * self.chunks.each
+
+    def cloud_wins(self, zeta: int, lane: int) -> bool:
+        """Whether the search prefers the cloud to `lane`."""
+        exact, value = cloud_cost(self.chunks, zeta, self.weights)
+        return is_better(exact, value, *self.compared[lane], self.chunks.mode == FRACTIONAL)
 
     def cloud(self, zeta: int) -> dict[str, Any]:
         """Q of the cloud and its terms [s]."""

@@ -12,7 +12,8 @@ scenario's jobs and recorded (:meth:`Tiresias.calibrated`). `knob` is infinite b
 
 **Deviations.** D1: the official simulator notices demotions late (it does not multiply executed time by the GPUs);
 here they are on time. D2: promotion comes before the selection is final, so a job can be demoted, preempted and
-promoted at one instant. D3: time that a job holds its workers, uploads included, counts as executed.
+promoted at one instant. D3: time that a job holds its workers, uploads included, counts as executed. D4: the
+checkpoint overhead of a resumed job is no attained service, or jobs could take turns for ever without training.
 
 **Complexity.** O(J log J) per event.
 """
@@ -70,10 +71,12 @@ class Tiresias(GangPolicy):
         if self.params.limit_s is None:
             raise ValueError("tiresias: limit_s is not set; give it, or take Tiresias.calibrated(scenario)")
         self.limit = self.params.limit_s * SECOND
+        self.restore = physics.checkpoint_overhead
         self.at = 0
         self.queue: Ints = np.zeros(0, np.int64)
         self.executed: Ints = np.zeros(0, np.int64)
         self.waited: Ints = np.zeros(0, np.int64)
+        self.restoring: Ints = np.zeros(0, np.int64)
         self.first_start: Ints = np.zeros(0, np.int64)
         self.wake_at = NEVER
 
@@ -89,6 +92,8 @@ class Tiresias(GangPolicy):
             chosen = self._select(view)
         never_ran = chosen.runs[self.first_start[chosen.runs] == NEVER]
         self.first_start[never_ran] = view.now
+        resumed = chosen.runs[(self.gang.running[chosen.runs] == 0) & (self.first_start[chosen.runs] < view.now)]
+        self.restoring[resumed] += self.restore
         yield from self.carry_out(chosen, view, "least_attained_service")
         yield from self._wake(view)
 
@@ -104,13 +109,13 @@ class Tiresias(GangPolicy):
     def _lengthen(self) -> None:
         more = len(self.gang.used) - len(self.queue)
         if more > 0:
-            self.queue, self.executed, self.waited = (
-                np.append(a, np.zeros(more, np.int64)) for a in (self.queue, self.executed, self.waited)
+            self.queue, self.executed, self.waited, self.restoring = (
+                np.append(a, np.zeros(more, np.int64)) for a in (self.queue, self.executed, self.waited, self.restoring)
             )
             self.first_start = np.append(self.first_start, np.full(more, NEVER))
 
     def _demote(self, jobs: Ints, workers: Ints) -> None:
-        self.queue[jobs[workers * self.executed[jobs] >= self.limit]] = 1
+        self.queue[jobs[workers * (self.executed[jobs] - self.restoring[jobs]) >= self.limit]] = 1
 
     def _select(self, view: View) -> Selection:
         jobs = self.active
@@ -123,7 +128,7 @@ class Tiresias(GangPolicy):
             return False
         ran = waits[(self.queue[waits] > 0) & (self.first_start[waits] < NEVER)]
         up = ran[self.waited[ran] >= self.params.knob * self.executed[ran]]
-        self.queue[up] = self.executed[up] = self.waited[up] = 0
+        self.queue[up] = self.executed[up] = self.waited[up] = self.restoring[up] = 0
         return len(up) > 0
 
     def _wake(self, view: View) -> Iterator[WakeAt]:
@@ -138,7 +143,8 @@ class Tiresias(GangPolicy):
     def _next_demotion(self, view: View) -> float:
         jobs = self.active[(self.gang.running[self.active] == 1) & (self.queue[self.active] == 0)]
         workers = view.column("workers")[jobs]
-        return float(((self.limit - workers * self.executed[jobs]) / workers).min(initial=NEVER))
+        left = self.limit / workers - (self.executed[jobs] - self.restoring[jobs])
+        return float(left.min(initial=NEVER))
 
     def _next_promotion(self) -> float:
         if math.isinf(self.params.knob):
