@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from dataclasses import asdict
+from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -43,6 +45,17 @@ commands = typer.Typer(
 )
 commands.add_typer(trace_app, name="trace")
 
+
+@commands.callback(invoke_without_command=True)
+def version_option(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
+) -> None:
+    """Schedulers for distributed machine-learning training over edge servers and a cloud."""
+    if version:
+        out.print(f"skedge {installed_version('skedge')}")
+        raise typer.Exit
+
+
 ScenarioArgument = Annotated[str, typer.Argument(help="A scenario file (YAML), or a shipped one: demo, s1.")]
 RunArgument = Annotated[Path, typer.Argument(help="A run folder.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -70,7 +83,8 @@ def demo(
         a_run = folder / _folder_name(comparison.policies[0])
         out.print(f"the picture:  {folder / 'report.html'}", soft_wrap=True)
         out.print(
-            f"why a job is where it is:  skedge explain {a_run} {_interesting(comparison.first[0])}", soft_wrap=True
+            f"why a job is where it is:  {_program()} explain {a_run} {_interesting(comparison.first[0])}",
+            soft_wrap=True,
         )
 
 
@@ -268,14 +282,17 @@ def _report(comparison: Comparison, title: str, command: str) -> str:
     scenario = comparison.first[0].scenario
     versions = comparison.first[0].meta["versions"]
     settings = {
-        "scenario": scenario.name,
-        "seeds": ", ".join(map(str, comparison.seeds)),
-        "jobs": f"{len(scenario.jobs)}, {int(scenario.jobs.chunks.sum())} chunks",
-        "cluster": f"{len(scenario.cluster.servers)} servers, {scenario.cluster.lanes} lanes",
+        "compared seeds": ", ".join(map(str, comparison.seeds)),
+        "chunks": str(int(scenario.jobs.chunks.sum())),
         "versions": ", ".join(f"{k} {v}" for k, v in versions.items()),
         "command": command,
     }
     return build_report(runs, ReportTable(["policy", *COLUMNS], rows, note=note), title, settings)
+
+
+def _program() -> str:
+    """How the user called skedge: by its path where the name alone would not find it."""
+    return "skedge" if shutil.which("skedge") else sys.argv[0]
 
 
 def _folder_name(policy: str) -> str:

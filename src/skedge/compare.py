@@ -17,8 +17,8 @@ from .core.scenario import Scenario
 from .run import Run, run
 from .scenario_file import default_scenario, load_scenario
 
-Source = str | Path | Callable[[int], Scenario]
-"""A scenario file, the name of a shipped scenario (``demo``, ``s1``), or a function from a seed to a scenario."""
+Source = str | Path | Scenario | Callable[[int], Scenario]
+"""A scenario file, the name of a shipped one (``demo``, ``s1``), a scenario, or a function from a seed to one."""
 
 COLUMNS = (
     "jct_mean_s", "jct_rate", "jct_p50_s", "jct_p99_s", "slowdown_mean", "makespan_s", "preemptions",
@@ -79,6 +79,12 @@ def estimate(values: np.ndarray) -> Estimate:
 
 def scenario_of(source: Source, seed: int | None = None) -> Scenario:
     """The scenario of a file, of a shipped name, or of a function, at `seed`."""
+    if isinstance(source, Scenario):
+        if seed not in (None, source.seed):
+            raise InputError(
+                f"a scenario in memory has its one seed, {source.seed}; give a file, or a function of the seed"
+            )
+        return source
     if callable(source):
         return source(0 if seed is None else seed)
     if isinstance(source, str) and not source.endswith((".yaml", ".yml")) and not Path(source).exists():

@@ -163,6 +163,8 @@ def _print_terms(terms: Mapping[str, Any]) -> None:
         for row in value[:20]:
             table.add_row(*(f"{v:.6g}" if isinstance(v, float) else str(v) for v in row.values()))
         out.print(table)
+        if len(value) > 20:
+            out.print(f"and {len(value) - 20} more; --json shows all")
 
 
 class JobProgress:

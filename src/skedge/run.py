@@ -41,7 +41,7 @@ FORMAT = 1
 _LIBRARIES = ("numpy", "numba", "polars")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Run:
     """What a run was made of and what came out.
 
@@ -58,6 +58,12 @@ class Run:
     scenario: Scenario
     meta: Mapping[str, Any]
     schedule: Schedule
+
+    def __repr__(self) -> str:
+        """Policy, scenario, seed and size."""
+        return (
+            f"<Run of {self.policy} on {self.scenario.name}, seed {self.scenario.seed}: {len(self.scenario.jobs)} jobs>"
+        )
 
     @property
     def jobs(self) -> pl.DataFrame:

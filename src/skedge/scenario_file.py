@@ -227,6 +227,21 @@ def _check_given(scenario: Scenario) -> None:
         for server in delays:
             if server not in servers:
                 raise ScenarioError(f"job {job!r}: upload names server {server!r}; there is none of that name")
+    _check_all_given(scenario)
+
+
+def _check_all_given(scenario: Scenario) -> None:
+    """A job with delays of its own has one for every server, or a range for the rest."""
+    delays, jobs = scenario.delays, scenario.jobs
+    for job, given in jobs.given.items():
+        for s, server in enumerate(scenario.cluster.servers):
+            if (
+                server.id not in given
+                and delays.hi[jobs.index[job], delays.cloud[s]] == 0
+                and scenario.physics.charge_upload
+            ):
+                field = "upload_cloud_s" if server.kind == "cloud" else "upload_edge_s"
+                raise ScenarioError(f"job {job!r}: upload has no delay for {server.id!r}; name it, or give {field}")
 
 
 def save_scenario(scenario: Scenario, folder: Path | str) -> Path:

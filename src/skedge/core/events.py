@@ -86,7 +86,7 @@ class Dispatch:
     rank: int
     alpha: Floats
     postponed: Ints
-    reason: str = "least_marginal_increase"
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

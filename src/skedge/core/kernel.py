@@ -102,7 +102,7 @@ class Kernel:
         """Absorb `event`, then yield the policy's orders, each checked and applied to the books."""
         event = self._absorb(event)
         orders: list[Order] = []
-        for order in self.policy.decide(event, self.view):
+        for order in self.policy.decide(event, self.view) or ():
             self._apply(order)
             orders.append(order)
             yield order

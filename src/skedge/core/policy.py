@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
-import numpy as np
 from numpy.random import Generator
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -222,7 +221,10 @@ def make_policy(spec: str) -> Policy:
     points = registered()
     if name not in points:
         raise PolicyError(f"policy {name!r} is unknown; known are {', '.join(points)}")
-    factory = points[name].load()
+    try:
+        factory = points[name].load()
+    except (ImportError, AttributeError) as error:
+        raise PolicyError(f"policy {name!r} cannot be loaded from {points[name].value!r}: {error}") from error
     pairs = [part.partition("=") for part in given.split(",") if part]
     keys = [key.strip() for key, _, _ in pairs]
     twice = [key for key in keys if keys.count(key) > 1]
@@ -232,9 +234,15 @@ def make_policy(spec: str) -> Policy:
     if unfinished:
         raise PolicyError(f"policy {spec!r}: {unfinished[0]!r} has no value; write name:key=value,key=value")
     try:
-        return factory(**{key.strip(): value.strip() for key, _, value in pairs})
+        made = factory(**{key.strip(): value.strip() for key, _, value in pairs})
     except ValidationError as error:
         raise PolicyError(_explained(spec, factory, error)) from error
+    except TypeError as error:
+        raise PolicyError(f"policy {spec!r}: {error}") from error
+    lacks = [part for part in ("name", "needs", "lanes", "params", "start", "decide") if not hasattr(made, part)]
+    if lacks:
+        raise PolicyError(f"policy {name!r} has no {lacks[0]!r}; a policy has what skedge.core.policy.Policy lists")
+    return made
 
 
 def _explained(spec: str, factory: Any, error: ValidationError) -> str:
@@ -244,8 +252,3 @@ def _explained(spec: str, factory: Any, error: ValidationError) -> str:
     if first["type"] == "extra_forbidden":
         return f"policy {spec!r}: it has no parameter {key!r}; it takes {takes}"
     return f"policy {spec!r}: {key} = {first['input']!r}: {first['msg']}"
-
-
-def policy_rng(scenario_rng: Generator) -> Generator:
-    """The generator given to a policy: its own stream, so that adding a policy changes no other."""
-    return np.random.default_rng(scenario_rng.integers(2**63))

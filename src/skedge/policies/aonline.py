@@ -157,7 +157,7 @@ class AOnline(Basis):
             count_postponed(lanes, chunks, servers, delays, weights, desk.room, lane, postponed)
         if (lane == CLOUD).all():
             self.wholly_in_cloud.add(job)
-        return Dispatch(job, lane, count * chunks.each, alpha / SECOND, postponed)
+        return Dispatch(job, lane, count * chunks.each, alpha / SECOND, postponed, "least_marginal_increase")
 
     def terms(self, job: int, view: View) -> dict[str, Any]:
         """What A_greedy compares for each chunk of `job`, with the four terms of Eq. (5); see :mod:`.terms`."""

@@ -1,12 +1,14 @@
 """FIFO, by two rules of the literature.
 
-``rule=strict`` (JSAC'22): head of line by (arrival, id); a job starts when its whole demand is free, keeps its workers
-to the end, and holds up the jobs behind it (``backfill=true``: they may start before it).
+``rule=strict`` (the common one): head of line by (arrival, id); a job starts when its whole demand is free, keeps its
+workers to the end, and holds up the jobs behind it (``backfill=true``: they may start before it).
 
 ``rule=earliest_server`` (She et al.): every job goes, on arrival, to the one server that can start it earliest, at
 t >= arrival + upload delay, with its workers and a PS free throughout; ties: lower delay, edge before cloud, server.
 The reservation is a visible plan. A job that outlives its plan keeps its workers; the plan is marked as broken and
 extended, and its followers on those workers shift. What a job does not use of its plan is free again.
+
+``rule=earliest_server`` counts the cloud as a server, as She et al. do; ``allow_cloud`` is for ``strict`` alone.
 
 **Deviations.** D1: a job that can never fit on the edge goes to the cloud at once, or is rejected where there is none;
 it holds up nobody (``earliest_server`` without a cloud: its demand shrinks to what the largest server holds). D2: the

@@ -117,11 +117,12 @@ class GangPolicy(Basis):
         kind = int(view.column("worker_type")[job])
         others = view.active[view.active != job]
         return {
-            "compares": "whole demands, in the policy's order",
+            "compares": "its whole demand against what is free; the jobs in the system stand by id",
             "needs_workers": int(view.column("workers")[job]),
             "workers_of_its_type": int(self.slots[kind]) if kind >= 0 else 0,
             "free_workers_of_its_type": int(view.free_workers[:, kind].sum()) if kind >= 0 else 0,
             "remaining_s": float(view.remaining(np.array([job]))[0] / view.column("workers")[job]) / SECOND,
+            **self.standing(job),
             "in_system": [
                 {
                     "job": view.job_id(other),
@@ -132,6 +133,10 @@ class GangPolicy(Basis):
                 for other in others.tolist()
             ],
         }
+
+    def standing(self, job: int) -> dict[str, Any]:  # noqa: ARG002 - for policies that rank by more
+        """What else ranks `job` under this policy."""
+        return {}
 
     # -- selection -----------------------------------------------------------------------------------------------
 

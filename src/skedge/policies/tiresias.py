@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.random import Generator
@@ -96,6 +96,15 @@ class Tiresias(GangPolicy):
         self.restoring[resumed] += self.restore
         yield from self.carry_out(chosen, view, "least_attained_service")
         yield from self._wake(view)
+
+    def standing(self, job: int) -> dict[str, Any]:
+        """Queue and clocks of `job`."""
+        return {
+            "queue": int(self.queue[job]),
+            "executed_s": float(self.executed[job]) / SECOND,
+            "waited_s": float(self.waited[job]) / SECOND,
+            "limit_worker_s": self.params.limit_s,
+        }
 
     def _account(self, now: int) -> None:
         """Executed and waited time since the last event."""
