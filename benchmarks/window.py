@@ -3,8 +3,8 @@
     python benchmarks/window.py TRACE.csv.gz MACHINE_LIST [--form i|ii|paper] [--policies a,b] [--first N]
 
 Form i: `trace` jobs on the edge alone, one worker type, the machine list scaled down to an offered load of 0.9.
-Form ii: the same jobs on half as many machines, with the cloud. Form paper: jobs as in JSAC'22 Sec. V on the machines
-of form i with the cloud, of which it reports how many go to the cloud.
+Form ii: the same jobs on half as many machines, with the cloud. Form paper: jobs as in JSAC'22 Sec. V on as many
+machines as form i takes (140), with the cloud; it reports how many go there.
 
 Every policy runs in a process of its own (`skedge run`); CPU seconds and peak memory are the operating system's account
 of the whole process, start-up, simulation, verification and writing included. A first run on a few jobs fills numba's
@@ -59,10 +59,8 @@ def arguments() -> argparse.Namespace:
 
 def convert(args: argparse.Namespace, folder: Path, first: int | None) -> dict[str, int]:
     """Make the scenario of the form."""
-    load = {"i": "0.9", "ii": "1.8", "paper": "0.9"}[args.form]
-    options = ["--load", load, "--machines", str(args.machines), "--out", str(folder), "--json"]
-    if args.form == "paper":
-        options[1] = "90"
+    size = {"i": ["--load", "0.9"], "ii": ["--load", "1.8"], "paper": ["--servers", "140"]}[args.form]
+    options = [*size, "--machines", str(args.machines), "--out", str(folder), "--json"]
     options += ["--no-cloud"] if args.form == "i" else ["--cloud"]
     options += ["--make", "paper" if args.form == "paper" else "trace"]
     options += ["--first", str(first)] if first else []
