@@ -36,6 +36,12 @@ from skedge.core.time import NEVER, SECOND
 
 from .gang import GangParams, GangPolicy, Selection
 
+_NEVER_BEGUN = 2**40
+"""Places of jobs that never ran, plus their number: behind all that have."""
+
+_LATE = 2**41
+"""Places of the second queue begin here."""
+
 
 class TiresiasParams(GangParams):
     """Parameters of Tiresias-L.
@@ -78,6 +84,8 @@ class Tiresias(GangPolicy):
         self.waited: Ints = np.zeros(0, np.int64)
         self.restoring: Ints = np.zeros(0, np.int64)
         self.first_start: Ints = np.zeros(0, np.int64)
+        self.place: Ints = np.zeros(0, np.int64)
+        self.begun = 0
         self.wake_at = NEVER
 
     def decide(self, event: Event, view: View) -> Iterator[Order]:
@@ -91,7 +99,7 @@ class Tiresias(GangPolicy):
         while self._promote(chosen.waits):
             chosen = self._select(view)
         never_ran = chosen.runs[self.first_start[chosen.runs] == NEVER]
-        self.first_start[never_ran] = view.now
+        self._begin(np.sort(never_ran), view.now)
         resumed = chosen.runs[(self.gang.running[chosen.runs] == 0) & (self.first_start[chosen.runs] < view.now)]
         self.restoring[resumed] += self.restore
         yield from self.carry_out(chosen, view, "least_attained_service")
@@ -122,14 +130,21 @@ class Tiresias(GangPolicy):
                 np.append(a, np.zeros(more, np.int64)) for a in (self.queue, self.executed, self.waited, self.restoring)
             )
             self.first_start = np.append(self.first_start, np.full(more, NEVER))
+            self.place = np.append(self.place, _NEVER_BEGUN + np.arange(len(self.place), len(self.place) + more))
+
+    def _begin(self, jobs: Ints, now: int) -> None:
+        """Note the first start of `jobs`, ascending: their places follow the order of (first start, arrival, id)."""
+        self.first_start[jobs] = now
+        self.place[jobs] = self.begun + np.arange(len(jobs))
+        self.begun += len(jobs)
 
     def _demote(self, jobs: Ints, workers: Ints) -> None:
         self.queue[jobs[workers * (self.executed[jobs] - self.restoring[jobs]) >= self.limit]] = 1
 
     def _select(self, view: View) -> Selection:
-        jobs = self.active
-        order = jobs[np.lexsort((jobs, self.first_start[jobs], self.queue[jobs]))]
-        return self.choose(order, view)
+        # jobs are kept in the last order: a stable sort of what is nearly sorted takes one pass
+        self.active = self.active[np.argsort(self.queue[self.active] * _LATE + self.place[self.active], kind="stable")]
+        return self.choose(self.active, view)
 
     def _promote(self, waits: Ints) -> bool:
         """Promote the pending jobs that have waited long enough; whether there was one."""
