@@ -31,7 +31,6 @@ from .explain import explain as explain_job
 from .report.build import ReportRun, ReportTable, build_report, write_report
 from .run import Run, new_folder, prepared
 from .run import run as run_policy
-from .scenario_file import save_scenario
 from .trace_commands import trace_app
 
 DEMO_POLICIES = ("aonline", "aonline:cloud=false", "srtf", "tiresias", "fifo", "fifo:rule=earliest_server")
@@ -313,9 +312,6 @@ def _fail_on(violations: list[Any], *, quiet: bool) -> None:
             time = "" if v.time is None else f" at {v.time} µs"
             err.print(f"{v.rule} {v.constraint}: job {v.job}{time}: {v.message}", soft_wrap=True)
     raise typer.Exit(1)
-
-
-__all__ = ["app", "save_scenario", "split_policies"]
 
 
 def app() -> None:

@@ -111,7 +111,7 @@ def uncovered(a: tuple[Ints, Ints, Ints], b: tuple[Ints, Ints, Ints], slack: int
 
 
 @compiled
-def lane_service(  # noqa: C901
+def lane_service(  # noqa: C901 - one sweep: a call per event would cost more than the event
     rows: Ints,
     first: Ints,
     start: Ints,

@@ -151,6 +151,10 @@ class View:
         """Workers that each arrived job holds by allocation, shape ``(arrived,)``."""
         return _shown(self._kernel.gangs.workers[: self.arrived])
 
+    def wholly_in_cloud(self, job: int) -> bool:
+        """Whether every chunk of `job` was dispatched to the cloud."""
+        return job in self._kernel.wholly_in_cloud
+
     def placement(self, job: int) -> tuple[tuple[int, int], ...]:
         """(server, workers) pairs that `job` holds now."""
         return self._kernel.gangs.placed.get(self._past(job), ())

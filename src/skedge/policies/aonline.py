@@ -109,7 +109,6 @@ class AOnline(Basis):
         self.weights = weight_table(1, 1)
         self.waiting: list[int] = []
         self.limited_storage = bool(np.isfinite(cluster.storage_mb).any())
-        self.wholly_in_cloud: set[int] = set()
         self.qualified = [cluster.lanes_of(k) for k in range(len(cluster.worker_types))]
         self.ps_slots = [np.flatnonzero(cluster.ps_type == k) for k in range(len(cluster.ps_types))]
         self.desk = make_desk(0, 0)
@@ -155,8 +154,6 @@ class AOnline(Basis):
             return None
         if (postponed < 0).any():
             count_postponed(lanes, chunks, servers, delays, weights, desk.room, lane, postponed)
-        if (lane == CLOUD).all():
-            self.wholly_in_cloud.add(job)
         return Dispatch(job, lane, count * chunks.each, alpha / SECOND, postponed, "least_marginal_increase")
 
     def terms(self, job: int, view: View) -> dict[str, Any]:
@@ -234,7 +231,7 @@ class AOnline(Basis):
     def _assign_ps(self, event: Event, view: View) -> Iterator[AssignPS]:
         """Alg. 5. First pass: jobs that go on keep theirs (nothing to do). Second: jobs that begin choose."""
         for job in event.started:
-            yield AssignPS(job, CLOUD if job in self.wholly_in_cloud else self._free_ps(job, view))
+            yield AssignPS(job, CLOUD if view.wholly_in_cloud(job) else self._free_ps(job, view))
 
     def _free_ps(self, job: int, view: View) -> int:
         kind = int(view.column("ps_type")[job])
