@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterator, Mapping
-from itertools import groupby, pairwise
-from operator import itemgetter
-from typing import Any
-
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from skedge.core.model import Ints
 
 from .columns import Columns, gang_intervals
 from .rules import Findings
 
-Interval = Mapping[str, Any]
+_NEVER_BEGUN = -(2**62)
+"""Start of an upload that is not there."""
+
+_MOST_WORK = 2.0**62
+"""Worker time beyond which sums need unbounded integers [worker-µs]."""
 
 
 def check_gangs(c: Columns, found: Findings, slack: int) -> None:
@@ -30,16 +29,9 @@ def check_gangs(c: Columns, found: Findings, slack: int) -> None:
     intervals = gang_intervals(c)
     _at_most_chunks(c, found, intervals)
     _colocated(c, found, intervals)
-    books = _Uploads(c)
-    for job, of_job in _by_job(intervals):
-        _apart(found, job, of_job, slack)
-        _not_early(c, found, job, of_job, books, slack)
-        _work(c, found, job, of_job, slack)
-
-
-def _by_job(intervals: pl.DataFrame) -> Iterator[tuple[int, list[Interval]]]:
-    rows = intervals.iter_rows(named=True)
-    return ((job, list(group)) for job, group in groupby(rows, key=lambda row: row["job"]))
+    _apart(found, intervals, slack)
+    _not_early(c, found, intervals, slack)
+    _work(c, found, intervals, slack)
 
 
 def _decided(c: Columns, found: Findings, slack: int) -> None:
@@ -141,80 +133,90 @@ def _ps_server(c: Columns, job: Ints, time: Ints) -> Ints:
     return both.sort("row").select(held)["server"].to_numpy()
 
 
-def _apart(found: Findings, job: int, intervals: list[Interval], slack: int) -> None:
+def _apart(found: Findings, intervals: pl.DataFrame, slack: int) -> None:
     """M24: a job holds one allocation at a time."""
-    for before, after in pairwise(intervals):
-        if after["start"] < before["end"] - slack:
-            text = f"an allocation begins at {after['start']} µs, before the last one ends at {before['end']} µs"
-            found.add("M24", job, after["start"], text)
+    job, start, end = (intervals[name].to_numpy() for name in ("job", "start", "end"))
+    last = np.concatenate([[0], end[:-1]])
+    wrong = ~_first_of_job(job) & (start < last - slack)
+    say = "an allocation begins at {} µs, before the last one ends at {} µs"
+    found.rows("M24", wrong, job, start, lambda i: say.format(start[i], last[i]))
 
 
-class _Uploads:
-    """Uploads of gangs by (job, server), in order of start."""
-
-    def __init__(self, c: Columns) -> None:
-        self.of: dict[tuple[int, int], list[tuple[int, int]]] = {}
-        u = c.uploads
-        rows = np.flatnonzero(np.isin(u["job"], c.gangs["job"]))
-        for i in rows[np.argsort(u["start"][rows], kind="stable")].tolist():
-            key = int(u["job"][i]), int(u["to_server"][i])
-            self.of.setdefault(key, []).append((int(u["start"][i]), int(u["end"][i])))
-
-    def last(self, job: int, server: int, by: int) -> tuple[int, int] | None:
-        """(start, end) of the last upload that starts at `by` or before."""
-        all_ = self.of.get((job, server), [])
-        begun = bisect_right(all_, by, key=itemgetter(0))
-        return all_[begun - 1] if begun else None
+def _first_of_job(job: Ints) -> NDArray[np.bool_]:
+    """Whether each interval is the first one of its job."""
+    return np.concatenate([[True], job[1:] != job[:-1]])
 
 
-def _not_early(c: Columns, found: Findings, job: int, intervals: list[Interval], uploads: _Uploads, slack: int) -> None:
+def _not_early(c: Columns, found: Findings, intervals: pl.DataFrame, slack: int) -> None:
     """M7: a gang computes when its last upload has ended, and at once; a resumed one pays the checkpoint overhead.
 
     A server that holds more of the job's workers than in the last allocation needs an upload that starts between the
     two; an upload under way goes on while the job is suspended.
     """
-    overhead, free = c.scenario.physics.checkpoint_overhead, 0
-    before: dict[int, int] = {}
-    for now in intervals:
-        start, ready = now["start"], now["start"]
-        where = {place["server"]: place["n"] for place in now["where"]}
-        for server, n in where.items():
-            last = uploads.last(job, server, start + slack)
-            if n > before.get(server, 0) and (last is None or last[0] < free - slack):
-                text = f"holds {n} workers on server {server}, {before.get(server, 0)} before; nothing was uploaded"
-                found.add("M7", job, start, text)
-            ready = max(ready, last[1] if last else 0)
-        _begin(found, job, now, (ready, ready), (overhead if before else 0, overhead), slack)
-        before, free = where, now["end"]
+    at = pl.int_range(pl.len()).alias("at")
+    held = intervals.select(at, "job", "start", "where").explode("where").unnest("where")
+    held = held.with_columns(by=pl.col("start") + slack).sort("by", maintain_order=True)
+    held = held.join_asof(
+        _uploads(c), left_on="by", right_on="begun", by=["job", "server"], check_sortedness=False
+    ).sort("at", "server")
+    earlier = held.select("job", "server", before="n", at=pl.col("at") + 1)
+    held = held.join(earlier, on=["at", "job", "server"], how="left", maintain_order="left")
+    at_, n, before = (held[name].fill_null(0).to_numpy() for name in ("at", "n", "before"))
+    job, start, end, computes = (intervals[name].to_numpy() for name in ("job", "start", "end", "compute_from"))
+    first = _first_of_job(job)
+    free = np.where(first, 0, np.concatenate([[0], end[:-1]]))
+    absent = (n > before) & (held["begun"].fill_null(_NEVER_BEGUN).to_numpy() < free[at_] - slack)
+    say = "holds {} workers on server {}, {} before; nothing was uploaded"
+    found.rows("M7", absent, job[at_], start[at_], lambda i: say.format(n[i], held["server"][i], before[i]))
+    ready = start.copy()
+    np.maximum.at(ready, at_, held["ready"].fill_null(0).to_numpy())
+    overhead = c.scenario.physics.checkpoint_overhead
+    least, most = np.minimum(ready + np.where(first, 0, overhead), end), ready + overhead
+    say_early = "computes from {} µs; its data are there, and it is restored, at {} µs"
+    found.rows("M7", computes < least - slack, job, computes, lambda i: say_early.format(computes[i], least[i]))
+    say_late = "computes from {} µs only; it could from {} µs"
+    found.rows("M7", computes > most + slack, job, computes, lambda i: say_late.format(computes[i], most[i]))
 
 
-def _begin(
-    found: Findings, job: int, now: Interval, ready: tuple[int, int], overhead: tuple[int, int], slack: int
-) -> None:
-    """Compare when an allocation computes from with the least and most that uploads and overhead allow."""
-    least, most = min(ready[0] + overhead[0], now["end"]), ready[1] + overhead[1]
-    if now["compute_from"] < least - slack:
-        text = f"computes from {now['compute_from']} µs; its data are there, and it is restored, at {least} µs"
-        found.add("M7", job, now["compute_from"], text)
-    if now["compute_from"] > most + slack:
-        found.add(
-            "M7", job, now["compute_from"], f"computes from {now['compute_from']} µs only; it could from {most} µs"
-        )
+def _uploads(c: Columns) -> pl.DataFrame:
+    """Uploads by start: job, server, when begun and when ready [µs]."""
+    u = c.uploads
+    table = pl.DataFrame({"job": u["job"], "server": u["to_server"], "begun": u["start"], "ready": u["end"]})
+    return table.sort("begun", maintain_order=True)
 
 
-def _work(c: Columns, found: Findings, job: int, intervals: list[Interval], slack: int) -> None:
+def _work(c: Columns, found: Findings, intervals: pl.DataFrame, slack: int) -> None:
     """M8: worker time spent computing is the work, with less than one step of the last workers to spare.
 
     Work done at another zeta counts in proportion of the whole work at each. Each change rounds up by a worker-µs,
     which a later change may stretch by the ratio of the two works.
     """
-    work, zeta, last = c.scenario.true_work[job], int(intervals[-1]["colocated"]), intervals[-1]["workers"]
-    spent = [(now["end"] - now["compute_from"]) * now["workers"] for now in intervals]
-    other = [int(now["colocated"]) for now in intervals]
-    done = sum(s if z == zeta else s * int(work[zeta]) // int(work[z]) for s, z in zip(spent, other, strict=True))
-    changes = len(intervals) if len(set(other)) > 1 else 0
-    rounding = 2 * changes * -(-int(work.max()) // int(work.min())) + slack * sum(now["workers"] for now in intervals)
-    room = c.scenario.physics.step * last
-    if not -rounding <= done - int(work[zeta]) < room + rounding:
-        text = f"spends {done} worker-µs; it needs {work[zeta]} and less than {room} more"
-        found.add("M8", job, intervals[-1]["end"], text)
+    job, end, workers = (intervals[name].to_numpy() for name in ("job", "end", "workers"))
+    computing, zeta = end - intervals["compute_from"].to_numpy(), intervals["colocated"].to_numpy().astype(np.int64)
+    first = np.flatnonzero(_first_of_job(job))
+    last = np.concatenate([first[1:], [len(job)]]) - 1
+    need = c.scenario.true_work[job[last], zeta[last]]
+    done = np.add.reduceat(computing * workers, first)
+    held = np.add.reduceat(workers, first)
+    rounding, room = slack * held, c.scenario.physics.step * workers[last]
+    wrong = ~((-rounding <= done - need) & (done - need < room + rounding))
+    wrong |= np.add.reduceat(computing * workers.astype(float), first) > _MOST_WORK
+    changes = (np.minimum.reduceat(zeta, first) < zeta[last]) | (np.maximum.reduceat(zeta, first) > zeta[last])
+    for i in np.flatnonzero(wrong | changes).tolist():
+        part = slice(first[i], last[i] + 1)
+        _work_exactly(c, found, int(job[last[i]]), computing[part], workers[part], zeta[part], int(end[last[i]]), slack)
+
+
+def _work_exactly(
+    c: Columns, found: Findings, job: int, computing: Ints, workers: Ints, zeta: Ints, end: int, slack: int
+) -> None:
+    """M8 for one job, in unbounded integers."""
+    work, to = c.scenario.true_work[job].tolist(), int(zeta[-1])
+    spent = [a * n for a, n in zip(computing.tolist(), workers.tolist(), strict=True)]
+    done = sum(s if z == to else s * work[to] // work[z] for s, z in zip(spent, zeta.tolist(), strict=True))
+    changes = len(spent) if len(set(zeta.tolist())) > 1 else 0
+    rounding = 2 * changes * -(-max(work) // min(work)) + slack * int(workers.sum())
+    room = c.scenario.physics.step * int(workers[-1])
+    if not -rounding <= done - work[to] < room + rounding:
+        text = f"spends {done} worker-µs; it needs {work[to]} and less than {room} more"
+        found.add("M8", job, end, text)

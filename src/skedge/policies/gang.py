@@ -14,7 +14,7 @@ from skedge.core.model import Cluster, Ints, Physics
 from skedge.core.policy import Basis, Params, View
 from skedge.core.time import SECOND
 
-from .placement import Gang, Rule, make_bench, select
+from .placement import Gang, Rule, changes, make_bench, select
 
 _PLENTY = 2**40
 
@@ -156,16 +156,18 @@ class GangPolicy(Basis):
 
     def carry_out(self, chosen: Selection, view: View, reason: str) -> Iterator[Order]:
         """Orders that turn what runs into what was chosen: first all suspensions, then all placements."""
-        was_running = self.gang.running[chosen.order] == 1
-        moves = was_running & (chosen.verdict > 0)
-        stops = was_running & (chosen.verdict == 0)
+        stops, moves, begins = (
+            changed.tolist() for changed in changes(chosen.order, chosen.verdict, self.gang.running)
+        )
         kept_ps = {job: view.ps_of(job) for job in chosen.order[moves].tolist()}
-        for i in np.flatnonzero(stops | moves).tolist():
-            yield Suspend(int(chosen.order[i]), "preempted" if stops[i] else "moved")
-        self.gang.running[chosen.order[stops]] = 0
+        for i in stops:
+            job = int(chosen.order[i])
+            self.gang.running[job] = 0
+            yield Suspend(job, "preempted")
+        for i in moves:
+            yield Suspend(int(chosen.order[i]), "moved")
         # a job that is moved runs on, so it keeps its PS: it is placed before those that choose one
-        begins = ((chosen.verdict > 0) & ~moves) | ((chosen.verdict == -1) & ~was_running)
-        for i in [*np.flatnonzero(moves).tolist(), *np.flatnonzero(begins).tolist()]:
+        for i in [*moves, *begins]:
             job = int(chosen.order[i])
             self._remember(job, i, chosen)
             where = self._where(job)

@@ -16,6 +16,8 @@ from skedge.core.model import Ints
 from skedge.core.network import Delays, upload_delay
 from skedge.core.time import NEVER
 
+_STOPS, _MOVES, _BEGINS = range(3)
+
 
 class Gang(NamedTuple):
     """What :func:`select` knows of the jobs; all arrays are by job.
@@ -268,3 +270,22 @@ def _least_delays(room: Ints, delay: Ints, limit: int, k: int, size: int) -> Int
                 chosen[size - c] = near[i]
                 c, r = c - 1, max(0, r - a)
     return chosen
+
+
+@compiled
+def changes(order: Ints, verdict: Ints, running: Ints) -> tuple[Ints, Ints, Ints]:
+    """Rows of a selection that stop, that run on elsewhere, and that begin; see :func:`select`."""
+    rows, counts = np.empty((3, len(order)), np.int64), np.zeros(3, np.int64)
+    for n in range(len(order)):
+        runs = running[order[n]] == 1
+        if runs and verdict[n] == 0:
+            change = _STOPS
+        elif runs and verdict[n] > 0:
+            change = _MOVES
+        elif not runs and verdict[n] != 0:
+            change = _BEGINS
+        else:
+            continue
+        rows[change, counts[change]] = n
+        counts[change] += 1
+    return rows[_STOPS, : counts[_STOPS]], rows[_MOVES, : counts[_MOVES]], rows[_BEGINS, : counts[_BEGINS]]

@@ -22,13 +22,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.random import Generator
 from pydantic import Field
 
 from skedge.core.events import Event, Order, WakeAt
+from skedge.core.jit import compiled, lean
 from skedge.core.model import Cluster, Floats, Ints, Physics
 from skedge.core.policy import View
 from skedge.core.scenario import Scenario
@@ -41,6 +42,31 @@ _NEVER_BEGUN = 2**40
 
 _LATE = 2**41
 """Places of the second queue begin here."""
+
+
+class Clocks(NamedTuple):
+    """What Tiresias-L knows of the jobs; all arrays are by job.
+
+    Attributes
+    ----------
+    queue
+        0: the first queue, 1: the second.
+    executed, waited
+        Time for which the job has held its workers, and waited since its first start, since its last promotion [µs].
+    restoring
+        Part of `executed` that went into restoring checkpoints [µs].
+    first_start
+        [µs]; NEVER before it.
+    place
+        Rank in the order of (first start, arrival, id); jobs that never ran stand behind.
+    """
+
+    queue: Ints
+    executed: Ints
+    waited: Ints
+    restoring: Ints
+    first_start: Ints
+    place: Ints
 
 
 class TiresiasParams(GangParams):
@@ -79,101 +105,117 @@ class Tiresias(GangPolicy):
         self.limit = self.params.limit_s * SECOND
         self.restore = physics.checkpoint_overhead
         self.at = 0
-        self.queue: Ints = np.zeros(0, np.int64)
-        self.executed: Ints = np.zeros(0, np.int64)
-        self.waited: Ints = np.zeros(0, np.int64)
-        self.restoring: Ints = np.zeros(0, np.int64)
-        self.first_start: Ints = np.zeros(0, np.int64)
-        self.place: Ints = np.zeros(0, np.int64)
+        self.clocks = Clocks(*(np.zeros(0, np.int64) for _ in Clocks._fields))
         self.begun = 0
         self.wake_at = NEVER
 
     def decide(self, event: Event, view: View) -> Iterator[Order]:
         """Account, demote, promote, select."""
-        self._account(view.now)
+        account(self.active, self.clocks, self.gang.running, view.now - self.at)
+        self.at = view.now
         yield from self.admit(event, view)
         self._lengthen()
-        jobs, workers = self.active, view.column("workers")[self.active]
-        self._demote(jobs, workers)
+        demote(self.active, self.clocks, self.gang.workers, self.limit)
         chosen = self._select(view)
         while self._promote(chosen.waits):
             chosen = self._select(view)
-        never_ran = chosen.runs[self.first_start[chosen.runs] == NEVER]
-        self._begin(np.sort(never_ran), view.now)
-        resumed = chosen.runs[(self.gang.running[chosen.runs] == 0) & (self.first_start[chosen.runs] < view.now)]
-        self.restoring[resumed] += self.restore
+        runs, first_start = chosen.runs, self.clocks.first_start
+        self._begin(np.sort(runs[first_start[runs] == NEVER]), view.now)
+        self.clocks.restoring[runs[(self.gang.running[runs] == 0) & (first_start[runs] < view.now)]] += self.restore
         yield from self.carry_out(chosen, view, "least_attained_service")
         yield from self._wake(view)
 
     def standing(self, job: int) -> dict[str, Any]:
         """Queue and clocks of `job`."""
         return {
-            "queue": int(self.queue[job]),
-            "executed_s": float(self.executed[job]) / SECOND,
-            "waited_s": float(self.waited[job]) / SECOND,
+            "queue": int(self.clocks.queue[job]),
+            "executed_s": float(self.clocks.executed[job]) / SECOND,
+            "waited_s": float(self.clocks.waited[job]) / SECOND,
             "limit_worker_s": self.params.limit_s,
         }
 
-    def _account(self, now: int) -> None:
-        """Executed and waited time since the last event."""
-        jobs, passed = self.active, now - self.at
-        self.at = now
-        runs = self.gang.running[jobs] == 1
-        self.executed[jobs[runs]] += passed
-        pending = jobs[~runs]
-        self.waited[pending[self.first_start[pending] < NEVER]] += passed
-
     def _lengthen(self) -> None:
-        more = len(self.gang.used) - len(self.queue)
+        old = self.clocks
+        more = len(self.gang.used) - len(old.queue)
         if more > 0:
-            self.queue, self.executed, self.waited, self.restoring = (
-                np.append(a, np.zeros(more, np.int64)) for a in (self.queue, self.executed, self.waited, self.restoring)
-            )
-            self.first_start = np.append(self.first_start, np.full(more, NEVER))
-            self.place = np.append(self.place, _NEVER_BEGUN + np.arange(len(self.place), len(self.place) + more))
+            new = Clocks(*(np.append(column, np.zeros(more, np.int64)) for column in old))
+            new.first_start[-more:] = NEVER
+            new.place[-more:] = _NEVER_BEGUN + np.arange(len(old.place), len(new.place))
+            self.clocks = new
 
     def _begin(self, jobs: Ints, now: int) -> None:
         """Note the first start of `jobs`, ascending: their places follow the order of (first start, arrival, id)."""
-        self.first_start[jobs] = now
-        self.place[jobs] = self.begun + np.arange(len(jobs))
+        self.clocks.first_start[jobs] = now
+        self.clocks.place[jobs] = self.begun + np.arange(len(jobs))
         self.begun += len(jobs)
-
-    def _demote(self, jobs: Ints, workers: Ints) -> None:
-        self.queue[jobs[workers * (self.executed[jobs] - self.restoring[jobs]) >= self.limit]] = 1
 
     def _select(self, view: View) -> Selection:
         # jobs are kept in the last order: a stable sort of what is nearly sorted takes one pass
-        self.active = self.active[np.argsort(self.queue[self.active] * _LATE + self.place[self.active], kind="stable")]
+        self.active = self.active[np.argsort(ranks(self.active, self.clocks), kind="stable")]
         return self.choose(self.active, view)
 
     def _promote(self, waits: Ints) -> bool:
         """Promote the pending jobs that have waited long enough; whether there was one."""
         if math.isinf(self.params.knob):
             return False
-        ran = waits[(self.queue[waits] > 0) & (self.first_start[waits] < NEVER)]
-        up = ran[self.waited[ran] >= self.params.knob * self.executed[ran]]
-        self.queue[up] = self.executed[up] = self.waited[up] = self.restoring[up] = 0
+        queue, executed, waited, restoring, first_start, _ = self.clocks
+        ran = waits[(queue[waits] > 0) & (first_start[waits] < NEVER)]
+        up = ran[waited[ran] >= self.params.knob * executed[ran]]
+        queue[up] = executed[up] = waited[up] = restoring[up] = 0
         return len(up) > 0
 
     def _wake(self, view: View) -> Iterator[WakeAt]:
         """Ask for the next demotion or promotion."""
         if self.wake_at <= view.now:
             self.wake_at = NEVER
-        due = min(self._next_demotion(view), self._next_promotion())
+        due = next_demotion(self.active, self.clocks, self.gang.running, self.gang.workers, self.limit)
+        due = min(due, self._next_promotion())
         if due < NEVER and view.now + due < self.wake_at:
             self.wake_at = max(view.now + math.ceil(due), view.now + 1)
             yield WakeAt(self.wake_at)
 
-    def _next_demotion(self, view: View) -> float:
-        jobs = self.active[(self.gang.running[self.active] == 1) & (self.queue[self.active] == 0)]
-        workers = view.column("workers")[jobs]
-        left = self.limit / workers - (self.executed[jobs] - self.restoring[jobs])
-        return float(left.min(initial=NEVER))
-
     def _next_promotion(self) -> float:
         if math.isinf(self.params.knob):
             return NEVER
-        jobs = self.active[(self.gang.running[self.active] == 0) & (self.queue[self.active] > 0)]
-        jobs = jobs[self.first_start[jobs] < NEVER]
-        left: Floats = self.params.knob * self.executed[jobs] - self.waited[jobs]
+        queue, executed, waited, _, first_start, _ = self.clocks
+        jobs = self.active[(self.gang.running[self.active] == 0) & (queue[self.active] > 0)]
+        jobs = jobs[first_start[jobs] < NEVER]
+        left: Floats = self.params.knob * executed[jobs] - waited[jobs]
         return float(left.min(initial=NEVER))
+
+
+@lean
+def account(jobs: Ints, clocks: Clocks, running: Ints, passed: int) -> None:
+    """Let `passed` µs go by: a running job has executed, a pending one that ever ran has waited."""
+    for job in jobs:
+        if running[job] == 1:
+            clocks.executed[job] += passed
+        elif clocks.first_start[job] < NEVER:
+            clocks.waited[job] += passed
+
+
+@lean
+def demote(jobs: Ints, clocks: Clocks, workers: Ints, limit: float) -> None:
+    """Put the jobs whose attained service has reached `limit` [worker-µs] into the second queue."""
+    for job in jobs:
+        if workers[job] * (clocks.executed[job] - clocks.restoring[job]) >= limit:
+            clocks.queue[job] = 1
+
+
+@compiled
+def ranks(jobs: Ints, clocks: Clocks) -> Ints:
+    """What `jobs` are scanned by: (queue, first start, arrival, id) as one number."""
+    rank = np.empty(len(jobs), np.int64)
+    for n in range(len(jobs)):
+        rank[n] = clocks.queue[jobs[n]] * _LATE + clocks.place[jobs[n]]
+    return rank
+
+
+@lean
+def next_demotion(jobs: Ints, clocks: Clocks, running: Ints, workers: Ints, limit: float) -> float:
+    """Time until the first running job of the first queue reaches `limit` [µs]; NEVER if there is none."""
+    least = float(NEVER)
+    for job in jobs:
+        if running[job] == 1 and clocks.queue[job] == 0:
+            least = min(least, limit / workers[job] - (clocks.executed[job] - clocks.restoring[job]))
+    return least
