@@ -17,6 +17,12 @@ from .time import NEVER
 Placement = tuple[tuple[int, int], ...]
 """(server, workers) pairs, by server."""
 
+Data = dict[int, tuple[int, int]]
+"""By server: workers, and when the data of their chunks are there [µs]."""
+
+_NOTHING = 0, 0
+_NOWHERE: Data = {}
+
 
 @dataclass
 class Gangs:
@@ -34,10 +40,10 @@ class Gangs:
         When the present allocation computes from [µs]: later than its start while data are uploaded.
     zeta
         1 if the present allocation is co-located.
-    placed, data
-        Present placement, and the last one: where the data are.
-    uploaded
-        When the data of the last placement are there, by job and server [µs].
+    placed
+        Present placement.
+    data
+        Where the data of each job are: (workers of the last placement, when their data are there [µs]) by server.
     started
         Jobs that have held workers before.
     delay_rows
@@ -51,63 +57,63 @@ class Gangs:
     left: Ints = field(init=False)
     workers: Ints = field(init=False)
     compute_from: Ints = field(init=False)
-    since: Ints = field(init=False)
-    zeta: Ints = field(init=False)
+    since: list[int] = field(init=False)
+    zeta: list[int] = field(init=False)
     started: set[int] = field(default_factory=set)
-    delay_rows: dict[int, list[int]] = field(default_factory=dict)
-    uploaded: dict[int, dict[int, int]] = field(default_factory=dict)
+    delay_rows: dict[int, Ints] = field(default_factory=dict)
     placed: dict[int, Placement] = field(default_factory=dict)
-    data: dict[int, Placement] = field(default_factory=dict)
+    data: dict[int, Data] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         jobs = len(self.work)
         self.left = self.work[:, 0].copy()
-        self.workers, self.zeta = np.zeros(jobs, np.int64), np.zeros(jobs, np.int64)
-        self.compute_from, self.since = np.zeros(jobs, np.int64), np.zeros(jobs, np.int64)
+        self.workers, self.compute_from = np.zeros(jobs, np.int64), np.zeros(jobs, np.int64)
+        self.since, self.zeta = [0] * jobs, [0] * jobs
 
-    def place(self, job: int, where: Placement, zeta: int, now: int) -> int:
-        """Give `job` these workers from `now`; returns when it begins to compute.
+    def place(self, job: int, where: Placement, zeta: int, now: int) -> None:
+        """Give `job` these workers from `now`.
 
         It waits for the largest delay over the servers that hold more of its workers than its last placement did;
         uploads under way go on while it is suspended. A job that ran before pays the checkpoint overhead.
         """
-        resumed = self.overhead if job in self.started else 0
-        self.started.add(job)
-        self.upload(job, where, now)
-        self.compute_from[job] = max(now, *self.uploaded[job].values()) + resumed
-        self._convert(job, zeta)
-        self.workers[job] = sum(n for _, n in where)
-        self.since[job] = now
-        self.placed[job] = where
-        return int(self.compute_from[job])
+        ready = self.upload(job, where, now)
+        if job in self.started:
+            ready += self.overhead
+        else:
+            self.started.add(job)
+        if zeta != self.zeta[job]:
+            self._convert(job, zeta)
+        self.compute_from[job], self.workers[job] = ready, sum(n for _, n in where)
+        self.since[job], self.placed[job] = now, where
 
-    def upload(self, job: int, where: Placement, now: int) -> None:
-        """Bring the data of `job` to these servers from `now` on."""
-        data = self.data.get(job, ())
-        if where == data:
-            return
-        before, row, known = dict(data), self._delays_of(job), self.uploaded.get(job, {})
-        self.uploaded[job] = {
-            server: now + row[server] if workers > before.get(server, 0) else known[server] for server, workers in where
-        }
-        self.data[job] = where
+    def upload(self, job: int, where: Placement, now: int) -> int:
+        """Bring the data of `job` to these servers from `now` on; returns when all are there [µs]."""
+        before, row = self.data.get(job, _NOWHERE), self._delays_of(job)
+        there, latest = {}, now
+        for server, workers in where:
+            held, ready = before.get(server, _NOTHING)
+            if workers > held:
+                ready = now + int(row[server])
+            there[server] = workers, ready
+            latest = max(latest, ready)
+        self.data[job] = there
+        return latest
 
-    def _delays_of(self, job: int) -> list[int]:
+    def _delays_of(self, job: int) -> Ints:
         row = self.delay_rows.get(job)
         if row is None:
-            row = self.delay_rows[job] = upload_row(self.delays, job).tolist()
+            row = self.delay_rows[job] = upload_row(self.delays, job)
         return row
 
     def _convert(self, job: int, zeta: int) -> None:
-        old = int(self.zeta[job])
-        if old != zeta:
-            self.left[job] = -(-int(self.left[job]) * int(self.work[job, zeta]) // int(self.work[job, old]))
-            self.zeta[job] = zeta
+        """Count the work of `job` at another zeta."""
+        old = self.zeta[job]
+        self.left[job] = -(-int(self.left[job]) * int(self.work[job, zeta]) // int(self.work[job, old]))
+        self.zeta[job] = zeta
 
     def suspend(self, job: int, now: int) -> None:
         """Take all workers of `job` away at `now`; its data stay where they are."""
-        self.left[job] = self.left_of(job, now)
-        self.workers[job] = 0
+        self.left[job], self.workers[job] = self.left_of(job, now), 0
         del self.placed[job]
 
     def finish(self, job: int) -> None:
@@ -115,7 +121,6 @@ class Gangs:
         self.left[job] = self.workers[job] = 0
         self.placed.pop(job, None)
         self.delay_rows.pop(job, None)
-        self.uploaded.pop(job, None)
 
     def left_of(self, job: int, now: int) -> int:
         """Remaining work of `job` at `now` [worker-µs], at its present zeta, at least 1."""

@@ -68,6 +68,7 @@ class Kernel:
             "arrival": jobs.arrival, "chunks": jobs.chunks, "minibatches": jobs.minibatches, "workers": jobs.workers,
             "worker_type": jobs.worker_type, "ps_type": jobs.ps_type, "chunk_mb": jobs.chunk_mb,
         }  # fmt: skip
+        self.worker_type: list[int] = jobs.worker_type.tolist()
         lanes = policy.lanes
         self.belief: Lanes = empty_lanes(
             cluster.lanes, preemptive=lanes["preemptive"], overhead=physics.checkpoint_overhead
@@ -226,41 +227,43 @@ class Kernel:
         self.stored[job] = (servers, chunks)
 
     def _allocate(self, order: Allocate) -> None:
-        job, jobs, cluster = order.job, self.scenario.jobs, self.scenario.cluster
+        job = order.job
         self._in_system(job)
-        name = jobs.ids[job]
         if self.standing[job] == DISPATCHED:
-            raise OrderError("M6", f"job {name!r} is dispatched: it cannot be allocated")
+            raise OrderError("M6", f"job {self.scenario.jobs.ids[job]!r} is dispatched: it cannot be allocated")
         if job in self.gangs.placed:
             self._free_workers(job)
             self._release_ps(job)
             self.gangs.suspend(job, self.now)
-        self._check_servers(job, order.where)
-        kind, total = int(jobs.worker_type[job]), sum(n for _, n in order.where)
-        if not 1 <= total <= jobs.chunks[job] or min(n for _, n in order.where) < 1:
-            raise OrderError("M5", f"job {name!r} has {jobs.chunks[job]} chunks; {total} workers are given")
-        for server, n in order.where:
-            if server != cluster.cloud and (kind < 0 or self.free_workers[server, kind] < n):
-                free = self.free_workers[server, kind] if kind >= 0 else 0
-                raise OrderError(
-                    "M4", f"job {name!r} is given {n} workers on {cluster.label(server)!r}; {free} are free"
-                )
-        for server, n in order.where:
-            if server != cluster.cloud:
-                self.free_workers[server, kind] -= n
+        self._take_workers(job, order.where)
         self._take_ps(job, order.ps)
+        before = self.gangs.data.get(job, {})
         self.gangs.place(job, order.where, colocated(self.scenario, order), self.now)
         self.running.add(job)
-        self.record.allocate(self.now, order)
+        self.record.allocate(self.now, order, before)
+
+    def _take_workers(self, job: int, where: Placement) -> None:
+        self._check_servers(job, where)
+        jobs, cloud = self.scenario.jobs, self.scenario.cluster.cloud
+        kind, total = self.worker_type[job], sum(n for _, n in where)
+        if not 1 <= total <= jobs.chunks[job] or min(n for _, n in where) < 1:
+            raise OrderError("M5", f"job {jobs.ids[job]!r} has {jobs.chunks[job]} chunks; {total} workers are given")
+        for server, n in where:
+            if server == cloud:
+                continue
+            free = int(self.free_workers[server, kind]) if kind >= 0 else 0
+            if free < n:
+                label = self.scenario.cluster.label(server)
+                raise OrderError("M4", f"job {jobs.ids[job]!r} is given {n} workers on {label!r}; {free} are free")
+            self.free_workers[server, kind] = free - n
 
     def _check_servers(self, job: int, where: Placement) -> None:
-        servers = [server for server, _ in where]
-        name = self.scenario.jobs.ids[job]
+        name, servers = self.scenario.jobs.ids[job], {server for server, _ in where}
         if not servers:
             raise OrderError("M5", f"job {name!r} is given no worker; suspend it instead")
         if not 0 <= min(servers) <= max(servers) < self.servers:
             raise OrderError("M1", f"job {name!r} is given {where!r}; servers are numbered 0 to {self.servers - 1}")
-        if len(set(servers)) < len(servers):
+        if len(servers) < len(where):
             raise OrderError("M4", f"job {name!r} is given {where!r}; each server must stand there once")
 
     def _suspend(self, order: Suspend) -> None:
@@ -274,9 +277,10 @@ class Kernel:
         self.record.decide(self.now, order.job, "suspend", order.reason)
 
     def _free_workers(self, job: int) -> None:
+        kind, cloud = self.worker_type[job], self.scenario.cluster.cloud
         for server, n in self.gangs.placed[job]:
-            if server != self.scenario.cluster.cloud:
-                self.free_workers[server, self.scenario.jobs.worker_type[job]] += n
+            if server != cloud:
+                self.free_workers[server, kind] += n
 
     def _assign_ps(self, order: AssignPS) -> None:
         self._in_system(order.job)

@@ -161,7 +161,8 @@ class View:
 
     def data(self, job: int) -> tuple[tuple[int, int], ...]:
         """(server, workers) pairs of the last placement of `job`: where its data are."""
-        return self._kernel.gangs.data.get(self._past(job), ())
+        there = self._kernel.gangs.data.get(self._past(job), {})
+        return tuple((server, workers) for server, (workers, _) in there.items())
 
     def remaining(self, jobs: Ints) -> Ints:
         """Announced remaining gang work of `jobs` [worker-µs], at least 1."""

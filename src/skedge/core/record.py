@@ -10,13 +10,14 @@ import numpy as np
 import polars as pl
 
 from .events import CLOUD, Allocate, Dispatch, Reject, Reserve, Upload
-from .gangs import Placement
+from .gangs import Data, Placement
 from .model import Ints
 from .network import upload_delays
 from .scenario import Scenario
 from .schedule import VERBS, Schedule, schema
 
 _CODES = {verb: code for code, verb in enumerate(VERBS)}
+_ALLOCATE = _CODES["allocate"]
 
 
 class Record:
@@ -31,7 +32,7 @@ class Record:
         self.ps = array("q")
         self.ps_since: dict[int, int] = {}
         self.gang_uploads = array("q")
-        self.gang_data: dict[int, dict[int, int]] = {}
+        self.chunks: list[int] = scenario.jobs.chunks.tolist()
         self.plans: list[list[Any]] = []
         self.plan_of: dict[int, int] = {}
         self.admitted: dict[int, int] = {}
@@ -47,28 +48,27 @@ class Record:
         code = self.reasons.setdefault(reason, len(self.reasons))
         self.decisions.extend((now, job, _CODES[verb], -1 if server is None else server, code))
 
-    def allocate(self, now: int, order: Allocate) -> None:
+    def allocate(self, now: int, order: Allocate, before: Data) -> None:
         """Note an allocation and the uploads that it starts: workers that the job did not have on a server before."""
         self.admitted.setdefault(order.job, now)
+        code = self.reasons.setdefault(order.reason, len(self.reasons))
         for server, _ in order.where:
-            self.decide(now, order.job, "allocate", order.reason, server)
-        self._gang_upload(now, order.job, order.where)
+            self.decisions.extend((now, order.job, _ALLOCATE, server, code))
+        self._gang_upload(now, order.job, order.where, before)
 
     def upload(self, now: int, order: Upload) -> None:
         """Note an upload ahead of the allocation."""
-        self._gang_upload(now, order.job, order.where)
+        self._gang_upload(now, order.job, order.where, {})
 
-    def _gang_upload(self, now: int, job: int, where: Placement) -> None:
+    def _gang_upload(self, now: int, job: int, where: Placement, before: Data) -> None:
         """A job's chunks are spread evenly over its workers; those of workers new on a server are brought there."""
-        before, total = self.gang_data.get(job, {}), sum(n for _, n in where)
-        chunks, given = int(self.scenario.jobs.chunks[job]), 0
+        chunks, given, total = self.chunks[job], 0, sum(n for _, n in where)
         for server, n in where:
-            held = min(n, before.get(server, 0))
+            held = min(n, before[server][0]) if server in before else 0
             first, last = chunks * (given + held) // total, chunks * (given + n) // total
             given += n
             if last > first:
                 self.gang_uploads.extend((job, server, last - first, now))
-        self.gang_data[job] = dict(where)
 
     def take_ps(self, job: int, now: int) -> None:
         """A PS slot begins to serve `job`."""

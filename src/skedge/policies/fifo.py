@@ -31,6 +31,7 @@ from skedge.core.model import Cluster, Physics
 from skedge.core.policy import View
 
 from .gang import GangParams, GangPolicy
+from .placement import carry
 from .profile import Profiles, earliest, reserve
 
 
@@ -85,8 +86,9 @@ class Fifo(GangPolicy):
         yield from self.admit(event, view)
         queue = self.active[self.gang.running[self.active] == 0]
         if len(queue):
-            chosen = self.choose(queue, view, free=view.free_workers)
-            yield from self.carry_out(chosen, view, "first_in_first_out")
+            verdict = self.choose(queue, view, free=view.free_workers)
+            begun = carry(queue, verdict, queue[:0], self.gang, self.bench)
+            yield from self.carry_out(begun, view, "first_in_first_out")
 
     # -- earliest server -----------------------------------------------------------------------------------------
 

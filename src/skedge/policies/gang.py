@@ -14,7 +14,7 @@ from skedge.core.model import Cluster, Ints, Physics
 from skedge.core.policy import Basis, Params, View
 from skedge.core.time import SECOND
 
-from .placement import Gang, Rule, changes, make_bench, select
+from .placement import Changes, Gang, Rule, carry, make_bench, select
 
 _PLENTY = 2**40
 
@@ -58,6 +58,7 @@ class GangPolicy(Basis):
         none, nowhere = np.zeros(0, np.int64), np.zeros((0, 1), np.int64)
         self.gang = Gang(none, none, none, nowhere, nowhere, none, none)
         self.known = 0
+        self.held: Ints = none
         self.rule = Rule(int(self.stop_at_first), int(self.params.sticky), int(self.params.placement == "keep_running"))
         self.bench = make_bench(len(cluster.servers), len(cluster.worker_types), cluster.lanes)
 
@@ -94,10 +95,10 @@ class GangPolicy(Basis):
         return Allocate(job, ((self.cluster.cloud, k),), CLOUD, reason)
 
     def _make_room(self, view: View) -> None:
+        if view.arrived == self.known:
+            return
         g, jobs, width = self.gang, len(self.gang.used), self.gang.servers.shape[1]
         new = view.column("workers")[self.known :]
-        if len(new) == 0:
-            return
         if view.arrived > jobs:
             jobs = max(2 * jobs, view.arrived, 64)
         width = max(width, min(int(new.max()), len(self.cluster.servers)))
@@ -140,12 +141,18 @@ class GangPolicy(Basis):
 
     # -- selection -----------------------------------------------------------------------------------------------
 
-    def choose(self, order: Ints, view: View, *, free: Ints | None = None) -> Selection:
-        """Give each job of `order` its demand if that is left, of all edge workers or of `free`."""
+    def choose(self, order: Ints, view: View, *, free: Ints | None = None) -> Ints:
+        """Give each job of `order` its demand if that is left, of all edge workers or of `free`; returns verdicts."""
         self.bench.free[:] = self.cluster.workers if free is None else free
-        verdict = np.zeros(len(order), np.int64)
+        verdict = np.empty(len(order), np.int64)
         select(order, self.gang, self.rule, self.bench, self._ps_left(view, free is not None), view.delays(), verdict)
-        return Selection(order, verdict, self.bench.servers, self.bench.counts)
+        return verdict
+
+    def note(self, order: Ints, verdict: Ints) -> Changes:
+        """What the verdicts on `order`, all jobs in the system, change; from now on it is so in the policy's books."""
+        changes = carry(order, verdict, self.held, self.gang, self.bench)
+        self.held = changes.runs
+        return changes
 
     def _ps_left(self, view: View, running_stay: bool) -> Ints:
         """PS slots to give out by type: all, or the free ones where running jobs are not up for selection."""
@@ -154,54 +161,42 @@ class GangPolicy(Basis):
         slots = [s[view.ps_job[s] < 0] if running_stay else s for s in self.ps_slots]
         return np.array([len(s) for s in slots], np.int64)
 
-    def carry_out(self, chosen: Selection, view: View, reason: str) -> Iterator[Order]:
+    def carry_out(self, changes: Changes, view: View, reason: str) -> Iterator[Order]:
         """Orders that turn what runs into what was chosen: first all suspensions, then all placements."""
-        stops, moves, begins = (
-            changed.tolist() for changed in changes(chosen.order, chosen.verdict, self.gang.running)
-        )
-        kept_ps = {job: view.ps_of(job) for job in chosen.order[moves].tolist()}
-        for i in stops:
-            job = int(chosen.order[i])
-            self.gang.running[job] = 0
-            yield Suspend(job, "preempted")
-        for i in moves:
-            yield Suspend(int(chosen.order[i]), "moved")
+        moves, ps_job = changes.moves.tolist(), view.ps_job
         # a job that is moved runs on, so it keeps its PS: it is placed before those that choose one
-        for i in [*moves, *begins]:
-            job = int(chosen.order[i])
-            self._remember(job, i, chosen)
+        kept_ps = [view.ps_of(job) for job in moves]
+        for job in changes.stops.tolist():
+            yield Suspend(job, "preempted")
+        for job in moves:
+            yield Suspend(job, "moved")
+        for job, ps in zip(moves, kept_ps, strict=True):
             where = self._where(job)
-            ps = kept_ps.get(job)
-            yield Allocate(job, where, self._ps_for(job, where, view) if ps is None else ps, reason)
+            yield Allocate(job, where, self._ps_for(job, where, view, ps_job) if ps is None else ps, reason)
+        for job in changes.begins.tolist():
+            where = self._where(job)
+            yield Allocate(job, where, self._ps_for(job, where, view, ps_job), reason)
         if self.params.allow_cloud and self.cluster.cloud is not None:
-            yield from self._spill(chosen, view)
+            yield from self._spill(view)
 
-    def _remember(self, job: int, i: int, chosen: Selection) -> None:
-        """Note that `job` runs, and where, if it is placed anew."""
-        n = int(chosen.verdict[i])
-        self.gang.running[job] = 1
-        if n > 0:
-            self.gang.used[job] = n
-            new = slice(chosen.first[i], chosen.first[i] + n)
-            self.gang.servers[job, :n], self.gang.counts[job, :n] = chosen.server[new], chosen.count[new]
-
-    def _spill(self, chosen: Selection, view: View) -> Iterator[Order]:
-        waits = chosen.order[(chosen.verdict == 0) & (self.gang.used[chosen.order] == 0)]
-        for job in waits.tolist():
+    def _spill(self, view: View) -> Iterator[Order]:
+        """What has never run and waits goes to the cloud, for good."""
+        waits = (self.gang.running[self.active] == 0) & (self.gang.used[self.active] == 0)
+        for job in self.active[waits].tolist():
             self.active = self.active[self.active != job]
             yield self._to_cloud(job, int(view.column("workers")[job]), "no_room_on_edge")
 
     def _where(self, job: int) -> Placement:
-        n = int(self.gang.used[job])
-        servers, counts = self.gang.servers[job, :n].tolist(), self.gang.counts[job, :n].tolist()
-        return tuple(sorted(zip(servers, counts, strict=True))) if n > 1 else ((servers[0], counts[0]),)
+        gang, n = self.gang, int(self.gang.used[job])
+        if n == 1:
+            return ((int(gang.servers[job, 0]), int(gang.counts[job, 0])),)
+        return tuple(sorted(zip(gang.servers[job, :n].tolist(), gang.counts[job, :n].tolist(), strict=True)))
 
-    def _ps_for(self, job: int, where: Placement, view: View) -> int:
+    def _ps_for(self, job: int, where: Placement, view: View, ps_job: Ints) -> int:
         """A free qualified PS: on a server of the placement, else of lowest number, else in the cloud."""
         kind = int(view.column("ps_type")[job])
         if kind < 0:
             return CLOUD
-        ps_job = view.ps_job
         for server, _ in where:
             for slot in self.ps_on.get((server, kind), ()):
                 if ps_job[slot] < 0:
@@ -209,28 +204,6 @@ class GangPolicy(Basis):
         slots = self.ps_slots[kind]
         free = slots[ps_job[slots] < 0]
         return int(free[0]) if len(free) else CLOUD
-
-
-class Selection:
-    """What :func:`~skedge.policies.placement.select` has chosen, rows as in `order`.
-
-    The i-th job, if it is placed anew, has the servers and counts from ``first[i]`` on.
-    """
-
-    def __init__(self, order: Ints, verdict: Ints, server: Ints, count: Ints) -> None:
-        self.order, self.verdict, self.server, self.count = order, verdict, server, count
-        placed = np.maximum(verdict, 0)
-        self.first = np.cumsum(placed) - placed
-
-    @property
-    def waits(self) -> Ints:
-        """Jobs that do not run."""
-        return self.order[self.verdict == 0]
-
-    @property
-    def runs(self) -> Ints:
-        """Jobs that run."""
-        return self.order[self.verdict != 0]
 
 
 def _grown(table: Ints, rows: int, width: int) -> Ints:

@@ -16,7 +16,8 @@ from skedge.core.model import Ints
 from skedge.core.network import Delays, upload_delay
 from skedge.core.time import NEVER
 
-_STOPS, _MOVES, _BEGINS = range(3)
+_CHOSEN = 2
+"""Mark of a running job that runs on."""
 
 
 class Gang(NamedTuple):
@@ -272,20 +273,43 @@ def _least_delays(room: Ints, delay: Ints, limit: int, k: int, size: int) -> Int
     return chosen
 
 
+class Changes(NamedTuple):
+    """Which jobs of a selection stop, run on elsewhere, and begin; and all that run now."""
+
+    stops: Ints
+    moves: Ints
+    begins: Ints
+    runs: Ints
+
+
 @compiled
-def changes(order: Ints, verdict: Ints, running: Ints) -> tuple[Ints, Ints, Ints]:
-    """Rows of a selection that stop, that run on elsewhere, and that begin; see :func:`select`."""
-    rows, counts = np.empty((3, len(order)), np.int64), np.zeros(3, np.int64)
+def carry(order: Ints, verdict: Ints, held: Ints, gang: Gang, bench: Bench) -> Changes:
+    """Compare a selection with the jobs that ran, `held`, and note it in `gang`; see :func:`select`."""
+    stops, moves, begins = np.empty(len(held), np.int64), np.empty(len(held), np.int64), np.empty(len(order), np.int64)
+    stopped = moved = begun = running = first = 0
+    runs = np.empty(len(order), np.int64)
     for n in range(len(order)):
-        runs = running[order[n]] == 1
-        if runs and verdict[n] == 0:
-            change = _STOPS
-        elif runs and verdict[n] > 0:
-            change = _MOVES
-        elif not runs and verdict[n] != 0:
-            change = _BEGINS
-        else:
+        placed, job = verdict[n], order[n]
+        if placed == 0:
             continue
-        rows[change, counts[change]] = n
-        counts[change] += 1
-    return rows[_STOPS, : counts[_STOPS]], rows[_MOVES, : counts[_MOVES]], rows[_BEGINS, : counts[_BEGINS]]
+        if placed > 0:
+            gang.used[job] = placed
+            for i in range(placed):
+                gang.servers[job, i], gang.counts[job, i] = bench.servers[first + i], bench.counts[first + i]
+            first += placed
+        if gang.running[job] == 0:
+            begins[begun] = job
+            begun += 1
+        elif placed > 0:
+            moves[moved] = job
+            moved += 1
+        gang.running[job] = _CHOSEN
+        runs[running] = job
+        running += 1
+    for job in held:
+        if gang.running[job] == 1:
+            gang.running[job] = 0
+            stops[stopped] = job
+            stopped += 1
+    gang.running[runs[:running]] = 1
+    return Changes(stops[:stopped], moves[:moved], begins[:begun], runs[:running])

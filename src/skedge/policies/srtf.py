@@ -22,8 +22,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-import numpy as np
-
 from skedge.core.events import Event, Order
 from skedge.core.policy import View
 
@@ -41,5 +39,6 @@ class Srtf(GangPolicy):
         jobs = self.active
         workers = view.column("workers")[jobs]
         remaining = -(-view.remaining(jobs) // workers)
-        order = jobs[np.argsort(remaining, kind="stable")]
-        yield from self.carry_out(self.choose(order, view), view, "shortest_remaining_time")
+        order = jobs[remaining.argsort(kind="stable")]
+        changes = self.note(order, self.choose(order, view))
+        yield from self.carry_out(changes, view, "shortest_remaining_time")

@@ -35,7 +35,8 @@ from skedge.core.policy import View
 from skedge.core.scenario import Scenario
 from skedge.core.time import NEVER, SECOND
 
-from .gang import GangParams, GangPolicy, Selection
+from .gang import GangParams, GangPolicy
+from .placement import Gang
 
 _NEVER_BEGUN = 2**40
 """Places of jobs that never ran, plus their number: behind all that have."""
@@ -51,8 +52,10 @@ class Clocks(NamedTuple):
     ----------
     queue
         0: the first queue, 1: the second.
-    executed, waited
-        Time for which the job has held its workers, and waited since its first start, since its last promotion [µs].
+    executed
+        Time for which the job has held its workers since its last promotion [µs].
+    waited, stopped
+        Time for which it has waited since then, up to when it last stopped, and when that was [µs].
     restoring
         Part of `executed` that went into restoring checkpoints [µs].
     first_start
@@ -64,6 +67,7 @@ class Clocks(NamedTuple):
     queue: Ints
     executed: Ints
     waited: Ints
+    stopped: Ints
     restoring: Ints
     first_start: Ints
     place: Ints
@@ -111,18 +115,17 @@ class Tiresias(GangPolicy):
 
     def decide(self, event: Event, view: View) -> Iterator[Order]:
         """Account, demote, promote, select."""
-        account(self.active, self.clocks, self.gang.running, view.now - self.at)
+        execute(self.held, self.clocks, self.gang, view.now - self.at, self.limit)
         self.at = view.now
         yield from self.admit(event, view)
         self._lengthen()
-        demote(self.active, self.clocks, self.gang.workers, self.limit)
-        chosen = self._select(view)
-        while self._promote(chosen.waits):
-            chosen = self._select(view)
-        runs, first_start = chosen.runs, self.clocks.first_start
-        self._begin(np.sort(runs[first_start[runs] == NEVER]), view.now)
-        self.clocks.restoring[runs[(self.gang.running[runs] == 0) & (first_start[runs] < view.now)]] += self.restore
-        yield from self.carry_out(chosen, view, "least_attained_service")
+        verdict = self._select(view)
+        while self._promote(verdict, view.now):
+            verdict = self._select(view)
+        changes = self.note(self.active, verdict)
+        self.begun = begin(changes.begins, self.clocks, view.now, self.begun, self.restore)
+        self.clocks.stopped[changes.stops] = view.now
+        yield from self.carry_out(changes, view, "least_attained_service")
         yield from self._wake(view)
 
     def standing(self, job: int) -> dict[str, Any]:
@@ -130,7 +133,7 @@ class Tiresias(GangPolicy):
         return {
             "queue": int(self.clocks.queue[job]),
             "executed_s": float(self.clocks.executed[job]) / SECOND,
-            "waited_s": float(self.clocks.waited[job]) / SECOND,
+            "waited_s": float(self._waited(np.array([job]), self.at)[0]) / SECOND,
             "limit_worker_s": self.params.limit_s,
         }
 
@@ -143,63 +146,77 @@ class Tiresias(GangPolicy):
             new.place[-more:] = _NEVER_BEGUN + np.arange(len(old.place), len(new.place))
             self.clocks = new
 
-    def _begin(self, jobs: Ints, now: int) -> None:
-        """Note the first start of `jobs`, ascending: their places follow the order of (first start, arrival, id)."""
-        self.clocks.first_start[jobs] = now
-        self.clocks.place[jobs] = self.begun + np.arange(len(jobs))
-        self.begun += len(jobs)
+    def _waited(self, jobs: Ints, now: int) -> Ints:
+        """Time for which `jobs` have waited since their last promotion [µs]; 0 before their first start."""
+        clocks = self.clocks
+        waits = (self.gang.running[jobs] == 0) & (clocks.first_start[jobs] < NEVER)
+        waited: Ints = clocks.waited[jobs] + waits * (now - clocks.stopped[jobs])
+        return waited
 
-    def _select(self, view: View) -> Selection:
+    def _select(self, view: View) -> Ints:
         # jobs are kept in the last order: a stable sort of what is nearly sorted takes one pass
-        self.active = self.active[np.argsort(ranks(self.active, self.clocks), kind="stable")]
+        self.active = self.active[ranks(self.active, self.clocks).argsort(kind="stable")]
         return self.choose(self.active, view)
 
-    def _promote(self, waits: Ints) -> bool:
+    def _promote(self, verdict: Ints, now: int) -> bool:
         """Promote the pending jobs that have waited long enough; whether there was one."""
         if math.isinf(self.params.knob):
             return False
-        queue, executed, waited, restoring, first_start, _ = self.clocks
-        ran = waits[(queue[waits] > 0) & (first_start[waits] < NEVER)]
-        up = ran[waited[ran] >= self.params.knob * executed[ran]]
-        queue[up] = executed[up] = waited[up] = restoring[up] = 0
+        pending, clocks = self._pending(self.active[verdict == 0]), self.clocks
+        up = pending[self._waited(pending, now) >= self.params.knob * clocks.executed[pending]]
+        clocks.queue[up] = clocks.executed[up] = clocks.waited[up] = clocks.restoring[up] = 0
+        clocks.stopped[up] = now
         return len(up) > 0
+
+    def _pending(self, waits: Ints) -> Ints:
+        """Jobs of `waits` that may be promoted: of the second queue, and run before."""
+        return waits[(self.clocks.queue[waits] > 0) & (self.clocks.first_start[waits] < NEVER)]
 
     def _wake(self, view: View) -> Iterator[WakeAt]:
         """Ask for the next demotion or promotion."""
         if self.wake_at <= view.now:
             self.wake_at = NEVER
-        due = next_demotion(self.active, self.clocks, self.gang.running, self.gang.workers, self.limit)
-        due = min(due, self._next_promotion())
+        due = next_demotion(self.held, self.clocks, self.gang, self.limit)
+        due = min(due, self._next_promotion(view.now))
         if due < NEVER and view.now + due < self.wake_at:
             self.wake_at = max(view.now + math.ceil(due), view.now + 1)
             yield WakeAt(self.wake_at)
 
-    def _next_promotion(self) -> float:
+    def _next_promotion(self, now: int) -> float:
+        """Time until the first pending job is promoted [µs]; NEVER if there is none."""
         if math.isinf(self.params.knob):
             return NEVER
-        queue, executed, waited, _, first_start, _ = self.clocks
-        jobs = self.active[(self.gang.running[self.active] == 0) & (queue[self.active] > 0)]
-        jobs = jobs[first_start[jobs] < NEVER]
-        left: Floats = self.params.knob * executed[jobs] - waited[jobs]
+        jobs = self._pending(self.active[self.gang.running[self.active] == 0])
+        left: Floats = self.params.knob * self.clocks.executed[jobs] - self._waited(jobs, now)
         return float(left.min(initial=NEVER))
 
 
 @lean
-def account(jobs: Ints, clocks: Clocks, running: Ints, passed: int) -> None:
-    """Let `passed` µs go by: a running job has executed, a pending one that ever ran has waited."""
-    for job in jobs:
-        if running[job] == 1:
-            clocks.executed[job] += passed
-        elif clocks.first_start[job] < NEVER:
-            clocks.waited[job] += passed
+def execute(held: Ints, clocks: Clocks, gang: Gang, passed: int, limit: float) -> None:
+    """Let the jobs that hold workers run for `passed` µs.
 
-
-@lean
-def demote(jobs: Ints, clocks: Clocks, workers: Ints, limit: float) -> None:
-    """Put the jobs whose attained service has reached `limit` [worker-µs] into the second queue."""
-    for job in jobs:
-        if workers[job] * (clocks.executed[job] - clocks.restoring[job]) >= limit:
+    One whose attained service reaches `limit` [worker-µs] is demoted to the second queue.
+    """
+    for job in held:
+        clocks.executed[job] += passed
+        if gang.workers[job] * (clocks.executed[job] - clocks.restoring[job]) >= limit:
             clocks.queue[job] = 1
+
+
+@compiled
+def begin(jobs: Ints, clocks: Clocks, now: int, begun: int, restore: int) -> int:
+    """Note that `jobs` begin to run; their places follow the order of (first start, arrival, id).
+
+    Returns how many have ever begun, `begun` before.
+    """
+    for job in np.sort(jobs):
+        if clocks.first_start[job] == NEVER:
+            clocks.first_start[job], clocks.place[job] = now, begun
+            begun += 1
+        else:
+            clocks.waited[job] += now - clocks.stopped[job]
+            clocks.restoring[job] += restore
+    return begun
 
 
 @compiled
@@ -212,10 +229,10 @@ def ranks(jobs: Ints, clocks: Clocks) -> Ints:
 
 
 @lean
-def next_demotion(jobs: Ints, clocks: Clocks, running: Ints, workers: Ints, limit: float) -> float:
+def next_demotion(held: Ints, clocks: Clocks, gang: Gang, limit: float) -> float:
     """Time until the first running job of the first queue reaches `limit` [µs]; NEVER if there is none."""
     least = float(NEVER)
-    for job in jobs:
-        if running[job] == 1 and clocks.queue[job] == 0:
-            least = min(least, limit / workers[job] - (clocks.executed[job] - clocks.restoring[job]))
+    for job in held:
+        if clocks.queue[job] == 0:
+            least = min(least, limit / gang.workers[job] - (clocks.executed[job] - clocks.restoring[job]))
     return least

@@ -36,7 +36,7 @@ class RunLog:
 
     def gang_run(self, job: int, gangs: Gangs, end: int, done: int, *, preempted: bool) -> None:
         """Note that an allocation ends; `done` is its work [worker-µs]. One of no length leaves no trace."""
-        start, workers, zeta = int(gangs.since[job]), int(gangs.workers[job]), int(gangs.zeta[job])
+        start, workers, zeta = gangs.since[job], int(gangs.workers[job]), gangs.zeta[job]
         if end == start:
             return
         compute_from = min(int(gangs.compute_from[job]), end)

@@ -202,8 +202,7 @@ class SimulatedWorld:
         self.gang_version[order.job] += 1
 
     def _stop_gang(self, job: int) -> None:
-        before = int(self.gangs.left[job])
-        done = before - self.gangs.left_of(job, self.now)
+        done = int(self.gangs.left[job]) - self.gangs.left_of(job, self.now)
         self.log.gang_run(job, self.gangs, self.now, done, preempted=True)
         self.gangs.suspend(job, self.now)
 
