@@ -124,3 +124,21 @@ def gang_intervals(c: Columns) -> pl.DataFrame:
         pl.col("preempted").first(),
         pl.struct("server", pl.col("workers").alias("n")).alias("where"),
     )
+
+
+def gang_holdings(intervals: pl.DataFrame) -> pl.DataFrame:
+    """One row per server of each of :func:`gang_intervals`, in their order.
+
+    Columns `at` (row of the interval), job, start, server, `n` and `before`: the workers held there now and in the
+    job's last allocation, 0 in its first.
+    """
+    held = intervals.select(pl.int_range(pl.len()).alias("at"), "job", "start", "where").explode("where")
+    held = held.unnest("where")
+    earlier = held.select("job", "server", before="n", at=pl.col("at") + 1)
+    held = held.join(earlier, on=["at", "job", "server"], how="left", maintain_order="left")
+    return held.with_columns(pl.col("before").fill_null(0))
+
+
+def first_of_job(job: Array) -> NDArray[np.bool_]:
+    """Whether each of the rows, in order of job, is the first one of its job."""
+    return np.concatenate([np.ones(min(1, len(job)), bool), job[1:] != job[:-1]])

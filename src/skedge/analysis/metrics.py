@@ -18,7 +18,7 @@ from skedge.core.scenario import Scenario
 from skedge.core.schedule import Schedule
 from skedge.core.time import SECOND
 
-from .columns import Columns, columns, gang_intervals, ready_times
+from .columns import Columns, columns, first_of_job, gang_holdings, gang_intervals, ready_times
 from .dual import sum_alpha_s, sum_beta_s
 from .sweeps import bounds, in_groups, merged
 
@@ -160,15 +160,13 @@ def _interruptions(c: Columns, intervals: pl.DataFrame) -> Metrics:
     job is finished. A migration is a gang's allocation, after its first, that holds more workers on some server than
     the one before: data move again. A postponed chunk completes strictly later because of a dispatch (|A_2|).
     """
-    suspended = migrations = 0
-    job, end = -1, -1
-    before: dict[int, int] = {}
-    for row in intervals.select("job", "start", "end", "where").iter_rows(named=True):
-        now = {place["server"]: place["n"] for place in row["where"]}
-        if row["job"] == job:
-            suspended += row["start"] > end
-            migrations += any(n > before.get(server, 0) for server, n in now.items())
-        job, end, before = row["job"], row["end"], now
+    start, end = intervals["start"].to_numpy(), intervals["end"].to_numpy()
+    again = ~first_of_job(intervals["job"].to_numpy())[1:]
+    suspended = int((again & (start[1:] > end[:-1])).sum())
+    held = gang_holdings(intervals).filter(pl.col("n") > pl.col("before"))
+    more = np.zeros(len(intervals), bool)
+    more[held["at"].to_numpy()] = True
+    migrations = int((again & more[1:]).sum())
     return {
         "preemptions": int(c.chunks["preempted"].sum()) + suspended,
         "postponed_chunks": int(np.maximum(c.dispatches["postponed"], 0).sum(dtype=np.int64)),

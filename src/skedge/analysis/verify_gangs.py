@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from skedge.core.model import Ints
 
-from .columns import Columns, gang_intervals
+from .columns import Columns, first_of_job, gang_holdings, gang_intervals
 from .rules import Findings
 
 _NEVER_BEGUN = -(2**62)
@@ -137,14 +136,9 @@ def _apart(found: Findings, intervals: pl.DataFrame, slack: int) -> None:
     """M24: a job holds one allocation at a time."""
     job, start, end = (intervals[name].to_numpy() for name in ("job", "start", "end"))
     last = np.concatenate([[0], end[:-1]])
-    wrong = ~_first_of_job(job) & (start < last - slack)
+    wrong = ~first_of_job(job) & (start < last - slack)
     say = "an allocation begins at {} µs, before the last one ends at {} µs"
     found.rows("M24", wrong, job, start, lambda i: say.format(start[i], last[i]))
-
-
-def _first_of_job(job: Ints) -> NDArray[np.bool_]:
-    """Whether each interval is the first one of its job."""
-    return np.concatenate([[True], job[1:] != job[:-1]])
 
 
 def _not_early(c: Columns, found: Findings, intervals: pl.DataFrame, slack: int) -> None:
@@ -153,23 +147,19 @@ def _not_early(c: Columns, found: Findings, intervals: pl.DataFrame, slack: int)
     A server that holds more of the job's workers than in the last allocation needs an upload that starts between the
     two; an upload under way goes on while the job is suspended.
     """
-    at = pl.int_range(pl.len()).alias("at")
-    held = intervals.select(at, "job", "start", "where").explode("where").unnest("where")
-    held = held.with_columns(by=pl.col("start") + slack).sort("by", maintain_order=True)
+    held = gang_holdings(intervals).with_columns(by=pl.col("start") + slack).sort("by", maintain_order=True)
     held = held.join_asof(
         _uploads(c), left_on="by", right_on="begun", by=["job", "server"], check_sortedness=False
     ).sort("at", "server")
-    earlier = held.select("job", "server", before="n", at=pl.col("at") + 1)
-    held = held.join(earlier, on=["at", "job", "server"], how="left", maintain_order="left")
-    at_, n, before = (held[name].fill_null(0).to_numpy() for name in ("at", "n", "before"))
+    at, n, before = (held[name].to_numpy() for name in ("at", "n", "before"))
     job, start, end, computes = (intervals[name].to_numpy() for name in ("job", "start", "end", "compute_from"))
-    first = _first_of_job(job)
+    first = first_of_job(job)
     free = np.where(first, 0, np.concatenate([[0], end[:-1]]))
-    absent = (n > before) & (held["begun"].fill_null(_NEVER_BEGUN).to_numpy() < free[at_] - slack)
+    absent = (n > before) & (held["begun"].fill_null(_NEVER_BEGUN).to_numpy() < free[at] - slack)
     say = "holds {} workers on server {}, {} before; nothing was uploaded"
-    found.rows("M7", absent, job[at_], start[at_], lambda i: say.format(n[i], held["server"][i], before[i]))
+    found.rows("M7", absent, job[at], start[at], lambda i: say.format(n[i], held["server"][i], before[i]))
     ready = start.copy()
-    np.maximum.at(ready, at_, held["ready"].fill_null(0).to_numpy())
+    np.maximum.at(ready, at, held["ready"].fill_null(0).to_numpy())
     overhead = c.scenario.physics.checkpoint_overhead
     least, most = np.minimum(ready + np.where(first, 0, overhead), end), ready + overhead
     say_early = "computes from {} µs; its data are there, and it is restored, at {} µs"
@@ -193,7 +183,7 @@ def _work(c: Columns, found: Findings, intervals: pl.DataFrame, slack: int) -> N
     """
     job, end, workers = (intervals[name].to_numpy() for name in ("job", "end", "workers"))
     computing, zeta = end - intervals["compute_from"].to_numpy(), intervals["colocated"].to_numpy().astype(np.int64)
-    first = np.flatnonzero(_first_of_job(job))
+    first = np.flatnonzero(first_of_job(job))
     last = np.concatenate([first[1:], [len(job)]]) - 1
     need = c.scenario.true_work[job[last], zeta[last]]
     done = np.add.reduceat(computing * workers, first)

@@ -175,8 +175,6 @@ def _keeps_place(job: int, gang: Gang, bench: Bench) -> bool:
 def _place_anew(job: int, gang: Gang, rule: Rule, bench: Bench, delays: Delays, filled: int) -> int:
     """Place a job whose demand is left somewhere; returns on how many servers."""
     kind, k = gang.kind[job], gang.workers[job]
-    for s in range(len(bench.room)):
-        bench.delay[s] = upload_delay(delays, job, s)
     unheld = 0
     if rule.keep_running:
         for s in range(len(bench.room)):
@@ -185,6 +183,8 @@ def _place_anew(job: int, gang: Gang, rule: Rule, bench: Bench, delays: Delays, 
     if unheld < k:
         for s in range(len(bench.room)):
             bench.room[s] = bench.free[s, kind]
+    for s in range(len(bench.room)):
+        bench.delay[s] = upload_delay(delays, job, s) if bench.room[s] > 0 else NEVER
     return place(bench.room, bench.delay, k, bench.servers[filled:], bench.counts[filled:])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,7 @@ class SimulatedWorld:
         self.arrivals: Ints = whole_slots(jobs.arrival, physics.step)
         self.arrived = self.dispatches = 0
         self.agenda: list[tuple[int, int, int, int, int]] = []
-        self.sequence = 0
+        self.sequence = self.stale = 0
         self.gang_version: dict[int, int] = {}
         self.cloud_chunks: dict[int, int] = {}
         self.now, self.unsettled = 0, False
@@ -107,6 +107,8 @@ class SimulatedWorld:
                 if version == self.gang_version[job]:
                     self._finish_gang(job)
                     finished.append(job)
+                else:
+                    self.stale -= 1
             elif self._cloud(kind, job):
                 finished.append(job)
         arrived = self._arrivals_now()
@@ -194,17 +196,27 @@ class SimulatedWorld:
         if job in self.gangs.placed:
             self._stop_gang(job)
         self.gangs.place(job, order.where, colocated(self.scenario, order), self.now)
-        self.gang_version[job] = version = self.gang_version.get(job, 0) + 1
+        version = self.gang_version.setdefault(job, 0)
         self._note(self.gangs.finish_time(job), _GANG_ENDS, job, version)
 
     def _suspend(self, order: Suspend) -> None:
         self._stop_gang(order.job)
-        self.gang_version[order.job] += 1
 
     def _stop_gang(self, job: int) -> None:
         done = int(self.gangs.left[job]) - self.gangs.left_of(job, self.now)
         self.log.gang_run(job, self.gangs, self.now, done, preempted=True)
         self.gangs.suspend(job, self.now)
+        self.gang_version[job] += 1
+        self.stale += 1
+        if 2 * self.stale > len(self.agenda):
+            self._tidy()
+
+    def _tidy(self) -> None:
+        """Take ends of gangs that will not come off the agenda: there can be many more than other entries."""
+        version = self.gang_version
+        self.agenda = [entry for entry in self.agenda if entry[2] != _GANG_ENDS or entry[4] == version[entry[3]]]
+        heapify(self.agenda)
+        self.stale = 0
 
     def _finish_gang(self, job: int) -> None:
         self.log.gang_run(job, self.gangs, self.now, int(self.gangs.left[job]), preempted=False)
