@@ -190,3 +190,25 @@ def test_the_command_prints_the_same_explanation_as_the_api(
     assert str(said.terms["chunks"][0]["chosen"]["server"]) in printed
     assert "job 20: dispatch at" in printed
     assert "…" not in printed.split("timeline")[0]  # no number is cut off at 80 columns
+
+
+@pytest.mark.parametrize("policy", ["srtf", "tiresias", "aonline:cloud=false"])
+def test_the_timeline_names_who_displaced_a_job(policy: str) -> None:
+    """Each displaced run names a job that takes its place, on its lane or server, at that instant."""
+    result = run(dense(), policy)
+    runs = result.schedule.runs
+    lost = runs.filter(pl.col("preempted"))
+    assert len(lost)
+    checked = 0
+    for job in lost["job"].unique().to_list():
+        lines = explain(result, result.scenario.jobs.ids[job]).timeline["detail"].to_list()
+        for row in lost.filter(pl.col("job") == job).iter_rows(named=True):
+            same = (pl.col("start") == row["end"]) & (pl.col("server") == row["server"]) & (pl.col("job") != job)
+            lane = pl.lit(value=True) if row["lane"] is None else pl.col("lane") == row["lane"]
+            takers = {result.scenario.jobs.ids[other] for other in runs.filter(same & lane)["job"].to_list()}
+            named = {
+                name.strip() for line in lines if "displaced by " in line for name in line.split("by ")[1].split(",")
+            }
+            assert not takers or takers & named
+            checked += bool(takers)
+    assert checked

@@ -22,6 +22,9 @@ from .core.time import SECOND
 from .run import Run, prepared
 from .sim.world import SimulatedWorld
 
+_MOST_NAMED = 3
+"""Jobs named in one line, at most."""
+
 _Line = tuple[int, int | None, str, str | None, str]
 _TIMELINE: dict[str, Any] = {
     "time_s": pl.Float64,
@@ -118,7 +121,7 @@ def timeline(run: Run, job: int) -> pl.DataFrame:
         (u["start"], u["end"], "uploads", u["to_server"], f"{_several(u['chunks'], 'chunk')}, {u['mb']:.0f} MB")
         for u in _of(s.uploads, job)
     ]
-    rows += [_run_line(r) for r in _runs_of(s.runs, job).iter_rows(named=True)]
+    rows += [_run_line(r, run.scenario.jobs.ids) for r in _runs_of(s.runs, job).iter_rows(named=True)]
     rows += [
         (p["start"], p["end"], "has its PS", p["server"], "cloud" if p["slot"] is None else f"slot {p['slot']}")
         for p in _of(s.ps, job)
@@ -143,9 +146,11 @@ def _of(table: pl.DataFrame, job: int) -> Iterator[dict[str, Any]]:
     return table.filter(pl.col("job") == job).iter_rows(named=True)
 
 
-def _run_line(r: dict[str, Any]) -> _Line:
+def _run_line(r: dict[str, Any], ids: list[str]) -> _Line:
     what = _several(r["chunks"], "chunk") if r["chunks"] else _several(r["workers"], "worker")
-    return r["start"], r["end"], "runs", r["server"], f"{what}, {'displaced' if r['preempted'] else 'done'}"
+    by = [ids[other] for other in sorted(r["by"])]
+    displaced = f"displaced by {', '.join(by[:_MOST_NAMED])}{', …' * (len(by) > _MOST_NAMED)}" if by else "displaced"
+    return r["start"], r["end"], "runs", r["server"], f"{what}, {displaced if r['preempted'] else 'done'}"
 
 
 def _several(count: int, thing: str) -> str:
@@ -153,9 +158,15 @@ def _several(count: int, thing: str) -> str:
 
 
 def _runs_of(runs: pl.DataFrame, job: int) -> pl.DataFrame:
-    """The job's runs, those of equal start and end on one server together."""
-    mine = runs.filter(pl.col("job") == job).with_columns(pl.col("server").cast(pl.String))
-    keys = ["start", "end", "server", "preempted"]
-    return mine.group_by(keys, maintain_order=True).agg(
+    """The job's runs, those of equal start and end on one server together, with the jobs that displaced them (`by`)."""
+    mine = runs.filter(pl.col("job") == job)
+    place, keys = ["server", "lane"], ["start", "end", "server", "preempted"]
+    next_ = runs.filter((pl.col("job") != job) & pl.col("start").is_in(mine["end"].unique().to_list()))
+    next_ = next_.select(pl.col("start").alias("end"), *place, pl.col("job").alias("by")).unique()
+    table = mine.group_by(keys, maintain_order=True).agg(
         pl.col("workers").sum(), pl.col("chunk").count().alias("chunks")
     )
+    displaced = mine.select(*keys, "lane").join(next_, on=["end", *place], nulls_equal=True)
+    by = displaced.group_by(keys).agg(pl.col("by").unique())
+    table = table.join(by, on=keys, how="left", maintain_order="left")
+    return table.with_columns(pl.col("server").cast(pl.String), pl.col("by").fill_null([]))
