@@ -33,7 +33,7 @@ def drive(kernel: Kernel, world: World, progress: Callable[[Event], None] | None
         If nothing more can happen and jobs are still waiting: the policy has forgotten them.
     """
     while (event := world.next_event()) is not None:
-        for order in kernel.handle(event):
+        for order in list(kernel.handle(event)):  # decided, checked and journaled as a whole before anything is done
             world.perform(order)
         if progress is not None:
             progress(event)

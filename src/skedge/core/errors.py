@@ -9,7 +9,8 @@
     │   └── PolicyError       an unknown policy, or a parameter that it does not take
     ├── OrderError            a policy gave an order that breaks a rule; carries the rule's name
     ├── StateError            the kernel's own books do not balance (a bug of ours)
-    └── RunFolderError        a run folder that exists, is missing or is incomplete
+    ├── RunFolderError        a run folder that exists, is missing or is incomplete
+    └── TrainingError         a live job cannot be trained: its factory, its data, its loss, its checkpoint
 """
 
 from __future__ import annotations
@@ -53,3 +54,7 @@ class StateError(SkedgeError):
 
 class RunFolderError(SkedgeError):
     """A run folder exists already, is missing, or is incomplete."""
+
+
+class TrainingError(SkedgeError):
+    """A live job cannot be trained; the message says why."""

@@ -184,6 +184,24 @@ def believe_until(lanes: Lanes, lane: int, now: int) -> None:
     lanes.clock[lane] = now
 
 
+@inlined
+def _row_of(lanes: Lanes, lane: int, job: int) -> int:
+    """Row of the group in service if it is `job`'s, else of the job's group wherever it stands; -1 for none.
+
+    In a live world a better group may be believed to be there a little before it is.
+    """
+    n = lanes.waiting[lane]
+    if n == 0:
+        return -1
+    i = pick(lanes, lane)
+    if lanes.rows[lane, i, JOB] == job:
+        return i
+    for other in range(n):
+        if lanes.rows[lane, other, JOB] == job:
+            return other
+    return -1
+
+
 @lean
 def believe_finished(lanes: Lanes, times: Ints, where: Ints, jobs: Ints) -> int:
     """Correct the belief by completions (time, lane, job); returns the first that cannot be, or -1."""
@@ -192,10 +210,8 @@ def believe_finished(lanes: Lanes, times: Ints, where: Ints, jobs: Ints) -> int:
         if lanes.clock[lane] > times[k]:
             return k
         believe_until(lanes, lane, times[k])
-        if lanes.waiting[lane] == 0:
-            return k
-        i = pick(lanes, lane)
-        if lanes.rows[lane, i, JOB] != jobs[k]:
+        i = _row_of(lanes, lane, jobs[k])
+        if i < 0:
             return k
         finish_head(lanes, lane, i)
     return -1

@@ -1,0 +1,181 @@
+"""The Ray actors: an agent on every server, a parameter server for every job.
+
+An agent keeps the chunks that were uploaded to its server in a folder, so that they survive its process, and turns
+mini-batches into gradients for the lanes of its server, one thread each. It knows nothing of scheduling: a worker is
+preempted by not being asked for its next mini-batch.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import threading
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from skedge.core.errors import TrainingError
+
+from .checkpoint import Checkpoints
+from .training import Contribution, Data, ParameterServer, Program, State, Training, gradient
+
+Ack = dict[str, Any]
+
+
+class NotLoaded(Exception):  # noqa: N818 - says that a process was started anew; the trainer loads it again
+    """A parameter server's process has no job yet."""
+
+
+def packed(data: Data) -> bytes:
+    """A chunk as bytes, its digest in front."""
+    buffer = io.BytesIO()
+    torch.save(data, buffer)
+    content = buffer.getvalue()
+    return blake2b(content, digest_size=16).digest() + content
+
+
+def unpacked(path: Path) -> Data:
+    """A chunk from its file.
+
+    Raises
+    ------
+    TrainingError
+        If it is missing or damaged.
+    """
+    try:
+        framed = path.read_bytes()
+    except OSError as error:
+        raise TrainingError(f"chunk file {path}: {error.strerror}") from error
+    if blake2b(framed[16:], digest_size=16).digest() != framed[:16]:
+        raise TrainingError(f"chunk file {path}: is truncated or damaged ({len(framed)} bytes)")
+    data: Data = torch.load(io.BytesIO(framed[16:]), weights_only=True)
+    return data
+
+
+class Agent:
+    """One server's agent."""
+
+    def __init__(self, server: str, folder: str) -> None:
+        torch.set_num_threads(1)
+        self.server, self.folder = server, Path(folder)
+        self.programs: dict[str, tuple[Program, Training]] = {}
+        self.models: dict[tuple[str, int], nn.Module] = {}
+        self.data: dict[tuple[str, int], Data] = {}
+        self.lock = threading.Lock()
+
+    def warm(self) -> str:
+        """Train one mini-batch of nothing: the first one of a process costs seconds of imports."""
+        program = Program("skedge.live.examples:images", {"samples": 20, "size": 8}, 4, 1, 1)
+        server = ParameterServer(program)
+        training = program.make()
+        gradient(training.model(), training, program, training.chunk(0), server.state(), 0, 0)
+        return self.server
+
+    def store(self, job: str, chunk: int, offset: int, piece: bytes, *, last: bool) -> int:
+        """Take a piece of a chunk; the last one makes it whole. Returns the bytes that are there."""
+        path = self._path(job, chunk)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside = path.with_suffix(".partial")
+        with open(aside, "wb" if offset == 0 else "r+b") as file:
+            file.seek(offset)
+            file.write(piece)
+        if last:
+            unpacked(aside)
+            os.replace(aside, path)
+        return offset + len(piece)
+
+    def has(self, job: str) -> list[int]:
+        """Chunks of `job` that are here, whole."""
+        return sorted(int(path.stem) for path in (self.folder / job).glob("*.pt"))
+
+    def gradient(self, job: str, program: Program, chunk: int, step: int, state: State) -> tuple[Ack, Contribution]:
+        """One mini-batch: what it cost, and its gradients."""
+        training, model = self._model(job, program, chunk)
+        brought = gradient(model, training, program, self._data(job, chunk), state, chunk, step)
+        return {"chunk": chunk, "step": step, "loss": brought.loss}, brought
+
+    def forget(self, job: str) -> None:
+        """The job has left: its chunks are removed."""
+        with self.lock:
+            self.programs.pop(job, None)
+            for kept in (self.models, self.data):
+                for key in [key for key in kept if key[0] == job]:
+                    del kept[key]  # type: ignore[attr-defined]
+        for path in (self.folder / job).glob("*"):
+            path.unlink(missing_ok=True)
+
+    def pid(self) -> int:
+        """Process number: also says that the agent is up."""
+        return os.getpid()
+
+    def _path(self, job: str, chunk: int) -> Path:
+        return self.folder / job / f"{chunk:06d}.pt"
+
+    def _model(self, job: str, program: Program, chunk: int) -> tuple[Training, nn.Module]:
+        with self.lock:
+            if job not in self.programs:
+                self.programs[job] = program, program.make()
+            training = self.programs[job][1]
+            if (job, chunk) not in self.models:
+                self.models[job, chunk] = training.model()
+            return training, self.models[job, chunk]
+
+    def _data(self, job: str, chunk: int) -> Data:
+        with self.lock:
+            if (job, chunk) not in self.data:
+                self.data[job, chunk] = unpacked(self._path(job, chunk))
+            return self.data[job, chunk]
+
+
+class Keeper:
+    """The process of one job's parameter server."""
+
+    def __init__(self, url: str) -> None:
+        torch.set_num_threads(1)
+        self.checkpoints = Checkpoints(url)
+        self.job = ""
+        self.loaded: ParameterServer | None = None
+
+    @property
+    def server(self) -> ParameterServer:
+        """The job's parameter server."""
+        if self.loaded is None:
+            raise NotLoaded
+        return self.loaded
+
+    def warm(self) -> int:
+        """Import what is needed; returns the process number."""
+        ParameterServer(Program("skedge.live.examples:images", {"samples": 20, "size": 8}, 4, 1, 1))
+        return os.getpid()
+
+    def load(self, job: str, program: Program) -> tuple[Ack, State]:
+        """Serve `job` from its newest checkpoint, or from the start."""
+        self.job, self.loaded = job, ParameterServer(program)
+        saved = self.checkpoints.read(job)
+        if saved is not None:
+            self.server.restore(saved)
+        return self._ack(), self.server.state()
+
+    def unload(self) -> None:
+        """Make room for the next job."""
+        self.job, self.loaded = "", None
+
+    def apply(self, version: int, *contributions: Contribution) -> tuple[Ack, State]:
+        """Update by the contributions of one round."""
+        self.server.apply(version, contributions)
+        return self._ack(), self.server.state()
+
+    def save(self) -> int:
+        """Write a checkpoint; returns its version."""
+        self.checkpoints.write(self.job, self.server.version, self.server.dump())
+        return self.server.version
+
+    def result(self) -> Ack:
+        """Accuracy on the test data, and the losses of all updates."""
+        return {"accuracy": self.server.accuracy(), "losses": self.server.losses}
+
+    def _ack(self) -> Ack:
+        return {"version": self.server.version, "progress": list(self.server.progress)}

@@ -1,0 +1,424 @@
+"""The live world: performs orders on Ray in real time, and reports facts.
+
+Everything that changes the controller's picture happens in the thread that calls :meth:`RayWorld.next_event` and
+:meth:`RayWorld.perform`; trainers and uploads run in threads of their own and leave what happened in a queue. Time is
+that of the controller's clock, from the start of the run [µs].
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from skedge.core.errors import TrainingError
+from skedge.core.events import CLOUD, Allocate, AssignPS, Dispatch, Event, LaneFacts, Order, Reserve, Suspend, WakeAt
+from skedge.core.gangs import Placement
+from skedge.core.kernel import colocated
+from skedge.core.network import upload_delay
+from skedge.core.scenario import Scenario
+from skedge.core.schedule import schema
+from skedge.core.time import NEVER, SECOND
+
+from .agent import packed
+from .board import Board, Chunk
+from .engine import Engine
+from .trainer import Team, Told, Trainer
+from .training import Program, Training
+
+_WAKE, _UPLOADED = range(2)
+_JOIN_S = 15.0
+"""How long a trainer may take to end: a round, and measuring what came out."""
+
+_PIECE = 2**18
+"""Bytes of a chunk sent at once."""
+
+
+@dataclass
+class _Run:
+    """An open row of the runs table."""
+
+    job: int
+    chunk: int | None
+    server: int
+    lane: int | None
+    workers: int
+    start: int
+    compute_from: int
+    done_before: int
+    colocated: bool
+
+
+class RayWorld:
+    """One live run of `scenario`; give it with a kernel to :func:`skedge.core.drive.drive`.
+
+    Parameters
+    ----------
+    programs
+        What each job trains, by its id.
+    engine
+        The Ray cluster.
+    emulate
+        True: rounds take as long as announced, uploads too, so that the servers of one machine have the speed and the
+        links of those in the scenario. False: as fast as the servers are.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        programs: Mapping[str, Program],
+        engine: Engine,
+        *,
+        preemptive: bool = True,
+        emulate: bool = True,
+    ) -> None:
+        self.scenario, self.programs, self.engine, self.emulate = scenario, programs, engine, emulate
+        self.lane_server: list[int] = scenario.cluster.lane_server.tolist()
+        self.board = Board(preemptive)
+        self.told: queue.Queue[Told | tuple[int, int, int]] = queue.Queue()
+        self.trainers: dict[int, Trainer] = {}
+        self.agenda: list[tuple[int, int]] = []
+        self.arrived = 0
+        self.in_system: set[int] = set()
+        self.in_service: dict[int, int] = {}
+        self.was_running: set[int] = set()
+        self.gangs: dict[int, Placement] = {}
+        self.gang_data: dict[int, dict[int, int]] = {}
+        self.gang_teams: dict[int, set[int]] = {}
+        self.open: dict[tuple[int, int], _Run] = {}
+        self.rows: list[dict[str, Any]] = []
+        self.results: dict[int, Any] = {}
+        self.failed: dict[int, str] = {}
+        self.preempted_at: dict[tuple[int, int], float] = {}
+        self.preemption_s: list[float] = []
+        self.began = time.monotonic()
+        self._performers: dict[type, Any] = {
+            Dispatch: self._dispatch,
+            Allocate: self._allocate,
+            Suspend: self._suspend,
+            AssignPS: self._assign_ps,
+            Reserve: self._reserve,
+            WakeAt: self._wake_at,
+        }
+
+    def now(self) -> int:
+        """Time since the start [µs]."""
+        return int((time.monotonic() - self.began) * SECOND)
+
+    # -- facts ---------------------------------------------------------------------------------------------------
+
+    def next_event(self) -> Event | None:
+        """The next thing that happens; waits for it. None when all jobs have left and none is to come."""
+        while True:
+            event = self._settled() or self._due()
+            if event is not None:
+                return event
+            if not self.in_system and self.arrived == len(self.scenario.jobs):
+                return None
+            try:
+                fact = self.told.get(timeout=max((self._next_due() - self.now()) / SECOND, 0.0))
+            except queue.Empty:
+                continue
+            event = self._upload_done(*fact) if isinstance(fact, tuple) else self._from_trainer(fact)
+            if event is not None:
+                return event
+
+    def _next_due(self) -> int:
+        arrivals = self.scenario.jobs.arrival
+        arrival = int(arrivals[self.arrived]) if self.arrived < len(arrivals) else NEVER
+        return min(arrival, self.agenda[0][0] if self.agenda else NEVER, self.now() + 3600 * SECOND)
+
+    def _due(self) -> Event | None:
+        """Arrivals and wakes whose time has come."""
+        now, first, woke = self.now(), self.arrived, False
+        while self.arrived < len(self.scenario.jobs) and self.scenario.jobs.arrival[self.arrived] <= now:
+            self.arrived += 1
+        while self.agenda and self.agenda[0][0] <= now:
+            heappop(self.agenda)
+            woke = True
+        arrived = tuple(range(first, self.arrived))
+        self.in_system.update(arrived)
+        return Event(now, arrived=arrived, woke=woke) if arrived or woke else None
+
+    def _settled(self) -> Event | None:
+        """Give every lane to the best chunk that is there; tell which jobs have started or paused."""
+        for holder, best in list(self.board.changes()):
+            if holder is None:
+                self._start(best)
+            else:
+                holder.leaving = True
+                self.preempted_at[best.job, best.number] = time.monotonic()
+                self.trainers[holder.job].take(holder.number)
+        running = {job for job, count in self.in_service.items() if count > 0}
+        started, paused = sorted(running - self.was_running), sorted(self.was_running - running)
+        self.was_running = running
+        if not started and not paused:
+            return None
+        return Event(self.now(), started=tuple(started), paused=tuple(p for p in paused if p in self.in_system))
+
+    def _upload_done(self, job: int, server: int, chunks: int) -> Event | None:
+        """The data of a job have reached a server."""
+        del chunks
+        if job in self.gangs:
+            self._start_gang(job)
+            return None
+        for chunk in self.board.arrive(job, server):
+            if chunk.lane == CLOUD:
+                self._start(chunk)
+        return None
+
+    def _from_trainer(self, told: Told) -> Event | None:
+        if told.what == "result":
+            self.results[told.job] = told.result
+            return None
+        if told.what == "failed":
+            self.failed[told.job] = told.reason
+            raise TrainingError(f"job {self.scenario.jobs.ids[told.job]!r}: {told.reason}")
+        if told.job in self.gang_teams:
+            return self._gang_told(told)
+        chunk = self.board.chunks[told.job][told.team]
+        done = told.what == "finished"
+        now = self.now()
+        self._close_run(told.job, told.team, now, told.progress[chunk.number], preempted=not done)
+        self.in_service[told.job] -= 1
+        self.board.leave(chunk, done=done)
+        if not done:
+            return None
+        finished = all(other.done for other in self.board.chunks[told.job])
+        if finished:
+            self._leave(told.job)
+        facts = LaneFacts() if chunk.lane == CLOUD else LaneFacts(*(np.array([x]) for x in (now, chunk.lane, told.job)))
+        return Event(now, finished=(told.job,) if finished else (), chunks=facts)
+
+    def _leave(self, job: int) -> None:
+        self.in_system.discard(job)
+        self.in_service.pop(job, None)
+        self.was_running.discard(job)
+        self.trainers[job].close()
+        for agent in self.engine.agents.values():
+            agent.forget.remote(self.scenario.jobs.ids[job])
+
+    # -- orders --------------------------------------------------------------------------------------------------
+
+    def perform(self, order: Order) -> None:
+        """Carry out an accepted order."""
+        perform = self._performers.get(type(order))
+        if perform is not None:
+            perform(order)
+        elif hasattr(order, "job") and not hasattr(order, "where"):
+            self.in_system.discard(order.job)
+
+    def _trainer(self, job: int) -> Trainer:
+        if job not in self.trainers:
+            name = self.scenario.jobs.ids[job]
+            engine = self.engine
+            trainer = Trainer(
+                job,
+                name,
+                self.programs[name],
+                self.told.put,
+                engine.parameter_server,
+                engine.release,
+                self._pace(job, 0),
+            )
+            trainer.start()
+            self.trainers[job] = trainer
+        return self.trainers[job]
+
+    def _pace(self, job: int, zeta: int) -> float:
+        """Time of a round [s]: that of a mini-batch, as announced."""
+        if not self.emulate:
+            return 0.0
+        return float(self.scenario.chunk_time[job, zeta]) / SECOND / int(self.scenario.jobs.minibatches[job])
+
+    def _dispatch(self, order: Dispatch) -> None:
+        sent = self.board.dispatch(order, self.lane_server, self.scenario.cluster.cloud)
+        trainer = self._trainer(order.job)
+        trainer.pace = self._pace(order.job, int(all(chunk.lane == CLOUD for chunk in sent)))
+        by_server: dict[int, list[int]] = {}
+        for chunk in sent:
+            by_server.setdefault(chunk.server, []).append(chunk.number)
+        for server, chunks in by_server.items():
+            self._send(order.job, server, chunks)
+
+    def _send(self, job: int, server: int, chunks: list[int]) -> None:
+        """Bring chunks to a server, in a thread; the queue is told when they are there."""
+        delay = int(upload_delay(self.scenario.delays, job, server)) / SECOND if self.emulate else 0.0
+        upload = _Upload(self.programs[self.scenario.jobs.ids[job]], self.scenario.jobs.ids[job], chunks, delay)
+
+        def bring() -> None:
+            try:
+                upload.to(self.engine.agents[server])
+                self.told.put((job, server, len(chunks)))
+            except Exception as error:
+                self.told.put(Told("failed", job, reason=str(error)))
+
+        threading.Thread(target=bring, name=f"upload {job}", daemon=True).start()
+
+    def _start(self, chunk: Chunk) -> None:
+        """Let a chunk train on its lane from now on."""
+        now, trainer = self.now(), self.trainers[chunk.job]
+        self.board.hold(chunk)
+        self.in_service[chunk.job] = self.in_service.get(chunk.job, 0) + 1
+        wholly = all(c.lane == CLOUD for c in self.board.chunks[chunk.job])
+        lane = None if chunk.lane == CLOUD else chunk.lane
+        before = trainer.progress[chunk.number]
+        self.open[chunk.job, chunk.number] = _Run(
+            chunk.job, chunk.number, chunk.server, lane, 1, now, now, before, wholly
+        )
+        asked = self.preempted_at.pop((chunk.job, chunk.number), None)
+        if asked is not None:
+            self.preemption_s.append(time.monotonic() - asked)
+        trainer.put(chunk.number, Team(chunk.server, self.engine.agents[chunk.server], (chunk.number,), 1))
+
+    def _assign_ps(self, order: AssignPS) -> None:
+        self.trainers[order.job].serve_from(self._ps_server(order.ps))
+
+    def _ps_server(self, ps: int) -> int:
+        cluster = self.scenario.cluster
+        return int(cluster.cloud) if ps == CLOUD and cluster.cloud is not None else int(cluster.ps_server[ps])
+
+    def _reserve(self, order: Reserve) -> None:
+        self._wake_at(WakeAt(order.start))
+        self._wake_at(WakeAt(order.end))
+
+    def _wake_at(self, order: WakeAt) -> None:
+        heappush(self.agenda, (order.time, len(self.agenda)))
+
+    # -- gangs ---------------------------------------------------------------------------------------------------
+
+    def _allocate(self, order: Allocate) -> None:
+        job = order.job
+        if job in self.gangs:
+            self._suspend(Suspend(job))
+        trainer = self._trainer(job)
+        trainer.pace = self._pace(job, colocated(self.scenario, order))
+        self.gangs[job] = order.where
+        self.gang_teams.setdefault(job, set())
+        trainer.serve_from(self._ps_server(order.ps))
+        now = self.now()
+        for server, n in order.where:
+            key = job, -1 - server
+            zeta = bool(colocated(self.scenario, order))
+            self.open[key] = _Run(job, None, server, None, n, now, NEVER, sum(trainer.progress), zeta)
+        shares = self._shares(job, order.where)
+        before, missing = self.gang_data.get(job, {}), 0
+        for server, n in order.where:
+            if n > before.get(server, 0):
+                missing += 1
+                self._send(job, server, list(shares[server]))
+        self.gang_data[job] = dict(order.where)
+        if missing == 0:
+            self._start_gang(job)
+
+    def _shares(self, job: int, where: Placement) -> dict[int, range]:
+        """Chunks of each server of a gang: spread evenly over its workers, as the record says."""
+        chunks, given, total = int(self.scenario.jobs.chunks[job]), 0, sum(n for _, n in where)
+        shares = {}
+        for server, n in where:
+            shares[server] = range(chunks * given // total, chunks * (given + n) // total)
+            given += n
+        return shares
+
+    def _start_gang(self, job: int) -> None:
+        """Let a gang compute once all its data are there."""
+        where, name = self.gangs[job], self.scenario.jobs.ids[job]
+        shares = self._shares(job, where)
+        if not self.emulate or all(self._has(server, name, shares[server]) for server, _ in where):
+            for server, n in where:
+                self.gang_teams[job].add(server)
+                self.open[job, -1 - server].compute_from = self.now()
+                self.trainers[job].put(server, Team(server, self.engine.agents[server], tuple(shares[server]), n))
+
+    def _has(self, server: int, name: str, chunks: range) -> bool:
+        import ray  # noqa: PLC0415 - Ray is an extra
+
+        return set(chunks) <= set(ray.get(self.engine.agents[server].has.remote(name)))
+
+    def _suspend(self, order: Suspend) -> None:
+        for server, _ in self.gangs.pop(order.job):
+            if server in self.gang_teams[order.job]:
+                self.trainers[order.job].take(server)
+            else:
+                self._close_run(order.job, -1 - server, self.now(), -1, preempted=True)
+
+    def _gang_told(self, told: Told) -> Event | None:
+        job, server, now = told.job, told.team, self.now()
+        done = told.what == "finished"
+        self.gang_teams[job].discard(server)
+        self._close_run(job, -1 - server, now, sum(told.progress), preempted=not done)
+        if not done or self.gang_teams[job]:
+            return None
+        self.gangs.pop(job, None)
+        self._leave(job)
+        return Event(now, finished=(job,))
+
+    # -- the record ----------------------------------------------------------------------------------------------
+
+    def _close_run(self, job: int, key: int, now: int, progress: int, *, preempted: bool) -> None:
+        run = self.open.pop((job, key), None)
+        if run is None or now == run.start:
+            return
+        self.rows.append(
+            {
+                "job": job,
+                "chunk": run.chunk,
+                "server": self.scenario.cluster.server_ids[run.server],
+                "lane": run.lane,
+                "workers": run.workers,
+                "start": run.start,
+                "compute_from": min(run.compute_from, now),
+                "end": now,
+                "work": float(max(progress - run.done_before, 0)),
+                "colocated": run.colocated,
+                "preempted": preempted,
+            }
+        )
+
+    def runs(self) -> pl.DataFrame:
+        """The runs table of what has happened."""
+        table = pl.DataFrame(self.rows, schema=schema(self.scenario.cluster.server_ids)["runs"])
+        return table.sort("start", "job", "chunk", "server", maintain_order=True)
+
+    def close(self) -> None:
+        """End all trainers."""
+        for trainer in self.trainers.values():
+            trainer.close()
+        for trainer in self.trainers.values():
+            trainer.join(timeout=_JOIN_S)
+        while not self.told.empty():
+            told = self.told.get()
+            if isinstance(told, Told) and told.what == "result":
+                self.results[told.job] = told.result
+
+
+class _Upload:
+    """Bytes of some chunks of a job on their way to a server, spread over the link's delay."""
+
+    def __init__(self, program: Program, job: str, chunks: list[int], delay_s: float) -> None:
+        self.program, self.job, self.chunks, self.delay_s = program, job, chunks, delay_s
+
+    def to(self, agent: Any) -> None:
+        """Send the bytes piece by piece; they are whole and checked when this returns."""
+        import ray  # noqa: PLC0415 - Ray is an extra
+
+        began = time.monotonic()
+        training: Training = self.program.make()
+        contents = [(chunk, packed(training.chunk(chunk))) for chunk in self.chunks]
+        total, sent = sum(len(content) for _, content in contents), 0
+        for chunk, content in contents:
+            for offset in range(0, len(content), _PIECE):
+                piece = content[offset : offset + _PIECE]
+                last = offset + len(piece) == len(content)
+                ray.get(agent.store.remote(self.job, chunk, offset, piece, last=last))
+                sent += len(piece)
+                wait = began + self.delay_s * sent / total - time.monotonic()
+                if wait > 0:
+                    time.sleep(wait)

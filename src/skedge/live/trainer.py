@@ -1,0 +1,260 @@
+"""One job's training: the controller's side of synchronous SGD.
+
+A thread per job drives rounds. In a round every worker that the job holds computes one mini-batch at the present
+version; the gradients that are there at the deadline go to the parameter server together. A worker that is preempted
+leaves between two rounds: its mini-batch is finished and counted, its data stay where they are.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from skedge.core.errors import TrainingError
+
+from .agent import NotLoaded
+from .training import Program
+
+_DEADLINE_S = 10.0
+"""A worker that has not answered by then is left out of the round."""
+
+_PATIENCE_S = 0.5
+"""Pause before a round is tried again after a process was lost."""
+
+
+@dataclass(frozen=True)
+class Team:
+    """Workers that a job holds on one server: `width` of them, for these chunks."""
+
+    server: int
+    agent: Any
+    chunks: tuple[int, ...]
+    width: int
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a trainer tells the world.
+
+    Attributes
+    ----------
+    what
+        ``stopped``: a team has left; ``finished``: all its chunks are trained; ``failed``: the job cannot be trained;
+        ``result``: all chunks are trained, and this is what came out.
+    """
+
+    what: str
+    job: int
+    team: int = -1
+    progress: tuple[int, ...] = ()
+    reason: str = ""
+    result: Any = None
+
+
+class Trainer(threading.Thread):
+    """Trains one job; all methods may be called from the controller's thread.
+
+    Parameters
+    ----------
+    pace
+        Seconds that a round takes at least: how embedded servers have the speed of the announced ones; 0 on real ones.
+    new_keeper, release
+        Get a process for the parameter server on a server, and end one.
+    """
+
+    def __init__(
+        self,
+        job: int,
+        name: str,
+        program: Program,
+        tell: Callable[[Told], None],
+        new_keeper: Callable[[int], Any],
+        release: Callable[[int, Any], None],
+        pace: float = 0.0,
+        checkpoint_s: float = 2.0,
+    ) -> None:
+        super().__init__(name=f"train {name}", daemon=True)
+        self.job, self.job_name, self.program, self.tell, self.pace = job, name, program, tell, pace
+        self.new_keeper, self.release, self.checkpoint_s = new_keeper, release, checkpoint_s
+        self.change = threading.Condition()
+        self.teams: dict[int, Team] = {}
+        self.leaving: set[int] = set()
+        self.site: int | None = None
+        self.closed = False
+        self.keeper: Any = None
+        self.keeper_site: int | None = None
+        self.version = 0
+        self.progress = [0] * program.chunks
+        self.state: Any = None
+        self.saved_at = 0.0
+        self.due = 0.0
+
+    # -- orders, from the controller -----------------------------------------------------------------------------
+
+    def put(self, number: int, team: Team) -> None:
+        """Let a team work from the next round on."""
+        with self.change:
+            self.teams[number] = team
+            self.leaving.discard(number)
+            self.change.notify()
+
+    def take(self, number: int) -> None:
+        """Let a team go after its mini-batch; ``stopped`` is told then."""
+        with self.change:
+            self.leaving.add(number)
+            self.change.notify()
+
+    def serve_from(self, server: int) -> None:
+        """Let the job's parameter server be on this server; it stays if it is there."""
+        with self.change:
+            self.site = server
+            self.change.notify()
+
+    def close(self) -> None:
+        """End the thread after its round."""
+        with self.change:
+            self.closed = True
+            self.change.notify()
+
+    # -- the rounds ----------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Go round by round until the job is trained, fails, or is closed."""
+        try:
+            while (teams := self._next_teams()) is not None:
+                if self._move_keeper():
+                    self._round(teams)
+                if not self._dismiss_finished():
+                    self._keep_checkpoint()
+        except TrainingError as error:
+            self.tell(Told("failed", self.job, reason=str(error)))
+        finally:
+            if self.keeper is not None and self.keeper_site is not None:
+                self.release(self.keeper_site, self.keeper)
+
+    def _next_teams(self) -> dict[int, Team] | None:
+        """Those that work in the next round; waits until there is one. None at the end."""
+        with self.change:
+            while True:
+                self._let_go()
+                if self.closed:
+                    return None
+                if self.teams and self.site is not None:
+                    return dict(self.teams)
+                self.due = 0.0
+                self.change.wait()
+
+    def _let_go(self) -> None:
+        for number in sorted(self.leaving):
+            if self.teams.pop(number, None) is not None:
+                self.tell(Told("stopped", self.job, number, tuple(self.progress)))
+        self.leaving.clear()
+
+    def _move_keeper(self) -> bool:
+        """Bring the parameter server to where it is assigned; whether it is up."""
+        if self.keeper_site == self.site:
+            return True
+        site = self.site
+        assert site is not None  # noqa: S101 - teams wait for it
+        if self.keeper is not None and self.keeper_site is not None:
+            self._call(self.keeper.save.remote())
+            self.release(self.keeper_site, self.keeper)
+        self.keeper, self.keeper_site = self.new_keeper(site), site
+        return self._load()
+
+    def _load(self) -> bool:
+        """Let the keeper serve the job; its progress is what counts."""
+        ack, self.state = self.keeper.load.options(num_returns=2).remote(self.job_name, self.program)
+        answer = self._call(ack)
+        if answer is None:
+            self.keeper_site = None
+            return False
+        self.version, self.progress = answer["version"], answer["progress"]
+        return True
+
+    def _round(self, teams: dict[int, Team]) -> None:
+        started = time.monotonic()
+        asked = {}
+        for team in teams.values():
+            for chunk in self._next_chunks(team):
+                call = team.agent.gradient.options(num_returns=2)
+                ack, brought = call.remote(self.job_name, self.program, chunk, self.progress[chunk], self.state)
+                asked[ack] = brought
+        ready = [brought for ack, brought in asked.items() if self._call(ack, started + _DEADLINE_S) is not None]
+        if ready:
+            ack, state = self.keeper.apply.options(num_returns=2).remote(self.version, *ready)
+            answer = self._call(ack)
+            if answer is None:
+                self._load()
+            else:
+                self.version, self.progress, self.state = answer["version"], answer["progress"], state
+        elif asked:
+            time.sleep(_PATIENCE_S)
+        self._keep_pace(started)
+
+    def _next_chunks(self, team: Team) -> list[int]:
+        """The least trained chunks of a team, one for each of its workers."""
+        left = [chunk for chunk in team.chunks if self.progress[chunk] < self.program.steps]
+        return sorted(left, key=lambda chunk: (self.progress[chunk], chunk))[: team.width]
+
+    def _call(self, ref: Any, deadline: float | None = None) -> Any:
+        """The answer to a call, or None if its process is lost or late.
+
+        Raises
+        ------
+        TrainingError
+            If the job itself is at fault.
+        """
+        import ray  # noqa: PLC0415 - Ray is an extra
+
+        timeout = _DEADLINE_S if deadline is None else max(deadline - time.monotonic(), 0.01)
+        try:
+            return ray.get(ref, timeout=timeout)
+        except TrainingError:
+            raise
+        except (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError, ray.exceptions.GetTimeoutError):
+            return None
+        except ray.exceptions.RayTaskError as error:
+            if isinstance(error.cause, ray.exceptions.RayError | NotLoaded):
+                return None
+            raise TrainingError(f"{type(error.cause).__name__}: {error.cause}") from error
+
+    def _keep_pace(self, started: float) -> None:
+        self.due = max(self.due, started) + self.pace if self.due == 0.0 else self.due + self.pace
+        wait = self.due - time.monotonic()
+        if wait > 0:
+            time.sleep(wait)
+
+    def _dismiss_finished(self) -> bool:
+        """Tell of teams all of whose chunks are trained, once that cannot be lost; whether there was one."""
+        with self.change:
+            done = [
+                number
+                for number, team in self.teams.items()
+                if all(self.progress[chunk] >= self.program.steps for chunk in team.chunks)
+            ]
+        if not done or not self._save():
+            return False
+        with self.change:
+            for number in done:
+                self.teams.pop(number, None)
+                self.leaving.discard(number)
+        for number in done:
+            self.tell(Told("finished", self.job, number, tuple(self.progress)))
+        if all(steps >= self.program.steps for steps in self.progress):
+            self.tell(Told("result", self.job, result=self._call(self.keeper.result.remote())))
+        return True
+
+    def _save(self) -> bool:
+        self.saved_at = time.monotonic()
+        if self._call(self.keeper.save.remote()) is None:
+            self._load()
+            return False
+        return True
+
+    def _keep_checkpoint(self) -> None:
+        if self.keeper_site is not None and time.monotonic() - self.saved_at > self.checkpoint_s:
+            self._save()

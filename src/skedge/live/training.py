@@ -1,0 +1,274 @@
+"""Synchronous SGD through a parameter server, mini-batch by mini-batch: the arithmetic, without any network.
+
+A worker turns the parameters of a version and one mini-batch of its chunk into gradients (:func:`gradient`). The
+parameter server averages what the workers of one round bring, updates once, and counts each chunk's mini-batches in the
+same breath (:class:`ParameterServer`). So a chunk's progress and the parameters cannot disagree: a checkpoint holds
+both, and after any crash each chunk counts each epoch exactly once.
+
+Nothing here depends on who computes or when: the mini-batches of a chunk and the random numbers of a forward pass are
+functions of (seed, chunk, step). With one worker a preempted job ends with the same bits as an undisturbed one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import io
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from skedge.core.errors import TrainingError
+
+Data = tuple[Tensor, Tensor]
+"""Inputs and targets, equally long."""
+
+State = dict[str, Tensor]
+"""Parameters and buffers of a model by name."""
+
+_RANDOM = threading.Lock()
+"""Torch has one random generator a process; workers of one server are threads."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """What a job trains. Its factory makes the same one on every call with the same arguments, wherever it is called.
+
+    Attributes
+    ----------
+    model
+        Made anew at each call, with the same first parameters.
+    optimizer
+        Of the parameters; it runs on the parameter server.
+    loss
+        Of (outputs, targets), a scalar.
+    chunk
+        Data of chunk d, 0 <= d < D_j.
+    test
+        Data that accuracy is measured on.
+    """
+
+    model: Callable[[], nn.Module]
+    optimizer: Callable[[Iterable[nn.Parameter]], Optimizer]
+    loss: Callable[[Tensor, Tensor], Tensor]
+    chunk: Callable[[int], Data]
+    test: Callable[[], Data]
+
+
+@dataclass(frozen=True)
+class Program:
+    """Where a job's :class:`Training` comes from, and how its mini-batches are cut.
+
+    Attributes
+    ----------
+    factory
+        ``package.module:function``.
+    args
+        Keyword arguments of the factory.
+    chunks, epochs, minibatches
+        D_j, E_j, B_j.
+    seed
+        Of the order of samples and of the forward passes' random numbers.
+    """
+
+    factory: str
+    args: Mapping[str, Any]
+    chunks: int
+    epochs: int
+    minibatches: int
+    seed: int = 0
+
+    @property
+    def steps(self) -> int:
+        """Mini-batches of one chunk over all epochs, E_j B_j."""
+        return self.epochs * self.minibatches
+
+    def make(self) -> Training:
+        """Call the factory.
+
+        Raises
+        ------
+        TrainingError
+            If the module does not import, has no such function, or the function fails; says which.
+        """
+        module, _, name = self.factory.partition(":")
+        if not name:
+            raise TrainingError(f"factory {self.factory!r}: write it as package.module:function")
+        try:
+            made = getattr(importlib.import_module(module), name)(**self.args)
+        except Exception as error:
+            raise TrainingError(f"factory {self.factory!r} fails: {type(error).__name__}: {error}") from error
+        if not isinstance(made, Training):
+            raise TrainingError(f"factory {self.factory!r} makes a {type(made).__name__}; it must make a Training")
+        return made
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """What one worker brings to a round: the gradients of one mini-batch of one chunk.
+
+    Attributes
+    ----------
+    chunk, step
+        Which mini-batch of the chunk, counted over all epochs from 0.
+    gradients
+        By parameter.
+    buffers
+        By buffer, after the forward pass (the running statistics of batch normalisation).
+    loss
+        Of the mini-batch.
+    """
+
+    chunk: int
+    step: int
+    gradients: State
+    buffers: State
+    loss: float
+
+
+def _seed(*parts: int) -> int:
+    text = ":".join(str(part) for part in parts)
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
+
+
+def minibatch(data: Data, program: Program, chunk: int, step: int) -> Data:
+    """Mini-batch `step` of a chunk: its samples are shuffled anew in each epoch.
+
+    Raises
+    ------
+    TrainingError
+        If the chunk has fewer samples than mini-batches.
+    """
+    inputs, targets = data
+    if len(inputs) < program.minibatches:
+        raise TrainingError(
+            f"chunk {chunk} has {len(inputs)} samples, fewer than its {program.minibatches} mini-batches"
+        )
+    epoch, batch = divmod(step, program.minibatches)
+    generator = torch.Generator().manual_seed(_seed(program.seed, chunk, epoch))
+    rows = torch.randperm(len(inputs), generator=generator)
+    first, last = (len(inputs) * end // program.minibatches for end in (batch, batch + 1))
+    return inputs[rows[first:last]], targets[rows[first:last]]
+
+
+def gradient(
+    model: nn.Module, training: Training, program: Program, data: Data, state: State, chunk: int, step: int
+) -> Contribution:
+    """Gradients of mini-batch `step` of a chunk at the parameters `state`.
+
+    Raises
+    ------
+    TrainingError
+        If the loss is not finite, or the model fails on the data.
+    """
+    model.load_state_dict(state)
+    model.train()
+    model.zero_grad(set_to_none=True)
+    inputs, targets = minibatch(data, program, chunk, step)
+    try:
+        with _RANDOM:
+            torch.manual_seed(_seed(program.seed, chunk, step, 1))
+            loss = training.loss(model(inputs), targets)
+        loss.backward()
+    except (RuntimeError, ValueError, IndexError) as error:
+        raise TrainingError(f"chunk {chunk}, mini-batch {step}: {error}") from error
+    value = float(loss.detach())
+    if not torch.isfinite(loss.detach()):
+        raise TrainingError(f"the loss is {value} at chunk {chunk}, mini-batch {step}")
+    gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    buffers = {name: b.detach().clone() for name, b in model.named_buffers()}
+    return Contribution(chunk, step, gradients, buffers, value)
+
+
+class ParameterServer:
+    """The parameters of one job, and how far each of its chunks is trained.
+
+    Attributes
+    ----------
+    version
+        Updates so far.
+    progress
+        Mini-batches of each chunk that are in the parameters.
+    """
+
+    def __init__(self, program: Program) -> None:
+        torch.manual_seed(_seed(program.seed))
+        self.program, self.training = program, program.make()
+        self.model = self.training.model()
+        self.optimizer = self.training.optimizer(self.model.parameters())
+        self.version = 0
+        self.progress = [0] * program.chunks
+        self.losses: list[tuple[int, float]] = []
+
+    def state(self) -> State:
+        """Parameters and buffers of the present version."""
+        return {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+
+    def apply(self, version: int, contributions: Sequence[Contribution]) -> int:
+        """Update once by the mean of the gradients that are new, and count them; returns the version then.
+
+        A call that was carried out before changes nothing: its version has passed. A contribution that does not follow
+        its chunk's progress is left out.
+        """
+        if version != self.version:
+            return self.version
+        new = [c for c in contributions if self.progress[c.chunk] == c.step < self.program.steps]
+        if not new:
+            return self.version
+        self.optimizer.zero_grad(set_to_none=True)
+        for name, parameter in self.model.named_parameters():
+            brought = [c.gradients[name] for c in new if name in c.gradients]
+            if brought:
+                parameter.grad = torch.stack(brought).mean(dim=0)
+        self.optimizer.step()
+        for name, buffer in self.model.named_buffers():
+            brought = torch.stack([c.buffers[name] for c in new])
+            buffer.copy_(brought.mean(dim=0) if brought.is_floating_point() else brought.amax(dim=0))
+        for c in new:
+            self.progress[c.chunk] += 1
+        self.version += 1
+        self.losses.append((self.version, sum(c.loss for c in new) / len(new)))
+        return self.version
+
+    def accuracy(self) -> float:
+        """Share of the test data that the model classifies rightly."""
+        self.model.eval()
+        inputs, targets = self.training.test()
+        with torch.no_grad():
+            return float((self.model(inputs).argmax(dim=1) == targets).float().mean())
+
+    def dump(self) -> bytes:
+        """Everything that training depends on, in one piece."""
+        buffer = io.BytesIO()
+        torch.save(
+            {
+                "model": self.model.state_dict(),
+                "optimizer": self.optimizer.state_dict(),
+                "version": self.version,
+                "progress": self.progress,
+                "losses": self.losses,
+            },
+            buffer,
+        )
+        return buffer.getvalue()
+
+    def restore(self, saved: bytes) -> None:
+        """Go back to what :meth:`dump` gave.
+
+        Raises
+        ------
+        TrainingError
+            If it is damaged or of another job.
+        """
+        try:
+            kept = torch.load(io.BytesIO(saved), weights_only=True)
+            self.model.load_state_dict(kept["model"])
+            self.optimizer.load_state_dict(kept["optimizer"])
+        except Exception as error:
+            raise TrainingError(f"the checkpoint cannot be read: {type(error).__name__}: {error}") from error
+        self.version, self.progress, self.losses = kept["version"], kept["progress"], kept["losses"]
