@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench live-demo test-live clean
 
 demo: $(VENV)/.run ## the main job: set up, then six policies side by side, a table and report.html
 	$(BIN)/skedge demo
@@ -19,6 +19,12 @@ lint: $(VENV)/.dev
 bench: $(VENV)/.run ## needs TRACE=<the Philly CSV> and MACHINES=<the Philly machine list>
 	$(BIN)/python benchmarks/window.py $(TRACE) $(MACHINES)
 
+live-demo: $(VENV)/.live ## real training on Ray, on this machine: three edge servers and a cloud, six jobs
+	$(BIN)/skedge live live-demo --out skedge-live --replace
+
+test-live: $(VENV)/.live $(VENV)/.dev ## what must hold of real training
+	$(BIN)/pytest --override-ini addopts="--strict-markers --strict-config -q" tests/live
+
 $(VENV)/bin/pip:
 	$(PYTHON) -m venv $(VENV)
 
@@ -30,5 +36,9 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/pip
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev]'
 	touch $@ $(VENV)/.run
 
+$(VENV)/.live: pyproject.toml constraints.txt | $(VENV)/bin/pip
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[live]'
+	touch $@ $(VENV)/.run
+
 clean: ## remove the virtual environment and everything that a run leaves behind
-	rm -rf $(VENV) skedge-demo runs comparison.html
+	rm -rf $(VENV) skedge-demo skedge-live runs comparison.html

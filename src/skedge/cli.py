@@ -28,6 +28,7 @@ from .console import (
 from .core.errors import InputError, RunFolderError, SkedgeError
 from .core.policy import registered
 from .explain import explain as explain_job
+from .live_commands import live
 from .report.build import ReportRun, ReportTable, build_report, write_report
 from .run import Run, new_folder, prepared
 from .run import run as run_policy
@@ -43,6 +44,7 @@ commands = typer.Typer(
     rich_markup_mode="rich",
 )
 commands.add_typer(trace_app, name="trace")
+commands.command()(live)
 
 
 @commands.callback(invoke_without_command=True)

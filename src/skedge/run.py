@@ -86,8 +86,13 @@ class Run:
         return utilisation(self.scenario, self.schedule)
 
     def verify(self, limit: int = 20) -> list[Violation]:
-        """Violations of the rules of ``docs/model.md``; an empty list if there are none."""
-        return verify(self.scenario, self.schedule, self.meta, limit=limit)
+        """Violations of the rules of ``docs/model.md``; an empty list if there are none.
+
+        Times of a live run are compared with the tolerance that its ``run.json`` states.
+        """
+        return verify(
+            self.scenario, self.schedule, self.meta, tolerance=int(self.meta.get("tolerance", 0)), limit=limit
+        )
 
     def must_be_whole(self) -> None:
         """Refuse a record with rows that cannot be (M1), from which nothing can be computed.
@@ -299,10 +304,11 @@ def run(
     world = SimulatedWorld(scenario, preemptive=made.lanes["preemptive"])
     drive(kernel, world, progress)
     kernel.validate_state()
-    return Run(scenario, _meta(scenario, made), kernel.record.schedule(world.runs()))
+    return Run(scenario, meta_of(scenario, made), kernel.record.schedule(world.runs()))
 
 
-def _meta(scenario: Scenario, policy: Policy) -> dict[str, Any]:
+def meta_of(scenario: Scenario, policy: Policy) -> dict[str, Any]:
+    """Content of ``run.json``: what a run was made of."""
     params = policy.params.model_dump(mode="json")
     default = type(policy.params)().model_dump(mode="json")
     changed = ",".join(f"{key}={_written(value)}" for key, value in params.items() if value != default.get(key))

@@ -24,13 +24,30 @@ from .core.model import JOB_SCHEMA, PS, WORKER, Cluster, Floats, Job, Physics, S
 from .core.scenario import Jobs, Scenario
 from .core.speed import minibatch_seconds
 from .core.time import SECOND, ticks
-from .scenario_schema import JobForm, ScenarioForm, ServerForm, TraceForm, WorkloadForm, json_schema, problems
+from .scenario_schema import (
+    JobForm,
+    ScenarioForm,
+    ServerForm,
+    TraceForm,
+    TrainForm,
+    WorkloadForm,
+    json_schema,
+    problems,
+)
 from .traces.formats import read_trace
 from .traces.frame import stretched
 from .traces.synthetic import philly_like
 from .traces.workload import PaperRanges, TraceShares, paper_jobs, trace_jobs
 
-__all__ = ["default_scenario", "json_schema", "load_scenario", "save_scenario", "scenario_from_dict"]
+__all__ = [
+    "default_scenario",
+    "json_schema",
+    "load_scenario",
+    "save_scenario",
+    "scenario_from_dict",
+    "shipped",
+    "trainings",
+]
 
 _TRACE_STREAM, _JOBS_STREAM = 1, 2
 """Streams of a seed; :mod:`skedge.cluster_draw` has the others."""
@@ -66,12 +83,22 @@ def default_scenario(kind: str = "demo", seed: int | None = None) -> Scenario:
     ScenarioError
         For a kind that there is not.
     """
-    folder = importlib.resources.files("skedge") / "scenarios"
-    kinds = sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+    return load_scenario(shipped(kind), seed)
+
+
+def shipped(kind: str) -> Path:
+    """File of a shipped scenario.
+
+    Raises
+    ------
+    ScenarioError
+        For a kind that there is not.
+    """
+    folder = Path(str(importlib.resources.files("skedge"))) / "scenarios"
+    kinds = sorted(path.stem for path in folder.glob("*.yaml"))
     if kind not in kinds:
         raise ScenarioError(f"scenario {kind!r} is not shipped; there are {', '.join(kinds)}")
-    with importlib.resources.as_file(folder / f"{kind}.yaml") as path:
-        return load_scenario(path, seed)
+    return folder / f"{kind}.yaml"
 
 
 def scenario_from_dict(data: object, where: str, base: Path, seed: int | None = None) -> Scenario:
@@ -93,17 +120,42 @@ def scenario_from_dict(data: object, where: str, base: Path, seed: int | None = 
     ScenarioError, TraceError
         As :func:`load_scenario`.
     """
-    if not isinstance(data, Mapping):
-        raise ScenarioError(f"{where}: holds no mapping of fields; there must be at least cluster and workload")
-    given_seed = {} if seed is None else {"seed": seed}
-    try:
-        form = ScenarioForm.model_validate({**data, **given_seed})
-    except ValidationError as error:
-        raise ScenarioError("\n".join(f"{where}: {line}" for line in problems(error))) from error
+    form = _form(data, where, seed)
     try:
         return _scenario(form, base)
     except (ScenarioError, TraceError) as error:
         raise type(error)(f"{where}: {error}") from error
+
+
+def trainings(path: Path | str) -> dict[str, TrainForm]:
+    """What the jobs of a scenario file train in a live run, by job.
+
+    Raises
+    ------
+    ScenarioError
+        If the file is wrong, or one of its jobs does not say what it trains.
+    """
+    form = _form(_yaml(Path(path)), str(path), None)
+    found = {}
+    for job in form.workload.jobs or ():
+        if job.train is None:
+            raise ScenarioError(
+                f"{path}: workload.jobs ({job.id}).train: is missing; a live job must say what it trains"
+            )
+        found[job.id] = job.train
+    if not found:
+        raise ScenarioError(f"{path}: workload.jobs: is missing; a live run needs its jobs one by one, with `train`")
+    return found
+
+
+def _form(data: object, where: str, seed: int | None) -> ScenarioForm:
+    if not isinstance(data, Mapping):
+        raise ScenarioError(f"{where}: holds no mapping of fields; there must be at least cluster and workload")
+    given_seed = {} if seed is None else {"seed": seed}
+    try:
+        return ScenarioForm.model_validate({**data, **given_seed})
+    except ValidationError as error:
+        raise ScenarioError("\n".join(f"{where}: {line}" for line in problems(error))) from error
 
 
 def _scenario(form: ScenarioForm, base: Path) -> Scenario:
@@ -179,7 +231,7 @@ def _jobs(
 
 
 def _job(form: JobForm) -> Job:
-    fields = form.model_dump()
+    fields = form.model_dump(exclude={"train"})
     return Job(upload_s=fields.pop("upload"), **fields)
 
 

@@ -188,8 +188,16 @@ class TraceForm(_Form):
     span: Span | None = Field(None, description="stretch or compress the submissions to this span")
 
 
+class TrainForm(_Form):
+    """What a live run trains: `factory` (``package.module:function``) called with `args`."""
+
+    factory: Annotated[str, Field(pattern=r"^[\w.]+:\w+$")]
+    args: dict[str, str | int | float | bool] = {}
+    seed: Annotated[int, BeforeValidator(_no_bool)] = Field(0, ge=0)
+
+
 class JobForm(_Form):
-    """A job: see :class:`skedge.core.model.Job`; `upload` is its `upload_s`."""
+    """A job: see :class:`skedge.core.model.Job`; `upload` is its `upload_s`, `train` is for live runs alone."""
 
     id: Name
     arrival_s: Duration
@@ -207,6 +215,7 @@ class JobForm(_Form):
     upload_edge_s: Durations = (0.0, 0.0)
     upload_cloud_s: Durations = (0.0, 0.0)
     upload: dict[str, Duration] = {}
+    train: TrainForm | None = None
 
 
 class WorkloadForm(_Form):

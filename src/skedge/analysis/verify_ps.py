@@ -52,7 +52,7 @@ def _one_each(c: Columns, found: Findings, slack: int, rows: Ints) -> None:
         "M12", twice, job, start, lambda i: f"takes a second PS at {start[i]} µs; the first is held to {end[i]} µs"
     )
     other = (t["server"][before] != t["server"][after]) | (t["slot"][before] != t["slot"][after])
-    moved = same & ~twice & (start <= end + slack) & other
+    moved = same & ~twice & (start <= end) & other
     found.rows("M14", moved, job, start, lambda i: f"changes its PS at {start[i]} µs while it runs on")
 
 

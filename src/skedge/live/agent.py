@@ -103,7 +103,7 @@ class Agent:
             self.programs.pop(job, None)
             for kept in (self.models, self.data):
                 for key in [key for key in kept if key[0] == job]:
-                    del kept[key]  # type: ignore[attr-defined]
+                    del kept[key]
         for path in (self.folder / job).glob("*"):
             path.unlink(missing_ok=True)
 
@@ -173,9 +173,9 @@ class Keeper:
         self.checkpoints.write(self.job, self.server.version, self.server.dump())
         return self.server.version
 
-    def result(self) -> Ack:
-        """Accuracy on the test data, and the losses of all updates."""
-        return {"accuracy": self.server.accuracy(), "losses": self.server.losses}
+    def losses(self) -> list[tuple[int, float]]:
+        """(version, mean loss) of every update."""
+        return self.server.losses
 
     def _ack(self) -> Ack:
         return {"version": self.server.version, "progress": list(self.server.progress)}

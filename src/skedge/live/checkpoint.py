@@ -1,8 +1,8 @@
 """Where checkpoints are kept: one atomic write each, at an fsspec URL (a local folder, ``s3://…``, ``hdfs://…``).
 
-A checkpoint is one object with its digest in front, so that a half-written or damaged one is never taken for whole. On
-a local disk it is written aside, flushed, and renamed; an object store shows an object only when its upload is complete.
-The last two of each job are kept.
+A checkpoint is one object with its digest in front, so that a half-written or damaged one is never taken for whole.
+On a local disk it is written aside, flushed, and renamed; an object store shows an object only when its upload is
+complete. The last two of each job are kept.
 """
 
 from __future__ import annotations

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
-import tempfile
 import threading
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -30,9 +28,7 @@ _HEALTH = {
 
 _STORE_BYTES = 128 * 2**20
 _START_S = 120.0
-
-_CLOUD_PS = 1
-"""Warm parameter servers in the cloud, which has no number of slots."""
+_PATIENCE_S = 2.0
 
 
 class Engine:
@@ -46,15 +42,20 @@ class Engine:
         Where embedded servers keep their chunks.
     checkpoints
         fsspec URL of the checkpoints.
+    cloud_ps
+        Parameter servers that are kept warm in the cloud, which has no number of slots.
     """
 
-    def __init__(self, cluster: Cluster, folder: Path, checkpoints: str, address: str | None = None) -> None:
+    def __init__(
+        self, cluster: Cluster, folder: Path, checkpoints: str, address: str | None = None, *, cloud_ps: int = 1
+    ) -> None:
         self.cluster, self.folder, self.url = cluster, folder, checkpoints
         self.nodes: dict[str, Any] = {}
         self.local: Any = None
+        self.cloud_ps = cloud_ps
         self.agents: dict[int, Any] = {}
         self.idle: dict[int, list[Any]] = {}
-        self.lock = threading.Lock()
+        self.returned = threading.Condition()
         self._start(address)
 
     def _start(self, address: str | None) -> None:
@@ -100,21 +101,26 @@ class Engine:
         return make.remote(name, str(self.folder / "servers" / name))
 
     def _ps_slots(self, server: int) -> int:
-        return _CLOUD_PS if server == self.cluster.cloud else int((self.cluster.ps_server == server).sum())
+        return self.cloud_ps if server == self.cluster.cloud else int((self.cluster.ps_server == server).sum())
 
     def _keeper(self, server: int) -> Any:
         return _ray().remote(Keeper).options(**self._on(server)).remote(self.url)
 
     def parameter_server(self, server: int) -> Any:
-        """A process for a job's parameter server: a warm one of the server's PS slots; a new one if all are taken."""
-        with self.lock:
+        """A process for a job's parameter server: a warm one of the server's PS slots.
+
+        Where the job that had the slot before is still saving, it is waited for; a new process would take longer.
+        """
+        with self.returned:
+            self.returned.wait_for(lambda: bool(self.idle[server]), timeout=_PATIENCE_S)
             return self.idle[server].pop() if self.idle[server] else self._keeper(server)
 
     def release(self, server: int, keeper: Any) -> None:
         """Give back the process of a parameter server; it stays warm for the next job."""
         keeper.unload.remote()
-        with self.lock:
+        with self.returned:
             self.idle[server].append(keeper)
+            self.returned.notify_all()
 
     def stop(self) -> None:
         """End every actor, and the embedded cluster."""
@@ -139,8 +145,3 @@ def _on_loopback() -> None:
     os.environ.setdefault("RAY_AUTH_MODE", "token")
     if os.environ["RAY_AUTH_MODE"] == "token" and not os.environ.get("RAY_AUTH_TOKEN"):
         os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
-
-
-def scratch() -> Path:
-    """A new folder for an embedded cluster's chunks and checkpoints."""
-    return Path(tempfile.mkdtemp(prefix=f"skedge-live-{int(time.time())}-"))

@@ -1,7 +1,7 @@
 """Training jobs that need no download: small image classifiers on data that is there offline.
 
 Each factory makes a :class:`~skedge.live.training.Training` whose data are cut into `chunks` equal parts. The networks
-have the shape of those in the papers' Table II (LeNet, AlexNet, ResNet, GoogLeNet), scaled so that two cores train them.
+are shaped like those of the papers' Table II (LeNet, AlexNet, ResNet, GoogLeNet), scaled so that two cores train them.
 """
 
 from __future__ import annotations

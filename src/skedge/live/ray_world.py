@@ -159,6 +159,8 @@ class RayWorld:
         running = {job for job, count in self.in_service.items() if count > 0}
         started, paused = sorted(running - self.was_running), sorted(self.was_running - running)
         self.was_running = running
+        for job in paused:
+            self.trainers[job].rest()
         if not started and not paused:
             return None
         return Event(self.now(), started=tuple(started), paused=tuple(p for p in paused if p in self.in_system))
@@ -343,6 +345,7 @@ class RayWorld:
         return set(chunks) <= set(ray.get(self.engine.agents[server].has.remote(name)))
 
     def _suspend(self, order: Suspend) -> None:
+        self.trainers[order.job].rest()
         for server, _ in self.gangs.pop(order.job):
             if server in self.gang_teams[order.job]:
                 self.trainers[order.job].take(server)

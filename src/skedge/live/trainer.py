@@ -16,7 +16,7 @@ from typing import Any
 from skedge.core.errors import TrainingError
 
 from .agent import NotLoaded
-from .training import Program
+from .training import Program, accuracy
 
 _DEADLINE_S = 10.0
 """A worker that has not answered by then is left out of the round."""
@@ -113,6 +113,12 @@ class Trainer(threading.Thread):
             self.site = server
             self.change.notify()
 
+    def rest(self) -> None:
+        """The job has paused and given its parameter server's slot back: its process is for others."""
+        with self.change:
+            self.site = None
+            self.change.notify()
+
     def close(self) -> None:
         """End the thread after its round."""
         with self.change:
@@ -125,24 +131,26 @@ class Trainer(threading.Thread):
         """Go round by round until the job is trained, fails, or is closed."""
         try:
             while (teams := self._next_teams()) is not None:
-                if self._move_keeper():
+                if self.site is None:
+                    self._give_up_keeper()
+                elif self._move_keeper():
                     self._round(teams)
-                if not self._dismiss_finished():
-                    self._keep_checkpoint()
+                    if not self._dismiss_finished():
+                        self._keep_checkpoint()
         except TrainingError as error:
             self.tell(Told("failed", self.job, reason=str(error)))
         finally:
-            if self.keeper is not None and self.keeper_site is not None:
+            if self.keeper_site is not None:
                 self.release(self.keeper_site, self.keeper)
 
     def _next_teams(self) -> dict[int, Team] | None:
-        """Those that work in the next round; waits until there is one. None at the end."""
+        """Those that work in the next round; waits until there is something to do. None at the end."""
         with self.change:
             while True:
                 self._let_go()
                 if self.closed:
                     return None
-                if self.teams and self.site is not None:
+                if (self.teams and self.site is not None) or (self.keeper_site is not None and self.site is None):
                     return dict(self.teams)
                 self.due = 0.0
                 self.change.wait()
@@ -158,12 +166,17 @@ class Trainer(threading.Thread):
         if self.keeper_site == self.site:
             return True
         site = self.site
-        assert site is not None  # noqa: S101 - teams wait for it
-        if self.keeper is not None and self.keeper_site is not None:
-            self._call(self.keeper.save.remote())
-            self.release(self.keeper_site, self.keeper)
+        if site is None:
+            return False
+        self._give_up_keeper()
         self.keeper, self.keeper_site = self.new_keeper(site), site
         return self._load()
+
+    def _give_up_keeper(self) -> None:
+        if self.keeper_site is not None:
+            self._call(self.keeper.save.remote())
+            self.release(self.keeper_site, self.keeper)
+            self.keeper_site = None
 
     def _load(self) -> bool:
         """Let the keeper serve the job; its progress is what counts."""
@@ -245,8 +258,14 @@ class Trainer(threading.Thread):
         for number in done:
             self.tell(Told("finished", self.job, number, tuple(self.progress)))
         if all(steps >= self.program.steps for steps in self.progress):
-            self.tell(Told("result", self.job, result=self._call(self.keeper.result.remote())))
+            self._tell_result()
         return True
+
+    def _tell_result(self) -> None:
+        """Measure what came out, here: the parameter server's slot is for the next job."""
+        losses, state = self._call(self.keeper.losses.remote()), self._call(self.state)
+        self._give_up_keeper()
+        self.tell(Told("result", self.job, result={"accuracy": accuracy(self.program, state), "losses": losses}))
 
     def _save(self) -> bool:
         self.saved_at = time.monotonic()

@@ -185,6 +185,17 @@ def gradient(
     return Contribution(chunk, step, gradients, buffers, value)
 
 
+def accuracy(program: Program, state: State) -> float:
+    """Share of the test data that the model of this state classifies rightly."""
+    training = program.make()
+    model = training.model()
+    model.load_state_dict(state)
+    model.eval()
+    inputs, targets = training.test()
+    with torch.no_grad():
+        return float((model(inputs).argmax(dim=1) == targets).float().mean())
+
+
 class ParameterServer:
     """The parameters of one job, and how far each of its chunks is trained.
 
@@ -234,13 +245,6 @@ class ParameterServer:
         self.version += 1
         self.losses.append((self.version, sum(c.loss for c in new) / len(new)))
         return self.version
-
-    def accuracy(self) -> float:
-        """Share of the test data that the model classifies rightly."""
-        self.model.eval()
-        inputs, targets = self.training.test()
-        with torch.no_grad():
-            return float((self.model(inputs).argmax(dim=1) == targets).float().mean())
 
     def dump(self) -> bytes:
         """Everything that training depends on, in one piece."""

@@ -1,0 +1,68 @@
+"""The board: the best rank that has arrived holds its lane; a displaced chunk leaves when it says so."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from skedge.core.events import CLOUD, Dispatch
+from skedge.live.board import Board
+
+
+def order(job: int, lanes: list[int], rank: int) -> Dispatch:
+    zeros = np.zeros(len(lanes))
+    return Dispatch(job, np.array(lanes), rank, zeros, zeros.astype(np.int64))
+
+
+def test_a_better_chunk_displaces_and_the_lane_is_free_when_the_other_has_left() -> None:
+    board = Board(preemptive=True)
+    (slow,) = board.dispatch(order(0, [0], rank=9), [0], None)
+    assert list(board.changes()) == [], "nothing has arrived"
+    board.arrive(0, 0)
+    assert list(board.changes()) == [(None, slow)]
+    board.hold(slow)
+    (quick,) = board.dispatch(order(1, [0], rank=1), [0], None)
+    board.arrive(1, 0)
+    assert list(board.changes()) == [(slow, quick)]
+    slow.leaving = True
+    assert list(board.changes()) == [], "it has been asked already"
+    board.leave(slow, done=False)
+    assert list(board.changes()) == [(None, quick)]
+    board.hold(quick)
+    board.leave(quick, done=True)
+    assert list(board.changes()) == [(None, slow)], "the displaced chunk goes on where it was"
+
+
+def test_lanes_that_do_not_preempt_wait() -> None:
+    board = Board(preemptive=False)
+    (slow,) = board.dispatch(order(0, [0], rank=9), [0], None)
+    board.arrive(0, 0)
+    board.hold(slow)
+    board.dispatch(order(1, [0], rank=1), [0], None)
+    board.arrive(1, 0)
+    assert list(board.changes()) == []
+
+
+def test_equal_ranks_go_by_order_of_dispatch() -> None:
+    board = Board(preemptive=True)
+    first, second = board.dispatch(order(0, [0, 0], rank=5), [0], None)
+    (third,) = board.dispatch(order(1, [0], rank=5), [0], None)
+    for job in (1, 0):
+        board.arrive(job, 0)
+    for chunk in (first, second, third):
+        assert list(board.changes()) == [(None, chunk)]
+        board.hold(chunk)
+        board.leave(chunk, done=True)
+
+
+def test_chunks_in_the_cloud_hold_no_lane_and_a_dropped_job_frees_its_lanes() -> None:
+    board = Board(preemptive=True)
+    edge, cloud = board.dispatch(order(0, [0, CLOUD], rank=5), [0], 3)
+    assert (edge.server, cloud.server) == (0, 3)
+    assert board.arrive(0, 3) == [cloud]
+    board.hold(cloud)
+    assert board.holder == {}
+    board.arrive(0, 0)
+    board.hold(edge)
+    assert board.drop(0) == [edge]
+    assert board.holder == {}
+    assert list(board.changes()) == []

@@ -1,0 +1,77 @@
+"""The journal: what was decided is there before it is done, and is decided again by replay."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from skedge.core.drive import drive
+from skedge.core.errors import InputError, StateError
+from skedge.core.kernel import Kernel
+from skedge.core.scenario import Scenario
+from skedge.live.journal import SqlJournal, encode, replay
+from skedge.run import prepared
+from skedge.sim.world import SimulatedWorld
+from skedge.testing import small_scenario
+
+POSTGRES = os.environ.get("SKEDGE_TEST_POSTGRES")
+POLICIES = ["aonline", "srtf", "tiresias", "fifo", "fifo:rule=earliest_server"]
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/journal.db"
+    elif POSTGRES is None:
+        pytest.skip("SKEDGE_TEST_POSTGRES names no PostgreSQL database")
+    else:
+        yield POSTGRES
+
+
+def fresh(scenario: Scenario, policy: str, journal: SqlJournal | None = None) -> Kernel:
+    return Kernel(scenario, prepared(policy, scenario), journal)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_replay_decides_as_it_was_decided(url: str, policy: str) -> None:
+    scenario = small_scenario(1)
+    kernel = fresh(scenario, policy, SqlJournal(url, {"policy": policy}))
+    preemptive = kernel.policy.lanes["preemptive"]
+    drive(kernel, SimulatedWorld(scenario, preemptive=preemptive))
+    found = SqlJournal(url)
+    assert found.about == {"policy": policy}
+    again = fresh(scenario, policy)
+    assert replay(found, again) == found.number > 0
+    again.validate_state()
+    assert again.record.decisions_table().equals(kernel.record.decisions_table())
+
+
+def test_replay_with_another_policy_is_refused(url: str) -> None:
+    scenario = small_scenario(1)
+    kernel = fresh(scenario, "fifo", SqlJournal(url, {}))
+    drive(kernel, SimulatedWorld(scenario))
+    with pytest.raises(StateError, match="not the one in the journal"):
+        replay(SqlJournal(url), fresh(scenario, "fifo:rule=earliest_server"))
+
+
+def test_orders_are_in_the_journal_before_they_are_carried_out(url: str) -> None:
+    scenario = small_scenario(1)
+    journal = SqlJournal(url, {})
+
+    class Watching(SimulatedWorld):
+        def perform(self, order: object) -> None:
+            written = [encode(one) for one in list(journal.entries())[-1][1]]
+            assert encode(order) in written  # type: ignore[arg-type]
+            super().perform(order)  # type: ignore[arg-type]
+
+    drive(fresh(scenario, "aonline", journal), Watching(scenario))
+
+
+def test_a_database_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="unable to open database file"):
+        SqlJournal(f"sqlite:///{tmp_path}/no/such/folder/journal.db", {})
+    with pytest.raises(InputError, match="no run to go on with"):
+        SqlJournal(f"sqlite:///{tmp_path}/empty.db")

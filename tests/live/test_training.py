@@ -1,0 +1,171 @@
+"""Synchronous SGD through the parameter server: every chunk counts each mini-batch once, whatever happens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from skedge.core.errors import TrainingError
+from skedge.live.checkpoint import Checkpoints
+from skedge.live.training import Contribution, ParameterServer, Program, gradient
+
+MODELS = ["lenet", "alexnet", "resnet", "googlenet"]
+
+
+def program(model: str = "lenet", chunks: int = 3, epochs: int = 2, **args: object) -> Program:
+    given = {"model": model, "chunks": chunks, "samples": 90, "size": 8, **args}
+    return Program("skedge.live.examples:images", given, chunks, epochs, 4)
+
+
+class Worker:
+    """Computes contributions as an agent does."""
+
+    def __init__(self, of: Program) -> None:
+        self.program, self.training = of, of.make()
+        self.model = self.training.model()
+        self.data = [self.training.chunk(d) for d in range(of.chunks)]
+
+    def step(self, server: ParameterServer, chunk: int) -> Contribution:
+        step = server.progress[chunk]
+        state = server.state()
+        return gradient(self.model, self.training, self.program, self.data[chunk], state, chunk, step)
+
+
+def trained(of: Program, order: list[int]) -> ParameterServer:
+    """One worker that trains the chunks named in `order`, a mini-batch each."""
+    server, worker = ParameterServer(of), Worker(of)
+    for chunk in order:
+        server.apply(server.version, [worker.step(server, chunk)])
+    return server
+
+
+def same(a: ParameterServer, b: ParameterServer) -> bool:
+    return all(torch.equal(x, y) for x, y in zip(a.state().values(), b.state().values(), strict=True))
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_job_restored_from_its_checkpoint_ends_with_the_same_bits(model: str, tmp_path: Path) -> None:
+    """Dropout and batch normalisation included: one worker, fixed seeds, a crash after 5 of 8 mini-batches."""
+    of = program(model, chunks=1)
+    kept = Checkpoints(str(tmp_path))
+    straight = trained(of, [0] * of.steps)
+    before = trained(of, [0] * 5)
+    kept.write("job", before.version, before.dump())
+    restored, worker = ParameterServer(of), Worker(of)
+    saved = kept.read("job")
+    assert saved is not None
+    restored.restore(saved)
+    while restored.progress[0] < of.steps:
+        restored.apply(restored.version, [worker.step(restored, 0)])
+    assert same(straight, restored)
+    assert restored.losses == straight.losses
+
+
+def test_an_update_that_is_sent_twice_counts_once() -> None:
+    server, worker = ParameterServer(program()), Worker(program())
+    brought = [worker.step(server, chunk) for chunk in range(3)]
+    assert server.apply(0, brought) == 1
+    once = server.state()
+    assert server.apply(0, brought) == 1
+    assert server.apply(1, brought) == 1, "the same mini-batches under a new version are left out"
+    assert server.progress == [1, 1, 1]
+    assert all(torch.equal(once[name], value) for name, value in server.state().items())
+
+
+def test_no_mini_batch_is_skipped_or_goes_beyond_the_last() -> None:
+    server, worker = ParameterServer(program(chunks=1)), Worker(program(chunks=1))
+    early = worker.step(server, 0)
+    ahead = Contribution(0, 3, early.gradients, early.buffers, 0.0)
+    assert server.apply(0, [ahead]) == 0
+    for _ in range(8):
+        server.apply(server.version, [worker.step(server, 0)])
+    beyond = Contribution(0, 8, early.gradients, early.buffers, 0.0)
+    assert server.apply(8, [beyond]) == 8
+    assert server.progress == [8]
+
+
+def test_a_partial_round_is_the_mean_of_those_who_came() -> None:
+    """By hand: parameters move by lr times the mean of the two gradients (the first step has no momentum yet)."""
+    of = program("lenet")
+    server, worker = ParameterServer(of), Worker(of)
+    first = server.state()
+    a, b = worker.step(server, 0), worker.step(server, 2)
+    server.apply(0, [a, b])
+    for name, value in server.model.named_parameters():
+        expected = first[name] - 0.05 * (a.gradients[name] + b.gradients[name]) / 2
+        assert torch.allclose(value, expected, atol=1e-6)
+    assert server.progress == [1, 0, 1]
+
+
+def test_each_epoch_sees_every_sample_of_a_chunk_once() -> None:
+    from skedge.live.training import minibatch
+
+    of = program(chunks=1, epochs=2)
+    data = torch.arange(90)[:, None], torch.arange(90)
+    for epoch in range(2):
+        seen = torch.cat([minibatch(data, of, 0, epoch * 4 + batch)[1] for batch in range(4)])
+        assert sorted(seen.tolist()) == list(range(90))
+
+
+@pytest.mark.parametrize(
+    ("factory", "says"),
+    [
+        ("no.such.module:f", "No module named 'no'"),
+        ("skedge.live.examples:nothing", "has no attribute 'nothing'"),
+        ("skedge.live.examples", "package.module:function"),
+        ("os.path:join", "missing"),
+    ],
+)
+def test_a_wrong_factory_is_one_clear_error(factory: str, says: str) -> None:
+    with pytest.raises(TrainingError, match=says):
+        Program(factory, {}, 1, 1, 1).make()
+
+
+def test_a_loss_that_is_not_finite_names_the_mini_batch() -> None:
+    of = program("alexnet", chunks=1, lr=1e30)
+    with pytest.raises(TrainingError, match=r"the loss is \w+ at chunk 0, mini-batch [1-7]"):
+        trained(of, [0] * 8)
+
+
+def test_a_chunk_smaller_than_its_mini_batches_is_an_error() -> None:
+    of = Program("skedge.live.examples:images", {"chunks": 30, "samples": 90, "size": 8}, 30, 1, 4)
+    with pytest.raises(TrainingError, match="fewer than its 4 mini-batches"):
+        Worker(of).step(ParameterServer(of), 0)
+
+
+def test_a_half_written_checkpoint_is_passed_over(tmp_path: Path) -> None:
+    kept = Checkpoints(str(tmp_path))
+    kept.write("job", 1, b"first")
+    kept.write("job", 2, b"second")
+    newest = tmp_path / "job" / "000000000002.ckpt"
+    newest.write_bytes(newest.read_bytes()[:-1])
+    assert kept.read("job") == b"first"
+
+
+def test_only_the_last_two_checkpoints_are_kept_and_none_after_forget(tmp_path: Path) -> None:
+    kept = Checkpoints(str(tmp_path))
+    for version in range(5):
+        kept.write("job", version, bytes([version]))
+    assert sorted(path.name for path in (tmp_path / "job").iterdir()) == ["000000000003.ckpt", "000000000004.ckpt"]
+    kept.forget("job")
+    assert kept.read("job") is None
+
+
+def test_checkpoints_go_to_any_fsspec_url() -> None:
+    kept = Checkpoints("memory://skedge-test")
+    kept.write("job", 7, b"x" * 1000)
+    assert kept.read("job") == b"x" * 1000
+    assert kept.read("other") is None
+
+
+def test_a_full_disk_fails_the_checkpoint_and_keeps_the_last(tmp_path: Path) -> None:
+    kept = Checkpoints(str(tmp_path))
+    kept.write("job", 1, b"first")
+    real = kept._folder
+    kept._folder = lambda job: "/dev/full/x"  # type: ignore[method-assign]
+    with pytest.raises(TrainingError, match="cannot be written"):
+        kept.write("job", 2, b"second")
+    kept._folder = real  # type: ignore[method-assign]
+    assert kept.read("job") == b"first"
