@@ -16,6 +16,7 @@ from skedge.core.model import Cluster
 from skedge.core.network import upload_delays
 from skedge.core.scenario import Scenario
 from skedge.core.schedule import Schedule
+from skedge.core.time import NEVER
 
 Array = NDArray[Any]
 
@@ -88,6 +89,14 @@ def columns(scenario: Scenario, schedule: Schedule) -> Columns:
         chunks=Table(runs if not pooled.any() else runs.filter(~pooled), cluster),
         gangs=Table(runs.filter(pooled), cluster),
     )
+
+
+def failure_times(c: Columns) -> NDArray[np.int64]:
+    """When each job failed [µs]; NEVER for those that did not, shape ``(jobs,)``."""
+    times = np.full(len(c.scenario.jobs), NEVER, np.int64)
+    rows = np.flatnonzero((c.decisions.frame["verb"] == "fail").to_numpy())
+    times[c.decisions["job"][rows]] = c.decisions["time"][rows]
+    return times
 
 
 def ready_times(c: Columns) -> NDArray[np.int64]:

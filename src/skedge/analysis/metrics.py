@@ -71,6 +71,7 @@ def _counts(c: Columns) -> Metrics:
         "jobs": len(c.scenario.jobs),
         "finished": int((state == "finished").sum()),
         "rejected": int((state == "rejected").sum()),
+        "failed": int((state == "failed").sum()),
         "jobs_in_cloud": int(((total > 0) & (cloud == total)).sum()),
     }
 
@@ -80,7 +81,7 @@ def _cloud(c: Columns) -> int:
 
 
 def _finished(c: Columns) -> NDArray[np.bool_]:
-    done: NDArray[np.bool_] = c.jobs["completion"] >= 0
+    done: NDArray[np.bool_] = c.jobs["completion"] >= 0  # null for what failed
     return done
 
 

@@ -35,7 +35,7 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
         ("(7a)", "(7c)"),
     ),
     "M17": ("chunks stored on a server do not exceed its storage", ("(7b)", "(7c)", "(7d)")),
-    "M18": ("every job is answered once: finished or rejected", ("definition",)),
+    "M18": ("every job is answered once: finished, rejected or failed", ("definition",)),
     "M19": ("a planned job runs within its plan unless the plan is marked broken", ("definition",)),
     "M20": ("a HAPRF lane's rank is D_j p_j", ("Sec. IV-C",)),
     "M21": ("a lane runs the highest-ranked chunk that has arrived", ("Sec. IV-C",)),

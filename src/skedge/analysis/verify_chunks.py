@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from skedge.core.model import Floats, Ints
 from skedge.core.time import NEVER
 
-from .columns import Columns, all_cloud, ready_times
+from .columns import Columns, all_cloud, failure_times, ready_times
 from .rules import MOST_WORK_ERROR, Findings, Say
 from .sweeps import bounds, in_groups, lane_service, totals
 
@@ -139,7 +139,8 @@ def _work(k: Chunks, found: Findings, slack: int) -> None:
     done, displaced = totals(k.run, t["start"], t["end"], t["preempted"], k.count)
     each = scenario.true_chunk_time[np.arange(len(scenario.jobs)), k.zeta]
     need = np.repeat(each, scenario.jobs.chunks) + physics.checkpoint_overhead * displaced
-    wrong = np.flatnonzero((k.row >= 0) & (np.abs(done - need) > slack))[: found.limit]
+    failed = np.repeat(failure_times(k.c) < NEVER, scenario.jobs.chunks)
+    wrong = np.flatnonzero((k.row >= 0) & ~failed & (np.abs(done - need) > slack))[: found.limit]
     for chunk, job in zip(wrong, k.job(wrong), strict=True):
         number = chunk - k.c.first_chunk[job]
         text = f"chunk {number} is trained for {done[chunk]} µs; it needs {need[chunk]} µs"
@@ -201,6 +202,8 @@ def check_lanes(k: Chunks, found: Findings, slack: int, *, preemptive: bool) -> 
     place_of_row[order] = np.arange(len(order))
     ready, chunk = k.ready[order], k.sent[order]
     gone = np.where(k.last[chunk] >= 0, k.last[chunk], NEVER)
+    failed = failure_times(c)[d["job"][order]]
+    gone = np.where(failed < NEVER, failed, gone)
     row = k.row[k.run]
     place = np.where(row >= 0, place_of_row[row], -1) if len(d) else np.full(len(row), -1, np.int64)
     lane = np.where(place >= 0, t["lane"], -1)

@@ -6,8 +6,9 @@ import numpy as np
 import polars as pl
 
 from skedge.core.model import Ints
+from skedge.core.time import NEVER
 
-from .columns import Columns, first_of_job, gang_holdings, gang_intervals
+from .columns import Columns, failure_times, first_of_job, gang_holdings, gang_intervals
 from .rules import Findings
 
 _NEVER_BEGUN = -(2**62)
@@ -192,7 +193,7 @@ def _work(c: Columns, found: Findings, intervals: pl.DataFrame, slack: int) -> N
     wrong = ~((-rounding <= done - need) & (done - need < room + rounding))
     wrong |= np.add.reduceat(computing * workers.astype(float), first) > _MOST_WORK
     changes = (np.minimum.reduceat(zeta, first) < zeta[last]) | (np.maximum.reduceat(zeta, first) > zeta[last])
-    for i in np.flatnonzero(wrong | changes).tolist():
+    for i in np.flatnonzero((wrong | changes) & (failure_times(c)[job[last]] == NEVER)).tolist():
         part = slice(first[i], last[i] + 1)
         _work_exactly(c, found, int(job[last[i]]), computing[part], workers[part], zeta[part], int(end[last[i]]), slack)
 

@@ -7,8 +7,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from skedge.core.model import Ints
+from skedge.core.time import NEVER
 
-from .columns import Columns
+from .columns import Columns, failure_times
 from .rules import Findings, Say
 from .sweeps import bounds
 
@@ -24,17 +25,20 @@ _TIMES = {
 
 
 def answers(c: Columns, found: Findings) -> None:
-    """M18: one row a job, finished or rejected; what is rejected has a reason and never runs."""
+    """M18: one row a job, finished, rejected or failed; the last two have a reason, and what is rejected never runs."""
     jobs, t = c.scenario.jobs, c.jobs
     for job in np.flatnonzero(np.bincount(t["job"], minlength=len(jobs)) != 1)[: found.limit]:
         rows = int((t["job"] == job).sum())
         found.add("M18", int(job), int(jobs.arrival[job]), f"has {rows} rows in the jobs table; it must have 1")
     state = t.frame["state"].cast(pl.String)
     unknown = state.is_null().to_numpy()
-    found.rows("M18", unknown, t["job"], t["arrival"], lambda _: "is neither finished nor rejected")
+    found.rows("M18", unknown, t["job"], t["arrival"], lambda _: "is neither finished, rejected nor failed")
     rejected, finished = (state == "rejected").fill_null(value=False), (state == "finished").fill_null(value=False)
-    silent = (rejected & (t.frame["reason"].fill_null("") == "")).to_numpy()
-    found.rows("M18", silent, t["job"], t["arrival"], lambda _: "is rejected without a reason")
+    failed = (state == "failed").fill_null(value=False)
+    silent = ((rejected | failed) & (t.frame["reason"].fill_null("") == "")).to_numpy()
+    found.rows("M18", silent, t["job"], t["arrival"], lambda i: f"is {state[i]} without a reason")
+    unsaid = failed.to_numpy() != (failure_times(c)[t["job"]] < NEVER)
+    found.rows("M18", unsaid, t["job"], t["arrival"], lambda i: f"is {state[i]}; the decisions say otherwise")
     runs = np.bincount(c.runs["job"], minlength=len(jobs))[t["job"]]
     both = rejected.to_numpy() & (runs > 0)
     found.rows("M18", both, t["job"], t["arrival"], lambda i: f"is rejected and has {runs[i]} runs")

@@ -41,6 +41,8 @@ class Event:
         [µs].
     finished
         Jobs that have completed.
+    failed
+        (job, reason) of jobs that cannot be trained, or were cancelled: facts of a live world.
     broken
         Jobs whose reservation no longer holds: past its end and unfinished (the fact *plan broken*).
     arrived
@@ -56,12 +58,18 @@ class Event:
 
     time: int
     finished: tuple[int, ...] = ()
+    failed: tuple[tuple[int, str], ...] = ()
     broken: tuple[int, ...] = ()
     arrived: tuple[int, ...] = ()
     woke: bool = False
     started: tuple[int, ...] = ()
     paused: tuple[int, ...] = ()
     chunks: LaneFacts = field(default_factory=LaneFacts)
+
+    @property
+    def left(self) -> tuple[int, ...]:
+        """Jobs that have left the system: finished, failed or cancelled."""
+        return self.finished + tuple(job for job, _ in self.failed) if self.failed else self.finished
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ import numpy as np
 from .errors import OrderError, StateError
 from .events import CLOUD, Allocate, AssignPS, Dispatch, Event, Order, Reject, Reserve, Suspend, Upload, WakeAt
 from .gangs import Gangs, Placement
-from .lanes import NO_LINKS, Lanes, believe_finished, dispatch_groups, empty_lanes, with_room
+from .lanes import NO_LINKS, Lanes, believe_finished, believe_gone, dispatch_groups, empty_lanes, with_room
 from .model import Floats, Ints
 from .network import Delays, upload_delay, upload_row
 from .policy import Policy, View
@@ -30,7 +30,7 @@ from .record import Record
 from .scenario import Scenario
 
 WAITING, DISPATCHED, FINISHED, REJECTED = range(4)
-"""Standing of a job that has arrived."""
+"""Standing of a job that has arrived; one that has failed counts as finished."""
 
 
 class Journal(Protocol):
@@ -121,6 +121,11 @@ class Kernel:
             raise StateError(f"lane {chunks.lane[wrong]} cannot have finished a chunk of job {chunks.job[wrong]}")
         for job in event.finished:
             self._finish(job)
+        for job, reason in event.failed:
+            if self.standing[job] == DISPATCHED:
+                believe_gone(self.belief, job, self.now)
+            self._finish(job)
+            self.record.fail(self.now, job, reason)
         for job in event.arrived:
             if job != self.arrived:
                 raise StateError(f"job {job} arrived before job {self.arrived}")
@@ -158,6 +163,7 @@ class Kernel:
         return Event(
             event.time,
             event.finished,
+            event.failed,
             tuple(broken),
             event.arrived,
             event.woke,

@@ -217,6 +217,28 @@ def believe_finished(lanes: Lanes, times: Ints, where: Ints, jobs: Ints) -> int:
     return -1
 
 
+@lean
+def believe_gone(lanes: Lanes, job: int, now: int) -> None:
+    """Take the groups of a job that has failed at `now` off all lanes."""
+    for lane in range(len(lanes.waiting)):
+        believe_until(lanes, lane, now)
+        lanes.waiting[lane] = _without(lanes.rows, lane, lanes.waiting[lane], job)
+        lanes.coming[lane] = _without(lanes.transit, lane, lanes.coming[lane], job)
+        lanes.serving[lane] = -1
+
+
+@inlined
+def _without(table: NDArray[np.int64], lane: int, n: int, job: int) -> int:
+    """Take a job's rows out of a lane with `n` rows; returns how many are left."""
+    kept = 0
+    for i in range(n):
+        if table[lane, i, JOB] != job:
+            for f in range(FIELDS):
+                table[lane, kept, f] = table[lane, i, f]
+            kept += 1
+    return kept
+
+
 NO_LINKS = np.empty(0, np.int64)
 """For :func:`dispatch_groups` where chunks need not be told apart."""
 

@@ -37,6 +37,7 @@ class Record:
         self.plan_of: dict[int, int] = {}
         self.admitted: dict[int, int] = {}
         self.rejected: dict[int, str] = {}
+        self.failed: dict[int, str] = {}
 
     def dispatch(self, now: int, order: Dispatch) -> None:
         """Note a dispatch; its rows are made at the end."""
@@ -94,6 +95,11 @@ class Record:
         """Note a rejection."""
         self.rejected[order.job] = order.reason
         self.decide(now, order.job, "reject", order.reason)
+
+    def fail(self, now: int, job: int, reason: str) -> None:
+        """Note a failure: a fact, not a decision, but the reason why nothing follows."""
+        self.failed[job] = reason
+        self.decide(now, job, "fail", reason)
 
     # -- the tables ----------------------------------------------------------------------------------------------
 
@@ -215,15 +221,18 @@ class Record:
             pl.col("start").min().alias("first_start"), pl.col("end").max().alias("completion")
         )
         index = np.arange(count)
-        state = ["rejected" if i in self.rejected else "finished" for i in index]
+        state = ["rejected" if i in self.rejected else "failed" if i in self.failed else "finished" for i in index]
+        why = {**self.rejected, **self.failed}
+        done = ~pl.Series(np.isin(index, list(self.failed)))
         table = pl.DataFrame({"job": pl.Series(index, dtype=pl.Int32), "id": jobs.ids, "arrival": jobs.arrival})
-        table = table.join(bounds, on="job", how="left", maintain_order="left").with_columns(
+        table = table.join(bounds, on="job", how="left", maintain_order="left")
+        table = table.with_columns(pl.when(done).then("completion").alias("completion")).with_columns(
             pl.Series("admitted", [self.admitted.get(int(i)) for i in index], dtype=pl.Int64),
             (pl.col("completion") - pl.col("arrival")).alias("jct"),
             pl.Series("work", (jobs.chunks * jobs.minibatches).astype(np.float64)),
             pl.lit(None, pl.Float64).alias("value"),
             pl.Series("state", state, dtype=pl.String),
-            pl.Series("reason", [self.rejected.get(int(i)) for i in index], dtype=pl.String),
+            pl.Series("reason", [why.get(int(i)) for i in index], dtype=pl.String),
         )
         return table.select(list(self.schema["jobs"])).cast(self.schema["jobs"])
 

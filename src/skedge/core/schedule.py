@@ -13,8 +13,12 @@ import polars as pl
 Columns = pl.Schema
 """Names and types of a table's columns."""
 
-VERBS = ("dispatch", "allocate", "suspend", "assign_ps", "reserve", "redispatch", "reject")
-"""What a decision can be."""
+VERBS = ("dispatch", "allocate", "suspend", "assign_ps", "reserve", "redispatch", "reject", "fail")
+"""What a decision can be; ``fail`` is a fact that stands among them."""
+
+
+STATES = ("finished", "rejected", "failed")
+"""How a job can leave."""
 
 
 def schema(servers: list[str]) -> dict[str, Columns]:
@@ -36,7 +40,7 @@ def schema(servers: list[str]) -> dict[str, Columns]:
         `postponed` the number of chunks that complete later because of it. For ``reserve`` and ``allocate`` `chunk` and
         `lane` are null.
     jobs
-        One row per job; `state` is finished or rejected, `work` in mini-batches.
+        One row per job; `state` is one of STATES, `reason` says why it was rejected or failed, `work` in mini-batches.
     """
     server, i64, i32 = pl.Enum(servers), pl.Int64(), pl.Int32()
     text, flag, real = pl.String(), pl.Boolean(), pl.Float64()
@@ -59,7 +63,7 @@ def schema(servers: list[str]) -> dict[str, Columns]:
         }),
         "jobs": pl.Schema({
             "job": i32, "id": text, "arrival": i64, "admitted": i64, "first_start": i64, "completion": i64,
-            "jct": i64, "work": real, "value": real, "state": pl.Enum(["finished", "rejected"]), "reason": text,
+            "jct": i64, "work": real, "value": real, "state": pl.Enum(list(STATES)), "reason": text,
         }),
     }  # fmt: skip
 

@@ -52,7 +52,7 @@ class Engine:
         self.cluster, self.folder, self.url = cluster, folder, checkpoints
         self.nodes: dict[str, Any] = {}
         self.local: Any = None
-        self.cloud_ps = cloud_ps
+        self.cloud_ps, self.emulates = cloud_ps, address is None
         self.agents: dict[int, Any] = {}
         self.idle: dict[int, list[Any]] = {}
         self.returned = threading.Condition()

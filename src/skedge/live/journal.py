@@ -138,8 +138,9 @@ def _plain(value: Any) -> Any:
 
 def _event(plain: dict[str, Any]) -> Event:
     chunks = LaneFacts(*(np.array(plain["chunks"][name], np.int64) for name in ("time", "lane", "job")))
-    jobs = ("finished", "broken", "arrived", "started", "paused")
-    return Event(plain["time"], woke=plain["woke"], chunks=chunks, **{name: tuple(plain[name]) for name in jobs})
+    jobs = {name: tuple(plain[name]) for name in ("finished", "broken", "arrived", "started", "paused")}
+    failed = tuple((job, reason) for job, reason in plain["failed"])
+    return Event(plain["time"], failed=failed, woke=plain["woke"], chunks=chunks, **jobs)
 
 
 def _order(plain: dict[str, Any]) -> Order:

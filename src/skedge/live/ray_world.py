@@ -11,14 +11,13 @@ import queue
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from skedge.core.errors import TrainingError
 from skedge.core.events import CLOUD, Allocate, AssignPS, Dispatch, Event, LaneFacts, Order, Reserve, Suspend, WakeAt
 from skedge.core.gangs import Placement
 from skedge.core.kernel import colocated
@@ -33,7 +32,6 @@ from .engine import Engine
 from .trainer import Team, Told, Trainer
 from .training import Program, Training
 
-_WAKE, _UPLOADED = range(2)
 _JOIN_S = 15.0
 """How long a trainer may take to end: a round, and measuring what came out."""
 
@@ -54,6 +52,28 @@ class _Run:
     compute_from: int
     done_before: int
     colocated: bool
+
+
+@dataclass(frozen=True)
+class _Uploaded:
+    """Chunks have reached a server."""
+
+    job: int
+    server: int
+    number: int
+    chunks: tuple[int, ...]
+
+
+@dataclass
+class _Gang:
+    """An allocation: its chunks by server, and the numbers of the uploads that it waits for."""
+
+    where: Placement
+    shares: dict[int, range]
+    start: int
+    colocated: bool
+    compute_from: int = NEVER
+    awaits: set[int] = field(default_factory=set)
 
 
 class RayWorld:
@@ -82,20 +102,21 @@ class RayWorld:
         self.scenario, self.programs, self.engine, self.emulate = scenario, programs, engine, emulate
         self.lane_server: list[int] = scenario.cluster.lane_server.tolist()
         self.board = Board(preemptive)
-        self.told: queue.Queue[Told | tuple[int, int, int]] = queue.Queue()
+        self.told: queue.Queue[Told | _Uploaded] = queue.Queue()
         self.trainers: dict[int, Trainer] = {}
         self.agenda: list[tuple[int, int]] = []
         self.arrived = 0
         self.in_system: set[int] = set()
         self.in_service: dict[int, int] = {}
         self.was_running: set[int] = set()
-        self.gangs: dict[int, Placement] = {}
+        self.gangs: dict[int, _Gang] = {}
         self.gang_data: dict[int, dict[int, int]] = {}
-        self.gang_teams: dict[int, set[int]] = {}
+        self.gang_done: dict[int, int] = {}
+        self.stored: dict[tuple[int, int], set[int]] = {}
+        self.uploads = 0
         self.open: dict[tuple[int, int], _Run] = {}
         self.rows: list[dict[str, Any]] = []
         self.results: dict[int, Any] = {}
-        self.failed: dict[int, str] = {}
         self.preempted_at: dict[tuple[int, int], float] = {}
         self.preemption_s: list[float] = []
         self.began = time.monotonic()
@@ -126,8 +147,9 @@ class RayWorld:
                 fact = self.told.get(timeout=max((self._next_due() - self.now()) / SECOND, 0.0))
             except queue.Empty:
                 continue
-            event = self._upload_done(*fact) if isinstance(fact, tuple) else self._from_trainer(fact)
-            if event is not None:
+            if isinstance(fact, _Uploaded):
+                self._upload_done(fact)
+            elif (event := self._from_trainer(fact)) is not None:
                 return event
 
     def _next_due(self) -> int:
@@ -165,25 +187,25 @@ class RayWorld:
             return None
         return Event(self.now(), started=tuple(started), paused=tuple(p for p in paused if p in self.in_system))
 
-    def _upload_done(self, job: int, server: int, chunks: int) -> Event | None:
-        """The data of a job have reached a server."""
-        del chunks
-        if job in self.gangs:
-            self._start_gang(job)
-            return None
-        for chunk in self.board.arrive(job, server):
+    def _upload_done(self, done: _Uploaded) -> None:
+        """Chunks of a job have reached a server."""
+        self.stored.setdefault((done.job, done.server), set()).update(done.chunks)
+        if done.job in self.gangs:
+            self.gangs[done.job].awaits.discard(done.number)
+            self._start_gang(done.job)
+        for chunk in self.board.arrive(done.job, done.server):
             if chunk.lane == CLOUD:
                 self._start(chunk)
-        return None
 
     def _from_trainer(self, told: Told) -> Event | None:
         if told.what == "result":
             self.results[told.job] = told.result
             return None
+        if told.job not in self.in_system:
+            return None
         if told.what == "failed":
-            self.failed[told.job] = told.reason
-            raise TrainingError(f"job {self.scenario.jobs.ids[told.job]!r}: {told.reason}")
-        if told.job in self.gang_teams:
+            return self._fail(told.job, told.reason)
+        if told.job in self.gang_data:
             return self._gang_told(told)
         chunk = self.board.chunks[told.job][told.team]
         done = told.what == "finished"
@@ -198,6 +220,17 @@ class RayWorld:
             self._leave(told.job)
         facts = LaneFacts() if chunk.lane == CLOUD else LaneFacts(*(np.array([x]) for x in (now, chunk.lane, told.job)))
         return Event(now, finished=(told.job,) if finished else (), chunks=facts)
+
+    def _fail(self, job: int, reason: str) -> Event:
+        """The job cannot be trained: it leaves, the others go on."""
+        now, progress = self.now(), self.trainers[job].progress
+        for chunk in [chunk for other, chunk in self.open if other == job]:
+            self._close_run(job, chunk, now, progress[chunk], preempted=False)
+        if job in self.gangs:
+            self._close_gang(job, sum(progress), preempted=False)
+        self.board.drop(job)
+        self._leave(job)
+        return Event(now, failed=((job, reason),))
 
     def _leave(self, job: int) -> None:
         self.in_system.discard(job)
@@ -250,19 +283,23 @@ class RayWorld:
         for server, chunks in by_server.items():
             self._send(order.job, server, chunks)
 
-    def _send(self, job: int, server: int, chunks: list[int]) -> None:
-        """Bring chunks to a server, in a thread; the queue is told when they are there."""
-        delay = int(upload_delay(self.scenario.delays, job, server)) / SECOND if self.emulate else 0.0
+    def _send(self, job: int, server: int, chunks: list[int], *, charged: bool = True) -> int:
+        """Bring chunks to a server, in a thread; the queue is told when they are there. Returns the upload's number."""
+        charged = charged and self.emulate
+        delay = int(upload_delay(self.scenario.delays, job, server)) / SECOND if charged else 0.0
+        self.uploads += 1
+        number = self.uploads
         upload = _Upload(self.programs[self.scenario.jobs.ids[job]], self.scenario.jobs.ids[job], chunks, delay)
 
         def bring() -> None:
             try:
                 upload.to(self.engine.agents[server])
-                self.told.put((job, server, len(chunks)))
+                self.told.put(_Uploaded(job, server, number, tuple(chunks)))
             except Exception as error:
                 self.told.put(Told("failed", job, reason=str(error)))
 
         threading.Thread(target=bring, name=f"upload {job}", daemon=True).start()
+        return number
 
     def _start(self, chunk: Chunk) -> None:
         """Let a chunk train on its lane from now on."""
@@ -300,25 +337,17 @@ class RayWorld:
         job = order.job
         if job in self.gangs:
             self._suspend(Suspend(job))
-        trainer = self._trainer(job)
-        trainer.pace = self._pace(job, colocated(self.scenario, order))
-        self.gangs[job] = order.where
-        self.gang_teams.setdefault(job, set())
+        trainer, zeta = self._trainer(job), colocated(self.scenario, order)
+        trainer.pace = self._pace(job, zeta)
         trainer.serve_from(self._ps_server(order.ps))
-        now = self.now()
+        gang = self.gangs[job] = _Gang(order.where, self._shares(job, order.where), self.now(), bool(zeta))
+        before = self.gang_data.get(job, {})
         for server, n in order.where:
-            key = job, -1 - server
-            zeta = bool(colocated(self.scenario, order))
-            self.open[key] = _Run(job, None, server, None, n, now, NEVER, sum(trainer.progress), zeta)
-        shares = self._shares(job, order.where)
-        before, missing = self.gang_data.get(job, {}), 0
-        for server, n in order.where:
-            if n > before.get(server, 0):
-                missing += 1
-                self._send(job, server, list(shares[server]))
+            missing = sorted(set(gang.shares[server]) - self.stored.get((job, server), set()))
+            if missing:  # a server that holds no more workers than before may still get other chunks: at once
+                gang.awaits.add(self._send(job, server, missing, charged=n > before.get(server, 0)))
         self.gang_data[job] = dict(order.where)
-        if missing == 0:
-            self._start_gang(job)
+        self._start_gang(job)
 
     def _shares(self, job: int, where: Placement) -> dict[int, range]:
         """Chunks of each server of a gang: spread evenly over its workers, as the record says."""
@@ -331,55 +360,59 @@ class RayWorld:
 
     def _start_gang(self, job: int) -> None:
         """Let a gang compute once all its data are there."""
-        where, name = self.gangs[job], self.scenario.jobs.ids[job]
-        shares = self._shares(job, where)
-        if not self.emulate or all(self._has(server, name, shares[server]) for server, _ in where):
-            for server, n in where:
-                self.gang_teams[job].add(server)
-                self.open[job, -1 - server].compute_from = self.now()
-                self.trainers[job].put(server, Team(server, self.engine.agents[server], tuple(shares[server]), n))
-
-    def _has(self, server: int, name: str, chunks: range) -> bool:
-        import ray  # noqa: PLC0415 - Ray is an extra
-
-        return set(chunks) <= set(ray.get(self.engine.agents[server].has.remote(name)))
+        gang = self.gangs[job]
+        if gang.awaits or gang.compute_from < NEVER:
+            return
+        gang.compute_from = self.now()
+        for server, n in gang.where:
+            self.trainers[job].put(server, Team(server, self.engine.agents[server], tuple(gang.shares[server]), n))
 
     def _suspend(self, order: Suspend) -> None:
-        self.trainers[order.job].rest()
-        for server, _ in self.gangs.pop(order.job):
-            if server in self.gang_teams[order.job]:
-                self.trainers[order.job].take(server)
-            else:
-                self._close_run(order.job, -1 - server, self.now(), -1, preempted=True)
+        trainer = self.trainers[order.job]
+        trainer.rest()
+        for server, _ in self.gangs[order.job].where:
+            trainer.take(server)
+        self._close_gang(order.job, sum(trainer.progress), preempted=True)
 
     def _gang_told(self, told: Told) -> Event | None:
-        job, server, now = told.job, told.team, self.now()
-        done = told.what == "finished"
-        self.gang_teams[job].discard(server)
-        self._close_run(job, -1 - server, now, sum(told.progress), preempted=not done)
-        if not done or self.gang_teams[job]:
+        job, steps = told.job, self.programs[self.scenario.jobs.ids[told.job]].steps
+        if told.what != "finished" or min(told.progress) < steps:
             return None
-        self.gangs.pop(job, None)
+        self._close_gang(job, sum(told.progress), preempted=False)
         self._leave(job)
-        return Event(now, finished=(job,))
+        return Event(self.now(), finished=(job,))
+
+    def _close_gang(self, job: int, progress: int, *, preempted: bool) -> None:
+        """Note the rows of an allocation that ends now; one of no length leaves no trace."""
+        gang, now = self.gangs.pop(job), self.now()
+        done, total = progress - self.gang_done.get(job, 0), sum(n for _, n in gang.where)
+        if now == gang.start:
+            return
+        self.gang_done[job] = progress
+        for server, n in gang.where:
+            run = _Run(job, None, server, None, n, gang.start, min(gang.compute_from, now), 0, gang.colocated)
+            self._note_run(run, now, done * n / total, preempted=preempted)
 
     # -- the record ----------------------------------------------------------------------------------------------
 
-    def _close_run(self, job: int, key: int, now: int, progress: int, *, preempted: bool) -> None:
-        run = self.open.pop((job, key), None)
-        if run is None or now == run.start:
-            return
+    def _close_run(self, job: int, chunk: int, now: int, progress: int, *, preempted: bool) -> None:
+        """Note the run of a chunk that ends now; one of no length leaves no trace."""
+        run = self.open.pop((job, chunk))
+        if now > run.start:
+            self._note_run(run, now, progress - run.done_before, preempted=preempted)
+
+    def _note_run(self, run: _Run, now: int, work: float, *, preempted: bool) -> None:
         self.rows.append(
             {
-                "job": job,
+                "job": run.job,
                 "chunk": run.chunk,
                 "server": self.scenario.cluster.server_ids[run.server],
                 "lane": run.lane,
                 "workers": run.workers,
                 "start": run.start,
-                "compute_from": min(run.compute_from, now),
+                "compute_from": run.compute_from,
                 "end": now,
-                "work": float(max(progress - run.done_before, 0)),
+                "work": float(work),
                 "colocated": run.colocated,
                 "preempted": preempted,
             }

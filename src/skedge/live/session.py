@@ -78,29 +78,51 @@ def run_live(
     address
         Of a Ray cluster whose nodes have the label ``server``; None: Ray is started on this machine, and its servers
         get the speeds and links of the scenario.
+    journal
+        Where events and orders are written before they are carried out.
 
     Raises
     ------
     InputError
-        If the extra ``live`` is not installed, or the scenario is slotted.
+        If the scenario is slotted.
+    SkedgeError
+        If the Ray cluster lacks a server.
     """
     if scenario.physics.slotted:
         raise InputError("physics.slotted: a live run goes in continuous time; leave it out")
-    made, expected = prepared(policy, scenario), run(scenario, policy)  # simulating also compiles the policy's kernels
-    works = programs(scenario, trains)
-    cloud = None if scenario.cluster.cloud is None else scenario.cluster.server_ids[scenario.cluster.cloud]
-    in_cloud = expected.schedule.ps.filter(pl.col("server") == cloud)["job"].n_unique() if cloud else 0
-    engine = Engine(scenario.cluster, folder, str(folder / "checkpoints"), address, cloud_ps=max(1, in_cloud))
+    expected = run(scenario, policy)  # simulating also compiles the policy's kernels, before the clock runs
+    engine = Engine(scenario.cluster, folder, str(folder / "checkpoints"), address, cloud_ps=_ps_in_cloud(expected))
     try:
-        world = RayWorld(scenario, works, engine, preemptive=made.lanes["preemptive"], emulate=address is None)
-        try:
-            kernel = Kernel(scenario, made, journal)
-            drive(kernel, world, progress)
-            kernel.validate_state()
-        finally:
-            world.close()
+        return train(scenario, programs(scenario, trains), expected, engine, progress, journal)
     finally:
         engine.stop()
+
+
+def _ps_in_cloud(expected: Run) -> int:
+    """Jobs that have a PS in the cloud in a simulation, at least 1."""
+    cluster = expected.scenario.cluster
+    if cluster.cloud is None:
+        return 0
+    return max(1, expected.schedule.ps.filter(pl.col("server") == cluster.server_ids[cluster.cloud])["job"].n_unique())
+
+
+def train(
+    scenario: Scenario,
+    works: Mapping[str, Program],
+    expected: Run,
+    engine: Engine,
+    progress: Callable[[Event], None] | None = None,
+    journal: Journal | None = None,
+) -> LiveRun:
+    """Train the jobs on an engine that is up, under the policy of the simulation `expected`."""
+    made = prepared(expected.policy, scenario)
+    world = RayWorld(scenario, works, engine, preemptive=made.lanes["preemptive"], emulate=engine.emulates)
+    try:
+        kernel = Kernel(scenario, made, journal)
+        drive(kernel, world, progress)
+        kernel.validate_state()
+    finally:
+        world.close()
     meta = {**meta_of(scenario, made), "world": "ray", "tolerance": int(TOLERANCE_S * SECOND)}
     record = Run(scenario, meta, kernel.record.schedule(world.runs()))
     results = {scenario.jobs.ids[job]: result for job, result in sorted(world.results.items())}

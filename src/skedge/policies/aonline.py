@@ -115,7 +115,8 @@ class AOnline(Basis):
 
     def decide(self, event: Event, view: View) -> Iterator[Order]:
         """Alg. 1: dispatch the arrivals, in order, then give the jobs that begin to run a PS."""
-        if self.waiting and event.finished:
+        if self.waiting and event.left:
+            self.waiting = [job for job in self.waiting if job not in event.left]
             yield from self._dispatch_all(self.waiting, view)
         yield from self._dispatch_all(list(event.arrived), view)
         yield from self._assign_ps(event, view)

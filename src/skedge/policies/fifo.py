@@ -93,7 +93,7 @@ class Fifo(GangPolicy):
     # -- earliest server -----------------------------------------------------------------------------------------
 
     def _earliest_server(self, event: Event, view: View) -> Iterator[Order]:
-        for job in event.finished:
+        for job in event.left:
             self._give_back(job, view)
         for job in event.broken:
             yield from self._extend(job, view)
@@ -121,6 +121,7 @@ class Fifo(GangPolicy):
     def _give_back(self, job: int, view: View) -> None:
         """The workers that a job no longer needs are free for later plans."""
         server, k, end = self.planned.pop(job)
+        self.due = [plan for plan in self.due if plan[1] != job]
         if server != self.cluster.cloud and end > view.now:
             self._book(job, server, -k, view.now, end, view)
 

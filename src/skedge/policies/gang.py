@@ -66,8 +66,8 @@ class GangPolicy(Basis):
 
     def admit(self, event: Event, view: View) -> Iterator[Order]:
         """Take in arrivals, let finished jobs go; what can never fit on the edge goes to the cloud or is rejected."""
-        if event.finished:
-            for job in event.finished:
+        if event.left:
+            for job in event.left:
                 self.active = self.active[self.active != job]
                 self.gang.running[job] = 0
         self._make_room(view)

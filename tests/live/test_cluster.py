@@ -1,0 +1,123 @@
+"""Real training on a real Ray cluster: preempted, failed, killed; the record keeps the model's rules."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+
+from skedge.core.kernel import Kernel
+from skedge.core.model import Cluster, Job, Physics, job_table
+from skedge.core.scenario import Jobs, Scenario
+from skedge.core.time import SECOND
+from skedge.live.engine import Engine
+from skedge.live.journal import SqlJournal, replay
+from skedge.live.session import LiveRun, train
+from skedge.live.training import Program
+from skedge.run import prepared, run
+
+from .conftest import SERVERS
+
+_NUMBER = iter(range(1000))
+
+
+def job(arrival_s: float, chunks: int, epochs: int, **more: Any) -> Job:
+    given: dict[str, Any] = {"minibatch_s": 0.08, "ps_update_s": 0.01, "gradient_mb": 0.05, "bandwidth_mbps": 100.0}
+    given |= {"workers": chunks, "upload_edge_s": (0.2, 0.4), "upload_cloud_s": (60.0, 60.0), **more}
+    return Job(f"job{next(_NUMBER)}", arrival_s, epochs, chunks, 6, **given)
+
+
+def live(
+    engine: Engine,
+    jobs: list[Job],
+    policy: str = "aonline",
+    factory: dict[int, str] | None = None,
+    args: dict[int, dict[str, Any]] | None = None,
+    journal: SqlJournal | None = None,
+) -> LiveRun:
+    cluster = Cluster(SERVERS)
+    scenario = Scenario(cluster, Jobs(job_table(jobs)[0], cluster), Physics(slot=SECOND), 0, "live test")
+    programs = {}
+    for i, one in enumerate(jobs):
+        given = {"model": "resnet", "chunks": one.chunks, "samples": 300, "size": 16, **(args or {}).get(i, {})}
+        made = (factory or {}).get(i, "skedge.live.examples:images")
+        programs[one.id] = Program(made, given, one.chunks, one.epochs, one.minibatches, seed=i)
+    return train(scenario, programs, run(scenario, policy), engine, journal=journal)
+
+
+def states(done: LiveRun) -> list[str]:
+    return done.run.jobs["state"].to_list()
+
+
+def test_a_preempted_job_is_trained_to_its_end_and_the_record_keeps_the_rules(engine: Engine, tmp_path: Path) -> None:
+    journal = SqlJournal(f"sqlite:///{tmp_path}/journal.db", {})
+    done = live(engine, [job(0, 3, 8), job(2, 3, 2), job(3, 1, 2)], journal=journal)
+    assert states(done) == ["finished"] * 3
+    assert done.run.verify() == []
+    assert done.run.metrics["preemptions"] >= 1
+    assert len(done.preemption_s) >= 1
+    assert max(done.preemption_s) < 1
+    assert all(result["accuracy"] > 0.5 for result in done.results.values())
+    assert done.run.metrics["jct_mean_s"] == pytest.approx(done.simulated.metrics["jct_mean_s"], rel=0.15)
+    fresh = Kernel(done.run.scenario, prepared("aonline", done.run.scenario))
+    assert replay(journal, fresh) == journal.number
+    assert fresh.record.decisions_table().equals(done.run.schedule.decisions)
+
+
+@pytest.mark.parametrize("policy", ["srtf", "tiresias", "fifo", "fifo:rule=earliest_server"])
+def test_gangs_train_too(engine: Engine, policy: str) -> None:
+    done = live(engine, [job(0, 2, 6, workers=2), job(1.5, 2, 2, workers=2), job(2, 1, 1)], policy)
+    assert states(done) == ["finished"] * 3
+    assert done.run.verify() == []
+
+
+def test_a_job_that_cannot_be_trained_fails_with_its_reason_and_others_go_on(engine: Engine) -> None:
+    jobs = [job(0, 2, 3), job(0.5, 1, 3), job(1, 1, 3), job(1.5, 1, 3)]
+    done = live(
+        engine,
+        jobs,
+        factory={1: "no.such.module:f"},
+        args={2: {"lr": 1e30, "model": "alexnet"}, 3: {"samples": 4}},
+    )
+    assert states(done) == ["finished", "failed", "failed", "failed"]
+    reasons = done.run.jobs["reason"].to_list()
+    assert "No module named 'no'" in reasons[1]
+    assert "the loss is" in reasons[2]
+    assert "fewer than its 6 mini-batches" in reasons[3]
+    assert done.run.verify() == []
+
+
+def _soon(do: Callable[[], None], after_s: float) -> None:
+    def wait() -> None:
+        time.sleep(after_s)
+        do()
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+@pytest.mark.parametrize("victim", ["agent", "parameter server"])
+def test_a_killed_process_costs_time_and_nothing_else(engine: Engine, victim: str) -> None:
+    """Kill -9 in mid-training: each chunk counts each mini-batch once, in the parameters and in the record."""
+    one = job(0, 2, 8)
+    pids = [ray.get(agent.pid.remote()) for agent in engine.agents.values()]
+    pids = pids if victim == "agent" else [ray.get(k.warm.remote()) for ks in engine.idle.values() for k in ks]
+
+    def kill() -> None:
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+
+    _soon(kill, 3.0)
+    done = live(engine, [one])
+    assert states(done) == ["finished"]
+    losses = done.results[one.id]["losses"]
+    assert [version for version, _ in losses] == list(range(1, len(losses) + 1))
+    assert done.run.schedule.runs["work"].sum() == 2 * 8 * 6
+    assert [v for v in done.run.verify() if v.rule not in {"M8", "M22"}] == [], "the time of recovery is time held"
+    assert all(v.message.startswith("chunk") and "is trained for" in v.message for v in done.run.verify())
