@@ -18,6 +18,7 @@ def test_metrics_of_dispatched_chunks() -> None:
         "jobs": 4,
         "finished": 3,
         "rejected": 1,
+        "failed": 0,
         "jobs_in_cloud": 1,
         "jct_total_s": 34.0,
         "jct_mean_s": pytest.approx(34 / 3),

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import ray
 
+from conftest import SERVERS
 from skedge.core.kernel import Kernel
 from skedge.core.model import Cluster, Job, Physics, job_table
 from skedge.core.scenario import Jobs, Scenario
@@ -22,8 +22,6 @@ from skedge.live.journal import SqlJournal, replay
 from skedge.live.session import LiveRun, train
 from skedge.live.training import Program
 from skedge.run import prepared, run
-
-from .conftest import SERVERS
 
 _NUMBER = iter(range(1000))
 
@@ -105,6 +103,8 @@ def _soon(do: Callable[[], None], after_s: float) -> None:
 @pytest.mark.parametrize("victim", ["agent", "parameter server"])
 def test_a_killed_process_costs_time_and_nothing_else(engine: Engine, victim: str) -> None:
     """Kill -9 in mid-training: each chunk counts each mini-batch once, in the parameters and in the record."""
+    import ray  # not earlier: it reads its settings when it is imported
+
     one = job(0, 2, 8)
     pids = [ray.get(agent.pid.remote()) for agent in engine.agents.values()]
     pids = pids if victim == "agent" else [ray.get(k.warm.remote()) for ks in engine.idle.values() for k in ks]

@@ -51,9 +51,9 @@ def completions(c: Columns, found: Findings, slack: int) -> None:
     t = c.jobs
     first, last = run_bounds(c)
     first, last = first[t["job"]], last[t["job"]]
-    ran = last >= 0
+    ran, failed = last >= 0, failure_times(c)[t["job"]] < NEVER
     say = [
-        ("completion", np.where(ran, last, -1), "the end of its last run"),
+        ("completion", np.where(ran & ~failed, last, -1), "the end of its last run"),
         ("first_start", np.where(ran, first, -1), "the start of its first run"),
         ("jct", np.where(t["completion"] >= 0, t["completion"] - t["arrival"], -1), "completion - arrival"),
     ]

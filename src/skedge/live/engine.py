@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -139,9 +140,15 @@ def _ray() -> Any:
 
 def _on_loopback() -> None:
     """Ray's settings for one machine: listen on loopback, ask for a token, one thread for torch."""
+    if "ray" in sys.modules and os.environ.get("RAY_AUTH_MODE") != "token":
+        raise SkedgeError(
+            "Ray was imported before its settings were made: import it after skedge.live has started, or set "
+            "RAY_AUTH_MODE=token in the environment"
+        )
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # otherwise the driver turns 127.0.0.1 into an outer address
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # a failed job is told as such
     os.environ.setdefault("RAY_AUTH_MODE", "token")
     if os.environ["RAY_AUTH_MODE"] == "token" and not os.environ.get("RAY_AUTH_TOKEN"):
         os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
