@@ -526,10 +526,10 @@ def tiny() -> Iterator[Path]:
     if os.geteuid() != 0 or mount is None:
         pytest.skip("mounting a small file system takes root")
     words = [mount, "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(path)]
-    if subprocess.run(words, capture_output=True, check=False).returncode:  # noqa: S603
+    if subprocess.run(words, capture_output=True, check=False).returncode:
         pytest.skip("this system does not let a small file system be mounted")
     yield path
-    subprocess.run([shutil.which("umount") or "umount", str(path)], check=True)  # noqa: S603
+    subprocess.run([shutil.which("umount") or "umount", str(path)], check=True)
 
 
 def test_a_disk_that_is_really_full_is_one_error_and_leaves_nothing(skedge: Skedge, tiny: Path) -> None:
@@ -568,7 +568,7 @@ def test_ctrl_c_in_a_run_exits_with_130_and_leaves_nothing() -> None:
         "cluster: {draw: {load: 0.9, machines: philly-like}}\nworkload: {synthetic: {jobs: 200000, span: 1000d}}\n"
     )
     words = [SCRIPT, "run", "long.yaml", "--policy", "srtf", "--out", "new/r"]
-    begun = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # noqa: S603
+    begun = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     until = time.monotonic() + 60
     while not list(Path().glob("new/.r.*.partial")) and time.monotonic() < until:
         time.sleep(0.02)

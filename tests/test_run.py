@@ -330,6 +330,6 @@ from skedge.run import run
 from skedge.testing import small_scenario
 run(small_scenario(0), "srtf").save({str(tmp_path / "uncached")!r})
 """
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)  # noqa: S603
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
     run(small_scenario(0), "srtf").save(tmp_path / "cached")
     assert contents(tmp_path / "uncached") == contents(tmp_path / "cached")

@@ -16,33 +16,47 @@ from .core.errors import InputError
 from .core.time import SECOND
 from .report.build import ReportRun, build_report, write_report
 from .run import Run, new_folder
-from .scenario_file import shipped, trainings
+from .scenario_file import load_scenario, shipped, trainings
 
 
 def live(
-    scenario: Annotated[str, typer.Argument(help="A scenario file whose jobs say what they train, or live-demo.")],
+    scenario: Annotated[
+        str | None, typer.Argument(help="A scenario file whose jobs say what they train, or live-demo.")
+    ] = None,
     policy: Annotated[str, typer.Option(help="name or name:key=value,…")] = "aonline",
     folder: Annotated[Path, typer.Option("--out", help="Run folder to make.")] = Path("skedge-live"),
     ray: Annotated[str | None, typer.Option(help="Address of a Ray cluster; left out: one on this machine.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed instead of the scenario's.", min=0)] = None,
+    state: Annotated[
+        Path | None, typer.Option(help="New folder for the state that survives; left out: none is kept.")
+    ] = None,
+    resume: Annotated[Path | None, typer.Option(help="Go on from the state of a run whose controller ended.")] = None,
     replace: Annotated[bool, typer.Option(help="Replace the run folder if it is there.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Train the jobs of a scenario for real, verify the record, keep it in a run folder with a report."""
-    loaded = scenario_of(scenario, seed)
-    trains = trainings(scenario if Path(scenario).is_file() else shipped(scenario))
+    if (scenario is None) == (resume is None):
+        raise InputError("give a scenario, or --resume with the state of a run; one of the two")
     try:
-        from .live.session import run_live  # noqa: PLC0415 - torch and Ray are an extra
+        from .live.session import resume_live, run_live  # noqa: PLC0415 - torch and Ray are an extra
     except ImportError as error:
         raise InputError(f"live runs need the extra `live`: pip install 'skedge[live]' ({error})") from error
     with new_folder(folder, replacing=replace) as inside, tempfile.TemporaryDirectory(prefix="skedge-live-") as scratch:
         with progress(quiet=as_json) as bar:
-            say = JobProgress(bar, len(loaded.jobs), policy)
-            result = run_live(loaded, trains, policy, Path(scratch), address=ray, progress=say)
+            if resume is not None:
+                jobs = len(load_scenario(resume / "scenario.yaml").jobs) if resume.is_dir() else 0
+                result = resume_live(resume.absolute(), address=ray, progress=JobProgress(bar, jobs, "resumed"))
+            else:
+                source = str(scenario)
+                loaded = scenario_of(source, seed)
+                trains = trainings(source if Path(source).is_file() else shipped(source))
+                base = Path(scratch) if state is None else _new_state(state)
+                say = JobProgress(bar, len(loaded.jobs), policy)
+                result = run_live(loaded, trains, policy, base, address=ray, progress=say)
         violations = result.run.verify()
         result.run.write(inside)
         rows = _rows(result.run, result.simulated, result.results)
-        command = f"skedge live {scenario} --policy {policy}"
+        command = f"skedge live {scenario or f'--resume {resume}'} --policy {result.run.policy}"
         write_report(inside / "report.html", _report(result.run, result.simulated, command))
     found = {
         "folder": str(folder),
@@ -61,6 +75,15 @@ def live(
         for violation in violations:
             err.print(f"{violation.rule} {violation.job}: {violation.message}", soft_wrap=True, highlight=False)
         raise typer.Exit(1)
+
+
+def _new_state(folder: Path) -> Path:
+    """A folder for the state of a run, made now; it must not be there."""
+    try:
+        folder.mkdir(parents=True)
+    except FileExistsError as error:
+        raise InputError(f"{folder}: exists already; name a new folder, or go on from it with --resume") from error
+    return folder.absolute()
 
 
 def _rows(run: Run, simulated: Run, results: Any) -> list[dict[str, Any]]:

@@ -55,7 +55,7 @@ def states(done: LiveRun) -> list[str]:
 
 
 def test_a_preempted_job_is_trained_to_its_end_and_the_record_keeps_the_rules(engine: Engine, tmp_path: Path) -> None:
-    journal = SqlJournal(f"sqlite:///{tmp_path}/journal.db", {})
+    journal = SqlJournal(f"sqlite:///{tmp_path}/journal.db", {"began": time.time()})
     done = live(engine, [job(0, 3, 8), job(2, 3, 2), job(3, 1, 2)], journal=journal)
     assert states(done) == ["finished"] * 3
     assert done.run.verify() == []

@@ -44,7 +44,7 @@ def test_replay_decides_as_it_was_decided(url: str, policy: str) -> None:
     found = SqlJournal(url)
     assert found.about == {"policy": policy}
     again = fresh(scenario, policy)
-    assert replay(found, again) == found.number > 0
+    assert replay(found, again) == len(found.decided) > 0
     again.validate_state()
     assert again.record.decisions_table().equals(kernel.record.decisions_table())
 

@@ -1,11 +1,14 @@
-"""The journal: every event and the orders that answered it, written before any of them is carried out.
+"""The journal: what a live run took in and what it decided, each written before it has any effect.
 
-An append-only table in SQLite, or in PostgreSQL by URL. A run is rebuilt by replay: the events are given again to a
-fresh kernel with the same policy, which must decide as it did.
+Two append-only tables in SQLite, or in PostgreSQL by URL: the world's inputs (what trainers and uploads told, and
+when), and every event with the orders that answered it. World, kernel and policy depend on the inputs alone, so a run
+is rebuilt by taking them in again: opened for a run that is there, the journal first gives its inputs back, and every
+decision must be the one that was taken then.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import asdict, fields
 from typing import Any
@@ -50,6 +53,16 @@ _ENTRIES = sql.Table(
 )
 
 
+_INPUTS = sql.Table(
+    "inputs",
+    _META,
+    sql.Column("run", sql.ForeignKey("runs.id"), primary_key=True),
+    sql.Column("number", sql.Integer, primary_key=True),
+    sql.Column("time", sql.BigInteger, nullable=False),
+    sql.Column("content", sql.JSON, nullable=False),
+)
+
+
 class SqlJournal:
     """The journal of one run.
 
@@ -74,22 +87,47 @@ class SqlJournal:
             _META.create_all(self.engine)
             with self.engine.begin() as at:
                 self.run, self.about = _new(at, about) if about is not None else _newest(at)
-                last = sql.select(sql.func.count()).where(_ENTRIES.c.run == self.run)
-                self.number = int(at.execute(last).scalar_one())
+                self.number, self.taken = 0, 0
+                self.earlier = deque(self._read(at, _INPUTS.c.time, _INPUTS.c.content))
+                self.decided = deque(self._read(at, _ENTRIES.c.event, _ENTRIES.c.orders))
         except sql.exc.SQLAlchemyError as error:
             raise InputError(f"journal {url}: {str(error).splitlines()[0]}") from error
 
-    def append(self, event: Event, orders: list[Order]) -> None:
-        """Write one event and its orders; they are on disk when this returns."""
-        entry = {
-            "run": self.run,
-            "number": self.number,
-            "time": event.time,
-            "event": encode(event),
-            "orders": [{"order": type(order).__name__, **encode(order)} for order in orders],
-        }
+    def _read(self, at: sql.Connection, *columns: sql.Column[Any]) -> list[tuple[Any, ...]]:
+        table = columns[0].table
+        rows = sql.select(*columns).where(table.c.run == self.run).order_by(table.c.number)
+        return [tuple(row) for row in at.execute(rows)]
+
+    def take(self, time: int, content: dict[str, Any]) -> None:
+        """Write one input of the world; it is on disk when this returns."""
         with self.engine.begin() as at:
-            at.execute(_ENTRIES.insert(), entry)
+            at.execute(_INPUTS.insert(), {"run": self.run, "number": self.taken, "time": time, "content": content})
+        self.taken += 1
+
+    def again(self) -> tuple[int, dict[str, Any]] | None:
+        """The next input of the run as it was before (time, content); None when all are given."""
+        if not self.earlier:
+            return None
+        self.taken += 1
+        time, content = self.earlier.popleft()
+        return time, content
+
+    def append(self, event: Event, orders: list[Order]) -> None:
+        """Write one event and its orders, or, where they were written before, see that they are the same.
+
+        Raises
+        ------
+        StateError
+            If they are not: another policy, other parameters or another version.
+        """
+        plain, answers = encode(event), [{"order": type(order).__name__, **encode(order)} for order in orders]
+        if self.decided:
+            if self.decided.popleft() != (plain, answers):
+                raise StateError(f"replay: the decision at {event.time} µs is not the one in the journal")
+        else:
+            row = {"run": self.run, "number": self.number, "time": event.time, "event": plain, "orders": answers}
+            with self.engine.begin() as at:
+                at.execute(_ENTRIES.insert(), row)
         self.number += 1
 
     def entries(self) -> Iterator[tuple[Event, list[Order]]]:
@@ -105,7 +143,7 @@ class SqlJournal:
 
 
 def replay(journal: SqlJournal, kernel: Kernel) -> int:
-    """Give a fresh kernel the events of the journal; returns how many there were.
+    """Give a fresh kernel the events of the journal, without any world; returns how many there were.
 
     Raises
     ------

@@ -2,7 +2,10 @@
 
 Everything that changes the controller's picture happens in the thread that calls :meth:`RayWorld.next_event` and
 :meth:`RayWorld.perform`; trainers and uploads run in threads of their own and leave what happened in a queue. Time is
-that of the controller's clock, from the start of the run [µs].
+that of the controller's clock, from the start of the run [µs], and it is read once for each input.
+
+So the world is a machine that depends on its inputs alone. Each is journaled before it is taken in; a controller that
+was killed takes the journal's inputs in again, without doing anything, and then goes on from there.
 """
 
 from __future__ import annotations
@@ -10,8 +13,8 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from heapq import heappop, heappush
 from typing import Any
 
@@ -29,11 +32,16 @@ from skedge.core.time import NEVER, SECOND
 from .agent import packed
 from .board import Board, Chunk
 from .engine import Engine
+from .journal import SqlJournal
 from .trainer import Team, Told, Trainer
 from .training import Program, Training
 
 _JOIN_S = 15.0
 """How long a trainer may take to end: a round, and measuring what came out."""
+
+_RESUMED = "resumed"
+_REDONE = 3 * SECOND
+"""Most that is trained again after a controller was lost: what came after the last checkpoint, and loading it."""
 
 _PIECE = 2**18
 """Bytes of a chunk sent at once."""
@@ -74,6 +82,7 @@ class _Gang:
     colocated: bool
     compute_from: int = NEVER
     awaits: set[int] = field(default_factory=set)
+    teams: list[int] = field(default_factory=list)
 
 
 class RayWorld:
@@ -98,7 +107,15 @@ class RayWorld:
         *,
         preemptive: bool = True,
         emulate: bool = True,
+        journal: SqlJournal | None = None,
+        began: float | None = None,
     ) -> None:
+        self.journal, self.clock = journal, 0
+        self.rebuilding = journal is not None and len(journal.earlier) > 0
+        self.pending: dict[int, Callable[[], None]] = {}
+        self.progress: dict[int, list[int]] = {}
+        self.unsettled: dict[int, list[dict[str, Any]]] = {}
+        self.teams = self.away = 0
         self.scenario, self.programs, self.engine, self.emulate = scenario, programs, engine, emulate
         self.lane_server: list[int] = scenario.cluster.lane_server.tolist()
         self.board = Board(preemptive)
@@ -117,9 +134,9 @@ class RayWorld:
         self.open: dict[tuple[int, int], _Run] = {}
         self.rows: list[dict[str, Any]] = []
         self.results: dict[int, Any] = {}
-        self.preempted_at: dict[tuple[int, int], float] = {}
+        self.preempted_at: dict[tuple[int, int], int] = {}
         self.preemption_s: list[float] = []
-        self.began = time.monotonic()
+        self.began = time.monotonic() - (0.0 if began is None else time.time() - began)
         self._performers: dict[type, Any] = {
             Dispatch: self._dispatch,
             Allocate: self._allocate,
@@ -130,6 +147,10 @@ class RayWorld:
         }
 
     def now(self) -> int:
+        """Time of the last input [µs]."""
+        return self.clock
+
+    def real_now(self) -> int:
         """Time since the start [µs]."""
         return int((time.monotonic() - self.began) * SECOND)
 
@@ -143,19 +164,48 @@ class RayWorld:
                 return event
             if not self.in_system and self.arrived == len(self.scenario.jobs):
                 return None
-            try:
-                fact = self.told.get(timeout=max((self._next_due() - self.now()) / SECOND, 0.0))
-            except queue.Empty:
-                continue
+            fact = self._next_input()
             if isinstance(fact, _Uploaded):
                 self._upload_done(fact)
-            elif (event := self._from_trainer(fact)) is not None:
+            elif isinstance(fact, Told) and (event := self._from_trainer(fact)) is not None:
                 return event
+
+    def _next_input(self) -> Told | _Uploaded | None:
+        """What trainers and uploads tell next; None: it is time for something on the agenda."""
+        if self.rebuilding and self.journal is not None:
+            earlier = self.journal.again()
+            if earlier is not None:
+                time_, content = earlier
+                if content.get("is") == _RESUMED:
+                    self.away += time_ - self.clock + _REDONE
+                self.clock = time_
+                return _read(content)
+            self._go_on()
+        try:
+            fact = self.told.get(timeout=max((self._next_due() - self.real_now()) / SECOND, 0.0))
+        except queue.Empty:
+            fact = None
+        self.clock = max(self.clock, self.real_now())
+        if self.journal is not None:
+            self.journal.take(self.clock, {} if fact is None else {"is": type(fact).__name__, **asdict(fact)})
+        return fact
+
+    def _go_on(self) -> None:
+        """The picture is as it was when the controller ended: from here on act again."""
+        self.rebuilding = False
+        if self.journal is not None:
+            self.journal.take(self.real_now(), {"is": _RESUMED})
+        self.away += self.real_now() - self.clock + _REDONE
+        for bring in self.pending.values():
+            threading.Thread(target=bring, daemon=True).start()
+        for trainer in self.trainers.values():
+            if not trainer.closed:
+                trainer.start()
 
     def _next_due(self) -> int:
         arrivals = self.scenario.jobs.arrival
         arrival = int(arrivals[self.arrived]) if self.arrived < len(arrivals) else NEVER
-        return min(arrival, self.agenda[0][0] if self.agenda else NEVER, self.now() + 3600 * SECOND)
+        return min(arrival, self.agenda[0][0] if self.agenda else NEVER, self.real_now() + 3600 * SECOND)
 
     def _due(self) -> Event | None:
         """Arrivals and wakes whose time has come."""
@@ -176,7 +226,7 @@ class RayWorld:
                 self._start(best)
             else:
                 holder.leaving = True
-                self.preempted_at[best.job, best.number] = time.monotonic()
+                self.preempted_at[best.job, best.number] = self.real_now()
                 self.trainers[holder.job].take(holder.number)
         running = {job for job, count in self.in_service.items() if count > 0}
         started, paused = sorted(running - self.was_running), sorted(self.was_running - running)
@@ -190,6 +240,7 @@ class RayWorld:
     def _upload_done(self, done: _Uploaded) -> None:
         """Chunks of a job have reached a server."""
         self.stored.setdefault((done.job, done.server), set()).update(done.chunks)
+        self.pending.pop(done.number, None)
         if done.job in self.gangs:
             self.gangs[done.job].awaits.discard(done.number)
             self._start_gang(done.job)
@@ -203,6 +254,10 @@ class RayWorld:
             return None
         if told.job not in self.in_system:
             return None
+        if told.progress:
+            self.progress[told.job] = list(told.progress)
+        if self.rebuilding:
+            self.trainers[told.job].gone(told.team)
         if told.what == "failed":
             return self._fail(told.job, told.reason)
         if told.job in self.gang_data:
@@ -223,11 +278,12 @@ class RayWorld:
 
     def _fail(self, job: int, reason: str) -> Event:
         """The job cannot be trained: it leaves, the others go on."""
-        now, progress = self.now(), self.trainers[job].progress
+        now, progress = self.now(), self.progress[job]
         for chunk in [chunk for other, chunk in self.open if other == job]:
             self._close_run(job, chunk, now, progress[chunk], preempted=False)
         if job in self.gangs:
-            self._close_gang(job, sum(progress), preempted=False)
+            self._close_gang(job, preempted=False)
+        self._settle_work(job)
         self.board.drop(job)
         self._leave(job)
         return Event(now, failed=((job, reason),))
@@ -250,6 +306,11 @@ class RayWorld:
         elif hasattr(order, "job") and not hasattr(order, "where"):
             self.in_system.discard(order.job)
 
+    def _tell(self, told: Told | _Uploaded) -> None:
+        """Leave a fact for the controller; what is rebuilt has told it before."""
+        if not self.rebuilding:
+            self.told.put(told)
+
     def _trainer(self, job: int) -> Trainer:
         if job not in self.trainers:
             name = self.scenario.jobs.ids[job]
@@ -258,13 +319,15 @@ class RayWorld:
                 job,
                 name,
                 self.programs[name],
-                self.told.put,
+                self._tell,
                 engine.parameter_server,
                 engine.release,
                 self._pace(job, 0),
             )
-            trainer.start()
             self.trainers[job] = trainer
+            self.progress[job] = [0] * self.programs[name].chunks
+            if not self.rebuilding:
+                trainer.start()
         return self.trainers[job]
 
     def _pace(self, job: int, zeta: int) -> float:
@@ -294,11 +357,13 @@ class RayWorld:
         def bring() -> None:
             try:
                 upload.to(self.engine.agents[server])
-                self.told.put(_Uploaded(job, server, number, tuple(chunks)))
+                self._tell(_Uploaded(job, server, number, tuple(chunks)))
             except Exception as error:
-                self.told.put(Told("failed", job, reason=str(error)))
+                self._tell(Told("failed", job, reason=str(error)))
 
-        threading.Thread(target=bring, name=f"upload {job}", daemon=True).start()
+        self.pending[number] = bring
+        if not self.rebuilding:
+            threading.Thread(target=bring, name=f"upload {job}", daemon=True).start()
         return number
 
     def _start(self, chunk: Chunk) -> None:
@@ -308,13 +373,13 @@ class RayWorld:
         self.in_service[chunk.job] = self.in_service.get(chunk.job, 0) + 1
         wholly = all(c.lane == CLOUD for c in self.board.chunks[chunk.job])
         lane = None if chunk.lane == CLOUD else chunk.lane
-        before = trainer.progress[chunk.number]
+        before = self.progress[chunk.job][chunk.number]
         self.open[chunk.job, chunk.number] = _Run(
             chunk.job, chunk.number, chunk.server, lane, 1, now, now, before, wholly
         )
         asked = self.preempted_at.pop((chunk.job, chunk.number), None)
         if asked is not None:
-            self.preemption_s.append(time.monotonic() - asked)
+            self.preemption_s.append((self.real_now() - asked) / SECOND)
         trainer.put(chunk.number, Team(chunk.server, self.engine.agents[chunk.server], (chunk.number,), 1))
 
     def _assign_ps(self, order: AssignPS) -> None:
@@ -365,33 +430,49 @@ class RayWorld:
             return
         gang.compute_from = self.now()
         for server, n in gang.where:
-            self.trainers[job].put(server, Team(server, self.engine.agents[server], tuple(gang.shares[server]), n))
+            self.teams += 1
+            number = int(self.scenario.jobs.chunks[job]) + self.teams
+            gang.teams.append(number)
+            self.trainers[job].put(number, Team(server, self.engine.agents[server], tuple(gang.shares[server]), n))
 
     def _suspend(self, order: Suspend) -> None:
         trainer = self.trainers[order.job]
         trainer.rest()
-        for server, _ in self.gangs[order.job].where:
-            trainer.take(server)
-        self._close_gang(order.job, sum(trainer.progress), preempted=True)
+        for number in self.gangs[order.job].teams:
+            trainer.take(number)
+        self._close_gang(order.job, preempted=True)
 
     def _gang_told(self, told: Told) -> Event | None:
         job, steps = told.job, self.programs[self.scenario.jobs.ids[told.job]].steps
-        if told.what != "finished" or min(told.progress) < steps:
+        finished = told.what == "finished" and min(told.progress) >= steps
+        if finished and job in self.gangs:
+            self._close_gang(job, preempted=False)
+        self._settle_work(job)
+        if not finished:
             return None
-        self._close_gang(job, sum(told.progress), preempted=False)
         self._leave(job)
         return Event(self.now(), finished=(job,))
 
-    def _close_gang(self, job: int, progress: int, *, preempted: bool) -> None:
+    def _close_gang(self, job: int, *, preempted: bool) -> None:
         """Note the rows of an allocation that ends now; one of no length leaves no trace."""
         gang, now = self.gangs.pop(job), self.now()
-        done, total = progress - self.gang_done.get(job, 0), sum(n for _, n in gang.where)
         if now == gang.start:
             return
-        self.gang_done[job] = progress
         for server, n in gang.where:
             run = _Run(job, None, server, None, n, gang.start, min(gang.compute_from, now), 0, gang.colocated)
-            self._note_run(run, now, done * n / total, preempted=preempted)
+            self._note_run(run, now, 0.0, preempted=preempted)
+            if gang.teams:
+                self.unsettled.setdefault(job, []).append(self.rows[-1])
+
+    def _settle_work(self, job: int) -> None:
+        """Share what was done since the last time among the workers of the allocation that did it."""
+        rows = self.unsettled.pop(job, [])
+        if not rows:
+            return
+        done, workers = sum(self.progress[job]) - self.gang_done.get(job, 0), sum(row["workers"] for row in rows)
+        self.gang_done[job] = sum(self.progress[job])
+        for row in rows:
+            row["work"] = done * row["workers"] / workers
 
     # -- the record ----------------------------------------------------------------------------------------------
 
@@ -428,11 +509,19 @@ class RayWorld:
         for trainer in self.trainers.values():
             trainer.close()
         for trainer in self.trainers.values():
-            trainer.join(timeout=_JOIN_S)
+            if trainer.is_alive():
+                trainer.join(timeout=_JOIN_S)
         while not self.told.empty():
             told = self.told.get()
             if isinstance(told, Told) and told.what == "result":
                 self.results[told.job] = told.result
+
+
+def _read(content: dict[str, Any]) -> Told | _Uploaded | None:
+    """An input from the journal."""
+    given = {name: tuple(value) if name in {"progress", "chunks"} else value for name, value in content.items()}
+    kind: Any = {"Told": Told, "_Uploaded": _Uploaded}.get(str(given.pop("is", "")))
+    return None if kind is None else kind(**given)
 
 
 class _Upload:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,16 +13,19 @@ import polars as pl
 from skedge.core.drive import drive
 from skedge.core.errors import InputError
 from skedge.core.events import Event
-from skedge.core.kernel import Journal, Kernel
-from skedge.core.policy import Policy
+from skedge.core.kernel import Kernel
 from skedge.core.scenario import Scenario
 from skedge.core.time import SECOND
 from skedge.run import Run, meta_of, prepared, run
+from skedge.scenario_file import load_scenario, save_scenario
 from skedge.scenario_schema import TrainForm
 
 from .engine import Engine
+from .journal import SqlJournal
 from .ray_world import RayWorld
 from .training import Program
+
+_JOURNAL = "journal.db"
 
 TOLERANCE_S = 1.5
 """What clocks, messages and one mini-batch may cost in every comparison of times [s]."""
@@ -62,24 +66,22 @@ def programs(scenario: Scenario, trains: Mapping[str, TrainForm]) -> dict[str, P
 def run_live(
     scenario: Scenario,
     trains: Mapping[str, TrainForm],
-    policy: str | Policy,
+    policy: str,
     folder: Path,
     *,
     address: str | None = None,
     progress: Callable[[Event], None] | None = None,
-    journal: Journal | None = None,
 ) -> LiveRun:
     """Train the jobs of `scenario` under `policy`.
 
     Parameters
     ----------
     folder
-        Where chunks and checkpoints lie while it runs.
+        An empty folder for the run's state: scenario, journal, chunks and checkpoints; :func:`resume_live` goes on
+        from it.
     address
         Of a Ray cluster whose nodes have the label ``server``; None: Ray is started on this machine, and its servers
         get the speeds and links of the scenario.
-    journal
-        Where events and orders are written before they are carried out.
 
     Raises
     ------
@@ -90,10 +92,51 @@ def run_live(
     """
     if scenario.physics.slotted:
         raise InputError("physics.slotted: a live run goes in continuous time; leave it out")
+    save_scenario(scenario, folder)
+    about = {"policy": policy, "trains": {name: form.model_dump() for name, form in trains.items()}}
+    return _live(scenario, trains, policy, folder, about, address, progress)
+
+
+def resume_live(
+    folder: Path, *, address: str | None = None, progress: Callable[[Event], None] | None = None
+) -> LiveRun:
+    """Go on with a run whose controller has ended, from its state in `folder`.
+
+    Raises
+    ------
+    InputError
+        If `folder` holds no run.
+    StateError
+        If this version decides otherwise than the journal says.
+    """
+    if not (folder / _JOURNAL).exists():
+        raise InputError(f"{folder}: holds no live run to go on with (there is no {_JOURNAL})")
+    scenario = load_scenario(folder / "scenario.yaml")
+    journal = SqlJournal(f"sqlite:///{folder / _JOURNAL}")
+    about = journal.about
+    journal.close()
+    trains = {name: TrainForm.model_validate(form) for name, form in about["trains"].items()}
+    return _live(scenario, trains, about["policy"], folder, None, address, progress)
+
+
+def _live(
+    scenario: Scenario,
+    trains: Mapping[str, TrainForm],
+    policy: str,
+    folder: Path,
+    about: dict[str, Any] | None,
+    address: str | None,
+    progress: Callable[[Event], None] | None,
+) -> LiveRun:
     expected = run(scenario, policy)  # simulating also compiles the policy's kernels, before the clock runs
     engine = Engine(scenario.cluster, folder, str(folder / "checkpoints"), address, cloud_ps=_ps_in_cloud(expected))
     try:
-        return train(scenario, programs(scenario, trains), expected, engine, progress, journal)
+        begun = None if about is None else {**about, "began": time.time()}
+        journal = SqlJournal(f"sqlite:///{folder / _JOURNAL}", begun)
+        try:
+            return train(scenario, programs(scenario, trains), expected, engine, progress, journal)
+        finally:
+            journal.close()
     finally:
         engine.stop()
 
@@ -112,18 +155,30 @@ def train(
     expected: Run,
     engine: Engine,
     progress: Callable[[Event], None] | None = None,
-    journal: Journal | None = None,
+    journal: SqlJournal | None = None,
 ) -> LiveRun:
-    """Train the jobs on an engine that is up, under the policy of the simulation `expected`."""
+    """Train the jobs on an engine that is up, under the policy of the simulation `expected`.
+
+    With a `journal` that has inputs, the run is rebuilt from them first.
+    """
     made = prepared(expected.policy, scenario)
-    world = RayWorld(scenario, works, engine, preemptive=made.lanes["preemptive"], emulate=engine.emulates)
+    world = RayWorld(
+        scenario,
+        works,
+        engine,
+        preemptive=made.lanes["preemptive"],
+        emulate=engine.emulates,
+        journal=journal,
+        began=None if journal is None else float(journal.about["began"]),
+    )
     try:
         kernel = Kernel(scenario, made, journal)
         drive(kernel, world, progress)
         kernel.validate_state()
     finally:
         world.close()
-    meta = {**meta_of(scenario, made), "world": "ray", "tolerance": int(TOLERANCE_S * SECOND)}
+    tolerance = int(TOLERANCE_S * SECOND) + world.away
+    meta = {**meta_of(scenario, made), "world": "ray", "tolerance": tolerance, "away_s": world.away / SECOND}
     record = Run(scenario, meta, kernel.record.schedule(world.runs()))
     results = {scenario.jobs.ids[job]: result for job, result in sorted(world.results.items())}
     return LiveRun(record, expected, results, world.preemption_s)

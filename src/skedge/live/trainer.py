@@ -113,6 +113,11 @@ class Trainer(threading.Thread):
             self.site = server
             self.change.notify()
 
+    def gone(self, number: int) -> None:
+        """A team is known to have left: of a trainer that is rebuilt and has not begun."""
+        self.teams.pop(number, None)
+        self.leaving.discard(number)
+
     def rest(self) -> None:
         """The job has paused and given its parameter server's slot back: its process is for others."""
         with self.change:
@@ -138,7 +143,7 @@ class Trainer(threading.Thread):
                     if not self._dismiss_finished():
                         self._keep_checkpoint()
         except TrainingError as error:
-            self.tell(Told("failed", self.job, reason=str(error)))
+            self.tell(Told("failed", self.job, progress=tuple(self.progress), reason=str(error)))
         finally:
             if self.keeper_site is not None:
                 self.release(self.keeper_site, self.keeper)

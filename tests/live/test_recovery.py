@@ -1,0 +1,87 @@
+"""The controller is killed in mid-run; from the state that it left another one goes on, and nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from skedge.core.errors import InputError
+from skedge.live.session import resume_live
+from skedge.run import Run
+
+TEXT = """
+name: recovery
+slot: 1s
+cluster:
+  servers:
+    - {id: edge-0, workers: {gpu: 2}, ps: {cpu: 2}}
+    - {id: far, kind: cloud}
+workload:
+  jobs:
+"""
+JOB = """
+    - {{id: {id}, arrival_s: {at}, epochs: {epochs}, chunks: 2, minibatches: 6, minibatch_s: 0.1, ps_update_s: 0.01,
+       gradient_mb: 0.05, bandwidth_mbps: 100, workers: 2, upload_edge_s: [0.2, 0.4], upload_cloud_s: [90, 90],
+       train: {{factory: "skedge.live.examples:images", args: {{model: resnet, chunks: 2, samples: 300, size: 16}}}}}}
+"""
+JOBS = {"long": (0, 10), "short": (2, 2), "last": (6, 3)}
+
+
+def decisions(journal: Path) -> int:
+    if not journal.exists():
+        return 0
+    with closing(sqlite3.connect(f"file:{journal}?mode=ro", uri=True)) as at:
+        return int(at.execute("select count(*) from entries").fetchone()[0])
+
+
+@pytest.mark.parametrize("after", [5])
+def test_a_killed_controller_is_followed_by_one_that_goes_on(tmp_path: Path, after: int) -> None:
+    """Killed -9 after its fifth decision; each chunk counts each mini-batch once, and replay decides the same."""
+    scenario, state = tmp_path / "recovery.yaml", tmp_path / "state"
+    jobs = "".join(JOB.format(id=name, at=at, epochs=epochs) for name, (at, epochs) in JOBS.items())
+    scenario.write_text(TEXT + jobs, encoding="utf-8")
+    skedge = [sys.executable, "-m", "skedge", "live"]
+    first = subprocess.Popen(
+        [*skedge, str(scenario), "--state", str(state), "--out", str(tmp_path / "never"), "--json"]
+    )
+    deadline = time.monotonic() + 150
+    while decisions(state / "journal.db") < after:
+        assert first.poll() is None, "the controller ended by itself"
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.kill(first.pid, signal.SIGKILL)
+    first.wait()
+    before = decisions(state / "journal.db")
+    out = tmp_path / "run"
+    done = subprocess.run(
+        [*skedge, "--resume", str(state), "--out", str(out), "--json"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=200,
+    )
+    found = json.loads(done.stdout)
+    assert {row["job"]: row["state"] for row in found["jobs"]} == dict.fromkeys(JOBS, "finished")
+    assert decisions(state / "journal.db") > before
+    record = Run.load(out)
+    total = record.schedule.runs.group_by("job").agg(pl.col("work").sum())
+    work = {record.scenario.jobs.ids[job]: done for job, done in total.iter_rows()}
+    assert work == {name: epochs * 2 * 6 for name, (_, epochs) in JOBS.items()}
+    assert found["violations"] == [], "the tolerance holds the time that the controller was away"
+    assert 0 < record.meta["away_s"] < 120
+    assert not (tmp_path / "never").exists()
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="holds no live run to go on with"):
+        resume_live(tmp_path)
