@@ -9,13 +9,14 @@ import sqlite3
 import subprocess
 import sys
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import polars as pl
 import pytest
 
 from skedge.core.errors import InputError
+from skedge.live.engine import end_stale
 from skedge.live.session import resume_live
 from skedge.run import Run
 
@@ -40,8 +41,9 @@ JOBS = {"long": (0, 10), "short": (2, 2), "last": (6, 3)}
 def decisions(journal: Path) -> int:
     if not journal.exists():
         return 0
-    with closing(sqlite3.connect(f"file:{journal}?mode=ro", uri=True)) as at:
+    with closing(sqlite3.connect(f"file:{journal}?mode=ro", uri=True)) as at, suppress(sqlite3.OperationalError):
         return int(at.execute("select count(*) from entries").fetchone()[0])
+    return 0  # not made yet
 
 
 @pytest.mark.parametrize("after", [5])
@@ -54,13 +56,18 @@ def test_a_killed_controller_is_followed_by_one_that_goes_on(tmp_path: Path, aft
     first = subprocess.Popen(
         [*skedge, str(scenario), "--state", str(state), "--out", str(tmp_path / "never"), "--json"]
     )
-    deadline = time.monotonic() + 150
-    while decisions(state / "journal.db") < after:
-        assert first.poll() is None, "the controller ended by itself"
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    os.kill(first.pid, signal.SIGKILL)
-    first.wait()
+    try:
+        deadline = time.monotonic() + 150
+        while decisions(state / "journal.db") < after:
+            assert first.poll() is None, "the controller ended by itself"
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        os.kill(first.pid, signal.SIGKILL)
+        first.wait()
+    except BaseException:
+        first.kill()
+        end_stale(state)
+        raise
     before = decisions(state / "journal.db")
     out = tmp_path / "run"
     done = subprocess.run(

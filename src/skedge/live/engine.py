@@ -65,7 +65,7 @@ class Engine:
 
     def _start(self, address: str | None) -> None:
         if address is None:
-            self._end_stale()
+            end_stale(self.folder)
             _on_loopback()  # before Ray is imported: it reads these once
             address = self._embedded()
         ray = _ray()
@@ -101,15 +101,6 @@ class Engine:
     def _pids(self) -> list[int]:
         nodes = self.local.list_all_nodes()
         return [info.process.pid for node in nodes for infos in node.all_processes.values() for info in infos]
-
-    def _end_stale(self) -> None:
-        """End what a controller that was killed has left behind in this folder."""
-        path = self.folder / _PIDS
-        for pid in json.loads(path.read_text(encoding="utf-8")) if path.exists() else ():
-            command = Path(f"/proc/{pid}/cmdline")
-            if command.exists() and b"ray" in command.read_bytes():
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
 
     def _on(self, server: int) -> Mapping[str, Any]:
         return {"num_cpus": 0, "label_selector": {"server": self.cluster.server_ids[server]}, "max_restarts": -1}
@@ -150,6 +141,16 @@ class Engine:
             self.local.shutdown()
             self.local = None
             (self.folder / _PIDS).unlink(missing_ok=True)
+
+
+def end_stale(folder: Path) -> None:
+    """End what a controller that was killed has left of Ray, by the process numbers in its state folder."""
+    path = folder / _PIDS
+    for pid in json.loads(path.read_text(encoding="utf-8")) if path.exists() else ():
+        command = Path(f"/proc/{pid}/cmdline")
+        if command.exists() and b"ray" in command.read_bytes():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def _ray() -> Any:
