@@ -317,6 +317,45 @@ def test_self_check_finds_lost_storage() -> None:
 # -- non-anticipation -------------------------------------------------------------------------------------------------
 
 
+def test_a_job_that_fails_leaves_everything_that_it_held() -> None:
+    """Its chunks leave the lanes, the other job's stay; its PS slot and its storage are free."""
+    kernel = Kernel(scenario(), Script([dispatch(A, 0, 2)], [dispatch(B, 2, 2)], [AssignPS(A, 0)], []))
+    for event in (arrival(A), arrival(B), Event(2 * S, started=(A,)), Event(3 * S, failed=((A, "the loss is nan"),))):
+        list(kernel.handle(event))
+    lanes = kernel.belief
+    queued = [lanes.rows[lane, i, :4].tolist() for lane in range(4) for i in range(lanes.waiting[lane])]
+    assert queued == [[B, 20 * S, 1, 2]], "job, rank, order of dispatch, chunks"
+    assert lanes.coming.tolist() == [0, 0, 0, 0]
+    assert kernel.ps_job.tolist() == [-1, -1, -1]
+    assert kernel.free_storage[0] == 4.0
+    assert kernel.active().tolist() == [B]
+    kernel.validate_state()
+    last = kernel.record.decisions_table().row(-1, named=True)
+    assert (last["verb"], last["job"], last["reason"], last["time"]) == ("fail", A, "the loss is nan", 3 * S)
+    with pytest.raises(StateError, match="not in the system"):
+        list(kernel.handle(Event(4 * S, failed=((A, "again"),))))
+
+
+def test_a_gang_that_fails_gives_its_workers_back() -> None:
+    kernel = Kernel(scenario(), Script([Allocate(A, ((0, 2),), 0)], []))
+    list(kernel.handle(arrival(A)))
+    list(kernel.handle(Event(2 * S, failed=((A, "no module"),))))
+    assert kernel.free_workers.tolist() == kernel.scenario.cluster.workers.tolist()
+    assert kernel.ps_job.tolist() == [-1, -1, -1]
+    kernel.validate_state()
+
+
+def test_a_late_completion_is_found_behind_the_job_that_is_believed_to_run() -> None:
+    """B outranks A and is believed to have come; the fact says that A's chunk ended before it did."""
+    first, second = dispatch(A, 2, 2), replace(dispatch(B, 2, 2), rank=1)
+    kernel = Kernel(scenario(), Script([first], [second], []))
+    for event in (arrival(A), arrival(B)):
+        list(kernel.handle(event))
+    list(kernel.handle(Event(9 * S, chunks=LaneFacts(*(np.array([x]) for x in (9 * S, 2, A))))))
+    counts = {int(row[0]): int(row[3]) for row in kernel.belief.rows[2, : kernel.belief.waiting[2]]}
+    assert counts == {A: 1, B: 2}
+
+
 def test_view_ends_with_the_last_job_that_has_arrived() -> None:
     """At B's arrival every column by job has two entries, and C appears nowhere."""
     policy = Script()

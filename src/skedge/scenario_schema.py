@@ -322,6 +322,7 @@ _IN_OUR_WORDS = {
     "dict_type": "it must be a mapping of names to values",
     "string_too_short": "it must not be empty",
     "invalid_key": "a field's name must be text",
+    "string_pattern_mismatch": "write it as package.module:function",
 }
 """Pydantic's messages that speak of Python, by type."""
 

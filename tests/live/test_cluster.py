@@ -74,6 +74,7 @@ def test_gangs_train_too(engine: Engine, policy: str) -> None:
     done = live(engine, [job(0, 2, 6, workers=2), job(1.5, 2, 2, workers=2), job(2, 1, 1)], policy)
     assert states(done) == ["finished"] * 3
     assert done.run.verify() == []
+    assert done.run.metrics["jct_mean_s"] == pytest.approx(done.simulated.metrics["jct_mean_s"], rel=0.15)
 
 
 def test_a_job_that_cannot_be_trained_fails_with_its_reason_and_others_go_on(engine: Engine) -> None:

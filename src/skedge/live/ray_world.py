@@ -13,7 +13,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from heapq import heappop, heappush
 from typing import Any
@@ -21,7 +21,20 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from skedge.core.events import CLOUD, Allocate, AssignPS, Dispatch, Event, LaneFacts, Order, Reserve, Suspend, WakeAt
+from skedge.core.events import (
+    CLOUD,
+    Allocate,
+    AssignPS,
+    Dispatch,
+    Event,
+    LaneFacts,
+    Order,
+    Reject,
+    Reserve,
+    Suspend,
+    Upload,
+    WakeAt,
+)
 from skedge.core.gangs import Placement
 from skedge.core.kernel import colocated
 from skedge.core.network import upload_delay
@@ -112,7 +125,7 @@ class RayWorld:
     ) -> None:
         self.journal, self.clock = journal, 0
         self.rebuilding = journal is not None and len(journal.earlier) > 0
-        self.pending: dict[int, Callable[[], None]] = {}
+        self.pending: dict[int, _Upload] = {}
         self.progress: dict[int, list[int]] = {}
         self.unsettled: dict[int, list[dict[str, Any]]] = {}
         self.teams = self.away = 0
@@ -141,6 +154,8 @@ class RayWorld:
             Dispatch: self._dispatch,
             Allocate: self._allocate,
             Suspend: self._suspend,
+            Upload: self._upload,
+            Reject: self._reject,
             AssignPS: self._assign_ps,
             Reserve: self._reserve,
             WakeAt: self._wake_at,
@@ -196,8 +211,8 @@ class RayWorld:
         if self.journal is not None:
             self.journal.take(self.real_now(), {"is": _RESUMED})
         self.away += self.real_now() - self.clock + _REDONE
-        for bring in self.pending.values():
-            threading.Thread(target=bring, daemon=True).start()
+        for upload in self.pending.values():
+            threading.Thread(target=self._bring, args=(upload,), daemon=True).start()
         for trainer in self.trainers.values():
             if not trainer.closed:
                 trainer.start()
@@ -303,8 +318,6 @@ class RayWorld:
         perform = self._performers.get(type(order))
         if perform is not None:
             perform(order)
-        elif hasattr(order, "job") and not hasattr(order, "where"):
-            self.in_system.discard(order.job)
 
     def _tell(self, told: Told | _Uploaded) -> None:
         """Leave a fact for the controller; what is rebuilt has told it before."""
@@ -346,25 +359,26 @@ class RayWorld:
         for server, chunks in by_server.items():
             self._send(order.job, server, chunks)
 
-    def _send(self, job: int, server: int, chunks: list[int], *, charged: bool = True) -> int:
+    def _send(self, job: int, server: int, chunks: Sequence[int], *, charged: bool = True) -> int:
         """Bring chunks to a server, in a thread; the queue is told when they are there. Returns the upload's number."""
         charged = charged and self.emulate
         delay = int(upload_delay(self.scenario.delays, job, server)) / SECOND if charged else 0.0
         self.uploads += 1
-        number = self.uploads
-        upload = _Upload(self.programs[self.scenario.jobs.ids[job]], self.scenario.jobs.ids[job], chunks, delay)
-
-        def bring() -> None:
-            try:
-                upload.to(self.engine.agents[server])
-                self._tell(_Uploaded(job, server, number, tuple(chunks)))
-            except Exception as error:
-                self._tell(Told("failed", job, reason=str(error)))
-
-        self.pending[number] = bring
+        upload = self.pending[self.uploads] = _Upload(self.uploads, job, server, tuple(chunks), delay)
         if not self.rebuilding:
-            threading.Thread(target=bring, name=f"upload {job}", daemon=True).start()
-        return number
+            threading.Thread(target=self._bring, args=(upload,), daemon=True).start()
+        return upload.number
+
+    def _bring(self, upload: _Upload) -> None:
+        name = self.scenario.jobs.ids[upload.job]
+        try:
+            _copy(upload, name, self.programs[name], self.engine.agents[upload.server])
+            self._tell(_Uploaded(upload.job, upload.server, upload.number, upload.chunks))
+        except Exception as error:
+            self._tell(Told("failed", upload.job, reason=str(error)))
+
+    def _reject(self, order: Reject) -> None:
+        self.in_system.discard(order.job)
 
     def _start(self, chunk: Chunk) -> None:
         """Let a chunk train on its lane from now on."""
@@ -405,14 +419,25 @@ class RayWorld:
         trainer, zeta = self._trainer(job), colocated(self.scenario, order)
         trainer.pace = self._pace(job, zeta)
         trainer.serve_from(self._ps_server(order.ps))
-        gang = self.gangs[job] = _Gang(order.where, self._shares(job, order.where), self.now(), bool(zeta))
-        before = self.gang_data.get(job, {})
-        for server, n in order.where:
-            missing = sorted(set(gang.shares[server]) - self.stored.get((job, server), set()))
-            if missing:  # a server that holds no more workers than before may still get other chunks: at once
-                gang.awaits.add(self._send(job, server, missing, charged=n > before.get(server, 0)))
-        self.gang_data[job] = dict(order.where)
+        shares = self._upload_shares(job, order.where)
+        awaits = {upload.number for upload in self.pending.values() if upload.job == job and upload.server in shares}
+        self.gangs[job] = _Gang(order.where, shares, self.now(), bool(zeta), awaits=awaits)
         self._start_gang(job)
+
+    def _upload(self, order: Upload) -> None:
+        self._trainer(order.job)
+        self._upload_shares(order.job, order.where)
+
+    def _upload_shares(self, job: int, where: Placement) -> dict[int, range]:
+        """Bring each server of a gang the chunks that it lacks; one that gets more workers pays the delay."""
+        shares, before = self._shares(job, where), self.gang_data.get(job, {})
+        for server, n in where:
+            coming = {c for up in self.pending.values() if (up.job, up.server) == (job, server) for c in up.chunks}
+            missing = sorted(set(shares[server]) - self.stored.get((job, server), set()) - coming)
+            if missing or n > before.get(server, 0):
+                self._send(job, server, missing, charged=n > before.get(server, 0))
+        self.gang_data[job] = dict(where)
+        return shares
 
     def _shares(self, job: int, where: Placement) -> dict[int, range]:
         """Chunks of each server of a gang: spread evenly over its workers, as the record says."""
@@ -524,26 +549,30 @@ def _read(content: dict[str, Any]) -> Told | _Uploaded | None:
     return None if kind is None else kind(**given)
 
 
+@dataclass(frozen=True)
 class _Upload:
-    """Bytes of some chunks of a job on their way to a server, spread over the link's delay."""
+    """Chunks of a job on their way to a server, spread over the link's delay."""
 
-    def __init__(self, program: Program, job: str, chunks: list[int], delay_s: float) -> None:
-        self.program, self.job, self.chunks, self.delay_s = program, job, chunks, delay_s
+    number: int
+    job: int
+    server: int
+    chunks: tuple[int, ...]
+    delay_s: float
 
-    def to(self, agent: Any) -> None:
-        """Send the bytes piece by piece; they are whole and checked when this returns."""
-        import ray  # noqa: PLC0415 - Ray is an extra
 
-        began = time.monotonic()
-        training: Training = self.program.make()
-        contents = [(chunk, packed(training.chunk(chunk))) for chunk in self.chunks]
-        total, sent = sum(len(content) for _, content in contents), 0
-        for chunk, content in contents:
-            for offset in range(0, len(content), _PIECE):
-                piece = content[offset : offset + _PIECE]
-                last = offset + len(piece) == len(content)
-                ray.get(agent.store.remote(self.job, chunk, offset, piece, last=last))
-                sent += len(piece)
-                wait = began + self.delay_s * sent / total - time.monotonic()
-                if wait > 0:
-                    time.sleep(wait)
+def _copy(upload: _Upload, job: str, program: Program, agent: Any) -> None:
+    """Send the bytes piece by piece; they are whole and checked when this returns."""
+    import ray  # noqa: PLC0415 - Ray is an extra
+
+    began = time.monotonic()
+    training: Training = program.make()
+    contents = [(chunk, packed(training.chunk(chunk))) for chunk in upload.chunks]
+    total, sent = sum(len(content) for _, content in contents), 0
+    for chunk, content in contents:
+        for offset in range(0, len(content), _PIECE):
+            piece = content[offset : offset + _PIECE]
+            last = offset + len(piece) == len(content)
+            ray.get(agent.store.remote(job, chunk, offset, piece, last=last))
+            sent += len(piece)
+            time.sleep(max(began + upload.delay_s * sent / total - time.monotonic(), 0.0))
+    time.sleep(max(began + upload.delay_s - time.monotonic(), 0.0))
