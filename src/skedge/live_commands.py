@@ -31,6 +31,9 @@ def live(
         Path | None, typer.Option(help="New folder for the state that survives; left out: none is kept.")
     ] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on from the state of a run whose controller ended.")] = None,
+    journal: Annotated[
+        str | None, typer.Option(help="Database URL of the journal (PostgreSQL); left out: SQLite in the state.")
+    ] = None,
     replace: Annotated[bool, typer.Option(help="Replace the run folder if it is there.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -45,14 +48,16 @@ def live(
         with progress(quiet=as_json) as bar:
             if resume is not None:
                 jobs = len(load_scenario(resume / "scenario.yaml").jobs) if resume.is_dir() else 0
-                result = resume_live(resume.absolute(), address=ray, progress=JobProgress(bar, jobs, "resumed"))
+                result = resume_live(
+                    resume.absolute(), address=ray, journal=journal, progress=JobProgress(bar, jobs, "resumed")
+                )
             else:
                 source = str(scenario)
                 loaded = scenario_of(source, seed)
                 trains = trainings(source if Path(source).is_file() else shipped(source))
                 base = Path(scratch) if state is None else _new_state(state)
                 say = JobProgress(bar, len(loaded.jobs), policy)
-                result = run_live(loaded, trains, policy, base, address=ray, progress=say)
+                result = run_live(loaded, trains, policy, base, address=ray, journal=journal, progress=say)
         violations = result.run.verify()
         result.run.write(inside)
         rows = _rows(result.run, result.simulated, result.results)

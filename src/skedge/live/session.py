@@ -70,6 +70,7 @@ def run_live(
     folder: Path,
     *,
     address: str | None = None,
+    journal: str | None = None,
     progress: Callable[[Event], None] | None = None,
 ) -> LiveRun:
     """Train the jobs of `scenario` under `policy`.
@@ -82,11 +83,13 @@ def run_live(
     address
         Of a Ray cluster whose nodes have the label ``server``; None: Ray is started on this machine, and its servers
         get the speeds and links of the scenario.
+    journal
+        SQLAlchemy URL of the journal's database; None: SQLite in `folder`.
 
     Raises
     ------
     InputError
-        If the scenario is slotted.
+        If the scenario is slotted, or the journal cannot be opened.
     SkedgeError
         If the Ray cluster lacks a server.
     """
@@ -94,11 +97,15 @@ def run_live(
         raise InputError("physics.slotted: a live run goes in continuous time; leave it out")
     save_scenario(scenario, folder)
     about = {"policy": policy, "trains": {name: form.model_dump() for name, form in trains.items()}}
-    return _live(scenario, trains, policy, folder, about, address, progress)
+    return _live(scenario, trains, policy, folder, about, address, journal, progress)
 
 
 def resume_live(
-    folder: Path, *, address: str | None = None, progress: Callable[[Event], None] | None = None
+    folder: Path,
+    *,
+    address: str | None = None,
+    journal: str | None = None,
+    progress: Callable[[Event], None] | None = None,
 ) -> LiveRun:
     """Go on with a run whose controller has ended, from its state in `folder`.
 
@@ -109,14 +116,14 @@ def resume_live(
     StateError
         If this version decides otherwise than the journal says.
     """
-    if not (folder / _JOURNAL).exists():
+    if not (folder / "scenario.yaml").exists() or (journal is None and not (folder / _JOURNAL).exists()):
         raise InputError(f"{folder}: holds no live run to go on with (there is no {_JOURNAL})")
     scenario = load_scenario(folder / "scenario.yaml")
-    journal = SqlJournal(f"sqlite:///{folder / _JOURNAL}")
-    about = journal.about
-    journal.close()
+    kept = SqlJournal(journal or f"sqlite:///{folder / _JOURNAL}")
+    about = kept.about
+    kept.close()
     trains = {name: TrainForm.model_validate(form) for name, form in about["trains"].items()}
-    return _live(scenario, trains, about["policy"], folder, None, address, progress)
+    return _live(scenario, trains, about["policy"], folder, None, address, journal, progress)
 
 
 def _live(
@@ -126,13 +133,14 @@ def _live(
     folder: Path,
     about: dict[str, Any] | None,
     address: str | None,
+    url: str | None,
     progress: Callable[[Event], None] | None,
 ) -> LiveRun:
     expected = run(scenario, policy)  # simulating also compiles the policy's kernels, before the clock runs
     engine = Engine(scenario.cluster, folder, str(folder / "checkpoints"), address, cloud_ps=_ps_in_cloud(expected))
     try:
         begun = None if about is None else {**about, "began": time.time()}
-        journal = SqlJournal(f"sqlite:///{folder / _JOURNAL}", begun)
+        journal = SqlJournal(url or f"sqlite:///{folder / _JOURNAL}", begun)
         try:
             return train(scenario, programs(scenario, trains), expected, engine, progress, journal)
         finally:
