@@ -11,6 +11,9 @@ from skedge.core.errors import TrainingError
 from skedge.live.checkpoint import Checkpoints
 from skedge.live.training import Contribution, ParameterServer, Program, gradient
 
+torch.set_num_threads(1)
+"""As the agents do: how sums are split over threads decides their last bits."""
+
 MODELS = ["lenet", "alexnet", "resnet", "googlenet"]
 
 
