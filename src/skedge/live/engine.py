@@ -138,8 +138,10 @@ class Engine:
         ray = _ray()
         ray.shutdown()
         if self.local is not None:
-            self.local.shutdown()
+            with suppress(ValueError):  # an interrupt can leave the driver connected to a node
+                self.local.shutdown()
             self.local = None
+            end_stale(self.folder)
             (self.folder / _PIDS).unlink(missing_ok=True)
 
 
