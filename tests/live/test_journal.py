@@ -63,7 +63,7 @@ def test_orders_are_in_the_journal_before_they_are_carried_out(url: str) -> None
 
     class Watching(SimulatedWorld):
         def perform(self, order: object) -> None:
-            written = [encode(one) for one in list(journal.entries())[-1][1]]
+            written = [encode(one) for one in list(journal.decisions())[-1][1]]
             assert encode(order) in written  # type: ignore[arg-type]
             super().perform(order)  # type: ignore[arg-type]
 

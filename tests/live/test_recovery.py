@@ -42,7 +42,7 @@ def decisions(journal: Path) -> int:
     if not journal.exists():
         return 0
     with closing(sqlite3.connect(f"file:{journal}?mode=ro", uri=True)) as at, suppress(sqlite3.OperationalError):
-        return int(at.execute("select count(*) from entries").fetchone()[0])
+        return int(at.execute("select count(*) from entries where kind = 'decision'").fetchone()[0])
     return 0  # not made yet
 
 

@@ -1,4 +1,4 @@
-"""The Ray actors: an agent on every server, a parameter server for every job.
+"""The agent: the Ray actor on every server.
 
 An agent keeps the chunks that were uploaded to its server in a folder, so that they survive its process, and turns
 mini-batches into gradients for the lanes of its server, one thread each. It knows nothing of scheduling: a worker is
@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import os
 import threading
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +18,18 @@ from torch import nn
 
 from skedge.core.errors import TrainingError
 
-from .checkpoint import Checkpoints
+from .framing import framed, unframed
 from .training import Contribution, Data, ParameterServer, Program, State, Training, gradient
 
 Ack = dict[str, Any]
-
-
-class NotLoaded(Exception):  # noqa: N818 - says that a process was started anew; the trainer loads it again
-    """A parameter server's process has no job yet."""
+"""Plain facts about a call, small enough to be fetched while tensors stay where they are."""
 
 
 def packed(data: Data) -> bytes:
     """A chunk as bytes, its digest in front."""
     buffer = io.BytesIO()
     torch.save(data, buffer)
-    content = buffer.getvalue()
-    return blake2b(content, digest_size=16).digest() + content
+    return framed(buffer.getvalue())
 
 
 def unpacked(path: Path) -> Data:
@@ -46,12 +41,13 @@ def unpacked(path: Path) -> Data:
         If it is missing or damaged.
     """
     try:
-        framed = path.read_bytes()
+        frame = path.read_bytes()
     except OSError as error:
         raise TrainingError(f"chunk file {path}: {error.strerror}") from error
-    if blake2b(framed[16:], digest_size=16).digest() != framed[:16]:
-        raise TrainingError(f"chunk file {path}: is truncated or damaged ({len(framed)} bytes)")
-    data: Data = torch.load(io.BytesIO(framed[16:]), weights_only=True)
+    content = unframed(frame)
+    if content is None:
+        raise TrainingError(f"chunk file {path}: is truncated or damaged ({len(frame)} bytes)")
+    data: Data = torch.load(io.BytesIO(content), weights_only=True)
     return data
 
 
@@ -128,54 +124,3 @@ class Agent:
             if (job, chunk) not in self.data:
                 self.data[job, chunk] = unpacked(self._path(job, chunk))
             return self.data[job, chunk]
-
-
-class Keeper:
-    """The process of one job's parameter server."""
-
-    def __init__(self, url: str) -> None:
-        torch.set_num_threads(1)
-        self.checkpoints = Checkpoints(url)
-        self.job = ""
-        self.loaded: ParameterServer | None = None
-
-    @property
-    def server(self) -> ParameterServer:
-        """The job's parameter server."""
-        if self.loaded is None:
-            raise NotLoaded
-        return self.loaded
-
-    def warm(self) -> int:
-        """Import what is needed; returns the process number."""
-        ParameterServer(Program("skedge.live.examples:images", {"samples": 20, "size": 8}, 4, 1, 1))
-        return os.getpid()
-
-    def load(self, job: str, program: Program) -> tuple[Ack, State]:
-        """Serve `job` from its newest checkpoint, or from the start."""
-        self.job, self.loaded = job, ParameterServer(program)
-        saved = self.checkpoints.read(job)
-        if saved is not None:
-            self.server.restore(saved)
-        return self._ack(), self.server.state()
-
-    def unload(self) -> None:
-        """Make room for the next job."""
-        self.job, self.loaded = "", None
-
-    def apply(self, version: int, *contributions: Contribution) -> tuple[Ack, State]:
-        """Update by the contributions of one round."""
-        self.server.apply(version, contributions)
-        return self._ack(), self.server.state()
-
-    def save(self) -> int:
-        """Write a checkpoint; returns its version."""
-        self.checkpoints.write(self.job, self.server.version, self.server.dump())
-        return self.server.version
-
-    def losses(self) -> list[tuple[int, float]]:
-        """(version, mean loss) of every update."""
-        return self.server.losses
-
-    def _ack(self) -> Ack:
-        return {"version": self.server.version, "progress": list(self.server.progress)}

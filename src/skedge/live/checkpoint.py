@@ -8,14 +8,14 @@ complete. The last two of each job are kept.
 from __future__ import annotations
 
 import os
-from hashlib import blake2b
 
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from skedge.core.errors import TrainingError
 
-_DIGEST = 16
+from .framing import framed, unframed
+
 _KEPT = 2
 
 
@@ -46,13 +46,12 @@ class Checkpoints:
         """
         folder = self._folder(job)
         path = f"{folder}/{version:012d}.ckpt"
-        framed = blake2b(content, digest_size=_DIGEST).digest() + content
         try:
             self.files.makedirs(folder, exist_ok=True)
             if isinstance(self.files, LocalFileSystem):
-                _write_local(path, framed)
+                _write_local(path, framed(content))
             else:
-                self.files.pipe_file(path, framed)
+                self.files.pipe_file(path, framed(content))
             for old in self._versions(job)[:-_KEPT]:
                 self.files.rm_file(f"{folder}/{old:012d}.ckpt")
         except OSError as error:
@@ -62,9 +61,8 @@ class Checkpoints:
         """The newest whole checkpoint of a job; None if there is none."""
         folder = self._folder(job)
         for version in reversed(self._versions(job)):
-            framed: bytes = self.files.cat_file(f"{folder}/{version:012d}.ckpt")
-            digest, content = framed[:_DIGEST], framed[_DIGEST:]
-            if blake2b(content, digest_size=_DIGEST).digest() == digest:
+            content = unframed(self.files.cat_file(f"{folder}/{version:012d}.ckpt"))
+            if content is not None:
                 return content
         return None
 

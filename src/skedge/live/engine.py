@@ -20,7 +20,8 @@ from typing import Any
 from skedge.core.errors import SkedgeError
 from skedge.core.model import Cluster
 
-from .agent import Agent, Keeper
+from .agent import Agent
+from .ps import PSActor
 
 _HEALTH = {
     "health_check_initial_delay_ms": 0,
@@ -76,9 +77,9 @@ class Engine:
             self.stop()
             raise SkedgeError(f"the Ray cluster has no node with the label server={missing[0]!r}")
         self.agents = {i: self._agent(i) for i in range(len(self.cluster.servers))}
-        self.idle = {i: [self._keeper(i) for _ in range(self._ps_slots(i))] for i in self.agents}
+        self.idle = {i: [self._ps_actor(i) for _ in range(self._ps_slots(i))] for i in self.agents}
         waits = [agent.warm.remote() for agent in self.agents.values()]
-        waits += [keeper.warm.remote() for keepers in self.idle.values() for keeper in keepers]
+        waits += [actor.warm.remote() for idle in self.idle.values() for actor in idle]
         ray.get(waits, timeout=_START_S)
 
     def _embedded(self) -> str:
@@ -114,8 +115,8 @@ class Engine:
     def _ps_slots(self, server: int) -> int:
         return self.cloud_ps if server == self.cluster.cloud else int((self.cluster.ps_server == server).sum())
 
-    def _keeper(self, server: int) -> Any:
-        return _ray().remote(Keeper).options(**self._on(server)).remote(self.url)
+    def _ps_actor(self, server: int) -> Any:
+        return _ray().remote(PSActor).options(**self._on(server)).remote(self.url)
 
     def parameter_server(self, server: int) -> Any:
         """A process for a job's parameter server: a warm one of the server's PS slots.
@@ -124,13 +125,13 @@ class Engine:
         """
         with self.returned:
             self.returned.wait_for(lambda: bool(self.idle[server]), timeout=_PATIENCE_S)
-            return self.idle[server].pop() if self.idle[server] else self._keeper(server)
+            return self.idle[server].pop() if self.idle[server] else self._ps_actor(server)
 
-    def release(self, server: int, keeper: Any) -> None:
+    def release(self, server: int, actor: Any) -> None:
         """Give back the process of a parameter server; it stays warm for the next job."""
-        keeper.unload.remote()
+        actor.unload.remote()
         with self.returned:
-            self.idle[server].append(keeper)
+            self.idle[server].append(actor)
             self.returned.notify_all()
 
     def stop(self) -> None:

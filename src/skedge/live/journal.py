@@ -1,9 +1,9 @@
 """The journal: what a live run took in and what it decided, each written before it has any effect.
 
-Two append-only tables in SQLite, or in PostgreSQL by URL: the world's inputs (what trainers and uploads told, and
-when), and every event with the orders that answered it. World, kernel and policy depend on the inputs alone, so a run
-is rebuilt by taking them in again: opened for a run that is there, the journal first gives its inputs back, and every
-decision must be the one that was taken then.
+One append-only table in SQLite, or in PostgreSQL by URL, holds both in the order in which they came: the world's inputs
+(what trainers and uploads told, and when), and every event with the orders that answered it. World, kernel and policy
+depend on the inputs alone, so a run is rebuilt by taking them in again: opened for a run that is there, the journal
+first gives its inputs back, and every decision must be the one that was taken then.
 """
 
 from __future__ import annotations
@@ -48,19 +48,10 @@ _ENTRIES = sql.Table(
     sql.Column("run", sql.ForeignKey("runs.id"), primary_key=True),
     sql.Column("number", sql.Integer, primary_key=True),
     sql.Column("time", sql.BigInteger, nullable=False),
-    sql.Column("event", sql.JSON, nullable=False),
-    sql.Column("orders", sql.JSON, nullable=False),
-)
-
-
-_INPUTS = sql.Table(
-    "inputs",
-    _META,
-    sql.Column("run", sql.ForeignKey("runs.id"), primary_key=True),
-    sql.Column("number", sql.Integer, primary_key=True),
-    sql.Column("time", sql.BigInteger, nullable=False),
+    sql.Column("kind", sql.String, nullable=False),
     sql.Column("content", sql.JSON, nullable=False),
 )
+_INPUT, _DECISION = "input", "decision"
 
 
 class SqlJournal:
@@ -87,30 +78,31 @@ class SqlJournal:
             _META.create_all(self.engine)
             with self.engine.begin() as at:
                 self.run, self.about = _new(at, about) if about is not None else _newest(at)
-                self.number, self.taken = 0, 0
-                self.earlier = deque(self._read(at, _INPUTS.c.time, _INPUTS.c.content))
-                self.decided = deque(self._read(at, _ENTRIES.c.event, _ENTRIES.c.orders))
+                earlier = list(self._rows(at))
         except sql.exc.SQLAlchemyError as error:
             raise InputError(f"journal {url}: {str(error).splitlines()[0]}") from error
+        self.number = len(earlier)
+        self.inputs = deque((time, content) for time, kind, content in earlier if kind == _INPUT)
+        self.decided = deque(content for _, kind, content in earlier if kind == _DECISION)
 
-    def _read(self, at: sql.Connection, *columns: sql.Column[Any]) -> list[tuple[Any, ...]]:
-        table = columns[0].table
-        rows = sql.select(*columns).where(table.c.run == self.run).order_by(table.c.number)
-        return [tuple(row) for row in at.execute(rows)]
+    def _rows(self, at: sql.Connection) -> Iterator[tuple[int, str, dict[str, Any]]]:
+        columns = _ENTRIES.c.time, _ENTRIES.c.kind, _ENTRIES.c.content
+        rows = sql.select(*columns).where(_ENTRIES.c.run == self.run).order_by(_ENTRIES.c.number)
+        yield from at.execute(rows).tuples()
+
+    def _write(self, time: int, kind: str, content: dict[str, Any]) -> None:
+        row = {"run": self.run, "number": self.number, "time": time, "kind": kind, "content": content}
+        with self.engine.begin() as at:
+            at.execute(_ENTRIES.insert(), row)
+        self.number += 1
 
     def take(self, time: int, content: dict[str, Any]) -> None:
         """Write one input of the world; it is on disk when this returns."""
-        with self.engine.begin() as at:
-            at.execute(_INPUTS.insert(), {"run": self.run, "number": self.taken, "time": time, "content": content})
-        self.taken += 1
+        self._write(time, _INPUT, content)
 
     def again(self) -> tuple[int, dict[str, Any]] | None:
         """The next input of the run as it was before (time, content); None when all are given."""
-        if not self.earlier:
-            return None
-        self.taken += 1
-        time, content = self.earlier.popleft()
-        return time, content
+        return self.inputs.popleft() if self.inputs else None
 
     def append(self, event: Event, orders: list[Order]) -> None:
         """Write one event and its orders, or, where they were written before, see that they are the same.
@@ -120,22 +112,19 @@ class SqlJournal:
         StateError
             If they are not: another policy, other parameters or another version.
         """
-        plain, answers = encode(event), [{"order": type(order).__name__, **encode(order)} for order in orders]
-        if self.decided:
-            if self.decided.popleft() != (plain, answers):
-                raise StateError(f"replay: the decision at {event.time} µs is not the one in the journal")
-        else:
-            row = {"run": self.run, "number": self.number, "time": event.time, "event": plain, "orders": answers}
-            with self.engine.begin() as at:
-                at.execute(_ENTRIES.insert(), row)
-        self.number += 1
+        answers = [{"order": type(order).__name__, **encode(order)} for order in orders]
+        content = {"event": encode(event), "orders": answers}
+        if not self.decided:
+            self._write(event.time, _DECISION, content)
+        elif self.decided.popleft() != content:
+            raise StateError(f"replay: the decision at {event.time} µs is not the one in the journal")
 
-    def entries(self) -> Iterator[tuple[Event, list[Order]]]:
+    def decisions(self) -> Iterator[tuple[Event, list[Order]]]:
         """All events with their orders, in order."""
-        rows = sql.select(_ENTRIES.c.event, _ENTRIES.c.orders).where(_ENTRIES.c.run == self.run)
         with self.engine.connect() as at:
-            for event, orders in at.execute(rows.order_by(_ENTRIES.c.number)):
-                yield _event(event), [_order(order) for order in orders]
+            for _, kind, content in self._rows(at):
+                if kind == _DECISION:
+                    yield _event(content["event"]), [_order(order) for order in content["orders"]]
 
     def close(self) -> None:
         """Let go of the database."""
@@ -151,7 +140,7 @@ def replay(journal: SqlJournal, kernel: Kernel) -> int:
         If a decision is not the one that was taken: another policy, other parameters or another version.
     """
     count = 0
-    for event, orders in journal.entries():
+    for event, orders in journal.decisions():
         again = [encode(order) for order in kernel.handle(event)]
         if again != [encode(order) for order in orders]:
             raise StateError(f"replay: the decision at {event.time} µs (entry {count}) is not the one in the journal")

@@ -11,10 +11,8 @@ was killed takes the journal's inputs in again, without doing anything, and then
 from __future__ import annotations
 
 import queue
-import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from heapq import heappop, heappush
 from typing import Any
 
@@ -39,63 +37,23 @@ from skedge.core.gangs import Placement
 from skedge.core.kernel import colocated
 from skedge.core.network import upload_delay
 from skedge.core.scenario import Scenario
-from skedge.core.schedule import schema
 from skedge.core.time import NEVER, SECOND
 
-from .agent import packed
 from .board import Board, Chunk
 from .engine import Engine
+from .gang_board import Allocation, GangBoard, shares
+from .inputs import Due, Input, Resumed, Told, Uploaded, from_json, to_json
 from .journal import SqlJournal
-from .trainer import Team, Told, Trainer
-from .training import Program, Training
+from .runs_log import RunsLog
+from .trainer import Team, Trainer
+from .training import Program
+from .uploads import Transport, Uploads, carry
 
 _JOIN_S = 15.0
 """How long a trainer may take to end: a round, and measuring what came out."""
 
-_RESUMED = "resumed"
 _REDONE = 3 * SECOND
 """Most that is trained again after a controller was lost: what came after the last checkpoint, and loading it."""
-
-_PIECE = 2**18
-"""Bytes of a chunk sent at once."""
-
-
-@dataclass
-class _Run:
-    """An open row of the runs table."""
-
-    job: int
-    chunk: int | None
-    server: int
-    lane: int | None
-    workers: int
-    start: int
-    compute_from: int
-    done_before: int
-    colocated: bool
-
-
-@dataclass(frozen=True)
-class _Uploaded:
-    """Chunks have reached a server."""
-
-    job: int
-    server: int
-    number: int
-    chunks: tuple[int, ...]
-
-
-@dataclass
-class _Gang:
-    """An allocation: its chunks by server, and the numbers of the uploads that it waits for."""
-
-    where: Placement
-    shares: dict[int, range]
-    start: int
-    colocated: bool
-    compute_from: int = NEVER
-    awaits: set[int] = field(default_factory=set)
-    teams: list[int] = field(default_factory=list)
 
 
 class RayWorld:
@@ -124,28 +82,22 @@ class RayWorld:
         began: float | None = None,
     ) -> None:
         self.journal, self.clock = journal, 0
-        self.rebuilding = journal is not None and len(journal.earlier) > 0
-        self.pending: dict[int, _Upload] = {}
+        self.rebuilding = journal is not None and len(journal.inputs) > 0
+        self.uploads = Uploads()
         self.progress: dict[int, list[int]] = {}
-        self.unsettled: dict[int, list[dict[str, Any]]] = {}
-        self.teams = self.away = 0
+        self.away = 0
         self.scenario, self.programs, self.engine, self.emulate = scenario, programs, engine, emulate
         self.lane_server: list[int] = scenario.cluster.lane_server.tolist()
         self.board = Board(preemptive)
-        self.told: queue.Queue[Told | _Uploaded] = queue.Queue()
+        self.told: queue.Queue[Input] = queue.Queue()
         self.trainers: dict[int, Trainer] = {}
         self.agenda: list[tuple[int, int]] = []
         self.arrived = 0
         self.in_system: set[int] = set()
         self.in_service: dict[int, int] = {}
         self.was_running: set[int] = set()
-        self.gangs: dict[int, _Gang] = {}
-        self.gang_data: dict[int, dict[int, int]] = {}
-        self.gang_done: dict[int, int] = {}
-        self.stored: dict[tuple[int, int], set[int]] = {}
-        self.uploads = 0
-        self.open: dict[tuple[int, int], _Run] = {}
-        self.rows: list[dict[str, Any]] = []
+        self.gangs = GangBoard()
+        self.log = RunsLog(scenario.cluster.server_ids)
         self.results: dict[int, Any] = {}
         self.preempted_at: dict[tuple[int, int], int] = {}
         self.preemption_s: list[float] = []
@@ -179,40 +131,40 @@ class RayWorld:
                 return event
             if not self.in_system and self.arrived == len(self.scenario.jobs):
                 return None
-            fact = self._next_input()
-            if isinstance(fact, _Uploaded):
-                self._upload_done(fact)
-            elif isinstance(fact, Told) and (event := self._from_trainer(fact)) is not None:
+            given = self._next_input()
+            if isinstance(given, Uploaded):
+                self._uploaded(given.upload)
+            elif isinstance(given, Told) and (event := self._from_trainer(given)) is not None:
                 return event
 
-    def _next_input(self) -> Told | _Uploaded | None:
-        """What trainers and uploads tell next; None: it is time for something on the agenda."""
-        if self.rebuilding and self.journal is not None:
-            earlier = self.journal.again()
-            if earlier is not None:
-                time_, content = earlier
-                if content.get("is") == _RESUMED:
-                    self.away += time_ - self.clock + _REDONE
-                self.clock = time_
-                return _read(content)
-            self._go_on()
+    def _next_input(self) -> Input:
+        """What comes next: from the journal while the run is rebuilt, then from trainers, uploads and the clock."""
+        earlier = self.journal.again() if self.rebuilding and self.journal is not None else None
+        if earlier is not None:
+            now, given = earlier[0], from_json(earlier[1])
+        else:
+            given = Resumed() if self.rebuilding else self._wait()
+            now = max(self.clock, self.real_now())
+            if self.journal is not None:
+                self.journal.take(now, to_json(given))
+        if isinstance(given, Resumed):
+            self.away += now - self.clock + _REDONE
+            if earlier is None:
+                self._go_on()
+        self.clock = now
+        return given
+
+    def _wait(self) -> Input:
         try:
-            fact = self.told.get(timeout=max((self._next_due() - self.real_now()) / SECOND, 0.0))
+            return self.told.get(timeout=max((self._next_due() - self.real_now()) / SECOND, 0.0))
         except queue.Empty:
-            fact = None
-        self.clock = max(self.clock, self.real_now())
-        if self.journal is not None:
-            self.journal.take(self.clock, {} if fact is None else {"is": type(fact).__name__, **asdict(fact)})
-        return fact
+            return Due()
 
     def _go_on(self) -> None:
         """The picture is as it was when the controller ended: from here on act again."""
         self.rebuilding = False
-        if self.journal is not None:
-            self.journal.take(self.real_now(), {"is": _RESUMED})
-        self.away += self.real_now() - self.clock + _REDONE
-        for upload in self.pending.values():
-            threading.Thread(target=self._bring, args=(upload,), daemon=True).start()
+        for transport in self.uploads.pending.values():
+            self._carry(transport)
         for trainer in self.trainers.values():
             if not trainer.closed:
                 trainer.start()
@@ -252,12 +204,11 @@ class RayWorld:
             return None
         return Event(self.now(), started=tuple(started), paused=tuple(p for p in paused if p in self.in_system))
 
-    def _upload_done(self, done: _Uploaded) -> None:
+    def _uploaded(self, number: int) -> None:
         """Chunks of a job have reached a server."""
-        self.stored.setdefault((done.job, done.server), set()).update(done.chunks)
-        self.pending.pop(done.number, None)
-        if done.job in self.gangs:
-            self.gangs[done.job].awaits.discard(done.number)
+        done = self.uploads.done(number)
+        if done.job in self.gangs.held:
+            self.gangs.held[done.job].awaits.discard(number)
             self._start_gang(done.job)
         for chunk in self.board.arrive(done.job, done.server):
             if chunk.lane == CLOUD:
@@ -275,12 +226,12 @@ class RayWorld:
             self.trainers[told.job].gone(told.team)
         if told.what == "failed":
             return self._fail(told.job, told.reason)
-        if told.job in self.gang_data:
+        if told.job in self.gangs.data:
             return self._gang_told(told)
         chunk = self.board.chunks[told.job][told.team]
         done = told.what == "finished"
         now = self.now()
-        self._close_run(told.job, told.team, now, told.progress[chunk.number], preempted=not done)
+        self.log.end(told.job, told.team, now, told.progress[chunk.number], preempted=not done)
         self.in_service[told.job] -= 1
         self.board.leave(chunk, done=done)
         if not done:
@@ -294,11 +245,11 @@ class RayWorld:
     def _fail(self, job: int, reason: str) -> Event:
         """The job cannot be trained: it leaves, the others go on."""
         now, progress = self.now(), self.progress[job]
-        for chunk in [chunk for other, chunk in self.open if other == job]:
-            self._close_run(job, chunk, now, progress[chunk], preempted=False)
-        if job in self.gangs:
+        for chunk in self.log.running(job):
+            self.log.end(job, chunk, now, progress[chunk], preempted=False)
+        if job in self.gangs.held:
             self._close_gang(job, preempted=False)
-        self._settle_work(job)
+        self.log.settle(job, sum(progress))
         self.board.drop(job)
         self._leave(job)
         return Event(now, failed=((job, reason),))
@@ -319,7 +270,7 @@ class RayWorld:
         if perform is not None:
             perform(order)
 
-    def _tell(self, told: Told | _Uploaded) -> None:
+    def _tell(self, told: Input) -> None:
         """Leave a fact for the controller; what is rebuilt has told it before."""
         if not self.rebuilding:
             self.told.put(told)
@@ -359,23 +310,17 @@ class RayWorld:
         for server, chunks in by_server.items():
             self._send(order.job, server, chunks)
 
-    def _send(self, job: int, server: int, chunks: Sequence[int], *, charged: bool = True) -> int:
-        """Bring chunks to a server, in a thread; the queue is told when they are there. Returns the upload's number."""
+    def _send(self, job: int, server: int, chunks: Sequence[int], *, charged: bool = True) -> None:
+        """Bring chunks to a server; the queue is told when they are there."""
         charged = charged and self.emulate
         delay = int(upload_delay(self.scenario.delays, job, server)) / SECOND if charged else 0.0
-        self.uploads += 1
-        upload = self.pending[self.uploads] = _Upload(self.uploads, job, server, tuple(chunks), delay)
+        transport = self.uploads.add(job, server, tuple(chunks), delay)
         if not self.rebuilding:
-            threading.Thread(target=self._bring, args=(upload,), daemon=True).start()
-        return upload.number
+            self._carry(transport)
 
-    def _bring(self, upload: _Upload) -> None:
-        name = self.scenario.jobs.ids[upload.job]
-        try:
-            _copy(upload, name, self.programs[name], self.engine.agents[upload.server])
-            self._tell(_Uploaded(upload.job, upload.server, upload.number, upload.chunks))
-        except Exception as error:
-            self._tell(Told("failed", upload.job, reason=str(error)))
+    def _carry(self, transport: Transport) -> None:
+        name = self.scenario.jobs.ids[transport.job]
+        carry(transport, name, self.programs[name], self.engine.agents[transport.server], self._tell)
 
     def _reject(self, order: Reject) -> None:
         self.in_system.discard(order.job)
@@ -388,9 +333,7 @@ class RayWorld:
         wholly = all(c.lane == CLOUD for c in self.board.chunks[chunk.job])
         lane = None if chunk.lane == CLOUD else chunk.lane
         before = self.progress[chunk.job][chunk.number]
-        self.open[chunk.job, chunk.number] = _Run(
-            chunk.job, chunk.number, chunk.server, lane, 1, now, now, before, wholly
-        )
+        self.log.begin(chunk.job, chunk.number, chunk.server, lane, now, before, zeta=wholly)
         asked = self.preempted_at.pop((chunk.job, chunk.number), None)
         if asked is not None:
             self.preemption_s.append((self.real_now() - asked) / SECOND)
@@ -414,120 +357,69 @@ class RayWorld:
 
     def _allocate(self, order: Allocate) -> None:
         job = order.job
-        if job in self.gangs:
+        if job in self.gangs.held:
             self._suspend(Suspend(job))
         trainer, zeta = self._trainer(job), colocated(self.scenario, order)
         trainer.pace = self._pace(job, zeta)
         trainer.serve_from(self._ps_server(order.ps))
-        shares = self._upload_shares(job, order.where)
-        awaits = {upload.number for upload in self.pending.values() if upload.job == job and upload.server in shares}
-        self.gangs[job] = _Gang(order.where, shares, self.now(), bool(zeta), awaits=awaits)
+        given = self._bring_shares(job, order.where)
+        awaits = {transport.number for server in given for transport in self.uploads.to(job, server)}
+        self.gangs.held[job] = Allocation(order.where, given, self.now(), bool(zeta), awaits)
         self._start_gang(job)
 
     def _upload(self, order: Upload) -> None:
         self._trainer(order.job)
-        self._upload_shares(order.job, order.where)
+        self._bring_shares(order.job, order.where)
 
-    def _upload_shares(self, job: int, where: Placement) -> dict[int, range]:
+    def _bring_shares(self, job: int, where: Placement) -> dict[int, range]:
         """Bring each server of a gang the chunks that it lacks; one that gets more workers pays the delay."""
-        shares, before = self._shares(job, where), self.gang_data.get(job, {})
-        for server, n in where:
-            coming = {c for up in self.pending.values() if (up.job, up.server) == (job, server) for c in up.chunks}
-            missing = sorted(set(shares[server]) - self.stored.get((job, server), set()) - coming)
-            if missing or n > before.get(server, 0):
-                self._send(job, server, missing, charged=n > before.get(server, 0))
-        self.gang_data[job] = dict(where)
-        return shares
-
-    def _shares(self, job: int, where: Placement) -> dict[int, range]:
-        """Chunks of each server of a gang: spread evenly over its workers, as the record says."""
-        chunks, given, total = int(self.scenario.jobs.chunks[job]), 0, sum(n for _, n in where)
-        shares = {}
-        for server, n in where:
-            shares[server] = range(chunks * given // total, chunks * (given + n) // total)
-            given += n
-        return shares
+        given = shares(int(self.scenario.jobs.chunks[job]), where)
+        for server, grows in self.gangs.move(job, where).items():
+            missing = self.uploads.lacks(job, server, given[server])
+            if missing or grows:
+                self._send(job, server, missing, charged=grows)
+        return given
 
     def _start_gang(self, job: int) -> None:
         """Let a gang compute once all its data are there."""
-        gang = self.gangs[job]
+        gang = self.gangs.held[job]
         if gang.awaits or gang.compute_from < NEVER:
             return
         gang.compute_from = self.now()
         for server, n in gang.where:
-            self.teams += 1
-            number = int(self.scenario.jobs.chunks[job]) + self.teams
+            number = self.gangs.new_team(int(self.scenario.jobs.chunks[job]))
             gang.teams.append(number)
             self.trainers[job].put(number, Team(server, self.engine.agents[server], tuple(gang.shares[server]), n))
 
     def _suspend(self, order: Suspend) -> None:
         trainer = self.trainers[order.job]
         trainer.rest()
-        for number in self.gangs[order.job].teams:
+        for number in self.gangs.held[order.job].teams:
             trainer.take(number)
         self._close_gang(order.job, preempted=True)
 
     def _gang_told(self, told: Told) -> Event | None:
         job, steps = told.job, self.programs[self.scenario.jobs.ids[told.job]].steps
         finished = told.what == "finished" and min(told.progress) >= steps
-        if finished and job in self.gangs:
+        if finished and job in self.gangs.held:
             self._close_gang(job, preempted=False)
-        self._settle_work(job)
+        self.log.settle(job, sum(told.progress))
         if not finished:
             return None
         self._leave(job)
         return Event(self.now(), finished=(job,))
 
     def _close_gang(self, job: int, *, preempted: bool) -> None:
-        """Note the rows of an allocation that ends now; one of no length leaves no trace."""
-        gang, now = self.gangs.pop(job), self.now()
-        if now == gang.start:
-            return
-        for server, n in gang.where:
-            run = _Run(job, None, server, None, n, gang.start, min(gang.compute_from, now), 0, gang.colocated)
-            self._note_run(run, now, 0.0, preempted=preempted)
-            if gang.teams:
-                self.unsettled.setdefault(job, []).append(self.rows[-1])
-
-    def _settle_work(self, job: int) -> None:
-        """Share what was done since the last time among the workers of the allocation that did it."""
-        rows = self.unsettled.pop(job, [])
-        if not rows:
-            return
-        done, workers = sum(self.progress[job]) - self.gang_done.get(job, 0), sum(row["workers"] for row in rows)
-        self.gang_done[job] = sum(self.progress[job])
-        for row in rows:
-            row["work"] = done * row["workers"] / workers
-
-    # -- the record ----------------------------------------------------------------------------------------------
-
-    def _close_run(self, job: int, chunk: int, now: int, progress: int, *, preempted: bool) -> None:
-        """Note the run of a chunk that ends now; one of no length leaves no trace."""
-        run = self.open.pop((job, chunk))
-        if now > run.start:
-            self._note_run(run, now, progress - run.done_before, preempted=preempted)
-
-    def _note_run(self, run: _Run, now: int, work: float, *, preempted: bool) -> None:
-        self.rows.append(
-            {
-                "job": run.job,
-                "chunk": run.chunk,
-                "server": self.scenario.cluster.server_ids[run.server],
-                "lane": run.lane,
-                "workers": run.workers,
-                "start": run.start,
-                "compute_from": run.compute_from,
-                "end": now,
-                "work": float(work),
-                "colocated": run.colocated,
-                "preempted": preempted,
-            }
+        gang = self.gangs.held.pop(job)
+        self.log.gang(
+            job, gang.where, gang.start, gang.compute_from, self.now(), zeta=gang.colocated, preempted=preempted
         )
+
+    # -- the end -------------------------------------------------------------------------------------------------
 
     def runs(self) -> pl.DataFrame:
         """The runs table of what has happened."""
-        table = pl.DataFrame(self.rows, schema=schema(self.scenario.cluster.server_ids)["runs"])
-        return table.sort("start", "job", "chunk", "server", maintain_order=True)
+        return self.log.table()
 
     def close(self) -> None:
         """End all trainers."""
@@ -540,39 +432,3 @@ class RayWorld:
             told = self.told.get()
             if isinstance(told, Told) and told.what == "result":
                 self.results[told.job] = told.result
-
-
-def _read(content: dict[str, Any]) -> Told | _Uploaded | None:
-    """An input from the journal."""
-    given = {name: tuple(value) if name in {"progress", "chunks"} else value for name, value in content.items()}
-    kind: Any = {"Told": Told, "_Uploaded": _Uploaded}.get(str(given.pop("is", "")))
-    return None if kind is None else kind(**given)
-
-
-@dataclass(frozen=True)
-class _Upload:
-    """Chunks of a job on their way to a server, spread over the link's delay."""
-
-    number: int
-    job: int
-    server: int
-    chunks: tuple[int, ...]
-    delay_s: float
-
-
-def _copy(upload: _Upload, job: str, program: Program, agent: Any) -> None:
-    """Send the bytes piece by piece; they are whole and checked when this returns."""
-    import ray  # noqa: PLC0415 - Ray is an extra
-
-    began = time.monotonic()
-    training: Training = program.make()
-    contents = [(chunk, packed(training.chunk(chunk))) for chunk in upload.chunks]
-    total, sent = sum(len(content) for _, content in contents), 0
-    for chunk, content in contents:
-        for offset in range(0, len(content), _PIECE):
-            piece = content[offset : offset + _PIECE]
-            last = offset + len(piece) == len(content)
-            ray.get(agent.store.remote(job, chunk, offset, piece, last=last))
-            sent += len(piece)
-            time.sleep(max(began + upload.delay_s * sent / total - time.monotonic(), 0.0))
-    time.sleep(max(began + upload.delay_s - time.monotonic(), 0.0))

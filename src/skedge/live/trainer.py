@@ -15,7 +15,8 @@ from typing import Any
 
 from skedge.core.errors import TrainingError
 
-from .agent import NotLoaded
+from .inputs import Told
+from .ps import NotLoadedError
 from .training import Program, accuracy
 
 _DEADLINE_S = 10.0
@@ -35,25 +36,6 @@ class Team:
     width: int
 
 
-@dataclass(frozen=True)
-class Told:
-    """What a trainer tells the world.
-
-    Attributes
-    ----------
-    what
-        ``stopped``: a team has left; ``finished``: all its chunks are trained; ``failed``: the job cannot be trained;
-        ``result``: all chunks are trained, and this is what came out.
-    """
-
-    what: str
-    job: int
-    team: int = -1
-    progress: tuple[int, ...] = ()
-    reason: str = ""
-    result: Any = None
-
-
 class Trainer(threading.Thread):
     """Trains one job; all methods may be called from the controller's thread.
 
@@ -61,7 +43,7 @@ class Trainer(threading.Thread):
     ----------
     pace
         Seconds that a round takes at least: how embedded servers have the speed of the announced ones; 0 on real ones.
-    new_keeper, release
+    new_ps, release
         Get a process for the parameter server on a server, and end one.
     """
 
@@ -71,21 +53,21 @@ class Trainer(threading.Thread):
         name: str,
         program: Program,
         tell: Callable[[Told], None],
-        new_keeper: Callable[[int], Any],
+        new_ps: Callable[[int], Any],
         release: Callable[[int, Any], None],
         pace: float = 0.0,
         checkpoint_s: float = 2.0,
     ) -> None:
         super().__init__(name=f"train {name}", daemon=True)
         self.job, self.job_name, self.program, self.tell, self.pace = job, name, program, tell, pace
-        self.new_keeper, self.release, self.checkpoint_s = new_keeper, release, checkpoint_s
+        self.new_ps, self.release, self.checkpoint_s = new_ps, release, checkpoint_s
         self.change = threading.Condition()
         self.teams: dict[int, Team] = {}
         self.leaving: set[int] = set()
         self.site: int | None = None
         self.closed = False
-        self.keeper: Any = None
-        self.keeper_site: int | None = None
+        self.ps: Any = None
+        self.ps_site: int | None = None
         self.version = 0
         self.progress = [0] * program.chunks
         self.state: Any = None
@@ -137,16 +119,16 @@ class Trainer(threading.Thread):
         try:
             while (teams := self._next_teams()) is not None:
                 if self.site is None:
-                    self._give_up_keeper()
-                elif self._move_keeper():
+                    self._give_up_ps()
+                elif self._move_ps():
                     self._round(teams)
                     if not self._dismiss_finished():
                         self._keep_checkpoint()
         except TrainingError as error:
             self.tell(Told("failed", self.job, progress=tuple(self.progress), reason=str(error)))
         finally:
-            if self.keeper_site is not None:
-                self.release(self.keeper_site, self.keeper)
+            if self.ps_site is not None:
+                self.release(self.ps_site, self.ps)
 
     def _next_teams(self) -> dict[int, Team] | None:
         """Those that work in the next round; waits until there is something to do. None at the end."""
@@ -155,7 +137,7 @@ class Trainer(threading.Thread):
                 self._let_go()
                 if self.closed:
                     return None
-                if (self.teams and self.site is not None) or (self.keeper_site is not None and self.site is None):
+                if (self.teams and self.site is not None) or (self.ps_site is not None and self.site is None):
                     return dict(self.teams)
                 self.due = 0.0
                 self.change.wait()
@@ -166,29 +148,29 @@ class Trainer(threading.Thread):
                 self.tell(Told("stopped", self.job, number, tuple(self.progress)))
         self.leaving.clear()
 
-    def _move_keeper(self) -> bool:
+    def _move_ps(self) -> bool:
         """Bring the parameter server to where it is assigned; whether it is up."""
-        if self.keeper_site == self.site:
+        if self.ps_site == self.site:
             return True
         site = self.site
         if site is None:
             return False
-        self._give_up_keeper()
-        self.keeper, self.keeper_site = self.new_keeper(site), site
+        self._give_up_ps()
+        self.ps, self.ps_site = self.new_ps(site), site
         return self._load()
 
-    def _give_up_keeper(self) -> None:
-        if self.keeper_site is not None:
-            self._call(self.keeper.save.remote())
-            self.release(self.keeper_site, self.keeper)
-            self.keeper_site = None
+    def _give_up_ps(self) -> None:
+        if self.ps_site is not None:
+            self._call(self.ps.save.remote())
+            self.release(self.ps_site, self.ps)
+            self.ps_site = None
 
     def _load(self) -> bool:
-        """Let the keeper serve the job; its progress is what counts."""
-        ack, self.state = self.keeper.load.options(num_returns=2).remote(self.job_name, self.program)
+        """Let the process serve the job; its progress is what counts."""
+        ack, self.state = self.ps.load.options(num_returns=2).remote(self.job_name, self.program)
         answer = self._call(ack)
         if answer is None:
-            self.keeper_site = None
+            self.ps_site = None
             return False
         self.version, self.progress = answer["version"], answer["progress"]
         return True
@@ -203,7 +185,7 @@ class Trainer(threading.Thread):
                 asked[ack] = brought
         ready = [brought for ack, brought in asked.items() if self._call(ack, started + _DEADLINE_S) is not None]
         if ready:
-            ack, state = self.keeper.apply.options(num_returns=2).remote(self.version, *ready)
+            ack, state = self.ps.apply.options(num_returns=2).remote(self.version, *ready)
             answer = self._call(ack)
             if answer is None:
                 self._load()
@@ -236,7 +218,7 @@ class Trainer(threading.Thread):
         except (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError, ray.exceptions.GetTimeoutError):
             return None
         except ray.exceptions.RayTaskError as error:
-            if isinstance(error.cause, ray.exceptions.RayError | NotLoaded):
+            if isinstance(error.cause, ray.exceptions.RayError | NotLoadedError):
                 return None
             raise TrainingError(f"{type(error.cause).__name__}: {error.cause}") from error
 
@@ -268,17 +250,17 @@ class Trainer(threading.Thread):
 
     def _tell_result(self) -> None:
         """Measure what came out, here: the parameter server's slot is for the next job."""
-        losses, state = self._call(self.keeper.losses.remote()), self._call(self.state)
-        self._give_up_keeper()
+        losses, state = self._call(self.ps.losses.remote()), self._call(self.state)
+        self._give_up_ps()
         self.tell(Told("result", self.job, result={"accuracy": accuracy(self.program, state), "losses": losses}))
 
     def _save(self) -> bool:
         self.saved_at = time.monotonic()
-        if self._call(self.keeper.save.remote()) is None:
+        if self._call(self.ps.save.remote()) is None:
             self._load()
             return False
         return True
 
     def _keep_checkpoint(self) -> None:
-        if self.keeper_site is not None and time.monotonic() - self.saved_at > self.checkpoint_s:
+        if self.ps_site is not None and time.monotonic() - self.saved_at > self.checkpoint_s:
             self._save()

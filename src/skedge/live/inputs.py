@@ -1,0 +1,64 @@
+"""What reaches the live world from outside: each is journaled before it is taken in."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pydantic import TypeAdapter
+
+
+@dataclass(frozen=True)
+class Due:
+    """Time has passed: something on the agenda may be due."""
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """A controller has taken over from one that was lost."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a trainer tells.
+
+    Attributes
+    ----------
+    what
+        ``stopped``: a team has left; ``finished``: all its chunks are trained; ``failed``: the job cannot be trained;
+        ``result``: all chunks are trained, and this is what came out.
+    team
+        Number that the world gave the team: of the chunk for a lane, above all chunks for a gang.
+    progress
+        Mini-batches of each chunk that are in the parameters.
+    """
+
+    what: str
+    job: int
+    team: int = -1
+    progress: tuple[int, ...] = ()
+    reason: str = ""
+    result: Any = None
+
+
+@dataclass(frozen=True)
+class Uploaded:
+    """An upload is complete, by its number."""
+
+    upload: int
+
+
+Input = Due | Resumed | Told | Uploaded
+
+_KINDS: dict[str, TypeAdapter[Input]] = {kind.__name__: TypeAdapter(kind) for kind in (Due, Resumed, Told, Uploaded)}
+
+
+def to_json(given: Input) -> dict[str, Any]:
+    """An input in plain JSON types."""
+    return {"is": type(given).__name__, **asdict(given)}
+
+
+def from_json(content: dict[str, Any]) -> Input:
+    """The input that :func:`to_json` gave."""
+    fields = dict(content)
+    return _KINDS[fields.pop("is")].validate_python(fields)

@@ -1,0 +1,118 @@
+"""Chunks on their way to servers: the bytes really go, piece by piece, spread over the link's delay."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from skedge.core.errors import TrainingError
+
+from .agent import packed
+from .inputs import Told, Uploaded
+from .training import Program
+
+_PIECE = 2**18
+"""Bytes of a chunk sent at once."""
+
+
+@dataclass(frozen=True)
+class Transport:
+    """Chunks of a job on their way to a server; they take at least `delay_s`."""
+
+    number: int
+    job: int
+    server: int
+    chunks: tuple[int, ...]
+    delay_s: float
+
+
+class Uploads:
+    """All uploads under way, and what has come.
+
+    Attributes
+    ----------
+    pending
+        Uploads under way by number.
+    stored
+        Chunks that are there, by (job, server).
+    """
+
+    def __init__(self) -> None:
+        self.pending: dict[int, Transport] = {}
+        self.stored: dict[tuple[int, int], set[int]] = {}
+        self.count = 0
+
+    def add(self, job: int, server: int, chunks: tuple[int, ...], delay_s: float) -> Transport:
+        """Note an upload that begins now."""
+        self.count += 1
+        upload = self.pending[self.count] = Transport(self.count, job, server, chunks, delay_s)
+        return upload
+
+    def done(self, number: int) -> Transport:
+        """Note that an upload is complete."""
+        upload = self.pending.pop(number)
+        self.stored.setdefault((upload.job, upload.server), set()).update(upload.chunks)
+        return upload
+
+    def to(self, job: int, server: int) -> list[Transport]:
+        """Uploads of a job that are on their way to a server."""
+        return [upload for upload in self.pending.values() if (upload.job, upload.server) == (job, server)]
+
+    def lacks(self, job: int, server: int, chunks: range) -> tuple[int, ...]:
+        """Which of `chunks` are neither on a server nor on their way to it."""
+        coming = {chunk for upload in self.to(job, server) for chunk in upload.chunks}
+        return tuple(sorted(set(chunks) - self.stored.get((job, server), set()) - coming))
+
+
+def carry(upload: Transport, job: str, program: Program, agent: Any, tell: Callable[[Told | Uploaded], None]) -> None:
+    """Bring an upload to its agent in a thread of its own, and tell when all of it is there, whole."""
+
+    def bring() -> None:
+        try:
+            _copy(upload, job, program, agent)
+        except TrainingError as error:
+            tell(Told("failed", upload.job, reason=str(error)))
+        else:
+            tell(Uploaded(upload.number))
+
+    threading.Thread(target=bring, name=f"upload {job}", daemon=True).start()
+
+
+def _copy(upload: Transport, job: str, program: Program, agent: Any) -> None:
+    """Send the bytes piece by piece; they are whole and checked when this returns.
+
+    Raises
+    ------
+    TrainingError
+        If the job's data cannot be made, or the server cannot keep them.
+    """
+    began = time.monotonic()
+    contents = _contents(upload, program)
+    total, sent = sum(len(content) for _, content in contents), 0
+    for chunk, content in contents:
+        for offset in range(0, len(content), _PIECE):
+            piece = content[offset : offset + _PIECE]
+            _store(agent, job, chunk, offset, piece, last=offset + len(piece) == len(content))
+            sent += len(piece)
+            time.sleep(max(began + upload.delay_s * sent / total - time.monotonic(), 0.0))
+    time.sleep(max(began + upload.delay_s - time.monotonic(), 0.0))
+
+
+def _contents(upload: Transport, program: Program) -> list[tuple[int, bytes]]:
+    training = program.make()
+    try:
+        return [(chunk, packed(training.chunk(chunk))) for chunk in upload.chunks]
+    except Exception as error:  # the job's own code: whatever it raises is its reason to fail
+        raise TrainingError(f"its data cannot be made: {type(error).__name__}: {error}") from error
+
+
+def _store(agent: Any, job: str, chunk: int, offset: int, piece: bytes, *, last: bool) -> None:
+    import ray  # noqa: PLC0415 - Ray is an extra
+
+    try:
+        ray.get(agent.store.remote(job, chunk, offset, piece, last=last))
+    except ray.exceptions.RayError as error:
+        raise TrainingError(f"chunk {chunk} cannot be brought to its server: {error}") from error
