@@ -108,6 +108,7 @@ def dispatched() -> Schedule:
         plans=table("plans", "job", []),
         decisions=table("decisions", "time job verb chunk lane server rank postponed value", decisions),
         jobs=_jobs(jobs),
+        outages=table("outages", "server start end reason", []),
     )
 
 
@@ -145,6 +146,7 @@ def gangs() -> Schedule:
         plans=table("plans", "job server workers ps from to made_at", [(1, "s1", 1, 1, 3, 10, 3)]),
         decisions=table("decisions", "time job verb server", decisions),
         jobs=_jobs(jobs),
+        outages=table("outages", "server start end reason", []),
     )
 
 
@@ -177,6 +179,17 @@ def again(table: str, row: int, **values: Any) -> Change:
         frame: pl.DataFrame = getattr(s, table)
         longer = replace(s, **{table: pl.concat([frame, frame[row]])})
         return edit(table, len(frame), **values)(longer)
+
+    return change
+
+
+def add(table: str, **values: Any) -> Change:
+    """Append a row; times in seconds."""
+
+    def change(s: Schedule) -> Schedule:
+        frame: pl.DataFrame = getattr(s, table)
+        row = {c: round(v * S) if c in TIMES and v is not None else v for c, v in values.items()}
+        return replace(s, **{table: pl.concat([frame, pl.DataFrame([row], schema=frame.schema)])})
 
     return change
 

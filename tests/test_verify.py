@@ -10,7 +10,7 @@ import pytest
 from skedge.analysis.verify import RULES, verify
 from skedge.core.model import Physics
 from skedge.core.schedule import Schedule
-from small_records import DISPATCH, GANG, Change, S, again, both, dispatched, drop, edit, gangs, scenario
+from small_records import DISPATCH, GANG, Change, S, add, again, both, dispatched, drop, edit, gangs, scenario
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,8 @@ AS_A_GANG = again("runs", 1, chunk=None, lane=None, start=13, compute_from=13, e
 OTHER_PS = both(edit("ps", 0, end=15), again("ps", 0, start=15, end=19, server="s1"))
 B_WAITS_AT_10 = both(NO_PREEMPTION_AT_4, edit("runs", 0, start=10, compute_from=10, end=22))
 ON_TWO_SERVERS = both(edit("runs", 0, workers=1), again("runs", 0, server="s1", end=8))
+OUTAGE = add("outages", server="s0", start=9, end=12, reason="lost")
+OUTAGE_OF_S1 = add("outages", server="s1", start=2, end=None, reason="cordoned")
 CHECKPOINTS = Physics(checkpoint_overhead=S)
 
 PLANTED = [
@@ -109,6 +111,8 @@ PLANTED = [
     Planted("M22", "a cloud chunk starts late", "c", 10, edit("runs", 3, start=10, compute_from=10, end=13)),
     Planted("M23", "half a slot", "b", 3.5, edit("decisions", 2, time=3.5), physics=SECOND_SLOTS),
     Planted("M23", "a PS from half a slot on", "a", 1.5, edit("ps", 0, start=1.5), physics=SECOND_SLOTS),
+    Planted("M25", "a run on a server out of service", "a", 10, OUTAGE),
+    Planted("M25", "a gang on a server out of service", "b", 3, OUTAGE_OF_S1, gangs),
     Planted("M24", "servers that part", "a", 0, ON_TWO_SERVERS, gangs),
     Planted("M24", "two allocations at once", "a", 6, edit("runs", 3, start=6, compute_from=6, end=12), gangs),
 ]  # fmt: skip

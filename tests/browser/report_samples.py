@@ -120,6 +120,7 @@ def _schedule(world: Scenario, runs: pl.DataFrame, rng: Generator) -> Schedule:
         "plans": pl.DataFrame(schema=tables["plans"]),
         "decisions": pl.DataFrame(schema=tables["decisions"]),
         "jobs": _jobs(world, runs, tables["jobs"], rng),
+        "outages": pl.DataFrame(schema=tables["outages"]),
     }
     return Schedule(**tables_made)
 

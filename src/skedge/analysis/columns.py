@@ -57,7 +57,7 @@ def _array(column: pl.Series, ids: list[str]) -> Array:
 class Columns:
     """All tables of a schedule.
 
-    `dispatches` are the dispatch rows of the decisions; `chunks` and `gangs` are the two kinds of runs.
+    `dispatches` are the dispatch and re-dispatch rows of the decisions; `chunks` and `gangs` are the two kinds of runs.
     """
 
     scenario: Scenario
@@ -67,6 +67,7 @@ class Columns:
     plans: Table
     decisions: Table
     jobs: Table
+    outages: Table
     dispatches: Table
     chunks: Table
     gangs: Table
@@ -81,7 +82,7 @@ def columns(scenario: Scenario, schedule: Schedule) -> Columns:
     """Take the tables apart; nothing is copied that need not be."""
     cluster = scenario.cluster
     runs, decisions = schedule.runs, schedule.decisions
-    pooled, dispatch = runs["chunk"].is_null(), decisions["verb"] == "dispatch"
+    pooled, dispatch = runs["chunk"].is_null(), decisions["verb"].is_in(["dispatch", "redispatch"])
     return Columns(
         scenario,
         **{name: Table(frame, cluster) for name, frame in schedule.tables().items()},
@@ -97,6 +98,14 @@ def failure_times(c: Columns) -> NDArray[np.int64]:
     rows = np.flatnonzero((c.decisions.frame["verb"] == "fail").to_numpy())
     times[c.decisions["job"][rows]] = c.decisions["time"][rows]
     return times
+
+
+def next_outage(c: Columns, server: Array, time: Array) -> NDArray[np.int64]:
+    """When each server first goes out of service at or after each time [µs]; NEVER if it does not."""
+    found = np.full(len(server), NEVER, np.int64)
+    for out, start in zip(c.outages["server"], c.outages["start"], strict=True):
+        found = np.where((server == out) & (start >= time), np.minimum(found, start), found)
+    return found
 
 
 def ready_times(c: Columns) -> NDArray[np.int64]:

@@ -27,6 +27,7 @@ def sum_beta_s(c: Columns) -> float | None:
     last run; one that never runs is left out.
     """
     d, jobs = c.dispatches, c.scenario.jobs
+    d = d.only((d.frame["verb"] == "dispatch").to_numpy())
     if not len(d):
         return None
     first = c.first_chunk

@@ -71,7 +71,7 @@ def _counts(c: Columns) -> Metrics:
         "jobs": len(c.scenario.jobs),
         "finished": int((state == "finished").sum()),
         "rejected": int((state == "rejected").sum()),
-        "failed": int((state == "failed").sum()),
+        "failed": int(state.is_in(["failed", "cancelled"]).sum()),
         "jobs_in_cloud": int(((total > 0) & (cloud == total)).sum()),
     }
 
@@ -146,7 +146,7 @@ def _first_chunks(c: Columns, start: Ints, upload: Ints) -> None:
     first, _, _ = bounds(t["job"], t["start"], t["end"], len(start))
     rows = np.flatnonzero(t["start"] == first[t["job"]])
     row = np.full(int(c.first_chunk[-1]), -1, np.int64)
-    row[c.first_chunk[d["job"]] + d["chunk"]] = np.arange(len(d))
+    row[(c.first_chunk[d["job"]] + d["chunk"])[::-1]] = np.arange(len(d))[::-1]
     sent = row[c.first_chunk[t["job"][rows]] + t["chunk"][rows]]
     rows, sent = rows[sent >= 0], sent[sent >= 0]
     delay = (ready_times(c) - d["time"])[sent]

@@ -20,7 +20,10 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
     "M3": ("workers are of the job's worker type", ("(2a)",)),
     "M4": ("a lane runs one chunk at a time; workers held do not exceed those there are", ("(2d)", "(4b)")),
     "M5": ("a job has at most D_j workers at a time, a chunk at most one", ("(2c)", "(4e)")),
-    "M6": ("each chunk is dispatched once and runs only there: no migration", ("(4e)", "(7a)", "(7d)")),
+    "M6": (
+        "each chunk is dispatched once and runs only there: no migration, but from a server out of service",
+        ("(4e)", "(7a)", "(7d)"),
+    ),
     "M7": ("nothing computes before its data are uploaded", ("(2i)", "(4h)")),
     "M8": ("exactly the work that is needed is done", ("(2b)", "(4a)")),
     "M9": ("completion is the end of the last run, JCT is completion - arrival", ("(2j)",)),
@@ -35,13 +38,14 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
         ("(7a)", "(7c)"),
     ),
     "M17": ("chunks stored on a server do not exceed its storage", ("(7b)", "(7c)", "(7d)")),
-    "M18": ("every job is answered once: finished, rejected or failed", ("definition",)),
+    "M18": ("every job is answered once: finished, rejected, failed or cancelled", ("definition",)),
     "M19": ("a planned job runs within its plan unless the plan is marked broken", ("definition",)),
     "M20": ("a HAPRF lane's rank is D_j p_j", ("Sec. IV-C",)),
     "M21": ("a lane runs the highest-ranked chunk that has arrived", ("Sec. IV-C",)),
     "M22": ("no lane idles while a chunk waits for it; a cloud chunk starts when it arrives", ("Sec. IV-C",)),
     "M23": ("in slotted time everything starts and ends on slot boundaries", ("definition",)),
     "M24": ("the workers of a gang are held, start and stop together", ("definition",)),
+    "M25": ("nothing starts on a server that is out of service", ("definition",)),
 }
 """Rule -> (statement, constraints of JSAC'22 that it checks)."""
 

@@ -13,7 +13,7 @@ from skedge.core.scenario import Scenario
 from skedge.core.schedule import Schedule
 
 from .rules import RULES, Findings, Violation
-from .verify_chunks import Chunks, check_chunks, check_lanes, minibatches
+from .verify_chunks import Chunks, check_chunks, check_lanes, check_outages, minibatches
 from .verify_data import check_storage, check_uploads
 from .verify_gangs import check_gangs
 from .verify_jobs import answers, completions, decision_times, plans_kept, preempted_flags, slot_boundaries
@@ -55,6 +55,7 @@ def verify(
     minibatches(c, found)
     chunks = Chunks(c)
     check_chunks(chunks, found, tolerance, haprf=lanes.get("rank") == "haprf")
+    check_outages(c, found, tolerance)
     check_lanes(chunks, found, tolerance, preemptive=preemptive)
     preempted_flags(c, found, chunks.last[chunks.run], preemptive=preemptive)
     check_uploads(c, found, tolerance)

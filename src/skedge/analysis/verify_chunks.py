@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from skedge.core.model import Floats, Ints
 from skedge.core.time import NEVER
 
-from .columns import Columns, all_cloud, failure_times, ready_times
+from .columns import Columns, all_cloud, failure_times, next_outage, ready_times
 from .rules import MOST_WORK_ERROR, Findings, Say
 from .sweeps import bounds, in_groups, lane_service, totals
 
@@ -27,7 +28,11 @@ class Chunks:
     run, sent
         Number of the chunk of each chunk run and of each dispatch row.
     row
-        Dispatch row of each chunk; -1 for none.
+        First dispatch row of each chunk; -1 for none.
+    run_row
+        Dispatch row that each chunk run follows: a chunk whose server went out of service is dispatched again.
+    again, left
+        By dispatch row: whether it is a re-dispatch, and when the chunk left because its server did; NEVER where not.
     ready
         When the chunk of each dispatch row reaches its server [µs].
     zeta
@@ -46,6 +51,20 @@ class Chunks:
         self.ready = ready_times(c)
         self.zeta = all_cloud(c).astype(np.int64)
         self.first, self.last, self.runs = bounds(self.run, c.chunks["start"], c.chunks["end"], self.count)
+        self.run_row = self.row[self.run]
+        self.again = (c.dispatches.frame["verb"] == "redispatch").to_numpy()
+        self.left = np.full(len(self.sent), NEVER, np.int64)
+        self.moved = np.unique(self.sent[self.again])
+        for chunk in self.moved:
+            self._follow(chunk)
+
+    def _follow(self, chunk: int) -> None:
+        """Of a chunk that was dispatched again: when it left each server, and which of its runs were where."""
+        rows, runs = np.flatnonzero(self.sent == chunk), np.flatnonzero(self.run == chunk)
+        d, times = self.c.dispatches, self.c.dispatches["time"][rows]
+        self.left[rows[:-1]] = next_outage(self.c, d["server"][rows[:-1]], times[:-1])
+        place = np.searchsorted(times, self.c.chunks["start"][runs], side="right") - 1
+        self.run_row[runs] = rows[np.maximum(place, 0)]
 
     def job(self, chunks: Ints) -> Ints:
         """Job of each of these chunks."""
@@ -57,6 +76,7 @@ def check_chunks(k: Chunks, found: Findings, slack: int, *, haprf: bool) -> None
     _types(k, found)
     _one_worker(k, found, slack)
     _no_migration(k, found)
+    _moved_for_a_reason(k, found)
     _not_early(k, found, slack)
     _work(k, found, slack)
     _colocated(k, found)
@@ -96,14 +116,14 @@ def _no_migration(k: Chunks, found: Findings) -> None:
     """M6: a dispatched job's chunks are each dispatched once; a chunk runs on the lane it was dispatched to."""
     d, t, jobs = k.c.dispatches, k.c.chunks, k.c.scenario.jobs
     times = np.bincount(k.sent, minlength=k.count)
-    again = (times[k.sent] > 1) & (k.row[k.sent] != np.arange(len(k.sent)))
+    again = (times[k.sent] > 1) & (k.row[k.sent] != np.arange(len(k.sent))) & ~k.again
     found.rows("M6", again, d["job"], d["time"], lambda i: f"chunk {d['chunk'][i]} is dispatched a second time")
     sent = np.bincount(d["job"], minlength=len(jobs)) > 0
     missing = np.flatnonzero(np.repeat(sent, jobs.chunks) & (times == 0))[: found.limit]
     for chunk, job in zip(missing, k.job(missing), strict=True):
         number = chunk - k.c.first_chunk[job]
         found.add("M6", int(job), int(jobs.arrival[job]), f"chunk {number} is never dispatched, others of the job are")
-    row = k.row[k.run]
+    row = k.run_row
     stray = row < 0
     if len(d):
         stray = stray | (t["lane"] != d["lane"][row]) | (t["server"] != d["server"][row])
@@ -115,14 +135,36 @@ def _no_migration(k: Chunks, found: Findings) -> None:
 
 
 def _stray(k: Chunks, i: int) -> str:
-    t, d, row = k.c.chunks, k.c.dispatches, k.row[k.run[i]]
+    t, d, row = k.c.chunks, k.c.dispatches, k.run_row[i]
     here = f"chunk {t['chunk'][i]} runs on server {t['server'][i]}, lane {t['lane'][i]} (-1: cloud)"
     return f"{here}; " + (f"dispatched to {d['server'][row]}, {d['lane'][row]}" if row >= 0 else "never dispatched")
 
 
+def _moved_for_a_reason(k: Chunks, found: Findings) -> None:
+    """M6: a chunk is dispatched again only after the server that it was on has gone out of service."""
+    d = k.c.dispatches
+    for chunk in k.moved:
+        rows = np.flatnonzero(k.sent == chunk)
+        for before, row in pairwise(rows):
+            if k.left[before] > d["time"][row]:
+                text = f"chunk {d['chunk'][row]} is dispatched again, and its server was in service"
+                found.add("M6", int(d["job"][row]), int(d["time"][row]), text)
+
+
+def check_outages(c: Columns, found: Findings, slack: int) -> None:
+    """M25: no run, and no service of a PS, starts on a server that is out of service."""
+    o = c.outages
+    for t in (c.runs, c.ps):
+        for server, start, end in zip(o["server"], o["start"], o["end"], strict=True):
+            until = NEVER if end < 0 else end
+            inside = (t["server"] == server) & (t["start"] > start + slack) & (t["start"] < until - slack)
+            say = f"starts on {c.scenario.cluster.label(int(server))!r}, which is out of service from {start} µs on"
+            found.rows("M25", inside, t["job"], t["start"], lambda _, say=say: say)  # type: ignore[misc]
+
+
 def _run_ready(k: Chunks) -> Ints:
     """When the chunk of each chunk run is there [µs]; 0 where it was never dispatched."""
-    row = k.row[k.run]
+    row = k.run_row
     return np.where(row >= 0, k.ready[row], 0) if len(k.ready) else np.zeros(len(row), np.int64)
 
 
@@ -167,8 +209,9 @@ def _colocated(k: Chunks, found: Findings) -> None:
     t = k.c.chunks
     zeta = k.zeta[t["job"]] == 1
     say = "colocated is {}; the job is {}wholly in the cloud"
+    moved = np.isin(t["job"], k.job(k.moved))
     found.rows(
-        "M10", t["colocated"] != zeta, t["job"], t["start"],
+        "M10", (t["colocated"] != zeta) & ~moved, t["job"], t["start"],
         lambda i: say.format(bool(t["colocated"][i]), "" if zeta[i] else "not "),
     )  # fmt: skip
 
@@ -177,7 +220,8 @@ def _cloud_starts(k: Chunks, found: Findings, slack: int) -> None:
     """M22 in the cloud: a chunk starts when it arrives and is never interrupted."""
     t = k.c.chunks
     ready = _run_ready(k)
-    late = (t["lane"] < 0) & ((t["start"] > ready + slack) | (k.runs[k.run] > 1))
+    often = (k.runs[k.run] > 1) & ~np.isin(k.run, k.moved)
+    late = (t["lane"] < 0) & ((t["start"] > ready + slack) | often)
     say = "cloud chunk {} arrives at {} µs and starts at {} µs, in {} runs"
     found.rows(
         "M22", late, t["job"], t["start"],
@@ -196,15 +240,15 @@ def _ranks(k: Chunks, found: Findings) -> None:
 def check_lanes(k: Chunks, found: Findings, slack: int, *, preemptive: bool) -> None:
     """M4, M21 and M22: go along each lane with the queue of its chunks."""
     c, d, t = k.c, k.c.dispatches, k.c.chunks
-    edge = np.flatnonzero((d["lane"] >= 0) & (k.row[k.sent] == np.arange(len(k.sent))))
+    edge = np.flatnonzero((d["lane"] >= 0) & (k.again | (k.row[k.sent] == np.arange(len(k.sent)))))
     order = edge[np.argsort(d["rank"][edge], kind="stable")]
     place_of_row = np.full(len(d), -1, np.int64)
     place_of_row[order] = np.arange(len(order))
     ready, chunk = k.ready[order], k.sent[order]
     gone = np.where(k.last[chunk] >= 0, k.last[chunk], NEVER)
     failed = failure_times(c)[d["job"][order]]
-    gone = np.where(failed < NEVER, failed, gone)
-    row = k.row[k.run]
+    gone = np.minimum(np.where(failed < NEVER, failed, gone), k.left[order])
+    row = k.run_row
     place = np.where(row >= 0, place_of_row[row], -1) if len(d) else np.full(len(row), -1, np.int64)
     lane = np.where(place >= 0, t["lane"], -1)
     rows, first = in_groups(lane, t["start"], c.scenario.cluster.lanes)

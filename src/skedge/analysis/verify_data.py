@@ -10,7 +10,7 @@ from skedge.core.model import Floats, Ints
 from skedge.core.network import upload_delays
 from skedge.core.time import NEVER
 
-from .columns import Columns
+from .columns import Columns, next_outage
 from .rules import Findings
 from .sweeps import in_groups
 
@@ -36,11 +36,16 @@ def check_uploads(c: Columns, found: Findings, slack: int) -> None:
 
 
 def _complete(c: Columns, found: Findings, slack: int) -> None:
-    """Compare the uploads of dispatched jobs with the dispatches: each chunk is brought once, from its dispatch on."""
+    """Compare the uploads of dispatched jobs with the dispatches: each chunk is brought once, from its dispatch on.
+
+    Jobs with chunks that were dispatched again are left out: a server may have got some of them twice.
+    """
     d, u, jobs = c.dispatches, c.uploads, len(c.scenario.jobs)
     if not len(d):
         return
-    rows, first = in_groups(d["job"], d["time"], jobs)
+    again = np.unique(d["job"][(d.frame["verb"] == "redispatch").to_numpy()])
+    sent_once = np.where(np.isin(d["job"], again), -1, d["job"]).astype(np.int32)
+    rows, first = in_groups(sent_once, d["time"], jobs)
     uploads, up_first = in_groups(u["job"], u["start"], jobs)
     wrong = _brought(
         (rows, first, d["server"], d["time"]),
@@ -101,6 +106,7 @@ def check_storage(c: Columns, found: Findings) -> None:
     completion[c.jobs["job"]] = c.jobs["completion"]
     done = completion[d["job"]]
     end = np.where(done >= 0, np.maximum(done, d["time"]), NEVER)
+    end = np.minimum(end, next_outage(c, d["server"], d["time"]))
     where = np.where(np.isfinite(limit)[d["server"]], d["server"], -1).astype(np.int32)
     coming, first = in_groups(where, d["time"], len(limit))
     going, _ = in_groups(where, end, len(limit))

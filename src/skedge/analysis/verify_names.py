@@ -98,7 +98,7 @@ def _plans(c: Columns, t: Table) -> Mask:
 
 def _decisions(c: Columns, t: Table) -> Mask:
     wrong = _no_job(c, t) | (t["time"] < 0)
-    verbs: Mask = (t.frame["verb"] == "dispatch").to_numpy()
+    verbs: Mask = t.frame["verb"].is_in(["dispatch", "redispatch"]).to_numpy()
     if not verbs.any():
         return wrong
     if not verbs.all():

@@ -6,7 +6,7 @@ import numpy as np
 
 from skedge.core.model import Ints
 
-from .columns import Columns
+from .columns import Columns, next_outage
 from .rules import Findings
 from .sweeps import in_groups, merged, uncovered
 
@@ -52,7 +52,8 @@ def _one_each(c: Columns, found: Findings, slack: int, rows: Ints) -> None:
         "M12", twice, job, start, lambda i: f"takes a second PS at {start[i]} µs; the first is held to {end[i]} µs"
     )
     other = (t["server"][before] != t["server"][after]) | (t["slot"][before] != t["slot"][after])
-    moved = same & ~twice & (start <= end) & other
+    lost = next_outage(c, t["server"][before], t["start"][before]) <= start + slack
+    moved = same & ~twice & (start <= end) & other & ~lost
     found.rows("M14", moved, job, start, lambda i: f"changes its PS at {start[i]} µs while it runs on")
 
 

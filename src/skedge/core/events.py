@@ -17,6 +17,12 @@ from .model import Floats, Ints
 CLOUD = -1
 """The cloud, where a lane or a PS slot is meant."""
 
+CANCELLED = "cancelled"
+"""How the reason of a job that was cancelled begins; that of one that has failed does not."""
+
+OUT_OF_SERVICE = 2**62
+"""Stands for the job of a PS slot whose server is out of service: no job has this number."""
+
 
 def _none() -> Ints:
     return np.empty(0, np.int64)
@@ -45,6 +51,15 @@ class Event:
         (job, reason) of jobs that cannot be trained, or were cancelled: facts of a live world.
     broken
         Jobs whose reservation no longer holds: past its end and unfinished (the fact *plan broken*).
+    servers
+        (server, why) of servers that have gone out of service, or come back into it (why is empty): the fact *node
+        changed* of a live world.
+    lost
+        (job, chunks) of dispatched chunks whose server is out of service: they wait to be dispatched again.
+    interrupted
+        Jobs whose workers were taken from them because a server of theirs, or of their PS, is out of service.
+    without_ps
+        Jobs that have a chunk in service and whose PS is on a server that is out of service.
     arrived
         Jobs that have arrived, in order.
     woke
@@ -60,6 +75,10 @@ class Event:
     finished: tuple[int, ...] = ()
     failed: tuple[tuple[int, str], ...] = ()
     broken: tuple[int, ...] = ()
+    servers: tuple[tuple[int, str], ...] = ()
+    lost: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    interrupted: tuple[int, ...] = ()
+    without_ps: tuple[int, ...] = ()
     arrived: tuple[int, ...] = ()
     woke: bool = False
     started: tuple[int, ...] = ()
@@ -79,7 +98,7 @@ class Dispatch:
     Attributes
     ----------
     lane
-        Lane of every chunk, shape ``(D_j,)``; CLOUD for the cloud.
+        Lane of every chunk, shape ``(D_j,)``; CLOUD for the cloud. Of every chunk of `chunks` in a re-dispatch.
     rank
         The lanes' order: smaller first, equal ranks in order of dispatch. D_j p for highest average processing rate
         first.
@@ -87,6 +106,8 @@ class Dispatch:
         The dual value alpha_jd of every chunk [s], shape ``(D_j,)``.
     postponed
         Number of chunks that complete later because of each chunk, shape ``(D_j,)``.
+    chunks
+        A *re-dispatch* of these chunks alone, whose server went out of service; None: all chunks, for the first time.
     """
 
     job: int
@@ -95,6 +116,7 @@ class Dispatch:
     alpha: Floats
     postponed: Ints
     reason: str = ""
+    chunks: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

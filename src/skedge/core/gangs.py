@@ -70,6 +70,24 @@ class Gangs:
         self.workers, self.compute_from = np.zeros(jobs, np.int64), np.zeros(jobs, np.int64)
         self.since, self.zeta = [0] * jobs, [0] * jobs
 
+    def extend(self, work: Ints, delays: Delays) -> None:
+        """Take in jobs behind those that are there; `work` and `delays` are of all."""
+        new = work[len(self.work) :, 0]
+        self.work, self.delays = work, delays
+        self.left = np.append(self.left, new)
+        self.workers = np.append(self.workers, np.zeros_like(new))
+        self.compute_from = np.append(self.compute_from, np.zeros_like(new))
+        self.since += [0] * len(new)
+        self.zeta += [0] * len(new)
+
+    def forget(self, server: int) -> None:
+        """The data that jobs have on `server` are lost."""
+        for job, there in list(self.data.items()):
+            if server in there:
+                del there[server]
+                if not there:
+                    del self.data[job]
+
     def place(self, job: int, where: Placement, zeta: int, now: int) -> None:
         """Give `job` these workers from `now`.
 

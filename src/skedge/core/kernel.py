@@ -14,15 +14,38 @@ The kernel's knowledge of the lanes is a *belief*: announced durations, correcte
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from heapq import heappop, heappush
 from typing import Any, Protocol
 
 import numpy as np
 
 from .errors import OrderError, StateError
-from .events import CLOUD, Allocate, AssignPS, Dispatch, Event, Order, Reject, Reserve, Suspend, Upload, WakeAt
+from .events import (
+    CLOUD,
+    OUT_OF_SERVICE,
+    Allocate,
+    AssignPS,
+    Dispatch,
+    Event,
+    Order,
+    Reject,
+    Reserve,
+    Suspend,
+    Upload,
+    WakeAt,
+)
 from .gangs import Gangs, Placement
-from .lanes import NO_LINKS, Lanes, believe_finished, believe_gone, dispatch_groups, empty_lanes, with_room
+from .lanes import (
+    NO_LINKS,
+    Lanes,
+    believe_finished,
+    believe_gone,
+    believe_lost,
+    dispatch_groups,
+    empty_lanes,
+    with_room,
+)
 from .model import Floats, Ints
 from .network import Delays, upload_delay, upload_row
 from .policy import Policy, View
@@ -49,10 +72,14 @@ class Kernel:
         Lanes, as announced and corrected by facts.
     gangs
         Allocations and their announced remaining work.
-    free_workers
-        Workers that no gang holds, shape ``(servers, types)``.
+    in_service
+        Whether each server is in service, shape ``(servers,)``.
+    capacity, free_workers
+        Workers of the servers in service, and those of them that no gang holds, shape ``(servers, types)``.
     ps_job, ps_of
-        Job of every PS slot (-1: free), and PS slot of every job that has one.
+        Job of every PS slot (-1: free, OUT_OF_SERVICE), and PS slot of every job that has one.
+    sent, lost
+        Lane of every chunk of the dispatched jobs; chunks whose server is out of service, to be dispatched again.
     free_storage
         Storage left [MB], shape ``(servers,)``.
     record
@@ -64,10 +91,7 @@ class Kernel:
         cluster, jobs, physics = scenario.cluster, scenario.jobs, scenario.physics
         self.now, self.arrived, self.dispatches = 0, 0, 0
         self.standing = np.full(len(jobs), -1, np.int64)
-        self.columns: dict[str, Any] = {
-            "arrival": jobs.arrival, "chunks": jobs.chunks, "minibatches": jobs.minibatches, "workers": jobs.workers,
-            "worker_type": jobs.worker_type, "ps_type": jobs.ps_type, "chunk_mb": jobs.chunk_mb,
-        }  # fmt: skip
+        self.columns = _columns(scenario)
         self.worker_type: list[int] = jobs.worker_type.tolist()
         lanes = policy.lanes
         self.belief: Lanes = empty_lanes(
@@ -75,13 +99,17 @@ class Kernel:
         )
         self.gangs = Gangs(scenario.announced_work, scenario.delays, physics.step, physics.checkpoint_overhead)
         self.servers = len(cluster.servers)
+        self.in_service = np.ones(self.servers, np.bool_)
+        self.capacity: Ints = cluster.workers.copy()
         self.free_workers: Ints = cluster.workers.copy()
         self.ps_job: Ints = np.full(len(cluster.ps_server), -1, np.int64)
         self.ps_of: dict[int, int] = {}
         self.free_storage: Floats = cluster.storage_mb.copy()
-        self.stored: dict[int, tuple[Ints, Ints]] = {}
+        self.stored: dict[int, dict[int, int]] = {}
         self.running: set[int] = set()
         self.wholly_in_cloud: set[int] = set()
+        self.sent: dict[int, Ints] = {}
+        self.lost: dict[int, set[int]] = {}
         self.plan_ends: list[tuple[int, int]] = []
         self.record = Record(scenario)
         self.view = View(self)
@@ -135,7 +163,85 @@ class Kernel:
             self.running.discard(job)
             self._release_ps(job)
         self.running.update(event.started)
+        if event.servers or event.lost:
+            event = self._servers_changed(event)
         return self._with_broken_plans(event)
+
+    def extend(self, scenario: Scenario) -> None:
+        """Take in jobs that were submitted while the run goes on: `scenario` has them behind those that are there."""
+        self.standing = np.append(self.standing, np.full(len(scenario.jobs) - len(self.scenario.jobs), -1))
+        self.scenario, self.columns = scenario, _columns(scenario)
+        self.worker_type = scenario.jobs.worker_type.tolist()
+        self.gangs.extend(scenario.announced_work, scenario.delays)
+        self.record.extend(scenario)
+
+    def _servers_changed(self, event: Event) -> Event:
+        """Take servers out of service or back into it; what stood on them is told with the event."""
+        for server, why in event.servers:
+            self._serve(server, why)
+        interrupted, without_ps = [], []
+        for server, why in event.servers:
+            if why:
+                interrupted += self._interrupt(server, why)
+                without_ps += self._without_ps(server)
+        for job, chunks in event.lost:
+            self._lose(job, chunks)
+        return replace(event, interrupted=tuple(sorted(interrupted)), without_ps=tuple(sorted(without_ps)))
+
+    def _serve(self, server: int, why: str) -> None:
+        cluster, back = self.scenario.cluster, not why
+        if self.in_service[server] == back:
+            raise StateError(f"server {cluster.label(server)!r} is told to change, but it is so already")
+        self.in_service[server] = back
+        self.record.server(self.now, server, why)
+        self.capacity[server] = cluster.workers[server] if back else 0
+        if back:
+            self.free_workers[server] = cluster.workers[server]
+            self.ps_job[(cluster.ps_server == server) & (self.ps_job == OUT_OF_SERVICE)] = -1
+        else:
+            if server == cluster.cloud:
+                self.wholly_in_cloud.clear()
+            self.gangs.forget(server)
+            for job in self.stored:
+                self._clear(job, server)
+
+    def _interrupt(self, server: int, why: str) -> list[int]:
+        """Take the workers of the gangs that stand on `server`, or have their PS there; returns which."""
+        hit = [job for job, where in self.gangs.placed.items() if self._stands_on(job, where, server)]
+        for job in hit:
+            self._free_workers(job)
+            self._release_ps(job)
+            self.gangs.suspend(job, self.now)
+            self.running.discard(job)
+            self.record.decide(self.now, job, "suspend", why, server)
+        self.free_workers[server] = 0
+        return hit
+
+    def _stands_on(self, job: int, where: Placement, server: int) -> bool:
+        return self._ps_site(job) == server or any(server == other for other, _ in where)
+
+    def _ps_site(self, job: int) -> int | None:
+        """Server of the PS of `job`; None if it has none."""
+        ps = self.ps_of.get(job)
+        if ps is None:
+            return None
+        return self.scenario.cluster.cloud if ps == CLOUD else int(self.scenario.cluster.ps_server[ps])
+
+    def _without_ps(self, server: int) -> list[int]:
+        """Take the PSs on `server` from their jobs; returns which."""
+        hit = [job for job in self.ps_of if self._ps_site(job) == server]
+        for job in hit:
+            self._release_ps(job)
+        self.ps_job[self.scenario.cluster.ps_server == server] = OUT_OF_SERVICE
+        return hit
+
+    def _lose(self, job: int, chunks: tuple[int, ...]) -> None:
+        for chunk in chunks:
+            lane = int(self.sent[job][chunk])
+            if lane != CLOUD and not believe_lost(self.belief, lane, job, self.now):
+                raise StateError(f"chunk {chunk} of job {job} is told as lost, but it is on no lane")
+        self.lost.setdefault(job, set()).update(chunks)
+        self.wholly_in_cloud.discard(job)
 
     def _finish(self, job: int) -> None:
         if self.standing[job] not in (WAITING, DISPATCHED):
@@ -146,33 +252,27 @@ class Kernel:
         self.gangs.finish(job)
         self.running.discard(job)
         self.wholly_in_cloud.discard(job)
+        self.sent.pop(job, None)
+        self.lost.pop(job, None)
         self._release_ps(job)
-        if job in self.stored:
-            servers, chunks = self.stored.pop(job)
-            self.free_storage[servers] += chunks * self.columns["chunk_mb"][job]
+        for server in list(self.stored.get(job, ())):
+            self._clear(job, server)
+        self.stored.pop(job, None)
 
     def _with_broken_plans(self, event: Event) -> Event:
         broken = []
         while self.plan_ends and self.plan_ends[0][0] <= self.now:
-            _, job = heappop(self.plan_ends)
-            if self.standing[job] == WAITING:
+            end, job = heappop(self.plan_ends)
+            if self.standing[job] == WAITING and self.record.plan_end(job) == end:
                 self.record.break_plan(job, self.now)
                 broken.append(job)
         if not broken:
             return event
-        return Event(
-            event.time,
-            event.finished,
-            event.failed,
-            tuple(broken),
-            event.arrived,
-            event.woke,
-            event.started,
-            event.paused,
-            event.chunks,
-        )
+        return replace(event, broken=tuple(broken))
 
     def _check_ps(self, event: Event) -> None:
+        if not self.in_service.all():
+            return  # there may be none to give
         for job in event.started:
             if job in self.running and job not in self.ps_of:
                 raise OrderError("M12", f"job {self.scenario.jobs.ids[job]!r} runs at {self.now} µs and has no PS")
@@ -195,10 +295,13 @@ class Kernel:
         job, jobs, cluster = order.job, self.scenario.jobs, self.scenario.cluster
         self._in_system(job)
         name, lane = jobs.ids[job], order.lane
-        if self.standing[job] == DISPATCHED or job in self.gangs.data:
+        chunks = range(jobs.chunks[job]) if order.chunks is None else order.chunks
+        if order.chunks is not None and not set(order.chunks) <= self.lost.get(job, set()):
+            raise OrderError("M6", f"job {name!r}: chunks {order.chunks} are not all lost: no migration")
+        if order.chunks is None and (self.standing[job] == DISPATCHED or job in self.gangs.data):
             raise OrderError("M6", f"job {name!r} is dispatched or allocated already: no migration")
-        if not len(lane) == len(order.alpha) == len(order.postponed) == jobs.chunks[job]:
-            raise OrderError("M6", f"job {name!r} has {jobs.chunks[job]} chunks; the dispatch places {len(lane)}")
+        if not len(lane) == len(order.alpha) == len(order.postponed) == len(chunks):
+            raise OrderError("M6", f"job {name!r} has {len(chunks)} chunks to place; the dispatch places {len(lane)}")
         edge = lane[lane != CLOUD]
         if len(edge) < len(lane) and cluster.cloud is None:
             raise OrderError("M3", f"job {name!r} is sent to the cloud, and there is none")
@@ -206,15 +309,26 @@ class Kernel:
             raise OrderError("M3", f"job {name!r} is sent to a lane that does not exist")
         if (cluster.lane_type[edge] != jobs.worker_type[job]).any():
             raise OrderError("M3", f"job {name!r} is sent to a lane of another worker type")
+        out = cluster.lane_server[edge[~self.in_service[cluster.lane_server[edge]]]].tolist()
+        if len(edge) < len(lane) and cluster.cloud is not None and not self.in_service[cluster.cloud]:
+            out.append(cluster.cloud)
+        if out:
+            raise OrderError("M25", f"job {name!r} is sent to {cluster.label(out[0])!r}, which is out of service")
         self._store(job, edge)
         self.belief = with_room(self.belief)
         dispatch_groups(
-            self.belief, job, self.dispatches, order.rank, int(self.scenario.chunk_time[job, 0]), lane,
-            cluster.lane_server, self.scenario.delays, self.now, NO_LINKS,
+            self.belief, job, self.dispatches, order.rank, int(self.scenario.chunk_time[job, 0]),
+            int(jobs.chunks[job]), lane, cluster.lane_server, self.scenario.delays, self.now, NO_LINKS,
         )  # fmt: skip
         self.standing[job] = DISPATCHED
-        if len(edge) == 0:
-            self.wholly_in_cloud.add(job)
+        if order.chunks is None:
+            self.sent[job] = lane
+            if len(edge) == 0:
+                self.wholly_in_cloud.add(job)
+        else:
+            self.sent[job] = self.sent[job].copy()
+            self.sent[job][list(chunks)] = lane
+            self.lost[job] -= set(chunks)
         self.dispatches += 1
         self.record.dispatch(self.now, order)
 
@@ -230,7 +344,13 @@ class Kernel:
                 "M17", f"server {server!r} has no room for the chunks of job {self.scenario.jobs.ids[job]!r}"
             )
         self.free_storage[servers] -= chunks * mb
-        self.stored[job] = (servers, chunks)
+        held = self.stored.setdefault(job, {})
+        for one, n in zip(servers.tolist(), chunks.tolist(), strict=True):
+            held[one] = held.get(one, 0) + n
+
+    def _clear(self, job: int, server: int) -> None:
+        """The chunks of `job` no longer need room on `server`."""
+        self.free_storage[server] += self.stored[job].pop(server, 0) * self.columns["chunk_mb"][job]
 
     def _allocate(self, order: Allocate) -> None:
         job = order.job
@@ -256,6 +376,8 @@ class Kernel:
             raise OrderError("M5", f"job {jobs.ids[job]!r} has {jobs.chunks[job]} chunks; {total} workers are given")
         for server, n in where:
             if server == cloud:
+                if not self.in_service[cloud]:
+                    raise OrderError("M25", f"job {jobs.ids[job]!r} is given the cloud, which is out of service")
                 continue
             free = int(self.free_workers[server, kind]) if kind >= 0 else 0
             if free < n:
@@ -303,8 +425,12 @@ class Kernel:
         if ps == CLOUD:
             if cluster.cloud is None:
                 raise OrderError("M13", f"job {jobs.ids[job]!r} is given a PS in the cloud, and there is none")
+            if not self.in_service[cluster.cloud]:
+                raise OrderError("M25", f"job {jobs.ids[job]!r} is given a PS in the cloud, which is out of service")
         elif not 0 <= ps < len(self.ps_job) or cluster.ps_type[ps] != jobs.ps_type[job]:
             raise OrderError("M13", f"job {jobs.ids[job]!r} is given a PS slot of another type")
+        elif self.ps_job[ps] == OUT_OF_SERVICE:
+            raise OrderError("M25", f"job {jobs.ids[job]!r} is given PS slot {ps}, whose server is out of service")
         elif self.ps_job[ps] >= 0:
             raise OrderError("M13", f"PS slot {ps} serves job {jobs.ids[self.ps_job[ps]]!r} already")
         else:
@@ -380,7 +506,7 @@ class Kernel:
             If free workers, PS slots or storage do not follow from who holds them.
         """
         cluster, jobs = self.scenario.cluster, self.scenario.jobs
-        free = cluster.workers.copy()
+        free = self.capacity.copy()
         for job, where in self.gangs.placed.items():
             for server, n in where:
                 if server != cluster.cloud:
@@ -388,17 +514,27 @@ class Kernel:
         if (free != self.free_workers).any() or (free < 0).any():
             raise StateError("free workers do not follow from the placements")
         held = {job: ps for job, ps in self.ps_of.items() if ps != CLOUD}
-        if held != {int(j): int(p) for p, j in enumerate(self.ps_job) if j >= 0}:
+        if held != {int(j): int(p) for p, j in enumerate(self.ps_job) if 0 <= j < OUT_OF_SERVICE}:
             raise StateError("PS slots do not follow from who holds them")
         storage = cluster.storage_mb.copy()
-        for job, (servers, chunks) in self.stored.items():
-            storage[servers] -= chunks * jobs.chunk_mb[job]
+        for job, held in self.stored.items():
+            for server, chunks in held.items():
+                storage[server] -= chunks * jobs.chunk_mb[job]
         if not np.allclose(storage, self.free_storage):
             raise StateError("free storage does not follow from what is stored")
 
     def unanswered(self) -> Ints:
         """Jobs that are still in the system: at the end of a run there is none."""
         return self.active()
+
+
+def _columns(scenario: Scenario) -> dict[str, Any]:
+    """Columns of the announced jobs that the view shows."""
+    jobs = scenario.jobs
+    return {
+        "arrival": jobs.arrival, "chunks": jobs.chunks, "minibatches": jobs.minibatches, "workers": jobs.workers,
+        "worker_type": jobs.worker_type, "ps_type": jobs.ps_type, "chunk_mb": jobs.chunk_mb,
+    }  # fmt: skip
 
 
 def colocated(scenario: Scenario, order: Allocate) -> int:

@@ -227,6 +227,27 @@ def believe_gone(lanes: Lanes, job: int, now: int) -> None:
         lanes.serving[lane] = -1
 
 
+@lean
+def believe_lost(lanes: Lanes, lane: int, job: int, now: int) -> bool:
+    """Take one chunk of a job off a lane whose server is out of service; whether there was one."""
+    believe_until(lanes, lane, now)
+    lanes.serving[lane] = -1
+    for i in range(lanes.waiting[lane]):
+        if lanes.rows[lane, i, JOB] == job:
+            finish_head(lanes, lane, i)
+            return True
+    for i in range(lanes.coming[lane]):
+        if lanes.transit[lane, i, JOB] == job:
+            lanes.transit[lane, i, COUNT] -= 1
+            if lanes.transit[lane, i, COUNT] == 0:
+                for k in range(i, lanes.coming[lane] - 1):
+                    for f in range(FIELDS):
+                        lanes.transit[lane, k, f] = lanes.transit[lane, k + 1, f]
+                lanes.coming[lane] -= 1
+            return True
+    return False
+
+
 @inlined
 def _without(table: NDArray[np.int64], lane: int, n: int, job: int) -> int:
     """Take a job's rows out of a lane with `n` rows; returns how many are left."""
@@ -250,13 +271,14 @@ def dispatch_groups(
     seq: int,
     rank: int,
     each: int,
+    total: int,
     lane: Ints,
     lane_server: Ints,
     delays: Delays,
     now: int,
     links: Ints,
 ) -> int:
-    """Send the chunks of `job` to their lanes, one group per lane; returns the number of lanes.
+    """Send chunks of `job`, which has `total`, to their lanes, one group per lane; returns the number of lanes.
 
     ``lane[d]`` is -1 for the cloud. `links`, where given, has room for D numbers: ``links[d]`` becomes the next chunk
     of d's group, and HEAD of a group its first chunk.
@@ -273,7 +295,7 @@ def dispatch_groups(
         if where < 0:
             continue
         arrive = now + upload_delay(delays, job, lane_server[where])
-        group[:] = (job, rank, seq, i - first, each, each, chunks, order[first], arrive)
+        group[:] = (job, rank, seq, i - first, each, each, total, order[first], arrive)
         send(lanes, where, group)
         sent += 1
     return sent

@@ -171,13 +171,26 @@ class View:
         return self._kernel.gangs.left_at(jobs, self.now)
 
     @property
+    def in_service(self) -> Any:
+        """Whether each server is in service, shape ``(servers,)``; in a simulation all are."""
+        return _shown(self._kernel.in_service)
+
+    @property
+    def capacity(self) -> Ints:
+        """Workers of the servers in service, shape ``(servers, worker types)``."""
+        return _shown(self._kernel.capacity)
+
+    @property
     def free_workers(self) -> Ints:
-        """Workers that no gang holds, shape ``(servers, worker types)``."""
+        """Workers of the servers in service that no gang holds, shape ``(servers, worker types)``."""
         return _shown(self._kernel.free_workers)
 
     @property
     def ps_job(self) -> Ints:
-        """Which job each PS slot serves, -1 for none, shape ``(ps slots,)``."""
+        """Which job each PS slot serves, -1 for none, shape ``(ps slots,)``.
+
+        A slot of a server out of service has a number that no job has.
+        """
         return _shown(self._kernel.ps_job)
 
     def ps_of(self, job: int) -> int | None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from .events import CLOUD, Allocate, Dispatch, Reject, Reserve, Upload
+from .events import CANCELLED, CLOUD, Allocate, Dispatch, Reject, Reserve, Upload
 from .gangs import Data, Placement
 from .model import Ints
 from .network import upload_delays
@@ -38,10 +38,24 @@ class Record:
         self.admitted: dict[int, int] = {}
         self.rejected: dict[int, str] = {}
         self.failed: dict[int, str] = {}
+        self.outages: list[list[Any]] = []
+
+    def extend(self, scenario: Scenario) -> None:
+        """Take in jobs behind those that are there."""
+        self.scenario, self.chunks = scenario, scenario.jobs.chunks.tolist()
+
+    def server(self, now: int, server: int, why: str) -> None:
+        """Note that a server has gone out of service, or come back where `why` is empty."""
+        if why:
+            self.outages.append([server, now, None, why])
+            return
+        for outage in self.outages:
+            if outage[0] == server and outage[2] is None:
+                outage[2] = now
 
     def dispatch(self, now: int, order: Dispatch) -> None:
         """Note a dispatch; its rows are made at the end."""
-        self.admitted[order.job] = now
+        self.admitted.setdefault(order.job, now)
         self.dispatches.append((now, order))
 
     def decide(self, now: int, job: int, verb: str, reason: str, server: int | None = None) -> None:
@@ -87,6 +101,10 @@ class Record:
         self.plans.append([order.job, order.server, order.workers, 1, order.start, order.end, now, None])
         self.decide(now, order.job, "reserve", order.reason, order.server)
 
+    def plan_end(self, job: int) -> int:
+        """End of the newest plan of `job` [µs]."""
+        return int(self.plans[self.plan_of[job]][5])
+
     def break_plan(self, job: int, now: int) -> None:
         """The plan of `job` no longer holds."""
         self.plans[self.plan_of[job]][-1] = now
@@ -112,6 +130,7 @@ class Record:
             plans=self._plans_table(),
             decisions=self.decisions_table(),
             jobs=self._jobs_table(runs),
+            outages=self._outages_table(),
         )
 
     def _server_name(self, servers: Ints) -> pl.Series:
@@ -153,25 +172,32 @@ class Record:
         return pl.DataFrame(columns).cast(self.schema["uploads"]).sort("start", "job", "to_server", maintain_order=True)
 
     def _dispatch_uploads(self) -> tuple[Ints, Ints, Ints, Ints]:
-        """(job, server, chunks, start) of the uploads that the dispatches imply: one per job and server."""
+        """(job, server, chunks, start) of the uploads that the dispatches imply: one per dispatch and server."""
         cluster, count = self.scenario.cluster, len(self.scenario.cluster.servers)
-        job, lane, time = self._dispatched()
+        job, lane, time, of = self._dispatched()
         server = np.full(len(lane), -1 if cluster.cloud is None else cluster.cloud)
         server[lane != CLOUD] = cluster.lane_server[lane[lane != CLOUD]]
-        pair, first, chunks = np.unique(job * count + server, return_index=True, return_counts=True)
-        return pair // count, pair % count, chunks, time[first]
+        pair, first, chunks = np.unique(of * count + server, return_index=True, return_counts=True)
+        return job[first], pair % count, chunks, time[first]
 
-    def _dispatched(self) -> tuple[Ints, Ints, Ints]:
+    def _dispatched(self) -> tuple[Ints, Ints, Ints, Ints]:
+        """(job, lane, time, number of the dispatch) of every chunk dispatched."""
         sizes = [len(order.lane) for _, order in self.dispatches]
         job = np.repeat(np.array([order.job for _, order in self.dispatches], np.int64), sizes)
         time = np.repeat(np.array([now for now, _ in self.dispatches], np.int64), sizes)
-        return job, _joined([order.lane for _, order in self.dispatches]), time
+        of = np.repeat(np.arange(len(sizes)), sizes)
+        return job, _joined([order.lane for _, order in self.dispatches]), time, of
 
     def _plans_table(self) -> pl.DataFrame:
         names = list(self.schema["plans"])
         ids = self.scenario.cluster.server_ids
         rows = [[row[0], ids[row[1]], *row[2:]] for row in self.plans]
         return pl.DataFrame(rows, schema={n: self.schema["plans"][n] for n in names}, orient="row")
+
+    def _outages_table(self) -> pl.DataFrame:
+        ids = self.scenario.cluster.server_ids
+        rows = [[ids[server], *rest] for server, *rest in self.outages]
+        return pl.DataFrame(rows, schema=self.schema["outages"], orient="row")
 
     def decisions_table(self) -> pl.DataFrame:
         """The decisions so far, in order."""
@@ -193,18 +219,23 @@ class Record:
 
     def _dispatch_decisions(self) -> pl.DataFrame:
         cluster = self.scenario.cluster
-        job, lane, time = self._dispatched()
+        job, lane, time, of = self._dispatched()
         edge = lane != CLOUD
         server = np.full(len(lane), -1 if cluster.cloud is None else cluster.cloud)
         server[edge] = cluster.lane_server[lane[edge]]
         sizes = [len(order.lane) for _, order in self.dispatches]
+        again = np.array([order.chunks is not None for _, order in self.dispatches], np.int64)
+        numbers = [
+            np.arange(len(order.lane)) if order.chunks is None else np.array(order.chunks, np.int64)
+            for _, order in self.dispatches
+        ]
+        verbs = pl.Series(["dispatch", "redispatch"], dtype=pl.Enum(list(VERBS)))
         reasons = pl.Series([order.reason for _, order in self.dispatches], dtype=pl.String).cast(pl.Categorical())
-        of = np.repeat(np.arange(len(sizes)), sizes)
         columns = {
             "time": time,
             "job": job,
-            "verb": pl.Series(["dispatch"], dtype=pl.Enum(list(VERBS))).new_from_index(0, len(job)),
-            "chunk": _joined([np.arange(n) for n in sizes]),
+            "verb": verbs.gather(again[of]),
+            "chunk": _joined(numbers),
             "lane": pl.Series(lane.astype(np.int32)).set(pl.Series(~edge), None),
             "server": self._server_name(server),
             "rank": np.repeat(np.array([order.rank for _, order in self.dispatches], np.int64), sizes),
@@ -214,6 +245,13 @@ class Record:
         }
         return pl.DataFrame(columns).cast(self.schema["decisions"])
 
+    def _state(self, job: int) -> str:
+        if job in self.rejected:
+            return "rejected"
+        if job in self.failed:
+            return "cancelled" if self.failed[job].startswith(CANCELLED) else "failed"
+        return "finished"
+
     def _jobs_table(self, runs: pl.DataFrame) -> pl.DataFrame:
         jobs = self.scenario.jobs
         count = len(jobs)
@@ -221,7 +259,7 @@ class Record:
             pl.col("start").min().alias("first_start"), pl.col("end").max().alias("completion")
         )
         index = np.arange(count)
-        state = ["rejected" if i in self.rejected else "failed" if i in self.failed else "finished" for i in index]
+        state = [self._state(int(i)) for i in index]
         why = {**self.rejected, **self.failed}
         done = ~pl.Series(np.isin(index, list(self.failed)))
         table = pl.DataFrame({"job": pl.Series(index, dtype=pl.Int32), "id": jobs.ids, "arrival": jobs.arrival})

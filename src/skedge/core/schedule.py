@@ -17,7 +17,7 @@ VERBS = ("dispatch", "allocate", "suspend", "assign_ps", "reserve", "redispatch"
 """What a decision can be; ``fail`` is a fact that stands among them."""
 
 
-STATES = ("finished", "rejected", "failed")
+STATES = ("finished", "rejected", "failed", "cancelled")
 """How a job can leave."""
 
 
@@ -41,6 +41,9 @@ def schema(servers: list[str]) -> dict[str, Columns]:
         `lane` are null.
     jobs
         One row per job; `state` is one of STATES, `reason` says why it was rejected or failed, `work` in mini-batches.
+    outages
+        Times in which a server was out of service (lost, or cordoned), `end` null while it still is; empty in a
+        simulation.
     """
     server, i64, i32 = pl.Enum(servers), pl.Int64(), pl.Int32()
     text, flag, real = pl.String(), pl.Boolean(), pl.Float64()
@@ -65,6 +68,7 @@ def schema(servers: list[str]) -> dict[str, Columns]:
             "job": i32, "id": text, "arrival": i64, "admitted": i64, "first_start": i64, "completion": i64,
             "jct": i64, "work": real, "value": real, "state": pl.Enum(list(STATES)), "reason": text,
         }),
+        "outages": pl.Schema({"server": server, "start": i64, "end": i64, "reason": text}),
     }  # fmt: skip
 
 
@@ -78,6 +82,7 @@ class Schedule:
     plans: pl.DataFrame
     decisions: pl.DataFrame
     jobs: pl.DataFrame
+    outages: pl.DataFrame
 
     @staticmethod
     def names() -> tuple[str, ...]:

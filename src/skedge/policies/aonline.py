@@ -65,6 +65,9 @@ from skedge.core.time import SECOND
 from .greedy import ALMOST, Chunks, Desk, count_postponed, greedy, make_desk
 from .terms import Candidates
 
+Part = tuple[int, tuple[int, ...] | None]
+"""A job to dispatch whole (None), or lost chunks of it to dispatch again."""
+
 _SHOWN = 4
 """Candidate lanes that an explanation shows for a chunk."""
 
@@ -107,7 +110,8 @@ class AOnline(Basis):
         """Begin a run."""
         super().start(cluster, physics, rng)
         self.weights = weight_table(1, 1)
-        self.waiting: list[int] = []
+        self.waiting: list[Part] = []
+        self.without_ps: list[int] = []
         self.limited_storage = bool(np.isfinite(cluster.storage_mb).any())
         self.qualified = [cluster.lanes_of(k) for k in range(len(cluster.worker_types))]
         self.ps_slots = [np.flatnonzero(cluster.ps_type == k) for k in range(len(cluster.ps_types))]
@@ -115,39 +119,43 @@ class AOnline(Basis):
 
     def decide(self, event: Event, view: View) -> Iterator[Order]:
         """Alg. 1: dispatch the arrivals, in order, then give the jobs that begin to run a PS."""
-        if self.waiting and event.left:
-            self.waiting = [job for job in self.waiting if job not in event.left]
-            yield from self._dispatch_all(self.waiting, view)
-        yield from self._dispatch_all(list(event.arrived), view)
+        if self.waiting and (event.left or event.servers):
+            waited = [part for part in self.waiting if part[0] not in event.left]
+            self.waiting = []
+            yield from self._dispatch_all(waited, view)
+        yield from self._dispatch_all(list(event.lost), view)
+        yield from self._dispatch_all([(job, None) for job in event.arrived], view)
         yield from self._assign_ps(event, view)
 
     # -- A_greedy ------------------------------------------------------------------------------------------------
 
-    def _dispatch_all(self, jobs: list[int], view: View) -> Iterator[Order]:
-        """Dispatch `jobs` one after the other; those that find no storage wait."""
-        waiting = [job for job in self.waiting if job not in jobs]
-        for job in jobs:
-            order = self._dispatch(job, view)
+    def _dispatch_all(self, parts: list[Part], view: View) -> Iterator[Order]:
+        """Dispatch whole jobs, or lost chunks of them, one after the other; those that find no place wait."""
+        for job, lost in parts:
+            order = self._dispatch(job, lost, view)
             if order is None:
-                waiting.append(job)
+                self.waiting.append((job, lost))
             else:
                 yield order
-        self.waiting = waiting
 
-    def _dispatch(self, job: int, view: View) -> Dispatch | Reject | None:
+    def _dispatch(self, job: int, lost: tuple[int, ...] | None, view: View) -> Dispatch | Reject | None:
+        if lost is None:
+            qualified = self.qualified_lanes(job, view)
+            if len(qualified) == 0 and not self._may_use_cloud():
+                return Reject(job, "never_fits: no edge server has a worker of its type, and the cloud is not used")
+            if not self._fits_empty_storage(job, qualified, view):
+                return Reject(job, "never_fits: its chunks exceed the storage of all qualified servers")
         candidates = self.candidates(job, view)
-        if len(candidates) == 0 and not self._cloud(view):
-            return Reject(job, "never_fits: no edge server has a worker of its type, and the cloud is not used")
-        if not self._fits_empty_storage(job, candidates, view):
-            return Reject(job, "never_fits: its chunks exceed the storage of all qualified servers")
         chunks = self.chunks_of(job, view)
-        count = chunks.chunks
+        if lost is not None:
+            chunks = chunks._replace(to_place=len(lost))
+        count = chunks.to_place
         lane, alpha, postponed = np.zeros(count, np.int64), np.zeros(count), np.zeros(count, np.int64)
         lanes, servers, delays, weights = (
             view.belief(),
             self.cluster.lane_server,
             view.delays(),
-            self.weights_with(count),
+            self.weights_with(chunks.chunks),
         )
         desk = self.desk_for(len(candidates), view)
         storage = view.free_storage.copy()
@@ -155,7 +163,8 @@ class AOnline(Basis):
             return None
         if (postponed < 0).any():
             count_postponed(lanes, chunks, servers, delays, weights, desk.room, lane, postponed)
-        return Dispatch(job, lane, count * chunks.each, alpha / SECOND, postponed, "least_marginal_increase")
+        reason = "least_marginal_increase" if lost is None else "server_lost"
+        return Dispatch(job, lane, chunks.chunks * chunks.each, alpha / SECOND, postponed, reason, lost)
 
     def terms(self, job: int, view: View) -> dict[str, Any]:
         """What A_greedy compares for each chunk of `job`, with the four terms of Eq. (5); see :mod:`.terms`."""
@@ -179,17 +188,26 @@ class AOnline(Basis):
             field.put(options[0]["lane"])
         return {"compares": "Q of Eq. (5), " + self.params.q_mode, "candidates": len(lanes), "chunks": rows}
 
-    def candidates(self, job: int, view: View) -> Ints:
+    def qualified_lanes(self, job: int, view: View) -> Ints:
         """Qualified lanes of `job` (v_jsw = 1), in order of (server, worker)."""
         kind = int(view.column("worker_type")[job])
         return self.qualified[kind] if kind >= 0 else np.empty(0, np.int64)
 
+    def candidates(self, job: int, view: View) -> Ints:
+        """Qualified lanes of `job` whose servers are in service."""
+        lanes, in_service = self.qualified_lanes(job, view), view.in_service
+        return lanes if in_service.all() else lanes[in_service[self.cluster.lane_server[lanes]]]
+
+    def _may_use_cloud(self) -> bool:
+        return bool(self.params.cloud and self.cluster.cloud is not None)
+
     def _cloud(self, view: View) -> bool:
-        return bool(self.params.cloud and view.cluster.cloud is not None)
+        """Whether chunks may go to the cloud now."""
+        return self._may_use_cloud() and bool(view.in_service[self.cluster.cloud])
 
     def _fits_empty_storage(self, job: int, candidates: Ints, view: View) -> bool:
         mb = float(view.column("chunk_mb")[job])
-        if self._cloud(view) or mb == 0 or not self.limited_storage:
+        if self._may_use_cloud() or mb == 0 or not self.limited_storage:
             return True
         servers = np.unique(self.cluster.lane_server[candidates])
         room = np.floor(self.cluster.storage_mb[servers] / (mb * ALMOST))
@@ -204,6 +222,7 @@ class AOnline(Basis):
             job=job,
             seq=view.next_seq(),
             chunks=count,
+            to_place=count,
             now=view.now,
             release=int(view.column("arrival")[job]),
             each=int(p[0]),
@@ -231,14 +250,26 @@ class AOnline(Basis):
 
     def _assign_ps(self, event: Event, view: View) -> Iterator[AssignPS]:
         """Alg. 5. First pass: jobs that go on keep theirs (nothing to do). Second: jobs that begin choose."""
-        for job in event.started:
-            yield AssignPS(job, CLOUD if view.wholly_in_cloud(job) else self._free_ps(job, view))
+        begins = {*event.started, *event.without_ps, *self.without_ps} - {*event.paused, *event.left}
+        self.without_ps = []
+        for job in sorted(begins):
+            ps = self._free_ps(job, view)
+            if ps is None:
+                self.without_ps.append(job)
+            else:
+                yield AssignPS(job, ps)
 
-    def _free_ps(self, job: int, view: View) -> int:
+    def _free_ps(self, job: int, view: View) -> int | None:
+        """A free qualified PS, else the cloud's; None where servers out of service leave none."""
+        has_cloud = self.cluster.cloud is not None and bool(view.in_service[self.cluster.cloud])
+        if view.wholly_in_cloud(job) and has_cloud:
+            return CLOUD
         kind = int(view.column("ps_type")[job])
         slots = self.ps_slots[kind] if kind >= 0 else np.empty(0, np.int64)
         free = slots[view.ps_job[slots] < 0]
-        if len(free) == 0 and self.cluster.cloud is None:
+        if len(free) == 0 and not has_cloud:
+            if not view.in_service.all():
+                return None
             raise PolicyError(
                 f"aonline: job {view.job_id(job)!r} runs from {view.now / SECOND} s on and no PS of its type is free; "
                 "A_ps then takes one in the cloud, and this cluster has none: add a cloud server, or PS slots"

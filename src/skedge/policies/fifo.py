@@ -23,12 +23,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
+import numpy as np
 from numpy.random import Generator
 from pydantic import model_validator
 
 from skedge.core.events import CLOUD, Allocate, Event, Order, Reject, Reserve, Upload
 from skedge.core.model import Cluster, Physics
 from skedge.core.policy import View
+from skedge.core.time import NEVER
 
 from .gang import GangParams, GangPolicy
 from .placement import carry
@@ -72,6 +74,7 @@ class Fifo(GangPolicy):
         self.profiles = Profiles(cluster)
         self.due: list[tuple[int, int, int, int]] = []
         self.planned: dict[int, tuple[int, int, int]] = {}
+        self.unplanned: list[int] = []
 
     def decide(self, event: Event, view: View) -> Iterator[Order]:
         """Start what the rule lets start."""
@@ -97,7 +100,8 @@ class Fifo(GangPolicy):
             self._give_back(job, view)
         for job in event.broken:
             yield from self._extend(job, view)
-        for job in event.arrived:
+        again = self._homeless(event, view) if event.servers else []
+        for job in (*again, *event.arrived):
             yield from self._reserve(job, view)
         yield from self._begin_due(view)
 
@@ -118,8 +122,20 @@ class Fifo(GangPolicy):
                 blocked.add(place)
         self.due = waiting
 
+    def _homeless(self, event: Event, view: View) -> list[int]:
+        """Jobs whose plan is void, their server being out of service, and those that found none to plan on."""
+        void = {job for job, (server, _, _) in self.planned.items() if not view.in_service[server]}
+        again = sorted(void | set(event.interrupted) | set(self.unplanned))
+        for job in again:
+            self._give_back(job, view)
+        self.unplanned = []
+        return again
+
     def _give_back(self, job: int, view: View) -> None:
         """The workers that a job no longer needs are free for later plans."""
+        if job not in self.planned:
+            self.unplanned = [other for other in self.unplanned if other != job]
+            return
         server, k, end = self.planned.pop(job)
         self.due = [plan for plan in self.due if plan[1] != job]
         if server != self.cluster.cloud and end > view.now:
@@ -155,7 +171,12 @@ class Fifo(GangPolicy):
         if k <= largest:
             zeta = int(self.physics.colocation == "one_server")
             duration = self._duration(job, k, zeta, view)
-            server, start = earliest(self.profiles.state, kind, ps_kind, k, duration, view.now + delays)
+            ready = np.where(view.in_service, view.now + delays, NEVER)
+            server, start = earliest(self.profiles.state, kind, ps_kind, k, duration, ready)
+        cloud = cloud if self._has_cloud(view) else None
+        if server < 0 and cloud is None:
+            self.unplanned.append(job)
+            return
         if cloud is not None and (server < 0 or (view.now + delays[cloud], delays[cloud]) < (start, delays[server])):
             server, start, duration = cloud, int(view.now + delays[cloud]), self._duration(job, k, 1, view)
         elif server >= 0:

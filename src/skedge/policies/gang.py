@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.random import Generator
 
-from skedge.core.events import CLOUD, Allocate, Event, Order, Reject, Suspend
+from skedge.core.events import CLOUD, OUT_OF_SERVICE, Allocate, Event, Order, Reject, Suspend
 from skedge.core.gangs import Placement
 from skedge.core.model import Cluster, Ints, Physics
 from skedge.core.policy import Basis, Params, View
@@ -59,22 +59,33 @@ class GangPolicy(Basis):
         self.gang = Gang(none, none, none, nowhere, nowhere, none, none)
         self.known = 0
         self.held: Ints = none
+        self.stranded: list[int] = []
         self.rule = Rule(int(self.stop_at_first), int(self.params.sticky), int(self.params.placement == "keep_running"))
         self.bench = make_bench(len(cluster.servers), len(cluster.worker_types), cluster.lanes)
 
     # -- arrivals and departures ---------------------------------------------------------------------------------
 
     def admit(self, event: Event, view: View) -> Iterator[Order]:
-        """Take in arrivals, let finished jobs go; what can never fit on the edge goes to the cloud or is rejected."""
-        if event.left:
-            for job in event.left:
-                self.active = self.active[self.active != job]
-                self.gang.running[job] = 0
+        """Take in arrivals, let finished jobs go; what can never fit on the edge goes to the cloud or is rejected.
+
+        Jobs that lost their workers with a server stand as if they had not begun; those that can go only to the cloud
+        wait while it is out of service.
+        """
+        for job in event.left:
+            self.active = self.active[self.active != job]
+            self.gang.running[job] = 0
+        for job in event.interrupted:
+            self.held = self.held[self.held != job]
+            self.gang.running[job] = self.gang.used[job] = 0
+        stranded = [job for job in (*self.stranded, *event.interrupted) if job not in event.left]
         self._make_room(view)
-        for job in event.arrived:
+        self.stranded = []
+        for job in (*(job for job in stranded if job not in self.active), *event.arrived):
             order = self._never_fits(job, view)
             if order is None:
-                self.active = np.append(self.active, job)
+                self.active = np.insert(self.active, np.searchsorted(self.active, job), job)
+            elif isinstance(order, Allocate) and not self._has_cloud(view):
+                self.stranded.append(job)
             else:
                 yield order
 
@@ -89,6 +100,10 @@ class GangPolicy(Basis):
         if ps_kind < 0 or len(self.ps_slots[ps_kind]) == 0:
             return Reject(job, "never_fits: no server has a PS of its type, and there is no cloud")
         return None
+
+    def _has_cloud(self, view: View) -> bool:
+        """Whether there is a cloud, and it is in service."""
+        return self.cluster.cloud is not None and bool(view.in_service[self.cluster.cloud])
 
     def _to_cloud(self, job: int, k: int, reason: str) -> Allocate:
         assert self.cluster.cloud is not None  # noqa: S101 - the callers have looked
@@ -143,7 +158,7 @@ class GangPolicy(Basis):
 
     def choose(self, order: Ints, view: View, *, free: Ints | None = None) -> Ints:
         """Give each job of `order` its demand if that is left, of all edge workers or of `free`; returns verdicts."""
-        self.bench.free[:] = self.cluster.workers if free is None else free
+        self.bench.free[:] = view.capacity if free is None else free
         verdict = np.empty(len(order), np.int64)
         select(order, self.gang, self.rule, self.bench, self._ps_left(view, free is not None), view.delays(), verdict)
         return verdict
@@ -156,10 +171,11 @@ class GangPolicy(Basis):
 
     def _ps_left(self, view: View, running_stay: bool) -> Ints:
         """PS slots to give out by type: all, or the free ones where running jobs are not up for selection."""
-        if self.cluster.cloud is not None:
+        if self._has_cloud(view):
             return np.full(max(1, len(self.ps_slots)), _PLENTY)
-        slots = [s[view.ps_job[s] < 0] if running_stay else s for s in self.ps_slots]
-        return np.array([len(s) for s in slots], np.int64)
+        given = view.ps_job
+        taken = given >= 0 if running_stay else given == OUT_OF_SERVICE
+        return np.array([np.count_nonzero(~taken[s]) for s in self.ps_slots], np.int64)
 
     def carry_out(self, changes: Changes, view: View, reason: str) -> Iterator[Order]:
         """Orders that turn what runs into what was chosen: first all suspensions, then all placements."""
@@ -176,7 +192,7 @@ class GangPolicy(Basis):
         for job in changes.begins.tolist():
             where = self._where(job)
             yield Allocate(job, where, self._ps_for(job, where, view, ps_job), reason)
-        if self.params.allow_cloud and self.cluster.cloud is not None:
+        if self.params.allow_cloud and self._has_cloud(view):
             yield from self._spill(view)
 
     def _spill(self, view: View) -> Iterator[Order]:

@@ -35,8 +35,9 @@ class Chunks(NamedTuple):
 
     Attributes
     ----------
-    job, seq, chunks
-        Its number, its rank of dispatch, D_j.
+    job, seq, chunks, to_place
+        Its number, its rank of dispatch, D_j, and how many of its chunks are to be placed: fewer than D_j where only
+        those of a lost server are.
     now, release
         Time of the decision and r_j [µs].
     each
@@ -54,6 +55,7 @@ class Chunks(NamedTuple):
     job: int
     seq: int
     chunks: int
+    to_place: int
     now: int
     release: int
     each: int
@@ -196,16 +198,16 @@ def greedy(
     _first_costs(lanes, c, candidates, lane_server, delays, weights, desk)
     for i in range(n // 2 - 1, -1, -1):
         _sift_down(desk.heap, n, i, desk.exact, desk.value, fractional)
-    cloud_exact, cloud_value = cloud_cost(c, 1, weights)
+    cloud_exact, cloud_value = cloud_cost(c, int(c.to_place == c.chunks), weights)
     d = 0
-    while d < c.chunks:
+    while d < c.to_place:
         # line 11: the least Q; edge before cloud, then server, then worker (J13)
         best = desk.heap[0] if n > 0 else -1
         if c.cloud_delay >= 0 and (
             best < 0 or is_better(cloud_exact, cloud_value, desk.exact[best], desk.value[best], fractional)
         ):
             # lines 12-16: this and all remaining chunks go to the cloud (J6)
-            for rest in range(d, c.chunks):
+            for rest in range(d, c.to_place):
                 lane_of[rest], alpha[rest], postponed[rest] = CLOUD, cloud_value / weights[0], 0
             return True
         if best < 0:
@@ -282,7 +284,7 @@ def count_postponed(
     group = np.zeros(FIELDS, np.int64)
     times = np.zeros((2, 0), np.int64)
     placed = np.zeros(len(lanes.clock), np.int64)
-    for d in range(c.chunks):
+    for d in range(c.to_place):
         lane = lane_of[d]
         if lane == CLOUD:
             continue

@@ -119,6 +119,7 @@ class Tiresias(GangPolicy):
         self.at = view.now
         yield from self.admit(event, view)
         self._lengthen()
+        self.clocks.stopped[list(event.interrupted)] = view.now
         verdict = self._select(view)
         while self._promote(verdict, view.now):
             verdict = self._select(view)

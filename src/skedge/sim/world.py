@@ -20,7 +20,8 @@ from skedge.core.time import NEVER, whole_slots
 from . import lanes as truth_of
 from .runs import RunLog
 
-_CLOUD_STARTS, _CLOUD_ENDS, _GANG_ENDS, _WAKE = range(4)
+CLOUD_STARTS, CLOUD_ENDS, GANG_ENDS, WAKE = range(4)
+"""Kinds of entries on the agenda."""
 
 
 class SimulatedWorld:
@@ -101,9 +102,9 @@ class SimulatedWorld:
         woke = False
         while self.agenda and self.agenda[0][0] <= self.now:
             _, _, kind, job, version = heappop(self.agenda)
-            if kind == _WAKE:
+            if kind == WAKE:
                 woke = True
-            elif kind == _GANG_ENDS:
+            elif kind == GANG_ENDS:
                 if version == self.gang_version[job]:
                     self._finish_gang(job)
                     finished.append(job)
@@ -159,8 +160,8 @@ class SimulatedWorld:
         self.truth = truth = truth._replace(lanes=with_room(truth.lanes))
         links = truth.links[truth.first[job] : truth.first[job + 1]]
         dispatch_groups(
-            truth.lanes, job, self.dispatches, order.rank, int(scenario.true_chunk_time[job, 0]), order.lane,
-            scenario.cluster.lane_server, scenario.delays, self.now, links,
+            truth.lanes, job, self.dispatches, order.rank, int(scenario.true_chunk_time[job, 0]),
+            len(order.lane), order.lane, scenario.cluster.lane_server, scenario.delays, self.now, links,
         )  # fmt: skip
         self.dispatches += 1
         self.unsettled = True
@@ -176,17 +177,17 @@ class SimulatedWorld:
         end = start + int(self.scenario.true_chunk_time[job, zeta])
         self.cloud_chunks[job] = len(chunks)
         self.log.cloud_runs(job, chunks, start, end, zeta)
-        self._note(start, _CLOUD_STARTS, job)
-        self._note(end, _CLOUD_ENDS, job)
+        self._note(start, CLOUD_STARTS, job)
+        self._note(end, CLOUD_ENDS, job)
 
     def _cloud(self, kind: int, job: int) -> bool:
         """The cloud chunks of `job` start or end; whether the job is finished."""
         chunks, truth = self.cloud_chunks[job], self.truth
-        change = chunks if kind == _CLOUD_STARTS else -chunks
+        change = chunks if kind == CLOUD_STARTS else -chunks
         truth.in_service[job] += change
         truth.told[truth.size[2], 0] = job
         truth.size[2] += 1
-        if kind == _CLOUD_STARTS:
+        if kind == CLOUD_STARTS:
             return False
         truth.left[job] -= chunks
         return bool(truth.left[job] == 0)
@@ -197,7 +198,7 @@ class SimulatedWorld:
             self._stop_gang(job)
         self.gangs.place(job, order.where, colocated(self.scenario, order), self.now)
         version = self.gang_version.setdefault(job, 0)
-        self._note(self.gangs.finish_time(job), _GANG_ENDS, job, version)
+        self._note(self.gangs.finish_time(job), GANG_ENDS, job, version)
 
     def _suspend(self, order: Suspend) -> None:
         self._stop_gang(order.job)
@@ -214,7 +215,7 @@ class SimulatedWorld:
     def _tidy(self) -> None:
         """Take ends of gangs that will not come off the agenda: there can be many more than other entries."""
         version = self.gang_version
-        self.agenda = [entry for entry in self.agenda if entry[2] != _GANG_ENDS or entry[4] == version[entry[3]]]
+        self.agenda = [entry for entry in self.agenda if entry[2] != GANG_ENDS or entry[4] == version[entry[3]]]
         heapify(self.agenda)
         self.stale = 0
 
@@ -226,11 +227,11 @@ class SimulatedWorld:
         self.gangs.upload(order.job, order.where, self.now)
 
     def _reserve(self, order: Reserve) -> None:
-        self._note(order.start, _WAKE, order.job)
-        self._note(order.end, _WAKE, order.job)
+        self._note(order.start, WAKE, order.job)
+        self._note(order.end, WAKE, order.job)
 
     def _wake_at(self, order: WakeAt) -> None:
-        self._note(order.time, _WAKE, -1)
+        self._note(order.time, WAKE, -1)
 
     def runs(self) -> pl.DataFrame:
         """The runs table of what has happened."""

@@ -1,0 +1,128 @@
+"""What will happen if no other job comes: the present state of a kernel, simulated on as announced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from copy import deepcopy
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from skedge.core.jit import lean
+from skedge.core.kernel import DISPATCHED, Kernel
+from skedge.core.lanes import COUNT, JOB, Lanes, absorb, believe_until
+from skedge.core.model import Ints
+from skedge.core.scenario import Scenario
+
+from .world import CLOUD_ENDS, CLOUD_STARTS, GANG_ENDS, WAKE, SimulatedWorld
+
+
+class InCloud(NamedTuple):
+    """Chunks of a job that are in the cloud and not trained: how many, and when they start and end [µs]."""
+
+    chunks: int
+    start: int
+    end: int
+
+
+def forecast(
+    kernel: Kernel, now: int, in_cloud: Mapping[int, InCloud] | None = None, wakes: Iterable[int] = ()
+) -> dict[int, int]:
+    """When each job in the system will be complete [µs], by the policy itself on a copy of the kernel.
+
+    Parameters
+    ----------
+    kernel
+        Stays as it is.
+    now
+        The present [µs], not before the kernel's.
+    in_cloud
+        What the kernel does not know: the chunks in the cloud.
+    wakes
+        Times at which the policy has asked to be woken [µs].
+
+    Returns
+    -------
+    Completions by job. A job that will never complete as things stand (servers out of service) is left out.
+    """
+    copy = deepcopy(kernel, {id(kernel.scenario): kernel.scenario, id(kernel.journal): None})
+    world = _Ahead(copy, now, in_cloud or {}, wakes)
+    completions: dict[int, int] = {}
+    while (event := world.next_event()) is not None:
+        for order in list(copy.handle(event)):
+            world.perform(order)
+        completions |= dict.fromkeys(event.finished, event.time)
+    return completions
+
+
+class _Ahead(SimulatedWorld):
+    """A simulation that begins where a kernel believes things to stand."""
+
+    def __init__(self, kernel: Kernel, now: int, in_cloud: Mapping[int, InCloud], wakes: Iterable[int]) -> None:
+        physics = replace(kernel.scenario.physics, estimate_error=0.0)
+        scenario = kernel.scenario if physics == kernel.scenario.physics else _with(kernel.scenario, physics)
+        super().__init__(scenario, preemptive=bool(kernel.belief.preemptive))
+        self.now, self.arrived, self.dispatches = now, kernel.arrived, kernel.dispatches
+        self.arrivals = self.arrivals[: kernel.arrived]
+        self._lanes_from(kernel)
+        self.gangs = deepcopy(kernel.gangs)
+        for job in self.gangs.placed:
+            self.gang_version[job] = 0
+            self._note(max(self.gangs.finish_time(job), now + 1), GANG_ENDS, job)
+        for job, part in in_cloud.items():
+            self._cloud_from(job, part)
+        for time in wakes:
+            self._note(max(time, now), WAKE, -1)
+        self.unsettled = True
+
+    def _lanes_from(self, kernel: Kernel) -> None:
+        lanes = deepcopy(kernel.belief)
+        _bring_to(lanes, self.now)
+        truth = self.truth = self.truth._replace(lanes=lanes)
+        truth.left[:] = _chunks_of(lanes, len(truth.left))
+        for job, chunks in kernel.lost.items():
+            truth.left[job] += len(chunks)
+        dispatched = np.flatnonzero(kernel.standing == DISPATCHED)
+        truth.was_running[dispatched] = [kernel.is_running(job) for job in dispatched.tolist()]
+        for job, chunks in enumerate(self.scenario.jobs.chunks.tolist()):
+            # which chunk of a group is next does not matter here, only that it is another one
+            truth.links[truth.first[job] : truth.first[job + 1]] = (np.arange(chunks) + 1) % chunks
+        n = len(lanes.clock)
+        truth.touched[:], truth.marked[:], truth.size[4] = np.arange(n), 1, n
+        self._tell_again(dispatched)
+
+    def _tell_again(self, jobs: Ints) -> None:
+        """Let the lanes look whether each of these jobs still runs."""
+        first = self.truth.size[2]
+        self.truth.told[first : first + len(jobs), 0] = jobs
+        self.truth.size[2] += len(jobs)
+
+    def _cloud_from(self, job: int, part: InCloud) -> None:
+        self.cloud_chunks[job] = part.chunks
+        self.truth.left[job] += part.chunks
+        if part.start > self.now:
+            self._note(part.start, CLOUD_STARTS, job)
+        else:
+            self.truth.in_service[job] += part.chunks
+        self._note(max(part.end, self.now + 1, part.start + 1), CLOUD_ENDS, job)
+
+
+def _with(scenario: Scenario, physics: object) -> Scenario:
+    return replace(scenario, physics=physics)  # type: ignore[arg-type]
+
+
+@lean
+def _bring_to(lanes: Lanes, now: int) -> None:
+    for lane in range(len(lanes.clock)):
+        believe_until(lanes, lane, now)
+        absorb(lanes, lane, now)
+
+
+def _chunks_of(lanes: Lanes, jobs: int) -> Ints:
+    """Uncompleted chunks of each job on all lanes."""
+    total = np.zeros(jobs, np.int64)
+    for table, used in ((lanes.rows, lanes.waiting), (lanes.transit, lanes.coming)):
+        rows = table[np.arange(table.shape[1]) < used[:, None]]
+        np.add.at(total, rows[:, JOB], rows[:, COUNT])
+    return total
