@@ -27,11 +27,15 @@ from .console import (
 )
 from .core.errors import InputError, RunFolderError, SkedgeError
 from .core.policy import registered
+from .deploy_commands import deploy_app
 from .explain import explain as explain_job
 from .live_commands import live
+from .profile_commands import profile
 from .report.build import ReportRun, ReportTable, build_report, write_report
 from .run import Run, new_folder, prepared
 from .run import run as run_policy
+from .service_commands import COMMANDS as SERVICE_COMMANDS
+from .study_commands import reproduce
 from .trace_commands import trace_app
 
 DEMO_POLICIES = ("aonline", "aonline:cloud=false", "srtf", "tiresias", "fifo", "fifo:rule=earliest_server")
@@ -44,7 +48,12 @@ commands = typer.Typer(
     rich_markup_mode="rich",
 )
 commands.add_typer(trace_app, name="trace")
+commands.add_typer(deploy_app, name="deploy")
 commands.command()(live)
+for service_command in SERVICE_COMMANDS:
+    commands.command()(service_command)
+commands.command()(reproduce)
+commands.command()(profile)
 
 
 @commands.callback(invoke_without_command=True)

@@ -25,6 +25,9 @@ from .core.scenario import Jobs, Scenario
 from .core.speed import minibatch_seconds
 from .core.time import SECOND, ticks
 from .scenario_schema import (
+    ClusterFileForm,
+    DrawForm,
+    Form,
     JobForm,
     ScenarioForm,
     ServerForm,
@@ -40,9 +43,14 @@ from .traces.synthetic import philly_like
 from .traces.workload import PaperRanges, TraceShares, paper_jobs, trace_jobs
 
 __all__ = [
+    "cluster_fields",
     "default_scenario",
+    "job_from_spec",
+    "job_of",
     "json_schema",
+    "load_cluster_file",
     "load_scenario",
+    "read_spec",
     "save_scenario",
     "scenario_from_dict",
     "shipped",
@@ -73,6 +81,36 @@ def load_scenario(path: Path | str, seed: int | None = None) -> Scenario:
     """
     path = Path(path)
     return scenario_from_dict(_yaml(path), str(path), path.parent, seed)
+
+
+def load_cluster_file(path: Path | str, seed: int | None = None) -> Scenario:
+    """Load a cluster file: a scenario file of which name, seed, slot, physics and cluster count.
+
+    Its workload may be missing. Where it is there it must have the right form; it is read only where the cluster is
+    drawn by its load.
+
+    Parameters
+    ----------
+    path, seed
+        As for :func:`load_scenario`.
+
+    Returns
+    -------
+    Scenario
+        Without jobs.
+
+    Raises
+    ------
+    ScenarioError, TraceError
+        As :func:`load_scenario`; also where the cluster is drawn by a load and there is no workload.
+    """
+    path = Path(path)
+    form = _form(_yaml(path), str(path), seed, ClusterFileForm)
+    try:
+        cluster = _cluster(form, path.parent)
+        return Scenario(cluster, Jobs(job_table([])[0], cluster), _physics(form), form.seed, form.name)
+    except (ScenarioError, TraceError) as error:
+        raise type(error)(f"{path}: {error}") from error
 
 
 def default_scenario(kind: str = "demo", seed: int | None = None) -> Scenario:
@@ -120,7 +158,7 @@ def scenario_from_dict(data: object, where: str, base: Path, seed: int | None = 
     ScenarioError, TraceError
         As :func:`load_scenario`.
     """
-    form = _form(data, where, seed)
+    form = _form(data, where, seed, ScenarioForm)
     try:
         return _scenario(form, base)
     except (ScenarioError, TraceError) as error:
@@ -135,7 +173,7 @@ def trainings(path: Path | str) -> dict[str, TrainForm]:
     ScenarioError
         If the file is wrong, or one of its jobs does not say what it trains.
     """
-    form = _form(_yaml(Path(path)), str(path), None)
+    form = _form(_yaml(Path(path)), str(path), None, ScenarioForm)
     found = {}
     for job in form.workload.jobs or ():
         if job.train is None:
@@ -148,12 +186,68 @@ def trainings(path: Path | str) -> dict[str, TrainForm]:
     return found
 
 
-def _form(data: object, where: str, seed: int | None) -> ScenarioForm:
+def job_from_spec(data: object, where: str) -> JobForm:
+    """The job that a job spec says: the fields of a job of a scenario file, with these differences.
+
+    It has `name` for id, no arrival (it arrives when it is submitted), a mapping `resources` with workers, worker_type
+    and ps_type, and must say what it trains.
+
+    Raises
+    ------
+    ScenarioError
+        If it is wrong: all problems at once, one a line.
+    """
     if not isinstance(data, Mapping):
-        raise ScenarioError(f"{where}: holds no mapping of fields; there must be at least cluster and workload")
+        raise ScenarioError(f"{where}: holds no mapping of fields; a job spec has at least name, train and epochs")
+    fields = {key: value for key, value in data.items() if key not in ("name", "resources")}
+    resources = data.get("resources", {})
+    wrong = [f"{where}: {key}: is not a field of a job spec" for key in ("id", "arrival_s") if key in data]
+    if not isinstance(resources, Mapping):
+        wrong.append(f"{where}: resources: {resources!r}: it must be a mapping of {', '.join(_RESOURCES)}")
+        resources = {}
+    wrong += [
+        f"{where}: resources.{key}: is not a field; there are {', '.join(_RESOURCES)}"
+        for key in resources
+        if key not in _RESOURCES
+    ]
+    wrong += [f"{where}: {key}: is missing; it is needed" for key in ("name", "train") if key not in data]
+    if wrong:
+        raise ScenarioError("\n".join(wrong))
+    job = {**fields, **resources, "id": data["name"], "arrival_s": 0}
+    whole = {"cluster": {"servers": [{"id": "any"}]}, "workload": {"jobs": [job]}}
+    try:
+        jobs = _form(whole, where, None, ScenarioForm).workload.jobs
+    except ScenarioError as error:
+        said = str(error).replace("workload.jobs[0].id", "name").replace(_IN_SPEC, "")
+        raise ScenarioError(said.replace("there are id, arrival_s,", "there are name, resources,")) from error
+    assert jobs is not None  # noqa: S101  it was just given
+    return jobs[0]
+
+
+_RESOURCES = ("workers", "worker_type", "ps_type")
+_IN_SPEC = "workload.jobs[0]."
+
+
+def read_spec(path: Path | str) -> dict[str, Any]:
+    """The fields of a job spec file, checked.
+
+    Raises
+    ------
+    ScenarioError
+        As :func:`job_from_spec`; also if the file cannot be read.
+    """
+    data = _yaml(Path(path))
+    job_from_spec(data, str(path))
+    return dict(data)  # type: ignore[call-overload]
+
+
+def _form(data: object, where: str, seed: int | None, kind: type[Form]) -> Form:
+    if not isinstance(data, Mapping):
+        needed = " and ".join(name for name, field in kind.model_fields.items() if field.is_required())
+        raise ScenarioError(f"{where}: holds no mapping of fields; there must be at least {needed}")
     given_seed = {} if seed is None else {"seed": seed}
     try:
-        return ScenarioForm.model_validate({**data, **given_seed})
+        return kind.model_validate({**data, **given_seed})
     except ValidationError as error:
         raise ScenarioError("\n".join(f"{where}: {line}" for line in problems(error))) from error
 
@@ -163,14 +257,32 @@ def _scenario(form: ScenarioForm, base: Path) -> Scenario:
         cluster = Cluster([_server(s) for s in form.cluster.servers])
         frame, given = _jobs(form, cluster.worker_types, cluster.ps_types, base)
     else:
-        draw = form.cluster.draw
-        assert draw is not None  # noqa: S101  the form has exactly one of the two
+        draw = _draw(form)
         worker_types, ps_types = drawn_types(draw, form.seed)
         frame, given = _jobs(form, worker_types, ps_types, base)
         cluster = Cluster(draw_cluster(draw, form.seed, base, work_s(frame), float(_latest(frame))))
     scenario = Scenario(cluster, Jobs(frame, cluster, given), _physics(form), form.seed, form.name)
     _check_given(scenario)
     return scenario
+
+
+def _cluster(form: ClusterFileForm, base: Path) -> Cluster:
+    """The cluster that a scenario of the same file has."""
+    if form.cluster.servers is not None:
+        return Cluster([_server(s) for s in form.cluster.servers])
+    draw = _draw(form)
+    if draw.load is None:
+        return Cluster(draw_cluster(draw, form.seed, base, 0.0, 0.0))
+    if form.workload is None:
+        raise ScenarioError(
+            f"cluster.draw.load: {draw.load:g}: there is no workload to be a load of; give cluster.draw.servers"
+        )
+    return _scenario(ScenarioForm(**dict(form)), base).cluster
+
+
+def _draw(form: ClusterFileForm) -> DrawForm:
+    assert form.cluster.draw is not None  # noqa: S101  the form has exactly one of servers and draw
+    return form.cluster.draw
 
 
 def work_s(jobs: pl.DataFrame) -> float:
@@ -193,7 +305,7 @@ def _server(form: ServerForm) -> Server:
     return Server(form.id, form.kind, slots, form.storage_mb, form.site)
 
 
-def _physics(form: ScenarioForm) -> Physics:
+def _physics(form: ClusterFileForm) -> Physics:
     p = form.physics
     return Physics(
         slot=max(ticks(form.slot), 1),
@@ -215,7 +327,7 @@ def _jobs(
     """Give the jobs table, and the upload delays given one by one."""
     w = form.workload
     if w.jobs is not None:
-        return job_table([_job(j) for j in w.jobs])
+        return job_table([job_of(j) for j in w.jobs])
     if w.table is not None:
         return _table(base / w.table), dict(w.upload)
     if not worker_types or not ps_types:
@@ -230,7 +342,8 @@ def _jobs(
     return trace_jobs(trace, rng, worker_types, ps_types, shares=TraceShares(**w.options())), {}
 
 
-def _job(form: JobForm) -> Job:
+def job_of(form: JobForm) -> Job:
+    """The job that a form says."""
     fields = form.model_dump(exclude={"train"})
     return Job(upload_s=fields.pop("upload"), **fields)
 
@@ -328,10 +441,21 @@ def _aside(path: Path) -> Path:
 
 
 def _resolved(scenario: Scenario) -> dict[str, Any]:
-    p = scenario.physics
     workload: dict[str, Any] = {"table": "jobs.parquet"}
     if scenario.jobs.given:
         workload["upload"] = {job: dict(delays) for job, delays in sorted(scenario.jobs.given.items())}
+    return {**cluster_fields(scenario), "workload": workload}
+
+
+def cluster_fields(scenario: Scenario) -> dict[str, Any]:
+    """Content of a cluster file that :func:`load_cluster_file` makes the same cluster of, with nothing left to draw.
+
+    Raises
+    ------
+    ScenarioError
+        For a server with resources that a scenario file has no field for.
+    """
+    p = scenario.physics
     return {
         "name": scenario.name,
         "seed": scenario.seed,
@@ -345,7 +469,6 @@ def _resolved(scenario: Scenario) -> dict[str, Any]:
             "speedup": float(p.speedup),
         },
         "cluster": {"servers": [_server_fields(s) for s in scenario.cluster.servers]},
-        "workload": workload,
     }
 
 

@@ -278,14 +278,20 @@ TRACE_OPTIONS: Mapping[str, str] = {name: name for name in (*_SAME, "upload_spre
 """Fields for ``make: trace`` and their names in :class:`skedge.traces.workload.TraceShares`."""
 
 
-class ScenarioForm(_Form):
-    """A scenario file."""
+class ClusterFileForm(_Form):
+    """A cluster file: a scenario file whose workload may be missing."""
 
     name: str = "scenario"
     seed: Annotated[int, BeforeValidator(_no_bool)] = Field(0, ge=0)
     slot: Span = 3600.0
     physics: PhysicsForm = Field(default_factory=PhysicsForm)
     cluster: ClusterForm
+    workload: WorkloadForm | None = None
+
+
+class ScenarioForm(ClusterFileForm):
+    """A scenario file."""
+
     workload: WorkloadForm
 
 

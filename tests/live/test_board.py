@@ -17,11 +17,11 @@ def test_a_better_chunk_displaces_and_the_lane_is_free_when_the_other_has_left()
     board = Board(preemptive=True)
     (slow,) = board.dispatch(order(0, [0], rank=9), [0], None)
     assert list(board.changes()) == [], "nothing has arrived"
-    board.arrive(0, 0)
+    board.arrive(0, 0, range(9))
     assert list(board.changes()) == [(None, slow)]
     board.hold(slow)
     (quick,) = board.dispatch(order(1, [0], rank=1), [0], None)
-    board.arrive(1, 0)
+    board.arrive(1, 0, range(9))
     assert list(board.changes()) == [(slow, quick)]
     slow.leaving = True
     assert list(board.changes()) == [], "it has been asked already"
@@ -35,10 +35,10 @@ def test_a_better_chunk_displaces_and_the_lane_is_free_when_the_other_has_left()
 def test_lanes_that_do_not_preempt_wait() -> None:
     board = Board(preemptive=False)
     (slow,) = board.dispatch(order(0, [0], rank=9), [0], None)
-    board.arrive(0, 0)
+    board.arrive(0, 0, range(9))
     board.hold(slow)
     board.dispatch(order(1, [0], rank=1), [0], None)
-    board.arrive(1, 0)
+    board.arrive(1, 0, range(9))
     assert list(board.changes()) == []
 
 
@@ -47,7 +47,7 @@ def test_equal_ranks_go_by_order_of_dispatch() -> None:
     first, second = board.dispatch(order(0, [0, 0], rank=5), [0], None)
     (third,) = board.dispatch(order(1, [0], rank=5), [0], None)
     for job in (1, 0):
-        board.arrive(job, 0)
+        board.arrive(job, 0, range(9))
     for chunk in (first, second, third):
         assert list(board.changes()) == [(None, chunk)]
         board.hold(chunk)
@@ -58,10 +58,10 @@ def test_chunks_in_the_cloud_hold_no_lane_and_a_dropped_job_frees_its_lanes() ->
     board = Board(preemptive=True)
     edge, cloud = board.dispatch(order(0, [0, CLOUD], rank=5), [0], 3)
     assert (edge.server, cloud.server) == (0, 3)
-    assert board.arrive(0, 3) == [cloud]
+    assert board.arrive(0, 3, range(9)) == [cloud]
     board.hold(cloud)
     assert board.holder == {}
-    board.arrive(0, 0)
+    board.arrive(0, 0, range(9))
     board.hold(edge)
     assert board.drop(0) == [edge]
     assert board.holder == {}

@@ -101,6 +101,37 @@ def _soon(do: Callable[[], None], after_s: float) -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
+@pytest.mark.parametrize("how", ["killed", "frozen"])
+@pytest.mark.parametrize("policy", ["aonline", "srtf"])
+def test_a_lost_server_is_recorded_and_its_work_goes_on_elsewhere(engine: Engine, how: str, policy: str) -> None:
+    """Its raylet is killed, or all its processes are stopped; it is started again, and may be used again."""
+    import ray  # not earlier: it reads its settings when it is imported
+
+    while engine.lost:  # by the test before
+        time.sleep(0.1)
+    one = job(0, 3, 12, workers=2)
+    raylet = engine.nodes["edge-0"].all_processes["raylet"][0].process.pid
+    agent = ray.get(engine.agents[0].pid.remote())
+
+    def lose() -> None:
+        if how == "killed":
+            os.kill(raylet, signal.SIGKILL)
+        else:
+            for pid in (raylet, agent):
+                os.kill(pid, signal.SIGSTOP)
+
+    _soon(lose, 4.0)
+    done = live(engine, [one], policy)
+    assert states(done) == ["finished"]
+    assert done.run.schedule.runs["work"].sum() == 3 * 12 * 6
+    (outage,) = done.run.schedule.outages.rows(named=True)
+    assert (outage["server"], outage["reason"]) == ("edge-0", "server_lost")
+    assert outage["end"] > outage["start"]
+    verbs = done.run.schedule.decisions.filter(reason="server_lost")["verb"].to_list()
+    assert set(verbs) == {"redispatch" if policy == "aonline" else "suspend"}
+    assert done.run.verify() == []
+
+
 @pytest.mark.parametrize("victim", ["agent", "parameter server"])
 def test_a_killed_process_costs_time_and_nothing_else(engine: Engine, victim: str) -> None:
     """Kill -9 in mid-training: each chunk counts each mini-batch once, in the parameters and in the record."""

@@ -89,9 +89,10 @@ def decision_times(c: Columns, found: Findings, slack: int) -> None:
 def preempted_flags(c: Columns, found: Findings, last_of_chunk: Ints, *, preemptive: bool) -> None:
     """M11: preempted = ends before the chunk (a gang: the job) is finished; `last_of_chunk` by chunk run [µs]."""
     _, last = run_bounds(c)
+    left = failure_times(c) < NEVER  # their last run may have been displaced, or not
     for t, end in ((c.chunks, last_of_chunk), (c.gangs, last[c.gangs["job"]])):
         unfinished = t["end"] != end
-        wrong = t["preempted"] != unfinished
+        wrong = (t["preempted"] != unfinished) & (unfinished | ~left[t["job"]])
         found.rows("M11", wrong, t["job"], t["end"], _flag(t["preempted"], t["end"], end))
     if not preemptive:
         t = c.chunks

@@ -245,7 +245,8 @@ class Record:
         }
         return pl.DataFrame(columns).cast(self.schema["decisions"])
 
-    def _state(self, job: int) -> str:
+    def state(self, job: int) -> str:
+        """How `job` has left, if it has."""
         if job in self.rejected:
             return "rejected"
         if job in self.failed:
@@ -259,7 +260,7 @@ class Record:
             pl.col("start").min().alias("first_start"), pl.col("end").max().alias("completion")
         )
         index = np.arange(count)
-        state = [self._state(int(i)) for i in index]
+        state = [self.state(int(i)) for i in index]
         why = {**self.rejected, **self.failed}
         done = ~pl.Series(np.isin(index, list(self.failed)))
         table = pl.DataFrame({"job": pl.Series(index, dtype=pl.Int32), "id": jobs.ids, "arrival": jobs.arrival})

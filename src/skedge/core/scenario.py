@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -12,7 +12,7 @@ import polars as pl
 from numpy.random import Generator, default_rng
 
 from .errors import ScenarioError
-from .model import JOB_SCHEMA, Cluster, Floats, Ints, Physics
+from .model import JOB_SCHEMA, Cluster, Floats, Ints, Job, Physics, job_table
 from .network import Delays
 from .speed import chunk_ticks, minibatch_seconds
 from .time import ticks, whole_slots
@@ -161,6 +161,21 @@ class Scenario:
         _within(jobs, "chunks", chunks, _MOST_CHUNKS)
         work = chunks * _floats(f, "epochs") * _floats(f, "minibatches") * each
         _within(jobs, "chunks x epochs x minibatches x minibatch_s", work, _MOST_WORK_S)
+
+    def with_job(self, job: Job) -> Scenario:
+        """The scenario with one more job, behind the others.
+
+        Raises
+        ------
+        ScenarioError
+            If the job does not fit the cluster, its id is taken, or it does not arrive after all others.
+        """
+        frame, given = job_table([job])
+        longer = pl.concat([self.jobs.frame, frame])
+        jobs = Jobs(longer, self.cluster, {**self.jobs.given, **given})
+        if jobs.ids[-1] != job.id:
+            raise ScenarioError(f"job {job.id!r}: arrival_s = {job.arrival_s}; it must be after all other jobs'")
+        return replace(self, jobs=jobs)
 
     @cached_property
     def chunk_time(self) -> Ints:

@@ -6,7 +6,7 @@ displaced chunk leaves only when its mini-batch is finished, so a lane is *held*
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from skedge.core.events import CLOUD, Dispatch
@@ -26,6 +26,8 @@ class Chunk:
         Its data are there; it is trained.
     leaving
         It was asked to leave its lane.
+    lost
+        Its server went out of service: it waits to be dispatched again, and another one takes its place then.
     """
 
     job: int
@@ -36,6 +38,7 @@ class Chunk:
     arrived: bool = False
     done: bool = False
     leaving: bool = False
+    lost: bool = False
 
 
 @dataclass
@@ -59,14 +62,17 @@ class Board:
     dispatches: int = 0
 
     def dispatch(self, order: Dispatch, lane_server: list[int], cloud: int | None) -> list[Chunk]:
-        """Take in a dispatch; the chunks are on their way."""
+        """Take in a dispatch, or a re-dispatch of lost chunks; the chunks are on their way."""
+        numbers = range(len(order.lane)) if order.chunks is None else order.chunks
         sent = []
-        for number, lane in enumerate(order.lane.tolist()):
-            if lane == CLOUD:
-                assert cloud is not None  # noqa: S101 - the kernel has checked the order
-            server = cloud if lane == CLOUD and cloud is not None else lane_server[lane]
+        for number, lane in zip(numbers, order.lane.tolist(), strict=True):
+            server = lane_server[lane] if lane != CLOUD or cloud is None else cloud
             sent.append(Chunk(order.job, number, server, lane, (order.rank, self.dispatches, number)))
-        self.chunks[order.job] = sent
+        if order.chunks is None:
+            self.chunks[order.job] = sent
+        else:
+            for chunk in sent:
+                self.chunks[order.job][chunk.number] = chunk
         for chunk in sent:
             if chunk.lane != CLOUD:
                 self.queue.setdefault(chunk.lane, []).append(chunk)
@@ -74,9 +80,9 @@ class Board:
         self.dispatches += 1
         return sent
 
-    def arrive(self, job: int, server: int) -> list[Chunk]:
-        """The data of `job` are on `server`; returns the chunks that have come."""
-        come = [chunk for chunk in self.chunks.get(job, ()) if chunk.server == server and not chunk.arrived]
+    def arrive(self, job: int, server: int, numbers: Collection[int]) -> list[Chunk]:
+        """The data of these chunks of `job` are on `server`; returns those of them that go there."""
+        come = [c for c in self.chunks.get(job, ()) if c.number in numbers and c.server == server and not c.arrived]
         for chunk in come:
             chunk.arrived = True
         return come
@@ -103,15 +109,27 @@ class Board:
             return
         if self.holder.get(chunk.lane) is chunk:
             del self.holder[chunk.lane]
-        if done:
+        if done and not chunk.lost:
             self.queue[chunk.lane].remove(chunk)
+
+    def lose(self, server: int) -> list[Chunk]:
+        """A server is out of service: its chunks that are not trained leave it; returns them.
+
+        Those that hold a lane go on holding it until :meth:`leave`.
+        """
+        gone = [c for chunks in self.chunks.values() for c in chunks if c.server == server and not (c.done or c.lost)]
+        for chunk in gone:
+            chunk.lost = True
+            if chunk.lane != CLOUD:
+                self.queue[chunk.lane].remove(chunk)
+        return gone
 
     def drop(self, job: int) -> list[Chunk]:
         """Take a job off the board; returns its chunks that held lanes."""
         gone = self.chunks.pop(job, [])
         held = [chunk for chunk in gone if self.holder.get(chunk.lane) is chunk]
         for chunk in gone:
-            if chunk.lane != CLOUD and not chunk.done:
+            if chunk.lane != CLOUD and not (chunk.done or chunk.lost):
                 self.queue[chunk.lane].remove(chunk)
         for chunk in held:
             del self.holder[chunk.lane]

@@ -12,7 +12,8 @@ import secrets
 import signal
 import sys
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -21,20 +22,16 @@ from skedge.core.errors import SkedgeError
 from skedge.core.model import Cluster
 
 from .agent import Agent
+from .health import HEALTH
 from .ps import PSActor
-
-_HEALTH = {
-    "health_check_initial_delay_ms": 0,
-    "health_check_period_ms": 500,
-    "health_check_timeout_ms": 1000,
-    "health_check_failure_threshold": 3,
-}
-"""Finds a dead node in 1.4 s and a frozen one in 4.4 s; Ray's own settings need 14 and 65 s."""
 
 _STORE_BYTES = 128 * 2**20
 _PIDS = "ray-pids.json"
 _START_S = 120.0
 _PATIENCE_S = 2.0
+_LOOK_S = 0.5
+_FROZEN_S = 20.0
+_ANSWER_S = 5.0
 
 
 class Engine:
@@ -62,17 +59,25 @@ class Engine:
         self.agents: dict[int, Any] = {}
         self.idle: dict[int, list[Any]] = {}
         self.returned = threading.Condition()
+        self.watching: threading.Thread | None = None
+        self.tell: Callable[[int, str], None] = _nobody
+        self.lost: set[int] = set()
+        self.ended = threading.Event()
         self._start(address)
 
     def _start(self, address: str | None) -> None:
-        if address is None:
+        embedded = address is None
+        if embedded:
             end_stale(self.folder)
             _on_loopback()  # before Ray is imported: it reads these once
-            address = self._embedded()
+            address = self._head()
         ray = _ray()
+        # while there is the head alone, so that this process hangs on no other node
         ray.init(address=address, log_to_driver=False, logging_level="error", configure_logging=False)
-        labels = {node["Labels"].get("server") for node in ray.nodes() if node["Alive"]}
-        missing = [s.id for s in self.cluster.servers if s.id not in labels]
+        if embedded:
+            self._embedded()
+        up = self._labels()
+        missing = [s.id for s in self.cluster.servers if s.id not in up]
         if missing:
             self.stop()
             raise SkedgeError(f"the Ray cluster has no node with the label server={missing[0]!r}")
@@ -82,22 +87,36 @@ class Engine:
         waits += [actor.warm.remote() for idle in self.idle.values() for actor in idle]
         ray.get(waits, timeout=_START_S)
 
-    def _embedded(self) -> str:
+    def _head(self) -> str:
         from ray.cluster_utils import Cluster as Nodes  # noqa: PLC0415 - only where Ray is started here
 
-        head = {"num_cpus": 0, "node_ip_address": "127.0.0.1", "include_dashboard": False, "_system_config": _HEALTH}
+        head = {
+            "num_cpus": 0,
+            "node_ip_address": "127.0.0.1",
+            "include_dashboard": False,
+            "_system_config": dict(HEALTH),
+        }
         self.local = Nodes(initialize_head=True, head_node_args={**head, "object_store_memory": _STORE_BYTES})
-        for server in self.cluster.servers:
-            self.nodes[server.id] = self.local.add_node(
-                num_cpus=1,
-                node_ip_address="127.0.0.1",
-                object_store_memory=_STORE_BYTES,
-                labels={"server": server.id},
-                wait=False,
-            )
-        self.local.wait_for_nodes()
-        (self.folder / _PIDS).write_text(json.dumps(self._pids()), encoding="utf-8")
+        self._note_pids()
         return str(self.local.address)
+
+    def _embedded(self) -> None:
+        for server in self.cluster.servers:
+            self._add_node(server.id)
+        self.local.wait_for_nodes()
+        self._note_pids()
+
+    def _add_node(self, server: str) -> None:
+        self.nodes[server] = self.local.add_node(
+            num_cpus=1,
+            node_ip_address="127.0.0.1",
+            object_store_memory=_STORE_BYTES,
+            labels={"server": server},
+            wait=False,
+        )
+
+    def _note_pids(self) -> None:
+        (self.folder / _PIDS).write_text(json.dumps(self._pids()), encoding="utf-8")
 
     def _pids(self) -> list[int]:
         nodes = self.local.list_all_nodes()
@@ -134,8 +153,76 @@ class Engine:
             self.idle[server].append(actor)
             self.returned.notify_all()
 
+    # -- servers that are lost and come back -------------------------------------------------------------------------
+
+    def watch(self, tell: Callable[[int, str], None]) -> None:
+        """Tell of every server that is ``lost`` or ``back``, and if Ray itself is (server -1), from a thread.
+
+        A lost server of the embedded cluster is started again; others come back when their operator brings them back.
+        """
+        self.tell = tell
+        for server in sorted(self.lost):
+            tell(server, "lost")
+        if self.watching is None:
+            self.watching = threading.Thread(target=self._watch, name="watch", daemon=True)
+            self.watching.start()
+
+    def _watch(self) -> None:
+        asked: dict[int, tuple[float, Any]] = {}
+        while not self.ended.wait(_LOOK_S):
+            try:
+                up = self._labels()
+            except Exception:
+                if not self.ended.is_set():
+                    self.tell(-1, "lost")
+                return
+            for number, server in enumerate(self.cluster.servers):
+                if number in self.lost:
+                    if server.id in up and self._answers(number, _ANSWER_S):
+                        self.lost.discard(number)
+                        self.tell(number, "back")
+                elif server.id not in up or self._is_frozen(number, asked):
+                    self.lost.add(number)
+                    self.tell(number, "lost")
+                    self._restart(server.id)
+
+    def _labels(self) -> set[str]:
+        """Labels of the nodes that are alive."""
+        return {node["Labels"].get("server") for node in _ray().nodes() if node["Alive"]}
+
+    def _answers(self, server: int, timeout: float) -> bool:
+        ray = _ray()
+        with suppress(ray.exceptions.RayError):
+            ray.get(self.agents[server].pid.remote(), timeout=timeout)
+            return True
+        return False
+
+    def _is_frozen(self, server: int, asked: dict[int, tuple[float, Any]]) -> bool:
+        """Whether an agent has not answered for long, though its node is alive; it is asked again and again."""
+        since, question = asked.get(server, (0.0, None))
+        if question is None or _ray().wait([question], timeout=0)[0]:
+            asked[server] = time.monotonic(), self.agents[server].pid.remote()
+            return False
+        if time.monotonic() - since < _FROZEN_S:
+            return False
+        del asked[server]
+        return True
+
+    def _restart(self, server: str) -> None:
+        """Start a node of the embedded cluster again; a frozen one is ended first."""
+        if self.local is None or self.ended.is_set():
+            return
+        with suppress(Exception):  # what is left of the node; it may be gone altogether
+            self.local.remove_node(self.nodes[server], allow_graceful=False)
+        self.local._shutdown_at_exit = False  # noqa: SLF001 - signal handlers can be set by the main thread alone
+        self._add_node(server)
+        self._note_pids()
+
     def stop(self) -> None:
         """End every actor, and the embedded cluster."""
+        self.ended.set()
+        if self.watching is not None:
+            self.watching.join(timeout=_START_S)
         ray = _ray()
         ray.shutdown()
         if self.local is not None:
@@ -144,6 +231,10 @@ class Engine:
             self.local = None
             end_stale(self.folder)
             (self.folder / _PIDS).unlink(missing_ok=True)
+
+
+def _nobody(server: int, what: str) -> None:
+    """Takes what is told before anyone listens."""
 
 
 def end_stale(folder: Path) -> None:

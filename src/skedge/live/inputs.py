@@ -26,11 +26,13 @@ class Told:
     ----------
     what
         ``stopped``: a team has left; ``finished``: all its chunks are trained; ``failed``: the job cannot be trained;
-        ``result``: all chunks are trained, and this is what came out.
+        ``result``: all chunks are trained, and this is what came out; ``unmeasured``: it could not be measured then.
     team
         Number that the world gave the team: of the chunk for a lane, above all chunks for a gang.
     progress
         Mini-batches of each chunk that are in the parameters.
+    recovery_s
+        Time that the job has lost so far because processes were lost [s].
     """
 
     what: str
@@ -39,6 +41,7 @@ class Told:
     progress: tuple[int, ...] = ()
     reason: str = ""
     result: Any = None
+    recovery_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -48,9 +51,40 @@ class Uploaded:
     upload: int
 
 
-Input = Due | Resumed | Told | Uploaded
+@dataclass(frozen=True)
+class Server:
+    """A server has changed.
 
-_KINDS: dict[str, TypeAdapter[Input]] = {kind.__name__: TypeAdapter(kind) for kind in (Due, Resumed, Told, Uploaded)}
+    Attributes
+    ----------
+    what
+        ``lost`` or ``back``; ``cordoned`` or ``uncordoned`` by an operator. It is in service when it is neither lost
+        nor cordoned.
+    """
+
+    server: int
+    what: str
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """A job has been submitted: the fields of a job of a scenario file."""
+
+    job: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Cancelled:
+    """A job is to be cancelled."""
+
+    job: int
+
+
+Input = Due | Resumed | Told | Uploaded | Server | Submitted | Cancelled
+
+_KINDS: dict[str, TypeAdapter[Input]] = {
+    kind.__name__: TypeAdapter(kind) for kind in (Due, Resumed, Told, Uploaded, Server, Submitted, Cancelled)
+}
 
 
 def to_json(given: Input) -> dict[str, Any]:

@@ -88,7 +88,7 @@ class SqlJournal:
     def _rows(self, at: sql.Connection) -> Iterator[tuple[int, str, dict[str, Any]]]:
         columns = _ENTRIES.c.time, _ENTRIES.c.kind, _ENTRIES.c.content
         rows = sql.select(*columns).where(_ENTRIES.c.run == self.run).order_by(_ENTRIES.c.number)
-        yield from at.execute(rows).tuples()
+        yield from at.execute(rows)  # a row is a tuple
 
     def _write(self, time: int, kind: str, content: dict[str, Any]) -> None:
         row = {"run": self.run, "number": self.number, "time": time, "kind": kind, "content": content}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 
 import torch
 
@@ -52,6 +53,15 @@ class PSActor:
         """Update by the contributions of one round."""
         self.server.apply(version, contributions)
         return self._ack(), self.server.state()
+
+    def timed_apply(self, version: int, *contributions: Contribution) -> tuple[Ack, State]:
+        """:meth:`apply`, with the ``seconds`` that it took here and the ``bytes`` that one contribution has."""
+        began = time.perf_counter()
+        ack, state = self.apply(version, *contributions)
+        seconds = time.perf_counter() - began
+        first = contributions[0]
+        sent = sum(tensor.nbytes for part in (first.gradients, first.buffers) for tensor in part.values())
+        return {**ack, "seconds": seconds, "bytes": sent}, state
 
     def save(self) -> int:
         """Write a checkpoint; returns its version."""

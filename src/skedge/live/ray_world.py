@@ -11,21 +11,22 @@ was killed takes the journal's inputs in again, without doing anything, and then
 from __future__ import annotations
 
 import queue
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
-import numpy as np
 import polars as pl
 
+from skedge.core.errors import SkedgeError
 from skedge.core.events import (
+    CANCELLED,
     CLOUD,
     Allocate,
     AssignPS,
     Dispatch,
     Event,
-    LaneFacts,
     Order,
     Reject,
     Reserve,
@@ -33,20 +34,19 @@ from skedge.core.events import (
     Upload,
     WakeAt,
 )
-from skedge.core.gangs import Placement
-from skedge.core.kernel import colocated
 from skedge.core.network import upload_delay
 from skedge.core.scenario import Scenario
 from skedge.core.time import NEVER, SECOND
 
-from .board import Board, Chunk
+from .checkpoint import Checkpoints
 from .engine import Engine
-from .gang_board import Allocation, GangBoard, shares
-from .inputs import Due, Input, Resumed, Told, Uploaded, from_json, to_json
+from .gang_work import GangWork
+from .inputs import Cancelled, Due, Input, Resumed, Server, Submitted, Told, Uploaded, from_json, to_json
 from .journal import SqlJournal
+from .lane_work import LaneWork
 from .runs_log import RunsLog
-from .trainer import Team, Trainer
-from .training import Program
+from .trainer import Trainer
+from .training import ParameterServer, Program, accuracy
 from .uploads import Transport, Uploads, carry
 
 _JOIN_S = 15.0
@@ -54,6 +54,35 @@ _JOIN_S = 15.0
 
 _REDONE = 3 * SECOND
 """Most that is trained again after a controller was lost: what came after the last checkpoint, and loading it."""
+
+_RAY = -1
+"""Stands for Ray's head among the servers."""
+
+Ask = Callable[[], None]
+"""Something to be done between two inputs that changes nothing: a question to the controller."""
+
+
+class NoEngine:
+    """Stands for the engine of a run that is only rebuilt: its agents take whatever they are told."""
+
+    emulates = True
+    url = ""
+
+    def __init__(self, servers: int) -> None:
+        self.agents: dict[int, Any] = dict.fromkeys(range(servers), self)
+        self.forget = self
+
+    def parameter_server(self, server: int) -> Any:
+        """There is none: no trainer of a rebuilt run is started."""
+
+    def release(self, server: int, actor: Any) -> None:
+        """There is none."""
+
+    def remote(self, *_: Any) -> None:
+        """A call that goes nowhere."""
+
+    def watch(self, tell: Callable[[int, str], None]) -> None:
+        """Nothing changes any more."""
 
 
 class RayWorld:
@@ -64,54 +93,62 @@ class RayWorld:
     programs
         What each job trains, by its id.
     engine
-        The Ray cluster.
+        The Ray cluster; :class:`NoEngine` to rebuild a run from its journal, to where that ends, and do nothing.
     emulate
         True: rounds take as long as announced, uploads too, so that the servers of one machine have the speed and the
         links of those in the scenario. False: as fast as the servers are.
+    submit
+        For a service: takes the fields of a job that has come and the time [µs]; gives the scenario with it behind the
+        others, and its program.
+    job_log
+        Takes (job id, line).
     """
 
     def __init__(
         self,
         scenario: Scenario,
         programs: Mapping[str, Program],
-        engine: Engine,
+        engine: Engine | NoEngine,
         *,
         preemptive: bool = True,
         emulate: bool = True,
         journal: SqlJournal | None = None,
         began: float | None = None,
+        submit: Callable[[dict[str, Any], int], tuple[Scenario, Program]] | None = None,
+        job_log: Callable[[str, str], None] | None = None,
     ) -> None:
-        self.journal, self.clock = journal, 0
+        self.scenario, self.programs, self.engine, self.emulate = scenario, dict(programs), engine, emulate
+        self.journal, self.submit, self.job_log = journal, submit, job_log
         self.rebuilding = journal is not None and len(journal.inputs) > 0
-        self.uploads = Uploads()
-        self.progress: dict[int, list[int]] = {}
-        self.away = 0
-        self.scenario, self.programs, self.engine, self.emulate = scenario, programs, engine, emulate
+        self.clock = self.away = 0
+        self.ending = False
         self.lane_server: list[int] = scenario.cluster.lane_server.tolist()
-        self.board = Board(preemptive)
-        self.told: queue.Queue[Input] = queue.Queue()
+        self.told: queue.Queue[Input | Ask] = queue.Queue()
+        self.uploads, self.log = Uploads(), RunsLog(scenario.cluster.server_ids)
+        self.lanes, self.gangs = LaneWork(self, preemptive=preemptive), GangWork(self)
         self.trainers: dict[int, Trainer] = {}
-        self.agenda: list[tuple[int, int]] = []
+        self.progress: dict[int, list[int]] = {}
+        self.ps_site: dict[int, int] = {}
+        self.out: dict[int, set[str]] = {}
+        self.agenda: list[int] = []
         self.arrived = 0
         self.in_system: set[int] = set()
-        self.in_service: dict[int, int] = {}
-        self.was_running: set[int] = set()
-        self.gangs = GangBoard()
-        self.log = RunsLog(scenario.cluster.server_ids)
         self.results: dict[int, Any] = {}
-        self.preempted_at: dict[tuple[int, int], int] = {}
-        self.preemption_s: list[float] = []
+        self.unmeasured: set[int] = set()
+        self.measuring: list[threading.Thread] = []
+        self.recovery_s: dict[int, float] = {}
         self.began = time.monotonic() - (0.0 if began is None else time.time() - began)
         self._performers: dict[type, Any] = {
-            Dispatch: self._dispatch,
-            Allocate: self._allocate,
-            Suspend: self._suspend,
-            Upload: self._upload,
+            Dispatch: self.lanes.dispatch,
+            Allocate: self.gangs.allocate,
+            Suspend: self.gangs.suspend,
+            Upload: self.gangs.upload,
             Reject: self._reject,
             AssignPS: self._assign_ps,
             Reserve: self._reserve,
             WakeAt: self._wake_at,
         }
+        engine.watch(self._server_changed)
 
     def now(self) -> int:
         """Time of the last input [µs]."""
@@ -121,20 +158,19 @@ class RayWorld:
         """Time since the start [µs]."""
         return int((time.monotonic() - self.began) * SECOND)
 
-    # -- facts ---------------------------------------------------------------------------------------------------
+    # -- inputs --------------------------------------------------------------------------------------------------
 
     def next_event(self) -> Event | None:
         """The next thing that happens; waits for it. None when all jobs have left and none is to come."""
         while True:
-            event = self._settled() or self._due()
+            event = self.lanes.settle() or self._due()
             if event is not None:
                 return event
-            if not self.in_system and self.arrived == len(self.scenario.jobs):
+            over = self.submit is None and not self.in_system and self.arrived == len(self.scenario.jobs)
+            if over or self.ending:
                 return None
-            given = self._next_input()
-            if isinstance(given, Uploaded):
-                self._uploaded(given.upload)
-            elif isinstance(given, Told) and (event := self._from_trainer(given)) is not None:
+            event = self._take_in(self._next_input())
+            if event is not None:
                 return event
 
     def _next_input(self) -> Input:
@@ -142,6 +178,9 @@ class RayWorld:
         earlier = self.journal.again() if self.rebuilding and self.journal is not None else None
         if earlier is not None:
             now, given = earlier[0], from_json(earlier[1])
+        elif isinstance(self.engine, NoEngine):
+            self.ending = True
+            return Due()
         else:
             given = Resumed() if self.rebuilding else self._wait()
             now = max(self.clock, self.real_now())
@@ -155,16 +194,43 @@ class RayWorld:
         return given
 
     def _wait(self) -> Input:
-        try:
-            return self.told.get(timeout=max((self._next_due() - self.real_now()) / SECOND, 0.0))
-        except queue.Empty:
-            return Due()
+        """What is told next; :class:`Due` when something on the agenda is. Questions are answered meanwhile."""
+        while not self.ending:
+            try:
+                told = self.told.get(timeout=max((self._next_due() - self.real_now()) / SECOND, 0.0))
+            except queue.Empty:
+                break
+            if not callable(told):
+                return told
+            told()
+        return Due()
+
+    def _take_in(self, given: Input) -> Event | None:
+        if isinstance(given, Uploaded):
+            done = self.uploads.done(given.upload)
+            if done is not None:
+                self.gangs.uploaded(done)
+                self.lanes.uploaded(done)
+        if isinstance(given, Told):
+            return self._from_trainer(given)
+        if isinstance(given, Server):
+            return self._server(given)
+        if isinstance(given, Submitted):
+            self._submitted(given)
+        if isinstance(given, Cancelled) and given.job in self.in_system:
+            return self._fail(given.job, CANCELLED)
+        return None
 
     def _go_on(self) -> None:
         """The picture is as it was when the controller ended: from here on act again."""
         self.rebuilding = False
+        for server, why in sorted(self.out.items()):
+            if "lost" in why:
+                self.told.put(Server(server, "back"))  # the engine has just started them all
         for transport in self.uploads.pending.values():
             self._carry(transport)
+        for job in sorted(self.unmeasured):
+            self._measure(job)
         for trainer in self.trainers.values():
             if not trainer.closed:
                 trainer.start()
@@ -172,95 +238,143 @@ class RayWorld:
     def _next_due(self) -> int:
         arrivals = self.scenario.jobs.arrival
         arrival = int(arrivals[self.arrived]) if self.arrived < len(arrivals) else NEVER
-        return min(arrival, self.agenda[0][0] if self.agenda else NEVER, self.real_now() + 3600 * SECOND)
+        return min(arrival, self.agenda[0] if self.agenda else NEVER, self.real_now() + 3600 * SECOND)
 
     def _due(self) -> Event | None:
         """Arrivals and wakes whose time has come."""
         now, first, woke = self.now(), self.arrived, False
         while self.arrived < len(self.scenario.jobs) and self.scenario.jobs.arrival[self.arrived] <= now:
             self.arrived += 1
-        while self.agenda and self.agenda[0][0] <= now:
+        while self.agenda and self.agenda[0] <= now:
             heappop(self.agenda)
             woke = True
         arrived = tuple(range(first, self.arrived))
         self.in_system.update(arrived)
         return Event(now, arrived=arrived, woke=woke) if arrived or woke else None
 
-    def _settled(self) -> Event | None:
-        """Give every lane to the best chunk that is there; tell which jobs have started or paused."""
-        for holder, best in list(self.board.changes()):
-            if holder is None:
-                self._start(best)
-            else:
-                holder.leaving = True
-                self.preempted_at[best.job, best.number] = self.real_now()
-                self.trainers[holder.job].take(holder.number)
-        running = {job for job, count in self.in_service.items() if count > 0}
-        started, paused = sorted(running - self.was_running), sorted(self.was_running - running)
-        self.was_running = running
-        for job in paused:
-            self.trainers[job].rest()
-        if not started and not paused:
-            return None
-        return Event(self.now(), started=tuple(started), paused=tuple(p for p in paused if p in self.in_system))
+    def _submitted(self, given: Submitted) -> None:
+        """A job has come: it arrives now, behind all others."""
+        assert self.submit is not None  # noqa: S101 - only a service takes jobs
+        last = int(self.scenario.jobs.arrival[-1]) if len(self.scenario.jobs) else -1
+        self.clock = max(self.clock, last + 1)
+        self.scenario, program = self.submit(given.job, self.clock)
+        self.programs[self.scenario.jobs.ids[-1]] = program
 
-    def _uploaded(self, number: int) -> None:
-        """Chunks of a job have reached a server."""
-        done = self.uploads.done(number)
-        if done.job in self.gangs.held:
-            self.gangs.held[done.job].awaits.discard(number)
-            self._start_gang(done.job)
-        for chunk in self.board.arrive(done.job, done.server):
-            if chunk.lane == CLOUD:
-                self._start(chunk)
+    # -- jobs ----------------------------------------------------------------------------------------------------
+
+    def program(self, job: int) -> Program:
+        """What `job` trains."""
+        return self.programs[self.scenario.jobs.ids[job]]
+
+    def trainer(self, job: int) -> Trainer:
+        """The trainer of `job`, made when first asked for."""
+        if job not in self.trainers:
+            name, program, engine, log = self.scenario.jobs.ids[job], self.program(job), self.engine, self.job_log
+            write = None if log is None else lambda line: log(name, line)
+            trainer = self.trainers[job] = Trainer(
+                job, name, program, self._tell, engine.parameter_server, engine.release, self.pace(job, 0), log=write
+            )
+            trainer.out |= {server for server, why in self.out.items() if "lost" in why}
+            self.progress[job] = [0] * program.chunks
+            if not self.rebuilding:
+                trainer.start()
+        return self.trainers[job]
+
+    def pace(self, job: int, zeta: int) -> float:
+        """Time of a round [s]: that of a mini-batch, as announced; 0 where servers have a speed of their own."""
+        if not self.emulate:
+            return 0.0
+        return float(self.scenario.chunk_time[job, zeta]) / SECOND / int(self.scenario.jobs.minibatches[job])
+
+    def _tell(self, told: Input) -> None:
+        """Leave a fact for the controller; what is rebuilt has told it before."""
+        if not self.rebuilding:
+            self.told.put(told)
 
     def _from_trainer(self, told: Told) -> Event | None:
         if told.what == "result":
             self.results[told.job] = told.result
-            return None
+            self.unmeasured.discard(told.job)
+        elif told.what == "unmeasured" and not self.rebuilding:
+            self._measure(told.job)
         if told.job not in self.in_system:
             return None
         if told.progress:
-            self.progress[told.job] = list(told.progress)
+            # what was lost with a parameter server is trained again, and counts once
+            self.progress[told.job] = [max(pair) for pair in zip(self.progress[told.job], told.progress, strict=True)]
+        self.recovery_s[told.job] = told.recovery_s
         if self.rebuilding:
-            self.trainers[told.job].gone(told.team)
+            self.trainer(told.job).gone(told.team)
         if told.what == "failed":
             return self._fail(told.job, told.reason)
-        if told.job in self.gangs.data:
-            return self._gang_told(told)
-        chunk = self.board.chunks[told.job][told.team]
-        done = told.what == "finished"
-        now = self.now()
-        self.log.end(told.job, told.team, now, told.progress[chunk.number], preempted=not done)
-        self.in_service[told.job] -= 1
-        self.board.leave(chunk, done=done)
-        if not done:
-            return None
-        finished = all(other.done for other in self.board.chunks[told.job])
-        if finished:
-            self._leave(told.job)
-        facts = LaneFacts() if chunk.lane == CLOUD else LaneFacts(*(np.array([x]) for x in (now, chunk.lane, told.job)))
-        return Event(now, finished=(told.job,) if finished else (), chunks=facts)
+        return self.gangs.told(told) if told.job in self.gangs.board.data else self.lanes.told(told)
 
     def _fail(self, job: int, reason: str) -> Event:
-        """The job cannot be trained: it leaves, the others go on."""
-        now, progress = self.now(), self.progress[job]
-        for chunk in self.log.running(job):
-            self.log.end(job, chunk, now, progress[chunk], preempted=False)
-        if job in self.gangs.held:
-            self._close_gang(job, preempted=False)
-        self.log.settle(job, sum(progress))
-        self.board.drop(job)
-        self._leave(job)
-        return Event(now, failed=((job, reason),))
+        """The job cannot be trained, or was cancelled: it leaves, the others go on."""
+        if job in self.trainers:
+            self.lanes.drop(job)
+            self.gangs.drop(job)
+        self.leave(job, finished=False)
+        return Event(self.now(), failed=((job, reason),))
 
-    def _leave(self, job: int) -> None:
+    def leave(self, job: int, *, finished: bool = True) -> None:
+        """A job has left the system."""
         self.in_system.discard(job)
-        self.in_service.pop(job, None)
-        self.was_running.discard(job)
-        self.trainers[job].close()
+        self.lanes.forget(job)
+        self.ps_site.pop(job, None)
+        if finished:
+            self.unmeasured.add(job)
+        if job in self.trainers:
+            self.trainers[job].close()
         for agent in self.engine.agents.values():
             agent.forget.remote(self.scenario.jobs.ids[job])
+
+    def _measure(self, job: int) -> None:
+        """Measure a finished job by its last checkpoint: its trainer is gone."""
+
+        def measure() -> None:
+            saved = Checkpoints(self.engine.url).read(self.scenario.jobs.ids[job])
+            if saved is not None:
+                ps = ParameterServer(self.program(job))
+                ps.restore(saved)
+                found = {"accuracy": accuracy(self.program(job), ps.state()), "losses": ps.losses}
+                self._tell(Told("result", job, result=found))
+
+        self.measuring.append(threading.Thread(target=measure, name=f"measure {job}", daemon=True))
+        self.measuring[-1].start()
+
+    # -- servers -------------------------------------------------------------------------------------------------
+
+    def _server_changed(self, server: int, what: str) -> None:
+        """Told by the engine."""
+        self._tell(Server(server, what))
+
+    def _server(self, given: Server) -> Event | None:
+        """A server is lost or cordoned, or no longer; out of service it is as long as it is either."""
+        if given.server == _RAY:
+            raise SkedgeError("Ray's head no longer answers; go on from the run's state with --resume")
+        out = self.out.setdefault(given.server, set())
+        was_out = bool(out)
+        if given.what in _ENDS:
+            out.discard(_ENDS[given.what])
+        else:
+            out.add(given.what)
+        for trainer in self.trainers.values():
+            if given.what == "lost":
+                trainer.lose(given.server)
+            elif given.what == "back":
+                trainer.regain(given.server)
+        if was_out == bool(out):
+            return None
+        return Event(self.now(), servers=((given.server, ""),)) if was_out else self._out_of_service(given)
+
+    def _out_of_service(self, given: Server) -> Event:
+        self.uploads.lose(given.server)
+        self.gangs.lose(given.server)
+        for job in [job for job, site in self.ps_site.items() if site == given.server]:
+            self.rest(job)
+        lost = self.lanes.lose(given.server)
+        return Event(self.now(), servers=((given.server, f"server_{given.what}"),), lost=lost)
 
     # -- orders --------------------------------------------------------------------------------------------------
 
@@ -270,47 +384,7 @@ class RayWorld:
         if perform is not None:
             perform(order)
 
-    def _tell(self, told: Input) -> None:
-        """Leave a fact for the controller; what is rebuilt has told it before."""
-        if not self.rebuilding:
-            self.told.put(told)
-
-    def _trainer(self, job: int) -> Trainer:
-        if job not in self.trainers:
-            name = self.scenario.jobs.ids[job]
-            engine = self.engine
-            trainer = Trainer(
-                job,
-                name,
-                self.programs[name],
-                self._tell,
-                engine.parameter_server,
-                engine.release,
-                self._pace(job, 0),
-            )
-            self.trainers[job] = trainer
-            self.progress[job] = [0] * self.programs[name].chunks
-            if not self.rebuilding:
-                trainer.start()
-        return self.trainers[job]
-
-    def _pace(self, job: int, zeta: int) -> float:
-        """Time of a round [s]: that of a mini-batch, as announced."""
-        if not self.emulate:
-            return 0.0
-        return float(self.scenario.chunk_time[job, zeta]) / SECOND / int(self.scenario.jobs.minibatches[job])
-
-    def _dispatch(self, order: Dispatch) -> None:
-        sent = self.board.dispatch(order, self.lane_server, self.scenario.cluster.cloud)
-        trainer = self._trainer(order.job)
-        trainer.pace = self._pace(order.job, int(all(chunk.lane == CLOUD for chunk in sent)))
-        by_server: dict[int, list[int]] = {}
-        for chunk in sent:
-            by_server.setdefault(chunk.server, []).append(chunk.number)
-        for server, chunks in by_server.items():
-            self._send(order.job, server, chunks)
-
-    def _send(self, job: int, server: int, chunks: Sequence[int], *, charged: bool = True) -> None:
+    def send(self, job: int, server: int, chunks: Sequence[int], *, charged: bool = True) -> None:
         """Bring chunks to a server; the queue is told when they are there."""
         charged = charged and self.emulate
         delay = int(upload_delay(self.scenario.delays, job, server)) / SECOND if charged else 0.0
@@ -319,101 +393,33 @@ class RayWorld:
             self._carry(transport)
 
     def _carry(self, transport: Transport) -> None:
-        name = self.scenario.jobs.ids[transport.job]
-        carry(transport, name, self.programs[name], self.engine.agents[transport.server], self._tell)
+        name, agent = self.scenario.jobs.ids[transport.job], self.engine.agents[transport.server]
+        carry(transport, name, self.program(transport.job), agent, self._tell, self.uploads.pending.__contains__)
 
     def _reject(self, order: Reject) -> None:
         self.in_system.discard(order.job)
 
-    def _start(self, chunk: Chunk) -> None:
-        """Let a chunk train on its lane from now on."""
-        now, trainer = self.now(), self.trainers[chunk.job]
-        self.board.hold(chunk)
-        self.in_service[chunk.job] = self.in_service.get(chunk.job, 0) + 1
-        wholly = all(c.lane == CLOUD for c in self.board.chunks[chunk.job])
-        lane = None if chunk.lane == CLOUD else chunk.lane
-        before = self.progress[chunk.job][chunk.number]
-        self.log.begin(chunk.job, chunk.number, chunk.server, lane, now, before, zeta=wholly)
-        asked = self.preempted_at.pop((chunk.job, chunk.number), None)
-        if asked is not None:
-            self.preemption_s.append((self.real_now() - asked) / SECOND)
-        trainer.put(chunk.number, Team(chunk.server, self.engine.agents[chunk.server], (chunk.number,), 1))
-
     def _assign_ps(self, order: AssignPS) -> None:
-        self.trainers[order.job].serve_from(self._ps_server(order.ps))
+        self.serve_from(order.job, order.ps)
 
-    def _ps_server(self, ps: int) -> int:
+    def serve_from(self, job: int, ps: int) -> None:
+        """Let the job's PS be in this slot, or in the cloud."""
         cluster = self.scenario.cluster
-        return int(cluster.cloud) if ps == CLOUD and cluster.cloud is not None else int(cluster.ps_server[ps])
+        site = int(cluster.cloud) if ps == CLOUD and cluster.cloud is not None else int(cluster.ps_server[ps])
+        self.ps_site[job] = site
+        self.trainers[job].serve_from(site)
+
+    def rest(self, job: int) -> None:
+        """Take the job's PS away."""
+        self.ps_site.pop(job, None)
+        self.trainers[job].rest()
 
     def _reserve(self, order: Reserve) -> None:
-        self._wake_at(WakeAt(order.start))
-        self._wake_at(WakeAt(order.end))
+        heappush(self.agenda, order.start)
+        heappush(self.agenda, order.end)
 
     def _wake_at(self, order: WakeAt) -> None:
-        heappush(self.agenda, (order.time, len(self.agenda)))
-
-    # -- gangs ---------------------------------------------------------------------------------------------------
-
-    def _allocate(self, order: Allocate) -> None:
-        job = order.job
-        if job in self.gangs.held:
-            self._suspend(Suspend(job))
-        trainer, zeta = self._trainer(job), colocated(self.scenario, order)
-        trainer.pace = self._pace(job, zeta)
-        trainer.serve_from(self._ps_server(order.ps))
-        given = self._bring_shares(job, order.where)
-        awaits = {transport.number for server in given for transport in self.uploads.to(job, server)}
-        self.gangs.held[job] = Allocation(order.where, given, self.now(), bool(zeta), awaits)
-        self._start_gang(job)
-
-    def _upload(self, order: Upload) -> None:
-        self._trainer(order.job)
-        self._bring_shares(order.job, order.where)
-
-    def _bring_shares(self, job: int, where: Placement) -> dict[int, range]:
-        """Bring each server of a gang the chunks that it lacks; one that gets more workers pays the delay."""
-        given = shares(int(self.scenario.jobs.chunks[job]), where)
-        for server, grows in self.gangs.move(job, where).items():
-            missing = self.uploads.lacks(job, server, given[server])
-            if missing or grows:
-                self._send(job, server, missing, charged=grows)
-        return given
-
-    def _start_gang(self, job: int) -> None:
-        """Let a gang compute once all its data are there."""
-        gang = self.gangs.held[job]
-        if gang.awaits or gang.compute_from < NEVER:
-            return
-        gang.compute_from = self.now()
-        for server, n in gang.where:
-            number = self.gangs.new_team(int(self.scenario.jobs.chunks[job]))
-            gang.teams.append(number)
-            self.trainers[job].put(number, Team(server, self.engine.agents[server], tuple(gang.shares[server]), n))
-
-    def _suspend(self, order: Suspend) -> None:
-        trainer = self.trainers[order.job]
-        trainer.rest()
-        for number in self.gangs.held[order.job].teams:
-            trainer.take(number)
-        self._close_gang(order.job, preempted=True)
-
-    def _gang_told(self, told: Told) -> Event | None:
-        job, steps = told.job, self.programs[self.scenario.jobs.ids[told.job]].steps
-        finished = told.what == "finished" and min(told.progress) >= steps
-        if finished and job in self.gangs.held:
-            self._close_gang(job, preempted=False)
-        self.log.settle(job, sum(told.progress))
-        if not finished:
-            return None
-        self._leave(job)
-        return Event(self.now(), finished=(job,))
-
-    def _close_gang(self, job: int, *, preempted: bool) -> None:
-        gang = self.gangs.held.pop(job)
-        self.log.gang(
-            job, gang.where, gang.start, gang.compute_from, self.now(), zeta=gang.colocated, preempted=preempted
-        )
+        heappush(self.agenda, order.time)
 
     # -- the end -------------------------------------------------------------------------------------------------
 
@@ -422,13 +428,16 @@ class RayWorld:
         return self.log.table()
 
     def close(self) -> None:
-        """End all trainers."""
+        """End all trainers, and take in what they have measured."""
         for trainer in self.trainers.values():
             trainer.close()
-        for trainer in self.trainers.values():
-            if trainer.is_alive():
-                trainer.join(timeout=_JOIN_S)
+        for thread in (*self.trainers.values(), *self.measuring):
+            if thread.is_alive():
+                thread.join(timeout=_JOIN_S)
         while not self.told.empty():
             told = self.told.get()
             if isinstance(told, Told) and told.what == "result":
                 self.results[told.job] = told.result
+
+
+_ENDS = {"back": "lost", "uncordoned": "cordoned"}

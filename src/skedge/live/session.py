@@ -185,8 +185,15 @@ def train(
         kernel.validate_state()
     finally:
         world.close()
-    tolerance = int(TOLERANCE_S * SECOND) + world.away
-    meta = {**meta_of(scenario, made), "world": "ray", "tolerance": tolerance, "away_s": world.away / SECOND}
+    recovery = int(max(world.recovery_s.values(), default=0.0) * SECOND)
+    tolerance = int(TOLERANCE_S * SECOND) + world.away + recovery
+    meta = {
+        **meta_of(scenario, made),
+        "world": "ray",
+        "tolerance": tolerance,
+        "away_s": world.away / SECOND,
+        "recovery_s": recovery / SECOND,
+    }
     record = Run(scenario, meta, kernel.record.schedule(world.runs()))
     results = {scenario.jobs.ids[job]: result for job, result in sorted(world.results.items())}
-    return LiveRun(record, expected, results, world.preemption_s)
+    return LiveRun(record, expected, results, world.lanes.preemption_s)

@@ -17,13 +17,16 @@ from skedge.core.errors import TrainingError
 
 from .inputs import Told
 from .ps import NotLoadedError
-from .training import Program, accuracy
+from .training import Program, accuracies
 
 _DEADLINE_S = 10.0
 """A worker that has not answered by then is left out of the round."""
 
 _PATIENCE_S = 0.5
 """Pause before a round is tried again after a process was lost."""
+
+_LOOK_S = 0.2
+"""How often it is looked whether the server that a call went to is out of service."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,8 @@ class Trainer(threading.Thread):
         Seconds that a round takes at least: how embedded servers have the speed of the announced ones; 0 on real ones.
     new_ps, release
         Get a process for the parameter server on a server, and end one.
+    log
+        Takes a line for the job's log.
     """
 
     def __init__(
@@ -57,10 +62,11 @@ class Trainer(threading.Thread):
         release: Callable[[int, Any], None],
         pace: float = 0.0,
         checkpoint_s: float = 2.0,
+        log: Callable[[str], None] | None = None,
     ) -> None:
         super().__init__(name=f"train {name}", daemon=True)
         self.job, self.job_name, self.program, self.tell, self.pace = job, name, program, tell, pace
-        self.new_ps, self.release, self.checkpoint_s = new_ps, release, checkpoint_s
+        self.new_ps, self.release, self.checkpoint_s, self.log = new_ps, release, checkpoint_s, log
         self.change = threading.Condition()
         self.teams: dict[int, Team] = {}
         self.leaving: set[int] = set()
@@ -73,6 +79,10 @@ class Trainer(threading.Thread):
         self.state: Any = None
         self.saved_at = 0.0
         self.due = 0.0
+        self.recovery_s = 0.0
+        self.out: set[int] = set()
+        self.said_at = 0.0
+        self.watched: list[tuple[int, Any]] = []
 
     # -- orders, from the controller -----------------------------------------------------------------------------
 
@@ -94,6 +104,18 @@ class Trainer(threading.Thread):
         with self.change:
             self.site = server
             self.change.notify()
+
+    def lose(self, server: int) -> None:
+        """A server is out of service: no answer is waited for from it, and a parameter server there is given up."""
+        with self.change:
+            self.out.add(server)
+            if self.site == server:
+                self.site = None
+            self.change.notify()
+
+    def regain(self, server: int) -> None:
+        """A server is back in service."""
+        self.out.discard(server)
 
     def gone(self, number: int) -> None:
         """A team is known to have left: of a trainer that is rebuilt and has not begun."""
@@ -145,8 +167,11 @@ class Trainer(threading.Thread):
     def _let_go(self) -> None:
         for number in sorted(self.leaving):
             if self.teams.pop(number, None) is not None:
-                self.tell(Told("stopped", self.job, number, tuple(self.progress)))
+                self.tell(self._fact("stopped", number))
         self.leaving.clear()
+
+    def _fact(self, what: str, team: int) -> Told:
+        return Told(what, self.job, team, tuple(self.progress), recovery_s=self.recovery_s)
 
     def _move_ps(self) -> bool:
         """Bring the parameter server to where it is assigned; whether it is up."""
@@ -161,15 +186,16 @@ class Trainer(threading.Thread):
 
     def _give_up_ps(self) -> None:
         if self.ps_site is not None:
-            self._call(self.ps.save.remote())
+            self._call(self.ps.save.remote(), self.ps_site)
             self.release(self.ps_site, self.ps)
             self.ps_site = None
 
     def _load(self) -> bool:
         """Let the process serve the job; its progress is what counts."""
         ack, self.state = self.ps.load.options(num_returns=2).remote(self.job_name, self.program)
-        answer = self._call(ack)
+        answer = self._call(ack, self.ps_site)
         if answer is None:
+            self.release(int(self.ps_site or 0), self.ps)
             self.ps_site = None
             return False
         self.version, self.progress = answer["version"], answer["progress"]
@@ -177,31 +203,53 @@ class Trainer(threading.Thread):
 
     def _round(self, teams: dict[int, Team]) -> None:
         started = time.monotonic()
-        asked = {}
+        asked, whole = {}, True
         for team in teams.values():
             for chunk in self._next_chunks(team):
                 call = team.agent.gradient.options(num_returns=2)
                 ack, brought = call.remote(self.job_name, self.program, chunk, self.progress[chunk], self.state)
-                asked[ack] = brought
-        ready = [brought for ack, brought in asked.items() if self._call(ack, started + _DEADLINE_S) is not None]
+                asked[ack] = team.server, brought
+        answers = [(self._call(ack, at, started + _DEADLINE_S), brought) for ack, (at, brought) in asked.items()]
+        ready = [brought for answer, brought in answers if answer is not None]
         if ready:
             ack, state = self.ps.apply.options(num_returns=2).remote(self.version, *ready)
-            answer = self._call(ack)
+            answer = self._call(ack, self.ps_site)
             if answer is None:
-                self._load()
+                whole = self._load() and False
             else:
                 self.version, self.progress, self.state = answer["version"], answer["progress"], state
+                self._watch()
+                self._say([answer["loss"] for answer, _ in answers if answer is not None])
         elif asked:
             time.sleep(_PATIENCE_S)
+        if not whole or len(ready) < len(asked):
+            self.recovery_s += time.monotonic() - started
         self._keep_pace(started)
+
+    def _say(self, losses: list[float]) -> None:
+        """A line for the job's log, at most one a second."""
+        now = time.monotonic()
+        if self.log is not None and now - self.said_at >= 1:
+            self.said_at = now
+            done, steps = sum(self.progress), self.program.steps * self.program.chunks
+            self.log(f"update {self.version}: {done} of {steps} mini-batches, loss {sum(losses) / len(losses):.4g}")
+
+    def _watch(self) -> None:
+        """Keep the parameters after each epoch's worth of mini-batches; they are measured at the end, in nobody's way.
+
+        Epochs are counted over all chunks together: a chunk that waits for its lane would hold back any other count.
+        """
+        epoch = sum(self.progress) // (self.program.chunks * self.program.minibatches)
+        if self.program.watch and epoch > (self.watched[-1][0] if self.watched else 0):
+            self.watched.append((epoch, self.state))
 
     def _next_chunks(self, team: Team) -> list[int]:
         """The least trained chunks of a team, one for each of its workers."""
         left = [chunk for chunk in team.chunks if self.progress[chunk] < self.program.steps]
         return sorted(left, key=lambda chunk: (self.progress[chunk], chunk))[: team.width]
 
-    def _call(self, ref: Any, deadline: float | None = None) -> Any:
-        """The answer to a call, or None if its process is lost or late.
+    def _call(self, ref: Any, server: int | None, deadline: float | None = None) -> Any:
+        """The answer to a call on a server, or None if its process is lost or late.
 
         Raises
         ------
@@ -210,12 +258,15 @@ class Trainer(threading.Thread):
         """
         import ray  # noqa: PLC0415 - Ray is an extra
 
-        timeout = _DEADLINE_S if deadline is None else max(deadline - time.monotonic(), 0.01)
+        deadline = time.monotonic() + _DEADLINE_S if deadline is None else deadline
         try:
-            return ray.get(ref, timeout=timeout)
+            while not ray.wait([ref], timeout=min(_LOOK_S, max(deadline - time.monotonic(), 0.01)))[0]:
+                if server in self.out or time.monotonic() > deadline:
+                    return None
+            return ray.get(ref)
         except TrainingError:
             raise
-        except (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError, ray.exceptions.GetTimeoutError):
+        except (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError):
             return None
         except ray.exceptions.RayTaskError as error:
             if isinstance(error.cause, ray.exceptions.RayError | NotLoadedError):
@@ -243,20 +294,28 @@ class Trainer(threading.Thread):
                 self.teams.pop(number, None)
                 self.leaving.discard(number)
         for number in done:
-            self.tell(Told("finished", self.job, number, tuple(self.progress)))
+            self.tell(self._fact("finished", number))
         if all(steps >= self.program.steps for steps in self.progress):
             self._tell_result()
         return True
 
     def _tell_result(self) -> None:
         """Measure what came out, here: the parameter server's slot is for the next job."""
-        losses, state = self._call(self.ps.losses.remote()), self._call(self.state)
+        losses, state = self._call(self.ps.losses.remote(), self.ps_site), self._call(self.state, self.ps_site)
+        kept = [(epoch, found) for epoch, ref in self.watched if (found := self._call(ref, None)) is not None]
         self._give_up_ps()
-        self.tell(Told("result", self.job, result={"accuracy": accuracy(self.program, state), "losses": losses}))
+        if state is None or losses is None:
+            self.tell(Told("unmeasured", self.job))
+            return
+        *watched, last = accuracies(self.program, [*(found for _, found in kept), state])
+        result = {"accuracy": last, "losses": losses}
+        if self.program.watch:
+            result["accuracies"] = [(epoch, share) for (epoch, _), share in zip(kept, watched, strict=True)]
+        self.tell(Told("result", self.job, result=result))
 
     def _save(self) -> bool:
         self.saved_at = time.monotonic()
-        if self._call(self.ps.save.remote()) is None:
+        if self._call(self.ps.save.remote(), self.ps_site) is None:
             self._load()
             return False
         return True

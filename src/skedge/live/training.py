@@ -74,6 +74,8 @@ class Program:
         D_j, E_j, B_j.
     seed
         Of the order of samples and of the forward passes' random numbers.
+    watch
+        Whether accuracy is measured after each epoch, and not only at the end.
     """
 
     factory: str
@@ -82,6 +84,7 @@ class Program:
     epochs: int
     minibatches: int
     seed: int = 0
+    watch: bool = False
 
     @property
     def steps(self) -> int:
@@ -187,13 +190,21 @@ def gradient(
 
 def accuracy(program: Program, state: State) -> float:
     """Share of the test data that the model of this state classifies rightly."""
+    return accuracies(program, [state])[0]
+
+
+def accuracies(program: Program, states: Iterable[State]) -> list[float]:
+    """Accuracy of each of several states of one job."""
     training = program.make()
     model = training.model()
-    model.load_state_dict(state)
-    model.eval()
     inputs, targets = training.test()
-    with torch.no_grad():
-        return float((model(inputs).argmax(dim=1) == targets).float().mean())
+    found = []
+    for state in states:
+        model.load_state_dict(state)
+        model.eval()
+        with torch.no_grad():
+            found.append(float((model(inputs).argmax(dim=1) == targets).float().mean()))
+    return found
 
 
 class ParameterServer:

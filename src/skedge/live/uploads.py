@@ -17,6 +17,11 @@ from .training import Program
 _PIECE = 2**18
 """Bytes of a chunk sent at once."""
 
+_PIECE_S = 20.0
+"""A piece that has not arrived by then is sent again."""
+
+_PATIENCE_S = 0.5
+
 
 @dataclass(frozen=True)
 class Transport:
@@ -51,11 +56,18 @@ class Uploads:
         upload = self.pending[self.count] = Transport(self.count, job, server, chunks, delay_s)
         return upload
 
-    def done(self, number: int) -> Transport:
-        """Note that an upload is complete."""
-        upload = self.pending.pop(number)
+    def done(self, number: int) -> Transport | None:
+        """Note that an upload is complete; None if its server has gone out of service."""
+        upload = self.pending.pop(number, None)
+        if upload is None:
+            return None
         self.stored.setdefault((upload.job, upload.server), set()).update(upload.chunks)
         return upload
+
+    def lose(self, server: int) -> None:
+        """A server is out of service: what is there, and on its way there, is lost."""
+        self.pending = {number: upload for number, upload in self.pending.items() if upload.server != server}
+        self.stored = {key: chunks for key, chunks in self.stored.items() if key[1] != server}
 
     def to(self, job: int, server: int) -> list[Transport]:
         """Uploads of a job that are on their way to a server."""
@@ -67,12 +79,23 @@ class Uploads:
         return tuple(sorted(set(chunks) - self.stored.get((job, server), set()) - coming))
 
 
-def carry(upload: Transport, job: str, program: Program, agent: Any, tell: Callable[[Told | Uploaded], None]) -> None:
-    """Bring an upload to its agent in a thread of its own, and tell when all of it is there, whole."""
+def carry(
+    upload: Transport,
+    job: str,
+    program: Program,
+    agent: Any,
+    tell: Callable[[Told | Uploaded], None],
+    wanted: Callable[[int], bool],
+) -> None:
+    """Bring an upload to its agent in a thread of its own, and tell when all of it is there, whole.
+
+    It begins anew where the agent is lost, as long as the upload is `wanted`.
+    """
 
     def bring() -> None:
         try:
-            _copy(upload, job, program, agent)
+            while wanted(upload.number) and not _copy(upload, job, program, agent):
+                time.sleep(_PATIENCE_S)
         except TrainingError as error:
             tell(Told("failed", upload.job, reason=str(error)))
         else:
@@ -81,8 +104,8 @@ def carry(upload: Transport, job: str, program: Program, agent: Any, tell: Calla
     threading.Thread(target=bring, name=f"upload {job}", daemon=True).start()
 
 
-def _copy(upload: Transport, job: str, program: Program, agent: Any) -> None:
-    """Send the bytes piece by piece; they are whole and checked when this returns.
+def _copy(upload: Transport, job: str, program: Program, agent: Any) -> bool:
+    """Send the bytes piece by piece; when this returns they are whole and checked, or else the agent was lost: False.
 
     Raises
     ------
@@ -95,10 +118,12 @@ def _copy(upload: Transport, job: str, program: Program, agent: Any) -> None:
     for chunk, content in contents:
         for offset in range(0, len(content), _PIECE):
             piece = content[offset : offset + _PIECE]
-            _store(agent, job, chunk, offset, piece, last=offset + len(piece) == len(content))
+            if not _store(agent, job, chunk, offset, piece, last=offset + len(piece) == len(content)):
+                return False
             sent += len(piece)
             time.sleep(max(began + upload.delay_s * sent / total - time.monotonic(), 0.0))
     time.sleep(max(began + upload.delay_s - time.monotonic(), 0.0))
+    return True
 
 
 def _contents(upload: Transport, program: Program) -> list[tuple[int, bytes]]:
@@ -109,10 +134,14 @@ def _contents(upload: Transport, program: Program) -> list[tuple[int, bytes]]:
         raise TrainingError(f"its data cannot be made: {type(error).__name__}: {error}") from error
 
 
-def _store(agent: Any, job: str, chunk: int, offset: int, piece: bytes, *, last: bool) -> None:
+def _store(agent: Any, job: str, chunk: int, offset: int, piece: bytes, *, last: bool) -> bool:
+    """Whether the piece is there; False if the agent is lost, or late."""
     import ray  # noqa: PLC0415 - Ray is an extra
 
     try:
-        ray.get(agent.store.remote(job, chunk, offset, piece, last=last))
-    except ray.exceptions.RayError as error:
-        raise TrainingError(f"chunk {chunk} cannot be brought to its server: {error}") from error
+        ray.get(agent.store.remote(job, chunk, offset, piece, last=last), timeout=_PIECE_S)
+    except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError):
+        return False
+    except ray.exceptions.RayTaskError as error:
+        raise TrainingError(f"chunk {chunk} cannot be brought to its server: {error.cause}") from error
+    return True

@@ -28,6 +28,7 @@ import numpy as np
 from numpy.random import Generator
 from pydantic import Field
 
+from skedge.core.errors import PolicyError
 from skedge.core.events import Event, Order, WakeAt
 from skedge.core.jit import compiled, lean
 from skedge.core.model import Cluster, Floats, Ints, Physics
@@ -98,6 +99,10 @@ class Tiresias(GangPolicy):
         """The same policy with its limit set, if it was not: the median announced work of the scenario's jobs."""
         if self.params.limit_s is not None:
             return self
+        if not len(scenario.jobs):
+            raise PolicyError(
+                "tiresias: there is no workload to take limit_s from; give tiresias:limit_s=<worker-seconds>"
+            )
         limit = float(np.median(scenario.announced_work[:, 0])) / SECOND
         return Tiresias(**{**self.params.model_dump(), "limit_s": limit})
 

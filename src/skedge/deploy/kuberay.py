@@ -1,0 +1,365 @@
+"""KubeRay manifests of a cluster file: a RayCluster with one worker group per server, and the controller.
+
+Every server of the file is one pod on the Kubernetes node with the label ``skedge/server: <id>``. Its Ray node has the
+label ``server: <id>``, by which the live world finds it. The names are fixed, so a namespace holds one cluster.
+
+The Ray label stands in the group's field ``labels``, which KubeRay has since 1.5; from then on it refuses ``labels`` in
+``rayStartParams``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from skedge.core.errors import InputError
+from skedge.core.model import PS, WORKER, Server
+from skedge.core.scenario import Scenario
+from skedge.live.health import HEALTH
+from skedge.scenario_file import cluster_fields
+
+RAY_VERSION = "2.60.0"
+"""Ray in the image of ``deploy/Containerfile``; KubeRay chooses its probes by it."""
+
+NAME = "skedge"
+CONTROLLER = "skedge-controller"
+SECRET = "skedge-ray-token"  # noqa: S105  the name of the Secret
+SECRET_KEY = "auth_token"  # noqa: S105  the same
+NODE_LABEL = "skedge/server"
+
+STATE = "/var/lib/skedge-state"
+"""The controller's ``--state``. An agent keeps its chunks under the same path, in ``servers/<id>``."""
+
+_HEAD = f"{NAME}-head-svc"
+"""The service that KubeRay makes for the head."""
+
+_GCS_PORT = 6379
+_RAY_AGENT_PORT = 52365
+API_PORT = 8400
+"""Where the API listens in the controller's pod, on loopback: ``kubectl port-forward`` brings one there."""
+
+_START = f"""\
+# a Ray driver needs a Ray node at its own address
+ray start --address={_HEAD}:{_GCS_PORT} --num-cpus=0 --num-gpus=0
+# left by a controller that was killed; there is no other one, and process numbers come again in a new container
+rm -f {STATE}/service.json
+# so that `kubectl logs` shows it
+touch {STATE}/controller.log
+tail -n 0 -F {STATE}/controller.log &
+exec skedge up /etc/skedge/cluster.yaml --state {STATE} --ray {_HEAD}:{_GCS_PORT} --port {API_PORT} --foreground
+"""
+
+_USER = 1000
+"""User and group in the image."""
+
+_CLOUD_WORKERS, _CLOUD_PS = 16, 4
+"""What a pod for the cloud, which has no number of slots, is made large enough for."""
+
+_LONGEST_GROUP = 40
+"""KubeRay puts the cluster's name before a group's and a random part behind, within 63 characters."""
+
+_LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+_DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_TAKEN_BY_KUBERAY = "headgroup"
+
+Manifest = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a cluster file does not say.
+
+    Attributes
+    ----------
+    image
+        Container image with skedge, of ``deploy/Containerfile``.
+    namespace
+        Kubernetes namespace of everything.
+    chunks_path
+        Folder on the nodes where their chunks are kept; absolute.
+    storage_class
+        Of the volume for checkpoints, which all pods write; None: the cluster's default.
+
+    Raises
+    ------
+    InputError
+        For a namespace, image or path that cannot be.
+    """
+
+    image: str
+    namespace: str = NAME
+    chunks_path: str = "/var/lib/skedge"
+    storage_class: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what Kubernetes would refuse."""
+        if not _DNS_LABEL.fullmatch(self.namespace):
+            raise InputError(
+                f"--namespace {self.namespace!r}: it must be at most 63 lower-case letters, digits and dashes, with no "
+                "dash at either end"
+            )
+        if not self.image or self.image.split() != [self.image]:
+            raise InputError(f"--image {self.image!r}: it must be an image's name, such as registry.example/skedge:1")
+        if not self.chunks_path.startswith("/") or ".." in self.chunks_path.split("/"):
+            raise InputError(f"--chunks-path {self.chunks_path!r}: it must be an absolute path without '..'")
+
+
+def manifests(scenario: Scenario, settings: Settings) -> list[Manifest]:
+    """The documents to apply, in order: cluster file, volumes, RayCluster, controller.
+
+    Raises
+    ------
+    InputError
+        For a server whose id cannot be a label.
+    """
+    documents = [_config(scenario), *_claims(settings), _ray_cluster(scenario.cluster.servers, settings)]
+    documents.append(_controller(settings))
+    for document in documents:
+        document["metadata"] = {"namespace": settings.namespace, **document["metadata"]}
+    return documents
+
+
+def as_yaml(documents: Sequence[Manifest]) -> str:
+    """The documents as one YAML file."""
+    return yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, explicit_start=True, width=120)
+
+
+def group_names(ids: Sequence[str]) -> dict[str, str]:
+    """Name of the worker group of each server: its id, or, where that cannot be one, the like of it and a hash.
+
+    Raises
+    ------
+    InputError
+        For an id that cannot be the value of a label, by which the live world finds a server.
+    """
+    names: dict[str, str] = {}
+    for number, name in enumerate(ids):
+        if not _LABEL.fullmatch(name):
+            raise InputError(
+                f"cluster.servers[{number}].id: {name!r}: as a label on Kubernetes and Ray nodes it must be at most 63 "
+                "letters, digits, dashes, underscores and dots, with a letter or digit at either end"
+            )
+        if _is_group(name):
+            names[name] = name
+    for name in ids:
+        if name not in names:
+            names[name] = next(made for made in _made_of(name) if made not in names.values())
+    return {name: names[name] for name in ids}
+
+
+def _is_group(name: str) -> bool:
+    return len(name) <= _LONGEST_GROUP and name != _TAKEN_BY_KUBERAY and _DNS_LABEL.fullmatch(name) is not None
+
+
+def _made_of(name: str) -> Iterator[str]:
+    """Group names for a server, each with more of the hash of its id than the one before."""
+    digest = hashlib.sha256(name.encode()).hexdigest()
+    like = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    for length in range(6, 31):
+        yield f"{like[: _LONGEST_GROUP - length - 1].rstrip('-')}-{digest[:length]}"
+
+
+def _config(scenario: Scenario) -> Manifest:
+    """The cluster file with nothing left to draw, for the controller."""
+    content = yaml.safe_dump(cluster_fields(scenario), sort_keys=False, allow_unicode=True, width=120)
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": f"{NAME}-cluster"},
+        "data": {"cluster.yaml": content},
+    }
+
+
+def _claims(settings: Settings) -> list[Manifest]:
+    storage = {} if settings.storage_class is None else {"storageClassName": settings.storage_class}
+    return [
+        _claim("state", "ReadWriteOnce", {}),
+        _claim("checkpoints", "ReadWriteMany", storage),  # parameter servers on any server read and write them
+    ]
+
+
+def _claim(what: str, access: str, storage: Mapping[str, str]) -> Manifest:
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": f"{NAME}-{what}"},
+        "spec": {"accessModes": [access], **storage, "resources": {"requests": {"storage": "10Gi"}}},
+    }
+
+
+def _ray_cluster(servers: Sequence[Server], settings: Settings) -> Manifest:
+    groups = group_names([server.id for server in servers])
+    return {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": {"name": NAME},
+        "spec": {
+            "rayVersion": RAY_VERSION,
+            "headGroupSpec": _head(settings),
+            "workerGroupSpecs": [_group(groups[server.id], server, settings) for server in servers],
+        },
+    }
+
+
+def _head(settings: Settings) -> Manifest:
+    ports = [
+        {"name": "gcs-server", "containerPort": _GCS_PORT},
+        {"name": "dashboard", "containerPort": 8265},
+    ]
+    container = {
+        **_container("ray-head", settings.image),
+        "ports": ports,
+        "resources": {"requests": {"cpu": "1", "memory": "2Gi"}, "limits": {"cpu": "2", "memory": "4Gi"}},
+    }
+    # KubeRay puts the values into a shell's command line as they are
+    params = {"num-cpus": "0", "system-config": f"'{json.dumps(HEALTH, separators=(',', ':'))}'"}
+    return {"rayStartParams": params, "template": {"spec": {"securityContext": _security(), "containers": [container]}}}
+
+
+def _group(name: str, server: Server, settings: Settings) -> Manifest:
+    return {
+        "groupName": name,
+        "replicas": 1,
+        "minReplicas": 1,
+        "maxReplicas": 1,
+        "labels": {"server": server.id},
+        "rayStartParams": {"num-cpus": "1"},
+        "template": {
+            "metadata": {"labels": {NODE_LABEL: server.id}},
+            "spec": _worker_pod(server, settings),
+        },
+    }
+
+
+def _worker_pod(server: Server, settings: Settings) -> Manifest:
+    mounts = [
+        {"name": "chunks", "mountPath": f"{STATE}/servers"},
+        {"name": "checkpoints", "mountPath": f"{STATE}/checkpoints"},
+    ]
+    volumes = [
+        {"name": "chunks", "hostPath": {"path": settings.chunks_path, "type": "DirectoryOrCreate"}},
+        _volume("checkpoints"),
+    ]
+    container = {
+        **_container("ray-worker", settings.image),
+        "resources": _resources(server),
+        "volumeMounts": mounts,
+    }
+    return {
+        "nodeSelector": {NODE_LABEL: server.id},
+        "securityContext": _security(),
+        "initContainers": [_owner(settings, mounts[0])],
+        "containers": [container],
+        "volumes": volumes,
+    }
+
+
+def _owner(settings: Settings, mount: Mapping[str, str]) -> Manifest:
+    """A folder on a node is made as root's; it is given to the image's user."""
+    return {
+        "name": "own-chunks",
+        "image": settings.image,
+        "command": ["chown", f"{_USER}:{_USER}", mount["mountPath"]],
+        "securityContext": {"runAsUser": 0, "runAsGroup": 0},
+        "volumeMounts": [dict(mount)],
+    }
+
+
+def _resources(server: Server) -> Manifest:
+    """A core per slot at most; memory for Ray, the agent and a process per PS slot, 0.4 GB each, and as much again."""
+    workers = sum(n for resource, n in server.capacity.items() if resource.startswith(WORKER))
+    ps = sum(n for resource, n in server.capacity.items() if resource.startswith(PS))
+    if server.kind == "cloud":
+        workers, ps = _CLOUD_WORKERS, _CLOUD_PS
+    memory = 2 + (int(ps) + 1) // 2
+    return {
+        "requests": {"cpu": "1", "memory": f"{memory}Gi"},
+        "limits": {"cpu": str(max(int(workers) + int(ps), 1)), "memory": f"{2 * memory}Gi"},
+    }
+
+
+def _controller(settings: Settings) -> Manifest:
+    """One controller at most: two would write one journal."""
+    labels = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/component": "controller"}
+    pod = {
+        "securityContext": _security(),
+        "terminationGracePeriodSeconds": 60,
+        "containers": [_controller_container(settings)],
+        "volumes": [
+            {"name": "cluster", "configMap": {"name": f"{NAME}-cluster"}},
+            {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": "2Gi"}},
+            _volume("state"),
+            _volume("checkpoints"),
+        ],
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": CONTROLLER},
+        "spec": {
+            "replicas": 1,
+            "strategy": {"type": "Recreate"},
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": dict(labels)}, "spec": pod},
+        },
+    }
+
+
+def _controller_container(settings: Settings) -> Manifest:
+    raylet = {"path": "/api/local_raylet_healthz", "port": _RAY_AGENT_PORT}
+    environment = [*_environment(), {"name": "SKEDGE_STATE", "value": STATE}]
+    return {
+        **_container("controller", settings.image, environment),
+        "command": ["/bin/sh", "-ec", _START],
+        "livenessProbe": {"httpGet": raylet, "initialDelaySeconds": 60, "periodSeconds": 10, "failureThreshold": 3},
+        "resources": {"requests": {"cpu": "1", "memory": "2Gi"}, "limits": {"cpu": "2", "memory": "6Gi"}},
+        "volumeMounts": [
+            {"name": "cluster", "mountPath": "/etc/skedge", "readOnly": True},
+            {"name": "shared-memory", "mountPath": "/dev/shm"},  # noqa: S108  where Ray keeps objects
+            {"name": "state", "mountPath": STATE},
+            {"name": "checkpoints", "mountPath": f"{STATE}/checkpoints"},
+        ],
+    }
+
+
+def _container(name: str, image: str, environment: Sequence[Manifest] | None = None) -> Manifest:
+    return {"name": name, "image": image, "env": list(environment or _environment())}
+
+
+def _environment() -> list[Manifest]:
+    return [
+        {"name": "RAY_AUTH_MODE", "value": "token"},
+        {"name": "RAY_AUTH_TOKEN", "valueFrom": {"secretKeyRef": {"name": SECRET, "key": SECRET_KEY}}},
+        {"name": "RAY_USAGE_STATS_ENABLED", "value": "0"},
+        {"name": "OMP_NUM_THREADS", "value": "1"},
+    ]
+
+
+def _security() -> Manifest:
+    return {"runAsUser": _USER, "runAsGroup": _USER, "fsGroup": _USER}
+
+
+def _volume(what: str) -> Manifest:
+    return {"name": what, "persistentVolumeClaim": {"claimName": f"{NAME}-{what}"}}
+
+
+class _Dumper(yaml.SafeDumper):
+    """YAML as people write it: no anchors, texts of several lines as blocks."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        """Write everything out."""
+        del data
+        return True
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _text)

@@ -1,0 +1,182 @@
+"""The processes behind ``skedge up``: a controller, and a supervisor that starts it again when it dies.
+
+``python -m skedge.live.daemon STATE`` is the supervisor, with ``--controller`` the controller. The state folder has
+``settings.json`` (what ``skedge up`` was told), ``cluster.yaml``, the journal, checkpoints, logs, and while the service
+is up ``service.json``: its address and token, for the commands of whoever may read the folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import FrameType
+
+import uvicorn
+
+from skedge.core.errors import InputError, SkedgeError
+from skedge.scenario_file import load_cluster_file
+
+from .api import make_api
+from .engine import Engine
+from .service import JOURNAL, Service, open_journal
+
+SETTINGS, ADDRESS, LOG = "settings.json", "service.json", "controller.log"
+CLUSTER = "cluster.yaml"
+
+_QUICK_S = 30.0
+_TRIES = 5
+"""A controller that dies so often in a row, each time within :data:`_QUICK_S`, is given up."""
+
+_WRONG = 2
+"""Exit status of a controller that must not be started again: what it was told is wrong."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What ``skedge up`` was told.
+
+    Attributes
+    ----------
+    ray
+        Address of a Ray cluster; None: one on this machine.
+    host, port
+        Where the API listens; port 0: any free one.
+    journal, checkpoints
+        URLs; None: in the state folder.
+    """
+
+    policy: str
+    ray: str | None = None
+    host: str = "127.0.0.1"
+    port: int = 0
+    journal: str | None = None
+    checkpoints: str | None = None
+
+
+def write_aside(path: Path, content: str) -> None:
+    """Write a file that only its owner may read; it appears whole or not at all."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    with suppress(FileNotFoundError):
+        aside.unlink()
+    with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write(content)
+    os.replace(aside, path)
+
+
+def save_settings(state: Path, settings: Settings) -> None:
+    """Keep what the service was told."""
+    write_aside(state / SETTINGS, json.dumps(asdict(settings), indent=2) + "\n")
+
+
+def read_settings(state: Path) -> Settings:
+    """What the service of this state was told.
+
+    Raises
+    ------
+    InputError
+        If `state` is none.
+    """
+    try:
+        return Settings(**json.loads((state / SETTINGS).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError(f"{state}: holds no service's state ({SETTINGS}: {error})") from error
+
+
+def supervise(state: Path) -> int:
+    """Run the controller, and start it again when it dies; it goes on from the journal. Returns its exit status."""
+    quick = 0
+    with (state / LOG).open("ab") as log:
+        while True:
+            began = time.monotonic()
+            child = subprocess.Popen(  # noqa: S603 - our own module
+                [sys.executable, "-m", "skedge.live.daemon", "--controller", str(state)], stdout=log, stderr=log
+            )
+            signal.signal(signal.SIGTERM, lambda *_, child=child: child.terminate())
+            with suppress(KeyboardInterrupt):
+                child.wait()
+            status = child.wait()
+            if status in (0, _WRONG):
+                return status
+            quick = quick + 1 if time.monotonic() - began < _QUICK_S else 0
+            if quick >= _TRIES:
+                return status
+            time.sleep(1)
+
+
+def control(state: Path) -> int:
+    """Be the controller: engine, journal, service and API, until ``skedge down`` or SIGTERM."""
+    settings = read_settings(state)
+    scenario = load_cluster_file(state / CLUSTER)
+    about = {"policy": settings.policy, "cluster": scenario.cluster.server_ids, "seed": scenario.seed}
+    journal = open_journal(settings.journal or f"sqlite:///{state / JOURNAL}", about)
+    try:
+        engine = Engine(scenario.cluster, state, settings.checkpoints or str(state / "checkpoints"), settings.ray)
+        try:
+            service = Service(scenario, settings.policy, state, engine, journal)
+            _serve(service, settings, state)
+        finally:
+            engine.stop()
+    finally:
+        journal.close()
+    return 0
+
+
+def _serve(service: Service, settings: Settings, state: Path) -> None:
+    token = _token(state)
+    listening = socket.create_server((settings.host, settings.port))
+    port = listening.getsockname()[1]
+    config = uvicorn.Config(make_api(service, token), log_level="warning", access_log=False)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="api", daemon=True)
+
+    def end(_signal: int, _frame: FrameType | None) -> None:
+        service.world.told.put(lambda: setattr(service.world, "ending", True))
+
+    signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGINT, end)
+    thread.start()
+    address = {"url": f"http://{settings.host}:{port}", "token": token, "pid": os.getpid()}
+    write_aside(state / ADDRESS, json.dumps(address) + "\n")
+    try:
+        service.run()
+    finally:
+        with suppress(FileNotFoundError):
+            (state / ADDRESS).unlink()
+        server.should_exit = True
+        thread.join(timeout=10)
+
+
+def _token(state: Path) -> str:
+    """The token of the service's first life, or from the environment (SKEDGE_TOKEN), or a new one."""
+    path = state / "token"
+    if "SKEDGE_TOKEN" in os.environ:
+        return os.environ["SKEDGE_TOKEN"]
+    if not path.exists():
+        write_aside(path, secrets.token_hex(32))
+    return path.read_text(encoding="utf-8").strip()
+
+
+def main(arguments: list[str]) -> int:
+    """Run the supervisor, or with ``--controller`` the controller, on a state folder."""
+    *options, state = arguments
+    if not options:
+        return supervise(Path(state))
+    try:
+        return control(Path(state))
+    except SkedgeError as error:
+        sys.stderr.write(f"{error}\n")
+        return _WRONG if not str(error).startswith("Ray's head") else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,463 @@
+"""The service: a run that takes jobs while it goes on, and answers questions about them.
+
+It is the loop of :func:`skedge.core.drive.drive` over the same kernel and live world. What an operator asks for is an
+input like any other: journaled, then taken in. Questions are answered between two inputs, by the controller's thread,
+so that they see one state.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, TypeVar
+
+from skedge.core.errors import InputError
+from skedge.core.events import CLOUD, Event, Order
+from skedge.core.kernel import REJECTED, Kernel
+from skedge.core.scenario import Scenario
+from skedge.core.time import SECOND
+from skedge.run import Run, meta_of, prepared
+from skedge.scenario_file import job_from_spec, job_of
+from skedge.scenario_schema import JobForm
+from skedge.sim.what_if import forecast
+from skedge.why import why
+
+from .engine import Engine
+from .inputs import Cancelled, Server, Submitted
+from .journal import SqlJournal
+from .ray_world import NoEngine, RayWorld
+from .session import TOLERANCE_S
+from .training import Program
+
+Answer = TypeVar("Answer")
+
+JOURNAL = "journal.db"
+
+_ANSWER_S = 60.0
+"""How long a caller waits for the controller's thread."""
+
+STATES = ("PENDING", "RUNNING", "SUSPENDED", "COMPLETED", "FAILED", "CANCELLED")
+"""States of a job, in Slurm's words."""
+
+
+class Service:
+    """A controller that is up.
+
+    Parameters
+    ----------
+    scenario
+        The cluster, without jobs.
+    policy
+        ``name`` or ``name:key=value,…``.
+    folder
+        State that survives: ``logs/`` and the record at the end go here.
+    journal
+        Empty, or of the service's earlier life, which is taken in again first.
+
+    Raises
+    ------
+    PolicyError
+        If the policy does not fit, or takes constants from a workload that a service does not have.
+    """
+
+    def __init__(
+        self, scenario: Scenario, policy: str, folder: Path, engine: Engine | NoEngine, journal: SqlJournal
+    ) -> None:
+        self.folder, self.engine, self.journal = folder, engine, journal
+        self.policy = prepared(policy, scenario)
+        self.began = float(journal.about["began"])
+        (folder / "logs").mkdir(parents=True, exist_ok=True)
+        self.world = RayWorld(
+            scenario,
+            {},
+            engine,
+            preemptive=self.policy.lanes["preemptive"],
+            emulate=engine.emulates,
+            journal=journal,
+            began=self.began,
+            submit=self._take_job,
+            job_log=self._log_line,
+        )
+        self.kernel = Kernel(scenario, self.policy, journal)
+        self.submitted: dict[str, Future[str]] = {}
+        self.promised: set[str] = set()
+        self.happened: list[dict[str, Any]] = []
+        self.ran: set[int] = set()
+
+    # -- the loop ------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Serve until :meth:`down`."""
+        try:
+            while (event := self.world.next_event()) is not None:
+                orders = list(self.kernel.handle(event))
+                for order in orders:
+                    self.world.perform(order)
+                self._note(event, orders)
+        finally:
+            self.world.close()
+
+    def record(self) -> Run:
+        """The record so far; complete when no job is in the system."""
+        tolerance = int(TOLERANCE_S * SECOND) + self.world.away
+        recovery = int(max(self.world.recovery_s.values(), default=0.0) * SECOND)
+        meta = {**meta_of(self.kernel.scenario, self.policy), "world": "ray", "tolerance": tolerance + recovery}
+        return Run(self.kernel.scenario, meta, self.kernel.record.schedule(self.world.runs()))
+
+    def _take_job(self, fields: dict[str, Any], now: int) -> tuple[Scenario, Program]:
+        """Put a submitted job behind the others."""
+        form = JobForm.model_validate({**fields, "arrival_s": now / SECOND})
+        scenario = self.world.scenario.with_job(job_of(form))
+        self.kernel.extend(scenario)
+        train = form.train
+        assert train is not None  # noqa: S101 - a job spec has been checked for it
+        waiting = self.submitted.pop(form.id, None)
+        if waiting is not None:
+            waiting.set_result(form.id)
+        return scenario, Program(
+            train.factory, dict(train.args), form.chunks, form.epochs, form.minibatches, train.seed
+        )
+
+    def _note(self, event: Event, orders: list[Order]) -> None:
+        """Keep what has happened, for :meth:`events`."""
+        at = event.time / SECOND
+        servers = self.kernel.scenario.cluster.server_ids
+        for server, reason in event.servers:
+            self._happened(at, "server", None, f"{servers[server]} {reason or 'is back in service'}")
+        told = [("arrived", event.arrived), ("started", event.started), ("paused", event.paused)]
+        told += [("finished", event.finished), ("interrupted", event.interrupted)]
+        for what, jobs in told:
+            for job in jobs:
+                self._happened(at, what, job, "")
+        for job, reason in event.failed:
+            self._happened(at, "failed", job, reason)
+        for order in orders:
+            if hasattr(order, "job"):
+                self._happened(at, type(order).__name__.lower(), order.job, self._said(order))
+        self.ran.update(event.started)
+
+    def _said(self, order: Any) -> str:
+        servers = self.kernel.scenario.cluster.server_ids
+        where = ""
+        if hasattr(order, "lane"):
+            cloud = self.kernel.scenario.cluster.cloud
+            lanes = self.kernel.scenario.cluster.lane_server
+            on = [servers[int(lanes[lane])] if lane != CLOUD else servers[int(cloud or 0)] for lane in order.lane]
+            where = ", ".join(f"{on.count(name)} on {name}" for name in dict.fromkeys(on))
+        elif hasattr(order, "where"):
+            where = ", ".join(f"{n} on {servers[server]}" for server, n in order.where)
+        return " ".join(part for part in (where, getattr(order, "reason", "")) if part)
+
+    def _happened(self, at: float, what: str, job: int | None, detail: str) -> None:
+        name = None if job is None else self.kernel.scenario.jobs.ids[job]
+        self.happened.append({"n": len(self.happened), "time_s": at, "what": what, "job": name, "detail": detail})
+        if name is not None:
+            self._log_line(name, f"{what} {detail}".rstrip())
+
+    def _log_line(self, job: str, line: str) -> None:
+        if not self.world.rebuilding:
+            stamp = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+            with (self.folder / "logs" / f"{job}.log").open("a", encoding="utf-8") as file:
+                file.write(f"{stamp} {line}\n")
+
+    # -- from other threads --------------------------------------------------------------------------------------
+
+    def ask(self, question: Callable[[], Answer]) -> Answer:
+        """Let the controller's thread answer, between two inputs."""
+        future: Future[Answer] = Future()
+
+        def answer() -> None:
+            try:
+                future.set_result(question())
+            except BaseException as error:
+                future.set_exception(error)
+
+        self.world.told.put(answer)
+        return future.result(timeout=_ANSWER_S)
+
+    def submit(self, spec: dict[str, Any]) -> str:
+        """Take a job; returns its id when it is in the journal.
+
+        Raises
+        ------
+        ScenarioError
+            If the spec is wrong or does not fit the cluster.
+        """
+        return self.ask(lambda: self._promise(spec)).result(timeout=_ANSWER_S)
+
+    def _promise(self, spec: Mapping[str, Any]) -> Future[str]:
+        form = job_from_spec(spec, "job spec")
+        form.id = self._free_name(form.id)
+        scenario = self.kernel.scenario
+        last = float(scenario.jobs.frame["arrival_s"][-1]) if len(scenario.jobs) else 0.0
+        fits = scenario.with_job(job_of(form.model_copy(update={"arrival_s": last + 1})))
+        assert len(fits.delays.key) == len(fits.jobs)  # noqa: S101 - delays given by server are checked here
+        self.promised.add(form.id)
+        future = self.submitted[form.id] = Future()
+        self.world.told.put(Submitted(form.model_dump(mode="json")))
+        return future
+
+    def _free_name(self, name: str) -> str:
+        """`name`, or name-2, name-3 …: ids are unique."""
+        taken, n, found = self.promised | set(self.kernel.scenario.jobs.ids), 1, name
+        while found in taken:
+            n += 1
+            found = f"{name}-{n}"
+        return found
+
+    def cancel(self, job: str) -> None:
+        """Cancel a job.
+
+        Raises
+        ------
+        InputError
+            If there is none of that name, or it has left already.
+        """
+
+        def put() -> None:
+            number = self._job(job)
+            if number not in self.world.in_system:
+                raise InputError(f"job {job!r} is {self._row(number, {})['state']}: there is nothing to cancel")
+            self.world.told.put(Cancelled(number))
+
+        self.ask(put)
+
+    def cordon(self, server: str) -> None:
+        """Take a server out of service; its work moves, after the mini-batches under way.
+
+        Raises
+        ------
+        InputError
+            If there is none of that name, or it is so already.
+        """
+        self._cordon(server, back=False)
+
+    def uncordon(self, server: str) -> None:
+        """Put a cordoned server back into service.
+
+        Raises
+        ------
+        InputError
+            If there is none of that name, or it is not cordoned.
+        """
+        self._cordon(server, back=True)
+
+    def _cordon(self, server: str, *, back: bool) -> None:
+        def put() -> None:
+            names = self.kernel.scenario.cluster.server_ids
+            if server not in names:
+                raise InputError(f"server {server!r} is unknown; there are {', '.join(names)}")
+            number = names.index(server)
+            is_so = "cordoned" in self.world.out.get(number, ())
+            if is_so != back:
+                raise InputError(f"server {server!r} is {'cordoned already' if is_so else 'not cordoned'}")
+            self.world.told.put(Server(number, "uncordoned" if back else "cordoned"))
+
+        self.ask(put)
+
+    def down(self) -> None:
+        """End the loop; jobs in the system go on when the service is up again."""
+
+        def end() -> None:
+            self.world.ending = True
+
+        self.ask(end)
+
+    def health(self) -> dict[str, Any]:
+        """That the controller answers."""
+        return {"policy": self.policy.name, "jobs": self.ask(lambda: self.kernel.arrived)}
+
+    # -- answers -------------------------------------------------------------------------------------------------
+
+    def queue(self) -> list[dict[str, Any]]:
+        """A row for every job."""
+
+        def rows() -> list[dict[str, Any]]:
+            ends = self._forecast()
+            return [self._row(job, ends) for job in range(self.kernel.arrived)]
+
+        return self.ask(rows)
+
+    def describe(self, job: str) -> dict[str, Any]:
+        """All that is known of a job.
+
+        Raises
+        ------
+        InputError
+            If there is none of that name.
+        """
+
+        def told() -> dict[str, Any]:
+            number = self._job(job)
+            row = self._row(number, self._forecast())
+            result = self.world.results.get(number) or {}
+            return {
+                **row,
+                "announced": self.kernel.scenario.jobs.frame.row(number, named=True),
+                "train": {"factory": self.world.program(number).factory, "args": dict(self.world.program(number).args)},
+                "progress_by_chunk": self._progress(number),
+                "minibatches_per_chunk": self.world.program(number).steps,
+                "recovery_s": self.world.recovery_s.get(number, 0.0),
+                "accuracy": result.get("accuracy"),
+                "history": [one for one in self.happened if one["job"] == job],
+            }
+
+        return self.ask(told)
+
+    def events(self, since: int = 0) -> list[dict[str, Any]]:
+        """What has happened, from the entry of number `since` on."""
+        return self.ask(lambda: self.happened[since:])
+
+    def servers(self) -> list[dict[str, Any]]:
+        """A row for every server."""
+
+        def rows() -> list[dict[str, Any]]:
+            cluster, kernel = self.kernel.scenario.cluster, self.kernel
+            return [
+                {
+                    "server": server.id,
+                    "kind": server.kind,
+                    "state": "+".join(sorted(self.world.out.get(i, ()))) or "up",
+                    "slots": {name: int(n) for name, n in server.capacity.items()},
+                    "workers_of_gangs": int((cluster.workers[i] - kernel.free_workers[i]).sum())
+                    if kernel.in_service[i]
+                    else 0,
+                    "jobs": sorted(self._jobs_on(i)),
+                }
+                for i, server in enumerate(cluster.servers)
+            ]
+
+        return self.ask(rows)
+
+    def logs(self, job: str) -> str:
+        """The job's log.
+
+        Raises
+        ------
+        InputError
+            If there is none of that name.
+        """
+        self.ask(lambda: self._job(job))
+        path = self.folder / "logs" / f"{job}.log"
+        return path.read_text(encoding="utf-8") if path.exists() else ""
+
+    def _job(self, name: str) -> int:
+        if name not in self.kernel.scenario.jobs.index:
+            raise InputError(f"job {name!r} is unknown; `skedge queue` lists them")
+        return self.kernel.scenario.jobs.index[name]
+
+    def _jobs_on(self, server: int) -> set[str]:
+        ids = self.kernel.scenario.jobs.ids
+        gangs = {job for job, gang in self.world.gangs.board.held.items() if server in gang.shares}
+        board = self.world.lanes.board.chunks
+        running = {job for job, chunk in self.world.log.open if board[job][chunk].server == server}
+        return {ids[job] for job in gangs | running}
+
+    def _forecast(self) -> dict[int, int]:
+        """Completions of the jobs in the system [µs], by a what-if simulation of the present state."""
+        if not self.world.in_system:
+            return {}
+        now = max(self.world.real_now(), self.kernel.now)
+        return forecast(self.kernel, now, self.world.lanes.in_the_cloud(now), self.world.agenda)
+
+    def _row(self, job: int, ends: Mapping[int, int]) -> dict[str, Any]:
+        kernel, world = self.kernel, self.world
+        reason, program = why(kernel, job), world.program(job)
+        done = sum(self._progress(job))
+        ended = next((e["time_s"] for e in reversed(self.happened) if e["job"] == kernel.scenario.jobs.ids[job]), None)
+        in_system = job in world.in_system
+        return {
+            "job": kernel.scenario.jobs.ids[job],
+            "state": self._state(job),
+            "submitted_s": int(kernel.scenario.jobs.arrival[job]) / SECOND,
+            "ended_s": None if in_system else ended,
+            "progress": done / (program.steps * program.chunks),
+            "servers": sorted(name for name in self._servers_of(job)),
+            "forecast_s": ends[job] / SECOND if job in ends else None,
+            "now_s": world.real_now() / SECOND,
+            "reason": {
+                "token": reason.token if in_system else self._left(job),
+                "resource": reason.resource,
+                "need": reason.need,
+                "free": reason.free,
+                "blocker": reason.blocker,
+                "until_s": reason.until_s,
+            },
+            "message": str(reason) if in_system else self._left(job),
+        }
+
+    def _progress(self, job: int) -> list[int]:
+        """Mini-batches of each chunk that are in the parameters; a trainer knows more than it has told yet."""
+        if job not in self.world.trainers:
+            return [0] * self.world.program(job).chunks
+        return [max(pair) for pair in zip(self.world.progress[job], self.world.trainers[job].progress, strict=True)]
+
+    def _servers_of(self, job: int) -> set[str]:
+        servers, board = self.kernel.scenario.cluster.server_ids, self.world.lanes.board.chunks
+        on = set(self.world.gangs.board.held[job].shares) if job in self.world.gangs.board.held else set()
+        return {servers[s] for s in on | {board[job][chunk].server for chunk in self.world.log.running(job)}}
+
+    def _left(self, job: int) -> str:
+        record = self.kernel.record
+        return record.rejected.get(job) or record.failed.get(job) or "completed"
+
+    def _state(self, job: int) -> str:
+        record = self.kernel.record
+        if self.kernel.standing[job] == REJECTED:
+            return "FAILED"
+        if job in record.failed:
+            return "CANCELLED" if record.state(job) == "cancelled" else "FAILED"
+        if job not in self.world.in_system:
+            return "COMPLETED"
+        if self.kernel.is_running(job):
+            return "RUNNING"
+        return "SUSPENDED" if job in self.ran or job in self.kernel.gangs.started else "PENDING"
+
+
+def recorded(scenario: Scenario, state: Path, url: str | None = None) -> Run:
+    """The record of a service's life so far, rebuilt from its journal alone; every decision is taken again.
+
+    Raises
+    ------
+    InputError
+        If there is no journal, or a job is still in the system.
+    StateError
+        If a decision is not the one in the journal.
+    """
+    if url is None and not (state / JOURNAL).exists():
+        raise InputError(f"{state}: holds no service's state (there is no {JOURNAL})")
+    journal = SqlJournal(url or f"sqlite:///{state / JOURNAL}")
+    try:
+        service = Service(scenario, journal.about["policy"], state, NoEngine(len(scenario.cluster.servers)), journal)
+        service.run()
+    finally:
+        journal.close()
+    if service.world.in_system:
+        name = service.kernel.scenario.jobs.ids[min(service.world.in_system)]
+        raise InputError(f"{state}: job {name!r} is still in the system; a record is complete when all have left")
+    return service.record()
+
+
+def open_journal(url: str, about: dict[str, Any]) -> SqlJournal:
+    """The journal of a service: of its earlier life, or new.
+
+    Raises
+    ------
+    InputError
+        If the earlier life was of another policy or cluster.
+    """
+    try:
+        kept = SqlJournal(url)
+    except InputError as error:
+        if "no run to go on with" not in str(error):
+            raise
+        return SqlJournal(url, {**about, "began": time.time()})
+    for key, value in about.items():
+        if kept.about.get(key) != value:
+            was, wanted = json.dumps(kept.about.get(key)), json.dumps(value)
+            kept.close()
+            raise InputError(f"the state is of a service with {key} {was}, not {wanted}; name a new --state")
+    return kept

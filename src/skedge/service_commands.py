@@ -1,0 +1,300 @@
+"""The live service: ``skedge up``, and the commands that talk to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from .console import duration, err, out, print_json
+from .core.errors import InputError, SkedgeError
+from .run import new_folder, prepared
+from .scenario_file import load_cluster_file, read_spec
+
+_UP_S = 180.0
+_DOWN_S = 60.0
+
+StateOption = Annotated[
+    Path, typer.Option("--state", envvar="SKEDGE_STATE", help="Folder of the service's state: journal, chunks, logs.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+JobArgument = Annotated[str, typer.Argument(help="A job's name.")]
+ServerArgument = Annotated[str, typer.Argument(help="A server's name.")]
+_STATE = Path("skedge-state")
+
+
+def up(
+    cluster: Annotated[Path, typer.Argument(help="A cluster file: the cluster of a scenario file.")],
+    state: StateOption = _STATE,
+    policy: Annotated[str, typer.Option(help="name or name:key=value,…")] = "aonline",
+    ray: Annotated[str | None, typer.Option(help="Address of a Ray cluster; left out: one on this machine.")] = None,
+    host: Annotated[str, typer.Option(help="Where the API listens.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0: any free one.", min=0, max=65535)] = 0,
+    journal: Annotated[str | None, typer.Option(help="Database URL of the journal; left out: SQLite.")] = None,
+    checkpoints: Annotated[str | None, typer.Option(help="fsspec URL of the checkpoints; left out: the state.")] = None,
+    foreground: Annotated[bool, typer.Option(help="Stay; for containers.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Start the service; on a state that is there it goes on where it ended."""
+    try:
+        from .live import daemon  # noqa: PLC0415 - torch and Ray are an extra
+    except ImportError as error:
+        raise InputError(f"the service needs the extra `live`: pip install 'skedge[live]' ({error})") from error
+    scenario = load_cluster_file(cluster)
+    prepared(policy, scenario)
+    running = _address(state)
+    if running is not None and _alive(running["pid"]):
+        raise InputError(f"{state}: the service is up already, at {running['url']}")
+    state.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(cluster, state / daemon.CLUSTER)
+    daemon.save_settings(state, daemon.Settings(policy, ray, host, port, journal, checkpoints))
+    (state / daemon.ADDRESS).unlink(missing_ok=True)
+    command = [sys.executable, "-m", "skedge.live.daemon", str(state.absolute())]
+    if foreground:
+        os.execv(sys.executable, command)  # noqa: S606 - this process becomes the supervisor
+    with (state / daemon.LOG).open("ab") as log:
+        began = log.tell()
+        process = subprocess.Popen(  # noqa: S603 - our own module
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        )
+    address = _wait_up(process, state, began, quiet=as_json)
+    if as_json:
+        print_json({"url": address["url"], "state": str(state)})
+    else:
+        out.print(f"up at {address['url']}, policy {policy}, state {state}", soft_wrap=True)
+
+
+def _wait_up(process: subprocess.Popen[bytes], state: Path, began: int, *, quiet: bool) -> dict[str, Any]:
+    """Wait until the service answers; if it ends before, say why."""
+    deadline = time.monotonic() + _UP_S
+    with err.status("starting Ray and the controller", spinner="line") if not quiet else _Silent():
+        while time.monotonic() < deadline:
+            address = _address(state)
+            if address is not None:
+                return address
+            if process.poll() is not None:
+                break
+            time.sleep(0.2)
+    with (state / "controller.log").open("rb") as log:
+        log.seek(began)
+        lines = log.read().decode(errors="replace").strip().splitlines()
+    process.terminate()
+    raise SkedgeError(f"the service did not start: {lines[-1] if lines else 'it said nothing'}")
+
+
+class _Silent:
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def _address(state: Path) -> dict[str, Any] | None:
+    try:
+        found: dict[str, Any] = json.loads((state / "service.json").read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{state / 'service.json'}: cannot be read: {error}") from error
+    return found
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _ask(state: Path, method: str, path: str, **given: Any) -> Any:
+    """The service's answer.
+
+    Raises
+    ------
+    InputError
+        If there is no service, or it refuses; its sentence is the error's.
+    """
+    try:
+        import httpx  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise InputError(f"the service needs the extra `live`: pip install 'skedge[live]' ({error})") from error
+    address = _address(state)
+    if address is None:
+        raise InputError(f"{state}: no service is up there; start one with `skedge up CLUSTER --state {state}`")
+    headers = {"Authorization": f"Bearer {address['token']}"}
+    try:
+        answer = httpx.request(method, address["url"] + path, headers=headers, timeout=90, **given)
+    except httpx.TransportError as error:
+        raise SkedgeError(
+            f"{state}: the service does not answer at {address['url']} ({error}); one that has died is started "
+            f"again within a minute: see {state / 'controller.log'}"
+        ) from error
+    if answer.is_success:
+        return answer.json() if answer.headers["content-type"].startswith("application/json") else answer.text
+    said = answer.json() if answer.headers["content-type"].startswith("application/json") else {}
+    raise InputError(said.get("error") or said.get("detail") or f"the service answers {answer.status_code}")
+
+
+def submit(
+    spec: Annotated[Path, typer.Argument(help="A job spec (YAML).")],
+    state: StateOption = _STATE,
+    as_json: JsonOption = False,
+) -> None:
+    """Give the service a job."""
+    job = _ask(state, "POST", "/jobs", json=read_spec(spec))
+    _said({"job": job}, f"{job} submitted", as_json=as_json)
+
+
+def _said(found: dict[str, Any], sentence: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json(found)
+    else:
+        out.print(sentence)
+
+
+def queue(state: StateOption = _STATE, as_json: JsonOption = False) -> None:
+    """All jobs: state, progress, when they will be complete, and why they wait."""
+    rows = _ask(state, "GET", "/jobs")
+    if as_json:
+        print_json(rows)
+        return
+    table = Table("job", "state", "progress", "servers", "complete in", "reason")
+    for row in rows:
+        left = "" if row["forecast_s"] is None else duration(max(row["forecast_s"] - row["now_s"], 0.0))
+        reason = row["reason"]["token"] if row["state"] != "RUNNING" else ""
+        table.add_row(row["job"], row["state"], f"{row['progress']:.0%}", ", ".join(row["servers"]), left, reason)
+    out.print(table)
+
+
+def describe(job: JobArgument, state: StateOption = _STATE, as_json: JsonOption = False) -> None:
+    """All about one job: why it waits, with numbers, and when it will be complete."""
+    found = _ask(state, "GET", f"/jobs/{job}")
+    if as_json:
+        print_json(found)
+        return
+    out.print(f"job {found['job']}: {found['state']}, {found['progress']:.1%} of its mini-batches")
+    out.print(f"reason: {found['reason']['token']}: {found['message']}", soft_wrap=True)
+    if found["servers"]:
+        out.print(f"on: {', '.join(found['servers'])}")
+    if found["forecast_s"] is not None:
+        left = max(found["forecast_s"] - found["now_s"], 0.0)
+        out.print(f"forecast: complete in {duration(left)}, at {found['forecast_s']:.1f} s, if no other job comes")
+    if found["accuracy"] is not None:
+        out.print(f"accuracy: {found['accuracy']:.3f}")
+    _print_events(found["history"])
+
+
+def _print_events(rows: list[dict[str, Any]]) -> None:
+    table = Table("time s", "what", "job", "")
+    for row in rows:
+        table.add_row(f"{row['time_s']:.3f}", row["what"], row["job"] or "", row["detail"])
+    out.print(table)
+
+
+def logs(job: JobArgument, state: StateOption = _STATE) -> None:
+    """The log of a job: what was decided about it, and its losses."""
+    sys.stdout.write(_ask(state, "GET", f"/jobs/{job}/logs"))
+
+
+def cancel(job: JobArgument, state: StateOption = _STATE, as_json: JsonOption = False) -> None:
+    """End a job that is in the system."""
+    _ask(state, "POST", f"/jobs/{job}/cancel")
+    _said({"job": job}, f"{job} cancelled", as_json=as_json)
+
+
+def events(
+    state: StateOption = _STATE,
+    since: Annotated[int, typer.Option(help="From this entry on.", min=0)] = 0,
+    follow: Annotated[bool, typer.Option(help="Stay, and tell what comes.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """What has happened and what was decided, in order; with --json a line each."""
+    while True:
+        rows = _ask(state, "GET", "/events", params={"since": since})
+        if as_json:
+            for row in rows:
+                sys.stdout.write(json.dumps(row) + "\n")
+            sys.stdout.flush()
+        elif rows:
+            _print_events(rows)
+        if not follow:
+            return
+        since += len(rows)
+        time.sleep(0.5)
+
+
+def servers(state: StateOption = _STATE, as_json: JsonOption = False) -> None:
+    """The servers: up, lost or cordoned, and whose work is there."""
+    rows = _ask(state, "GET", "/servers")
+    if as_json:
+        print_json(rows)
+        return
+    table = Table("server", "kind", "state", "slots", "jobs")
+    for row in rows:
+        slots = ", ".join(f"{n} {name}" for name, n in row["slots"].items())
+        table.add_row(row["server"], row["kind"], row["state"], slots or "without limit", ", ".join(row["jobs"]))
+    out.print(table)
+
+
+def cordon(server: ServerArgument, state: StateOption = _STATE, as_json: JsonOption = False) -> None:
+    """Take a server out of service: its work moves elsewhere, after the mini-batches under way."""
+    _ask(state, "POST", f"/servers/{server}/cordon")
+    _said({"server": server}, f"{server} cordoned", as_json=as_json)
+
+
+def uncordon(server: ServerArgument, state: StateOption = _STATE, as_json: JsonOption = False) -> None:
+    """Put a cordoned server back into service."""
+    _ask(state, "POST", f"/servers/{server}/uncordon")
+    _said({"server": server}, f"{server} back in service", as_json=as_json)
+
+
+def down(state: StateOption = _STATE, as_json: JsonOption = False) -> None:
+    """End the service and every process of it; jobs in the system go on when it is up again."""
+    address = _address(state)
+    _ask(state, "POST", "/down")
+    assert address is not None  # noqa: S101 - the service has just answered
+    deadline = time.monotonic() + _DOWN_S
+    while _alive(address["pid"]) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    if _alive(address["pid"]):
+        raise SkedgeError(f"the controller (process {address['pid']}) has not ended within {_DOWN_S:g} s")
+    _said({"down": True}, "down", as_json=as_json)
+
+
+def record(
+    state: StateOption = _STATE,
+    folder: Annotated[Path, typer.Option("--out", help="Run folder to make.")] = Path("skedge-record"),
+    as_json: JsonOption = False,
+) -> None:
+    """Write what a service has done as a run folder: each decision is taken again from its journal, and verified."""
+    try:
+        from .live.daemon import CLUSTER, read_settings  # noqa: PLC0415 - torch and Ray are an extra
+        from .live.service import recorded  # noqa: PLC0415
+    except ImportError as error:
+        raise InputError(f"the service needs the extra `live`: pip install 'skedge[live]' ({error})") from error
+    with new_folder(folder) as inside:
+        run = recorded(load_cluster_file(state / CLUSTER), state, read_settings(state).journal)
+        violations = run.verify()
+        run.write(inside)
+    found = {"folder": str(folder), "jobs": len(run.jobs), "violations": [asdict(v) for v in violations]}
+    _said(found, f"{len(run.jobs)} jobs recorded in {folder}, {len(violations)} violations", as_json=as_json)
+    for violation in violations if not as_json else ():
+        err.print(f"{violation.rule} {violation.job}: {violation.message}", soft_wrap=True, highlight=False)
+    if violations:
+        raise typer.Exit(1)
+
+
+COMMANDS = (up, submit, queue, describe, logs, cancel, events, servers, cordon, uncordon, down, record)

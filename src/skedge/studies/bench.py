@@ -1,0 +1,111 @@
+"""Runs trials one after another on one Ray cluster on this machine."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from skedge.core.errors import SkedgeError
+from skedge.core.scenario import Scenario
+from skedge.live.engine import Engine
+from skedge.live.session import LiveRun, programs, train
+from skedge.run import Run, run
+from skedge.scenario_file import scenario_from_dict
+from skedge.scenario_schema import ServerForm, TrainForm
+
+from .study import Study
+from .trial import Ran, Trial, displaced
+
+
+@dataclass(frozen=True)
+class Bench:
+    """An engine that is up, and its servers as a scenario file names them."""
+
+    engine: Engine
+    servers: list[dict[str, Any]]
+
+    def run(self, trial: Trial) -> tuple[Ran, Run]:
+        """Train the jobs of a trial for real; also gives the record.
+
+        Raises
+        ------
+        SkedgeError
+            If a job could not be trained.
+        """
+        scenario, trains = self._scenario(trial)
+        works = programs(scenario, trains)
+        for name in trial.watched:
+            works[_unique(trial, name)] = replace(works[_unique(trial, name)], watch=True)
+        done = train(scenario, works, run(scenario, trial.policy), self.engine)
+        return _ran(trial, done), done.run
+
+    def _scenario(self, trial: Trial) -> tuple[Scenario, dict[str, TrainForm]]:
+        jobs = [{**job, "id": _unique(trial, job["id"])} for job in trial.jobs]
+        data = {
+            "name": trial.label,
+            "seed": trial.seed,
+            "slot": 1.0,
+            "cluster": {"servers": self.servers},
+            "workload": {"jobs": jobs},
+        }
+        return scenario_from_dict(data, trial.label, Path()), {
+            job["id"]: TrainForm.model_validate(job["train"]) for job in jobs
+        }
+
+
+@contextmanager
+def bench(servers: list[ServerForm]) -> Iterator[Bench]:
+    """Start Ray on this machine with these servers; it ends whatever happens."""
+    plain = [server.model_dump(exclude_defaults=True) for server in servers]
+    with tempfile.TemporaryDirectory(prefix="skedge-study-") as folder:
+        nothing = {"id": "none", "arrival_s": 0, "epochs": 1, "chunks": 1, "minibatches": 1, "minibatch_s": 1}
+        data = {"cluster": {"servers": plain}, "workload": {"jobs": [nothing]}}
+        cluster = scenario_from_dict(data, "study", Path()).cluster
+        engine = Engine(cluster, Path(folder), str(Path(folder) / "checkpoints"))
+        try:
+            yield Bench(engine, plain)
+        finally:
+            engine.stop()
+
+
+def carry_out(
+    study: Study, seeds: int, at: Bench, progress: Callable[[Ran, Run], None] | None = None
+) -> list[dict[str, Any]]:
+    """Carry out all trials of `study` for the seeds 0, 1, ...; a row of results for each thing that it measures."""
+    rows = []
+    for seed in range(seeds):
+        for trial in study.settings.trials(study.job, seed):
+            ran, record = at.run(trial)
+            rows += study.settings.rows(ran)
+            if progress is not None:
+                progress(ran, record)
+    return rows
+
+
+def _unique(trial: Trial, job: str) -> str:
+    """The engine knows a job by its id, over all trials."""
+    return f"{trial.label}-{job}"
+
+
+def _ran(trial: Trial, done: LiveRun) -> Ran:
+    for one in done.run.jobs.filter(state="failed").iter_rows(named=True):
+        raise SkedgeError(f"{trial.label}: job {one['id']} could not be trained: {one['reason']}")
+    names = [str(job["id"]) for job in trial.jobs]
+    found = {name: done.results[_unique(trial, name)] for name in names}
+    lost = displaced(done.run.schedule.runs)
+    ids = done.run.scenario.jobs.ids
+    return Ran(
+        trial,
+        done.run.metrics,
+        done.simulated.metrics,
+        sum(lost.values()),
+        len(lost),
+        {ids[job].removeprefix(f"{trial.label}-"): count for job, count in lost.items()},
+        {name: result["accuracy"] for name, result in found.items()},
+        {name: result["accuracies"] for name, result in found.items() if "accuracies" in result},
+        tuple(f"{v.rule} {v.constraint}: {v.message}" for v in done.run.verify()),
+    )

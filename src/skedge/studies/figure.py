@@ -1,0 +1,183 @@
+"""A figure as SVG: lines over x with the intervals of their points.
+
+It carries no script and no font. In a page it takes the colours of the house's style sheet, light or dark; alone it has
+its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from skedge.compare import Estimate
+
+_COLOURS = ("#0072b2", "#d55e00", "#008a64", "#b0508a", "#9a6a00", "#3a9bd5", "#444444", "#7a4fbf")
+"""Colours that the colour-blind can tell apart; those of the report's style sheet."""
+
+_DASHES = ("", "9 4", "3 3", "12 3 3 3")
+_WIDTH, _HEIGHT = 760, 420
+_LEFT, _RIGHT, _TOP, _BOTTOM = 70, 20, 20, 90
+_STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a figure.
+
+    Attributes
+    ----------
+    values
+        At each of `x`, with intervals where there are any.
+    joined
+        False: points alone.
+    """
+
+    label: str
+    x: tuple[float, ...]
+    values: tuple[Estimate, ...]
+    joined: bool = True
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Lines on common axes.
+
+    Attributes
+    ----------
+    x, y
+        What the axes show, with units.
+    names
+        Of the whole numbers 0, 1, ... on the x axis, where they stand for something.
+    guides
+        Values of y that are marked by a line across.
+    limits
+        Of y, where it has any; intervals are cut there.
+    """
+
+    title: str
+    x: str
+    y: str
+    lines: tuple[Line, ...]
+    names: tuple[str, ...] = ()
+    guides: tuple[float, ...] = ()
+    limits: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """From values to places on the drawing."""
+
+    x: tuple[float, float]
+    y: tuple[float, float]
+
+    def at(self, x: float, y: float) -> tuple[float, float]:
+        across = (x - self.x[0]) / (self.x[1] - self.x[0])
+        up = (min(max(y, self.y[0]), self.y[1]) - self.y[0]) / (self.y[1] - self.y[0])
+        return _LEFT + across * (_WIDTH - _LEFT - _RIGHT), _HEIGHT - _BOTTOM - up * (_HEIGHT - _TOP - _BOTTOM)
+
+
+def svg(figure: Figure) -> str:
+    """Draw `figure`."""
+    frame = _frame(figure)
+    inside = [*_axes(figure, frame), *_guides(figure, frame)]
+    for i, line in enumerate(figure.lines):
+        inside += [*_drawn(line, i, frame), *_legend(line, i, len(figure.lines))]
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
+        f'font-family="system-ui, sans-serif" font-size="13" fill="var(--ink, #1a2129)">'
+        f"<title>{escape(figure.title)}</title>{''.join(inside)}</svg>"
+    )
+
+
+def ticks(low: float, high: float, most: int = 7, *, whole: bool = False) -> list[float]:
+    """Round values from `low` to `high` at even steps, at most `most`; `whole`: no fractions."""
+    raw = max((high - low) / (most - 1), 1.0 if whole else 0.0)
+    size = 10.0 ** math.floor(math.log10(raw))
+    steps = (size * s for s in _STEPS if not whole or (size * s).is_integer())
+    step = next(step for step in steps if step >= raw * (1 - 1e-9))
+    first = math.ceil(low / step - 1e-9)
+    return [round(i * step, 10) for i in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def _frame(figure: Figure) -> _Frame:
+    xs = [x for line in figure.lines for x in line.x]
+    beside = 0.5 if figure.names else 0.04 * (max(xs) - min(xs)) or 0.5
+    return _Frame((min(xs) - beside, max(xs) + beside), figure.limits or _extent(figure))
+
+
+def _extent(figure: Figure) -> tuple[float, float]:
+    """All values and 0, and some room."""
+    ends = [end for line in figure.lines for v in line.values for end in (v.mean, v.low, v.high) if end is not None]
+    low, high = min(0.0, *ends, *figure.guides), max(0.0, *ends, *figure.guides)
+    room = 0.06 * (high - low) or 1.0
+    return low - (room if low < 0 else 0.0), high + room
+
+
+def _axes(figure: Figure, frame: _Frame) -> list[str]:
+    bottom = frame.y[0]
+    marks = [(float(i), name) for i, name in enumerate(figure.names)] or [(x, f"{x:g}") for x in _x_ticks(figure)]
+    middle = (_HEIGHT - _BOTTOM + _TOP) / 2
+    made = []
+    for y in ticks(*frame.y):
+        (x0, at), (x1, _) = frame.at(frame.x[0], y), frame.at(frame.x[1], y)
+        made.append(_path([(x0, at), (x1, at)], "var(--grid, #e6eaee)", 1))
+        made.append(_text(x0 - 8, at + 4, f"{y:g}", "end"))
+    for x, name in marks:
+        place, at = frame.at(x, bottom)
+        made += [_path([(place, at), (place, at + 5)], "var(--ink, #1a2129)", 1), _text(place, at + 20, name)]
+    made.append(_text((_WIDTH + _LEFT - _RIGHT) / 2, _HEIGHT - _BOTTOM + 42, figure.x))
+    made.append(
+        f'<text x="18" y="{middle:.1f}" text-anchor="middle" transform="rotate(-90 18 {middle:.1f})">'
+        f"{escape(figure.y)}</text>"
+    )
+    return made
+
+
+def _x_ticks(figure: Figure) -> Sequence[float]:
+    """The places of the points where they are few."""
+    xs = sorted({x for line in figure.lines for x in line.x})
+    return xs if len(xs) <= 8 else ticks(xs[0], xs[-1], 10, whole=all(x.is_integer() for x in xs))
+
+
+def _guides(figure: Figure, frame: _Frame) -> list[str]:
+    ends = [[frame.at(x, y) for x in frame.x] for y in figure.guides]
+    return [_path(both, "var(--faint, #59656f)", 1, "2 4") for both in ends]
+
+
+def _drawn(line: Line, i: int, frame: _Frame) -> list[str]:
+    """One line: its points, their intervals, and what joins them; wrapped, so that it can be found by its label."""
+    colour = _colour(i)
+    means = [frame.at(x, v.mean) for x, v in zip(line.x, line.values, strict=True)]
+    made = [_path(means, colour, 2, _DASHES[i % len(_DASHES)])] if line.joined and len(means) > 1 else []
+    for x, value in zip(line.x, line.values, strict=True):
+        if value.low is not None and value.high is not None:
+            made.append(_path([frame.at(x, value.low), frame.at(x, value.high)], colour, 1))
+    made += [_point(*place, colour) for place in means]
+    return [f'<g data-line="{escape(line.label)}">', *made, "</g>"]
+
+
+def _legend(line: Line, i: int, lines: int) -> list[str]:
+    x = _LEFT + i * (_WIDTH - _LEFT - _RIGHT) / lines
+    y = _HEIGHT - 16
+    mark = _path([(x, y - 4), (x + 26, y - 4)], _colour(i), 2, _DASHES[i % len(_DASHES)])
+    return [mark if line.joined else _point(x + 13, y - 4, _colour(i)), _text(x + 32, y, line.label, "start")]
+
+
+def _colour(i: int) -> str:
+    return f"var(--line-{i % len(_COLOURS) + 1}, {_COLOURS[i % len(_COLOURS)]})"
+
+
+def _point(x: float, y: float, colour: str) -> str:
+    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{colour}"/>'
+
+
+def _path(places: Sequence[tuple[float, float]], colour: str, width: float, dash: str = "") -> str:
+    steps = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+    dashed = f' stroke-dasharray="{dash}"' if dash else ""
+    return f'<polyline points="{steps}" fill="none" stroke="{colour}" stroke-width="{width}"{dashed}/>'
+
+
+def _text(x: float, y: float, text: str, anchor: str = "middle") -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'

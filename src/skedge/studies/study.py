@@ -1,0 +1,93 @@
+"""The study files: one TOML per figure, in this folder, with the paper's claim and our setting."""
+
+from __future__ import annotations
+
+import importlib.resources
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from skedge.core.errors import InputError
+from skedge.scenario_schema import ServerForm
+
+from .curves import Curves
+from .disturbed import Disturbed
+from .preemptions import Preemptions
+
+
+class Study(BaseModel):
+    """A study file.
+
+    Attributes
+    ----------
+    claim
+        What the paper says of the figure; what we say, if `ours`.
+    seeds, minutes
+        Seeds by default, 0, 1, ..., and about how long they take on 2 cores.
+    scaled
+        Where the setting departs from the paper's, and why.
+    job
+        Fields that all jobs share, in the form of a scenario file.
+    settings
+        What is run and how the claim is judged; written down before the runs.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    paper: str
+    figure: str
+    title: str
+    claim: str
+    ours: bool = False
+    seeds: int = Field(ge=1)
+    minutes: float = Field(gt=0)
+    scaled: list[str] = Field(min_length=1)
+    servers: list[ServerForm] = Field(min_length=1)
+    job: dict[str, Any] = {}
+    settings: Annotated[Curves | Disturbed | Preemptions, Field(discriminator="kind")]
+
+    @property
+    def name(self) -> str:
+        """Paper and figure, as in a file name."""
+        return f"{self.paper}-{self.figure}"
+
+
+def read_study(path: Path) -> Study:
+    """Read a study file."""
+    return Study.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+
+
+def known(paper: str) -> list[Study]:
+    """The studies of a paper, by figure.
+
+    Raises
+    ------
+    InputError
+        If there are none; says which papers there are.
+    """
+    every = _studies()
+    found = [study for study in every if study.paper == paper]
+    if not found:
+        raise InputError(f"paper {paper!r} has no studies; there are {', '.join(sorted({s.paper for s in every}))}")
+    return found
+
+
+def find(paper: str, figure: str) -> Study:
+    """The study of a figure.
+
+    Raises
+    ------
+    InputError
+        If there is none; says which figures there are.
+    """
+    studies = {study.figure: study for study in known(paper)}
+    if figure not in studies:
+        raise InputError(f"figure {figure!r} of {paper} is not there; there are {', '.join(studies)}")
+    return studies[figure]
+
+
+def _studies() -> list[Study]:
+    folder = Path(str(importlib.resources.files(__package__)))
+    return [read_study(path) for path in sorted(folder.glob("*.toml"))]

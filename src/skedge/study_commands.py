@@ -1,0 +1,97 @@
+"""``skedge reproduce``: a paper's figure again, with its claim checked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import polars as pl
+import typer
+from rich.table import Table
+
+from .console import out, print_json, progress
+from .core.errors import InputError
+from .run import Run, new_folder
+from .studies.outcome import shown
+from .studies.page import Findings, write_findings
+from .studies.study import Study, find, known
+from .studies.trial import Ran
+
+
+def reproduce(
+    paper: Annotated[str, typer.Argument(help="The paper: jsac22.")],
+    figure: Annotated[str | None, typer.Argument(help="The figure; left out: those that there are are listed.")] = None,
+    folder: Annotated[Path | None, typer.Option("--out", help="Folder to make; default PAPER-FIGURE.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="How many seeds, from 0 on; default: the study's.", min=1)] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Run a paper's figure again with real training, check its claim, keep results, figure and runs in a folder."""
+    if figure is None:
+        _list(known(paper), as_json=as_json)
+        return
+    study = find(paper, figure)
+    target = folder or Path(study.name)
+    with new_folder(target) as inside:
+        found = _found(study, seeds or study.seeds, inside, quiet=as_json)
+        write_findings(found, inside)
+    if as_json:
+        print_json({"folder": str(target), **found.plain()})
+    else:
+        _show(found, target)
+    if found.violations:
+        raise typer.Exit(1)
+
+
+def _list(studies: list[Study], *, as_json: bool) -> None:
+    if as_json:
+        print_json([{"figure": s.figure, "title": s.title, "claim": s.claim, "ours": s.ours} for s in studies])
+        return
+    table = Table("figure", "claim", "whose", "seeds", "minutes", title=studies[0].paper)
+    for study in studies:
+        whose = "ours" if study.ours else "the paper's"
+        table.add_row(study.figure, study.claim, whose, str(study.seeds), f"{study.minutes:g}")
+    out.print(table)
+
+
+def _found(study: Study, seeds: int, folder: Path, *, quiet: bool) -> Findings:
+    """Carry the study out on Ray; each run's folder is kept in ``runs``."""
+    try:
+        from .studies.bench import bench, carry_out  # noqa: PLC0415 - torch and Ray are an extra
+    except ImportError as error:
+        raise InputError(f"live studies need the extra `live`: pip install 'skedge[live]' ({error})") from error
+    violations: dict[str, tuple[str, ...]] = {}
+    runs = sum(len(study.settings.trials(study.job, seed)) for seed in range(seeds))
+    (folder / "runs").mkdir()
+    with progress(quiet=quiet) as bar:
+        task = bar.add_task(study.name, total=runs, at="starting Ray")
+
+        def done(ran: Ran, record: Run) -> None:
+            _keep(record, folder / "runs" / ran.trial.label)
+            if ran.violations:
+                violations[ran.trial.label] = ran.violations
+            bar.update(task, advance=1, at=f"{ran.trial.label} is done")
+
+        with bench(study.servers) as at:
+            rows = pl.DataFrame(carry_out(study, seeds, at, done))
+    return Findings(study, seeds, rows, study.settings.outcome(rows), violations, runs)
+
+
+def _keep(record: Run, folder: Path) -> None:
+    folder.mkdir()
+    record.write(folder)
+
+
+def _show(found: Findings, folder: Path) -> None:
+    table = Table(*found.outcome.columns, title=found.study.title)
+    for row in found.outcome.rows:
+        table.add_row(*(shown(cell) for cell in row))
+    out.print(table)
+    whose = "our claim" if found.study.ours else "claim"
+    out.print(f"{whose}: {found.study.claim}")
+    for part in found.outcome.parts:
+        out.print(f"  {'yes' if part.holds else 'NO '}  {part.text}: {part.numbers}", soft_wrap=True)
+    out.print(f"{found.verdict}; {found.verified}", soft_wrap=True)
+    for label, sentences in found.violations.items():
+        for sentence in sentences:
+            out.print(f"  {label}: {sentence}", soft_wrap=True)
+    out.print(f"results, figure and runs: {folder}; the picture: {folder / 'report.html'}", soft_wrap=True)

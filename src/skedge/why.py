@@ -1,0 +1,150 @@
+"""Why a job waits: one stable token with its numbers, from the kernel's books."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .core.events import CLOUD
+from .core.kernel import DISPATCHED, REJECTED, WAITING, Kernel
+from .core.lanes import ARRIVE, JOB
+from .core.model import Ints
+from .core.time import SECOND
+
+TOKENS = {
+    "running": "it runs",
+    "uploading": "its data are on their way",
+    "lane_busy": "chunks of better rank hold its lanes",
+    "no_workers": "fewer workers of its type are free than it needs",
+    "no_ps": "no parameter server of its type is free",
+    "no_storage": "no qualified server has room for its chunks",
+    "server_out": "what it needs is on servers that are out of service",
+    "reserved": "its workers are reserved from a later time on",
+    "behind": "jobs that the policy ranks before it go first",
+    "never_fits": "the cluster can never run it",
+    "left": "it has left the system",
+}
+"""What a job's standing can be, and what each means."""
+
+
+@dataclass(frozen=True)
+class Why:
+    """A job's standing.
+
+    Attributes
+    ----------
+    token
+        One of :data:`TOKENS`.
+    resource, need, free
+        What it lacks, how much it needs, how much there is.
+    blocker
+        Id of the job that has it, or goes first.
+    until_s
+        When this is over, where that is known [s].
+    """
+
+    token: str
+    resource: str | None = None
+    need: float | None = None
+    free: float | None = None
+    blocker: str | None = None
+    until_s: float | None = None
+
+    def __str__(self) -> str:
+        """One sentence."""
+        numbers = f": needs {self.need:g} {self.resource}, {self.free:g} free" if self.need is not None else ""
+        whom = f", {self.blocker} is before it" if self.blocker else ""
+        until = f", until {self.until_s:.1f} s" if self.until_s is not None else ""
+        return TOKENS[self.token] + numbers + whom + until
+
+
+def why(kernel: Kernel, job: int) -> Why:
+    """Why `job` is not running, or that it is; `job` has arrived."""
+    standing = int(kernel.standing[job])
+    if standing == REJECTED:
+        return Why("never_fits")
+    if standing not in (WAITING, DISPATCHED):
+        return Why("left")
+    if job in kernel.gangs.placed and kernel.gangs.compute_from[job] > kernel.now:
+        return Why("uploading", until_s=int(kernel.gangs.compute_from[job]) / SECOND)
+    if kernel.is_running(job):
+        return Why("running")
+    if standing == DISPATCHED:
+        return _on_lanes(kernel, job)
+    return _without_lanes(kernel, job) if kernel.dispatches or job in kernel.lost else _gang(kernel, job)
+
+
+def _on_lanes(kernel: Kernel, job: int) -> Why:
+    """A dispatched job none of whose chunks is in service."""
+    belief, lanes = kernel.belief, np.unique(kernel.sent[job])
+    here, comes = [], []
+    for lane in lanes[lanes != CLOUD].tolist():
+        coming = belief.transit[lane, : belief.coming[lane]]
+        arrive = coming[coming[:, JOB] == job, ARRIVE]
+        if (belief.rows[lane, : belief.waiting[lane], JOB] == job).any() or (arrive <= kernel.now).any():
+            here.append(lane)
+        else:
+            comes += arrive.tolist()
+    if here:
+        heads = [int(belief.rows[lane, belief.waiting[lane] - 1, JOB]) for lane in here if belief.waiting[lane]]
+        blocker = next((head for head in heads if head != job), None)
+        resource = _worker(kernel, job)
+        return Why("lane_busy", resource, len(here), 0, None if blocker is None else _name(kernel, blocker))
+    if kernel.lost.get(job) and not comes:
+        return _out(kernel, job, len(kernel.lost[job]))
+    return Why("uploading", until_s=min(comes) / SECOND if comes else None)
+
+
+def _without_lanes(kernel: Kernel, job: int) -> Why:
+    """A job of a dispatching policy that is not dispatched: it finds no storage, or no server in service."""
+    kind = int(kernel.scenario.jobs.worker_type[job])
+    if kernel.capacity[:, kind].sum() == 0:
+        return _out(kernel, job, int(kernel.scenario.jobs.chunks[job]))
+    servers = np.flatnonzero(kernel.capacity[:, kind] > 0)
+    need = float(kernel.scenario.jobs.chunk_mb[job] * kernel.scenario.jobs.chunks[job])
+    return Why("no_storage", "storage MB", need, float(kernel.free_storage[servers].sum()))
+
+
+def _gang(kernel: Kernel, job: int) -> Why:
+    jobs, cluster = kernel.scenario.jobs, kernel.scenario.cluster
+    need, kind = int(jobs.workers[job]), int(jobs.worker_type[job])
+    if kind < 0 or need > cluster.workers[:, kind].sum() or need > kernel.capacity[:, kind].sum():
+        return _out(kernel, job, need)
+    free = int(kernel.free_workers[:, kind].sum())
+    if free < need:
+        return Why("no_workers", _worker(kernel, job), need, free, _holder(kernel, job, kind))
+    slots = kernel.ps_job[cluster.ps_type == jobs.ps_type[job]]
+    if cluster.cloud is None and not (slots < 0).any():
+        return Why("no_ps", f"ps:{cluster.ps_types[int(jobs.ps_type[job])]}", 1, 0, _served(kernel, slots))
+    if job in kernel.record.plan_of:
+        return Why("reserved", until_s=kernel.record.plans[kernel.record.plan_of[job]][4] / SECOND)
+    before = [int(other) for other in kernel.active() if other != job and not kernel.is_running(int(other))]
+    return Why("behind", blocker=_name(kernel, before[0]) if before else None)
+
+
+def _out(kernel: Kernel, job: int, need: int) -> Why:
+    kind = int(kernel.scenario.jobs.worker_type[job])
+    free = int(kernel.free_workers[:, kind].sum()) if kind >= 0 else 0
+    return Why("server_out", _worker(kernel, job), need, free)
+
+
+def _worker(kernel: Kernel, job: int) -> str:
+    kind = int(kernel.scenario.jobs.worker_type[job])
+    return f"worker:{kernel.scenario.cluster.worker_types[kind]}" if kind >= 0 else "worker"
+
+
+def _holder(kernel: Kernel, job: int, kind: int) -> str | None:
+    """The job that holds the most workers of this type."""
+    types = kernel.scenario.jobs.worker_type
+    held = [(int(kernel.gangs.workers[other]), -other) for other in kernel.gangs.placed if types[other] == kind]
+    return _name(kernel, -max(held)[1]) if held and -max(held)[1] != job else None
+
+
+def _served(kernel: Kernel, slots: Ints) -> str | None:
+    known = [int(job) for job in slots if 0 <= job < kernel.arrived]
+    return _name(kernel, known[0]) if known else None
+
+
+def _name(kernel: Kernel, job: int) -> str:
+    return kernel.scenario.jobs.ids[job]

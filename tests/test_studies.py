@@ -1,0 +1,388 @@
+"""Studies of the papers' figures: what needs no Ray. Files are read, claims are judged by hand-made numbers, drawn."""
+
+from __future__ import annotations
+
+import importlib.resources
+import json
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from skedge.compare import Estimate
+from skedge.scenario_file import scenario_from_dict
+from skedge.studies.curves import Curves
+from skedge.studies.disturbed import Disturbed
+from skedge.studies.figure import Figure, Line, svg, ticks
+from skedge.studies.outcome import mean_of, points, shown, slope
+from skedge.studies.page import Findings, page, write_findings
+from skedge.studies.preemptions import Preemptions
+from skedge.studies.study import Study, find, known, read_study
+from skedge.studies.trial import Ran, Trial, displaced, seeded
+
+Skedge = Callable[..., Any]
+FILES = sorted(Path(str(importlib.resources.files("skedge.studies"))).glob("*.toml"))
+JOB = {"arrival_s": 0, "epochs": 4, "chunks": 2, "minibatches": 3, "minibatch_s": 0.1}
+TRAIN = {"train": {"factory": "skedge.live.examples:digits", "args": {"model": "lenet", "chunks": 2}}}
+
+
+def job(name: str, **more: Any) -> dict[str, Any]:
+    return {"id": name, **TRAIN, **more}
+
+
+# --- the files
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_study_file_has_its_figure_as_name_and_asks_for_scenarios_that_are_valid(path: Path) -> None:
+    """Every trial of two seeds, as a scenario; labels are unique, and as many trials for each seed."""
+    study = read_study(path)
+    assert study.name == path.stem
+    servers = [server.model_dump(exclude_defaults=True) for server in study.servers]
+    trials = [study.settings.trials(study.job, seed) for seed in (0, 1)]
+    assert len(trials[0]) == len(trials[1])
+    assert len({trial.label for of in trials for trial in of}) == 2 * len(trials[0])
+    for trial in trials[0] + trials[1]:
+        data = {"cluster": {"servers": servers}, "workload": {"jobs": list(trial.jobs)}}
+        scenario = scenario_from_dict(data, trial.label, Path())
+        assert trial.watched <= set(scenario.jobs.ids)
+        for one in trial.jobs:
+            assert one["train"]["seed"] == one["train"]["args"]["seed"] == trial.seed
+            assert one["train"]["args"]["chunks"] == {**study.job, **one}["chunks"], "data are cut as the job is"
+
+
+def test_the_command_lists_the_figures_of_a_paper_with_their_claims(skedge: Skedge) -> None:
+    """For people and for machines; fig3 and fig5 are the paper's claims, accuracy is ours."""
+    told = {row["figure"]: row for row in skedge("reproduce", "jsac22", "--json").json}
+    assert {figure: row["ours"] for figure, row in told.items()} == {"accuracy": True, "fig3": False, "fig5": False}
+    printed = skedge("reproduce", "jsac22")
+    assert printed.code == 0
+    assert "all models converge" in printed.out
+    assert told["fig3"]["claim"] == "all models converge"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("nobody99",), "paper 'nobody99' has no studies; there are jsac22"),
+        (("jsac22", "fig99"), "figure 'fig99' of jsac22 is not there; there are accuracy, fig3, fig5"),
+    ],
+)
+def test_an_unknown_paper_or_figure_is_one_sentence(skedge: Skedge, words: tuple[str, ...], says: str) -> None:
+    """It names those that there are."""
+    told = skedge("reproduce", *words)
+    assert (told.code, told.out) == (1, "")
+    assert told.words == f"skedge: {says}"
+
+
+def test_a_folder_that_is_there_is_refused_before_anything_runs(skedge: Skedge, tmp_path: Path) -> None:
+    """Nothing is in it afterwards either."""
+    told = skedge("reproduce", "jsac22", "fig3", "--out", tmp_path)
+    assert told.code == 1
+    assert "exists already" in told.words
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- numbers
+
+
+def test_the_slope_is_that_of_least_squares() -> None:
+    """By hand: x - mean = -1, 0, 1; (-2 + 9) / 2."""
+    assert slope([1, 2, 3], [2, 4, 9]) == 3.5
+
+
+def test_a_number_is_shown_with_half_its_interval() -> None:
+    """1, 3: 2 ± 12.706 (t for one degree); alone: no interval."""
+    assert shown(mean_of([1.0, 3.0])) == "2.00 ± 12.71"
+    assert shown(points(mean_of([0.125])), 1) == "12.5"
+    assert [shown(cell) for cell in ("a", 3, None)] == ["a", "3", "–"]
+
+
+def test_displaced_workers_are_counted_alike_for_chunks_and_gangs() -> None:
+    """Chunk 0 of job 0 is displaced at 5 while chunk 1 begins there and then; job 1, a gang of 2 + 1, moves at 5 and
+    stops at 9; job 2 ends undisturbed."""
+    rows = [
+        (0, 0, 1, 0, 5, True),
+        (0, 1, 1, 5, 8, False),
+        (0, 0, 1, 8, 9, False),
+        (1, None, 2, 0, 5, True),
+        (1, None, 1, 0, 5, True),
+        (1, None, 2, 5, 9, True),
+        (1, None, 1, 5, 9, True),
+        (1, None, 3, 12, 15, False),
+        (2, None, 2, 9, 12, False),
+    ]
+    runs = pl.DataFrame(rows, ["job", "chunk", "workers", "start", "end", "preempted"], orient="row")
+    assert displaced(runs) == {0: 1, 1: 3}
+
+
+def test_a_seeded_job_leaves_the_one_it_was_made_of() -> None:
+    """Data, first parameters and order of samples follow the seed."""
+    before = job("a")
+    after = seeded(before, 7)
+    assert after["train"]["seed"] == after["train"]["args"]["seed"] == 7
+    assert before == job("a")
+
+
+# --- Fig. 3
+
+
+def curves(**more: Any) -> Curves:
+    given = {"policy": "aonline", "jobs": [job("a"), job("b")], "shown": ["a", "b"], "last_share": 0.5}
+    return Curves(kind="curves", **{**given, "within": 0.03, "least": 0.8, **more})
+
+
+def curve_rows(of: dict[str, list[list[float]]], study: Curves) -> pl.DataFrame:
+    rows = []
+    for seed in range(2):
+        trial = study.trials(JOB, seed)[0]
+        found = {name: list(enumerate(seeds[seed], start=1)) for name, seeds in of.items()}
+        rows += study.rows(Ran(trial, {}, {}, preemptions={"a": 2}, curves=found))
+    return pl.DataFrame(rows)
+
+
+def test_a_model_converges_that_ends_high_and_still() -> None:
+    """a ends at (0.90 + 0.94) / 2 and its mean moves by 0.02 over the last 2 of 4 epochs; b by 0.2."""
+    study = curves()
+    found = {
+        "a": [[0.1, 0.5, 0.9, 0.9], [0.2, 0.6, 0.9, 0.94]],
+        "b": [[0.1, 0.5, 0.7, 0.9], [0.1, 0.5, 0.7, 0.9]],
+    }
+    outcome = study.outcome(curve_rows(found, study))
+    assert [part.holds for part in outcome.parts] == [True, False]
+    assert not outcome.holds
+    assert outcome.parts[0].numbers.startswith("92.0 ± ")
+    assert outcome.parts[0].numbers.endswith("moves by 2.0 points over the last 2 epochs")
+    line = outcome.figure.lines[0]
+    assert (line.label, line.x) == ("a", (1.0, 2.0, 3.0, 4.0))
+    assert [value.mean for value in line.values] == pytest.approx([0.15, 0.55, 0.9, 0.92])
+    assert [row[-1] for row in outcome.rows] == [Estimate(2.0, 2.0, 2.0), Estimate(0.0, 0.0, 0.0)]
+
+
+def test_a_model_that_is_still_but_low_does_not_converge() -> None:
+    """Nothing is learned: 0.1 all along."""
+    study = curves(shown=["a"])
+    assert not study.outcome(curve_rows({"a": [[0.1] * 4] * 2}, study)).holds
+
+
+def test_only_the_jobs_shown_are_watched() -> None:
+    """The others are there to preempt them."""
+    (trial,) = curves(shown=["a"]).trials(JOB, 3)
+    assert trial.watched == {"a"}
+    assert [one["id"] for one in trial.jobs] == ["a", "b"]
+
+
+# --- Fig. 5
+
+
+def preemptions(**more: Any) -> Preemptions:
+    given: dict[str, Any] = {"policies": ["aonline", "srtf"], "low": "aonline", "jobs": [2, 4], "span_s": 5.0}
+    given |= {"factory": "skedge.live.examples:digits", "models": [{"model": "lenet"}, {"model": "resnet"}]}
+    return Preemptions(kind="preemptions", epochs=(2, 5), chunks=(1, 3), **{**given, **more})
+
+
+def counted(counts: dict[str, list[list[int]]], study: Preemptions) -> pl.DataFrame:
+    """Preemptions by policy, seed, number of jobs."""
+    rows = []
+    for seed in range(2):
+        for trial in study.trials(JOB, seed):
+            policy, jobs = str(trial.place["policy"]), int(trial.place["jobs"])
+            metrics = {"preemptions": counts[policy][seed][study.jobs.index(jobs)], "jct_mean_s": 1.0}
+            rows += study.rows(Ran(trial, metrics, metrics, displaced_workers=9, displaced_jobs=1))
+    return pl.DataFrame(rows)
+
+
+def test_growth_is_the_mean_slope_over_the_seeds_and_low_is_the_lowest_mean() -> None:
+    """aonline 0 -> 2 and 1 -> 1: slopes 1 and 0; mean over all 1. srtf 3 -> 5 both: slope 1, mean 4."""
+    study = preemptions()
+    outcome = study.outcome(counted({"aonline": [[0, 2], [1, 1]], "srtf": [[3, 5], [3, 5]]}, study))
+    assert outcome.holds
+    assert [part.numbers.split(" ")[0] for part in outcome.parts[:2]] == ["0.50", "1.00"]
+    assert outcome.parts[2].numbers.startswith("aonline 1.00 ± ")
+    assert [(line.label, [v.mean for v in line.values]) for line in outcome.figure.lines] == [
+        ("aonline", [0.5, 1.5]),
+        ("srtf", [3.0, 5.0]),
+    ]
+    assert [row[:2] for row in outcome.rows] == [("aonline", 2), ("aonline", 4), ("srtf", 2), ("srtf", 4)]
+
+
+def test_a_policy_that_does_not_grow_or_is_not_the_lowest_is_told() -> None:
+    """aonline falls, and preempts more than srtf, which does not preempt at all: nothing of the claim holds."""
+    study = preemptions()
+    outcome = study.outcome(counted({"aonline": [[4, 2], [4, 2]], "srtf": [[0, 0], [0, 0]]}, study))
+    assert [part.holds for part in outcome.parts] == [False, False, False]
+
+
+def test_the_smaller_workloads_of_a_seed_are_parts_of_its_largest() -> None:
+    """All policies get the same jobs, within the span; another seed gives others."""
+    study = preemptions()
+    trials = study.trials(JOB, 0)
+    assert [(t.policy, len(t.jobs)) for t in trials] == [("aonline", 2), ("srtf", 2), ("aonline", 4), ("srtf", 4)]
+    assert trials[2].jobs[:2] == trials[0].jobs == trials[1].jobs
+    assert study.trials(JOB, 0) == trials != study.trials(JOB, 1)
+    for one in trials[3].jobs:
+        assert 0 <= one["arrival_s"] <= 5
+        assert 1 <= one["chunks"] == one["workers"] == one["train"]["args"]["chunks"] <= 3
+        assert 2 <= one["epochs"] <= 5
+
+
+# --- accuracy
+
+
+def disturbed() -> Disturbed:
+    return Disturbed(kind="disturbed", policy="aonline", jobs=[job("a")], others=[job("x")], margin=0.02)
+
+
+def measured(pairs: list[tuple[float, float]], lost: int = 3) -> pl.DataFrame:
+    """(undisturbed, preempted) accuracy of job a, by seed."""
+    study, rows = disturbed(), []
+    for seed, pair in enumerate(pairs):
+        for trial, accuracy in zip(study.trials(JOB, seed), pair, strict=True):
+            displaced_chunks = {"a": lost} if trial.place["how"] == "preempted" else {}
+            rows += study.rows(Ran(trial, {}, {}, preemptions=displaced_chunks, accuracy={"a": accuracy}))
+    return pl.DataFrame(rows)
+
+
+def test_the_difference_of_accuracies_is_paired_by_seed_with_students_t() -> None:
+    """Differences 2, -2, 1, -1, 0.5 points: mean 0.1; s^2 = (1.9^2 + 2.1^2 + 0.9^2 + 1.1^2 + 0.4^2) / 4 = 2.55; t for 4
+    degrees is 2.776 (tables): 2.776 sqrt(2.55 / 5) = 1.982."""
+    differences = (0.02, -0.02, 0.01, -0.01, 0.005)
+    pairs = [(0.9 + i / 100, 0.9 + i / 100 + d) for i, d in enumerate(differences)]
+    outcome = disturbed().outcome(measured(pairs))
+    assert outcome.holds
+    assert outcome.parts[0].numbers == "0.10 ± 1.98 points; the interval reaches beyond 2", "0.1 + 1.98 = 2.08"
+    mean, seeds = outcome.figure.lines
+    assert [value.mean for value in mean.values] == pytest.approx([0.1])
+    assert [value.mean for value in seeds.values] == pytest.approx([100 * d for d in differences])
+    assert outcome.figure.guides == (-2.0, 2.0)
+
+
+@pytest.mark.parametrize("difference", [0.03, -0.03])
+def test_a_mean_difference_beyond_the_margin_does_not_hold(difference: float) -> None:
+    """Better counts as different too."""
+    assert not disturbed().outcome(measured([(0.9, 0.9 + difference)] * 2)).parts[0].holds
+
+
+def test_a_study_in_which_nothing_was_preempted_is_void() -> None:
+    """Equal accuracies say nothing then."""
+    outcome = disturbed().outcome(measured([(0.9, 0.9)] * 2, lost=0))
+    assert [part.holds for part in outcome.parts] == [True, False]
+
+
+def test_the_undisturbed_job_is_alone_and_the_same() -> None:
+    """The pair differs by the others that arrive."""
+    alone, among = disturbed().trials(JOB, 1)
+    assert [one["id"] for one in alone.jobs] == ["a"]
+    assert among.jobs[0] == alone.jobs[0]
+    assert [one["id"] for one in among.jobs] == ["a", "x"]
+
+
+# --- what is drawn
+
+NAMESPACE = "{http://www.w3.org/2000/svg}"
+
+
+def figure(**more: Any) -> Figure:
+    lines = (
+        Line("a", (4.0, 6.0), (Estimate(1.0, 0.5, 1.5), Estimate(3.0, 2.0, 4.0))),
+        Line("<b> & co", (4.0,), (Estimate(2.0),), joined=False),
+    )
+    return Figure("Title <1>", "jobs", "preemptions", lines, **more)
+
+
+def test_the_figure_has_every_line_with_its_points_and_intervals() -> None:
+    """a: two points, two intervals and what joins them; b: one point. It is well-formed whatever labels hold."""
+    root = ET.fromstring(svg(figure()))  # noqa: S314 - our own drawing
+    groups = {g.get("data-line"): g for g in root.iter(f"{NAMESPACE}g")}
+    shapes = {
+        name: (len(g.findall(f"{NAMESPACE}circle")), len(g.findall(f"{NAMESPACE}polyline")))
+        for name, g in groups.items()
+    }
+    assert shapes == {"a": (2, 3), "<b> & co": (1, 0)}
+    texts = [text.text for text in root.iter(f"{NAMESPACE}text")]
+    assert {"a", "<b> & co", "jobs", "preemptions", "4", "6"} <= set(texts)
+    heights = [float(circle.get("cy", "")) for circle in groups["a"].findall(f"{NAMESPACE}circle")]
+    assert heights[0] > heights[1], "more is higher"
+
+
+def test_names_and_limits_take_the_place_of_numbers() -> None:
+    """0 and 1 on the x axis are called by their names; what is above the limit is drawn at it."""
+    line = Line("a", (0.0, 1.0), (Estimate(0.9, 0.6, 1.2), Estimate(0.5, 0.4, 0.6)))
+    root = ET.fromstring(svg(Figure("t", "model", "y", (line,), ("lenet", "alexnet"), limits=(0.0, 1.0))))  # noqa: S314
+    assert {"lenet", "alexnet"} <= {text.text for text in root.iter(f"{NAMESPACE}text")}
+    top = min(
+        float(place.split(",")[1]) for p in root.iter(f"{NAMESPACE}polyline") for place in p.get("points", "").split()
+    )
+    assert top == 20.0
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ((0.0, 10.0, 6), [0, 2, 4, 6, 8, 10]),
+        ((0.0, 1.0, 6), [0, 0.2, 0.4, 0.6, 0.8, 1.0]),
+        ((-2.3, 2.3, 7), [-2, -1, 0, 1, 2]),
+    ],
+)
+def test_ticks_are_round(given: tuple[float, float, int], expected: list[float]) -> None:
+    """Even steps of 1, 2, 2.5 or 5 times a power of ten."""
+    assert ticks(*given) == pytest.approx(expected)
+
+
+def test_ticks_of_whole_numbers_are_whole() -> None:
+    """20 epochs in ten ticks: steps of 5, not 2.5."""
+    assert ticks(1, 20, 9, whole=True) == [5, 10, 15, 20]
+    assert ticks(0, 2, 9, whole=True) == [0, 1, 2]
+
+
+@pytest.fixture
+def found() -> Findings:
+    study: Study = find("jsac22", "accuracy").model_copy(update={"settings": disturbed(), "title": "A <title>"})
+    rows = measured([(0.9, 0.91), (0.92, 0.92)])
+    return Findings(study, 2, rows, study.settings.outcome(rows), {"a-preempted-seed1": ("M8: too <late>",)}, 4)
+
+
+def test_the_page_says_claim_verdict_numbers_and_how_to_repeat(found: Findings) -> None:
+    """One file without scripts or addresses; nothing that it says can become markup."""
+    made = page(found)
+    assert "<script" not in made
+    assert "A &lt;title&gt;" in made
+    assert "a-preempted-seed1: M8: too &lt;late&gt;" in made
+    assert "<strong>holds</strong>" in made
+    assert "every rule holds in 3 of 4 runs" in made
+    assert "skedge reproduce jsac22 accuracy --seeds 2" in made
+    assert svg(found.outcome.figure) in made
+    assert "http" not in made.replace("http-equiv", "").replace("http://www.w3.org/2000/svg", "")
+
+
+def test_results_are_kept_for_machines_as_json_and_parquet(found: Findings, tmp_path: Path) -> None:
+    """Every row that was measured, and the verdict with its numbers."""
+    write_findings(found, tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "figure.svg", "report.html", "results.json", "results.parquet",
+    ]  # fmt: skip
+    kept = json.loads((tmp_path / "results.json").read_text())
+    assert kept["verdict"] == "holds"
+    assert pl.DataFrame(kept["rows"]).equals(found.rows)
+    assert pl.read_parquet(tmp_path / "results.parquet").equals(found.rows)
+    assert kept["table"][0]["difference, points"]["mean"] == pytest.approx(0.5)
+    assert kept["setting"]["settings"]["kind"] == "disturbed"
+
+
+def test_a_claim_of_the_paper_is_reproduced_or_not(found: Findings) -> None:
+    """Ours holds or does not."""
+    theirs = found.study.model_copy(update={"ours": False})
+    rows = measured([(0.9, 0.5)] * 2)
+    lost = Findings(theirs, 2, rows, disturbed().outcome(rows), {}, 4)
+    assert lost.verdict == "not reproduced"
+    assert found.verdict == "holds"
+
+
+def test_the_papers_of_the_files_are_known() -> None:
+    """A trial label is a folder's name."""
+    for study in known("jsac22"):
+        labels: list[Trial] = study.settings.trials(study.job, 0)
+        assert all(set(trial.label) <= set("abcdefghijklmnopqrstuvwxyz0123456789-") for trial in labels)
