@@ -8,7 +8,7 @@ import numpy as np
 
 from .core.events import CLOUD
 from .core.kernel import DISPATCHED, REJECTED, WAITING, Kernel
-from .core.lanes import ARRIVE, JOB
+from .core.lanes import ARRIVE, JOB, RANK, SEQ
 from .core.model import Ints
 from .core.time import SECOND
 
@@ -77,23 +77,26 @@ def why(kernel: Kernel, job: int) -> Why:
 
 def _on_lanes(kernel: Kernel, job: int) -> Why:
     """A dispatched job none of whose chunks is in service."""
-    belief, lanes = kernel.belief, np.unique(kernel.sent[job])
-    here, comes = [], []
-    for lane in lanes[lanes != CLOUD].tolist():
-        coming = belief.transit[lane, : belief.coming[lane]]
-        arrive = coming[coming[:, JOB] == job, ARRIVE]
-        if (belief.rows[lane, : belief.waiting[lane], JOB] == job).any() or (arrive <= kernel.now).any():
-            here.append(lane)
-        else:
-            comes += arrive.tolist()
-    if here:
-        heads = [int(belief.rows[lane, belief.waiting[lane] - 1, JOB]) for lane in here if belief.waiting[lane]]
-        blocker = next((head for head in heads if head != job), None)
-        resource = _worker(kernel, job)
-        return Why("lane_busy", resource, len(here), 0, None if blocker is None else _name(kernel, blocker))
+    lanes = np.unique(kernel.sent[job])
+    queues = {lane: _here(kernel, lane) for lane in lanes[lanes != CLOUD].tolist()}
+    waits = [queue for queue in queues.values() if (queue[:, JOB] == job).any()]
+    if waits:
+        first = [int(queue[np.lexsort((queue[:, SEQ], queue[:, RANK]))[0], JOB]) for queue in waits]
+        blocker = next((_name(kernel, other) for other in first if other != job), None)
+        return Why("lane_busy", _worker(kernel, job), len(waits), 0, blocker)
+    coming = [kernel.belief.transit[lane, : kernel.belief.coming[lane]] for lane in queues]
+    comes = [int(time) for rows in coming for time in rows[rows[:, JOB] == job, ARRIVE]]
     if kernel.lost.get(job) and not comes:
         return _out(kernel, job, len(kernel.lost[job]))
     return Why("uploading", until_s=min(comes) / SECOND if comes else None)
+
+
+def _here(kernel: Kernel, lane: int) -> Ints:
+    """Rows of the groups that have reached a lane and are not complete."""
+    b = kernel.belief
+    coming = b.transit[lane, : b.coming[lane]]
+    rows: Ints = np.concatenate([b.rows[lane, : b.waiting[lane]], coming[coming[:, ARRIVE] <= kernel.now]])
+    return rows
 
 
 def _without_lanes(kernel: Kernel, job: int) -> Why:

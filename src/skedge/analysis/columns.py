@@ -5,6 +5,7 @@ The arrays are read-only, so that compiled passes see one type whatever made the
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ from skedge.core.model import Cluster
 from skedge.core.network import upload_delays
 from skedge.core.scenario import Scenario
 from skedge.core.schedule import Schedule
-from skedge.core.time import NEVER
+from skedge.core.time import NEVER, ticks
 
 Array = NDArray[Any]
 
@@ -58,9 +59,11 @@ class Columns:
     """All tables of a schedule.
 
     `dispatches` are the dispatch and re-dispatch rows of the decisions; `chunks` and `gangs` are the two kinds of runs.
+    `late` is by how much each job's training took longer than announced [µs], as a live run says.
     """
 
     scenario: Scenario
+    late: NDArray[np.int64]
     runs: Table
     ps: Table
     uploads: Table
@@ -78,13 +81,15 @@ class Columns:
         return np.concatenate([[0], np.cumsum(self.scenario.jobs.chunks)])
 
 
-def columns(scenario: Scenario, schedule: Schedule) -> Columns:
-    """Take the tables apart; nothing is copied that need not be."""
+def columns(scenario: Scenario, schedule: Schedule, late_s: Mapping[str, float] | None = None) -> Columns:
+    """Take the tables apart; nothing is copied that need not be. `late_s` by job id."""
     cluster = scenario.cluster
     runs, decisions = schedule.runs, schedule.decisions
     pooled, dispatch = runs["chunk"].is_null(), decisions["verb"].is_in(["dispatch", "redispatch"])
+    late = late_s or {}
     return Columns(
         scenario,
+        late=ticks(np.array([late.get(name, 0.0) for name in scenario.jobs.ids], np.float64)),
         **{name: Table(frame, cluster) for name, frame in schedule.tables().items()},
         dispatches=Table(decisions if dispatch.all() else decisions.filter(dispatch), cluster),
         chunks=Table(runs if not pooled.any() else runs.filter(~pooled), cluster),

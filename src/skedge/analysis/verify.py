@@ -32,7 +32,8 @@ def verify(
     ----------
     meta
         Of the run: ``lanes``, a mapping with ``preemptive`` (bool, default True) and ``rank`` (``haprf``: rule M20 is
-        checked; anything else: it is not).
+        checked; anything else: it is not). Of a live run also ``late_s``: by job id, by how much its training took
+        longer than announced, as its trainer has measured; M8 allows for it.
     tolerance
         Allowed in every comparison of times [µs], >= 0: 0 for a simulation, what clocks and messages cost for a live
         run.
@@ -46,7 +47,7 @@ def verify(
     found = Findings(scenario, limit)
     lanes = meta.get("lanes") or {}
     preemptive = bool(lanes.get("preemptive", True))
-    c = known_rows(scenario, schedule, found)
+    c = known_rows(scenario, schedule, found, meta.get("late_s"))
     answers(c, found)
     completions(c, found, tolerance)
     decision_times(c, found, tolerance)

@@ -182,7 +182,8 @@ def _work(k: Chunks, found: Findings, slack: int) -> None:
     each = scenario.true_chunk_time[np.arange(len(scenario.jobs)), k.zeta]
     need = np.repeat(each, scenario.jobs.chunks) + physics.checkpoint_overhead * displaced
     failed = np.repeat(failure_times(k.c) < NEVER, scenario.jobs.chunks)
-    wrong = np.flatnonzero((k.row >= 0) & ~failed & (np.abs(done - need) > slack))[: found.limit]
+    over, late = done - need, np.repeat(k.c.late, scenario.jobs.chunks)
+    wrong = np.flatnonzero((k.row >= 0) & ~failed & ((over < -slack) | (over > slack + late)))[: found.limit]
     for chunk, job in zip(wrong, k.job(wrong), strict=True):
         number = chunk - k.c.first_chunk[job]
         text = f"chunk {number} is trained for {done[chunk]} µs; it needs {need[chunk]} µs"

@@ -189,7 +189,8 @@ def _work(c: Columns, found: Findings, intervals: pl.DataFrame, slack: int) -> N
     need = c.scenario.true_work[job[last], zeta[last]]
     done = np.add.reduceat(computing * workers, first)
     held = np.add.reduceat(workers, first)
-    rounding, room = slack * held, c.scenario.physics.step * workers[last]
+    late = c.late[job[last]] * np.maximum.reduceat(workers, first)
+    rounding, room = slack * held, c.scenario.physics.step * workers[last] + late
     wrong = ~((-rounding <= done - need) & (done - need < room + rounding))
     wrong |= np.add.reduceat(computing * workers.astype(float), first) > _MOST_WORK
     changes = (np.minimum.reduceat(zeta, first) < zeta[last]) | (np.maximum.reduceat(zeta, first) > zeta[last])
@@ -207,7 +208,7 @@ def _work_exactly(
     done = sum(s if z == to else s * work[to] // work[z] for s, z in zip(spent, zeta.tolist(), strict=True))
     changes = len(spent) if len(set(zeta.tolist())) > 1 else 0
     rounding = 2 * changes * -(-max(work) // min(work)) + slack * int(workers.sum())
-    room = c.scenario.physics.step * int(workers[-1])
+    room = c.scenario.physics.step * int(workers[-1]) + int(c.late[job]) * int(workers.max())
     if not -rounding <= done - work[to] < room + rounding:
         text = f"spends {done} worker-µs; it needs {work[to]} and less than {room} more"
         found.add("M8", job, end, text)

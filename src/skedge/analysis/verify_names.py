@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -20,9 +21,11 @@ Mask = NDArray[np.bool_]
 _TIME = {"runs": "start", "ps": "start", "uploads": "start", "plans": "from", "decisions": "time", "jobs": "arrival"}
 
 
-def known_rows(scenario: Scenario, schedule: Schedule, found: Findings) -> Columns:
+def known_rows(
+    scenario: Scenario, schedule: Schedule, found: Findings, late_s: Mapping[str, float] | None = None
+) -> Columns:
     """Take the columns of `schedule`, without the rows that break M1."""
-    c = columns(scenario, schedule)
+    c = columns(scenario, schedule, late_s)
     kept: dict[str, Any] = {}
     for name, rule in _CHECKS.items():
         table: Table = getattr(c, name)
@@ -30,7 +33,7 @@ def known_rows(scenario: Scenario, schedule: Schedule, found: Findings) -> Colum
         if wrong.any():
             _tell(found, name, table, wrong)
             kept[name] = table.frame.filter(~pl.Series(wrong))
-    return columns(scenario, replace(schedule, **kept)) if kept else c
+    return columns(scenario, replace(schedule, **kept), late_s) if kept else c
 
 
 def _tell(found: Findings, name: str, table: Table, wrong: Mask) -> None:

@@ -31,8 +31,9 @@ class Told:
         Number that the world gave the team: of the chunk for a lane, above all chunks for a gang.
     progress
         Mini-batches of each chunk that are in the parameters.
-    recovery_s
-        Time that the job has lost so far because processes were lost [s].
+    late_s, recovery_s
+        By how much its rounds took longer than announced since the trainer last told, and how long those rounds took
+        in which a process was lost [s].
     """
 
     what: str
@@ -41,6 +42,7 @@ class Told:
     progress: tuple[int, ...] = ()
     reason: str = ""
     result: Any = None
+    late_s: float = 0.0
     recovery_s: float = 0.0
 
 

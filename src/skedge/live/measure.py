@@ -5,7 +5,7 @@ data. Here one chunk of the job is stored on a server of each type, and rounds o
 live run, by the same agents and the same parameter server. Of each round:
 
 =================  ==================================================================================================
-m                  computation of the slowest of the server's workers, timed in the worker
+m                  computation of the slowest of the job's workers, timed in the worker
 G                  update, timed in the parameter server
 2 q / b            the rest of the round: parameters to the worker, gradients back, the calls themselves
 q                  bytes of the gradients and buffers that one worker sends
@@ -13,16 +13,18 @@ rho                mini-batches that the round's time leaves room for in a slot,
                    through once, for one epoch, in a slot (Okita's constraint rho y >= E sum g)
 =================  ==================================================================================================
 
-A worker that has a machine to itself is faster than one among others, so as many workers as share the machine compute
-at once. On an embedded cluster that is all of them; at an address, those of the server.
+A worker that has a machine to itself is faster than one among others, so all workers that share the machine compute at
+once: the job has as many as it has chunks, the scenario's other jobs train on the rest. On an embedded cluster all lanes
+share the machine; at an address, those of the server.
 """
 
 from __future__ import annotations
 
 import statistics
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -57,7 +59,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Round:
-    """One round, seen by the workers of one server: parts of its time [s], and bytes that a worker sends."""
+    """One round: parts of its time [s], and bytes that one worker sends."""
 
     compute_s: float
     update_s: float
@@ -175,7 +177,7 @@ def profile(
     minibatches
         Mini-batches that are measured, >= 1.
     load
-        Workers that compute at once, >= 1; None: as many as share a machine.
+        Most workers that compute at once, >= 1; None: all that share a machine.
     progress
         Told (job, server) after each measurement.
 
@@ -184,13 +186,14 @@ def profile(
     TrainingError
         If a job cannot be trained; names it.
     """
+    bench = _Bench(scenario, works, engine, load)
     found: dict[Any, Speed] = {}
     speeds = []
     for job, name in enumerate(scenario.jobs.ids):
-        for server in _servers_for(scenario, job):
+        for server in bench.servers_for(job):
             key = _same(works[name], scenario, job), server
             if key not in found:
-                found[key] = _measured(scenario, job, works[name], engine, server, minibatches, load)
+                found[key] = bench.measure(job, server, minibatches)
             speeds.append(replace(found[key], job=name, epochs=works[name].epochs))
             if progress is not None:
                 progress(name, scenario.cluster.label(server))
@@ -208,90 +211,115 @@ def slowest(speeds: Iterable[Speed]) -> dict[str, Speed]:
 
 def _same(work: Program, scenario: Scenario, job: int) -> Any:
     """What two jobs share if one measurement is enough for both; the seed makes no difference to speed."""
-    chunks, kind, ps = (int(column[job]) for column in _columns(scenario))
-    return work.factory, tuple(sorted(work.args.items())), work.minibatches, chunks, kind, ps
-
-
-def _columns(scenario: Scenario) -> tuple[Any, Any, Any]:
-    return scenario.jobs.chunks, scenario.jobs.worker_type, scenario.jobs.ps_type
-
-
-def _servers_for(scenario: Scenario, job: int) -> list[int]:
-    cluster, kind = scenario.cluster, int(scenario.jobs.worker_type[job])
-    return [s for s in server_types(cluster) if s == cluster.cloud or (kind >= 0 and cluster.workers[s, kind] > 0)]
-
-
-def _ps_for(scenario: Scenario, job: int, server: int) -> int:
-    """Where the parameter server is measured: on another server if there is one, so that communication counts."""
-    cluster, kind = scenario.cluster, int(scenario.jobs.ps_type[job])
-    able = [s for s in range(len(cluster.servers)) if s == cluster.cloud or (kind >= 0 and cluster.ps[s, kind] > 0)]
-    return next((s for s in able if s != server), server)
-
-
-def _lanes(cluster: Cluster, server: int, load: int | None, *, one_machine: bool) -> list[int]:
-    """Servers of the workers that compute at once, one entry each: those of `server` first."""
-    own = [server] * max(int(cluster.workers[server].sum()), 1)
-    others = [int(s) for s in cluster.lane_server if s != server]
-    if load is not None:
-        return (own + others)[:load]
-    return (own + others)[: max(cluster.lanes, 1)] if one_machine else own
-
-
-def _measured(
-    scenario: Scenario, job: int, work: Program, engine: Engine, server: int, minibatches: int, load: int | None
-) -> Speed:
-    cluster, name = scenario.cluster, scenario.jobs.ids[job]
-    ps_server = _ps_for(scenario, job, server)
-    lanes = _lanes(cluster, server, load, one_machine=engine.emulates)
-    try:
-        with _Bench(name, work, engine, lanes, ps_server) as bench:
-            rounds = [bench.round() for _ in range(WARM_UP + minibatches)][WARM_UP:]
-    except TrainingError as error:
-        raise TrainingError(f"job {name!r}: {error}") from error
-    return Speed(
-        job=name,
-        server=cluster.label(server),
-        ps_server=cluster.label(ps_server),
-        kind=cluster.servers[server].kind,
-        slots=dict(cluster.servers[server].capacity),
-        workers=len(lanes),
-        samples=bench.samples / work.minibatches,
-        epochs=work.epochs,
-        minibatches=work.minibatches,
-        compute=Spread.of([r.compute_s for r in rounds]),
-        update=Spread.of([r.update_s for r in rounds]),
-        communication=Spread.of([r.communication_s for r in rounds]),
-        round=Spread.of([r.seconds for r in rounds]),
-        gradient_mb=rounds[0].sent / 1e6,
-    )
+    types = int(scenario.jobs.worker_type[job]), int(scenario.jobs.ps_type[job])
+    return work.factory, tuple(sorted(work.args.items())), work.minibatches, work.chunks, types
 
 
 class _Bench:
-    """Workers and a parameter server that train chunk 0 of a job, in as many copies as there are workers.
+    """Measures jobs of a scenario on an engine that is up, under the load of the scenario's other jobs."""
 
-    The first worker's server is the one that is measured. The job has `work.chunks` of the workers at most; the others
-    compute the same beside it.
-    """
+    def __init__(self, scenario: Scenario, works: Mapping[str, Program], engine: Engine, load: int | None) -> None:
+        self.scenario, self.cluster, self.works, self.engine, self.load = (
+            scenario,
+            scenario.cluster,
+            works,
+            engine,
+            load,
+        )
 
-    def __init__(self, job: str, work: Program, engine: Engine, lanes: Sequence[int], ps_server: int) -> None:
-        self.name, self.engine, self.ps_server = f"profile of {job}", engine, ps_server
+    def measure(self, job: int, server: int, minibatches: int) -> Speed:
+        """The job's workers on `server` first, those of the other jobs beside them; a few rounds."""
+        lanes = self._lanes(job, server)
+        name = self.scenario.jobs.ids[job]
+        chunks = self.works[name].chunks
+        with ExitStack() as stack:
+            team = stack.enter_context(self._team(job, lanes[:chunks]))
+            for neighbour in self._neighbours(job, lanes[chunks:]):
+                stack.enter_context(Busy(stack.enter_context(neighbour)))
+            rounds = [team.round() for _ in range(WARM_UP + minibatches)][WARM_UP:]
+        return self._speed(job, server, team, len(lanes), rounds)
+
+    def _speed(self, job: int, server: int, team: Team, workers: int, rounds: Sequence[Round]) -> Speed:
+        name, label = self.scenario.jobs.ids[job], self.cluster.label
+        return Speed(
+            job=name,
+            server=label(server),
+            ps_server=label(team.ps_server),
+            kind=self.cluster.servers[server].kind,
+            slots=dict(self.cluster.servers[server].capacity),
+            workers=workers,
+            samples=team.samples / self.works[name].minibatches,
+            epochs=self.works[name].epochs,
+            minibatches=self.works[name].minibatches,
+            compute=Spread.of([r.compute_s for r in rounds]),
+            update=Spread.of([r.update_s for r in rounds]),
+            communication=Spread.of([r.communication_s for r in rounds]),
+            round=Spread.of([r.seconds for r in rounds]),
+            gradient_mb=rounds[0].sent / 1e6,
+        )
+
+    def servers_for(self, job: int) -> list[int]:
+        """One server of each type that has the job's worker type."""
+        kind = int(self.scenario.jobs.worker_type[job])
+        types, workers = server_types(self.cluster), self.cluster.workers
+        return [s for s in types if s == self.cluster.cloud or (kind >= 0 and workers[s, kind] > 0)]
+
+    def _lanes(self, job: int, server: int) -> list[int]:
+        """Servers of the workers that compute at once, one entry each: those of `server` first."""
+        in_cloud = server == self.cluster.cloud
+        own = int(self.scenario.jobs.chunks[job]) if in_cloud else int(self.cluster.workers[server].sum())
+        others = [int(s) for s in self.cluster.lane_server if s != server] if self.engine.emulates else []
+        return ([server] * own + others)[: self.load]
+
+    def _neighbours(self, job: int, lanes: Sequence[int]) -> Iterator[Team]:
+        """Teams of the jobs after `job`, in turn, until every lane is taken."""
+        jobs, number = len(self.scenario.jobs), job
+        while lanes:
+            number += 1
+            other = number % jobs
+            chunks = int(self.scenario.jobs.chunks[other])
+            yield self._team(other, lanes[:chunks], f"{number}")
+            lanes = lanes[chunks:]
+
+    def _team(self, job: int, lanes: Sequence[int], mark: str = "") -> Team:
+        name = self.scenario.jobs.ids[job]
+        return Team(name, self.works[name], self.engine, lanes, self._ps_for(job, lanes[0]), mark)
+
+    def _ps_for(self, job: int, server: int) -> int:
+        """Where the parameter server is: on another server if there is one, so that communication counts."""
+        kind = int(self.scenario.jobs.ps_type[job])
+        able = [s for s in range(len(self.cluster.servers)) if s == self.cluster.cloud or self._has_ps(s, kind)]
+        warm = [s for s in able if self.engine.idle[s]]  # a process that has to be started takes seconds
+        return next((s for s in [*warm, *able] if s != server), server)
+
+    def _has_ps(self, server: int, kind: int) -> bool:
+        return kind >= 0 and bool(self.cluster.ps[server, kind] > 0)
+
+
+class Team:
+    """Workers, a server each, and a parameter server that train chunk 0 of a job, in as many copies as workers."""
+
+    def __init__(
+        self, job: str, work: Program, engine: Engine, lanes: Sequence[int], ps_server: int, mark: str = ""
+    ) -> None:
+        self.job, self.engine, self.ps_server = job, engine, ps_server
+        self.name = f"profile{mark} of {job}"
         self.agents = [engine.agents[server] for server in lanes]
-        self.team = min(work.chunks, len(lanes))
-        self.measured = [i for i in range(self.team) if lanes[i] == lanes[0]]
         self.work = replace(work, chunks=len(lanes), epochs=10**6)
         self.version = self.samples = 0
         self.state: Any = None
         self.ps: Any = None
 
-    def __enter__(self) -> _Bench:
-        """Bring the data, and start the parameter server."""
-        content = self._content()
+    def __enter__(self) -> Team:
+        """Bring the data, start the parameter server, and train one mini-batch, which loads code."""
         try:
+            content = self._content()
             stored = [a.store.remote(self.name, i, 0, content, last=True) for i, a in enumerate(self.agents)]
-            _answers(stored)
+            self._answers(stored)
             self.ps = self.engine.parameter_server(self.ps_server)
             ack, self.state = self.ps.load.options(num_returns=2).remote(self.name, self.work)
-            _answers([ack])
+            self._answers([ack])
+            self.round()
         except BaseException:
             self.__exit__()
             raise
@@ -302,53 +330,78 @@ class _Bench:
         if self.ps is not None:
             self.engine.release(self.ps_server, self.ps)
         with suppress(TrainingError):  # a lost process has told its reason before
-            _answers([agent.forget.remote(self.name) for agent in self.agents])  # before the next one stores the same
+            self._answers([agent.forget.remote(self.name) for agent in self.agents])  # the next one stores the same
 
     def round(self) -> Round:
-        """All workers compute a mini-batch, the job's ones bring it to the parameter server."""
+        """Every worker computes a mini-batch, and the parameter server updates by all of them."""
         step, began = self.version, time.perf_counter()
         asked = [
             agent.timed_gradient.options(num_returns=2).remote(self.name, self.work, i, step, self.state)
             for i, agent in enumerate(self.agents)
         ]
-        computed = [ack["seconds"] for ack in _answers([asked[i][0] for i in self.measured])]
-        called = time.perf_counter() - began
-        _answers([ack for ack, _ in asked])
-        began = time.perf_counter()
-        ack, self.state = self.ps.timed_apply.options(num_returns=2).remote(
-            self.version, *(brought for _, brought in asked[: self.team])
-        )
-        (answer,) = _answers([ack])
-        called += time.perf_counter() - began
-        self.version = answer["version"]
-        compute, update = max(computed), answer["seconds"]
-        return Round(compute, update, max(called - compute - update, 0.0), answer["bytes"])
+        compute = max(ack["seconds"] for ack in self._answers([ack for ack, _ in asked]))
+        brought = [contribution for _, contribution in asked]
+        ack, self.state = self.ps.timed_apply.options(num_returns=2).remote(self.version, *brought)
+        (answer,) = self._answers([ack])
+        took = time.perf_counter() - began
+        self.version, update = answer["version"], answer["seconds"]
+        return Round(compute, update, max(took - compute - update, 0.0), answer["bytes"])
 
     def _content(self) -> bytes:
         """Chunk 0 of the job as it is uploaded."""
-        training = self.work.make()
         try:
-            data = training.chunk(0)
+            data = self.work.make().chunk(0)
             self.samples = len(data[0])
             return packed(data)
+        except TrainingError as error:
+            raise TrainingError(f"job {self.job!r}: {error}") from error
         except Exception as error:  # the job's own code: whatever it raises is its reason to fail
-            raise TrainingError(f"its data cannot be made: {type(error).__name__}: {error}") from error
+            reason = f"its data cannot be made: {type(error).__name__}: {error}"
+            raise TrainingError(f"job {self.job!r}: {reason}") from error
+
+    def _answers(self, refs: list[Any]) -> list[Any]:
+        """The answers to calls.
+
+        Raises
+        ------
+        TrainingError
+            If the job's own code fails in one, or a process is lost.
+        """
+        import ray  # noqa: PLC0415 - Ray is an extra
+
+        try:
+            return ray.get(refs, timeout=_PATIENCE_S)
+        except ray.exceptions.RayTaskError as error:
+            kind = "" if isinstance(error.cause, TrainingError) else f"{type(error.cause).__name__}: "
+            raise TrainingError(f"job {self.job!r}: {kind}{error.cause}") from error
+        except ray.exceptions.RayError as error:
+            raise TrainingError(f"job {self.job!r}: a process is lost or late: {type(error).__name__}") from error
 
 
-def _answers(refs: list[Any]) -> list[Any]:
-    """The answers to calls.
+class Busy(threading.Thread):
+    """Lets a team train round after round beside what is measured."""
 
-    Raises
-    ------
-    TrainingError
-        If the job's own code fails in one, or a process is lost.
-    """
-    import ray  # noqa: PLC0415 - Ray is an extra
+    def __init__(self, team: Team) -> None:
+        super().__init__(name=f"beside: {team.job}", daemon=True)
+        self.team, self.ended = team, threading.Event()
+        self.error: TrainingError | None = None
 
-    try:
-        return ray.get(refs, timeout=_PATIENCE_S)
-    except ray.exceptions.RayTaskError as error:
-        own = isinstance(error.cause, TrainingError)
-        raise TrainingError(str(error.cause) if own else f"{type(error.cause).__name__}: {error.cause}") from error
-    except ray.exceptions.RayError as error:
-        raise TrainingError(f"a process of the profile is lost or late: {type(error).__name__}") from error
+    def __enter__(self) -> Busy:
+        """Begin."""
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End after the round; what went wrong in it is an error here."""
+        self.ended.set()
+        self.join()
+        if self.error is not None:
+            raise self.error
+
+    def run(self) -> None:
+        """Train until the end."""
+        try:
+            while not self.ended.is_set():
+                self.team.round()
+        except TrainingError as error:
+            self.error = error

@@ -49,6 +49,9 @@ from .trainer import Trainer
 from .training import ParameterServer, Program, accuracy
 from .uploads import Transport, Uploads, carry
 
+TOLERANCE_S = 1.5
+"""What clocks, messages and one mini-batch may cost in every comparison of times [s]."""
+
 _JOIN_S = 15.0
 """How long a trainer may take to end: a round, and measuring what came out."""
 
@@ -136,6 +139,7 @@ class RayWorld:
         self.results: dict[int, Any] = {}
         self.unmeasured: set[int] = set()
         self.measuring: list[threading.Thread] = []
+        self.late_s: dict[int, float] = {}
         self.recovery_s: dict[int, float] = {}
         self.began = time.monotonic() - (0.0 if began is None else time.time() - began)
         self._performers: dict[type, Any] = {
@@ -302,7 +306,8 @@ class RayWorld:
         if told.progress:
             # what was lost with a parameter server is trained again, and counts once
             self.progress[told.job] = [max(pair) for pair in zip(self.progress[told.job], told.progress, strict=True)]
-        self.recovery_s[told.job] = told.recovery_s
+        self.late_s[told.job] = self.late_s.get(told.job, 0.0) + told.late_s
+        self.recovery_s[told.job] = self.recovery_s.get(told.job, 0.0) + told.recovery_s
         if self.rebuilding:
             self.trainer(told.job).gone(told.team)
         if told.what == "failed":
@@ -422,6 +427,19 @@ class RayWorld:
         heappush(self.agenda, order.time)
 
     # -- the end -------------------------------------------------------------------------------------------------
+
+    def meta(self) -> dict[str, Any]:
+        """What ``run.json`` says of a live run: how exactly its times are to be taken, and what took longer."""
+        recovery = max(self.recovery_s.values(), default=0.0)
+        tolerance = TOLERANCE_S + self.away / SECOND + recovery
+        late = {self.scenario.jobs.ids[job]: late for job, late in sorted(self.late_s.items())}
+        return {
+            "world": "ray",
+            "tolerance": int(tolerance * SECOND),
+            "away_s": self.away / SECOND,
+            "recovery_s": recovery,
+            "late_s": late,
+        }
 
     def runs(self) -> pl.DataFrame:
         """The runs table of what has happened."""

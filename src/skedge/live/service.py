@@ -29,7 +29,6 @@ from .engine import Engine
 from .inputs import Cancelled, Server, Submitted
 from .journal import SqlJournal
 from .ray_world import NoEngine, RayWorld
-from .session import TOLERANCE_S
 from .training import Program
 
 Answer = TypeVar("Answer")
@@ -102,9 +101,7 @@ class Service:
 
     def record(self) -> Run:
         """The record so far; complete when no job is in the system."""
-        tolerance = int(TOLERANCE_S * SECOND) + self.world.away
-        recovery = int(max(self.world.recovery_s.values(), default=0.0) * SECOND)
-        meta = {**meta_of(self.kernel.scenario, self.policy), "world": "ray", "tolerance": tolerance + recovery}
+        meta = {**meta_of(self.kernel.scenario, self.policy), **self.world.meta()}
         return Run(self.kernel.scenario, meta, self.kernel.record.schedule(self.world.runs()))
 
     def _take_job(self, fields: dict[str, Any], now: int) -> tuple[Scenario, Program]:
@@ -300,6 +297,7 @@ class Service:
                 "train": {"factory": self.world.program(number).factory, "args": dict(self.world.program(number).args)},
                 "progress_by_chunk": self._progress(number),
                 "minibatches_per_chunk": self.world.program(number).steps,
+                "late_s": self.world.late_s.get(number, 0.0),
                 "recovery_s": self.world.recovery_s.get(number, 0.0),
                 "accuracy": result.get("accuracy"),
                 "history": [one for one in self.happened if one["job"] == job],

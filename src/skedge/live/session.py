@@ -15,7 +15,6 @@ from skedge.core.errors import InputError
 from skedge.core.events import Event
 from skedge.core.kernel import Kernel
 from skedge.core.scenario import Scenario
-from skedge.core.time import SECOND
 from skedge.run import Run, meta_of, prepared, run
 from skedge.scenario_file import load_scenario, save_scenario
 from skedge.scenario_schema import TrainForm
@@ -26,9 +25,6 @@ from .ray_world import RayWorld
 from .training import Program
 
 _JOURNAL = "journal.db"
-
-TOLERANCE_S = 1.5
-"""What clocks, messages and one mini-batch may cost in every comparison of times [s]."""
 
 
 @dataclass(frozen=True)
@@ -185,15 +181,7 @@ def train(
         kernel.validate_state()
     finally:
         world.close()
-    recovery = int(max(world.recovery_s.values(), default=0.0) * SECOND)
-    tolerance = int(TOLERANCE_S * SECOND) + world.away + recovery
-    meta = {
-        **meta_of(scenario, made),
-        "world": "ray",
-        "tolerance": tolerance,
-        "away_s": world.away / SECOND,
-        "recovery_s": recovery / SECOND,
-    }
+    meta = {**meta_of(scenario, made), **world.meta()}
     record = Run(scenario, meta, kernel.record.schedule(world.runs()))
     results = {scenario.jobs.ids[job]: result for job, result in sorted(world.results.items())}
     return LiveRun(record, expected, results, world.lanes.preemption_s)

@@ -79,7 +79,7 @@ class Trainer(threading.Thread):
         self.state: Any = None
         self.saved_at = 0.0
         self.due = 0.0
-        self.recovery_s = 0.0
+        self.late_s = self.behind_s = self.recovery_s = 0.0
         self.out: set[int] = set()
         self.said_at = 0.0
         self.watched: list[tuple[int, Any]] = []
@@ -160,8 +160,9 @@ class Trainer(threading.Thread):
                 if self.closed:
                     return None
                 if (self.teams and self.site is not None) or (self.ps_site is not None and self.site is None):
+                    self.due = self.due or time.monotonic()
                     return dict(self.teams)
-                self.due = 0.0
+                self.late_s, self.behind_s, self.due = self.late_s + self.behind_s, 0.0, 0.0
                 self.change.wait()
 
     def _let_go(self) -> None:
@@ -171,7 +172,9 @@ class Trainer(threading.Thread):
         self.leaving.clear()
 
     def _fact(self, what: str, team: int) -> Told:
-        return Told(what, self.job, team, tuple(self.progress), recovery_s=self.recovery_s)
+        late, lost = self.late_s + self.behind_s, self.recovery_s
+        self.late_s, self.recovery_s = -self.behind_s, 0.0
+        return Told(what, self.job, team, tuple(self.progress), late_s=late, recovery_s=lost)
 
     def _move_ps(self) -> bool:
         """Bring the parameter server to where it is assigned; whether it is up."""
@@ -224,7 +227,7 @@ class Trainer(threading.Thread):
             time.sleep(_PATIENCE_S)
         if not whole or len(ready) < len(asked):
             self.recovery_s += time.monotonic() - started
-        self._keep_pace(started)
+        self._keep_pace()
 
     def _say(self, losses: list[float]) -> None:
         """A line for the job's log, at most one a second."""
@@ -273,9 +276,11 @@ class Trainer(threading.Thread):
                 return None
             raise TrainingError(f"{type(error.cause).__name__}: {error.cause}") from error
 
-    def _keep_pace(self, started: float) -> None:
-        self.due = max(self.due, started) + self.pace if self.due == 0.0 else self.due + self.pace
+    def _keep_pace(self) -> None:
+        """Wait until the round has taken as long as announced; what a slow one took too long the next may make up."""
+        self.due += self.pace
         wait = self.due - time.monotonic()
+        self.behind_s = max(0.0, -wait)
         if wait > 0:
             time.sleep(wait)
 

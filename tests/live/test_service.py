@@ -1,0 +1,177 @@
+"""The service as an operator uses it, by its commands; the controller is killed on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+CLUSTER = """
+name: service
+slot: 1s
+cluster:
+  servers:
+    - {id: edge-0, workers: {gpu: 2}, ps: {cpu: 2}}
+    - {id: edge-1, workers: {gpu: 1}, ps: {cpu: 1}}
+    - {id: far, kind: cloud}
+"""
+SPEC = {
+    "name": "net", "epochs": 8, "chunks": 2, "minibatches": 6, "minibatch_s": 0.1, "ps_update_s": 0.01,
+    "gradient_mb": 0.05, "bandwidth_mbps": 100.0, "upload_edge_s": [0.2, 0.4], "upload_cloud_s": [90, 90],
+    "resources": {"workers": 2, "worker_type": "gpu", "ps_type": "cpu"},
+    "train": {
+        "factory": "skedge.live.examples:images", "args": {"model": "lenet", "chunks": 2, "samples": 120, "size": 8}
+    },
+}  # fmt: skip
+
+
+class Operator:
+    """Types commands."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.state = folder, folder / "state"
+
+    def types(self, *words: str, fails: bool = False) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "skedge", *words, "--state", str(self.state)],
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+        assert (done.returncode != 0) == fails, done.stdout + done.stderr
+        return done.stderr if fails else done.stdout
+
+    def sees(self, *words: str) -> Any:
+        return json.loads(self.types(*words, "--json"))
+
+    def submits(self, **changes: Any) -> str:
+        path = self.folder / "job.yaml"
+        path.write_text(yaml.safe_dump({**SPEC, **changes}), encoding="utf-8")
+        return str(self.sees("submit", str(path))["job"])
+
+    def state_of(self, job: str) -> str:
+        return str(self.sees("describe", job)["state"])
+
+    def waits(self, until: Callable[[], bool], seconds: float = 120) -> None:
+        deadline = time.monotonic() + seconds
+        while not until():
+            assert time.monotonic() < deadline, self.types("events")
+            time.sleep(0.3)
+
+    def address(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.state / "service.json").read_text(encoding="utf-8"))
+        return found
+
+
+@pytest.fixture(scope="module")
+def operator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
+    folder = tmp_path_factory.mktemp("service")
+    (folder / "cluster.yaml").write_text(CLUSTER, encoding="utf-8")
+    one = Operator(folder)
+    one.types("up", str(folder / "cluster.yaml"))
+    try:
+        yield one
+    finally:
+        if (one.state / "service.json").exists():
+            one.types("down")
+
+
+def test_a_job_is_submitted_told_about_and_trained(operator: Operator) -> None:
+    name = operator.submits()
+    assert operator.submits() == f"{name}-2", "names are unique"
+    told = operator.sees("describe", f"{name}-2")
+    assert told["state"] in {"PENDING", "RUNNING"}
+    assert told["forecast_s"] > told["now_s"]
+    operator.waits(lambda: operator.state_of(f"{name}-2") == "COMPLETED")
+    told = operator.sees("describe", name)
+    assert told["progress_by_chunk"] == [48, 48]
+    assert told["accuracy"] > 0.3
+    assert {"arrived", "dispatch", "started", "finished"} <= {one["what"] for one in told["history"]}
+    assert "loss" in operator.types("logs", name)
+    assert [row["job"] for row in operator.sees("queue")][:2] == [name, f"{name}-2"]
+
+
+def test_what_waits_says_why_with_numbers_and_can_be_cancelled(operator: Operator) -> None:
+    long = [operator.submits(name="long", epochs=400) for _ in range(2)]
+    operator.waits(lambda: operator.sees("describe", long[1])["reason"]["token"] == "lane_busy")
+    reason = operator.sees("describe", long[1])["reason"]
+    assert (reason["resource"], reason["need"], reason["free"], reason["blocker"]) == ("worker:gpu", 2, 0, long[0])
+    for job in long:
+        operator.types("cancel", job)
+    operator.waits(lambda: {operator.state_of(job) for job in long} == {"CANCELLED"})
+    assert "nothing to cancel" in operator.types("cancel", long[0], fails=True)
+
+
+def test_a_cordoned_server_gets_no_work_until_it_is_back(operator: Operator) -> None:
+    job = operator.submits(name="moved", epochs=60)
+    operator.waits(lambda: "edge-0" in operator.sees("describe", job)["servers"])
+    operator.types("cordon", "edge-0")
+    operator.waits(lambda: operator.sees("describe", job)["servers"] == ["edge-1"])
+    assert {row["server"]: row["state"] for row in operator.sees("servers")}["edge-0"] == "cordoned"
+    assert "cordoned already" in operator.types("cordon", "edge-0", fails=True)
+    operator.types("uncordon", "edge-0")
+    operator.types("cancel", job)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"epoch": 3}, "did you mean epochs?"),
+        ({"epochs": 0}, "epochs: 0"),
+        ({"resources": {"gpus": 2}}, "resources.gpus"),
+        ({"resources": {"worker_type": "tpu"}}, "worker_type = 'tpu'"),
+        ({"upload": {"nowhere": 1}}, "nowhere"),
+    ],
+)
+def test_a_wrong_spec_is_refused_in_one_sentence(operator: Operator, changes: dict[str, Any], says: str) -> None:
+    path = operator.folder / "wrong.yaml"
+    path.write_text(yaml.safe_dump({**SPEC, **changes}), encoding="utf-8")
+    before = len(operator.sees("queue"))
+    assert says in operator.types("submit", str(path), fails=True)
+    assert len(operator.sees("queue")) == before
+
+
+def test_a_job_that_cannot_be_trained_fails_and_the_service_lives(operator: Operator) -> None:
+    job = operator.submits(name="broken", train={"factory": "no.such.module:f"})
+    operator.waits(lambda: operator.state_of(job) == "FAILED")
+    assert "No module named 'no'" in operator.sees("describe", job)["message"]
+
+
+def test_the_api_asks_for_its_token_and_listens_on_loopback(operator: Operator) -> None:
+    url = operator.address()["url"]
+    assert url.startswith("http://127.0.0.1:")
+    for headers in ({}, {"Authorization": "Bearer wrong"}):
+        assert httpx.get(url + "/jobs", headers=headers).status_code == 401
+    assert (operator.state / "service.json").stat().st_mode & 0o077 == 0
+
+
+def test_a_second_service_on_the_same_state_is_refused(operator: Operator) -> None:
+    assert "is up already" in operator.types("up", str(operator.folder / "cluster.yaml"), fails=True)
+
+
+def test_a_killed_controller_is_started_again_and_its_jobs_go_on(operator: Operator) -> None:
+    """After that the service ends, and from its journal alone every decision is taken again."""
+    job = operator.submits(name="kept", epochs=40)
+    operator.waits(lambda: operator.sees("describe", job)["progress"] > 0.05)
+    before = operator.address()["pid"]
+    os.kill(before, signal.SIGKILL)
+    operator.waits(lambda: (operator.state / "service.json").exists() and operator.address()["pid"] != before, 150)
+    operator.waits(lambda: operator.state_of(job) == "COMPLETED")
+    assert operator.sees("describe", job)["progress_by_chunk"] == [240, 240]
+    operator.types("down")
+    assert not (operator.state / "service.json").exists()
+    assert "no service is up" in operator.types("queue", fails=True)
+    found = json.loads(operator.types("record", "--out", str(operator.folder / "record"), "--json"))
+    assert found["violations"] == []
+    assert found["jobs"] >= 7
