@@ -110,6 +110,19 @@ def test_a_ps_that_is_lost_is_assigned_anew() -> None:
     assert kernel._ps_site(A) not in (None, site)
 
 
+def test_a_measured_speed_stretches_what_is_left_and_what_is_foreseen() -> None:
+    """A runs 10 s chunks on lanes 0 and 1 from 0 on; at 4 s they are told to take twice as long: 6 s left become 12."""
+    kernel = Kernel(two_servers(), Script([dispatch(A, 0, 1)], [AssignPS(A, 0)]))
+    handled(kernel, arrival(A), Event(0, started=(A,)), Event(4 * S, measured=((A, 2.0),)))
+    assert forecast(kernel, 4 * S) == {A: 16 * S}
+    assert kernel.chunk_time[A, 0] == 20 * S
+    gangs = after_arrivals(allocate(A, (0, 2)))
+    handled(gangs, Event(4 * S, measured=((A, 2.0),)))
+    assert gangs.gangs.finish_time(A) == 18 * S, "to end at 11 s: 7 s left become 14"
+    handled(gangs, Event(5 * S, measured=((A, 1.0),)))
+    assert gangs.gangs.finish_time(A) == pytest.approx(11.5 * S)
+
+
 # -- policies, and what they will do ----------------------------------------------------------------------------------
 
 

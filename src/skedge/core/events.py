@@ -54,6 +54,8 @@ class Event:
     servers
         (server, why) of servers that have gone out of service, or come back into it (why is empty): the fact *node
         changed* of a live world.
+    measured
+        (job, factor): its mini-batches take so many times the announced time; the fact *speed measured* of a live run.
     lost
         (job, chunks) of dispatched chunks whose server is out of service: they wait to be dispatched again.
     interrupted
@@ -76,6 +78,7 @@ class Event:
     failed: tuple[tuple[int, str], ...] = ()
     broken: tuple[int, ...] = ()
     servers: tuple[tuple[int, str], ...] = ()
+    measured: tuple[tuple[int, float], ...] = ()
     lost: tuple[tuple[int, tuple[int, ...]], ...] = ()
     interrupted: tuple[int, ...] = ()
     without_ps: tuple[int, ...] = ()

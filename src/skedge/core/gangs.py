@@ -73,12 +73,21 @@ class Gangs:
     def extend(self, work: Ints, delays: Delays) -> None:
         """Take in jobs behind those that are there; `work` and `delays` are of all."""
         new = work[len(self.work) :, 0]
-        self.work, self.delays = work, delays
+        self.work, self.delays = np.concatenate([self.work, work[len(self.work) :]]), delays
         self.left = np.append(self.left, new)
         self.workers = np.append(self.workers, np.zeros_like(new))
         self.compute_from = np.append(self.compute_from, np.zeros_like(new))
         self.since += [0] * len(new)
         self.zeta += [0] * len(new)
+
+    def stretch(self, job: int, factor: float, now: int) -> None:
+        """The work of `job` is `factor` times what was announced, from `now` on."""
+        left = self.left_of(job, now)
+        if self.workers[job] > 0:
+            self.compute_from[job] = max(now, int(self.compute_from[job]))
+        self.left[job] = max(1, int(left * factor))
+        self.work = self.work.copy()
+        self.work[job] = np.maximum(1, (self.work[job] * factor).astype(np.int64))
 
     def forget(self, server: int) -> None:
         """The data that jobs have on `server` are lost."""

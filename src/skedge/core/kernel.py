@@ -42,6 +42,7 @@ from .lanes import (
     believe_finished,
     believe_gone,
     believe_lost,
+    believe_slower,
     dispatch_groups,
     empty_lanes,
     with_room,
@@ -72,6 +73,8 @@ class Kernel:
         Lanes, as announced and corrected by facts.
     gangs
         Allocations and their announced remaining work.
+    chunk_time
+        Time to train a chunk by job and zeta [µs]: as announced, corrected by facts.
     in_service
         Whether each server is in service, shape ``(servers,)``.
     capacity, free_workers
@@ -92,6 +95,7 @@ class Kernel:
         self.now, self.arrived, self.dispatches = 0, 0, 0
         self.standing = np.full(len(jobs), -1, np.int64)
         self.columns = _columns(scenario)
+        self.chunk_time, self.factor = scenario.chunk_time, dict[int, float]()
         self.worker_type: list[int] = jobs.worker_type.tolist()
         lanes = policy.lanes
         self.belief: Lanes = empty_lanes(
@@ -163,6 +167,8 @@ class Kernel:
             self.running.discard(job)
             self._release_ps(job)
         self.running.update(event.started)
+        for job, factor in event.measured:
+            self._measure(job, factor)
         if event.servers or event.lost:
             event = self._servers_changed(event)
         return self._with_broken_plans(event)
@@ -170,10 +176,22 @@ class Kernel:
     def extend(self, scenario: Scenario) -> None:
         """Take in jobs that were submitted while the run goes on: `scenario` has them behind those that are there."""
         self.standing = np.append(self.standing, np.full(len(scenario.jobs) - len(self.scenario.jobs), -1))
+        self.chunk_time = np.concatenate([self.chunk_time, scenario.chunk_time[len(self.chunk_time) :]])
         self.scenario, self.columns = scenario, _columns(scenario)
         self.worker_type = scenario.jobs.worker_type.tolist()
         self.gangs.extend(scenario.announced_work, scenario.delays)
         self.record.extend(scenario)
+
+    def _measure(self, job: int, factor: float) -> None:
+        """Correct what was announced of a job's speed; the order of the lanes stays, a rank is frozen."""
+        if self.standing[job] not in (WAITING, DISPATCHED):
+            return
+        present = self.factor.get(job, 1.0)
+        self.factor[job] = factor
+        self.chunk_time = self.chunk_time.copy()
+        self.chunk_time[job] = np.maximum(1, (self.scenario.chunk_time[job] * factor).astype(np.int64))
+        believe_slower(self.belief, job, factor / present, self.now)
+        self.gangs.stretch(job, factor / present, self.now)
 
     def _servers_changed(self, event: Event) -> Event:
         """Take servers out of service or back into it; what stood on them is told with the event."""
@@ -317,7 +335,7 @@ class Kernel:
         self._store(job, edge)
         self.belief = with_room(self.belief)
         dispatch_groups(
-            self.belief, job, self.dispatches, order.rank, int(self.scenario.chunk_time[job, 0]),
+            self.belief, job, self.dispatches, order.rank, int(self.chunk_time[job, 0]),
             int(jobs.chunks[job]), lane, cluster.lane_server, self.scenario.delays, self.now, NO_LINKS,
         )  # fmt: skip
         self.standing[job] = DISPATCHED

@@ -248,6 +248,25 @@ def believe_lost(lanes: Lanes, lane: int, job: int, now: int) -> bool:
     return False
 
 
+@lean
+def believe_slower(lanes: Lanes, job: int, factor: float, now: int) -> None:
+    """Believe that the chunks of `job` take `factor` times as long, from `now` on."""
+    for lane in range(len(lanes.waiting)):
+        believe_until(lanes, lane, now)
+        for i in range(lanes.waiting[lane]):
+            _stretch(lanes.rows, lane, i, job, factor)
+        for i in range(lanes.coming[lane]):
+            _stretch(lanes.transit, lane, i, job, factor)
+
+
+@inlined
+def _stretch(table: NDArray[np.int64], lane: int, i: int, job: int, factor: float) -> None:
+    if table[lane, i, JOB] == job:
+        each, left = int(table[lane, i, EACH] * factor), int(table[lane, i, LEFT] * factor)
+        table[lane, i, EACH] = max(1, each)
+        table[lane, i, LEFT] = max(1, min(each, left))
+
+
 @inlined
 def _without(table: NDArray[np.int64], lane: int, n: int, job: int) -> int:
     """Take a job's rows out of a lane with `n` rows; returns how many are left."""

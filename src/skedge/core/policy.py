@@ -121,8 +121,8 @@ class View:
 
     @property
     def chunk_time(self) -> Ints:
-        """Announced time to train a chunk, p [µs], shape ``(arrived, 2)``: zeta = 0 and 1."""
-        return _shown(self._kernel.scenario.chunk_time[: self.arrived])
+        """Time to train a chunk, p [µs], shape ``(arrived, 2)``, zeta = 0 and 1: announced, in a live run corrected."""
+        return _shown(self._kernel.chunk_time[: self.arrived])
 
     @property
     def work(self) -> Ints:

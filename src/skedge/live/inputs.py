@@ -26,11 +26,14 @@ class Told:
     ----------
     what
         ``stopped``: a team has left; ``finished``: all its chunks are trained; ``failed``: the job cannot be trained;
-        ``result``: all chunks are trained, and this is what came out; ``unmeasured``: it could not be measured then.
+        ``measured``: its rounds take `round_s`; ``result``: all chunks are trained, and this is what came out;
+        ``unmeasured``: that could not be told.
     team
         Number that the world gave the team: of the chunk for a lane, above all chunks for a gang.
     progress
         Mini-batches of each chunk that are in the parameters.
+    round_s
+        Time of a round, a mean over the last ones [s].
     late_s, recovery_s
         By how much its rounds took longer than announced since the trainer last told, and how long those rounds took
         in which a process was lost [s].
@@ -42,6 +45,7 @@ class Told:
     progress: tuple[int, ...] = ()
     reason: str = ""
     result: Any = None
+    round_s: float = 0.0
     late_s: float = 0.0
     recovery_s: float = 0.0
 

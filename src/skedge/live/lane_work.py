@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from skedge.core.events import CLOUD, Dispatch, Event, LaneFacts
 from skedge.core.network import upload_delay
-from skedge.core.time import SECOND
 from skedge.sim.what_if import InCloud
 
 from .board import Board, Chunk
@@ -33,7 +33,7 @@ class LaneWork:
     in_cloud
         Jobs all of whose chunks were dispatched to the cloud: communication is free there (zeta = 1).
     preemption_s
-        From each decision to displace a chunk to the displacing one's start [s].
+        From each decision to displace a chunk to the displacing job's first update with its own [s].
     """
 
     def __init__(self, world: RayWorld, *, preemptive: bool) -> None:
@@ -41,7 +41,7 @@ class LaneWork:
         self.running: dict[int, int] = {}
         self.was_running: set[int] = set()
         self.in_cloud: set[int] = set()
-        self.displaced_at: dict[tuple[int, int], int] = {}
+        self.displaced_at: dict[tuple[int, int], float] = {}
         self.preemption_s: list[float] = []
 
     def dispatch(self, order: Dispatch) -> None:
@@ -71,7 +71,7 @@ class LaneWork:
                 self._start(best)
             else:
                 holder.leaving = True
-                self.displaced_at[best.job, best.number] = world.real_now()
+                self.displaced_at[best.job, best.number] = time.monotonic()
                 world.trainers[holder.job].take(holder.number)
         running = {job for job, count in self.running.items() if count > 0}
         started, paused = sorted(running - self.was_running), sorted(self.was_running - running)
@@ -89,9 +89,6 @@ class LaneWork:
         self.running[chunk.job] = self.running.get(chunk.job, 0) + 1
         lane, done = None if chunk.lane == CLOUD else chunk.lane, world.progress[chunk.job][chunk.number]
         world.log.begin(chunk.job, chunk.number, chunk.server, lane, now, done, zeta=chunk.job in self.in_cloud)
-        asked = self.displaced_at.pop((chunk.job, chunk.number), None)
-        if asked is not None:
-            self.preemption_s.append((world.real_now() - asked) / SECOND)
         team = Team(chunk.server, world.engine.agents[chunk.server], (chunk.number,), 1)
         world.trainers[chunk.job].put(chunk.number, team)
 
@@ -102,6 +99,9 @@ class LaneWork:
         world.log.end(told.job, told.team, now, world.progress[told.job][chunk.number], preempted=not done)
         self.running[told.job] -= 1
         self.board.leave(chunk, done=done)
+        asked, stepped = self.displaced_at.pop((told.job, told.team), None), world.trainers[told.job].first_step
+        if asked is not None and told.team in stepped:
+            self.preemption_s.append(stepped[told.team] - asked)
         if not done:
             return Event(now, lost=((told.job, (chunk.number,)),)) if chunk.lost else None
         finished = all(other.done for other in self.board.chunks[told.job])

@@ -14,8 +14,8 @@ rho                mini-batches that the round's time leaves room for in a slot,
 =================  ==================================================================================================
 
 A worker that has a machine to itself is faster than one among others, so all workers that share the machine compute at
-once: the job has as many as it has chunks, the scenario's other jobs train on the rest. On an embedded cluster all lanes
-share the machine; at an address, those of the server.
+once: the job has as many as it has chunks, the scenario's other jobs train on the rest. On an embedded cluster all
+lanes share the machine; at an address, those of the server.
 """
 
 from __future__ import annotations

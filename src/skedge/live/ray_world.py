@@ -285,9 +285,11 @@ class RayWorld:
         return self.trainers[job]
 
     def pace(self, job: int, zeta: int) -> float:
-        """Time of a round [s]: that of a mini-batch, as announced; 0 where servers have a speed of their own."""
-        if not self.emulate:
-            return 0.0
+        """Least time of a round [s]: that of a mini-batch, as announced; 0 where servers have a speed of their own."""
+        return self._announced(job, zeta) if self.emulate else 0.0
+
+    def _announced(self, job: int, zeta: int) -> float:
+        """Announced time of a mini-batch [s]."""
         return float(self.scenario.chunk_time[job, zeta]) / SECOND / int(self.scenario.jobs.minibatches[job])
 
     def _tell(self, told: Input) -> None:
@@ -312,6 +314,10 @@ class RayWorld:
             self.trainer(told.job).gone(told.team)
         if told.what == "failed":
             return self._fail(told.job, told.reason)
+        if told.what == "measured":
+            held = self.gangs.board.held.get(told.job)
+            zeta = int(told.job in self.lanes.in_cloud or (held is not None and held.colocated))
+            return Event(self.now(), measured=((told.job, told.round_s / self._announced(told.job, zeta)),))
         return self.gangs.told(told) if told.job in self.gangs.board.data else self.lanes.told(told)
 
     def _fail(self, job: int, reason: str) -> Event:

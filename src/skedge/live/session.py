@@ -40,7 +40,7 @@ class LiveRun:
     results
         By job id: ``accuracy`` on its test data, and ``losses``: (version, loss) of every update.
     preemption_s
-        From each decision to displace a chunk to the displacing one's start [s].
+        From each decision to displace a chunk to the displacing job's first update with its own [s].
     """
 
     run: Run

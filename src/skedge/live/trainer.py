@@ -25,6 +25,9 @@ _DEADLINE_S = 10.0
 _PATIENCE_S = 0.5
 """Pause before a round is tried again after a process was lost."""
 
+_NEW, _ENOUGH, _CHANGED = 0.1, 20, 1.2
+"""Weight of a round in the mean of their times, rounds between two tellings of it, and the change that is told."""
+
 _LOOK_S = 0.2
 """How often it is looked whether the server that a call went to is out of service."""
 
@@ -80,6 +83,9 @@ class Trainer(threading.Thread):
         self.saved_at = 0.0
         self.due = 0.0
         self.late_s = self.behind_s = self.recovery_s = 0.0
+        self.round_s = self.told_s = 0.0
+        self.rounds = 0
+        self.first_step: dict[int, float] = {}
         self.out: set[int] = set()
         self.said_at = 0.0
         self.watched: list[tuple[int, Any]] = []
@@ -90,6 +96,7 @@ class Trainer(threading.Thread):
         """Let a team work from the next round on."""
         with self.change:
             self.teams[number] = team
+            self.first_step.pop(number, None)
             self.leaving.discard(number)
             self.change.notify()
 
@@ -221,13 +228,15 @@ class Trainer(threading.Thread):
                 whole = self._load() and False
             else:
                 self.version, self.progress, self.state = answer["version"], answer["progress"], state
+                for number in teams:
+                    self.first_step.setdefault(number, time.monotonic())
                 self._watch()
                 self._say([answer["loss"] for answer, _ in answers if answer is not None])
         elif asked:
             time.sleep(_PATIENCE_S)
         if not whole or len(ready) < len(asked):
             self.recovery_s += time.monotonic() - started
-        self._keep_pace()
+        self._keep_pace(started)
 
     def _say(self, losses: list[float]) -> None:
         """A line for the job's log, at most one a second."""
@@ -276,8 +285,19 @@ class Trainer(threading.Thread):
                 return None
             raise TrainingError(f"{type(error.cause).__name__}: {error.cause}") from error
 
-    def _keep_pace(self) -> None:
+    def _measure(self, round_s: float) -> None:
+        """Tell of the speed when it has changed by a fifth: the mean over the last rounds, at least the announced."""
+        round_s = max(round_s, self.pace)
+        self.round_s = round_s if self.round_s == 0.0 else (1 - _NEW) * self.round_s + _NEW * round_s
+        self.rounds += 1
+        told = self.told_s or self.pace
+        if self.rounds >= _ENOUGH and (told == 0.0 or not 1 / _CHANGED < self.round_s / told < _CHANGED):
+            self.told_s, self.rounds = self.round_s, 0
+            self.tell(Told("measured", self.job, round_s=self.round_s))
+
+    def _keep_pace(self, started: float) -> None:
         """Wait until the round has taken as long as announced; what a slow one took too long the next may make up."""
+        self._measure(time.monotonic() - started)
         self.due += self.pace
         wait = self.due - time.monotonic()
         self.behind_s = max(0.0, -wait)

@@ -112,6 +112,7 @@ class AOnline(Basis):
         self.weights = weight_table(1, 1)
         self.waiting: list[Part] = []
         self.without_ps: list[int] = []
+        self.rank: dict[int, int] = {}
         self.limited_storage = bool(np.isfinite(cluster.storage_mb).any())
         self.qualified = [cluster.lanes_of(k) for k in range(len(cluster.worker_types))]
         self.ps_slots = [np.flatnonzero(cluster.ps_type == k) for k in range(len(cluster.ps_types))]
@@ -164,7 +165,8 @@ class AOnline(Basis):
         if (postponed < 0).any():
             count_postponed(lanes, chunks, servers, delays, weights, desk.room, lane, postponed)
         reason = "least_marginal_increase" if lost is None else "server_lost"
-        return Dispatch(job, lane, chunks.chunks * chunks.each, alpha / SECOND, postponed, reason, lost)
+        rank = self.rank.setdefault(job, chunks.chunks * chunks.each)
+        return Dispatch(job, lane, rank, alpha / SECOND, postponed, reason, lost)
 
     def terms(self, job: int, view: View) -> dict[str, Any]:
         """What A_greedy compares for each chunk of `job`, with the four terms of Eq. (5); see :mod:`.terms`."""
