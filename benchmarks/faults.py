@@ -3,8 +3,9 @@
     python benchmarks/faults.py --kills 50 --seed 0 --victims agent,ps,raylet,controller
 
 A service is brought up in a temporary folder and given small jobs, so that some are always in the system. At seeded
-random instants one process is ended with SIGKILL; the next kill comes when the service is whole again. At the end every
-job must be complete, each chunk with exactly its epochs in the parameters, and every decision is taken again from the
+random instants one process is ended with SIGKILL; the next kill comes when the service is whole again. `agent`, `ps`
+and `raylet` are a server's, `head` is Ray's own (its GCS), `controller` is the service's process. At the end every job
+must be complete, each chunk with exactly its epochs in the parameters, and every decision is taken again from the
 journal and compared (``skedge record``). One line per victim; exit status 1 if anything was lost.
 """
 
@@ -33,8 +34,8 @@ name: faults
 slot: 1s
 cluster:
   servers:
-    - {id: edge-0, workers: {gpu: 2}, ps: {cpu: 2}}
-    - {id: edge-1, workers: {gpu: 2}, ps: {cpu: 2}}
+    - {id: edge-0, workers: {gpu: 2}, ps: {cpu: 1}}
+    - {id: edge-1, workers: {gpu: 2}, ps: {cpu: 1}}
     - {id: far, kind: cloud}
 """
 EPOCHS, CHUNKS, MINIBATCHES = 5, 2, 6
@@ -50,7 +51,7 @@ JOB = {
 IN_SYSTEM = 3
 """Jobs that are kept in the system."""
 
-TITLES = {"agent": "ray::Agent", "ps": "ray::PSActor", "raylet": "raylet/raylet"}
+TITLES = {"agent": "ray::Agent", "ps": "ray::PSActor", "raylet": "raylet/raylet", "head": "gcs_server"}
 WHOLE_S = 180.0
 
 
@@ -118,7 +119,7 @@ def keep_busy(client: Client) -> None:
 
 
 def processes(client: Client, victim: str) -> list[int]:
-    """Processes of this kind that belong to the service, ascending; never the head's raylet."""
+    """Processes of this kind that belong to the service, ascending; a raylet is a server's, not the head's."""
     if victim == "controller":
         return [client.controller()]
     known = set(json.loads((client.state / "ray-pids.json").read_text(encoding="utf-8")))
@@ -128,9 +129,9 @@ def processes(client: Client, victim: str) -> list[int]:
             with suppress(OSError):
                 line = (entry / "cmdline").read_bytes().decode(errors="replace")
                 parent = int((entry / "stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[1])
-                ours = int(entry.name) in known if victim == "raylet" else parent in known
-                is_head = '"server"' not in line and "server:" not in line and victim == "raylet"
-                if TITLES[victim] in line and ours and not (is_head and "--head" in line):
+                ours = (int(entry.name) if victim in {"raylet", "head"} else parent) in known
+                is_head = victim == "raylet" and '"server"' not in line
+                if TITLES[victim] in line and ours and not is_head:
                     found.append(int(entry.name))
     return sorted(found)
 

@@ -33,9 +33,9 @@ from skedge.live.measure import profile, slowest
 from skedge.live.session import programs, train
 from skedge.profile_commands import scenario_text
 from skedge.run import Run, run
-from skedge.scenario_file import load_scenario, scenario_from_dict, trainings
+from skedge.scenario_file import load_scenario, scenario_from_dict, shipped, trainings
 
-SCENARIO = Path(__file__).with_name("live-error.yaml")
+SCENARIO = shipped("live-demo")
 BAR = 0.15
 
 

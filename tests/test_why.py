@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from skedge.core.events import CLOUD, Event, Reject, Reserve, Suspend
+from skedge.core.events import CANCELLED, CLOUD, Event, Reject, Reserve, Suspend
 from skedge.core.kernel import Kernel
 from skedge.why import TOKENS, Why, why
 from test_kernel import A, B, S, Script, after_arrivals, allocate, arrival, dispatch, handled, scenario
@@ -59,7 +59,19 @@ def test_what_has_left_or_never_fits_says_so() -> None:
     kernel = after_arrivals(Reject(A, "never_fits"), allocate(B, (0, 2)))
     assert why(kernel, A).token == "never_fits"
     handled(kernel, Event(3 * S, finished=(B,)))
-    assert why(kernel, B).token == "left"
+    assert why(kernel, B).token == "completed"
+    for reason, token in (("its loss is nan", "failed"), (f"{CANCELLED} by its owner", "cancelled")):
+        gone = after_arrivals(allocate(B, (0, 2)))
+        handled(gone, Event(3 * S, failed=((B, reason),)))
+        assert why(gone, B).token == token
+
+
+def test_what_has_come_is_not_on_its_way_any_more() -> None:
+    """B's data reach lane 2 at 3 s, after the kernel's last event; by the clock of a live run they wait there then."""
+    kernel = Kernel(scenario(upload_s=2.0), Script([dispatch(A, 2, CLOUD)], [dispatch(B, 2, CLOUD)]))
+    handled(kernel, arrival(A), arrival(B))
+    assert (why(kernel, B).token, why(kernel, B).until_s) == ("uploading", 3.0)
+    assert why(kernel, B, 3 * S).token == "lane_busy"
 
 
 @pytest.mark.parametrize("token", TOKENS)

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 from rich.table import Table
 
@@ -115,7 +116,13 @@ def _show(found: dict[str, Any], run: Run) -> None:
         table.add_row(row["job"], row["state"], *cells)
     out.print(table)
     mean, expected = found["jct_mean_s"], found["jct_mean_simulated_s"]
-    out.print(f"mean JCT {mean:.3g} s, simulated {expected:.3g} s; {found['preemptions']} preemptions")
+    out.print(f"mean JCT {mean:.3g} s, simulated {expected:.3g} s; {found['preemptions']} preemptions", soft_wrap=True)
+    if found["preemption_s"]:
+        median, p99 = (1e3 * float(np.percentile(found["preemption_s"], q)) for q in (50, 99))
+        out.print(
+            f"from a decision to displace to the displacing job's first step: median {median:.0f} ms, p99 {p99:.0f} ms",
+            soft_wrap=True,
+        )
     verified = "" if found["violations"] else ", every rule verified"
     out.print(f"run folder: {found['folder']}{verified}; report: {found['folder']}/report.html", soft_wrap=True)
 

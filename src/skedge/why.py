@@ -23,7 +23,9 @@ TOKENS = {
     "reserved": "its workers are reserved from a later time on",
     "behind": "jobs that the policy ranks before it go first",
     "never_fits": "the cluster can never run it",
-    "left": "it has left the system",
+    "completed": "all its chunks are trained",
+    "failed": "it cannot be trained",
+    "cancelled": "it was cancelled",
 }
 """What a job's standing can be, and what each means."""
 
@@ -59,26 +61,31 @@ class Why:
         return TOKENS[self.token] + numbers + whom + until
 
 
-def why(kernel: Kernel, job: int) -> Why:
-    """Why `job` is not running, or that it is; `job` has arrived."""
+def why(kernel: Kernel, job: int, now: int | None = None) -> Why:
+    """Why `job`, which has arrived, is not running, or that it is.
+
+    `now` is the present [µs]; None: the kernel's last event, which in a live run lies in the past.
+    """
+    now = kernel.now if now is None else now
     standing = int(kernel.standing[job])
     if standing == REJECTED:
         return Why("never_fits")
     if standing not in (WAITING, DISPATCHED):
-        return Why("left")
-    if job in kernel.gangs.placed and kernel.gangs.compute_from[job] > kernel.now:
+        state = kernel.record.state(job)
+        return Why("completed" if state == "finished" else state)
+    if job in kernel.gangs.placed and kernel.gangs.compute_from[job] > now:
         return Why("uploading", until_s=int(kernel.gangs.compute_from[job]) / SECOND)
     if kernel.is_running(job):
         return Why("running")
     if standing == DISPATCHED:
-        return _on_lanes(kernel, job)
+        return _on_lanes(kernel, job, now)
     return _without_lanes(kernel, job) if kernel.dispatches or job in kernel.lost else _gang(kernel, job)
 
 
-def _on_lanes(kernel: Kernel, job: int) -> Why:
+def _on_lanes(kernel: Kernel, job: int, now: int) -> Why:
     """A dispatched job none of whose chunks is in service."""
     lanes = np.unique(kernel.sent[job])
-    queues = {lane: _here(kernel, lane) for lane in lanes[lanes != CLOUD].tolist()}
+    queues = {lane: _here(kernel, lane, now) for lane in lanes[lanes != CLOUD].tolist()}
     waits = [queue for queue in queues.values() if (queue[:, JOB] == job).any()]
     if waits:
         first = [int(queue[np.lexsort((queue[:, SEQ], queue[:, RANK]))[0], JOB]) for queue in waits]
@@ -91,11 +98,11 @@ def _on_lanes(kernel: Kernel, job: int) -> Why:
     return Why("uploading", until_s=min(comes) / SECOND if comes else None)
 
 
-def _here(kernel: Kernel, lane: int) -> Ints:
+def _here(kernel: Kernel, lane: int, now: int) -> Ints:
     """Rows of the groups that have reached a lane and are not complete."""
     b = kernel.belief
     coming = b.transit[lane, : b.coming[lane]]
-    rows: Ints = np.concatenate([b.rows[lane, : b.waiting[lane]], coming[coming[:, ARRIVE] <= kernel.now]])
+    rows: Ints = np.concatenate([b.rows[lane, : b.waiting[lane]], coming[coming[:, ARRIVE] <= now]])
     return rows
 
 

@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 
 from conftest import SERVERS
-from skedge.core.kernel import Kernel
 from skedge.core.model import Cluster, Job, Physics, job_table
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import SECOND
 from skedge.live.engine import Engine
-from skedge.live.journal import SqlJournal, replay
+from skedge.live.journal import SqlJournal
+from skedge.live.ray_world import NoEngine
 from skedge.live.session import LiveRun, train
 from skedge.live.training import Program
-from skedge.run import prepared, run
+from skedge.run import run
 
 _NUMBER = iter(range(1000))
 
@@ -32,14 +32,9 @@ def job(arrival_s: float, chunks: int, epochs: int, **more: Any) -> Job:
     return Job(f"job{next(_NUMBER)}", arrival_s, epochs, chunks, 6, **given)
 
 
-def live(
-    engine: Engine,
-    jobs: list[Job],
-    policy: str = "aonline",
-    factory: dict[int, str] | None = None,
-    args: dict[int, dict[str, Any]] | None = None,
-    journal: SqlJournal | None = None,
-) -> LiveRun:
+def staged(
+    jobs: list[Job], factory: dict[int, str] | None = None, args: dict[int, dict[str, Any]] | None = None
+) -> tuple[Scenario, dict[str, Program]]:
     cluster = Cluster(SERVERS)
     scenario = Scenario(cluster, Jobs(job_table(jobs)[0], cluster), Physics(slot=SECOND), 0, "live test")
     programs = {}
@@ -47,7 +42,12 @@ def live(
         given = {"model": "resnet", "chunks": one.chunks, "samples": 300, "size": 16, **(args or {}).get(i, {})}
         made = (factory or {}).get(i, "skedge.live.examples:images")
         programs[one.id] = Program(made, given, one.chunks, one.epochs, one.minibatches, seed=i)
-    return train(scenario, programs, run(scenario, policy), engine, journal=journal)
+    return scenario, programs
+
+
+def live(engine: Engine, jobs: list[Job], policy: str = "aonline", **more: Any) -> LiveRun:
+    scenario, programs = staged(jobs, **more)
+    return train(scenario, programs, run(scenario, policy), engine)
 
 
 def states(done: LiveRun) -> list[str]:
@@ -55,8 +55,11 @@ def states(done: LiveRun) -> list[str]:
 
 
 def test_a_preempted_job_is_trained_to_its_end_and_the_record_keeps_the_rules(engine: Engine, tmp_path: Path) -> None:
-    journal = SqlJournal(f"sqlite:///{tmp_path}/journal.db", {"began": time.time()})
-    done = live(engine, [job(0, 3, 8), job(2, 3, 2), job(3, 1, 2)], journal=journal)
+    """From its journal alone the run is made again, each decision as it was taken."""
+    scenario, programs = staged([job(0, 3, 8), job(2, 3, 2), job(3, 1, 2)])
+    url = f"sqlite:///{tmp_path}/journal.db"
+    expected = run(scenario, "aonline")
+    done = train(scenario, programs, expected, engine, journal=SqlJournal(url, {"began": time.time()}))
     assert states(done) == ["finished"] * 3
     assert done.run.verify() == []
     assert done.run.metrics["preemptions"] >= 1
@@ -64,9 +67,9 @@ def test_a_preempted_job_is_trained_to_its_end_and_the_record_keeps_the_rules(en
     assert max(done.preemption_s) < 1
     assert all(result["accuracy"] > 0.5 for result in done.results.values())
     assert done.run.metrics["jct_mean_s"] == pytest.approx(done.simulated.metrics["jct_mean_s"], rel=0.15)
-    fresh = Kernel(done.run.scenario, prepared("aonline", done.run.scenario))
-    assert replay(journal, fresh) == len(list(journal.decisions()))
-    assert fresh.record.decisions_table().equals(done.run.schedule.decisions)
+    again = train(scenario, programs, expected, NoEngine(len(SERVERS)), journal=SqlJournal(url))
+    assert again.run.schedule.decisions.equals(done.run.schedule.decisions)
+    assert again.run.schedule.runs.equals(done.run.schedule.runs)
 
 
 @pytest.mark.parametrize("policy", ["srtf", "tiresias", "fifo", "fifo:rule=earliest_server"])
@@ -90,6 +93,29 @@ def test_a_job_that_cannot_be_trained_fails_with_its_reason_and_others_go_on(eng
     assert "No module named 'no'" in reasons[1]
     assert "the loss is" in reasons[2]
     assert "fewer than its 6 mini-batches" in reasons[3]
+    assert done.run.verify() == []
+
+
+def test_damaged_chunks_and_a_checkpoint_that_cannot_be_written_fail_their_jobs_alone(engine: Engine) -> None:
+    """The second and third wait behind the first while their chunk files are cut short or removed."""
+    jobs = [job(0, 3, 6), job(0.5, 3, 7), job(0.5, 3, 7), job(1, 1, 2)]
+    cut, removed, unsaved = (one.id for one in jobs[1:])
+    (Path(engine.url) / unsaved).parent.mkdir(parents=True, exist_ok=True)
+    (Path(engine.url) / unsaved).write_text("in the way of the folder", encoding="utf-8")
+
+    def damage() -> None:
+        for name in (cut, removed):
+            for chunk in engine.folder.glob(f"servers/*/{name}/*.pt"):
+                chunk.unlink() if name == removed else os.truncate(chunk, 100)
+
+    _soon(damage, 3.0)
+    done = live(engine, jobs)
+    assert states(done) == ["finished", "failed", "failed", "failed"]
+    reasons = done.run.jobs["reason"].to_list()
+    assert "is truncated or damaged (100 bytes)" in reasons[1]
+    assert "No such file or directory" in reasons[2]
+    assert f"checkpoint {engine.url}/{unsaved}/" in reasons[3]
+    assert "cannot be written" in reasons[3]
     assert done.run.verify() == []
 
 

@@ -25,7 +25,7 @@ cluster:
     - {id: edge-1, workers: {gpu: 1}, ps: {cpu: 1}}
     - {id: far, kind: cloud}
 """
-SPEC = {
+SPEC: dict[str, Any] = {
     "name": "net", "epochs": 8, "chunks": 2, "minibatches": 6, "minibatch_s": 0.1, "ps_update_s": 0.01,
     "gradient_mb": 0.05, "bandwidth_mbps": 100.0, "upload_edge_s": [0.2, 0.4], "upload_cloud_s": [90, 90],
     "resources": {"workers": 2, "worker_type": "gpu", "ps_type": "cpu"},
@@ -103,10 +103,12 @@ def test_a_job_is_submitted_told_about_and_trained(operator: Operator) -> None:
 
 
 def test_what_waits_says_why_with_numbers_and_can_be_cancelled(operator: Operator) -> None:
-    long = [operator.submits(name="long", epochs=400) for _ in range(2)]
+    """The first takes all three lanes for 36 s; the second would be 90 s on its way to the cloud, so it waits."""
+    images = {"factory": SPEC["train"]["factory"], "args": {**SPEC["train"]["args"], "chunks": 3, "samples": 180}}
+    long = [operator.submits(name="long", epochs=60, chunks=3, train=images) for _ in range(2)]
     operator.waits(lambda: operator.sees("describe", long[1])["reason"]["token"] == "lane_busy")
     reason = operator.sees("describe", long[1])["reason"]
-    assert (reason["resource"], reason["need"], reason["free"], reason["blocker"]) == ("worker:gpu", 2, 0, long[0])
+    assert (reason["resource"], reason["need"], reason["free"], reason["blocker"]) == ("worker:gpu", 3, 0, long[0])
     for job in long:
         operator.types("cancel", job)
     operator.waits(lambda: {operator.state_of(job) for job in long} == {"CANCELLED"})

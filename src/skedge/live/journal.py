@@ -10,31 +10,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 import sqlalchemy as sql
 
 from skedge.core.errors import InputError, StateError
-from skedge.core.events import (
-    Allocate,
-    AssignPS,
-    Dispatch,
-    Event,
-    LaneFacts,
-    Order,
-    Reject,
-    Reserve,
-    Suspend,
-    Upload,
-    WakeAt,
-)
-from skedge.core.kernel import Kernel
+from skedge.core.events import Event, Order
 
-_ORDERS: dict[str, Any] = {
-    kind.__name__: kind for kind in (Dispatch, Allocate, Suspend, AssignPS, Upload, Reserve, Reject, WakeAt)
-}
 _META = sql.MetaData()
 _RUNS = sql.Table(
     "runs",
@@ -119,33 +103,9 @@ class SqlJournal:
         elif self.decided.popleft() != content:
             raise StateError(f"replay: the decision at {event.time} µs is not the one in the journal")
 
-    def decisions(self) -> Iterator[tuple[Event, list[Order]]]:
-        """All events with their orders, in order."""
-        with self.engine.connect() as at:
-            for _, kind, content in self._rows(at):
-                if kind == _DECISION:
-                    yield _event(content["event"]), [_order(order) for order in content["orders"]]
-
     def close(self) -> None:
         """Let go of the database."""
         self.engine.dispose()
-
-
-def replay(journal: SqlJournal, kernel: Kernel) -> int:
-    """Give a fresh kernel the events of the journal, without any world; returns how many there were.
-
-    Raises
-    ------
-    StateError
-        If a decision is not the one that was taken: another policy, other parameters or another version.
-    """
-    count = 0
-    for event, orders in journal.decisions():
-        again = [encode(order) for order in kernel.handle(event)]
-        if again != [encode(order) for order in orders]:
-            raise StateError(f"replay: the decision at {event.time} µs (entry {count}) is not the one in the journal")
-        count += 1
-    return count
 
 
 def encode(told: Event | Order) -> dict[str, Any]:
@@ -161,25 +121,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(part) for part in value]
     return value
-
-
-def _event(plain: dict[str, Any]) -> Event:
-    chunks = LaneFacts(*(np.array(plain["chunks"][name], np.int64) for name in ("time", "lane", "job")))
-    jobs = {name: tuple(plain[name]) for name in ("finished", "broken", "arrived", "started", "paused")}
-    failed = tuple((job, reason) for job, reason in plain["failed"])
-    return Event(plain["time"], failed=failed, woke=plain["woke"], chunks=chunks, **jobs)
-
-
-def _order(plain: dict[str, Any]) -> Order:
-    kind = _ORDERS[plain["order"]]
-    values = {field.name: plain[field.name] for field in fields(kind)}
-    for name, dtype in (("lane", np.int64), ("postponed", np.int64), ("alpha", np.float64)):
-        if name in values:
-            values[name] = np.array(values[name], dtype)
-    if "where" in values:
-        values["where"] = tuple((server, n) for server, n in values["where"])
-    order: Order = kind(**values)
-    return order
 
 
 def _new(at: sql.Connection, about: dict[str, Any]) -> tuple[int, dict[str, Any]]:

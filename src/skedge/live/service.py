@@ -363,7 +363,7 @@ class Service:
 
     def _row(self, job: int, ends: Mapping[int, int]) -> dict[str, Any]:
         kernel, world = self.kernel, self.world
-        reason, program = why(kernel, job), world.program(job)
+        reason, program = why(kernel, job, max(world.real_now(), kernel.now)), world.program(job)
         done = sum(self._progress(job))
         ended = next((e["time_s"] for e in reversed(self.happened) if e["job"] == kernel.scenario.jobs.ids[job]), None)
         in_system = job in world.in_system
@@ -377,7 +377,7 @@ class Service:
             "forecast_s": ends[job] / SECOND if job in ends else None,
             "now_s": world.real_now() / SECOND,
             "reason": {
-                "token": reason.token if in_system else self._left(job),
+                "token": reason.token,
                 "resource": reason.resource,
                 "need": reason.need,
                 "free": reason.free,

@@ -21,7 +21,7 @@ from skedge.scenario_schema import TrainForm
 
 from .engine import Engine
 from .journal import SqlJournal
-from .ray_world import RayWorld
+from .ray_world import NoEngine, RayWorld
 from .training import Program
 
 _JOURNAL = "journal.db"
@@ -157,13 +157,13 @@ def train(
     scenario: Scenario,
     works: Mapping[str, Program],
     expected: Run,
-    engine: Engine,
+    engine: Engine | NoEngine,
     progress: Callable[[Event], None] | None = None,
     journal: SqlJournal | None = None,
 ) -> LiveRun:
     """Train the jobs on an engine that is up, under the policy of the simulation `expected`.
 
-    With a `journal` that has inputs, the run is rebuilt from them first.
+    With a `journal` that has inputs, the run is rebuilt from them first; with :class:`~.ray_world.NoEngine` no more.
     """
     made = prepared(expected.policy, scenario)
     world = RayWorld(

@@ -1,0 +1,99 @@
+"""Speeds measured by a few mini-batches of each job on each server type, by the agents of a live run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from conftest import SERVERS
+from skedge.core.errors import TrainingError
+from skedge.core.model import Cluster, Job, Physics, job_table
+from skedge.core.scenario import Jobs, Scenario
+from skedge.core.time import SECOND
+from skedge.live.engine import Engine
+from skedge.live.measure import MINIBATCHES, Speed, profile, server_types, slowest
+from skedge.live.training import Program
+from skedge.profile_commands import scenario_text
+from skedge.scenario_file import scenario_from_dict
+
+IMAGES = "skedge.live.examples:images"
+
+
+def scenario(*ids: str) -> Scenario:
+    cluster = Cluster(SERVERS)
+    jobs = [
+        Job(name, 0.0, 2, 2, 6, 0.1, 0.01, 0.05, 100.0, workers=2, upload_edge_s=(0.2, 0.4), upload_cloud_s=(9, 9))
+        for name in ids
+    ]
+    return Scenario(cluster, Jobs(job_table(jobs)[0], cluster), Physics(slot=SECOND), 0, "profile test")
+
+
+def program(model: str, seed: int = 0, factory: str = IMAGES) -> Program:
+    return Program(factory, {"model": model, "chunks": 2, "samples": 120, "size": 8}, 2, 2, 6, seed=seed)
+
+
+@pytest.fixture(scope="module")
+def speeds(engine: Engine) -> list[Speed]:
+    works = {"small": program("lenet"), "same": program("lenet", seed=7), "large": program("resnet")}
+    return profile(scenario(*works), works, engine, minibatches=3)
+
+
+def test_every_job_is_measured_on_every_server_type(speeds: list[Speed]) -> None:
+    types = server_types(Cluster(SERVERS))
+    assert [SERVERS[number].id for number in types] == ["edge-0", "edge-1", "cloud"]
+    assert [(s.job, s.server) for s in speeds] == [
+        (job, SERVERS[number].id) for job in ("large", "same", "small") for number in types
+    ]
+
+
+def test_what_is_measured_adds_up(speeds: list[Speed]) -> None:
+    for speed in speeds:
+        assert 0 < speed.compute.low <= speed.compute.median <= speed.compute.high
+        assert speed.update.low > 0
+        assert speed.communication.low >= 0
+        told = speed.announced
+        again = told["minibatch_s"] + told["ps_update_s"] + 2 * 8 * told["gradient_mb"] / told["bandwidth_mbps"]
+        assert again == pytest.approx(speed.minibatch_s)
+        assert speed.samples == pytest.approx(60 / 6, rel=0.25), "120 samples, less those for tests, in 2 chunks"
+        assert speed.rho(10.0) == pytest.approx(10.0 / (6 * speed.minibatch_s))
+
+
+def test_q_is_what_a_worker_sends(speeds: list[Speed]) -> None:
+    """LeNet has no buffers: its gradients alone, 4 bytes a parameter."""
+    training = program("lenet").make()
+    parameters = sum(p.numel() for p in training.model().parameters())
+    sent = {s.job: s.gradient_mb for s in speeds}
+    assert sent["small"] == pytest.approx(4 * parameters / 1e6, rel=0.01)
+
+
+def test_jobs_that_train_the_same_are_measured_once(speeds: list[Speed]) -> None:
+    assert [s.round for s in speeds if s.job == "small"] == [s.round for s in speeds if s.job == "same"]
+
+
+def test_the_new_scenario_has_the_speed_of_each_jobs_slowest_server(speeds: list[Speed], tmp_path: Path) -> None:
+    source = tmp_path / "stated.yaml"
+    job = {
+        "id": "small",
+        "arrival_s": 0,
+        "epochs": 2,
+        "chunks": 2,
+        "minibatches": 6,
+        "minibatch_s": 9,
+        "ps_update_s": 9,
+    }
+    job |= {"gradient_mb": 9, "bandwidth_mbps": 9, "workers": 2}
+    cluster = {"servers": [{"id": "edge", "workers": {"gpu": 2}, "ps": {"cpu": 1}}]}
+    source.write_text(yaml.safe_dump({"name": "n", "slot": "1s", "cluster": cluster, "workload": {"jobs": [job]}}))
+    worst = slowest(speeds)["small"]
+    assert worst.minibatch_s == max(s.minibatch_s for s in speeds if s.job == "small")
+    found = scenario_from_dict(yaml.safe_load(scenario_text(source, {"small": worst})), "new", tmp_path)
+    assert found.jobs.frame["minibatch_s"][0] == pytest.approx(worst.compute.median, rel=1e-4)
+    assert found.chunk_time[0, 0] / SECOND == pytest.approx(2 * 6 * worst.minibatch_s, rel=1e-3)
+
+
+def test_a_job_that_cannot_be_trained_is_named(engine: Engine) -> None:
+    works = {"broken": program("lenet", factory="no.such.module:f")}
+    with pytest.raises(TrainingError, match=r"job 'broken': .*No module named 'no'"):
+        profile(scenario("broken"), works, engine, minibatches=MINIBATCHES)
