@@ -18,7 +18,10 @@ from skedge.core.errors import PolicyError
 from skedge.core.policy import make_policy, registered
 from skedge.explain import explain
 from skedge.run import Run, run
+from skedge.scenario_file import load_cluster_file, read_spec
+from skedge.service_commands import COMMANDS
 from skedge.testing import check_policy, small_scenario
+from skedge.why import TOKENS
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGE = (DOCS / "write-a-policy.md").read_text(encoding="utf-8")
@@ -200,3 +203,24 @@ def test_a_broken_package_is_shown_and_does_not_hide_the_others(
     assert told.code == 0
     assert about["broken"] == "cannot be loaded: No module named 'no_such_module'"
     assert "aonline" in about
+
+
+# -- the operator's guide ---------------------------------------------------------------------------------------------
+
+GUIDE = (DOCS / "service.md").read_text(encoding="utf-8")
+
+
+def test_the_guides_examples_are_files_that_load() -> None:
+    shown = re.findall(r"^```yaml\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
+    assert shown == [(DOCS / "examples" / name).read_text(encoding="utf-8") for name in ("cluster.yaml", "job.yaml")]
+    assert load_cluster_file(DOCS / "examples" / "cluster.yaml").cluster.server_ids == ["north", "south", "cloud"]
+    assert read_spec(DOCS / "examples" / "job.yaml")["name"] == "digits"
+
+
+def test_the_guide_has_every_command_of_the_service() -> None:
+    listed = {cell.split()[0] for cell in re.findall(r"^\| `skedge (.*?)`", GUIDE, re.MULTILINE)}
+    assert listed | {"uncordon"} == {command.__name__ for command in COMMANDS}
+
+
+def test_the_guide_has_every_reason_token() -> None:
+    assert dict(re.findall(r"^\| `([a-z_]+)` \| (.*?) \|$", GUIDE, re.MULTILINE)) == TOKENS
