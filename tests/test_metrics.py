@@ -38,6 +38,7 @@ def test_metrics_of_dispatched_chunks() -> None:
         "utilisation_mean": pytest.approx(30 / 76),
         "lane_waste_share": 0.0,
         "communication_time_s": 20.0,  # 2 s for each of the 8 + 2 mini-batches on the edge
+        "upload_chunk_s": 13.0,  # a 1 + 1, b 1, c 5 + 5
         "uploaded_mb": 50.0,
         "cloud_share": pytest.approx(6 / 16),
         "sum_alpha_s": 31.0,  # 6.5 + 6.5 + 10 + 4 + 4

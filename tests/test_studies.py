@@ -20,6 +20,7 @@ from skedge.studies.figure import Figure, Line, svg, ticks
 from skedge.studies.outcome import mean_of, points, shown, slope
 from skedge.studies.page import Findings, page, write_findings
 from skedge.studies.preemptions import Preemptions
+from skedge.studies.rates import Rates
 from skedge.studies.study import Study, find, known, read_study
 from skedge.studies.trial import Ran, Trial, displaced, seeded
 
@@ -227,6 +228,30 @@ def test_the_smaller_workloads_of_a_seed_are_parts_of_its_largest() -> None:
         assert 0 <= one["arrival_s"] <= 5
         assert 1 <= one["chunks"] == one["workers"] == one["train"]["args"]["chunks"] <= 3
         assert 2 <= one["epochs"] <= 5
+
+
+# --- Fig. 4 and 6
+
+
+def test_a_rate_is_that_of_the_same_seed_and_jobs() -> None:
+    """aonline 1 of 2, 3 of 4, 2 of 8, 1 of 2, a sum of two metrics each; below srtf, which is 1 throughout."""
+    given = preemptions().model_dump() | {"kind": "rates", "base": "srtf", "metrics": ["x", "y"], "what": "sum"}
+    study = Rates(**given)
+    values = {"aonline": [[1, 3], [2, 1]], "srtf": [[2, 4], [8, 2]]}
+    rows = []
+    for seed in range(2):
+        for trial in study.trials(JOB, seed):
+            value = values[str(trial.place["policy"])][seed][study.jobs.index(int(trial.place["jobs"]))]
+            rows += study.rows(Ran(trial, {"x": value - 0.5, "y": 0.5}, {"x": value, "y": value}))
+    outcome = study.outcome(pl.DataFrame(rows))
+    assert outcome.holds
+    assert [part.text for part in outcome.parts] == ["aonline is below srtf over all J"]
+    assert outcome.parts[0].numbers.startswith("0.50 ± ")
+    assert [(line.label, [v.mean for v in line.values]) for line in outcome.figure.lines] == [
+        ("aonline", [0.375, 0.625]),
+        ("srtf", [1.0, 1.0]),
+    ]
+    assert not study.model_copy(update={"low": "srtf"}).outcome(pl.DataFrame(rows)).holds
 
 
 # --- accuracy

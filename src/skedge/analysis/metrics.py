@@ -212,8 +212,8 @@ def _waste(c: Columns) -> float:
 def _communication(c: Columns) -> Metrics:
     """Sum up the data moved, and where the work was done.
 
-    Communication time: 2 q_j / b_j for each mini-batch trained at zeta = 0, worker-seconds at speed 1. Cloud share: the
-    part of all mini-batches trained in the cloud.
+    Communication time: 2 q_j / b_j for each mini-batch trained at zeta = 0, worker-seconds at speed 1. Upload
+    chunk-seconds: the delay of every chunk's upload. Cloud share: the part of all mini-batches trained in the cloud.
     """
     t, jobs = c.runs, c.scenario.jobs
     each = jobs.minibatch_seconds(colocated=False) - jobs.minibatch_seconds(colocated=True)
@@ -221,6 +221,7 @@ def _communication(c: Columns) -> Metrics:
     total, cloud = float(t["work"].sum()), float(t["work"][t["server"] == _cloud(c)].sum())
     return {
         "communication_time_s": float(apart @ each),
+        "upload_chunk_s": float((c.uploads["end"] - c.uploads["start"]) @ c.uploads["chunks"]) / SECOND,
         "uploaded_mb": float(c.uploads["mb"].sum()),
         "cloud_share": cloud / total if total else None,
     }

@@ -15,6 +15,7 @@ from skedge.scenario_schema import ServerForm
 from .curves import Curves
 from .disturbed import Disturbed
 from .preemptions import Preemptions
+from .rates import Rates
 
 
 class Study(BaseModel):
@@ -46,7 +47,7 @@ class Study(BaseModel):
     scaled: list[str] = Field(min_length=1)
     servers: list[ServerForm] = Field(min_length=1)
     job: dict[str, Any] = {}
-    settings: Annotated[Curves | Disturbed | Preemptions, Field(discriminator="kind")]
+    settings: Annotated[Curves | Disturbed | Preemptions | Rates, Field(discriminator="kind")]
 
     @property
     def name(self) -> str:
