@@ -15,20 +15,18 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from skedge.core.errors import InputError
-from skedge.core.events import CLOUD, Event, Order
-from skedge.core.kernel import REJECTED, Kernel
+from skedge.core.kernel import Kernel
 from skedge.core.scenario import Scenario
 from skedge.core.time import SECOND
 from skedge.run import Run, meta_of, prepared
 from skedge.scenario_file import job_from_spec, job_of
 from skedge.scenario_schema import JobForm
-from skedge.sim.what_if import forecast
-from skedge.why import why
 
 from .engine import Engine
 from .inputs import Cancelled, Server, Submitted
 from .journal import SqlJournal
 from .ray_world import NoEngine, RayWorld
+from .standing import Standing
 from .training import Program
 
 Answer = TypeVar("Answer")
@@ -37,9 +35,6 @@ JOURNAL = "journal.db"
 
 _ANSWER_S = 60.0
 """How long a caller waits for the controller's thread."""
-
-STATES = ("PENDING", "RUNNING", "SUSPENDED", "COMPLETED", "FAILED", "CANCELLED")
-"""States of a job, in Slurm's words."""
 
 
 class Service:
@@ -83,8 +78,7 @@ class Service:
         self.kernel = Kernel(scenario, self.policy, journal)
         self.submitted: dict[str, Future[str]] = {}
         self.promised: set[str] = set()
-        self.happened: list[dict[str, Any]] = []
-        self.ran: set[int] = set()
+        self.standing = Standing(self.kernel, self.world, self._log_line)
 
     # -- the loop ------------------------------------------------------------------------------------------------
 
@@ -95,7 +89,7 @@ class Service:
                 orders = list(self.kernel.handle(event))
                 for order in orders:
                     self.world.perform(order)
-                self._note(event, orders)
+                self.standing.note(event, orders)
         finally:
             self.world.close()
 
@@ -117,42 +111,6 @@ class Service:
         return scenario, Program(
             train.factory, dict(train.args), form.chunks, form.epochs, form.minibatches, train.seed
         )
-
-    def _note(self, event: Event, orders: list[Order]) -> None:
-        """Keep what has happened, for :meth:`events`."""
-        at = event.time / SECOND
-        servers = self.kernel.scenario.cluster.server_ids
-        for server, reason in event.servers:
-            self._happened(at, "server", None, f"{servers[server]} {reason or 'is back in service'}")
-        told = [("arrived", event.arrived), ("started", event.started), ("paused", event.paused)]
-        told += [("finished", event.finished), ("interrupted", event.interrupted)]
-        for what, jobs in told:
-            for job in jobs:
-                self._happened(at, what, job, "")
-        for job, reason in event.failed:
-            self._happened(at, "failed", job, reason)
-        for order in orders:
-            if hasattr(order, "job"):
-                self._happened(at, type(order).__name__.lower(), order.job, self._said(order))
-        self.ran.update(event.started)
-
-    def _said(self, order: Any) -> str:
-        servers = self.kernel.scenario.cluster.server_ids
-        where = ""
-        if hasattr(order, "lane"):
-            cloud = self.kernel.scenario.cluster.cloud
-            lanes = self.kernel.scenario.cluster.lane_server
-            on = [servers[int(lanes[lane])] if lane != CLOUD else servers[int(cloud or 0)] for lane in order.lane]
-            where = ", ".join(f"{on.count(name)} on {name}" for name in dict.fromkeys(on))
-        elif hasattr(order, "where"):
-            where = ", ".join(f"{n} on {servers[server]}" for server, n in order.where)
-        return " ".join(part for part in (where, getattr(order, "reason", "")) if part)
-
-    def _happened(self, at: float, what: str, job: int | None, detail: str) -> None:
-        name = None if job is None else self.kernel.scenario.jobs.ids[job]
-        self.happened.append({"n": len(self.happened), "time_s": at, "what": what, "job": name, "detail": detail})
-        if name is not None:
-            self._log_line(name, f"{what} {detail}".rstrip())
 
     def _log_line(self, job: str, line: str) -> None:
         if not self.world.rebuilding:
@@ -217,7 +175,7 @@ class Service:
         def put() -> None:
             number = self._job(job)
             if number not in self.world.in_system:
-                raise InputError(f"job {job!r} is {self._row(number, {})['state']}: there is nothing to cancel")
+                raise InputError(f"job {job!r} is {self.standing.state(number)}: there is nothing to cancel")
             self.world.told.put(Cancelled(number))
 
         self.ask(put)
@@ -271,12 +229,7 @@ class Service:
 
     def queue(self) -> list[dict[str, Any]]:
         """A row for every job."""
-
-        def rows() -> list[dict[str, Any]]:
-            ends = self._forecast()
-            return [self._row(job, ends) for job in range(self.kernel.arrived)]
-
-        return self.ask(rows)
+        return self.ask(self.standing.rows)
 
     def describe(self, job: str) -> dict[str, Any]:
         """All that is known of a job.
@@ -286,49 +239,15 @@ class Service:
         InputError
             If there is none of that name.
         """
-
-        def told() -> dict[str, Any]:
-            number = self._job(job)
-            row = self._row(number, self._forecast())
-            result = self.world.results.get(number) or {}
-            return {
-                **row,
-                "announced": self.kernel.scenario.jobs.frame.row(number, named=True),
-                "train": {"factory": self.world.program(number).factory, "args": dict(self.world.program(number).args)},
-                "progress_by_chunk": self._progress(number),
-                "minibatches_per_chunk": self.world.program(number).steps,
-                "late_s": self.world.late_s.get(number, 0.0),
-                "recovery_s": self.world.recovery_s.get(number, 0.0),
-                "accuracy": result.get("accuracy"),
-                "history": [one for one in self.happened if one["job"] == job],
-            }
-
-        return self.ask(told)
+        return self.ask(lambda: self.standing.job(self._job(job)))
 
     def events(self, since: int = 0) -> list[dict[str, Any]]:
         """What has happened, from the entry of number `since` on."""
-        return self.ask(lambda: self.happened[since:])
+        return self.ask(lambda: self.standing.happened[since:])
 
     def servers(self) -> list[dict[str, Any]]:
         """A row for every server."""
-
-        def rows() -> list[dict[str, Any]]:
-            cluster, kernel = self.kernel.scenario.cluster, self.kernel
-            return [
-                {
-                    "server": server.id,
-                    "kind": server.kind,
-                    "state": "+".join(sorted(self.world.out.get(i, ()))) or "up",
-                    "slots": {name: int(n) for name, n in server.capacity.items()},
-                    "workers_of_gangs": int((cluster.workers[i] - kernel.free_workers[i]).sum())
-                    if kernel.in_service[i]
-                    else 0,
-                    "jobs": sorted(self._jobs_on(i)),
-                }
-                for i, server in enumerate(cluster.servers)
-            ]
-
-        return self.ask(rows)
+        return self.ask(self.standing.servers)
 
     def logs(self, job: str) -> str:
         """The job's log.
@@ -346,73 +265,6 @@ class Service:
         if name not in self.kernel.scenario.jobs.index:
             raise InputError(f"job {name!r} is unknown; `skedge queue` lists them")
         return self.kernel.scenario.jobs.index[name]
-
-    def _jobs_on(self, server: int) -> set[str]:
-        ids = self.kernel.scenario.jobs.ids
-        gangs = {job for job, gang in self.world.gangs.board.held.items() if server in gang.shares}
-        board = self.world.lanes.board.chunks
-        running = {job for job, chunk in self.world.log.open if board[job][chunk].server == server}
-        return {ids[job] for job in gangs | running}
-
-    def _forecast(self) -> dict[int, int]:
-        """Completions of the jobs in the system [µs], by a what-if simulation of the present state."""
-        if not self.world.in_system:
-            return {}
-        now = max(self.world.real_now(), self.kernel.now)
-        return forecast(self.kernel, now, self.world.lanes.in_the_cloud(now), self.world.agenda)
-
-    def _row(self, job: int, ends: Mapping[int, int]) -> dict[str, Any]:
-        kernel, world = self.kernel, self.world
-        reason, program = why(kernel, job, max(world.real_now(), kernel.now)), world.program(job)
-        done = sum(self._progress(job))
-        ended = next((e["time_s"] for e in reversed(self.happened) if e["job"] == kernel.scenario.jobs.ids[job]), None)
-        in_system = job in world.in_system
-        return {
-            "job": kernel.scenario.jobs.ids[job],
-            "state": self._state(job),
-            "submitted_s": int(kernel.scenario.jobs.arrival[job]) / SECOND,
-            "ended_s": None if in_system else ended,
-            "progress": done / (program.steps * program.chunks),
-            "servers": sorted(name for name in self._servers_of(job)),
-            "forecast_s": ends[job] / SECOND if job in ends else None,
-            "now_s": world.real_now() / SECOND,
-            "reason": {
-                "token": reason.token,
-                "resource": reason.resource,
-                "need": reason.need,
-                "free": reason.free,
-                "blocker": reason.blocker,
-                "until_s": reason.until_s,
-            },
-            "message": str(reason) if in_system else self._left(job),
-        }
-
-    def _progress(self, job: int) -> list[int]:
-        """Mini-batches of each chunk that are in the parameters; a trainer knows more than it has told yet."""
-        if job not in self.world.trainers:
-            return [0] * self.world.program(job).chunks
-        return [max(pair) for pair in zip(self.world.progress[job], self.world.trainers[job].progress, strict=True)]
-
-    def _servers_of(self, job: int) -> set[str]:
-        servers, board = self.kernel.scenario.cluster.server_ids, self.world.lanes.board.chunks
-        on = set(self.world.gangs.board.held[job].shares) if job in self.world.gangs.board.held else set()
-        return {servers[s] for s in on | {board[job][chunk].server for chunk in self.world.log.running(job)}}
-
-    def _left(self, job: int) -> str:
-        record = self.kernel.record
-        return record.rejected.get(job) or record.failed.get(job) or "completed"
-
-    def _state(self, job: int) -> str:
-        record = self.kernel.record
-        if self.kernel.standing[job] == REJECTED:
-            return "FAILED"
-        if job in record.failed:
-            return "CANCELLED" if record.state(job) == "cancelled" else "FAILED"
-        if job not in self.world.in_system:
-            return "COMPLETED"
-        if self.kernel.is_running(job):
-            return "RUNNING"
-        return "SUSPENDED" if job in self.ran or job in self.kernel.gangs.started else "PENDING"
 
 
 def recorded(scenario: Scenario, state: Path, url: str | None = None) -> Run:

@@ -119,7 +119,8 @@ def page(found: Findings) -> str:
         "content=\"default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'\">\n"
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f'<meta name="color-scheme" content="light dark">\n<title>{escape(study.title)}</title>\n'
-        f"<style>{css}\nsvg {{ max-width: 60rem; width: 100%; }}</style>\n</head>\n"
+        f"<style>{css}\nsvg {{ max-width: 60rem; width: 100%; }}\n"
+        "thead th { padding: .35rem .75rem; }</style>\n</head>\n"
         f"<body>\n{''.join(body)}\n</body>\n</html>\n"
     )
 
