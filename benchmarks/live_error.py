@@ -4,7 +4,8 @@
 
 Each run measures the speeds anew, as `skedge profile` does, simulates the scenario with them, and trains it live. The
 error of a job is how much later (+) or earlier (-) it completes than foretold, over its simulated JCT; the error of a
-run is that of its mean JCT. The same Ray cluster serves all runs.
+run is that of its mean JCT. The same Ray cluster serves all runs. Over all runs, too: how long it takes from a decision
+to displace a chunk to the first update that has a mini-batch of the displacing one in it.
 
 The servers of one machine are held back to the announced speed: a round takes that long at least. With --unpaced it
 takes as long as it takes, and uploads cost nothing; then leave the cloud out (--policy aonline:cloud=false), as a cloud
@@ -56,7 +57,7 @@ def main() -> None:
                 result = train(scenario, works, expected, engine)
                 engine.emulates = True
                 forget(engine, works)
-                rows.append(compared(number, expected, result.run))
+                rows.append(compared(number, expected, result.run, result.preemption_s))
                 show(rows[-1])
         finally:
             engine.stop()
@@ -91,7 +92,7 @@ def forget(engine: Engine, works: Any) -> None:
         Checkpoints(engine.url).forget(job)
 
 
-def compared(number: int, simulated: Run, live: Run) -> dict[str, Any]:
+def compared(number: int, simulated: Run, live: Run, preemption_s: list[float]) -> dict[str, Any]:
     """One run: completions foretold and real [s], and errors."""
     broken = [violation.message for violation in live.verify()]
     jobs = []
@@ -109,6 +110,7 @@ def compared(number: int, simulated: Run, live: Run) -> dict[str, Any]:
         "live_s": real,
         "error": real / foretold - 1,
         "preemptions": live.metrics["preemptions"],
+        "preemption_s": preemption_s,
         "broken": broken,
     }
 
@@ -133,6 +135,10 @@ def summarise(rows: list[dict[str, Any]], args: argparse.Namespace) -> None:
     print(f"mean JCT, error: {np.abs(signed).mean():.1%}{spread}; signed {signed.mean():+.1%},", end=" ")
     print(f"from {signed.min():+.1%} to {signed.max():+.1%}")
     print(f"jobs' completions, error: mean {np.abs(jobs).mean():.1%}, largest {np.abs(jobs).max():.1%}")
+    waits = 1e3 * np.concatenate([row["preemption_s"] for row in rows])
+    if len(waits):
+        found_ms = ", ".join(f"{name} {np.percentile(waits, q):.0f} ms" for name, q in (("median", 50), ("p99", 99)))
+        print(f"displaced to first step of the other, {len(waits)} times: {found_ms}")
     print(f"below {BAR:.0%}: {'yes' if found.mean < BAR else 'no'}")
     if args.json is not None:
         args.json.write_text(json.dumps({"policy": args.policy, "unpaced": args.unpaced, "runs": rows}, indent=1))
