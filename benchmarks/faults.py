@@ -78,9 +78,11 @@ class Client:
         answer.raise_for_status()
         return answer.json()
 
-    def controller(self) -> int:
-        """Its process number."""
-        return int(json.loads((self.state / "service.json").read_text(encoding="utf-8"))["pid"])
+    def controller(self) -> int | None:
+        """Its process number; None while there is none."""
+        with suppress(OSError, ValueError):
+            return int(json.loads((self.state / "service.json").read_text(encoding="utf-8"))["pid"])
+        return None
 
     def is_whole(self) -> bool:
         """Whether it answers, and every server is up."""
@@ -107,7 +109,7 @@ def service(policy: str) -> Iterator[Client]:
         try:
             yield Client(state)
         finally:
-            if (state / "service.json").exists():
+            if (state / "supervisor.pid").exists():
                 skedge("down", "--state", str(state))
 
 
@@ -121,7 +123,7 @@ def keep_busy(client: Client) -> None:
 def processes(client: Client, victim: str) -> list[int]:
     """Processes of this kind that belong to the service, ascending; a raylet is a server's, not the head's."""
     if victim == "controller":
-        return [client.controller()]
+        return [pid] if (pid := client.controller()) is not None else []
     known = set(json.loads((client.state / "ray-pids.json").read_text(encoding="utf-8")))
     found = []
     for entry in Path("/proc").iterdir():
@@ -136,12 +138,13 @@ def processes(client: Client, victim: str) -> list[int]:
     return sorted(found)
 
 
-def wait_whole(client: Client) -> float:
-    """Wait until the service is whole; how long it took [s]."""
+def wait_whole(client: Client, gone: int | None = None) -> float:
+    """Wait until the service is whole, with another controller than `gone`; how long it took [s]."""
     began = time.monotonic()
-    while not client.is_whole():
+    while (gone is not None and client.controller() == gone) or not client.is_whole():
         if time.monotonic() - began > WHOLE_S:
-            raise SystemExit(f"the service is not whole {WHOLE_S:g} s after a kill")
+            log = (client.state / "controller.log").read_text(encoding="utf-8", errors="replace")
+            raise SystemExit(f"the service is not whole {WHOLE_S:g} s after a kill; its log ends with\n{log[-3000:]}")
         time.sleep(0.2)
     return time.monotonic() - began
 
@@ -155,11 +158,12 @@ def campaign(client: Client, victim: str, kills: int, rng: random.Random) -> Cam
         candidates = processes(client, victim)
         if not candidates:
             continue
+        controller = client.controller()
         with suppress(ProcessLookupError):
             os.kill(rng.choice(candidates), signal.SIGKILL)
             done.kills += 1
         time.sleep(1.0)
-        done.recovery_s.append(1.0 + wait_whole(client))
+        done.recovery_s.append(1.0 + wait_whole(client, controller if victim in {"head", "controller"} else None))
         sys.stderr.write(f"\r{victim}: {done.kills} of {kills} killed ")
         sys.stderr.flush()
     sys.stderr.write("\n")

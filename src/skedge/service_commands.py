@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -51,9 +52,8 @@ def up(
         raise InputError(f"the service needs the extra `live`: pip install 'skedge[live]' ({error})") from error
     scenario = load_cluster_file(cluster)
     prepared(policy, scenario)
-    running = _address(state)
-    if running is not None and _alive(running["pid"]):
-        raise InputError(f"{state}: the service is up already, at {running['url']}")
+    if _supervisor(state) is not None:
+        raise InputError(f"{state}: the service is up already; `skedge down --state {state}` ends it")
     state.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(cluster, state / daemon.CLUSTER)
     daemon.save_settings(state, daemon.Settings(policy, ray, host, port, journal, checkpoints))
@@ -263,15 +263,28 @@ def uncordon(server: ServerArgument, state: StateOption = _STATE, as_json: JsonO
 
 def down(state: StateOption = _STATE, as_json: JsonOption = False) -> None:
     """End the service and every process of it; jobs in the system go on when it is up again."""
-    address = _address(state)
-    _ask(state, "POST", "/down")
-    assert address is not None  # noqa: S101 - the service has just answered
+    supervisor = _supervisor(state)
+    if supervisor is None:
+        raise InputError(f"{state}: no service is up there; start one with `skedge up CLUSTER --state {state}`")
+    os.kill(supervisor, signal.SIGTERM)
     deadline = time.monotonic() + _DOWN_S
-    while _alive(address["pid"]) and time.monotonic() < deadline:
+    while _alive(supervisor) and time.monotonic() < deadline:
         time.sleep(0.1)
-    if _alive(address["pid"]):
-        raise SkedgeError(f"the controller (process {address['pid']}) has not ended within {_DOWN_S:g} s")
+    if _alive(supervisor):
+        raise SkedgeError(f"the service (process {supervisor}) has not ended within {_DOWN_S:g} s")
     _said({"down": True}, "down", as_json=as_json)
+
+
+def _supervisor(state: Path) -> int | None:
+    """Process number of the supervisor, if it lives; a number that is another process's by now does not count."""
+    try:
+        pid = int((state / "supervisor.pid").read_text(encoding="utf-8"))
+        command = Path(f"/proc/{pid}/cmdline")
+        if command.exists() and b"skedge.live.daemon" not in command.read_bytes():
+            return None
+    except (OSError, ValueError):
+        return None
+    return pid if _alive(pid) else None
 
 
 def record(

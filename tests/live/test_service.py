@@ -83,7 +83,7 @@ def operator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
     try:
         yield one
     finally:
-        if (one.state / "service.json").exists():
+        if (one.state / "supervisor.pid").exists():
             one.types("down")
 
 
@@ -173,6 +173,7 @@ def test_a_killed_controller_is_started_again_and_its_jobs_go_on(operator: Opera
     assert operator.sees("describe", job)["progress_by_chunk"] == [240, 240]
     operator.types("down")
     assert not (operator.state / "service.json").exists()
+    assert not (operator.state / "supervisor.pid").exists()
     assert "no service is up" in operator.types("queue", fails=True)
     found = json.loads(operator.types("record", "--out", str(operator.folder / "record"), "--json"))
     assert found["violations"] == []

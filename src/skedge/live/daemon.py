@@ -20,6 +20,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
+from typing import IO
 
 import uvicorn
 
@@ -27,15 +28,18 @@ from skedge.core.errors import InputError, SkedgeError
 from skedge.scenario_file import load_cluster_file
 
 from .api import make_api
-from .engine import Engine
+from .engine import Engine, end_stale
 from .service import JOURNAL, Service, open_journal
 
-SETTINGS, ADDRESS, LOG = "settings.json", "service.json", "controller.log"
+SETTINGS, ADDRESS, LOG, SUPERVISOR = "settings.json", "service.json", "controller.log", "supervisor.pid"
 CLUSTER = "cluster.yaml"
 
 _QUICK_S = 30.0
 _TRIES = 5
 """A controller that dies so often in a row, each time within :data:`_QUICK_S`, is given up."""
+
+_LOOK_S, _END_S = 0.2, 30.0
+"""How often it is looked whether the controller is to end, and how long it may take to."""
 
 _WRONG = 2
 """Exit status of a controller that must not be started again: what it was told is wrong."""
@@ -93,24 +97,49 @@ def read_settings(state: Path) -> Settings:
 
 
 def supervise(state: Path) -> int:
-    """Run the controller, and start it again when it dies; it goes on from the journal. Returns its exit status."""
+    """Run the controller, and start it again when it dies; it goes on from the journal. Returns its exit status.
+
+    SIGTERM, or Ctrl-C in the foreground, ends both, whatever the controller is doing.
+    """
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    write_aside(state / SUPERVISOR, f"{os.getpid()}\n")
+    try:
+        with (state / LOG).open("ab") as log:
+            return _keep_up(state, log, ended)
+    finally:
+        end_stale(state)
+        for name in (ADDRESS, SUPERVISOR):
+            (state / name).unlink(missing_ok=True)
+
+
+def _keep_up(state: Path, log: IO[bytes], ended: threading.Event) -> int:
     quick = 0
-    with (state / LOG).open("ab") as log:
-        while True:
-            began = time.monotonic()
-            child = subprocess.Popen(  # noqa: S603 - our own module
-                [sys.executable, "-m", "skedge.live.daemon", "--controller", str(state)], stdout=log, stderr=log
-            )
-            signal.signal(signal.SIGTERM, lambda *_, child=child: child.terminate())
-            with suppress(KeyboardInterrupt):
-                child.wait()
-            status = child.wait()
-            if status in (0, _WRONG):
-                return status
-            quick = quick + 1 if time.monotonic() - began < _QUICK_S else 0
-            if quick >= _TRIES:
-                return status
-            time.sleep(1)
+    while True:
+        began = time.monotonic()
+        child = subprocess.Popen(  # noqa: S603 - our own module
+            [sys.executable, "-m", "skedge.live.daemon", "--controller", str(state)], stdout=log, stderr=log
+        )
+        status = _wait(child, ended)
+        if ended.is_set() or status in (0, _WRONG):
+            return status
+        quick = quick + 1 if time.monotonic() - began < _QUICK_S else 0
+        if quick >= _TRIES or ended.wait(1):
+            return status
+
+
+def _wait(child: subprocess.Popen[bytes], ended: threading.Event) -> int:
+    """Wait for the controller; where it is to end, ask it once, and after a while make it."""
+    while child.poll() is None:
+        if not ended.wait(_LOOK_S):
+            continue
+        child.terminate()
+        try:
+            child.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            child.kill()
+    return child.wait()
 
 
 def control(state: Path) -> int:

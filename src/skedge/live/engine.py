@@ -181,6 +181,8 @@ class Engine:
                     if server.id in up and self._answers(number, _ANSWER_S):
                         self.lost.discard(number)
                         self.tell(number, "back")
+                    elif self._has_ended(server.id):
+                        self._restart(server.id)
                 elif server.id not in up or self._is_frozen(number, asked):
                     self.lost.add(number)
                     self.tell(number, "lost")
@@ -208,6 +210,13 @@ class Engine:
         del asked[server]
         return True
 
+    def _has_ended(self, server: str) -> bool:
+        """Whether a node of the embedded cluster has no raylet any more: on a busy machine a new one can die."""
+        if self.local is None:
+            return False
+        started = self.nodes[server].all_processes.get("raylet", ())
+        return all(info.process.poll() is not None for info in started)
+
     def _restart(self, server: str) -> None:
         """Start a node of the embedded cluster again; a frozen one is ended first."""
         if self.local is None or self.ended.is_set():
@@ -215,7 +224,8 @@ class Engine:
         with suppress(Exception):  # what is left of the node; it may be gone altogether
             self.local.remove_node(self.nodes[server], allow_graceful=False)
         self.local._shutdown_at_exit = False  # noqa: SLF001 - signal handlers can be set by the main thread alone
-        self._add_node(server)
+        with suppress(Exception):  # whatever keeps it from starting now: it is tried again
+            self._add_node(server)
         self._note_pids()
 
     def stop(self) -> None:
@@ -264,6 +274,7 @@ def _on_loopback() -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # a failed job is told as such
+    os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "5")  # a head on this machine does not come back
     os.environ.setdefault("RAY_AUTH_MODE", "token")
     if os.environ["RAY_AUTH_MODE"] == "token" and not os.environ.get("RAY_AUTH_TOKEN"):
         os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
