@@ -146,10 +146,9 @@ class Gangs:
         before, row, parts = self._last_parts(job), self._delays_of(job), {}
         for server, n in where:
             kept = _first(before.get(server, ()), n)
-            if goes_on:
-                kept = _from(now, kept)
-            else:
+            if not goes_on:
                 kept = tuple((k, ready, max(now, ready) + restore) for k, ready, _ in kept)
+            kept = _from(now, kept)
             new, ready = n - sum(k for k, _, _ in kept), now + int(row[server])
             parts[server] = (*kept, (new, ready, ready + restore)) if new else kept
         if zeta != self.zeta[job]:

@@ -27,7 +27,8 @@ def schema(servers: list[str]) -> dict[str, Columns]:
     runs
         One row per uninterrupted run: of one chunk on one lane (or on a cloud worker of its own: `lane` null), or of
         a gang on one server (`chunk` and `lane` null; a row for those that begin together where it is no gang).
-        ``start`` is when the workers are held, ``compute_from`` when training begins; `work` is in mini-batches; `preempted`: ended before the chunk or job was finished.
+        ``start`` is when the workers are held, ``compute_from`` when training begins; `work` is in mini-batches;
+        `preempted`: ended before the chunk or job was finished.
     ps
         One row per time in which a job holds a PS slot; `slot` is the number of the slot on its server, null in the
         cloud.
