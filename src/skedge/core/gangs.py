@@ -57,6 +57,8 @@ class Gangs:
         Where the data of each job are: (workers of the last placement, when their data are there [µs]) by server.
     parts
         Workers of the present or last allocation of each job that is not a gang.
+    joins
+        Present allocations whose workers begin at several times: (from when [µs], how many), in order.
     stopped
         When the allocation of such a job last ended [µs].
     started
@@ -79,6 +81,7 @@ class Gangs:
     placed: dict[int, Placement] = field(default_factory=dict)
     data: dict[int, Data] = field(default_factory=dict)
     parts: dict[int, Parts] = field(default_factory=dict)
+    joins: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     stopped: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -103,7 +106,7 @@ class Gangs:
         if self.workers[job] > 0:
             self.compute_from[job] = max(now, int(self.compute_from[job]))
             if job in self.parts:
-                self.parts[job] = {server: _from(now, parts) for server, parts in self.parts[job].items()}
+                self._set_parts(job, {server: _from(now, parts) for server, parts in self.parts[job].items()})
         self.left[job] = max(1, int(left * factor))
         self.work = self.work.copy()
         self.work[job] = np.maximum(1, (self.work[job] * factor).astype(np.int64))
@@ -154,10 +157,20 @@ class Gangs:
         if zeta != self.zeta[job]:
             self._convert(job, zeta)
         self.started.add(job)
-        self.parts[job] = parts
+        self._set_parts(job, parts)
         self.data[job] = {server: (n, parts[server][-1][1]) for server, n in where}
-        self.compute_from[job] = min(of[0][2] for of in parts.values())
-        self.workers[job], self.since[job], self.placed[job] = sum(n for _, n in where), now, where
+        self.since[job], self.placed[job] = now, where
+
+    def _set_parts(self, job: int, parts: Parts) -> None:
+        """These are the workers of `job` now."""
+        begins = dict[int, int]()
+        for of_server in parts.values():
+            for n, _, begin in of_server:
+                begins[begin] = begins.get(begin, 0) + n
+        self.parts[job], self.compute_from[job], self.workers[job] = parts, min(begins), sum(begins.values())
+        self.joins.pop(job, None)
+        if len(begins) > 1:
+            self.joins[job] = sorted(begins.items())
 
     def _last_parts(self, job: int) -> Parts:
         """Workers of the last placement on the servers that still have its data."""
@@ -207,17 +220,18 @@ class Gangs:
         del self.placed[job]
         if job in self.parts:
             self.stopped[job] = now
+            self.joins.pop(job, None)
 
     def finish(self, job: int) -> None:
         """Close the books of a job that has finished."""
         self.left[job] = self.workers[job] = 0
-        for books in (self.placed, self.delay_rows, self.parts, self.stopped):
+        for books in (self.placed, self.delay_rows, self.parts, self.joins, self.stopped):
             books.pop(job, None)
 
     def left_of(self, job: int, now: int) -> int:
         """Remaining work of `job` at `now` [worker-µs], at its present zeta, at least 1."""
-        if job in self.parts and self.workers[job] > 0:
-            done = sum(n * max(now - begin, 0) for _, n, begin in self.begins(job))
+        if job in self.joins:
+            done = sum(n * max(now - begin, 0) for begin, n in self.joins[job])
         else:
             done = max(now - int(self.compute_from[job]), 0) * int(self.workers[job])
         return max(int(self.left[job]) - done, 1)
@@ -226,10 +240,9 @@ class Gangs:
         """Remaining work of `jobs` at `now` [worker-µs], at their present zeta, at least 1."""
         done = np.maximum(now - self.compute_from[jobs], 0) * self.workers[jobs]
         left = np.maximum(self.left[jobs] - done, 1)
-        if self.parts:
-            for i in np.flatnonzero(self.workers[jobs] > 0).tolist():
-                if int(jobs[i]) in self.parts:
-                    left[i] = self.left_of(int(jobs[i]), now)
+        if self.joins:
+            for i in np.flatnonzero(np.isin(jobs, list(self.joins))).tolist():
+                left[i] = self.left_of(int(jobs[i]), now)
         return left
 
     def finish_time(self, job: int) -> int:
@@ -237,8 +250,8 @@ class Gangs:
         workers = int(self.workers[job])
         if workers == 0:
             return NEVER
-        if job in self.parts:
-            end = _finish(sorted((begin, n) for _, n, begin in self.begins(job)), int(self.left[job]))
+        if job in self.joins:
+            end = _finish(self.joins[job], int(self.left[job]))
         else:
             end = int(self.compute_from[job]) - (-int(self.left[job]) // workers)
         return -(-end // self.step) * self.step

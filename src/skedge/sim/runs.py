@@ -52,9 +52,11 @@ class RunLog:
         for server, n, begin in gangs.begins(job):
             key = server, min(begin, end)
             rows[key] = rows.get(key, 0) + n
-        spent = max(sum(n * (end - begin) for (_, begin), n in rows.items()), 1)
+        total, spent, noted = max(sum(n * (end - begin) for (_, begin), n in rows.items()), 1), 0, 0
         for (server, begin), n in rows.items():
-            share = done * n * (end - begin) // spent
+            spent += n * (end - begin)
+            share = done * spent // total - noted
+            noted += share
             self.gang_rows.extend((job, server, n, gangs.since[job], begin, end, share, n, gangs.zeta[job], preempted))
 
     def table(self) -> pl.DataFrame:
