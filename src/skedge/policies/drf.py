@@ -82,16 +82,11 @@ class Drf(EdgePolicy):
         return progressive_filling(worker, ps, np.full(len(jobs), ONCE), most, left, total)
 
     def _shrink(self, job: int, n: int, view: View) -> Order:
-        if n == 0:
+        ps = view.ps_of(job)
+        if n == 0 or ps is None:
             return Suspend(job, "preempted")
-        delays, ps = view.upload_delays(job), view.ps_of(job)
-        assert ps is not None  # noqa: S101 - it runs
-        where = []
-        for server, held in sorted(view.placement(job), key=lambda at: (delays[at[0]], at[0])):
-            if n > 0:
-                where.append((server, min(held, n)))
-                n -= held
-        return Allocate(job, tuple(sorted(where)), ps, "fair_share", gang=False)
+        where = _nearest(dict(view.placement(job)), n, view.upload_delays(job))
+        return Allocate(job, tuple(sorted(where.items())), ps, "fair_share", gang=False)
 
     def _grow(self, job: int, n: int, view: View) -> Order:
         where, ps = self._where(job, n, view), view.ps_of(job)
@@ -100,17 +95,28 @@ class Drf(EdgePolicy):
         return Allocate(job, where, ps, "fair_share", gang=False)
 
     def _where(self, job: int, n: int, view: View) -> Placement:
-        """`n` workers: those it has and further ones; its last placement if it has none and that is free."""
-        room, last = view.free_workers[:, view.column("worker_type")[job]].copy(), view.data(job)
-        if not view.workers[job] and sum(k for _, k in last) == n and all(room[server] >= k for server, k in last):
-            return tuple(sorted(last))
-        delays = np.where(room > 0, view.upload_delays(job), NEVER)
+        """`n` workers: those it has, or where its data are if it has none, and further ones."""
+        room, where = view.free_workers[:, view.column("worker_type")[job]].copy(), dict(view.placement(job))
+        delays = view.upload_delays(job)
+        if not where:
+            where = _nearest({s: min(k, int(room[s])) for s, k in view.data(job)}, n, delays)
+            for s, k in where.items():
+                room[s] -= k
         server, count = np.zeros((2, n), np.int64)
-        where = dict(view.placement(job))
-        used = place(room, delays, n - sum(where.values()), server, count)
+        used = place(room, np.where(room > 0, delays, NEVER), n - sum(where.values()), server, count)
         for s, k in zip(server[:used].tolist(), count[:used].tolist(), strict=True):
             where[s] = where.get(s, 0) + k
         return tuple(sorted(where.items()))
+
+
+def _nearest(where: dict[int, int], n: int, delays: Ints) -> dict[int, int]:
+    """`n` of these workers by (delay, server), or all of them."""
+    kept = dict[int, int]()
+    for server in sorted(where, key=lambda s: (delays[s], s)):
+        k = min(where[server], n - sum(kept.values()))
+        if k > 0:
+            kept[server] = k
+    return kept
 
 
 def _rows(jobs: Ints, counts: Ints, which: Any) -> list[tuple[int, int]]:
