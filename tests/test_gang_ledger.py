@@ -95,7 +95,7 @@ def test_the_ledger_is_the_sum_of_workers_followed_one_by_one() -> None:
             ledger.place(0, tuple(where.items()), 0, plain.now, gang=False)
             plain.place(where)
             joined += len({w.begin for w in plain.workers}) > 1
-            got = Counter({(s, begin): n for s, n, begin in ledger.begins(0)})
+            got = Counter((s, begin) for s, n, begin in ledger.begins(0) for _ in range(n))
             assert got == Counter((w.server, w.begin) for w in plain.workers)
         if plain.holds:
             ledger.left[0] -= plain.left - 40

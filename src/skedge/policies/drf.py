@@ -102,8 +102,9 @@ class Drf(EdgePolicy):
             where = _nearest({s: min(k, int(room[s])) for s, k in view.data(job)}, n, delays)
             for s, k in where.items():
                 room[s] -= k
+        more = n - sum(where.values())
         server, count = np.zeros((2, n), np.int64)
-        used = place(room, np.where(room > 0, delays, NEVER), n - sum(where.values()), server, count)
+        used = place(room, np.where(room > 0, delays, NEVER), more, server, count) if more else 0
         for s, k in zip(server[:used].tolist(), count[:used].tolist(), strict=True):
             where[s] = where.get(s, 0) + k
         return tuple(sorted(where.items()))
