@@ -107,8 +107,10 @@ class GangWork:
         for job, gang in list(self.board.held.items()):
             if server in gang.shares or self.world.ps_site.get(job) == server:
                 self.suspend(Suspend(job))
-        for books in (*self.board.data.values(), *self.board.groups.values()):
-            books.pop(server, None)
+        for data in self.board.data.values():
+            data.pop(server, None)
+        for groups in self.board.groups.values():
+            groups.pop(server, None)
 
     def drop(self, job: int) -> None:
         """A job has failed or was cancelled."""
