@@ -12,7 +12,6 @@ from skedge.core.events import Event
 from skedge.core.kernel import Kernel
 from skedge.core.model import Physics
 from skedge.core.network import upload_row
-from skedge.core.policy import make_policy
 from skedge.core.time import NEVER, SECOND
 from skedge.policies.preemptive import Held, Preemptive, Room, take
 from skedge.sim.world import SimulatedWorld
@@ -174,4 +173,10 @@ def test_the_compiled_scan_is_the_plain_one() -> None:
                     plain.ps_free[s, 0] -= 1
             spread, beside = spread + (len(got) > 1), beside + int(zeta[j])
     assert min(spread, beside) > 50
-    assert make_policy("preemptive").name == "preemptive"
+
+
+def test_shortest_first_preempts_at_once_where_tiresias_waits_for_a_demotion() -> None:
+    """E28: a (10 s) from 0, b (3 s) from 4 on one worker: b runs 4-7, or, with a limit of 8 worker-seconds, 8-11."""
+    jobs = [job("a", 0, 1, 10), job("b", 4, 1, 3)]
+    assert where(run("preemptive", jobs), "b") == [("s0", 1, 4, 4, 7)]
+    assert where(run("tiresias:limit_s=8", jobs), "b") == [("s0", 1, 8, 8, 11)]
