@@ -26,7 +26,7 @@ from skedge.traces.describe import describe
 from skedge.traces.formats import read_trace
 
 Skedge = Callable[..., Any]
-COMMANDS = ("demo", "run", "compare", "explain", "verify", "metrics", "policies", "trace")
+COMMANDS = ("demo", "run", "compare", "explain", "verify", "metrics", "policies", "trace", "export")
 
 
 @pytest.fixture

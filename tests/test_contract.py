@@ -32,6 +32,8 @@ SPECS = [
     "fifo",
     "fifo:backfill=true",
     "fifo:rule=earliest_server",
+    "drf",
+    "preemptive",
 ]
 
 

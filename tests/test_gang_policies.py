@@ -563,6 +563,8 @@ POLICIES = [
     "fifo:backfill=true",
     "fifo:backfill=true,allow_cloud=true",
     "fifo:rule=earliest_server",
+    "drf",
+    "preemptive",
 ]
 
 

@@ -23,12 +23,15 @@ def ticks(slots: float) -> int:
 
 
 def allocations(run: Run, job: int) -> list[tuple[int, int, int, dict[str, int]]]:
-    """(from, computing from, to, workers by server) of a job's allocations, in order of time."""
-    rows: dict[tuple[int, int, int], dict[str, Any]] = {}
+    """(from, first computing from, to, workers by server) of a job's allocations, in order of time."""
+    rows: dict[tuple[int, int], dict[str, Any]] = {}
+    first: dict[tuple[int, int], int] = {}
     mine = run.schedule.runs.filter(pl.col("job") == job).sort("start")
     for start, compute, end, server, n in mine.select("start", "compute_from", "end", "server", "workers").rows():
-        rows.setdefault((start, compute, end), {})[server] = n
-    return [(*times, where) for times, where in rows.items()]
+        of = rows.setdefault((start, end), {})
+        of[server] = of.get(server, 0) + n
+        first[start, end] = min(first.get((start, end), compute), compute)
+    return [(start, first[start, end], end, where) for (start, end), where in rows.items()]
 
 
 @all_cases
@@ -59,3 +62,12 @@ def test_completions_and_interruptions_are_those_walked_by_hand(case: Case) -> N
     assert run.schedule.jobs["completion"].to_list() == [ticks(c) for c in case.completions]
     assert numbers["jct_total_s"] == pytest.approx(case.total_jct * HOUR, rel=1e-12)
     assert (numbers["preemptions"], numbers["migrations"]) == (case.preemptions, case.migrations)
+
+
+def test_drf_lets_every_worker_begin_when_its_own_data_are_there() -> None:
+    """Job 0: server 0 computes from 1, server 1 from 2; it grows at 6, the first two go on, the others from 8."""
+    run = product(CASES["DRF shrinks and grows"])
+    rows = run.schedule.runs.filter(pl.col("job") == 0).sort("start", "server")
+    got = rows.select("server", "workers", "start", "compute_from", "end").rows()
+    walked = [("0", 2, 0, 1, 3), ("1", 2, 0, 2, 3), ("0", 2, 3, 3, 6), ("0", 2, 6, 6, 9), ("1", 2, 6, 8, 9)]
+    assert got == [(server, n, *map(ticks, times)) for server, n, *times in walked]

@@ -29,10 +29,11 @@ from .core.errors import InputError, RunFolderError, SkedgeError
 from .core.policy import registered
 from .deploy_commands import deploy_app
 from .explain import explain as explain_job
+from .export_commands import export
 from .live_commands import live
 from .profile_commands import profile
 from .report.build import ReportRun, ReportTable, build_report, write_report
-from .run import Run, new_folder, prepared
+from .run import Run, load_whole, new_folder, prepared
 from .run import run as run_policy
 from .service_commands import COMMANDS as SERVICE_COMMANDS
 from .study_commands import reproduce
@@ -54,6 +55,7 @@ for service_command in SERVICE_COMMANDS:
     commands.command()(service_command)
 commands.command()(reproduce)
 commands.command()(profile)
+commands.command()(export)
 
 
 @commands.callback(invoke_without_command=True)
@@ -158,7 +160,7 @@ def explain(
     as_json: JsonOption = False,
 ) -> None:
     """Why there, why then: the decision on a job with its terms, and the job's timeline."""
-    explanation = explain_job(_whole(folder), job)
+    explanation = explain_job(load_whole(folder), job)
     if as_json:
         print_json({**explanation.__dict__, "timeline": explanation.timeline.to_dicts()})
     else:
@@ -179,7 +181,7 @@ def verify(folder: RunArgument, as_json: JsonOption = False) -> None:
 @commands.command()
 def metrics(folder: RunArgument, as_json: JsonOption = False) -> None:
     """The numbers of a run."""
-    result = _whole(folder)
+    result = load_whole(folder)
     if as_json:
         print_json(result.metrics)
     else:
@@ -226,15 +228,6 @@ def split_policies(text: str) -> list[str]:
         else:
             specs.append(part.strip())
     return specs
-
-
-def _whole(folder: Path) -> Run:
-    result = Run.load(folder)
-    try:
-        result.must_be_whole()
-    except RunFolderError as error:
-        raise RunFolderError(f"{folder}: {error}") from error
-    return result
 
 
 def _is_demo(folder: Path) -> bool:

@@ -149,6 +149,22 @@ class Run:
         return Run(scenario, meta, Schedule(**tables))
 
 
+def load_whole(folder: Path | str) -> Run:
+    """Read a run folder from which something is to be computed.
+
+    Raises
+    ------
+    RunFolderError, ScenarioError
+        As :meth:`Run.load` and :meth:`Run.must_be_whole`; names the folder.
+    """
+    result = Run.load(folder)
+    try:
+        result.must_be_whole()
+    except RunFolderError as error:
+        raise RunFolderError(f"{folder}: {error}") from error
+    return result
+
+
 def _json(meta: Mapping[str, Any]) -> str:
     return json.dumps(dict(meta), indent=2, sort_keys=True, allow_nan=False) + "\n"
 

@@ -1,4 +1,4 @@
-"""Four cases of the gang baselines worked out by hand; the derivation stands beside each. Times are in slots.
+"""Five cases of the gang baselines worked out by hand; the derivation stands beside each. Times are in slots.
 
 Every job has E = 1, m = 0.5, G = 0.25 and 2q/b = 0.25: a mini-batch takes 1 slot at zeta = 0 and 3/4 at zeta = 1.
 """
@@ -15,7 +15,7 @@ HOUR = 3600
 """A slot [s]."""
 
 Interval = tuple[float, float, float, Mapping[str, int], tuple[str, int | None]]
-"""from, computing from, to, workers by server, (server of the PS, its number or None)."""
+"""from, its first worker computing from, to, workers by server, (server of the PS, its number or None)."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def scenario(
 
 
 def job(name: str, r: float, k: int, B: int, delta: Mapping[str, float]) -> Job:
-    """D = k: every worker trains one chunk."""
+    """D = k: every worker trains one chunk; W = k B."""
     return Job(
         id=name, arrival_s=r * HOUR, epochs=1, chunks=k, minibatches=B, minibatch_s=0.5 * HOUR,
         ps_update_s=0.25 * HOUR, gradient_mb=0.5, bandwidth_mbps=4 * 8 / HOUR, worker_type="0", ps_type="0", workers=k,
@@ -167,9 +167,38 @@ JCT 7 + 4 + 6 + 7 = 24. The PS of each server is its only one.
     total_jct=24,
 )
 
+DRF = Case(
+    about="""
+Two servers with two workers each, one type, n(0)=1, no cloud; workers are granted one at a time to the smallest share
+w/4, at most D each; a new worker trains after delta, the others go on.
+t=0: job 0 (D=4, W=20) is alone: 4 workers. The two of server 0 train from 1, the two of server 1 from 2.
+t=3: it has trained 2*1 + 4*1 = 6. Job 1 (D=2, W=4) arrives: grants 0,1,0,1: two each. Job 0 keeps server 0 (lower
+delay), job 1 gets server 1, trains from 4, 2 per slot: 4-6.
+t=6: job 0 has 20-6-2*3=8 left, grows to 4 again; the new two train from 8: 2*2 done by 8, 4 left at rate 4: ends at 9.
+JCT 9 + 3 = 12; one re-placement of job 0.
+    """,
+    policy="drf",
+    scenario=scenario(
+        ((2, 2), (2, 2)),
+        (job("0", 0, 4, 5, {"0": 1, "1": 2}), job("1", 3, 2, 2, {"0": 1, "1": 1})),
+    ),
+    intervals=(
+        (
+            (0, 1, 3, {"0": 2, "1": 2}, ("0", 0)),
+            (3, 3, 6, {"0": 2}, ("0", 0)),
+            (6, 6, 9, {"0": 2, "1": 2}, ("0", 0)),
+        ),
+        ((3, 4, 6, {"1": 2}, ("1", 0)),),
+    ),
+    completions=(9, 6),
+    total_jct=12,
+    migrations=1,
+)
+
 CASES = {
     "SRTF preempts and resumes": SRTF,
     "Tiresias demotes and promotes": TIRESIAS,
     "FIFO holds the line": FIFO_STRICT,
     "FIFO reserves the earliest server": FIFO_EARLIEST_SERVER,
+    "DRF shrinks and grows": DRF,
 }

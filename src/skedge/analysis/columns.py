@@ -133,19 +133,41 @@ def all_cloud(c: Columns) -> NDArray[np.bool_]:
 def gang_intervals(c: Columns) -> pl.DataFrame:
     """One row per allocation of a gang, in order of (job, start).
 
-    Columns job, start, compute_from, end, workers, work, colocated, preempted and `where`: a list of
-    (server, workers) by server.
+    Columns job, start, compute_from (of the first worker), end, workers, work, `spent`: worker time computing
+    [worker-µs, in 128 bits], colocated, preempted and `where`: a list of (server, workers) by server.
     """
     frame = c.gangs.frame.with_columns(pl.Series("server", c.gangs["server"], dtype=pl.Int32))
+    frame = frame.with_columns(spent=pl.col("workers").cast(pl.Int128) * (pl.col("end") - pl.col("compute_from")))
+    if len(not_gangs(c)):
+        frame = _by_server(frame)
     frame = frame.sort("job", "start", "server")
     return frame.group_by("job", "start", maintain_order=True).agg(
-        pl.col("compute_from").max(),
+        pl.col("compute_from").min(),
         pl.col("end").max(),
         pl.col("workers").cast(pl.Int64).sum(),
         pl.col("work").sum(),
+        pl.col("spent").sum(),
         pl.col("colocated").first(),
         pl.col("preempted").first(),
         pl.struct("server", pl.col("workers").alias("n")).alias("where"),
+    )
+
+
+def not_gangs(c: Columns) -> Array:
+    """Jobs whose workers begin one by one, as the decisions say."""
+    rows = (c.decisions.frame["verb"] == "allocate_each").to_numpy()
+    jobs: Array = np.unique(c.decisions["job"][rows])
+    return jobs
+
+
+def _by_server(frame: pl.DataFrame) -> pl.DataFrame:
+    """One row per server of an allocation: its workers may begin at several times."""
+    return frame.group_by("job", "start", "server").agg(
+        pl.col("compute_from").min(),
+        pl.col("end").max(),
+        pl.col("workers").cast(pl.Int64).sum(),
+        pl.col("work", "spent").sum(),
+        pl.col("colocated", "preempted").first(),
     )
 
 

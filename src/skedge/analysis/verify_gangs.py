@@ -8,8 +8,9 @@ import polars as pl
 from skedge.core.model import Ints
 from skedge.core.time import NEVER
 
-from .columns import Columns, failure_times, first_of_job, gang_holdings, gang_intervals
+from .columns import Columns, failure_times, first_of_job, gang_holdings, gang_intervals, not_gangs
 from .rules import Findings
+from .verify_each import check_begins
 
 _NEVER_BEGUN = -(2**62)
 """Start of an upload that is not there."""
@@ -30,14 +31,16 @@ def check_gangs(c: Columns, found: Findings, slack: int) -> None:
     _at_most_chunks(c, found, intervals)
     _colocated(c, found, intervals)
     _apart(found, intervals, slack)
-    _not_early(c, found, intervals, slack)
+    each = pl.Series(not_gangs(c), dtype=pl.Int32).implode()
+    _not_early(c, found, intervals.filter(~pl.col("job").is_in(each)), slack)
+    check_begins(c, found, slack)
     _work(c, found, intervals, slack)
 
 
 def _decided(c: Columns, found: Findings, slack: int) -> None:
     """M2: every allocation on a server begins with a decision for it."""
     t, d = c.gangs, c.decisions
-    rows = np.flatnonzero((d.frame["verb"] == "allocate").to_numpy())
+    rows = np.flatnonzero(d.frame["verb"].is_in(["allocate", "allocate_each"]).to_numpy())
     decided = pl.DataFrame({"job": d["job"][rows], "server": d["server"][rows], "time": d["time"][rows]})
     held = pl.DataFrame({"job": t["job"], "server": t["server"], "time": t["start"]}).with_row_index("row").sort("time")
     near = held.join_asof(
@@ -56,10 +59,21 @@ def _decided(c: Columns, found: Findings, slack: int) -> None:
 
 
 def _together(c: Columns, found: Findings) -> None:
-    """M24: the rows of one allocation agree, one a server."""
-    agree = ("compute_from", "end", "colocated", "preempted")
-    by = c.gangs.frame.group_by("job", "start", maintain_order=True).agg(
-        *(pl.col(name).n_unique().alias(name) for name in agree), pl.col("server").is_duplicated().any().alias("twice")
+    """M24: the rows of one allocation agree, one a server; where it is no gang, those that begin together have one."""
+    each, frame = pl.Series(not_gangs(c), dtype=pl.Int32).implode(), c.gangs.frame
+    _agree(found, frame.filter(~pl.col("job").is_in(each)), ("compute_from", "end", "colocated", "preempted"), "server")
+    both = frame.filter(pl.col("job").is_in(each)).with_columns(server=pl.struct("server", "compute_from"))
+    _agree(found, both, ("end", "colocated", "preempted"), "server")
+    mixed = c.decisions.frame.filter(pl.col("verb") == "allocate", pl.col("job").is_in(each)).unique(
+        "job", keep="first"
+    )
+    for job, time in mixed.sort("job").select("job", "time").head(found.limit).iter_rows():
+        found.add("M24", job, time, "is a gang in some of its allocations only")
+
+
+def _agree(found: Findings, frame: pl.DataFrame, agree: tuple[str, ...], place: str) -> None:
+    by = frame.group_by("job", "start", maintain_order=True).agg(
+        *(pl.col(name).n_unique().alias(name) for name in agree), pl.col(place).is_duplicated().any().alias("twice")
     )
     for row in (
         by.filter(pl.any_horizontal(pl.col(agree) > 1) | pl.col("twice")).head(found.limit).iter_rows(named=True)
@@ -183,28 +197,30 @@ def _work(c: Columns, found: Findings, intervals: pl.DataFrame, slack: int) -> N
     which a later change may stretch by the ratio of the two works.
     """
     job, end, workers = (intervals[name].to_numpy() for name in ("job", "end", "workers"))
-    computing, zeta = end - intervals["compute_from"].to_numpy(), intervals["colocated"].to_numpy().astype(np.int64)
+    computed, spent = intervals["spent"], intervals["spent"].cast(pl.Int64, wrap_numerical=True).to_numpy()
+    zeta = intervals["colocated"].to_numpy().astype(np.int64)
     first = np.flatnonzero(first_of_job(job))
     last = np.concatenate([first[1:], [len(job)]]) - 1
     need = c.scenario.true_work[job[last], zeta[last]]
-    done = np.add.reduceat(computing * workers, first)
+    done = np.add.reduceat(spent, first)
     held = np.add.reduceat(workers, first)
     late = c.late[job[last]] * np.maximum.reduceat(workers, first)
     rounding, room = slack * held, c.scenario.physics.step * workers[last] + late
     wrong = ~((-rounding <= done - need) & (done - need < room + rounding))
-    wrong |= np.add.reduceat(computing * workers.astype(float), first) > _MOST_WORK
+    wrong |= np.add.reduceat(computed.cast(pl.Float64).to_numpy(), first) > _MOST_WORK
     changes = (np.minimum.reduceat(zeta, first) < zeta[last]) | (np.maximum.reduceat(zeta, first) > zeta[last])
     for i in np.flatnonzero((wrong | changes) & (failure_times(c)[job[last]] == NEVER)).tolist():
         part = slice(first[i], last[i] + 1)
-        _work_exactly(c, found, int(job[last[i]]), computing[part], workers[part], zeta[part], int(end[last[i]]), slack)
+        _work_exactly(
+            c, found, int(job[last[i]]), computed[part].to_list(), workers[part], zeta[part], int(end[last[i]]), slack
+        )
 
 
 def _work_exactly(
-    c: Columns, found: Findings, job: int, computing: Ints, workers: Ints, zeta: Ints, end: int, slack: int
+    c: Columns, found: Findings, job: int, spent: list[int], workers: Ints, zeta: Ints, end: int, slack: int
 ) -> None:
     """M8 for one job, in unbounded integers."""
     work, to = c.scenario.true_work[job].tolist(), int(zeta[-1])
-    spent = [a * n for a, n in zip(computing.tolist(), workers.tolist(), strict=True)]
     done = sum(s if z == to else s * work[to] // work[z] for s, z in zip(spent, zeta.tolist(), strict=True))
     changes = len(spent) if len(set(zeta.tolist())) > 1 else 0
     rounding = 2 * changes * -(-max(work) // min(work)) + slack * int(workers.sum())

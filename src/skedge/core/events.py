@@ -124,12 +124,20 @@ class Dispatch:
 
 @dataclass(frozen=True, slots=True)
 class Allocate:
-    """Give a job these workers and this PS slot from now on; replaces what it has."""
+    """Give a job these workers and this PS slot from now on; replaces what it has.
+
+    Attributes
+    ----------
+    gang
+        True: all workers begin together, when the slowest upload has ended. False: each begins when its own data are
+        there, and the workers that the job has go on. All allocations of a job are of one kind.
+    """
 
     job: int
     where: Placement
     ps: int
     reason: str = ""
+    gang: bool = True
 
 
 @dataclass(frozen=True, slots=True)

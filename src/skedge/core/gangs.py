@@ -1,4 +1,7 @@
-"""Gangs: jobs whose workers are given and taken together (or server by server), with revocable allocations.
+"""Gangs: jobs whose workers are given and taken together, or one by one, with revocable allocations.
+
+A gang's workers all begin when the slowest upload has ended. Of a job that is not a gang (``Allocate(gang=False)``)
+every worker begins when its own data are there, and those that the job had go on while others join or leave.
 
 One ledger serves the kernel's belief (announced work) and the simulated truth (true work). Work is counted in
 worker-µs of the job's present zeta; it is converted when zeta changes.
@@ -6,6 +9,7 @@ worker-µs of the job's present zeta; it is converted when zeta changes.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,6 +23,12 @@ Placement = tuple[tuple[int, int], ...]
 
 Data = dict[int, tuple[int, int]]
 """By server: workers, and when the data of their chunks are there [µs]."""
+
+Part = tuple[int, int, int]
+"""(workers, when their data are there [µs], from when they compute [µs])."""
+
+Parts = dict[int, tuple[Part, ...]]
+"""By server: its workers of a job that is not a gang, in the order in which they begin."""
 
 _NOTHING = 0, 0
 _NOWHERE: Data = {}
@@ -37,13 +47,20 @@ class Gangs:
     workers
         Workers held now; 0 while suspended.
     compute_from
-        When the present allocation computes from [µs]: later than its start while data are uploaded.
+        When the present allocation computes from [µs], its first worker where it is no gang: later than its start while
+        data are uploaded.
     zeta
         1 if the present allocation is co-located.
     placed
         Present placement.
     data
         Where the data of each job are: (workers of the last placement, when their data are there [µs]) by server.
+    parts
+        Workers of the present or last allocation of each job that is not a gang.
+    joins
+        Present allocations whose workers begin at several times: (from when [µs], how many), in order.
+    stopped
+        When the allocation of such a job last ended [µs].
     started
         Jobs that have held workers before.
     delay_rows
@@ -63,6 +80,9 @@ class Gangs:
     delay_rows: dict[int, Ints] = field(default_factory=dict)
     placed: dict[int, Placement] = field(default_factory=dict)
     data: dict[int, Data] = field(default_factory=dict)
+    parts: dict[int, Parts] = field(default_factory=dict)
+    joins: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    stopped: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         jobs = len(self.work)
@@ -85,6 +105,8 @@ class Gangs:
         left = self.left_of(job, now)
         if self.workers[job] > 0:
             self.compute_from[job] = max(now, int(self.compute_from[job]))
+            if job in self.parts:
+                self._set_parts(job, {server: _from(now, parts) for server, parts in self.parts[job].items()})
         self.left[job] = max(1, int(left * factor))
         self.work = self.work.copy()
         self.work[job] = np.maximum(1, (self.work[job] * factor).astype(np.int64))
@@ -97,12 +119,15 @@ class Gangs:
                 if not there:
                     del self.data[job]
 
-    def place(self, job: int, where: Placement, zeta: int, now: int) -> None:
+    def place(self, job: int, where: Placement, zeta: int, now: int, *, gang: bool = True) -> None:
         """Give `job` these workers from `now`.
 
-        It waits for the largest delay over the servers that hold more of its workers than its last placement did;
+        A gang waits for the largest delay over the servers that hold more of its workers than its last placement did;
         uploads under way go on while it is suspended. A job that ran before pays the checkpoint overhead.
         """
+        if not gang:
+            self._place_each(job, where, zeta, now)
+            return
         ready = self.upload(job, where, now)
         if job in self.started:
             ready += self.overhead
@@ -112,6 +137,57 @@ class Gangs:
             self._convert(job, zeta)
         self.compute_from[job], self.workers[job] = ready, sum(n for _, n in where)
         self.since[job], self.placed[job] = now, where
+
+    def _place_each(self, job: int, where: Placement, zeta: int, now: int) -> None:
+        """Give `job` these workers from `now`; each computes when its own data are there.
+
+        On every server those that begin first are kept, as many as its last placement had and this one has. If the job
+        held them up to now they go on; after a pause they pay the checkpoint overhead. So does one that joins a job
+        that ran before, on top of the delay.
+        """
+        goes_on, restore = self.stopped.get(job) == now, self.overhead if job in self.started else 0
+        before, row, parts = self._last_parts(job), self._delays_of(job), {}
+        for server, n in where:
+            kept = _first(before.get(server, ()), n)
+            if not goes_on:
+                kept = tuple((k, ready, max(now, ready) + restore) for k, ready, _ in kept)
+            kept = _from(now, kept)
+            new, ready = n - sum(k for k, _, _ in kept), now + int(row[server])
+            parts[server] = (*kept, (new, ready, ready + restore)) if new else kept
+        if zeta != self.zeta[job]:
+            self._convert(job, zeta)
+        self.started.add(job)
+        self._set_parts(job, parts)
+        self.data[job] = {server: (n, parts[server][-1][1]) for server, n in where}
+        self.since[job], self.placed[job] = now, where
+
+    def _set_parts(self, job: int, parts: Parts) -> None:
+        """These are the workers of `job` now."""
+        begins = dict[int, int]()
+        for of_server in parts.values():
+            for n, _, begin in of_server:
+                begins[begin] = begins.get(begin, 0) + n
+        self.parts[job], self.compute_from[job], self.workers[job] = parts, min(begins), sum(begins.values())
+        self.joins.pop(job, None)
+        if len(begins) > 1:
+            self.joins[job] = sorted(begins.items())
+
+    def _last_parts(self, job: int) -> Parts:
+        """Workers of the last placement on the servers that still have its data."""
+        last = self.parts.get(job, {})
+        return {
+            server: last.get(server, ((n, ready, ready),))
+            for server, (n, ready) in self.data.get(job, _NOWHERE).items()
+        }
+
+    def begins(self, job: int) -> Iterator[tuple[int, int, int]]:
+        """(server, workers, from when they compute [µs]) of the present allocation of `job`."""
+        if job not in self.parts:
+            at = int(self.compute_from[job])
+            yield from ((server, n, at) for server, n in self.placed[job])
+            return
+        for server, parts in self.parts[job].items():
+            yield from ((server, n, begin) for n, _, begin in parts)
 
     def upload(self, job: int, where: Placement, now: int) -> int:
         """Bring the data of `job` to these servers from `now` on; returns when all are there [µs]."""
@@ -142,27 +218,65 @@ class Gangs:
         """Take all workers of `job` away at `now`; its data stay where they are."""
         self.left[job], self.workers[job] = self.left_of(job, now), 0
         del self.placed[job]
+        if job in self.parts:
+            self.stopped[job] = now
+            self.joins.pop(job, None)
 
     def finish(self, job: int) -> None:
         """Close the books of a job that has finished."""
         self.left[job] = self.workers[job] = 0
-        self.placed.pop(job, None)
-        self.delay_rows.pop(job, None)
+        for books in (self.placed, self.delay_rows, self.parts, self.joins, self.stopped):
+            books.pop(job, None)
 
     def left_of(self, job: int, now: int) -> int:
         """Remaining work of `job` at `now` [worker-µs], at its present zeta, at least 1."""
-        done = max(now - int(self.compute_from[job]), 0) * int(self.workers[job])
+        if job in self.joins:
+            done = sum(n * max(now - begin, 0) for begin, n in self.joins[job])
+        else:
+            done = max(now - int(self.compute_from[job]), 0) * int(self.workers[job])
         return max(int(self.left[job]) - done, 1)
 
     def left_at(self, jobs: Ints, now: int) -> Ints:
         """Remaining work of `jobs` at `now` [worker-µs], at their present zeta, at least 1."""
         done = np.maximum(now - self.compute_from[jobs], 0) * self.workers[jobs]
-        return np.maximum(self.left[jobs] - done, 1)
+        left = np.maximum(self.left[jobs] - done, 1)
+        if self.joins:
+            for i in np.flatnonzero(np.isin(jobs, list(self.joins))).tolist():
+                left[i] = self.left_of(int(jobs[i]), now)
+        return left
 
     def finish_time(self, job: int) -> int:
         """When `job` finishes if nothing changes [µs]; NEVER while it is suspended."""
         workers = int(self.workers[job])
         if workers == 0:
             return NEVER
-        end = int(self.compute_from[job]) - (-int(self.left[job]) // workers)
+        if job in self.joins:
+            end = _finish(self.joins[job], int(self.left[job]))
+        else:
+            end = int(self.compute_from[job]) - (-int(self.left[job]) // workers)
         return -(-end // self.step) * self.step
+
+
+def _first(parts: tuple[Part, ...], n: int) -> tuple[Part, ...]:
+    """The `n` workers of `parts` that begin first; all if there are fewer."""
+    kept = []
+    for k, ready, begin in parts:
+        if n > 0:
+            kept.append((min(k, n), ready, begin))
+            n -= k
+    return tuple(kept)
+
+
+def _from(now: int, parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    """`parts`, their work counted from `now` on."""
+    return tuple((n, ready, max(now, begin)) for n, ready, begin in parts)
+
+
+def _finish(begins: list[tuple[int, int]], left: int) -> int:
+    """When workers that begin one by one, (from [µs], how many) in order, have done `left` worker-µs [µs]."""
+    rate, at = 0, begins[0][0]
+    for begin, n in begins:
+        if left <= (begin - at) * rate:
+            break
+        left, rate, at = left - (begin - at) * rate, rate + n, begin
+    return at - (-left // rate)

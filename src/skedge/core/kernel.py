@@ -375,6 +375,8 @@ class Kernel:
         self._in_system(job)
         if self.standing[job] == DISPATCHED:
             raise OrderError("M6", f"job {self.scenario.jobs.ids[job]!r} is dispatched: it cannot be allocated")
+        if job in self.gangs.started and (job in self.gangs.parts) == order.gang:
+            raise OrderError("M24", f"job {self.scenario.jobs.ids[job]!r} is a gang in some of its allocations only")
         if job in self.gangs.placed:
             self._free_workers(job)
             self._release_ps(job)
@@ -382,7 +384,7 @@ class Kernel:
         self._take_workers(job, order.where)
         self._take_ps(job, order.ps)
         before = self.gangs.data.get(job, {})
-        self.gangs.place(job, order.where, colocated(self.scenario, order), self.now)
+        self.gangs.place(job, order.where, colocated(self.scenario, order), self.now, gang=order.gang)
         self.running.add(job)
         self.record.allocate(self.now, order, before)
 

@@ -17,7 +17,7 @@ from .scenario import Scenario
 from .schedule import VERBS, Schedule, schema
 
 _CODES = {verb: code for code, verb in enumerate(VERBS)}
-_ALLOCATE = _CODES["allocate"]
+_ALLOCATE = {True: _CODES["allocate"], False: _CODES["allocate_each"]}
 
 
 class Record:
@@ -66,9 +66,9 @@ class Record:
     def allocate(self, now: int, order: Allocate, before: Data) -> None:
         """Note an allocation and the uploads that it starts: workers that the job did not have on a server before."""
         self.admitted.setdefault(order.job, now)
-        code = self.reasons.setdefault(order.reason, len(self.reasons))
+        code, verb = self.reasons.setdefault(order.reason, len(self.reasons)), _ALLOCATE[order.gang]
         for server, _ in order.where:
-            self.decisions.extend((now, order.job, _ALLOCATE, server, code))
+            self.decisions.extend((now, order.job, verb, server, code))
         self._gang_upload(now, order.job, order.where, before)
 
     def upload(self, now: int, order: Upload) -> None:

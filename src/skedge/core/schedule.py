@@ -13,8 +13,8 @@ import polars as pl
 Columns = pl.Schema
 """Names and types of a table's columns."""
 
-VERBS = ("dispatch", "allocate", "suspend", "assign_ps", "reserve", "redispatch", "reject", "fail")
-"""What a decision can be; ``fail`` is a fact that stands among them."""
+VERBS = ("dispatch", "allocate", "suspend", "assign_ps", "reserve", "redispatch", "reject", "fail", "allocate_each")
+"""What a decision can be; ``allocate_each`` allocates to a job that is no gang, ``fail`` is a fact that stands here."""
 
 
 STATES = ("finished", "rejected", "failed", "cancelled")
@@ -26,8 +26,9 @@ def schema(servers: list[str]) -> dict[str, Columns]:
 
     runs
         One row per uninterrupted run: of one chunk on one lane (or on a cloud worker of its own: `lane` null), or of
-        a gang on one server (`chunk` and `lane` null). ``start`` is when the workers are held, ``compute_from`` when
-        training begins; `work` is in mini-batches; `preempted`: ended before the chunk or job was finished.
+        a gang on one server (`chunk` and `lane` null; a row for those that begin together where it is no gang).
+        ``start`` is when the workers are held, ``compute_from`` when training begins; `work` is in mini-batches;
+        `preempted`: ended before the chunk or job was finished.
     ps
         One row per time in which a job holds a PS slot; `slot` is the number of the slot on its server, null in the
         cloud.
@@ -37,7 +38,7 @@ def schema(servers: list[str]) -> dict[str, Columns]:
         Reservations; `broken_at` is when the work was seen to depart from the plan.
     decisions
         Every order; for ``dispatch`` one row per chunk: `value` is alpha [s], `rank` the lane's order (smaller first),
-        `postponed` the number of chunks that complete later because of it. For ``reserve`` and ``allocate`` `chunk` and
+        `postponed` the number of chunks that complete later because of it. For the others `chunk` and
         `lane` are null.
     jobs
         One row per job; `state` is one of STATES, `reason` says why it was rejected or failed, `work` in mini-batches.

@@ -9,8 +9,25 @@ from skedge.core.time import NEVER
 
 
 @dataclass
+class Group:
+    """Workers on one server that begin together, of a job that is no gang.
+
+    Attributes
+    ----------
+    awaits
+        Numbers of the uploads that they wait for.
+    compute_from
+        Since when they compute [µs].
+    """
+
+    workers: int
+    awaits: set[int]
+    compute_from: int = NEVER
+
+
+@dataclass
 class Allocation:
-    """A gang that holds workers.
+    """A job that holds workers.
 
     Attributes
     ----------
@@ -22,6 +39,9 @@ class Allocation:
         Numbers of the uploads that it waits for.
     teams
         Numbers of its teams, once it computes.
+    groups
+        By server, where it is no gang, in the order in which they begin: each group for itself has what `awaits` and
+        `compute_from` say of a gang.
     """
 
     where: Placement
@@ -31,6 +51,7 @@ class Allocation:
     awaits: set[int]
     compute_from: int = NEVER
     teams: list[int] = field(default_factory=list)
+    groups: dict[int, list[Group]] = field(default_factory=dict)
 
 
 class GangBoard:
@@ -42,11 +63,14 @@ class GangBoard:
         Allocations by job.
     data
         Workers by server of each job's last placement.
+    groups
+        The last groups of each job that is no gang.
     """
 
     def __init__(self) -> None:
         self.held: dict[int, Allocation] = {}
         self.data: dict[int, dict[int, int]] = {}
+        self.groups: dict[int, dict[int, list[Group]]] = {}
         self.teams = 0
 
     def new_team(self, chunks: int) -> int:

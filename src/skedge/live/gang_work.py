@@ -9,6 +9,7 @@ from skedge.core.gangs import Placement
 from skedge.core.kernel import colocated
 from skedge.core.time import NEVER
 
+from .each_work import EachWork
 from .gang_board import Allocation, GangBoard, shares
 from .inputs import Told
 from .trainer import Team
@@ -23,10 +24,14 @@ class GangWork:
 
     def __init__(self, world: RayWorld) -> None:
         self.world, self.board = world, GangBoard()
+        self.each = EachWork(world, self.board)
 
     def allocate(self, order: Allocate) -> None:
         """Give a job these workers and this PS from now on."""
         world, job = self.world, order.job
+        if not order.gang:
+            self.each.allocate(order)
+            return
         if job in self.board.held:
             self.suspend(Suspend(job))
         zeta = colocated(world.scenario, order)
@@ -53,7 +58,9 @@ class GangWork:
 
     def uploaded(self, done: Transport) -> None:
         """An upload is complete; the gang that waits for it may start."""
-        if done.job in self.board.held:
+        if done.job in self.board.groups:
+            self.each.uploaded(done)
+        elif done.job in self.board.held:
             self.board.held[done.job].awaits.discard(done.number)
             self._start(done.job)
 
@@ -69,7 +76,7 @@ class GangWork:
             world.trainers[job].put(number, Team(server, world.engine.agents[server], tuple(gang.shares[server]), n))
 
     def suspend(self, order: Suspend) -> None:
-        """Take a job's workers and its PS away."""
+        """Take a job's workers and its PS away; of one that is no gang the data stay, so do uploads under way."""
         self.world.rest(order.job)
         for number in self.board.held[order.job].teams:
             self.world.trainers[order.job].take(number)
@@ -88,6 +95,9 @@ class GangWork:
         return Event(world.now(), finished=(job,))
 
     def _close(self, job: int, *, preempted: bool) -> None:
+        if job in self.board.groups:
+            self.each.close(job, preempted=preempted)
+            return
         gang, log = self.board.held.pop(job), self.world.log
         now, zeta = self.world.now(), gang.colocated
         log.gang(job, gang.where, gang.start, gang.compute_from, now, zeta=zeta, preempted=preempted)
@@ -99,6 +109,8 @@ class GangWork:
                 self.suspend(Suspend(job))
         for data in self.board.data.values():
             data.pop(server, None)
+        for groups in self.board.groups.values():
+            groups.pop(server, None)
 
     def drop(self, job: int) -> None:
         """A job has failed or was cancelled."""

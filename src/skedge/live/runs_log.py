@@ -59,14 +59,15 @@ class RunsLog:
                 self.unsettled.setdefault(job, []).append(self.rows[-1])
 
     def settle(self, job: int, done: int) -> None:
-        """Share what a gang has done since the last time, of `done` in all, among the workers that did it."""
+        """Share what a gang has done since the last time, of `done` in all, among the workers by their time."""
         rows = self.unsettled.pop(job, [])
         if not rows:
             return
-        work, workers = done - self.settled.get(job, 0), sum(row["workers"] for row in rows)
+        spent = [row["workers"] * max(row["end"] - row["compute_from"], 1) for row in rows]
+        work, total = done - self.settled.get(job, 0), sum(spent)
         self.settled[job] = done
-        for row in rows:
-            row["work"] = work * row["workers"] / workers
+        for row, part in zip(rows, spent, strict=True):
+            row["work"] = work * part / total
 
     def _add(self, job: int, chunk: int | None, server: int, *rest: Any) -> None:
         names = ("lane", "workers", "start", "compute_from", "end", "work", "colocated", "preempted")

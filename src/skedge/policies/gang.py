@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.random import Generator
 
-from skedge.core.events import CLOUD, OUT_OF_SERVICE, Allocate, Event, Order, Reject, Suspend
+from skedge.core.events import Allocate, Event, Order, Suspend
 from skedge.core.gangs import Placement
 from skedge.core.model import Cluster, Ints, Physics
-from skedge.core.policy import Basis, Params, View
-from skedge.core.time import SECOND
+from skedge.core.policy import Params, View
 
+from .edge import EdgePolicy
 from .placement import Changes, Gang, Rule, carry, make_bench, select
-
-_PLENTY = 2**40
 
 
 class GangParams(Params):
@@ -39,8 +37,8 @@ class GangParams(Params):
     placement: Literal["literal", "keep_running"] = "literal"
 
 
-class GangPolicy(Basis):
-    """Base of SRTF, Tiresias-L and FIFO: keeps the jobs on the edge and turns a selection into orders."""
+class GangPolicy(EdgePolicy):
+    """Base of SRTF, Tiresias-L and FIFO: turns a selection of jobs into orders."""
 
     name: ClassVar[str] = ""
     Parameters: ClassVar[type[Params]] = GangParams
@@ -49,65 +47,22 @@ class GangPolicy(Basis):
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Begin a run."""
         super().start(cluster, physics, rng)
-        self.slots = cluster.workers.sum(axis=0)
-        self.ps_slots = [np.flatnonzero(cluster.ps_type == k) for k in range(len(cluster.ps_types))]
-        self.ps_on: dict[tuple[int, int], list[int]] = {}
-        for slot, key in enumerate(zip(cluster.ps_server.tolist(), cluster.ps_type.tolist(), strict=True)):
-            self.ps_on.setdefault(key, []).append(slot)
-        self.active: Ints = np.empty(0, np.int64)
         none, nowhere = np.zeros(0, np.int64), np.zeros((0, 1), np.int64)
         self.gang = Gang(none, none, none, nowhere, nowhere, none, none)
         self.known = 0
         self.held: Ints = none
-        self.stranded: list[int] = []
         self.rule = Rule(int(self.stop_at_first), int(self.params.sticky), int(self.params.placement == "keep_running"))
         self.bench = make_bench(len(cluster.servers), len(cluster.worker_types), cluster.lanes)
 
-    # -- arrivals and departures ---------------------------------------------------------------------------------
-
     def admit(self, event: Event, view: View) -> Iterator[Order]:
-        """Take in arrivals, let finished jobs go; what can never fit on the edge goes to the cloud or is rejected.
-
-        Jobs that lost their workers with a server stand as if they had not begun; those that can go only to the cloud
-        wait while it is out of service.
-        """
+        """As in the base; jobs that lost their workers with a server stand as if they had not begun."""
         for job in event.left:
-            self.active = self.active[self.active != job]
             self.gang.running[job] = 0
         for job in event.interrupted:
             self.held = self.held[self.held != job]
             self.gang.running[job] = self.gang.used[job] = 0
-        stranded = [job for job in (*self.stranded, *event.interrupted) if job not in event.left]
         self._make_room(view)
-        self.stranded = []
-        for job in (*(job for job in stranded if job not in self.active), *event.arrived):
-            order = self._never_fits(job, view)
-            if order is None:
-                self.active = np.insert(self.active, np.searchsorted(self.active, job), job)
-            elif isinstance(order, Allocate) and not self._has_cloud(view):
-                self.stranded.append(job)
-            else:
-                yield order
-
-    def _never_fits(self, job: int, view: View) -> Order | None:
-        kind, k = int(view.column("worker_type")[job]), int(view.column("workers")[job])
-        slots = int(self.slots[kind]) if kind >= 0 else 0
-        ps_kind = int(view.column("ps_type")[job])
-        if self.cluster.cloud is not None:
-            return None if k <= slots else self._to_cloud(job, k, "never_fits_edge")
-        if k > slots:
-            return Reject(job, f"never_fits: it asks for {k} workers; the edge has {slots} of its type, and no cloud")
-        if ps_kind < 0 or len(self.ps_slots[ps_kind]) == 0:
-            return Reject(job, "never_fits: no server has a PS of its type, and there is no cloud")
-        return None
-
-    def _has_cloud(self, view: View) -> bool:
-        """Whether there is a cloud, and it is in service."""
-        return self.cluster.cloud is not None and bool(view.in_service[self.cluster.cloud])
-
-    def _to_cloud(self, job: int, k: int, reason: str) -> Allocate:
-        assert self.cluster.cloud is not None  # noqa: S101 - the callers have looked
-        return Allocate(job, ((self.cluster.cloud, k),), CLOUD, reason)
+        yield from super().admit(event, view)
 
     def _make_room(self, view: View) -> None:
         if view.arrived == self.known:
@@ -128,32 +83,6 @@ class GangPolicy(Basis):
         g.ps_kind[now] = np.maximum(view.column("ps_type")[now], 0)
         self.known = view.arrived
 
-    def terms(self, job: int, view: View) -> dict[str, Any]:
-        """What the policy saw of `job`: its demand, what is free, and the jobs in the system with what they hold."""
-        kind = int(view.column("worker_type")[job])
-        others = view.active[view.active != job]
-        return {
-            "compares": "its whole demand against what is free; the jobs in the system stand by id",
-            "needs_workers": int(view.column("workers")[job]),
-            "workers_of_its_type": int(self.slots[kind]) if kind >= 0 else 0,
-            "free_workers_of_its_type": int(view.free_workers[:, kind].sum()) if kind >= 0 else 0,
-            "remaining_s": float(view.remaining(np.array([job]))[0] / view.column("workers")[job]) / SECOND,
-            **self.standing(job),
-            "in_system": [
-                {
-                    "job": view.job_id(other),
-                    "workers": int(view.workers[other]),
-                    "needs": int(view.column("workers")[other]),
-                    "remaining_s": float(view.remaining(np.array([other]))[0] / view.column("workers")[other]) / SECOND,
-                }
-                for other in others.tolist()
-            ],
-        }
-
-    def standing(self, job: int) -> dict[str, Any]:  # noqa: ARG002 - for policies that rank by more
-        """What else ranks `job` under this policy."""
-        return {}
-
     # -- selection -----------------------------------------------------------------------------------------------
 
     def choose(self, order: Ints, view: View, *, free: Ints | None = None) -> Ints:
@@ -168,14 +97,6 @@ class GangPolicy(Basis):
         changes = carry(order, verdict, self.held, self.gang, self.bench)
         self.held = changes.runs
         return changes
-
-    def _ps_left(self, view: View, running_stay: bool) -> Ints:
-        """PS slots to give out by type: all, or the free ones where running jobs are not up for selection."""
-        if self._has_cloud(view):
-            return np.full(max(1, len(self.ps_slots)), _PLENTY)
-        given = view.ps_job
-        taken = given >= 0 if running_stay else given == OUT_OF_SERVICE
-        return np.array([np.count_nonzero(~taken[s]) for s in self.ps_slots], np.int64)
 
     def carry_out(self, changes: Changes, view: View, reason: str) -> Iterator[Order]:
         """Orders that turn what runs into what was chosen: first all suspensions, then all placements."""
@@ -207,19 +128,6 @@ class GangPolicy(Basis):
         if n == 1:
             return ((int(gang.servers[job, 0]), int(gang.counts[job, 0])),)
         return tuple(sorted(zip(gang.servers[job, :n].tolist(), gang.counts[job, :n].tolist(), strict=True)))
-
-    def _ps_for(self, job: int, where: Placement, view: View, ps_job: Ints) -> int:
-        """A free qualified PS: on a server of the placement, else of lowest number, else in the cloud."""
-        kind = int(view.column("ps_type")[job])
-        if kind < 0:
-            return CLOUD
-        for server, _ in where:
-            for slot in self.ps_on.get((server, kind), ()):
-                if ps_job[slot] < 0:
-                    return slot
-        slots = self.ps_slots[kind]
-        free = slots[ps_job[slots] < 0]
-        return int(free[0]) if len(free) else CLOUD
 
 
 def _grown(table: Ints, rows: int, width: int) -> Ints:

@@ -39,9 +39,25 @@ class RunLog:
         start, workers, zeta = gangs.since[job], int(gangs.workers[job]), gangs.zeta[job]
         if end == start:
             return
+        if job in gangs.parts:
+            self._each(job, gangs, end, done, preempted=preempted)
+            return
         compute_from = min(int(gangs.compute_from[job]), end)
         for server, n in gangs.placed[job]:
             self.gang_rows.extend((job, server, n, start, compute_from, end, done, workers, zeta, preempted))
+
+    def _each(self, job: int, gangs: Gangs, end: int, done: int, *, preempted: bool) -> None:
+        """Note an allocation whose workers begin one by one: a row for those that begin together on a server."""
+        rows: dict[tuple[int, int], int] = {}
+        for server, n, begin in gangs.begins(job):
+            key = server, min(begin, end)
+            rows[key] = rows.get(key, 0) + n
+        total, spent, noted = max(sum(n * (end - begin) for (_, begin), n in rows.items()), 1), 0, 0
+        for (server, begin), n in rows.items():
+            spent += n * (end - begin)
+            share = done * spent // total - noted
+            noted += share
+            self.gang_rows.extend((job, server, n, gangs.since[job], begin, end, share, n, gangs.zeta[job], preempted))
 
     def table(self) -> pl.DataFrame:
         """All runs, in order of (start, job, chunk, server)."""

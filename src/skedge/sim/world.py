@@ -196,7 +196,7 @@ class SimulatedWorld:
         job = order.job
         if job in self.gangs.placed:
             self._stop_gang(job)
-        self.gangs.place(job, order.where, colocated(self.scenario, order), self.now)
+        self.gangs.place(job, order.where, colocated(self.scenario, order), self.now, gang=order.gang)
         version = self.gang_version.setdefault(job, 0)
         self._note(self.gangs.finish_time(job), GANG_ENDS, job, version)
 

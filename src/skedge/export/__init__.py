@@ -1,0 +1,1 @@
+"""A run's record in the formats of other tools."""

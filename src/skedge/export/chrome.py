@@ -1,0 +1,101 @@
+"""A run as Chrome-trace JSON, which Perfetto (ui.perfetto.dev) and chrome://tracing open.
+
+Followed: the Trace Event Format's JSON object form. A server is a process, a worker or a PS slot a thread; a run is a
+complete event (``ph`` X) on each of its workers, the time in which it waits for data an event inside it. Jobs are
+asynchronous events from arrival to completion in a process of their own. Times are µs, as in the record.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from skedge.core.scenario import Scenario
+from skedge.core.schedule import Schedule
+
+from .workers import workers_of
+
+_JOBS = 1
+"""Process of the jobs; that of server s is s + 2."""
+
+_PS = 1_000_000
+"""Threads of PSs begin here."""
+
+_Event = dict[str, Any]
+
+
+def events(scenario: Scenario, schedule: Schedule) -> Iterator[_Event]:
+    """All events of the trace, names of processes and threads first."""
+    runs, server = schedule.runs, {name: s + 2 for s, name in enumerate(scenario.cluster.server_ids)}
+    held = workers_of(scenario, runs)
+    places = list(_ps_places(schedule.ps))
+    yield from _names(scenario, server, runs, held, places)
+    yield from _job_events(schedule.jobs)
+    ids = scenario.jobs.ids
+    for number, (row, workers) in enumerate(zip(runs.iter_rows(named=True), held, strict=True)):
+        for worker in workers:
+            yield from _run_events(number, row, server[row["server"]], worker, ids[row["job"]])
+    for row, tid in places:
+        base = {"pid": server[row["server"]], "tid": tid, "ts": row["start"], "dur": row["end"] - row["start"]}
+        yield {"ph": "X", "cat": "ps", "name": ids[row["job"]], **base}
+
+
+def _names(
+    scenario: Scenario,
+    server: dict[str, int],
+    runs: pl.DataFrame,
+    held: list[list[int]],
+    places: list[tuple[dict[str, Any], int]],
+) -> Iterator[_Event]:
+    yield {"ph": "M", "name": "process_name", "pid": _JOBS, "tid": 0, "args": {"name": "jobs"}}
+    for name, pid in server.items():
+        yield {"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": {"name": name}}
+        yield {"ph": "M", "name": "process_sort_index", "pid": pid, "tid": 0, "args": {"sort_index": pid}}
+    cluster = scenario.cluster
+    of = {w: server[name] for name, workers in zip(runs["server"], held, strict=True) for w in workers}
+    for worker, pid in sorted(of.items()):
+        on_edge = worker < cluster.lanes
+        name = f"{cluster.worker_types[cluster.lane_type[worker]]} {cluster.lane_slot[worker]}" if on_edge else "worker"
+        yield {"ph": "M", "name": "thread_name", "pid": pid, "tid": worker + 1, "args": {"name": name}}
+    for pid, tid in sorted({(server[row["server"]], tid) for row, tid in places}):
+        yield {"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": f"PS {tid - _PS}"}}
+
+
+def _job_events(jobs: pl.DataFrame) -> Iterator[_Event]:
+    for row in jobs.filter(pl.col("completion").is_not_null()).iter_rows(named=True):
+        base = {"cat": "job", "name": row["id"], "id": row["job"], "pid": _JOBS, "tid": 0}
+        yield {"ph": "b", "ts": row["arrival"], **base}
+        yield {"ph": "e", "ts": row["completion"], **base}
+
+
+def _run_events(number: int, row: dict[str, Any], pid: int, worker: int, name: str) -> Iterator[_Event]:
+    base = {"ph": "X", "pid": pid, "tid": worker + 1, "ts": row["start"]}
+    about = {key: row[key] for key in ("chunk", "workers", "work", "colocated", "preempted") if row[key] is not None}
+    yield {**base, "cat": "run", "name": name, "dur": row["end"] - row["start"], "args": {"run": number, **about}}
+    if row["compute_from"] > row["start"]:
+        yield {**base, "cat": "upload", "name": "waits for data", "dur": row["compute_from"] - row["start"]}
+
+
+def _ps_places(ps: pl.DataFrame) -> Iterator[tuple[dict[str, Any], int]]:
+    """Rows of the PS table with their threads; those of the cloud, without limit, are put side by side."""
+    free_from: list[int] = []
+    for row in ps.sort("start", maintain_order=True).iter_rows(named=True):
+        if row["slot"] is not None:
+            yield row, _PS + row["slot"]
+            continue
+        place = next((i for i, end in enumerate(free_from) if end <= row["start"]), len(free_from))
+        free_from[place : place + 1] = [row["end"]]
+        yield row, _PS + place
+
+
+def write(scenario: Scenario, schedule: Schedule, path: Path) -> None:
+    """Write the trace to `path`, event by event."""
+    with path.open("w", encoding="utf-8") as file:
+        file.write('{"displayTimeUnit": "ms", "traceEvents": [\n')
+        for n, event in enumerate(events(scenario, schedule)):
+            file.write((",\n" if n else "") + json.dumps(event, allow_nan=False))
+        file.write("\n]}\n")

@@ -1,0 +1,93 @@
+"""Which worker does what: a number for every worker of every run.
+
+The record says how many workers of a server a gang holds, not which. Here they are numbered: edge workers as the lanes
+are, those of the cloud behind them as many as are needed. A job that goes on keeps its workers; further ones are those
+of the lowest number that are free.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from itertools import groupby
+from operator import itemgetter
+
+import numpy as np
+import polars as pl
+
+from skedge.core.model import Cluster
+from skedge.core.scenario import Scenario
+
+_CLOUD = -1, -1
+"""The pool of the cloud's workers."""
+
+
+class _Pool:
+    """Workers of one type on one server: those that are free, and those that come free. The cloud's have no end."""
+
+    def __init__(self, numbers: list[int], more_from: int | None) -> None:
+        self.free, self.more = numbers, more_from
+        self.busy: list[tuple[int, int]] = []
+        self.held: dict[tuple[int, int], set[int]] = {}
+
+    def keep(self, job: int, count: int, now: int) -> list[int]:
+        """Up to `count` workers that `job` has held until `now`."""
+        while self.busy and self.busy[0][0] <= now:
+            heappush(self.free, heappop(self.busy)[1])
+        kept = sorted(self.held.get((job, now), ()))[:count]
+        if kept:
+            self.held[job, now].difference_update(kept)
+            self.free = [number for number in self.free if number not in kept]
+            heapify(self.free)
+        return kept
+
+    def fill(self, held: list[int], job: int, count: int, end: int) -> None:
+        """Bring `held` up to `count` free workers, until `end`."""
+        while len(held) < count:
+            held.append(self._next())
+        for number in held:
+            heappush(self.busy, (end, number))
+        self.held.setdefault((job, end), set()).update(held)
+
+    def _next(self) -> int:
+        if self.free:
+            return heappop(self.free)
+        assert self.more is not None, "a server has the workers that are held (M4)"  # noqa: S101 - checked on reading
+        self.more += 1
+        return self.more - 1
+
+
+def workers_of(scenario: Scenario, runs: pl.DataFrame) -> list[list[int]]:
+    """Numbers of the workers of each row of `runs`, in its order.
+
+    A chunk on a lane has that lane's number; edge workers are 0 .. lanes - 1. The record keeps rule M4.
+    """
+    cluster, kind = scenario.cluster, scenario.jobs.worker_type.tolist()
+    out: list[list[int]] = [[] for _ in range(len(runs))]
+    pools: dict[tuple[int, int], _Pool] = {}
+    for start, rows in groupby(_by_start(runs, cluster), itemgetter(0)):
+        begin: list[tuple[_Pool, int, int, int, int]] = []
+        for _, row, job, server, lane, count, end in rows:
+            if lane is not None:
+                out[row] = [lane]
+                continue
+            key = _CLOUD if server == cluster.cloud else (server, kind[job])
+            if key not in pools:
+                pools[key] = _Pool(*_numbers(cluster, *key))
+            out[row] = pools[key].keep(job, count, start)
+            begin.append((pools[key], row, job, count, end))
+        for pool, row, job, count, end in begin:
+            pool.fill(out[row], job, count, end)
+    return out
+
+
+def _by_start(runs: pl.DataFrame, cluster: Cluster) -> list[tuple[int, ...]]:
+    server = runs["server"].cast(pl.Enum(cluster.server_ids)).to_physical().cast(pl.Int64)
+    table = runs.select("start", "job", "lane", "workers", "end").with_columns(server=server).with_row_index("row")
+    return table.sort("start", "row").select("start", "row", "job", "server", "lane", "workers", "end").rows()
+
+
+def _numbers(cluster: Cluster, server: int, kind: int) -> tuple[list[int], int | None]:
+    if (server, kind) == _CLOUD:
+        return [], cluster.lanes
+    lanes = np.flatnonzero((cluster.lane_server == server) & (cluster.lane_type == kind))
+    return lanes.tolist(), None

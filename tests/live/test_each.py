@@ -1,0 +1,133 @@
+"""A job that is no gang, without Ray: who computes when, which chunks a team trains, what the runs log says."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from skedge.core.events import Allocate, Suspend
+from skedge.core.model import Cluster, Job, Physics, Server, job_table
+from skedge.core.scenario import Jobs, Scenario
+from skedge.live.gang_work import GangWork
+from skedge.live.runs_log import RunsLog
+from skedge.live.trainer import Team
+from skedge.live.uploads import Uploads
+
+
+class FakeTrainer:
+    """Notes its teams: chunks and width by server."""
+
+    def __init__(self) -> None:
+        self.pace = 0.0
+        self.teams: dict[int, tuple[tuple[int, ...], int]] = {}
+
+    def put(self, number: int, team: Team) -> None:
+        self.teams[team.server] = team.chunks, team.width
+        assert number == 5 + team.server
+
+    def take(self, number: int) -> None:
+        self.teams.pop(number - 5, None)
+
+
+class FakeWorld:
+    """What GangWork asks of the world, with a clock that is set by hand."""
+
+    def __init__(self) -> None:
+        servers = [Server(f"s{s}", capacity={"worker:gpu": 3, "ps:cpu": 1}) for s in range(2)]
+        cluster = Cluster(servers)
+        frame, given = job_table([Job("a", 0.0, 1, 4, 5, 1.0, workers=4)])
+        self.scenario = Scenario(cluster, Jobs(frame, cluster, given), Physics())
+        self.uploads, self.log = Uploads(), RunsLog(cluster.server_ids)
+        self.trainers: dict[int, Any] = {}
+        self.engine = SimpleNamespace(agents={0: None, 1: None})
+        self.ps_site: dict[int, int] = {}
+        self.clock = 0
+        self.sent: list[tuple[int, tuple[int, ...], bool]] = []
+        self.progress = {0: [0, 0, 0, 0]}
+
+    def now(self) -> int:
+        return self.clock
+
+    def trainer(self, job: int) -> FakeTrainer:
+        return self.trainers.setdefault(job, FakeTrainer())
+
+    def pace(self, job: int, zeta: int) -> float:
+        return 0.0
+
+    def serve_from(self, job: int, ps: int) -> None:
+        self.ps_site[job] = ps
+
+    def rest(self, job: int) -> None:
+        self.ps_site.pop(job, None)
+
+    def send(self, job: int, server: int, chunks: tuple[int, ...], *, charged: bool = True) -> None:
+        self.sent.append((server, chunks, charged))
+        self.uploads.add(job, server, tuple(chunks), 0.0)
+
+
+@pytest.fixture
+def world() -> FakeWorld:
+    return FakeWorld()
+
+
+def arrive(world: FakeWorld, work: GangWork, now: int) -> None:
+    """All uploads that are under way are complete at `now`."""
+    world.clock = now
+    for number in list(world.uploads.pending):
+        done = world.uploads.done(number)
+        assert done is not None
+        work.uploaded(done)
+
+
+def allocate(*where: tuple[int, int]) -> Allocate:
+    return Allocate(0, where, 0, gang=False)
+
+
+def test_workers_begin_as_their_data_come_and_those_that_are_there_go_on(world: FakeWorld) -> None:
+    """One worker on s0; at 10 three more on s1 and one on s0; s0's first goes on, the second comes at 12."""
+    work = GangWork(world)  # type: ignore[arg-type]
+    work.allocate(allocate((0, 1)))
+    assert world.sent == [(0, (0, 1, 2, 3), True)]
+    assert world.trainers[0].teams == {}
+    arrive(world, work, 2)
+    assert world.trainers[0].teams == {0: ((0, 1, 2, 3), 1)}
+    world.clock = 10
+    work.allocate(allocate((0, 2), (1, 2)))
+    assert world.sent[1:] == [(0, (), True), (1, (2, 3), True)]
+    assert world.trainers[0].teams == {0: ((0, 1), 1)}, "the one that was there goes on, with its part of the chunks"
+    arrive(world, work, 12)
+    assert world.trainers[0].teams == {0: ((0, 1), 2), 1: ((2, 3), 2)}
+    world.clock = 20
+    work.allocate(allocate((0, 1)))
+    assert world.trainers[0].teams == {0: ((0, 1, 2, 3), 1)}, "s0 has had all chunks from the beginning"
+    world.clock = 25
+    work.suspend(Suspend(0))
+    assert world.trainers[0].teams == {}
+    rows = world.log.table().select("server", "workers", "start", "compute_from", "end").rows()
+    assert sorted(rows) == [
+        ("s0", 1, 0, 2, 10),
+        ("s0", 1, 10, 10, 20),
+        ("s0", 1, 10, 12, 20),
+        ("s0", 1, 20, 20, 25),
+        ("s1", 2, 10, 12, 20),
+    ]
+
+
+def test_a_suspended_job_begins_anew_where_its_data_are(world: FakeWorld) -> None:
+    work = GangWork(world)  # type: ignore[arg-type]
+    work.allocate(allocate((0, 1), (1, 1)))
+    arrive(world, work, 3)
+    work.suspend(Suspend(0))
+    world.clock = 8
+    work.allocate(allocate((0, 1), (1, 1)))
+    assert len(world.sent) == 2
+    assert world.trainers[0].teams == {0: ((0, 1), 1), 1: ((2, 3), 1)}
+    world.clock = 9
+    work.lose(1)
+    assert 0 not in work.board.held
+    work.allocate(allocate((0, 1)))
+    world.log.settle(0, 12)
+    rows = world.log.table().select("server", "compute_from", "end", "work").rows()
+    assert sorted(rows) == [("s0", 3, 3, 3.0), ("s0", 8, 9, 3.0), ("s1", 3, 3, 3.0), ("s1", 8, 9, 3.0)]
