@@ -130,6 +130,10 @@ def timeline(run: Run, job: int) -> pl.DataFrame:
         (p["made_at"], None, "is planned", p["server"], f"from {p['from'] / SECOND} to {p['to'] / SECOND} s")
         for p in _of(s.plans, job)
     ]
+    rows += [
+        (d["time"], None, "is postponed", None, d["reason"] + _worth(d["value"]))
+        for d in _of(s.decisions.filter(pl.col("verb") == "postpone"), job)
+    ]
     if row["state"] == "finished":
         rows.append((row["completion"], None, "completes", None, f"JCT {row['jct'] / SECOND:.6g} s"))
     else:
@@ -140,6 +144,10 @@ def timeline(run: Run, job: int) -> pl.DataFrame:
         orient="row",
     )
     return table.sort("time_s", maintain_order=True)
+
+
+def _worth(value: float | None) -> str:
+    return "" if value is None else f": its best plan is worth {value:.6g}"
 
 
 def _of(table: pl.DataFrame, job: int) -> Iterator[dict[str, Any]]:

@@ -24,6 +24,9 @@ from skedge.core.events import (
     Event,
     LaneFacts,
     Order,
+    Piece,
+    Postpone,
+    Price,
     Reject,
     Reserve,
     Suspend,
@@ -33,7 +36,8 @@ from skedge.core.events import (
 from skedge.core.kernel import Kernel
 
 _ORDERS: dict[str, Any] = {
-    kind.__name__: kind for kind in (Dispatch, Allocate, Suspend, AssignPS, Upload, Reserve, Reject, WakeAt)
+    kind.__name__: kind
+    for kind in (Dispatch, Allocate, Suspend, AssignPS, Upload, Reserve, Postpone, Price, Reject, WakeAt)
 }
 _META = sql.MetaData()
 _RUNS = sql.Table(
@@ -178,6 +182,8 @@ def _order(plain: dict[str, Any]) -> Order:
             values[name] = np.array(values[name], dtype)
     if "where" in values:
         values["where"] = tuple((server, n) for server, n in values["where"])
+    if "pieces" in values:
+        values["pieces"] = tuple(Piece(*piece) for piece in values["pieces"])
     order: Order = kind(**values)
     return order
 
