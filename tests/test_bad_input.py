@@ -169,7 +169,7 @@ def test_a_scenario_that_is_not_there_is_one_error(
 # --- policies and options
 
 WRONG_POLICIES = [
-    ("nope", "policy 'nope' is unknown; known are aonline, fifo"),
+    ("nope", "policy 'nope' is unknown; known are aonline, batch"),
     ("", "policy '' is unknown"),
     ("aonline:clud=false", "it has no parameter 'clud'; it takes q_mode"),
     ("aonline:cloud=perhaps", "cloud = 'perhaps'"),

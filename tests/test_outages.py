@@ -19,7 +19,16 @@ from skedge.testing import small_scenario
 from test_kernel import A, B, S, Script, after_arrivals, again, allocate, arrival, dispatch, handled
 from test_kernel import scenario as two_servers
 
-POLICIES = ["aonline", "aonline:cloud=false", "srtf", "tiresias", "fifo", "fifo:rule=earliest_server", "batch", "batchsche"]
+POLICIES = [
+    "aonline",
+    "aonline:cloud=false",
+    "srtf",
+    "tiresias",
+    "fifo",
+    "fifo:rule=earliest_server",
+    "batch",
+    "batchsche",
+]
 
 
 # -- the kernel ------------------------------------------------------------------------------------------------------

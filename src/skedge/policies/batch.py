@@ -60,14 +60,16 @@ import numpy as np
 from numpy.random import Generator
 from pydantic import Field
 
+from skedge.core.errors import PolicyError
 from skedge.core.events import CLOUD, Allocate, Event, Order, Piece, Postpone, Price, Reject, Reserve, Upload, WakeAt
 from skedge.core.gangs import Placement
 from skedge.core.model import PS, WORKER, Cluster, Floats, Ints, Physics
 from skedge.core.policy import Basis, Params, View
-from skedge.core.time import SECOND
+from skedge.core.time import NEVER, SECOND
 
 from .deployment import COST_C, NO_PLAN, Ask, Plan, Rule, best_plan, cost_c, cost_d, cost_d_literal, slots_needed
-from .prices import Book, empty_book, from_zero, pieces, take, window_price, with_room
+from .deployment_terms import Deploy, compared
+from .prices import Book, empty_book, from_zero, pieces, take, with_room
 
 
 class PricedParams(Params):
@@ -186,7 +188,17 @@ class Batch(Basis):
             self.tau = 2 * due
         if self.waiting and self.asked < self.tau:
             self.asked = self.tau
-            yield WakeAt(self.tau * self.physics.slot)
+            yield self._wake()
+
+    def _wake(self) -> WakeAt:
+        """Ask for tau_i. Each batch takes what can start at tau_i and the intervals double, so time can run out."""
+        at = self.tau * self.physics.slot
+        if at >= NEVER:
+            raise PolicyError(
+                f"{self.name}: {len(self.waiting)} jobs still wait for slot {self.tau}, which is beyond all time; a batch "
+                "takes only what can start together, so the servers are too few for so many jobs"
+            )
+        return WakeAt(at)
 
     def _admit(self, job: int, view: View, since: int) -> Iterator[Order]:
         """Bring the data of a job to every server that might train it, or turn it away."""
@@ -265,9 +277,13 @@ class Batch(Basis):
     def _workers_of(self, ask: Ask, plan: Plan) -> Ints:
         """Workers of a plan by place in `ask`, y_jsu."""
         y = np.zeros(len(ask.xi), np.int64)
-        deploy = cost_c if plan.kind == COST_C else cost_d_literal if self.params.literal_cost_d else cost_d
+        deploy = cost_c if plan.kind == COST_C else self._spread()
         deploy(ask, plan.workers, self.workers, self.ps, y)
         return y
+
+    def _spread(self) -> Deploy:
+        """COST_D, in the reading that is asked for."""
+        return cost_d_literal if self.params.literal_cost_d else cost_d
 
     def _end(self, job: int, where: Placement, slots: int, view: View) -> int:
         """c_j [µs]: the start, or when the last data come, and d_j slots."""
@@ -349,40 +365,6 @@ class Batch(Basis):
         if job not in self.waiting:
             return {"compares": "its types with those that servers have"}
         _, ask, servers, plan = self.offer
-        y, ids = self._workers_of(ask, plan), self.cluster.server_ids
-        deploy_spread = cost_d_literal if self.params.literal_cost_d else cost_d
-        scratch = np.zeros(len(servers), np.int64)
-        plans = [
-            deploy(ask, n, self.workers, self.ps, scratch)
-            for n in range(1, ask.most + 1)
-            for deploy in (cost_c, deploy_spread)
-        ]
-        return {
-            "compares": "eta = 1 - cost, the price of workers and PS over the window; then completion, one server, D_u",
-            "batch": ask.interval.bit_length(),
-            "tau_s": ask.interval * ask.slot / SECOND,
-            "eta": 1 - plan.cost,
-            "D_u": plan.workers,
-            "placement": _PLACEMENT[plan.kind],
-            "slots": plan.slots,
-            "prices": [
-                {
-                    "server": ids[servers[i]],
-                    "workers": int(y[i]),
-                    "price_of_one": window_price(self.workers, int(ask.worker_row[i]), 0, plan.slots) if y[i] else 0.0,
-                    "ps": int(i == plan.ps),
-                    "price_of_ps": window_price(self.ps, int(ask.ps_row[i]), 0, plan.slots) if i == plan.ps else 0.0,
-                }
-                for i in range(len(servers))
-                if y[i] or i == plan.ps
-            ],
-            "plans": [
-                {"D_u": p.workers, "placement": _PLACEMENT[p.kind], "slots": p.slots, "cost": p.cost, "eta": 1 - p.cost}
-                for p in sorted(plans, key=lambda p: (p.cost, p.slots, p.kind, p.workers))
-                if p.kind != NO_PLAN
-            ],
-            "earlier_batches": self.waiting[job].before,
-        }
-
-
-_PLACEMENT = {COST_C: "one server", NO_PLAN: "none", 1: "spread"}
+        names = [self.cluster.label(s) for s in servers]
+        found = compared(ask, plan, self._workers_of(ask, plan), self.workers, self.ps, self._spread(), names)
+        return {**found, "earlier_batches": self.waiting[job].before}
