@@ -357,6 +357,13 @@ def test_data_go_to_every_server_that_has_a_worker_of_the_type() -> None:
     assert rows == [(0, "0", 3), (0, "1", 3), (1, "0", 1), (1, "1", 1), (2, "1", 2), (3, "0", 1), (3, "1", 1)]
 
 
+def test_too_many_jobs_for_the_servers_are_one_clear_error() -> None:
+    """One worker takes one job a batch: 40 jobs of a slot would last until slot 2^40."""
+    jobs = [job(str(n), 0, 1, 1, 4, (0,)) for n in range(40)]
+    with pytest.raises(PolicyError, match=r"^batch: 9 jobs still wait for slot 2147483648"):
+        play(scenario([((1,), (1,))], jobs), make_policy("batch"))
+
+
 # -- BatchSche --------------------------------------------------------------------------------------------------------
 
 

@@ -195,8 +195,8 @@ class Batch(Basis):
         at = self.tau * self.physics.slot
         if at >= NEVER:
             raise PolicyError(
-                f"{self.name}: {len(self.waiting)} jobs still wait for slot {self.tau}, which is beyond all time; a batch "
-                "takes only what can start together, so the servers are too few for so many jobs"
+                f"{self.name}: {len(self.waiting)} jobs still wait for slot {self.tau}, which is beyond all time; a "
+                "batch takes only what can start together, so the servers are too few for so many jobs"
             )
         return WakeAt(at)
 

@@ -24,7 +24,7 @@ def compared(
 ) -> dict[str, Any]:
     """The terms of the plan chosen, the prices that it pays, and the plans that it was chosen from, cheapest first.
 
-    `y` are its workers by server, `names` the servers, both in the order of `ask`; `spread` is the COST_D that was used.
+    `y` are its workers by server, `names` the servers, both in the order of `ask`; `spread` is the COST_D in use.
     """
     plans = sorted(_plans(ask, workers, ps, spread), key=lambda p: (p.cost, p.slots, p.kind, p.workers))
     return {
