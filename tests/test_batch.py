@@ -195,6 +195,41 @@ def test_alg_4_as_printed_never_costs_less_than_the_exact_placement() -> None:
     assert equal > 100
 
 
+def one_row_each(*servers: tuple[float, float]) -> tuple[Book, Book]:
+    """Servers of one type with these workers and PSs, T = 20, F = 2 at 2TSU = 40: with f of 4 taken (3^f - 1)/40."""
+    curve = from_zero(2.0, 40.0, normed=True)
+    return (
+        empty_book(np.array([w for w, _ in servers]), curve),
+        empty_book(np.array([p for _, p in servers]), curve),
+    )
+
+
+def slots_on(servers: int, work: int, *, most: int = 1, interval: int = 8) -> Ask:
+    """A job of `work` worker-slots, at any xi."""
+    rows = np.arange(servers)
+    return Ask(np.array([work, work]), most, 1, interval, rows, rows, np.ones(servers, np.int64))
+
+
+def test_the_server_that_is_dearer_at_tau_can_be_the_cheaper_one() -> None:
+    """H11: f = 2 in slot 0 alone costs 0.2; f = 1 in all 8 slots 0.05 each, 0.4. At tau the second looks cheaper."""
+    workers, ps = one_row_each((4.0, 4.0), (4.0, 4.0))
+    take(workers, 0, 2, 0, 1)
+    take(workers, 1, 1, 0, 8)
+    y = np.zeros(2, np.int64)
+    plan = deployment.cost_c(slots_on(2, 8), 1, workers, ps, y)
+    assert (plan.ps, y.tolist()) == (0, [1, 0])
+    assert plan.cost == pytest.approx(0.2)
+
+
+def test_alg_4_as_printed_finds_no_plan_on_an_empty_server_with_a_worker_to_spare() -> None:
+    """H14: all prices are 0, so lines 22-25 move the worker to where it is, the loop ends, and L stays empty."""
+    workers, ps = one_row_each((2.0, 1.0))
+    y = np.zeros(1, np.int64)
+    assert deployment.cost_d_literal(slots_on(1, 4), 1, workers, ps, y).kind == NO_PLAN
+    exact = deployment.cost_d(slots_on(1, 4), 1, workers, ps, y)
+    assert (exact.kind, exact.cost, y.tolist()) == (COST_D, 0.0, [1])
+
+
 def test_a_book_is_the_sum_of_what_was_taken_slot_by_slot() -> None:
     """Room, price of a window and pieces of 300 random books against lists."""
     rng = np.random.default_rng(0)
@@ -241,6 +276,9 @@ def test_the_invariants_of_the_batch_scheduler_hold(options: str) -> None:
                 there = jobs.arrival[d.job] + delays[s]
                 assert there < start or (not strict and there == start)
             assert 0 < d.eta <= 1
+            if made.physics.colocation == "one_server" and d.plan.kind == "D":
+                hosts = {s for s, n in enumerate(d.plan.y) if n} | {d.plan.ps_server}
+                assert len(hosts) > 1, "one server is a plan of COST_C, which is no worse (H15)"
             assert first_of_batch[d.tau].eta == 1
 
 
