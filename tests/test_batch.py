@@ -488,3 +488,12 @@ def test_a_job_of_a_type_that_nobody_has_is_explained_too() -> None:
     told = explain(run, "4")
     assert (told.verb, told.reason) == ("reject", "never_fits: no server has a PS of its type")
     assert SECOND * told.time_s == HOUR
+
+
+def test_the_timeline_has_one_line_for_copies_on_many_servers() -> None:
+    """Five servers with uploads of 0 to 4 slots; the job is there before tau = 8 on all, and runs on the first."""
+    made = scenario([((1,), (1,))] * 5, [job("1", 1, 1, 1, 20, (4, 3, 2, 1, 0))])
+    told = explain(kept_run(made, "batch"), "1").timeline
+    rows = told.filter(pl.col("what").is_in(["uploads", "is planned"])).select("until_s", "what", "server").rows()
+    assert rows == [(5 * H, "uploads", "5 servers"), (None, "is planned", "0")]
+    assert told["detail"][1].endswith(": 0, 1, 2, …")

@@ -81,9 +81,11 @@ class Record:
 
     def upload(self, now: int, order: Upload) -> None:
         """Note an upload ahead of the allocation."""
-        parts = [((server, n),) for server, n in order.where] if order.copies else [order.where]
-        for where in parts:
-            self._gang_upload(now, order.job, where, {})
+        if not order.copies:
+            self._gang_upload(now, order.job, order.where, {})
+            return
+        chunks = self.chunks[order.job]
+        self.gang_uploads.extend(part for server, _ in order.where for part in (order.job, server, chunks, now))
 
     def _gang_upload(self, now: int, job: int, where: Placement, before: Data) -> None:
         """A job's chunks are spread evenly over its workers; those of workers new on a server are brought there."""

@@ -146,7 +146,7 @@ class Batch(Basis):
         self.tau, self.asked = 1, 0
         self.waiting: dict[int, Waiting] = {}
         self.held: dict[int, Held] = {}
-        self.served_last = sorted(range(servers), key=lambda s: (s == cluster.cloud, s))
+        self.in_order = np.array(sorted(range(servers), key=lambda s: (s == cluster.cloud, s)), np.int64)
         types, ps_types = len(cluster.worker_types), len(cluster.ps_types)
         normed = p.price_norm == "2TSU"
         self.worker_curve = from_zero(p.F1, 2 * p.T * servers * max(types, 1), normed=normed)
@@ -211,7 +211,8 @@ class Batch(Basis):
         self.waiting[job] = Waiting(since, view.now, [])
         candidates = np.flatnonzero(has_worker & view.in_service).tolist()
         if candidates:
-            yield Upload(job, tuple((s, int(view.column("chunks")[job])) for s in candidates), copies=True)
+            most = int(view.column("chunks")[job])
+            yield Upload(job, tuple((s, most) for s in candidates), copies=True)
 
     def _of_its_types(self, job: int, view: View) -> tuple[Any, Any]:
         """Which servers have a worker, and which a PS, of the job's types."""
@@ -249,14 +250,13 @@ class Batch(Basis):
             there = self.waiting[job].since + view.upload_delays(job)
             tau_us = tau * self.physics.slot
             usable &= there < tau_us if self.params.strict_upload else there <= tau_us
-        servers = [s for s in self.served_last if usable[s]]
-        at = np.array(servers, np.int64)
+        at = self.in_order[usable[self.in_order]]
         width, ps_width = self.worker_capacity.shape[1], self.ps_capacity.shape[1]
         kind, ps_kind = int(view.column("worker_type")[job]) % width, int(view.column("ps_type")[job]) % ps_width
-        one_server = self.physics.colocation == "one_server"
-        xi = np.array([int(one_server or s == self.cluster.cloud) for s in servers], np.int64)
-        most, slot = int(view.column("chunks")[job]), self.physics.slot
-        return Ask(view.work[job], most, slot, tau, at * width + kind, at * ps_width + ps_kind, xi), servers
+        xi = (at == self.cluster.cloud) | (self.physics.colocation == "one_server")
+        most, slot, rows, ps_rows = int(view.column("chunks")[job]), self.physics.slot, at * width, at * ps_width
+        ask = Ask(view.work[job], most, slot, tau, rows + kind, ps_rows + ps_kind, xi.astype(np.int64))
+        return ask, at.tolist()
 
     def _accept(self, job: int, ask: Ask, servers: list[int], plan: Plan, view: View) -> Iterator[Order]:
         """Alg. 2, lines 15-18: deploy the job by its plan; f, g and prices rise."""
