@@ -152,7 +152,7 @@ def test_a_short_file_that_stands_for_a_billion_values_is_refused_at_once(skedge
     ("scenario", "message"),
     [
         ("nosuch.yaml", "nosuch.yaml: cannot be read: No such file or directory"),
-        ("nosuch", "scenario 'nosuch' is not shipped; there are demo, live-demo, s1"),
+        ("nosuch", "scenario 'nosuch' is not shipped; there are demo, live-demo, s1, s2"),
         (".", ".: cannot be read: Is a directory"),
         ("small.yaml/x.yaml", "small.yaml/x.yaml: cannot be read: Not a directory"),
     ],
@@ -169,7 +169,7 @@ def test_a_scenario_that_is_not_there_is_one_error(
 # --- policies and options
 
 WRONG_POLICIES = [
-    ("nope", "policy 'nope' is unknown; known are aonline, drf, fifo"),
+    ("nope", "policy 'nope' is unknown; known are aonline, batch"),
     ("", "policy '' is unknown"),
     ("aonline:clud=false", "it has no parameter 'clud'; it takes q_mode"),
     ("aonline:cloud=perhaps", "cloud = 'perhaps'"),

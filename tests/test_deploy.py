@@ -85,7 +85,7 @@ def test_a_cluster_file_needs_no_workload_and_gives_all_that_a_scenario_has_but_
     assert load_cluster_file("cluster.yaml", seed=9).seed == 9
 
 
-@pytest.mark.parametrize("kind", ["demo", "s1", "live-demo"])
+@pytest.mark.parametrize("kind", ["demo", "s1", "s2", "live-demo"])
 def test_a_scenario_file_is_a_cluster_file_with_the_same_cluster(kind: str) -> None:
     """Whether its servers are listed, drawn by number or drawn by the load of its jobs."""
     assert load_cluster_file(shipped(kind)).cluster.servers == load_scenario(shipped(kind)).cluster.servers

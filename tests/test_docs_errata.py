@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 import importlib
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
 ERRATA = (ROOT / "docs" / "errata.md").read_text(encoding="utf-8")
+JSAC, SHE = ERRATA.split("\n# Errata of She et al.\n")
 PAPERS = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
 
 NAMED_TESTS = sorted(set(re.findall(r"`(tests/\w+\.py)::(\w+)`", ERRATA)))
@@ -36,23 +38,35 @@ def test_every_name_in_the_table_of_the_papers_can_be_imported(module: str, name
         found = getattr(found, part)
 
 
-def test_every_erratum_names_a_test() -> None:
-    """Each section E1, E2, ... is numbered in order and has at least one."""
-    sections = re.split(r"^### ", ERRATA.split("## Not in the list")[0], flags=re.MULTILINE)[1:]
-    assert [section.split(" ")[0] for section in sections] == [f"E{n}" for n in range(1, len(sections) + 1)]
+@pytest.mark.parametrize(("letter", "part", "end"), [("E", JSAC, "## Not in the list"), ("B", SHE, "## Not in this")])
+def test_every_erratum_names_a_test(letter: str, part: str, end: str) -> None:
+    """Each section E1, E2, ... (B1, B2, ...) is numbered in order and has at least one."""
+    sections = re.split(r"^### ", part.split(end, maxsplit=1)[0], flags=re.MULTILINE)[1:]
+    assert len(sections) > 10
+    assert [section.split(" ")[0] for section in sections] == [f"{letter}{n}" for n in range(1, len(sections) + 1)]
     assert all("::test_" in section for section in sections)
 
 
-def test_every_entry_of_the_readers_list_is_accounted_for() -> None:
-    """J1 to J29, each in a heading or among those that change nothing."""
-    headings = " ".join(re.findall(r"^### .*$", ERRATA, flags=re.MULTILINE))
-    rest = ERRATA.split("## Not in the list")[1].split("## What does hold")[0]
-    assert {int(n) for n in re.findall(r"J(\d+)", headings + rest)} == set(range(1, 30))
+@pytest.mark.parametrize(
+    ("letter", "part", "rest", "last"), [("J", JSAC, "## Not in the list", 29), ("H", SHE, "## Not in this list", 25)]
+)
+def test_every_entry_of_the_readers_list_is_accounted_for(letter: str, part: str, rest: str, last: int) -> None:
+    """J1 to J29 (H1 to H25), each in a heading or among those that change nothing."""
+    headings = " ".join(re.findall(r"^### .*$", part, flags=re.MULTILINE))
+    said = headings + part.split(rest)[1].split("## What does hold", maxsplit=1)[0]
+    assert set(numbers(letter, said)) == set(range(1, last + 1))
 
 
-def test_code_cites_only_entries_that_the_errata_have() -> None:
-    """Every J number in the sources is in docs/errata.md."""
-    cited = {
-        n for path in (ROOT / "src").rglob("*.py") for n in re.findall(r"\bJ(\d+)\b", path.read_text(encoding="utf-8"))
-    }
-    assert cited <= set(re.findall(r"\bJ(\d+)\b", ERRATA))
+def numbers(letter: str, text: str) -> Iterator[int]:
+    """All numbers of entries in `text`: J5, and of a range J5-J7 those between."""
+    for first, last in re.findall(rf"\b{letter}(\d+)(?:-{letter}(\d+))?\b", text):
+        yield from range(int(first), int(last or first) + 1)
+
+
+@pytest.mark.parametrize("letter", ["J", "H"])
+def test_code_cites_only_entries_that_the_errata_have(letter: str) -> None:
+    """Every J and H number in the sources is in docs/errata.md."""
+    texts = [path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py")]
+    cited = {n for text in texts for n in numbers(letter, text)}
+    assert len(cited) > 10
+    assert cited <= set(numbers(letter, ERRATA))

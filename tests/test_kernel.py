@@ -23,6 +23,9 @@ from skedge.core.events import (
     Event,
     LaneFacts,
     Order,
+    Piece,
+    Postpone,
+    Price,
     Reject,
     Reserve,
     Suspend,
@@ -129,6 +132,14 @@ WRONG: dict[str, tuple[str, tuple[Any, ...]]] = {
     "a plan in the past": ("M19", (Reserve(A, 0, 2, 0, 9 * S),)),
     "a plan of no length": ("M19", (Reserve(A, 0, 2, 9 * S, 9 * S),)),
     "a dispatch of a chunk that is not lost": ("M6", (dispatch(A, 0, 1), again(A, (1,), 2))),
+    "a plan of nothing": ("M1", (Reserve(A, 0, 0, S, 9 * S, ps=0),)),
+    "a plan of fewer than no workers": ("M1", (Reserve(A, 0, -1, S, 9 * S, ps=2),)),
+    "a postponement of a gang": ("M18", (allocate(A, (0, 2)), Postpone(A, "no"))),
+    "a postponement of a dispatched job": ("M18", (dispatch(A, 0, 1), Postpone(A, "no"))),
+    "a price on a server that does not exist": ("M1", (Price(A, (Piece(3, "worker:gpu", S, 2 * S, 0.5),)),)),
+    "a price of the past": ("M1", (Price(A, (Piece(0, "worker:gpu", 0, 2 * S, 0.5),)),)),
+    "a price below nothing": ("M1", (Price(A, (Piece(0, "worker:gpu", S, 2 * S, -0.5),)),)),
+    "an infinite price": ("M1", (Price(A, (Piece(0, "worker:gpu", S, 2 * S, float("inf")),)),)),
     "a suspension of what holds nothing": ("M24", (Suspend(A),)),
 }
 
@@ -404,3 +415,47 @@ def test_decisions_do_not_depend_on_jobs_to_come() -> None:
         early = [table.filter(table["time"] < 5 * S) for table in tables]
         assert early[0].equals(early[1])
         assert len(early[0]) > 0
+
+
+def test_a_plan_of_two_servers_is_one_plan_that_breaks_once_as_a_whole() -> None:
+    """Rows of one instant belong together; a later plan takes their place, and only its end counts."""
+    first = [Reserve(A, 0, 1, S, 4 * S), Reserve(A, 1, 1, S, 4 * S, ps=0)]
+    again_at_4 = [Reserve(A, 0, 1, 4 * S, 9 * S, "extended")]
+    kernel = Kernel(scenario(), Script((), first, again_at_4))
+    handled(kernel, arrival(A), arrival(B))
+    assert (kernel.record.plan_start(A), kernel.record.plan_end(A)) == (S, 4 * S)
+    event = kernel._absorb(Event(4 * S))
+    assert event.broken == (A,)
+    list(kernel.policy.decide(event, kernel.view))
+    for order in again_at_4:
+        kernel._apply(order)
+    table = kernel.record._plans_table()
+    assert table.select("server", "workers", "ps", "to", "broken_at").rows() == [
+        ("s0", 1, 1, 4 * S, 4 * S),
+        ("s1", 1, 0, 4 * S, 4 * S),
+        ("s0", 1, 1, 9 * S, None),
+    ]
+    assert kernel._absorb(Event(5 * S)).broken == ()
+    assert kernel._absorb(Event(9 * S)).broken == (A,)
+
+
+def test_what_a_decision_was_worth_and_its_prices_are_on_record() -> None:
+    """Values of allocations, postponements and rejections; null where the policy does not say."""
+    piece = Piece(0, "worker:gpu", S, 3 * S, 0.25)
+    kernel = after_arrivals(
+        Postpone(A, "too_dear", -0.5), Postpone(A, "no_room"), Allocate(A, ((0, 1), (1, 1)), CLOUD, "r", 0.75),
+        Price(A, (piece,)), Reject(B, "no", 0.0),
+    )  # fmt: skip
+    table = kernel.record.decisions_table().select("job", "verb", "server", "value")
+    assert table.rows() == [
+        (A, "postpone", None, -0.5), (A, "postpone", None, None), (A, "allocate", "s0", 0.75),
+        (A, "allocate", "s1", 0.75), (B, "reject", None, 0.0),
+    ]  # fmt: skip
+    assert kernel.record.prices == [(S, A, "s0", "worker:gpu", S, 3 * S, 0.25)]
+
+
+def test_copies_bring_all_chunks_to_each_server_shares_bring_each_once() -> None:
+    """Two chunks to s0 and s1: two to each as copies, one to each as shares; what is there is not brought again."""
+    for copies, chunks in ((True, 2), (False, 1)):
+        kernel = after_arrivals(Upload(A, ((0, 2), (1, 2)), copies), allocate(A, (1, 1)))
+        assert kernel.record._uploads_table().select("to_server", "chunks").rows() == [("s0", chunks), ("s1", chunks)]

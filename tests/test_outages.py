@@ -28,6 +28,8 @@ POLICIES = [
     "fifo:rule=earliest_server",
     "drf",
     "preemptive",
+    "batch",
+    "batchsche",
 ]
 
 

@@ -38,6 +38,13 @@ OUTAGE = add("outages", server="s0", start=9, end=12, reason="lost")
 OUTAGE_OF_S1 = add("outages", server="s1", start=2, end=None, reason="cordoned")
 CHECKPOINTS = Physics(checkpoint_overhead=S)
 
+
+def price(*, start: float = 3.0, **values: Any) -> Change:
+    """A price that the decision on b changed; `start` in seconds."""
+    fine = {"made_at": 3.0, "job": 1, "server": "s1", "resource": "worker:gpu", "to": 9.0, "price": 0.5}
+    return add("prices", **{**fine, "from": start, **values})
+
+
 PLANTED = [
     Planted("M1", "a lane that does not exist", "a", 1, edit("runs", 1, lane=7)),
     Planted("M1", "a chunk that the job does not have", "b", 3, edit("decisions", 2, chunk=1)),
@@ -47,6 +54,10 @@ PLANTED = [
     Planted("M1", "another id than announced", "b", 3, edit("jobs", 1, id="x")),
     Planted("M1", "an upload to nowhere", "c", 4, edit("uploads", 2, to_server=None)),
     Planted("M1", "a plan made after it begins", "b", 3, edit("plans", 0, made_at=4), gangs),
+    Planted("M1", "a plan of nothing", "b", 3, edit("plans", 0, workers=0, ps=0), gangs),
+    Planted("M1", "a price of a type that is not there", "b", 3, price(resource="worker:fpga"), gangs),
+    Planted("M1", "a price below nothing", "b", 3, price(price=-1.0), gangs),
+    Planted("M1", "a price of a time before it was made", "b", 3, price(made_at=3, start=2), gangs),
     Planted("M2", "dispatched before it arrives", "b", 2, edit("decisions", 2, time=2)),
     Planted("M2", "decided after it has ended", "b", 11, edit("decisions", 3, time=11, job=1), gangs),
     Planted("M2", "a gang that nobody decided", "b", 3, drop("decisions", 1), gangs),
@@ -111,6 +122,7 @@ PLANTED = [
     Planted("M22", "a cloud chunk starts late", "c", 10, edit("runs", 3, start=10, compute_from=10, end=13)),
     Planted("M23", "half a slot", "b", 3.5, edit("decisions", 2, time=3.5), physics=SECOND_SLOTS),
     Planted("M23", "a PS from half a slot on", "a", 1.5, edit("ps", 0, start=1.5), physics=SECOND_SLOTS),
+    Planted("M23", "a price from half a slot on", "b", 3.5, price(start=3.5), gangs, SECOND_SLOTS),
     Planted("M25", "a run on a server out of service", "a", 10, OUTAGE),
     Planted("M25", "a gang on a server out of service", "b", 3, OUTAGE_OF_S1, gangs),
     Planted("M24", "servers that part", "a", 0, ON_TWO_SERVERS, gangs),
@@ -126,6 +138,10 @@ def meta_of(record: Callable[[], Schedule]) -> dict[str, Any]:
 @pytest.mark.parametrize("physics", [Physics(), SECOND_SLOTS])
 def test_a_valid_record_has_no_violations(record: Callable[[], Schedule], physics: Physics) -> None:
     assert verify(scenario(physics), record(), meta_of(record)) == []
+
+
+def test_a_price_is_no_violation() -> None:
+    assert verify(scenario(), price()(gangs()), GANG) == []
 
 
 @pytest.mark.parametrize("planted", PLANTED, ids=lambda p: f"{p.rule} {p.what}")

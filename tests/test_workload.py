@@ -107,6 +107,19 @@ def test_a_range_can_be_changed(trace):
     assert table["minibatch_s"].unique().to_list() == [1800.0]
 
 
+def test_sizes_are_drawn_from_ranges_where_they_are_given(trace):
+    """Of She et al. Sec. VI, ends included; nothing else changes."""
+    table = paper_jobs(trace, rng(), GPU, CPU, ranges=PaperRanges(chunks=(20, 50), minibatches=(10, 50)))
+    assert (table["chunks"].min(), table["chunks"].max()) == (20, 50)
+    assert (table["minibatches"].min(), table["minibatches"].max()) == (10, 50)
+    assert table["chunks"].n_unique() == 31
+
+
+def test_a_range_of_chunks_alone_is_refused():
+    with pytest.raises(TraceError, match="give both"):
+        PaperRanges(chunks=(20, 50))
+
+
 def test_a_traced_job_alone_on_its_gpus_takes_its_real_duration(trace, by_trace):
     scenario = Scenario(CLUSTER, Jobs(by_trace, CLUSTER))
     index = [scenario.jobs.index[name] for name in trace["id"]]

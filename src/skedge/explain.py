@@ -23,7 +23,7 @@ from .run import Run, prepared
 from .sim.world import SimulatedWorld
 
 _MOST_NAMED = 3
-"""Jobs named in one line, at most."""
+"""Jobs, or servers, named in one line, at most."""
 
 _Line = tuple[int, int | None, str, str | None, str]
 _TIMELINE: dict[str, Any] = {
@@ -118,8 +118,8 @@ def timeline(run: Run, job: int) -> pl.DataFrame:
     s, row = run.schedule, run.schedule.jobs.row(job, named=True)
     rows: list[_Line] = [(row["arrival"], None, "arrives", None, "")]
     rows += [
-        (u["start"], u["end"], "uploads", u["to_server"], f"{_several(u['chunks'], 'chunk')}, {u['mb']:.0f} MB")
-        for u in _of(s.uploads, job)
+        (u["start"], u["end"], "uploads", where, f"{_several(u['chunks'], 'chunk')}, {u['mb']:.0f} MB{named}")
+        for u, where, named in _together(s.uploads, job, "to_server", ["start", "chunks"], "end")
     ]
     rows += [_run_line(r, run.scenario.jobs.ids) for r in _runs_of(s.runs, job).iter_rows(named=True)]
     rows += [
@@ -127,8 +127,12 @@ def timeline(run: Run, job: int) -> pl.DataFrame:
         for p in _of(s.ps, job)
     ]
     rows += [
-        (p["made_at"], None, "is planned", p["server"], f"from {p['from'] / SECOND} to {p['to'] / SECOND} s")
-        for p in _of(s.plans, job)
+        (p["made_at"], None, "is planned", where, f"from {p['from'] / SECOND} to {p['to'] / SECOND} s{named}")
+        for p, where, named in _together(s.plans, job, "server", ["made_at", "from"], "to")
+    ]
+    rows += [
+        (d["time"], None, "is postponed", None, d["reason"] + _worth(d["value"]))
+        for d in _of(s.decisions.filter(pl.col("verb") == "postpone"), job)
     ]
     if row["state"] == "finished":
         rows.append((row["completion"], None, "completes", None, f"JCT {row['jct'] / SECOND:.6g} s"))
@@ -142,6 +146,10 @@ def timeline(run: Run, job: int) -> pl.DataFrame:
     return table.sort("time_s", maintain_order=True)
 
 
+def _worth(value: float | None) -> str:
+    return "" if value is None else f": its best plan is worth {value:.6g}"
+
+
 def _of(table: pl.DataFrame, job: int) -> Iterator[dict[str, Any]]:
     return table.filter(pl.col("job") == job).iter_rows(named=True)
 
@@ -151,6 +159,22 @@ def _run_line(r: dict[str, Any], ids: list[str]) -> _Line:
     by = [ids[other] for other in sorted(r["by"])]
     displaced = f"displaced by {', '.join(by[:_MOST_NAMED])}{', …' * (len(by) > _MOST_NAMED)}" if by else "displaced"
     return r["start"], r["end"], "runs", r["server"], f"{what}, {displaced if r['preempted'] else 'done'}"
+
+
+def _together(
+    table: pl.DataFrame, job: int, server: str, keys: list[str], end: str
+) -> Iterator[tuple[dict[str, Any], str, str]]:
+    """The job's rows of `table`, where they stand, and more names.
+
+    Those of equal `keys` on many servers (a spread gang, copies of its data) are one row, to the last `end`.
+    """
+    mine = table.filter(pl.col("job") == job).with_columns(pl.col(server).cast(pl.String))
+    for _, rows in mine.group_by(keys, maintain_order=True):
+        if len(rows) <= _MOST_NAMED:
+            yield from ((row, row[server], "") for row in rows.iter_rows(named=True))
+        else:
+            names = ", ".join(rows[server][:_MOST_NAMED])
+            yield rows.sort(end).row(-1, named=True), f"{len(rows)} servers", f": {names}, …"
 
 
 def _several(count: int, thing: str) -> str:

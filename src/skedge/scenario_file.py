@@ -114,7 +114,9 @@ def load_cluster_file(path: Path | str, seed: int | None = None) -> Scenario:
 
 
 def default_scenario(kind: str = "demo", seed: int | None = None) -> Scenario:
-    """Load a shipped scenario: ``demo`` (Philly-like, queues build up) or ``s1`` (JSAC'22's simulator setting).
+    """Load a shipped scenario: ``demo`` (Philly-like, queues build up), or a simulator setting.
+
+    Those are ``s1`` (JSAC'22) and ``s2`` (She et al.).
 
     Raises
     ------

@@ -228,6 +228,8 @@ class WorkloadForm(_Form):
     upload: dict[str, dict[str, Duration]] = Field({}, description="with table: upload delays by job and server")
     make: Literal["paper", "trace"] | None = Field(None, description="with synthetic and trace; left out: trace")
     epochs: CountRange | None = None
+    chunks: CountRange | None = Field(None, description="with minibatches; left out: the rows of JSAC'22's Table II")
+    minibatches: CountRange | None = None
     gradient_mb: PositiveRange | None = None
     chunk_mb: NumberRange | None = None
     minibatch_h: PositiveRange | None = None
@@ -265,9 +267,9 @@ class WorkloadForm(_Form):
 
 
 _SAME = ("epochs", "gradient_mb", "chunk_mb")
+_SIZES, _UPLOADS = ("chunks", "minibatches"), ("upload_edge_slots", "upload_cloud_slots")
 PAPER_OPTIONS: Mapping[str, str] = {
-    name: name
-    for name in (*_SAME, "minibatch_h", "ps_update_ms", "bandwidth_mbps", "upload_edge_slots", "upload_cloud_slots")
+    name: name for name in (*_SAME, *_SIZES, "minibatch_h", "ps_update_ms", "bandwidth_mbps", *_UPLOADS)
 }
 """Fields for ``make: paper`` and their names in :class:`skedge.traces.workload.PaperRanges`."""
 TRACE_OPTIONS: Mapping[str, str] = {name: name for name in (*_SAME, "upload_spread", "cloud_factor")} | {

@@ -128,7 +128,7 @@ def _gang(kernel: Kernel, job: int) -> Why:
     if cluster.cloud is None and not (slots < 0).any():
         return Why("no_ps", f"ps:{cluster.ps_types[int(jobs.ps_type[job])]}", 1, 0, _served(kernel, slots))
     if job in kernel.record.plan_of:
-        return Why("reserved", until_s=kernel.record.plans[kernel.record.plan_of[job]][4] / SECOND)
+        return Why("reserved", until_s=kernel.record.plan_start(job) / SECOND)
     before = [int(other) for other in kernel.active() if other != job and not kernel.is_running(int(other))]
     return Why("behind", blocker=_name(kernel, before[0]) if before else None)
 

@@ -118,6 +118,7 @@ def _schedule(world: Scenario, runs: pl.DataFrame, rng: Generator) -> Schedule:
         "uploads": _typed(uploads, tables["uploads"]),
         "ps": _typed(ps, tables["ps"]),
         "plans": pl.DataFrame(schema=tables["plans"]),
+        "prices": pl.DataFrame(schema=tables["prices"]),
         "decisions": pl.DataFrame(schema=tables["decisions"]),
         "jobs": _jobs(world, runs, tables["jobs"], rng),
         "outages": pl.DataFrame(schema=tables["outages"]),

@@ -68,6 +68,7 @@ class Columns:
     ps: Table
     uploads: Table
     plans: Table
+    prices: Table
     decisions: Table
     jobs: Table
     outages: Table

@@ -20,6 +20,7 @@ _TIMES = {
     "ps": ("start", "end"),
     "uploads": ("start", "end"),
     "plans": ("from", "to", "made_at"),
+    "prices": ("from", "to", "made_at"),
     "decisions": ("time",),
 }
 

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from skedge.core.model import PS, WORKER
 from skedge.core.scenario import Scenario
 from skedge.core.schedule import Schedule
 
@@ -18,7 +19,8 @@ from .rules import Findings
 
 Mask = NDArray[np.bool_]
 
-_TIME = {"runs": "start", "ps": "start", "uploads": "start", "plans": "from", "decisions": "time", "jobs": "arrival"}
+_TIME = {"runs": "start", "ps": "start", "uploads": "start", "plans": "from", "prices": "made_at"}
+_TIME |= {"decisions": "time", "jobs": "arrival"}
 
 
 def known_rows(
@@ -95,8 +97,16 @@ def _uploads(c: Columns, t: Table) -> Mask:
 
 
 def _plans(c: Columns, t: Table) -> Mask:
-    wrong = _no_job(c, t) | (t["server"] < 0) | (t["workers"] < 1) | (t["to"] <= t["from"])
-    return wrong | (t["made_at"] > t["from"])
+    wrong = _no_job(c, t) | (t["server"] < 0) | (t["workers"] < 0) | (t["ps"] < 0) | (t["workers"] + t["ps"] < 1)
+    return wrong | (t["to"] <= t["from"]) | (t["made_at"] > t["from"])
+
+
+def _prices(c: Columns, t: Table) -> Mask:
+    cluster = c.scenario.cluster
+    names = [WORKER + kind for kind in cluster.worker_types] + [PS + kind for kind in cluster.ps_types]
+    wrong = _no_job(c, t) | (t["server"] < 0) | ~t.frame["resource"].is_in(names).to_numpy()
+    wrong |= (t["to"] <= t["from"]) | (t["made_at"] > t["from"])
+    return wrong | ~((t["price"] >= 0) & np.isfinite(t["price"]))
 
 
 def _decisions(c: Columns, t: Table) -> Mask:
@@ -125,4 +135,5 @@ def _jobs(c: Columns, t: Table) -> Mask:
     return wrong
 
 
-_CHECKS = {"runs": _runs, "ps": _ps, "uploads": _uploads, "plans": _plans, "decisions": _decisions, "jobs": _jobs}
+_CHECKS = {"runs": _runs, "ps": _ps, "uploads": _uploads, "plans": _plans, "prices": _prices}
+_CHECKS |= {"decisions": _decisions, "jobs": _jobs}

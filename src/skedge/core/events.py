@@ -8,6 +8,7 @@ a job. Jobs, servers, lanes and PS slots are numbers: see :class:`~skedge.core.s
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -131,6 +132,8 @@ class Allocate:
     gang
         True: all workers begin together, when the slowest upload has ended. False: each begins when its own data are
         there, and the workers that the job has go on. All allocations of a job are of one kind.
+    value
+        What the policy found the placement worth (a price-based policy: eta_j), None if it does not say.
     """
 
     job: int
@@ -138,6 +141,7 @@ class Allocate:
     ps: int
     reason: str = ""
     gang: bool = True
+    value: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,15 +163,23 @@ class AssignPS:
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """Bring a job's data to these servers now, before it is allocated there; allocation implies it otherwise."""
+    """Bring a job's data to these servers now, before it is allocated there; allocation implies it otherwise.
+
+    A server gets the chunks of its share of the workers or, with `copies`, all chunks, as long as it is not known which
+    servers will train the job; so many workers at most can then begin there without another upload.
+    """
 
     job: int
     where: Placement
+    copies: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """State a plan: these workers on one server from `start` to `end` [µs]. It binds nobody and is recorded."""
+    """State a plan: these workers and PSs of one server from `start` to `end` [µs]. It binds nobody and is recorded.
+
+    What a job reserves at one instant is one plan; a later one takes its place.
+    """
 
     job: int
     server: int
@@ -175,6 +187,34 @@ class Reserve:
     start: int
     end: int
     reason: str = ""
+    ps: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Postpone:
+    """Say that a job was considered and has to wait, why, and what its best plan was worth (None: it had none)."""
+
+    job: int
+    reason: str
+    value: float | None = None
+
+
+class Piece(NamedTuple):
+    """The price of a unit of `resource` (``worker:<type>``, ``ps:<type>``) on `server` from `start` to `end` [µs]."""
+
+    server: int
+    resource: str
+    start: int
+    end: int
+    price: float
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """Say which prices the decision on a job has changed; for the record alone."""
+
+    job: int
+    pieces: tuple[Piece, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +223,7 @@ class Reject:
 
     job: int
     reason: str
+    value: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,4 +233,4 @@ class WakeAt:
     time: int
 
 
-Order = Dispatch | Allocate | Suspend | AssignPS | Upload | Reserve | Reject | WakeAt
+Order = Dispatch | Allocate | Suspend | AssignPS | Upload | Reserve | Postpone | Price | Reject | WakeAt

@@ -29,6 +29,8 @@ from .events import (
     Dispatch,
     Event,
     Order,
+    Postpone,
+    Price,
     Reject,
     Reserve,
     Suspend,
@@ -124,6 +126,8 @@ class Kernel:
             AssignPS: self._assign_ps,
             Upload: self._upload,
             Reserve: self._reserve,
+            Postpone: self._postpone,
+            Price: self._price,
             Reject: self._reject,
             WakeAt: self._wake_at,
         }
@@ -281,7 +285,7 @@ class Kernel:
         broken = []
         while self.plan_ends and self.plan_ends[0][0] <= self.now:
             end, job = heappop(self.plan_ends)
-            if self.standing[job] == WAITING and self.record.plan_end(job) == end:
+            if self.standing[job] == WAITING and job not in broken and self.record.plan_end(job) == end:
                 self.record.break_plan(job, self.now)
                 broken.append(job)
         if not broken:
@@ -467,8 +471,8 @@ class Kernel:
 
     def _upload(self, order: Upload) -> None:
         self._in_system(order.job)
-        if self.standing[order.job] == DISPATCHED or order.job in self.gangs.data:
-            raise OrderError("M6", f"job {self.scenario.jobs.ids[order.job]!r} has its data somewhere already")
+        if self.standing[order.job] == DISPATCHED or order.job in self.gangs.placed:
+            raise OrderError("M6", f"job {self.scenario.jobs.ids[order.job]!r} has its data where it runs")
         self._check_servers(order.job, order.where)
         self.gangs.upload(order.job, order.where, self.now)
         self.record.upload(self.now, order)
@@ -477,8 +481,25 @@ class Kernel:
         self._in_system(order.job)
         if not self.now <= order.start < order.end:
             raise OrderError("M19", f"job {self.scenario.jobs.ids[order.job]!r}: a plan must lie in the future")
+        if min(order.workers, order.ps) < 0 or order.workers + order.ps == 0:
+            raise OrderError("M1", f"job {self.scenario.jobs.ids[order.job]!r}: a plan must hold a worker or a PS")
         heappush(self.plan_ends, (order.end, order.job))
         self.record.reserve(self.now, order)
+
+    def _postpone(self, order: Postpone) -> None:
+        self._in_system(order.job)
+        if self.standing[order.job] == DISPATCHED or order.job in self.gangs.placed:
+            raise OrderError("M18", f"job {self.scenario.jobs.ids[order.job]!r} has begun: it cannot be postponed")
+        self.record.decide(self.now, order.job, "postpone", order.reason, value=order.value)
+
+    def _price(self, order: Price) -> None:
+        self._in_system(order.job)
+        for piece in order.pieces:
+            if not 0 <= piece.server < self.servers or not self.now <= piece.start < piece.end:
+                raise OrderError("M1", f"{piece!r}: a price is of a server and of a time to come")
+            if not 0 <= piece.price < np.inf:
+                raise OrderError("M1", f"{piece!r}: a price is finite and at least 0")
+        self.record.price(self.now, order)
 
     def _reject(self, order: Reject) -> None:
         self._in_system(order.job)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from .events import CANCELLED, CLOUD, Allocate, Dispatch, Reject, Reserve, Upload
+from .events import CANCELLED, CLOUD, Allocate, Dispatch, Price, Reject, Reserve, Upload
 from .gangs import Data, Placement
 from .model import Ints
 from .network import upload_delays
@@ -18,23 +18,26 @@ from .schedule import VERBS, Schedule, schema
 
 _CODES = {verb: code for code, verb in enumerate(VERBS)}
 _ALLOCATE = {True: _CODES["allocate"], False: _CODES["allocate_each"]}
+_NONE = float("nan")
+"""Stands for a value that is not said."""
 
 
 class Record:
-    """Decisions, PS intervals, gang uploads and plans of one run, as they come."""
+    """Decisions, PS intervals, gang uploads, plans and prices of one run, as they come."""
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
         self.schema = schema(scenario.cluster.server_ids)
         self.dispatches: list[tuple[int, Dispatch]] = []
-        self.decisions = array("q")
+        self.decisions, self.values = array("q"), array("d")
         self.reasons: dict[str, int] = {}
         self.ps = array("q")
         self.ps_since: dict[int, int] = {}
         self.gang_uploads = array("q")
         self.chunks: list[int] = scenario.jobs.chunks.tolist()
         self.plans: list[list[Any]] = []
-        self.plan_of: dict[int, int] = {}
+        self.plan_of: dict[int, list[int]] = {}
+        self.prices: list[tuple[Any, ...]] = []
         self.admitted: dict[int, int] = {}
         self.rejected: dict[int, str] = {}
         self.failed: dict[int, str] = {}
@@ -58,22 +61,31 @@ class Record:
         self.admitted.setdefault(order.job, now)
         self.dispatches.append((now, order))
 
-    def decide(self, now: int, job: int, verb: str, reason: str, server: int | None = None) -> None:
+    def decide(
+        self, now: int, job: int, verb: str, reason: str, server: int | None = None, value: float | None = None
+    ) -> None:
         """Note a decision that has no chunk."""
         code = self.reasons.setdefault(reason, len(self.reasons))
         self.decisions.extend((now, job, _CODES[verb], -1 if server is None else server, code))
+        self.values.append(_NONE if value is None else value)
 
     def allocate(self, now: int, order: Allocate, before: Data) -> None:
         """Note an allocation and the uploads that it starts: workers that the job did not have on a server before."""
         self.admitted.setdefault(order.job, now)
         code, verb = self.reasons.setdefault(order.reason, len(self.reasons)), _ALLOCATE[order.gang]
+        value = _NONE if order.value is None else order.value
         for server, _ in order.where:
             self.decisions.extend((now, order.job, verb, server, code))
+            self.values.append(value)
         self._gang_upload(now, order.job, order.where, before)
 
     def upload(self, now: int, order: Upload) -> None:
         """Note an upload ahead of the allocation."""
-        self._gang_upload(now, order.job, order.where, {})
+        if not order.copies:
+            self._gang_upload(now, order.job, order.where, {})
+            return
+        chunks = self.chunks[order.job]
+        self.gang_uploads.extend(part for server, _ in order.where for part in (order.job, server, chunks, now))
 
     def _gang_upload(self, now: int, job: int, where: Placement, before: Data) -> None:
         """A job's chunks are spread evenly over its workers; those of workers new on a server are brought there."""
@@ -97,22 +109,35 @@ class Record:
 
     def reserve(self, now: int, order: Reserve) -> None:
         """Note a plan."""
-        self.plan_of[order.job] = len(self.plans)
-        self.plans.append([order.job, order.server, order.workers, 1, order.start, order.end, now, None])
+        rows = self.plan_of.setdefault(order.job, [])
+        if rows and self.plans[rows[0]][6] < now:
+            rows.clear()
+        rows.append(len(self.plans))
+        self.plans.append([order.job, order.server, order.workers, order.ps, order.start, order.end, now, None])
         self.decide(now, order.job, "reserve", order.reason, order.server)
+
+    def plan_start(self, job: int) -> int:
+        """Start of the newest plan of `job` [µs]."""
+        return min(int(self.plans[row][4]) for row in self.plan_of[job])
 
     def plan_end(self, job: int) -> int:
         """End of the newest plan of `job` [µs]."""
-        return int(self.plans[self.plan_of[job]][5])
+        return max(int(self.plans[row][5]) for row in self.plan_of[job])
 
     def break_plan(self, job: int, now: int) -> None:
         """The plan of `job` no longer holds."""
-        self.plans[self.plan_of[job]][-1] = now
+        for row in self.plan_of[job]:
+            self.plans[row][-1] = now
+
+    def price(self, now: int, order: Price) -> None:
+        """Note prices that have changed."""
+        ids = self.scenario.cluster.server_ids
+        self.prices.extend((now, order.job, ids[server], *rest) for server, *rest in order.pieces)
 
     def reject(self, now: int, order: Reject) -> None:
         """Note a rejection."""
         self.rejected[order.job] = order.reason
-        self.decide(now, order.job, "reject", order.reason)
+        self.decide(now, order.job, "reject", order.reason, value=order.value)
 
     def fail(self, now: int, job: int, reason: str) -> None:
         """Note a failure: a fact, not a decision, but the reason why nothing follows."""
@@ -128,6 +153,7 @@ class Record:
             ps=self._ps_table(),
             uploads=self._uploads_table(),
             plans=self._plans_table(),
+            prices=pl.DataFrame(self.prices, schema=self.schema["prices"], orient="row"),
             decisions=self.decisions_table(),
             jobs=self._jobs_table(runs),
             outages=self._outages_table(),
@@ -213,6 +239,7 @@ class Record:
             "verb": verbs.gather(table[:, 2]),
             "server": self._server_name(table[:, 3]),
             "reason": reasons.gather(table[:, 4]),
+            "value": pl.Series(np.array(self.values)).fill_nan(None),
         }
         empty = (pl.lit(None, kind).alias(name) for name, kind in types.items() if name not in columns)
         return pl.DataFrame(columns).with_columns(*empty).select(list(types)).cast(types)

@@ -13,7 +13,18 @@ import polars as pl
 Columns = pl.Schema
 """Names and types of a table's columns."""
 
-VERBS = ("dispatch", "allocate", "suspend", "assign_ps", "reserve", "redispatch", "reject", "fail", "allocate_each")
+VERBS = (
+    "dispatch",
+    "allocate",
+    "allocate_each",
+    "suspend",
+    "assign_ps",
+    "reserve",
+    "redispatch",
+    "postpone",
+    "reject",
+    "fail",
+)
 """What a decision can be; ``allocate_each`` allocates to a job that is no gang, ``fail`` is a fact that stands here."""
 
 
@@ -35,11 +46,15 @@ def schema(servers: list[str]) -> dict[str, Columns]:
     uploads
         Chunks brought to a server.
     plans
-        Reservations; `broken_at` is when the work was seen to depart from the plan.
+        Reservations, a row per server; `broken_at` is when the work was seen to depart from the plan.
     decisions
         Every order; for ``dispatch`` one row per chunk: `value` is alpha [s], `rank` the lane's order (smaller first),
         `postponed` the number of chunks that complete later because of it. For the others `chunk` and
-        `lane` are null.
+        `lane` are null. For ``allocate``, ``postpone`` and ``reject`` `value` is what the policy found the job's best
+        plan worth (a price-based policy: 1 - cost, of which eta is the positive part), null if it does not say.
+    prices
+        From `made_at` on, a unit of `resource` costs `price` per slot on this server between `from` and `to`, because
+        of the decision on `job`; what no row covers costs nothing. Empty for policies without prices.
     jobs
         One row per job; `state` is one of STATES, `reason` says why it was rejected or failed, `work` in mini-batches.
     outages
@@ -61,6 +76,9 @@ def schema(servers: list[str]) -> dict[str, Columns]:
             "job": i32, "server": server, "workers": i32, "ps": i32,
             "from": i64, "to": i64, "made_at": i64, "broken_at": i64,
         }),
+        "prices": pl.Schema({
+            "made_at": i64, "job": i32, "server": server, "resource": text, "from": i64, "to": i64, "price": real,
+        }),
         "decisions": pl.Schema({
             "time": i64, "job": i32, "verb": pl.Enum(list(VERBS)), "chunk": i32, "lane": i32, "server": server,
             "rank": i64, "postponed": i32, "value": real, "reason": pl.Categorical(),
@@ -81,6 +99,7 @@ class Schedule:
     ps: pl.DataFrame
     uploads: pl.DataFrame
     plans: pl.DataFrame
+    prices: pl.DataFrame
     decisions: pl.DataFrame
     jobs: pl.DataFrame
     outages: pl.DataFrame

@@ -45,11 +45,15 @@ class GangWork:
     def upload(self, order: Upload) -> None:
         """Bring a job's data ahead of its allocation."""
         self.world.trainer(order.job)
-        self._bring_shares(order.job, order.where)
+        self._bring_shares(order.job, order.where, copies=order.copies)
 
-    def _bring_shares(self, job: int, where: Placement) -> dict[int, range]:
-        """Bring each server of a gang the chunks that it lacks; one that gets more workers pays the delay."""
-        given = shares(int(self.world.scenario.jobs.chunks[job]), where)
+    def _bring_shares(self, job: int, where: Placement, *, copies: bool = False) -> dict[int, range]:
+        """Bring each server of a gang the chunks that it lacks, of its share or, with `copies`, of all.
+
+        One that gets more workers pays the delay.
+        """
+        chunks = int(self.world.scenario.jobs.chunks[job])
+        given = {server: range(chunks) for server, _ in where} if copies else shares(chunks, where)
         for server, grows in self.board.move(job, where).items():
             missing = self.world.uploads.lacks(job, server, given[server])
             if missing or grows:

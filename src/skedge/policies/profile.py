@@ -1,16 +1,14 @@
-"""Free slots over the future: what reservations leave, by server and type, as step functions."""
+"""Free slots over the future: what reservations leave, by server and type, as :mod:`.steps`."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-
 from skedge.core.jit import compiled, lean
 from skedge.core.model import Cluster, Ints
 from skedge.core.time import NEVER
 
-_FIRST_ROOM = 8
+from .steps import add, constant, wider
 
 
 class Steps(NamedTuple):
@@ -41,28 +39,17 @@ class Profiles:
     """The step functions of a cluster, all free at first."""
 
     def __init__(self, cluster: Cluster) -> None:
-        workers, ps = _all_free(cluster.workers), _all_free(cluster.ps)
+        workers, ps = constant(cluster.workers.ravel()), constant(cluster.ps.ravel())
         self.state = Steps(*workers, *ps, cluster.workers.shape[1], cluster.ps.shape[1], len(cluster.servers))
 
     def make_room(self) -> None:
         """Make sure that one more reservation has room everywhere: it adds at most two steps to a row."""
         s = self.state
         if int(s.worker_size.max(initial=0)) + 2 > s.worker_at.shape[1]:
-            s = s._replace(worker_at=_wider(s.worker_at), worker_free=_wider(s.worker_free))
+            s = s._replace(worker_at=wider(s.worker_at), worker_free=wider(s.worker_free))
         if int(s.ps_size.max(initial=0)) + 2 > s.ps_at.shape[1]:
-            s = s._replace(ps_at=_wider(s.ps_at), ps_free=_wider(s.ps_free))
+            s = s._replace(ps_at=wider(s.ps_at), ps_free=wider(s.ps_free))
         self.state = s
-
-
-def _all_free(slots: Ints) -> tuple[Ints, Ints, Ints]:
-    rows = slots.size
-    free = np.zeros((rows, _FIRST_ROOM), np.int64)
-    free[:, 0] = slots.ravel()
-    return np.zeros((rows, _FIRST_ROOM), np.int64), free, np.ones(rows, np.int64)
-
-
-def _wider(table: Ints) -> Ints:
-    return np.concatenate([table, np.zeros_like(table)], axis=1)
 
 
 @lean
@@ -111,42 +98,5 @@ def earliest(s: Steps, kind: int, ps_kind: int, k: int, duration: int, ready: In
 def reserve(s: Steps, server: int, kind: int, ps_kind: int, k: int, ps: int, start: int, end: int, now: int) -> None:
     """Take k workers and `ps` PSs of `server` from `start` to `end`; steps that are over by `now` are dropped."""
     row, ps_row = server * s.worker_types + kind, server * s.ps_types + ps_kind
-    s.worker_size[row] = _take(s.worker_at, s.worker_free, row, s.worker_size[row], k, start, end, now)
-    s.ps_size[ps_row] = _take(s.ps_at, s.ps_free, ps_row, s.ps_size[ps_row], ps, start, end, now)
-
-
-@lean
-def _take(at: Ints, free: Ints, row: int, size: int, amount: int, start: int, end: int, now: int) -> int:
-    size = _forget(at, free, row, size, now)
-    size = _split_at(at, free, row, size, start)
-    size = _split_at(at, free, row, size, end)
-    for i in range(size):
-        if start <= at[row, i] < end:
-            free[row, i] -= amount
-    return size
-
-
-@lean
-def _forget(at: Ints, free: Ints, row: int, size: int, now: int) -> int:
-    """Drop the steps before the one that holds at `now`."""
-    over = 0
-    while over + 1 < size and at[row, over + 1] <= now:
-        over += 1
-    for i in range(size - over):
-        at[row, i], free[row, i] = at[row, i + over], free[row, i + over]
-    return size - over
-
-
-@lean
-def _split_at(at: Ints, free: Ints, row: int, size: int, time: int) -> int:
-    """Make `time` the beginning of a step."""
-    i = size
-    while i > 0 and at[row, i - 1] >= time:
-        i -= 1
-    if i < size and at[row, i] == time:
-        return size
-    for j in range(size, i, -1):
-        at[row, j], free[row, j] = at[row, j - 1], free[row, j - 1]
-    at[row, i] = time
-    free[row, i] = free[row, max(0, i - 1)]
-    return size + 1
+    s.worker_size[row] = add(s.worker_at, s.worker_free, row, s.worker_size[row], -k, start, end, now)
+    s.ps_size[ps_row] = add(s.ps_at, s.ps_free, ps_row, s.ps_size[ps_row], -ps, start, end, now)

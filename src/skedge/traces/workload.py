@@ -47,6 +47,8 @@ class PaperRanges:
         Upload delay of a chunk to an edge server and to the cloud [slots]; drawn by the scenario per (job, server).
     chunk_mb
         Size of a chunk [MB]. The paper is silent; Okita, whose setting is the same kind, draws it from [20, 60].
+    chunks, minibatches
+        D and B, together; None: a row of Table II.
     """
 
     epochs: tuple[int, int] = (20, 60)
@@ -57,6 +59,12 @@ class PaperRanges:
     upload_edge_slots: Range = (1.0, 4.0)
     upload_cloud_slots: Range = (10.0, 15.0)
     chunk_mb: Range = (20.0, 60.0)
+    chunks: tuple[int, int] | None = None
+    minibatches: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.chunks is None) != (self.minibatches is None):
+            raise TraceError("chunks and minibatches: give both, or neither for the rows of Table II")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +145,7 @@ def paper_jobs(
     """
     r = ranges or PaperRanges()
     n = len(check_frame(trace, "trace"))
-    chunks, minibatches = _table_ii(n, rng)
+    chunks, minibatches = _sizes(r, n, rng)
     edge, cloud = slot_s * np.array(r.upload_edge_slots), slot_s * np.array(r.upload_cloud_slots)
     return _table(
         trace,
@@ -232,6 +240,13 @@ def _bandwidth(gradient_mb: Floats, communication_s: Floats) -> tuple[Floats, Fl
     silent = communication_s <= 0
     bandwidth = 2 * MBIT_PER_MB * gradient_mb / np.where(silent, 1.0, communication_s)
     return np.where(silent, 1000.0, bandwidth), np.where(silent, 0.0, gradient_mb)
+
+
+def _sizes(r: PaperRanges, n: int, rng: Generator) -> tuple[Ints, Ints]:
+    """D and B of `n` jobs, from the ranges or from Table II."""
+    if r.chunks is None or r.minibatches is None:
+        return _table_ii(n, rng)
+    return rng.integers(*r.chunks, n, endpoint=True), rng.integers(*r.minibatches, n, endpoint=True)
 
 
 def _table_ii(n: int, rng: Generator) -> tuple[Ints, Ints]:
