@@ -7,15 +7,16 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from skedge.core.errors import OrderError, StateError
+from skedge.core.errors import OrderError, PolicyError, StateError
 from skedge.core.events import CLOUD, OUT_OF_SERVICE, Allocate, AssignPS, Dispatch, Event, Order
 from skedge.core.kernel import DISPATCHED, Kernel
 from skedge.core.lanes import COUNT, JOB
 from skedge.core.scenario import Scenario
-from skedge.run import prepared
+from skedge.run import for_service, prepared
 from skedge.sim.what_if import InCloud, forecast
 from skedge.sim.world import CLOUD_ENDS, CLOUD_STARTS, WAKE, SimulatedWorld
 from skedge.testing import small_scenario
+from skedge.why import why
 from test_kernel import A, B, S, Script, after_arrivals, again, allocate, arrival, dispatch, handled
 from test_kernel import scenario as two_servers
 
@@ -103,8 +104,8 @@ def test_a_server_cannot_go_twice_and_what_is_lost_must_have_been_there() -> Non
 
 def test_outages_are_recorded() -> None:
     kernel = Kernel(two_servers(), Script())
-    for time, why in ((1, "lost"), (3, ""), (5, "cordoned")):
-        handled(kernel, Event(time * S, servers=((1, why),)))
+    for time, reason in ((1, "lost"), (3, ""), (5, "cordoned")):
+        handled(kernel, Event(time * S, servers=((1, reason),)))
     rows = kernel.record._outages_table().rows()
     assert rows == [("s1", 1 * S, 3 * S, "lost"), ("s1", 5 * S, None, "cordoned")]
 
@@ -210,3 +211,31 @@ def standing_on(kernel: Kernel, server: int) -> list[int]:
     gangs = [job for job, where in kernel.gangs.placed.items() if server in dict(where)]
     served = [job for job in kernel.ps_of if kernel._ps_site(job) == server]
     return gangs + served + [job for job, _ in lost_with(kernel, server) if kernel.standing[job] == DISPATCHED]
+
+
+def test_a_void_plan_is_not_planned_on() -> None:
+    """The only server that fits is lost for longer than the plan: at its end the job still waits, and then runs."""
+    scenario = two_servers(cloud=False)
+    kernel = Kernel(scenario, prepared("fifo:rule=earliest_server", scenario))
+    handled(kernel, arrival(A), Event(S, servers=((0, "lost"),)))
+    handled(kernel, Event(60 * S, woke=True))
+    assert A in kernel.active()
+    handled(kernel, Event(61 * S, servers=((0, ""),)))
+    assert kernel.gangs.placed == {A: ((0, 2),)}
+
+
+def test_chunks_in_service_without_a_ps_are_not_told_as_running() -> None:
+    """A trains on lane 2 of s1; its PS is on s0, which goes, and s1 has its slot taken."""
+    kernel = Kernel(two_servers(cloud=False), Script([dispatch(A, 2, 2)], [AssignPS(A, 0)]))
+    handled(kernel, arrival(A), Event(0, started=(A,)))
+    assert why(kernel, A).token == "running"
+    handled(kernel, Event(S, servers=((0, "lost"),)))
+    assert (why(kernel, A).token, why(kernel, A).resource) == ("server_out", "ps:cpu")
+
+
+def test_a_service_is_not_begun_on_a_cluster_where_a_run_can_end() -> None:
+    """Without a cloud, two PSs of a type for four lanes: four jobs could run at once, and A_ps would find none."""
+    assert for_service("aonline", two_servers()).name == "aonline"
+    assert for_service("fifo", two_servers(cloud=False)).name == "fifo"
+    with pytest.raises(PolicyError, match="4 jobs may run at once and there are 2 PSs of type cpu"):
+        for_service("aonline", two_servers(cloud=False))

@@ -219,3 +219,14 @@ def test_the_model_page_states_every_rule() -> None:
     ]
     table = page.split("## 3.")[1].split("## 4.")[0]
     assert [constraint for constraint in wanted if f"| {constraint} |" not in table] == []
+
+
+def test_what_an_outage_takes_breaks_no_rule() -> None:
+    """No PS while a server is out of service; and a lane that does not preempt gives up a chunk with its server."""
+    no_ps = both(drop("ps", 1), add("outages", server="s1", start=4, end=10, reason="lost"))
+    assert "M12" not in {v.rule for v in verify(scenario(), no_ps(dispatched()), DISPATCH)}
+    fifo = {"lanes": {"preemptive": False, "rank": "haprf"}}
+    broken = {(v.rule, v.job) for v in verify(scenario(), dispatched(), fifo)}
+    assert ("M11", "a") in broken
+    lost = add("outages", server="s0", start=4, end=9, reason="lost")
+    assert ("M11", "a") not in {(v.rule, v.job) for v in verify(scenario(), lost(dispatched()), fifo)}

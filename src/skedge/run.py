@@ -29,6 +29,7 @@ from .core.drive import drive
 from .core.errors import PolicyError, RunFolderError
 from .core.events import Event
 from .core.kernel import Journal, Kernel
+from .core.model import Cluster
 from .core.policy import Policy, make_policy
 from .core.scenario import Scenario
 from .core.schedule import Schedule, schema
@@ -283,6 +284,22 @@ def prepared(policy: str | Policy, scenario: Scenario) -> Policy:
         raise PolicyError(f"policy {made.name!r} needs {', '.join(sorted(lacking))}, which the scenario does not have")
     calibrated: Callable[[Scenario], Policy] | None = getattr(made, "calibrated", None)
     return made if calibrated is None else calibrated(scenario)
+
+
+def for_service(policy: str | Policy, scenario: Scenario) -> Policy:
+    """The policy for a service on the cluster of `scenario`, whatever jobs come.
+
+    Raises
+    ------
+    PolicyError
+        As :func:`prepared`; also if jobs can come that the policy cannot go on with there.
+    """
+    made = prepared(policy, scenario)
+    unfit: Callable[[Cluster], str | None] | None = getattr(made, "unfit", None)
+    reason = None if unfit is None else unfit(scenario.cluster)
+    if reason is not None:
+        raise PolicyError(f"{made.name} cannot serve this cluster: {reason}")
+    return made
 
 
 def _offers(scenario: Scenario) -> frozenset[str]:

@@ -18,7 +18,7 @@ from rich.table import Table
 
 from .console import duration, err, out, print_json
 from .core.errors import InputError, SkedgeError
-from .run import new_folder, prepared
+from .run import for_service, new_folder
 from .scenario_file import load_cluster_file, read_spec
 
 _UP_S = 180.0
@@ -51,7 +51,7 @@ def up(
     except ImportError as error:
         raise InputError(f"the service needs the extra `live`: pip install 'skedge[live]' ({error})") from error
     scenario = load_cluster_file(cluster)
-    prepared(policy, scenario)
+    for_service(policy, scenario)
     if _supervisor(state) is not None:
         raise InputError(f"{state}: the service is up already; `skedge down --state {state}` ends it")
     state.mkdir(parents=True, exist_ok=True)

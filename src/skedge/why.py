@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .core.events import CLOUD
+from .core.events import CLOUD, OUT_OF_SERVICE
 from .core.kernel import DISPATCHED, REJECTED, WAITING, Kernel
 from .core.lanes import ARRIVE, JOB, RANK, SEQ
 from .core.model import Ints
@@ -76,7 +76,7 @@ def why(kernel: Kernel, job: int, now: int | None = None) -> Why:
     if job in kernel.gangs.placed and kernel.gangs.compute_from[job] > now:
         return Why("uploading", until_s=int(kernel.gangs.compute_from[job]) / SECOND)
     if kernel.is_running(job):
-        return Why("running")
+        return Why("running") if job in kernel.ps_of else _without_ps(kernel, job)
     if standing == DISPATCHED:
         return _on_lanes(kernel, job, now)
     return _without_lanes(kernel, job) if kernel.dispatches or job in kernel.lost else _gang(kernel, job)
@@ -126,11 +126,25 @@ def _gang(kernel: Kernel, job: int) -> Why:
         return Why("no_workers", _worker(kernel, job), need, free, _holder(kernel, job, kind))
     slots = kernel.ps_job[cluster.ps_type == jobs.ps_type[job]]
     if cluster.cloud is None and not (slots < 0).any():
-        return Why("no_ps", f"ps:{cluster.ps_types[int(jobs.ps_type[job])]}", 1, 0, _served(kernel, slots))
-    if job in kernel.record.plan_of:
+        return _without_ps(kernel, job)
+    if _planned(kernel, job):
         return Why("reserved", until_s=kernel.record.plan_start(job) / SECOND)
     before = [int(other) for other in kernel.active() if other != job and not kernel.is_running(int(other))]
     return Why("behind", blocker=_name(kernel, before[0]) if before else None)
+
+
+def _planned(kernel: Kernel, job: int) -> bool:
+    """Whether `job` has a plan that is not void."""
+    plans = [kernel.record.plans[row] for row in kernel.record.plan_of.get(job, ())]
+    return bool(plans) and all(plan[-1] is None and kernel.in_service[plan[1]] for plan in plans)
+
+
+def _without_ps(kernel: Kernel, job: int) -> Why:
+    """No PS is free for `job`, perhaps because servers are out of service."""
+    cluster, kind = kernel.scenario.cluster, int(kernel.scenario.jobs.ps_type[job])
+    slots = kernel.ps_job[cluster.ps_type == kind]
+    token = "server_out" if (slots == OUT_OF_SERVICE).any() else "no_ps"
+    return Why(token, f"ps:{cluster.ps_types[kind]}" if kind >= 0 else "ps", 1, 0, _served(kernel, slots))
 
 
 def _out(kernel: Kernel, job: int, need: int) -> Why:

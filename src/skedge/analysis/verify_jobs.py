@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from skedge.core.model import Ints
 from skedge.core.time import NEVER
 
-from .columns import Columns, failure_times
+from .columns import Columns, failure_times, next_outage
 from .rules import Findings, Say
 from .sweeps import bounds
 
@@ -77,10 +77,11 @@ def decision_times(c: Columns, found: Findings, slack: int) -> None:
     """M2: a decision about a job is made while it is in the system."""
     t, arrival = c.decisions, c.scenario.jobs.arrival
     _, last = run_bounds(c)
+    failed = failure_times(c)
     early = t["time"] < arrival[t["job"]] - slack
     say = "decided at {} µs, before the job arrives at {} µs"
     found.rows("M2", early, t["job"], t["time"], lambda i: say.format(t["time"][i], arrival[t["job"][i]]))
-    over = last[t["job"]]
+    over = np.where(failed < NEVER, failed, last)[t["job"]]
     late = (over >= 0) & (t["time"] > over + slack)
     found.rows(
         "M2", late, t["job"], t["time"], lambda i: f"decided at {t['time'][i]} µs; the job ended at {over[i]} µs"
@@ -97,7 +98,8 @@ def preempted_flags(c: Columns, found: Findings, last_of_chunk: Ints, *, preempt
         found.rows("M11", wrong, t["job"], t["end"], _flag(t["preempted"], t["end"], end))
     if not preemptive:
         t = c.chunks
-        found.rows("M11", t["preempted"], t["job"], t["end"], lambda _: "a lane that does not preempt gave up a chunk")
+        gave_up = t["preempted"] & ~(next_outage(c, t["server"], t["start"]) <= t["end"]) & ~left[t["job"]]
+        found.rows("M11", gave_up, t["job"], t["end"], lambda _: "a lane that does not preempt gave up a chunk")
 
 
 def _flag(flag: Mask, end: Ints, last: Ints) -> Say:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from skedge.core.model import Ints
+from skedge.core.time import NEVER
 
 from .columns import Columns, next_outage
 from .rules import Findings
@@ -37,7 +39,16 @@ def _while_running(c: Columns, found: Findings, slack: int, rows: Ints, first: I
         return
     for these, those, what in ((active, held, "runs without a PS"), (held, active, "holds a PS and does not run")):
         at = uncovered(these, those, slack)
+        at = np.where(_during_outages(c, at), -1, at)
         found.rows("M12", at >= 0, these[0], at, lambda i, at=at, what=what: f"{what} at {at[i]} µs")  # type: ignore[misc]
+
+
+def _during_outages(c: Columns, at: Ints) -> NDArray[np.bool_]:
+    """Whether a server was out of service at each of these times: then there may be no PS to give."""
+    out = np.zeros(len(at), bool)
+    for start, end in zip(c.outages["start"], c.outages["end"], strict=True):
+        out |= (start <= at) & (at <= (NEVER if end is None or end < 0 else end))
+    return out
 
 
 def _one_each(c: Columns, found: Findings, slack: int, rows: Ints) -> None:

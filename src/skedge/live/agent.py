@@ -71,11 +71,11 @@ class Agent:
         gradient(training.model(), training, program, training.chunk(0), server.state(), 0, 0)
         return self.server
 
-    def store(self, job: str, chunk: int, offset: int, piece: bytes, *, last: bool) -> int:
-        """Take a piece of a chunk; the last one makes it whole. Returns the bytes that are there."""
+    def store(self, job: str, chunk: int, offset: int, piece: bytes, *, last: bool, upload: int = 0) -> int:
+        """Take a piece of a chunk, of an `upload`; the last one makes it whole. Returns the bytes that are there."""
         path = self._path(job, chunk)
         path.parent.mkdir(parents=True, exist_ok=True)
-        aside = path.with_suffix(".partial")
+        aside = path.with_suffix(f".{upload}.partial")
         with open(aside, "wb" if offset == 0 else "r+b") as file:
             file.seek(offset)
             file.write(piece)
@@ -83,10 +83,6 @@ class Agent:
             unpacked(aside)
             os.replace(aside, path)
         return offset + len(piece)
-
-    def has(self, job: str) -> list[int]:
-        """Chunks of `job` that are here, whole."""
-        return sorted(int(path.stem) for path in (self.folder / job).glob("*.pt"))
 
     def gradient(self, job: str, program: Program, chunk: int, step: int, state: State) -> tuple[Ack, Contribution]:
         """One mini-batch: what it cost, and its gradients."""

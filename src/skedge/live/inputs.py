@@ -15,7 +15,9 @@ class Due:
 
 @dataclass(frozen=True)
 class Resumed:
-    """A controller has taken over from one that was lost."""
+    """A controller has taken over from one that had ended `away` µs before."""
+
+    away: int = 0
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from skedge.core.events import CLOUD, Dispatch, Event, LaneFacts
+from skedge.core.model import Ints
 from skedge.core.network import upload_delay
 from skedge.sim.what_if import InCloud
 
@@ -41,6 +42,7 @@ class LaneWork:
         self.running: dict[int, int] = {}
         self.was_running: set[int] = set()
         self.in_cloud: set[int] = set()
+        self.sent_at: dict[int, int] = {}
         self.displaced_at: dict[tuple[int, int], float] = {}
         self.preemption_s: list[float] = []
 
@@ -51,6 +53,7 @@ class LaneWork:
         if order.chunks is None and all(chunk.lane == CLOUD for chunk in sent):
             self.in_cloud.add(order.job)
         world.trainer(order.job).pace = world.pace(order.job, int(order.job in self.in_cloud))
+        self.sent_at[order.job] = world.now()
         by_server: dict[int, list[int]] = {}
         for chunk in sent:
             by_server.setdefault(chunk.server, []).append(chunk.number)
@@ -121,15 +124,16 @@ class LaneWork:
                 gone.setdefault(chunk.job, []).append(chunk.number)
         return tuple((job, tuple(sorted(chunks))) for job, chunks in sorted(gone.items()))
 
-    def in_the_cloud(self, now: int) -> dict[int, InCloud]:
-        """Chunks in the cloud that are not trained, by job: when they start and end as announced [µs]."""
+    def in_the_cloud(self, now: int, chunk_time: Ints) -> dict[int, InCloud]:
+        """Chunks in the cloud that are not trained, by job: when they start and end [µs], with these times p."""
         world, found = self.world, {}
         for job, chunks in self.board.chunks.items():
             there = [chunk for chunk in chunks if chunk.lane == CLOUD and not (chunk.done or chunk.lost)]
             if there:
                 zeta, steps = int(job in self.in_cloud), world.program(job).steps
-                whole = int(world.scenario.chunk_time[job, zeta])
-                delay = 0 if there[0].arrived else int(upload_delay(world.scenario.delays, job, there[0].server))
+                whole, arrives = int(chunk_time[job, zeta]), self.sent_at[job]
+                arrives += int(upload_delay(world.scenario.delays, job, there[0].server))
+                delay = 0 if all(chunk.arrived for chunk in there) else max(arrives - now, 0)
                 done = min(world.trainers[job].progress[chunk.number] for chunk in there)
                 found[job] = InCloud(len(there), now + delay, now + delay + whole * (steps - done) // steps)
         return found
@@ -143,4 +147,5 @@ class LaneWork:
     def forget(self, job: int) -> None:
         """A job has left the system."""
         self.running.pop(job, None)
+        self.sent_at.pop(job, None)
         self.was_running.discard(job)

@@ -55,7 +55,7 @@ TOLERANCE_S = 1.5
 _JOIN_S = 15.0
 """How long a trainer may take to end: a round, and measuring what came out."""
 
-_REDONE = 3 * SECOND
+_REDONE_S = 3.0
 """Most that is trained again after a controller was lost: what came after the last checkpoint, and loading it."""
 
 _RAY = -1
@@ -70,6 +70,7 @@ class NoEngine:
 
     emulates = True
     url = ""
+    lost: frozenset[int] = frozenset()
 
     def __init__(self, servers: int) -> None:
         self.agents: dict[int, Any] = dict.fromkeys(range(servers), self)
@@ -123,7 +124,7 @@ class RayWorld:
         self.scenario, self.programs, self.engine, self.emulate = scenario, dict(programs), engine, emulate
         self.journal, self.submit, self.job_log = journal, submit, job_log
         self.rebuilding = journal is not None and len(journal.inputs) > 0
-        self.clock = self.away = 0
+        self.clock = self.away = self.resumed = 0
         self.ending = False
         self.lane_server: list[int] = scenario.cluster.lane_server.tolist()
         self.told: queue.Queue[Input | Ask] = queue.Queue()
@@ -159,8 +160,8 @@ class RayWorld:
         return self.clock
 
     def real_now(self) -> int:
-        """Time since the start [µs]."""
-        return int((time.monotonic() - self.began) * SECOND)
+        """Time since the start [µs]; it stands still while there is no controller, as nothing is trained then."""
+        return int((time.monotonic() - self.began) * SECOND) - self.away
 
     # -- inputs --------------------------------------------------------------------------------------------------
 
@@ -186,12 +187,13 @@ class RayWorld:
             self.ending = True
             return Due()
         else:
-            given = Resumed() if self.rebuilding else self._wait()
-            now = max(self.clock, self.real_now())
+            given = Resumed(max(self.real_now() - self.clock, 0)) if self.rebuilding else self._wait()
+            now = self.clock if self.rebuilding else max(self.clock, self.real_now())
             if self.journal is not None:
                 self.journal.take(now, to_json(given))
         if isinstance(given, Resumed):
-            self.away += now - self.clock + _REDONE
+            self.away += given.away
+            self.resumed += 1
             if earlier is None:
                 self._go_on()
         self.clock = now
@@ -229,8 +231,8 @@ class RayWorld:
         """The picture is as it was when the controller ended: from here on act again."""
         self.rebuilding = False
         for server, why in sorted(self.out.items()):
-            if "lost" in why:
-                self.told.put(Server(server, "back"))  # the engine has just started them all
+            if "lost" in why and server not in self.engine.lost:
+                self.told.put(Server(server, "back"))  # the engine has just started it
         for transport in self.uploads.pending.values():
             self._carry(transport)
         for job in sorted(self.unmeasured):
@@ -331,6 +333,7 @@ class RayWorld:
     def leave(self, job: int, *, finished: bool = True) -> None:
         """A job has left the system."""
         self.in_system.discard(job)
+        self.uploads.drop(job)
         self.lanes.forget(job)
         self.ps_site.pop(job, None)
         if finished:
@@ -357,8 +360,8 @@ class RayWorld:
     # -- servers -------------------------------------------------------------------------------------------------
 
     def _server_changed(self, server: int, what: str) -> None:
-        """Told by the engine."""
-        self._tell(Server(server, what))
+        """Told by the engine, once: what is told while the run is rebuilt is taken in after that."""
+        self.told.put(Server(server, what))
 
     def _server(self, given: Server) -> Event | None:
         """A server is lost or cordoned, or no longer; out of service it is as long as it is either."""
@@ -397,7 +400,6 @@ class RayWorld:
 
     def send(self, job: int, server: int, chunks: Sequence[int], *, charged: bool = True) -> None:
         """Bring chunks to a server; the queue is told when they are there."""
-        charged = charged and self.emulate
         delay = int(upload_delay(self.scenario.delays, job, server)) / SECOND if charged else 0.0
         transport = self.uploads.add(job, server, tuple(chunks), delay)
         if not self.rebuilding:
@@ -405,7 +407,7 @@ class RayWorld:
 
     def _carry(self, transport: Transport) -> None:
         name, agent = self.scenario.jobs.ids[transport.job], self.engine.agents[transport.server]
-        carry(transport, name, self.program(transport.job), agent, self._tell, self.uploads.pending.__contains__)
+        carry(transport, name, self.program(transport.job), agent, self._tell, lambda n: n in self.uploads.pending)
 
     def _reject(self, order: Reject) -> None:
         self.in_system.discard(order.job)
@@ -437,7 +439,7 @@ class RayWorld:
     def meta(self) -> dict[str, Any]:
         """What ``run.json`` says of a live run: how exactly its times are to be taken, and what took longer."""
         recovery = max(self.recovery_s.values(), default=0.0)
-        tolerance = TOLERANCE_S + self.away / SECOND + recovery
+        tolerance = TOLERANCE_S + self.resumed * _REDONE_S + recovery
         late = {self.scenario.jobs.ids[job]: late for job, late in sorted(self.late_s.items())}
         return {
             "world": "ray",

@@ -18,7 +18,7 @@ from skedge.core.errors import InputError
 from skedge.core.kernel import Kernel
 from skedge.core.scenario import Scenario
 from skedge.core.time import SECOND
-from skedge.run import Run, meta_of, prepared
+from skedge.run import Run, for_service, meta_of
 from skedge.scenario_file import job_from_spec, job_of
 from skedge.scenario_schema import JobForm
 
@@ -61,7 +61,7 @@ class Service:
         self, scenario: Scenario, policy: str, folder: Path, engine: Engine | NoEngine, journal: SqlJournal
     ) -> None:
         self.folder, self.engine, self.journal = folder, engine, journal
-        self.policy = prepared(policy, scenario)
+        self.policy = for_service(policy, scenario)
         self.began = float(journal.about["began"])
         (folder / "logs").mkdir(parents=True, exist_ok=True)
         self.world = RayWorld(

@@ -118,7 +118,7 @@ class Standing:
         if not self.world.in_system:
             return {}
         now = max(self.world.real_now(), self.kernel.now)
-        return forecast(self.kernel, now, self.world.lanes.in_the_cloud(now), self.world.agenda)
+        return forecast(self.kernel, now, self.world.lanes.in_the_cloud(now, self.kernel.chunk_time), self.world.agenda)
 
     def _row(self, job: int, ends: Mapping[int, int]) -> dict[str, Any]:
         kernel, world = self.kernel, self.world

@@ -69,6 +69,10 @@ class Uploads:
         self.pending = {number: upload for number, upload in self.pending.items() if upload.server != server}
         self.stored = {key: chunks for key, chunks in self.stored.items() if key[1] != server}
 
+    def drop(self, job: int) -> None:
+        """A job has left: what is on its way for it is not wanted any more."""
+        self.pending = {number: upload for number, upload in self.pending.items() if upload.job != job}
+
     def to(self, job: int, server: int) -> list[Transport]:
         """Uploads of a job that are on their way to a server."""
         return [upload for upload in self.pending.values() if (upload.job, upload.server) == (job, server)]
@@ -94,7 +98,7 @@ def carry(
 
     def bring() -> None:
         try:
-            while wanted(upload.number) and not _copy(upload, job, program, agent):
+            while wanted(upload.number) and not _copy(upload, job, program, agent, wanted):
                 time.sleep(_PATIENCE_S)
         except TrainingError as error:
             tell(Told("failed", upload.job, reason=str(error)))
@@ -104,8 +108,10 @@ def carry(
     threading.Thread(target=bring, name=f"upload {job}", daemon=True).start()
 
 
-def _copy(upload: Transport, job: str, program: Program, agent: Any) -> bool:
-    """Send the bytes piece by piece; when this returns they are whole and checked, or else the agent was lost: False.
+def _copy(upload: Transport, job: str, program: Program, agent: Any, wanted: Callable[[int], bool]) -> bool:
+    """Send the bytes piece by piece; False if the agent was lost, or they are not wanted any more.
+
+    When this returns True they are whole and checked.
 
     Raises
     ------
@@ -118,7 +124,8 @@ def _copy(upload: Transport, job: str, program: Program, agent: Any) -> bool:
     for chunk, content in contents:
         for offset in range(0, len(content), _PIECE):
             piece = content[offset : offset + _PIECE]
-            if not _store(agent, job, chunk, offset, piece, last=offset + len(piece) == len(content)):
+            last = offset + len(piece) == len(content)
+            if not (wanted(upload.number) and _store(agent, job, chunk, upload.number, offset, piece, last=last)):
                 return False
             sent += len(piece)
             time.sleep(max(began + upload.delay_s * sent / total - time.monotonic(), 0.0))
@@ -134,12 +141,12 @@ def _contents(upload: Transport, program: Program) -> list[tuple[int, bytes]]:
         raise TrainingError(f"its data cannot be made: {type(error).__name__}: {error}") from error
 
 
-def _store(agent: Any, job: str, chunk: int, offset: int, piece: bytes, *, last: bool) -> bool:
+def _store(agent: Any, job: str, chunk: int, upload: int, offset: int, piece: bytes, *, last: bool) -> bool:
     """Whether the piece is there; False if the agent is lost, or late."""
     import ray  # noqa: PLC0415 - Ray is an extra
 
     try:
-        ray.get(agent.store.remote(job, chunk, offset, piece, last=last), timeout=_PIECE_S)
+        ray.get(agent.store.remote(job, chunk, offset, piece, last=last, upload=upload), timeout=_PIECE_S)
     except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError):
         return False
     except ray.exceptions.RayTaskError as error:

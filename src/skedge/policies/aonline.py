@@ -261,6 +261,15 @@ class AOnline(Basis):
             else:
                 yield AssignPS(job, ps)
 
+    @staticmethod
+    def unfit(cluster: Cluster) -> str | None:
+        """Why this cluster can bring a run to an end that cannot go on, whatever jobs come; None if it cannot."""
+        scarce = [k for k, name in enumerate(cluster.ps_types) if (cluster.ps_type == k).sum() < cluster.lanes]
+        if cluster.cloud is not None or not scarce:
+            return None
+        have, name = int((cluster.ps_type == scarce[0]).sum()), cluster.ps_types[scarce[0]]
+        return f"{cluster.lanes} jobs may run at once and there are {have} PSs of type {name}: add PSs, or a cloud"
+
     def _free_ps(self, job: int, view: View) -> int | None:
         """A free qualified PS, else the cloud's; None where servers out of service leave none."""
         has_cloud = self.cluster.cloud is not None and bool(view.in_service[self.cluster.cloud])

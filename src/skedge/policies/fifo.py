@@ -99,7 +99,8 @@ class Fifo(GangPolicy):
         for job in event.left:
             self._give_back(job, view)
         for job in event.broken:
-            yield from self._extend(job, view)
+            if job in self.planned:  # else its server went out of service, and none is there to plan on
+                yield from self._extend(job, view)
         again = self._homeless(event, view) if event.servers else []
         for job in (*again, *event.arrived):
             yield from self._reserve(job, view)
