@@ -72,7 +72,10 @@ def test_a_preempted_job_is_trained_to_its_end_and_the_record_keeps_the_rules(en
     assert again.run.schedule.runs.equals(done.run.schedule.runs)
 
 
-@pytest.mark.parametrize("policy", ["srtf", "tiresias", "fifo", "fifo:rule=earliest_server"])
+@pytest.mark.parametrize(
+    "policy",
+    ["srtf", "tiresias", "fifo", "fifo:rule=earliest_server", "drf", "preemptive", "batch", "batchsche"],
+)
 def test_gangs_train_too(engine: Engine, policy: str) -> None:
     done = live(engine, [job(0, 2, 6, workers=2), job(1.5, 2, 2, workers=2), job(2, 1, 1)], policy)
     assert states(done) == ["finished"] * 3

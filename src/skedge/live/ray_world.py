@@ -303,10 +303,10 @@ class RayWorld:
         if told.what == "result":
             self.results[told.job] = told.result
             self.unmeasured.discard(told.job)
-        elif told.what == "unmeasured" and not self.rebuilding:
+        elif told.what == "unmeasured" and not self.rebuilding and told.job in self.unmeasured:
             self._measure(told.job)
-        if told.job not in self.in_system:
-            return None
+        if told.what in ("result", "unmeasured") or told.job not in self.in_system:
+            return None  # a result can come early: a chunk that is trained may be on its way again, its server lost
         if told.progress:
             # what was lost with a parameter server is trained again, and counts once
             self.progress[told.job] = [max(pair) for pair in zip(self.progress[told.job], told.progress, strict=True)]

@@ -1,0 +1,24 @@
+"""The live world's books, without Ray."""
+
+from __future__ import annotations
+
+from conftest import SERVERS
+from skedge.core.model import Cluster, Job, Physics, job_table
+from skedge.core.scenario import Jobs, Scenario
+from skedge.core.time import SECOND
+from skedge.live.inputs import Told
+from skedge.live.ray_world import NoEngine, RayWorld
+from skedge.live.training import Program
+
+
+def test_a_result_that_comes_before_the_last_chunk_is_told_waits_for_it() -> None:
+    """All chunks are trained, but one was dispatched again when its server was lost: the job is still in the system."""
+    cluster = Cluster(SERVERS)
+    made = [Job("a", 0.0, 1, 2, 6, 0.1)]
+    scenario = Scenario(cluster, Jobs(job_table(made)[0], cluster), Physics(slot=SECOND), 0, "world test")
+    world = RayWorld(scenario, {"a": Program("m:f", {}, 2, 1, 6)}, NoEngine(len(SERVERS)))
+    assert world._due() is not None
+    assert world._take_in(Told("result", 0, result={"accuracy": 1.0})) is None
+    assert world.results[0] == {"accuracy": 1.0}
+    assert world.in_system == {0}
+    assert world._take_in(Told("unmeasured", 0)) is None
