@@ -116,7 +116,9 @@ class Engine:
         )
 
     def _note_pids(self) -> None:
-        (self.folder / _PIDS).write_text(json.dumps(self._pids()), encoding="utf-8")
+        aside = self.folder / f".{_PIDS}"
+        aside.write_text(json.dumps(self._pids()), encoding="utf-8")
+        aside.replace(self.folder / _PIDS)
 
     def _pids(self) -> list[int]:
         nodes = self.local.list_all_nodes()

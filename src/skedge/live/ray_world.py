@@ -127,7 +127,7 @@ class RayWorld:
         self.clock = self.away = self.resumed = 0
         self.ending = False
         self.lane_server: list[int] = scenario.cluster.lane_server.tolist()
-        self.told: queue.Queue[Input | Ask] = queue.Queue()
+        self.told: queue.SimpleQueue[Input | Ask] = queue.SimpleQueue()  # safe in signal handlers
         self.uploads, self.log = Uploads(), RunsLog(scenario.cluster.server_ids)
         self.lanes, self.gangs = LaneWork(self, preemptive=preemptive), GangWork(self)
         self.trainers: dict[int, Trainer] = {}

@@ -125,13 +125,19 @@ class Service:
         future: Future[Answer] = Future()
 
         def answer() -> None:
+            if not future.set_running_or_notify_cancel():
+                return  # nobody waits for it any more
             try:
                 future.set_result(question())
             except BaseException as error:
                 future.set_exception(error)
 
         self.world.told.put(answer)
-        return future.result(timeout=_ANSWER_S)
+        try:
+            return future.result(timeout=_ANSWER_S)
+        except TimeoutError as error:
+            future.cancel()
+            raise InputError("the controller is busy taking its journal in again; ask again in a while") from error
 
     def submit(self, spec: dict[str, Any]) -> str:
         """Take a job; returns its id when it is in the journal.

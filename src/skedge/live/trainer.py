@@ -236,7 +236,9 @@ class Trainer(threading.Thread):
             time.sleep(_PATIENCE_S)
         if not whole or len(ready) < len(asked):
             self.recovery_s += time.monotonic() - started
-        self._keep_pace(started)
+        else:
+            self._measure(time.monotonic() - started)
+        self._keep_pace()
 
     def _say(self, losses: list[float]) -> None:
         """A line for the job's log, at most one a second."""
@@ -295,9 +297,8 @@ class Trainer(threading.Thread):
             self.told_s, self.rounds = self.round_s, 0
             self.tell(Told("measured", self.job, round_s=self.round_s))
 
-    def _keep_pace(self, started: float) -> None:
+    def _keep_pace(self) -> None:
         """Wait until the round has taken as long as announced; what a slow one took too long the next may make up."""
-        self._measure(time.monotonic() - started)
         self.due += self.pace
         wait = self.due - time.monotonic()
         self.behind_s = max(0.0, -wait)
