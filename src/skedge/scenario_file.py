@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.resources
 import os
+import re
 from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any
@@ -215,6 +216,7 @@ def job_from_spec(data: object, where: str) -> JobForm:
     wrong += [f"{where}: {key}: is missing; it is needed" for key in ("name", "train") if key not in data]
     if wrong:
         raise ScenarioError("\n".join(wrong))
+    check_name(str(data["name"]), f"{where}: name")
     job = {**fields, **resources, "id": data["name"], "arrival_s": 0}
     whole = {"cluster": {"servers": [{"id": "any"}]}, "workload": {"jobs": [job]}}
     try:
@@ -224,6 +226,21 @@ def job_from_spec(data: object, where: str) -> JobForm:
         raise ScenarioError(said.replace("there are id, arrival_s,", "there are name, resources,")) from error
     assert jobs is not None  # noqa: S101  it was just given
     return jobs[0]
+
+
+def check_name(name: str, where: str) -> None:
+    """See that a job that is trained for real has a name that can be a folder's.
+
+    Raises
+    ------
+    ScenarioError
+        If it cannot.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", name):
+        raise ScenarioError(
+            f"{where}: {name!r}: a job that is trained has a name of at most 100 letters, digits, '_', '.' and '-', "
+            "which begins with none of the last two"
+        )
 
 
 _RESOURCES = ("workers", "worker_type", "ps_type")

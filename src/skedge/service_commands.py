@@ -18,8 +18,9 @@ from rich.table import Table
 
 from .console import duration, err, out, print_json
 from .core.errors import InputError, SkedgeError
+from .core.scenario import Scenario
 from .run import for_service, new_folder
-from .scenario_file import load_cluster_file, read_spec
+from .scenario_file import cluster_fields, load_cluster_file, read_spec
 
 _UP_S = 180.0
 _DOWN_S = 60.0
@@ -54,6 +55,7 @@ def up(
     for_service(policy, scenario)
     if _supervisor(state) is not None:
         raise InputError(f"{state}: the service is up already; `skedge down --state {state}` ends it")
+    _check_same(state, policy, scenario)
     state.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(cluster, state / daemon.CLUSTER)
     daemon.save_settings(state, daemon.Settings(policy, ray, host, port, journal, checkpoints))
@@ -71,6 +73,21 @@ def up(
         print_json({"url": address["url"], "state": str(state)})
     else:
         out.print(f"up at {address['url']}, policy {policy}, state {state}", soft_wrap=True)
+
+
+def _check_same(state: Path, policy: str, scenario: Scenario) -> None:
+    """See that a state that is there is of this policy and cluster."""
+    from .live import daemon  # noqa: PLC0415 - torch and Ray are an extra
+
+    if scenario.physics.slotted:
+        raise InputError("physics.slotted: a live run goes in continuous time; leave it out")
+    if not (state / daemon.SETTINGS).exists():
+        return
+    was = daemon.read_settings(state).policy
+    if was != policy:
+        raise InputError(f"{state}: its service has the policy {was}, not {policy}; name a new --state")
+    if cluster_fields(load_cluster_file(state / daemon.CLUSTER)) != cluster_fields(scenario):
+        raise InputError(f"{state}: its service has another cluster ({state / daemon.CLUSTER}); name a new --state")
 
 
 def _wait_up(process: subprocess.Popen[bytes], state: Path, began: int, *, quiet: bool) -> dict[str, Any]:

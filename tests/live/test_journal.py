@@ -77,3 +77,15 @@ def test_a_database_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
         SqlJournal(f"sqlite:///{tmp_path}/no/such/folder/journal.db", {})
     with pytest.raises(InputError, match="no run to go on with"):
         SqlJournal(f"sqlite:///{tmp_path}/empty.db")
+
+
+def test_who_only_reads_writes_nothing(url: str) -> None:
+    """A record is made while the controller may be writing: past the end of the journal it adds nothing."""
+    scenario = small_scenario(1)
+    journal = SqlJournal(url, {})
+    drive(fresh(scenario, "fifo", journal), SimulatedWorld(scenario))
+    reader = SqlJournal(url, reading=True)
+    count = reader.number
+    reader.decided.clear()
+    drive(fresh(scenario, "fifo", reader), SimulatedWorld(scenario))
+    assert SqlJournal(url).number == count

@@ -134,6 +134,7 @@ def test_a_cordoned_server_gets_no_work_until_it_is_back(operator: Operator) -> 
         ({"resources": {"gpus": 2}}, "resources.gpus"),
         ({"resources": {"worker_type": "tpu"}}, "worker_type = 'tpu'"),
         ({"upload": {"nowhere": 1}}, "nowhere"),
+        ({"name": "../../etc"}, "has a name of at most 100 letters"),
     ],
 )
 def test_a_wrong_spec_is_refused_in_one_sentence(operator: Operator, changes: dict[str, Any], says: str) -> None:

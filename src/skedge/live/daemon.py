@@ -15,7 +15,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,7 +23,7 @@ from typing import IO
 
 import uvicorn
 
-from skedge.core.errors import InputError, SkedgeError
+from skedge.core.errors import InputError, PolicyError, ScenarioError, SkedgeError, StateError
 from skedge.scenario_file import load_cluster_file
 
 from .api import make_api
@@ -34,9 +33,8 @@ from .service import JOURNAL, Service, open_journal
 SETTINGS, ADDRESS, LOG, SUPERVISOR = "settings.json", "service.json", "controller.log", "supervisor.pid"
 CLUSTER = "cluster.yaml"
 
-_QUICK_S = 30.0
 _TRIES = 5
-"""A controller that dies so often in a row, each time within :data:`_QUICK_S`, is given up."""
+"""A controller that dies so often in a row before it answers is given up."""
 
 _LOOK_S, _END_S = 0.2, 30.0
 """How often it is looked whether the controller is to end, and how long it may take to."""
@@ -117,16 +115,22 @@ def supervise(state: Path) -> int:
 def _keep_up(state: Path, log: IO[bytes], ended: threading.Event) -> int:
     quick = 0
     while True:
-        began = time.monotonic()
         child = subprocess.Popen(  # noqa: S603 - our own module
             [sys.executable, "-m", "skedge.live.daemon", "--controller", str(state)], stdout=log, stderr=log
         )
         status = _wait(child, ended)
         if ended.is_set() or status in (0, _WRONG):
             return status
-        quick = quick + 1 if time.monotonic() - began < _QUICK_S else 0
+        quick = 0 if _served(state, child.pid) else quick + 1
         if quick >= _TRIES or ended.wait(1):
             return status
+
+
+def _served(state: Path, pid: int) -> bool:
+    """Whether a controller came so far that it answered."""
+    with suppress(OSError, ValueError):
+        return bool(json.loads((state / ADDRESS).read_text(encoding="utf-8"))["pid"] == pid)
+    return False
 
 
 def _wait(child: subprocess.Popen[bytes], ended: threading.Event) -> int:
@@ -204,7 +208,7 @@ def main(arguments: list[str]) -> int:
         return control(Path(state))
     except SkedgeError as error:
         sys.stderr.write(f"{error}\n")
-        return _WRONG if not str(error).startswith("Ray's head") else 1
+        return _WRONG if isinstance(error, StateError | PolicyError | ScenarioError) else 1
 
 
 if __name__ == "__main__":

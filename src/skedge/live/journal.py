@@ -48,6 +48,8 @@ class SqlJournal:
     about
         What the run is made of (scenario, policy, seed, versions), JSON. None: go on with the newest run of the
         database.
+    reading
+        Nothing is written: another controller may be doing that.
 
     Raises
     ------
@@ -55,7 +57,8 @@ class SqlJournal:
         If the database cannot be opened, or there is no run to go on with.
     """
 
-    def __init__(self, url: str, about: dict[str, Any] | None = None) -> None:
+    def __init__(self, url: str, about: dict[str, Any] | None = None, *, reading: bool = False) -> None:
+        self.reading = reading
         try:
             self.engine = sql.create_engine(url)
             sql.event.listen(self.engine, "connect", _durable)
@@ -75,6 +78,8 @@ class SqlJournal:
         yield from at.execute(rows)  # a row is a tuple
 
     def _write(self, time: int, kind: str, content: dict[str, Any]) -> None:
+        if self.reading:
+            return
         row = {"run": self.run, "number": self.number, "time": time, "kind": kind, "content": content}
         with self.engine.begin() as at:
             at.execute(_ENTRIES.insert(), row)

@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, TypeVar
 
-from skedge.core.errors import InputError
+from skedge.core.errors import InputError, StateError
 from skedge.core.kernel import Kernel
 from skedge.core.scenario import Scenario
 from skedge.core.time import SECOND
@@ -285,7 +285,7 @@ def recorded(scenario: Scenario, state: Path, url: str | None = None) -> Run:
     """
     if url is None and not (state / JOURNAL).exists():
         raise InputError(f"{state}: holds no service's state (there is no {JOURNAL})")
-    journal = SqlJournal(url or f"sqlite:///{state / JOURNAL}")
+    journal = SqlJournal(url or f"sqlite:///{state / JOURNAL}", reading=True)
     try:
         service = Service(scenario, journal.about["policy"], state, NoEngine(len(scenario.cluster.servers)), journal)
         service.run()
@@ -302,7 +302,7 @@ def open_journal(url: str, about: dict[str, Any]) -> SqlJournal:
 
     Raises
     ------
-    InputError
+    StateError
         If the earlier life was of another policy or cluster.
     """
     try:
@@ -315,5 +315,5 @@ def open_journal(url: str, about: dict[str, Any]) -> SqlJournal:
         if kept.about.get(key) != value:
             was, wanted = json.dumps(kept.about.get(key)), json.dumps(value)
             kept.close()
-            raise InputError(f"the state is of a service with {key} {was}, not {wanted}; name a new --state")
+            raise StateError(f"the state is of a service with {key} {was}, not {wanted}; name a new --state")
     return kept

@@ -16,7 +16,7 @@ from skedge.core.events import Event
 from skedge.core.kernel import Kernel
 from skedge.core.scenario import Scenario
 from skedge.run import Run, meta_of, prepared, run
-from skedge.scenario_file import load_scenario, save_scenario
+from skedge.scenario_file import check_name, load_scenario, save_scenario
 from skedge.scenario_schema import TrainForm
 
 from .engine import Engine
@@ -50,8 +50,16 @@ class LiveRun:
 
 
 def programs(scenario: Scenario, trains: Mapping[str, TrainForm]) -> dict[str, Program]:
-    """What each job trains, cut into the scenario's chunks, epochs and mini-batches."""
+    """What each job trains, cut into the scenario's chunks, epochs and mini-batches.
+
+    Raises
+    ------
+    ScenarioError
+        If a job's name cannot be a folder's.
+    """
     f = scenario.jobs.frame
+    for name in f["id"]:
+        check_name(name, f"{scenario.name}: job")
     sizes = zip(f["id"], f["chunks"], f["epochs"], f["minibatches"], strict=True)
     return {
         name: Program(trains[name].factory, dict(trains[name].args), d, e, b, trains[name].seed)
