@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
 
 from skedge.core.errors import TrainingError
+from skedge.live.agent import Agent, packed
 from skedge.live.checkpoint import Checkpoints
+from skedge.live.ps import PSActor
 from skedge.live.training import Contribution, ParameterServer, Program, gradient
 
 torch.set_num_threads(1)
@@ -172,3 +175,31 @@ def test_a_full_disk_fails_the_checkpoint_and_keeps_the_last(tmp_path: Path) -> 
         kept.write("job", 2, b"second")
     kept._folder = real  # type: ignore[method-assign]
     assert kept.read("job") == b"first"
+
+
+def test_what_an_old_process_still_writes_is_older_than_a_later_load(tmp_path: Path) -> None:
+    """A is frozen in mid-training; B loads its checkpoint, goes on and saves; what A saves after that is not taken."""
+    of = program(chunks=1)
+    a, b, worker = PSActor(str(tmp_path)), PSActor(str(tmp_path)), Worker(of)
+    a.load("j", of, 1)
+    a.apply(0, worker.step(a.server, 0))
+    a.save()
+    b.load("j", of, 2)
+    b.apply(1, worker.step(b.server, 0))
+    b.save()
+    a.server.version = 9
+    a.save()
+    ack, _ = PSActor(str(tmp_path)).load("j", of, 3)
+    assert ack["version"] == 2
+
+
+def test_two_mini_batches_of_a_chunk_do_not_mix(tmp_path: Path) -> None:
+    """One that was late and one that is asked for again compute one after the other; both give the right gradients."""
+    of, agent = program("resnet", chunks=1), Agent("s", str(tmp_path))
+    worker, server = Worker(of), ParameterServer(of)
+    agent.store("j", 0, 0, packed(worker.data[0]), last=True)
+    right = worker.step(server, 0).gradients
+    with ThreadPoolExecutor(2) as pool:
+        asked = [pool.submit(agent.gradient, "j", of, 0, 0, server.state()) for _ in range(6)]
+    for one in asked:
+        assert all(torch.equal(right[name], found) for name, found in one.result()[1].gradients.items())

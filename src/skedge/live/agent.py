@@ -62,6 +62,7 @@ class Agent:
         self.models: dict[tuple[str, int], nn.Module] = {}
         self.data: dict[tuple[str, int], Data] = {}
         self.lock = threading.Lock()
+        self.computing: dict[tuple[str, int], threading.Lock] = {}
 
     def warm(self) -> str:
         """Train one mini-batch of nothing: the first one of a process costs seconds of imports."""
@@ -87,7 +88,8 @@ class Agent:
     def gradient(self, job: str, program: Program, chunk: int, step: int, state: State) -> tuple[Ack, Contribution]:
         """One mini-batch: what it cost, and its gradients."""
         training, model = self._model(job, program, chunk)
-        brought = gradient(model, training, program, self._data(job, chunk), state, chunk, step)
+        with self._computing(job, chunk):  # a mini-batch that is late is asked for again, on the same model
+            brought = gradient(model, training, program, self._data(job, chunk), state, chunk, step)
         return {"chunk": chunk, "step": step, "loss": brought.loss}, brought
 
     def timed_gradient(
@@ -123,6 +125,10 @@ class Agent:
             if (job, chunk) not in self.models:
                 self.models[job, chunk] = training.model()
             return training, self.models[job, chunk]
+
+    def _computing(self, job: str, chunk: int) -> threading.Lock:
+        with self.lock:
+            return self.computing.setdefault((job, chunk), threading.Lock())
 
     def _data(self, job: str, chunk: int) -> Data:
         with self.lock:

@@ -228,7 +228,7 @@ class Engine:
         self.local._shutdown_at_exit = False  # noqa: SLF001 - signal handlers can be set by the main thread alone
         with suppress(Exception):  # whatever keeps it from starting now: it is tried again
             self._add_node(server)
-        self._note_pids()
+            self._note_pids()
 
     def stop(self) -> None:
         """End every actor, and the embedded cluster."""

@@ -16,13 +16,17 @@ class NotLoadedError(Exception):
     """A parameter server's process has no job yet."""
 
 
+_VERSIONS = 10**12
+"""More than a life has."""
+
+
 class PSActor:
     """The process of a parameter server: one job's at a time."""
 
     def __init__(self, url: str) -> None:
         torch.set_num_threads(1)
         self.checkpoints = Checkpoints(url)
-        self.job = ""
+        self.job, self.life = "", 0
         self.loaded: ParameterServer | None = None
 
     @property
@@ -37,9 +41,12 @@ class PSActor:
         ParameterServer(Program("skedge.live.examples:images", {"samples": 20, "size": 8}, 4, 1, 1))
         return os.getpid()
 
-    def load(self, job: str, program: Program) -> tuple[Ack, State]:
-        """Serve `job` from its newest checkpoint, or from the start."""
-        self.job, self.loaded = job, ParameterServer(program)
+    def load(self, job: str, program: Program, life: int = 0) -> tuple[Ack, State]:
+        """Serve `job` from its newest checkpoint, or from the start.
+
+        `life` grows with every load of a job: what a process that had served it before still writes is older then.
+        """
+        self.job, self.life, self.loaded = job, life, ParameterServer(program)
         saved = self.checkpoints.read(job)
         if saved is not None:
             self.server.restore(saved)
@@ -65,7 +72,7 @@ class PSActor:
 
     def save(self) -> int:
         """Write a checkpoint; returns its version."""
-        self.checkpoints.write(self.job, self.server.version, self.server.dump())
+        self.checkpoints.write(self.job, self.life * _VERSIONS + self.server.version, self.server.dump())
         return self.server.version
 
     def losses(self) -> list[tuple[int, float]]:

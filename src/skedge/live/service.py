@@ -11,6 +11,7 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -115,8 +116,8 @@ class Service:
     def _log_line(self, job: str, line: str) -> None:
         if not self.world.rebuilding:
             stamp = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-            with (self.folder / "logs" / f"{job}.log").open("a", encoding="utf-8") as file:
-                file.write(f"{stamp} {line}\n")
+            with suppress(OSError), (self.folder / "logs" / f"{job}.log").open("a", encoding="utf-8") as file:
+                file.write(f"{stamp} {line}\n")  # a full disk takes the log and nothing else
 
     # -- from other threads --------------------------------------------------------------------------------------
 

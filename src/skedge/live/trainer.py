@@ -19,8 +19,9 @@ from .inputs import Told
 from .ps import NotLoadedError
 from .training import Program, accuracies
 
-_DEADLINE_S = 10.0
-"""A worker that has not answered by then is left out of the round."""
+_DEADLINE_S, _SLOW_S = 10.0, 300.0
+"""A worker that has not answered by then, or in three times its mean round, is left out of the round, and has twice as
+long in the next, up to the second; loading and saving have that at once."""
 
 _PATIENCE_S = 0.5
 """Pause before a round is tried again after a process was lost."""
@@ -85,6 +86,7 @@ class Trainer(threading.Thread):
         self.late_s = self.behind_s = self.recovery_s = 0.0
         self.round_s = self.told_s = 0.0
         self.rounds = 0
+        self.patience_s = min(max(_DEADLINE_S, 3 * pace), _SLOW_S)
         self.first_step: dict[int, float] = {}
         self.out: set[int] = set()
         self.said_at = 0.0
@@ -155,6 +157,9 @@ class Trainer(threading.Thread):
                         self._keep_checkpoint()
         except TrainingError as error:
             self.tell(Told("failed", self.job, progress=tuple(self.progress), reason=str(error)))
+        except Exception as error:  # whatever it is: a thread that ends without a word would leave the job hanging
+            reason = f"its training has ended: {type(error).__name__}: {error}"
+            self.tell(Told("failed", self.job, progress=tuple(self.progress), reason=reason))
         finally:
             if self.ps_site is not None:
                 self.release(self.ps_site, self.ps)
@@ -202,9 +207,13 @@ class Trainer(threading.Thread):
 
     def _load(self) -> bool:
         """Let the process serve the job; its progress is what counts."""
-        ack, self.state = self.ps.load.options(num_returns=2).remote(self.job_name, self.program)
+        life = time.time_ns() // 1000
+        ack, self.state = self.ps.load.options(num_returns=2).remote(self.job_name, self.program, life)
+        began = time.monotonic()
         answer = self._call(ack, self.ps_site)
         if answer is None:
+            if time.monotonic() - began > _SLOW_S:
+                _end(self.ps)
             self.release(int(self.ps_site or 0), self.ps)
             self.ps_site = None
             return False
@@ -219,11 +228,12 @@ class Trainer(threading.Thread):
                 call = team.agent.gradient.options(num_returns=2)
                 ack, brought = call.remote(self.job_name, self.program, chunk, self.progress[chunk], self.state)
                 asked[ack] = team.server, brought
-        answers = [(self._call(ack, at, started + _DEADLINE_S), brought) for ack, (at, brought) in asked.items()]
+        deadline = started + self.patience_s
+        answers = [(self._call(ack, at, deadline), brought) for ack, (at, brought) in asked.items()]
         ready = [brought for answer, brought in answers if answer is not None]
         if ready:
             ack, state = self.ps.apply.options(num_returns=2).remote(self.version, *ready)
-            answer = self._call(ack, self.ps_site)
+            answer = self._call(ack, self.ps_site, time.monotonic() + self.patience_s)
             if answer is None:
                 whole = self._load() and False
             else:
@@ -236,8 +246,10 @@ class Trainer(threading.Thread):
             time.sleep(_PATIENCE_S)
         if not whole or len(ready) < len(asked):
             self.recovery_s += time.monotonic() - started
+            self.patience_s = min(2 * self.patience_s, _SLOW_S)
         else:
             self._measure(time.monotonic() - started)
+            self.patience_s = min(max(_DEADLINE_S, 3 * self.round_s), _SLOW_S)
         self._keep_pace()
 
     def _say(self, losses: list[float]) -> None:
@@ -272,7 +284,7 @@ class Trainer(threading.Thread):
         """
         import ray  # noqa: PLC0415 - Ray is an extra
 
-        deadline = time.monotonic() + _DEADLINE_S if deadline is None else deadline
+        deadline = time.monotonic() + _SLOW_S if deadline is None else deadline
         try:
             while not ray.wait([ref], timeout=min(_LOOK_S, max(deadline - time.monotonic(), 0.01)))[0]:
                 if server in self.out or time.monotonic() > deadline:
@@ -349,3 +361,10 @@ class Trainer(threading.Thread):
     def _keep_checkpoint(self) -> None:
         if self.ps_site is not None and time.monotonic() - self.saved_at > self.checkpoint_s:
             self._save()
+
+
+def _end(ps: Any) -> None:
+    """End the process of a parameter server that does not answer; Ray starts it again."""
+    import ray  # noqa: PLC0415 - Ray is an extra
+
+    ray.kill(ps, no_restart=False)

@@ -102,6 +102,8 @@ def carry(
                 time.sleep(_PATIENCE_S)
         except TrainingError as error:
             tell(Told("failed", upload.job, reason=str(error)))
+        except BaseException as error:  # the job's code may even ask the process to end
+            tell(Told("failed", upload.job, reason=f"its upload has ended: {type(error).__name__}: {error}"))
         else:
             tell(Uploaded(upload.number))
 
@@ -134,8 +136,8 @@ def _copy(upload: Transport, job: str, program: Program, agent: Any, wanted: Cal
 
 
 def _contents(upload: Transport, program: Program) -> list[tuple[int, bytes]]:
-    training = program.make()
     try:
+        training = program.make()
         return [(chunk, packed(training.chunk(chunk))) for chunk in upload.chunks]
     except Exception as error:  # the job's own code: whatever it raises is its reason to fail
         raise TrainingError(f"its data cannot be made: {type(error).__name__}: {error}") from error
