@@ -443,7 +443,7 @@ def test_what_a_decision_was_worth_and_its_prices_are_on_record() -> None:
     """Values of allocations, postponements and rejections; null where the policy does not say."""
     piece = Piece(0, "worker:gpu", S, 3 * S, 0.25)
     kernel = after_arrivals(
-        Postpone(A, "too_dear", -0.5), Postpone(A, "no_room"), Allocate(A, ((0, 1), (1, 1)), CLOUD, "r", 0.75),
+        Postpone(A, "too_dear", -0.5), Postpone(A, "no_room"), Allocate(A, ((0, 1), (1, 1)), CLOUD, "r", value=0.75),
         Price(A, (piece,)), Reject(B, "no", 0.0),
     )  # fmt: skip
     table = kernel.record.decisions_table().select("job", "verb", "server", "value")
