@@ -60,7 +60,7 @@ class SlotPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """A job's schedule pi with its utility, cost and payoff lambda = utility - cost; completion is an END time [slots]."""
+    """A job's schedule pi: its slots, utility, cost and payoff lambda; completion is an END time [slots]."""
 
     slots: tuple[SlotPlan, ...]
     completion: int
@@ -100,7 +100,7 @@ class Answer:
     admitted
         Whether it was.
     reason
-        One sentence that begins with a stable word: ``admitted``, ``too_dear``, ``no_room``, ``never_fits``, ``solver``.
+        One sentence; its first word is one of ``admitted``, ``too_dear``, ``no_room``, ``never_fits``, ``solver``.
     plan
         The plan of the largest payoff, carried out if `admitted`; None if no plan completes the job.
     ends
@@ -275,7 +275,7 @@ class Admission:
 
 
 def value(job: TrainingJob, end: int, completion: Completion) -> float:
-    """u of a job that is complete at the END time `end`."""
+    """Utility of a job that is complete at the END time `end`."""
     return job.utility(end - job.arrival - (completion == "index"))
 
 

@@ -54,7 +54,8 @@ def oasis_prices(
     best = np.array([value(job, job.arrival + job.shortest(job.external), completion) for job in jobs])
     worst = np.array([value(job, horizon, completion) for job in jobs])
     slots = np.array([float(ceil_almost(job.work * job.external)) for job in jobs])
-    low, high, mu = np.empty(len(capacity)), np.empty(capacity.shape), []
+    low, high = np.empty(len(capacity)), np.empty(capacity.shape)
+    mu: list[float] = []
     for kind, side in enumerate((hosts, ~hosts)):
         demand = np.array([job.demands[kind] for job in jobs]).reshape(len(jobs), capacity.shape[1])
         prices = calibrate(Stakes(demand, best, worst, slots), capacity[side], horizon, factor=4)
@@ -94,7 +95,8 @@ class Oasis(Admission):
             fill(int(self._counts[kind, quanta]), cheap, room, price, taken)
             found[kind, side] = taken
         at = np.flatnonzero(found.any(axis=0))
-        return SlotPlan(slot, quanta, "external", *(tuple(x.tolist()) for x in (at, *found[:, at])), cost)
+        machines, workers, pss = (tuple(x.tolist()) for x in (at, *found[:, at]))
+        return SlotPlan(slot, quanta, "external", machines, workers, pss, cost)
 
     def _offers(self, job: TrainingJob, slot: int, kind: int, side: Ints) -> tuple[Ints, Ints, Floats]:
         """Of the machines of a side: order by price, then number; how many each can hold; price of one."""

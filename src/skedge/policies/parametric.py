@@ -16,6 +16,8 @@ Equality in place of >= loses nothing: a polygon with (w, s) holds all that is b
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from skedge.core.jit import compiled
@@ -30,6 +32,32 @@ _SMALL = 1e-11
 
 _APART = 1e-9
 """Corners closer than this are one."""
+
+
+class Columns(NamedTuple):
+    """Columns and basis of the program.
+
+    Attributes
+    ----------
+    at, cost, owner
+        Corner (w, s), its cost and its class, by column; `columns[0]` of them.
+    home, size
+        Home column and number of machines, by class.
+    lead, member
+        First machine of a class; next machine of the same class, by machine, -1 after the last.
+    extra
+        The two extra columns of the basis.
+    """
+
+    at: Floats
+    cost: Floats
+    owner: Ints
+    columns: Ints
+    home: Ints
+    size: Floats
+    lead: Ints
+    member: Ints
+    extra: Ints
 
 
 @compiled
@@ -124,120 +152,122 @@ def sweep(
     -------
     DONE or GAVE_UP.
     """
-    machines = len(free)
-    of = np.empty(machines, np.int64)
-    count = classes(free, worker_price, ps_price, of)
-    size, member = np.zeros(count), np.full(machines, -1)
-    lead, tail = np.full(count, -1), np.full(count, -1)
-    for h in range(machines):
-        c = of[h]
-        if lead[c] < 0:
-            lead[c] = h
-        else:
-            member[tail[c]] = h
-        tail[c] = h
-        size[c] += 1.0
-    # the columns, by class
-    widest = free.shape[1] + 3
-    p, cost, owner = np.empty((count * widest, 2)), np.empty(count * widest), np.empty(count * widest, np.int64)
-    home, columns = np.empty(count, np.int64), 0
-    found = np.empty((widest, 2))
-    cheapest = np.full(2, -1)
-    for c in range(count):
-        home[c] = columns
-        for i in range(corners(free[lead[c]], worker, ps, found)):
-            p[columns], owner[columns] = found[i], c
-            cost[columns] = worker_price[lead[c]] * found[i, 0] + ps_price[lead[c]] * found[i, 1]
-            for kind in range(2):
-                price, axis = (worker_price, found[i, 1]) if kind == 0 else (ps_price, found[i, 0])
-                if axis == 0.0 and found[i, kind] > 0:
-                    best = cheapest[kind]
-                    if best < 0 or price[lead[c]] < price[lead[owner[best]]]:
-                        cheapest[kind] = columns
-            columns += 1
+    c = _columns(free, worker, ps, worker_price, ps_price)
     value[:] = np.inf
-    if cheapest[0] < 0 or cheapest[1] < 0:
+    if c.extra.min() < 0:
         return DONE
-    extra, ray = cheapest.copy(), np.array([1.0, 1.0 / ratio])
     done, inverse, amount, rate = 0, np.empty((2, 2)), np.empty(2), np.empty(2)
-    for _ in range(20 * columns + 100):
-        _invert(p, home, owner, extra, inverse)
-        w = s = 0.0
-        for c in range(count):
-            w += size[c] * p[home[c], 0]
-            s += size[c] * p[home[c], 1]
-        for i in range(2):
-            amount[i] = -inverse[i, 0] * w - inverse[i, 1] * s
-            rate[i] = inverse[i, 0] * ray[0] + inverse[i, 1] * ray[1]
-        together = owner[extra[0]] == owner[extra[1]]
-        until, leaves, of_home = _ratio_test(size, owner, extra, amount, rate, together)
+    for _ in range(20 * c.columns[0] + 100):
+        _invert(c, inverse)
+        _amounts(c, inverse, ratio, amount, rate)
+        until, leaves, of_home = _ratio_test(c, amount, rate)
         while done < len(levels) and levels[done] <= until * (1 + 1e-12):
-            value[done] = _spread(
-                p, home, owner, extra, amount + levels[done] * rate, together,
-                lead, member, size, worker_price, ps_price, w_out[done], s_out[done],
-            )  # fmt: skip
+            here = amount + levels[done] * rate
+            value[done] = _spread(c, here, worker_price, ps_price, w_out[done], s_out[done])
             done += 1
         if done == len(levels):
             return DONE
         if of_home:
-            c = owner[extra[leaves]]
-            home[c], extra[leaves] = extra[leaves], home[c]
-            _invert(p, home, owner, extra, inverse)
-        enters = _enter(p, cost, home, owner, extra, inverse, leaves, columns)
+            k = c.owner[c.extra[leaves]]
+            c.home[k], c.extra[leaves] = c.extra[leaves], c.home[k]
+            _invert(c, inverse)
+        enters = _enter(c, inverse, leaves)
         if enters < 0:
             return DONE
-        extra[leaves] = enters
+        c.extra[leaves] = enters
     value[done:] = np.nan
     return GAVE_UP
 
 
 @compiled
-def _invert(p: Floats, home: Ints, owner: Ints, extra: Ints, inverse: Floats) -> None:
+def _columns(free: Floats, worker: Floats, ps: Floats, worker_price: Floats, ps_price: Floats) -> Columns:
+    """All columns, every class at home in (0, 0), and the extras of the start (-1 where there is none)."""
+    of = np.empty(len(free), np.int64)
+    n, widest = classes(free, worker_price, ps_price, of), free.shape[1] + 3
+    size, lead, tail, member = np.zeros(n), np.full(n, -1), np.full(n, -1), np.full(len(free), -1)
+    for h in range(len(free)):
+        k = of[h]
+        if lead[k] < 0:
+            lead[k] = h
+        else:
+            member[tail[k]] = h
+        tail[k] = h
+        size[k] += 1.0
+    at, cost, owner = np.empty((n * widest, 2)), np.empty(n * widest), np.empty(n * widest, np.int64)
+    home, extra, count = np.empty(n, np.int64), np.full(2, -1), 0
+    cheapest = np.full(2, np.inf)
+    for k in range(n):
+        home[k] = count
+        price = (worker_price[lead[k]], ps_price[lead[k]])
+        end = count + corners(free[lead[k]], worker, ps, at[count : count + widest])
+        for j in range(count, end):
+            owner[j], cost[j] = k, price[0] * at[j, 0] + price[1] * at[j, 1]
+            for kind in range(2):
+                if at[j, kind] > 0 and at[j, 1 - kind] == 0 and price[kind] < cheapest[kind]:
+                    cheapest[kind], extra[kind] = price[kind], j
+        count = end
+    return Columns(at, cost, owner, np.array([count]), home, size, lead, member, extra)
+
+
+@compiled
+def _invert(c: Columns, inverse: Floats) -> None:
     """Invert the matrix whose columns are the extras, each less its class's home."""
-    i, j = home[owner[extra[0]]], home[owner[extra[1]]]
-    w0, s0 = p[extra[0], 0] - p[i, 0], p[extra[0], 1] - p[i, 1]
-    w1, s1 = p[extra[1], 0] - p[j, 0], p[extra[1], 1] - p[j, 1]
+    i, j = c.extra[0], c.extra[1]
+    k, m = c.home[c.owner[i]], c.home[c.owner[j]]
+    w0, s0 = c.at[i, 0] - c.at[k, 0], c.at[i, 1] - c.at[k, 1]
+    w1, s1 = c.at[j, 0] - c.at[m, 0], c.at[j, 1] - c.at[m, 1]
     det = w0 * s1 - s0 * w1
     inverse[0, 0], inverse[0, 1] = s1 / det, -w1 / det
     inverse[1, 0], inverse[1, 1] = -s0 / det, w0 / det
 
 
 @compiled
-def _ratio_test(
-    size: Floats, owner: Ints, extra: Ints, amount: Floats, rate: Floats, together: bool
-) -> tuple[float, int, bool]:
+def _amounts(c: Columns, inverse: Floats, ratio: float, amount: Floats, rate: Floats) -> None:
+    """Values of the extras as functions of W_1: amount + W_1 * rate."""
+    w = s = 0.0
+    for k in range(len(c.home)):
+        w += c.size[k] * c.at[c.home[k], 0]
+        s += c.size[k] * c.at[c.home[k], 1]
+    for i in range(2):
+        amount[i] = -inverse[i, 0] * w - inverse[i, 1] * s
+        rate[i] = inverse[i, 0] + inverse[i, 1] / ratio
+
+
+@compiled
+def _ratio_test(c: Columns, amount: Floats, rate: Floats) -> tuple[float, int, bool]:
     """Up to which W_1 no part of the basis is below 0; the extra that leaves then; whether its class's home leaves."""
     until, leaves, of_home = np.inf, 0, False
     for i in range(2):
         if rate[i] < -_SMALL and -amount[i] / rate[i] < until:
             until, leaves, of_home = -amount[i] / rate[i], i, False
+    together = c.owner[c.extra[0]] == c.owner[c.extra[1]]
     for i in range(2):
         a, r = (amount[0] + amount[1], rate[0] + rate[1]) if together else (amount[i], rate[i])
-        if r > _SMALL and (size[owner[extra[i]]] - a) / r < until:
-            until, of_home = (size[owner[extra[i]]] - a) / r, True
+        size = c.size[c.owner[c.extra[i]]]
+        if r > _SMALL and (size - a) / r < until:
+            until, of_home = (size - a) / r, True
             # of two extras of one class the fuller one takes the home's place
             leaves = int(amount[1] + until * rate[1] > amount[0] + until * rate[0]) if together else i
     return until, leaves, of_home
 
 
 @compiled
-def _enter(
-    p: Floats, cost: Floats, home: Ints, owner: Ints, extra: Ints, inverse: Floats, leaves: int, columns: int
-) -> int:
+def _enter(c: Columns, inverse: Floats, leaves: int) -> int:
     """The column that enters for the extra that leaves: least reduced cost per unit; -1 if there is none."""
     a = b = 0.0
     for i in range(2):
-        over = cost[extra[i]] - cost[home[owner[extra[i]]]]
+        over = c.cost[c.extra[i]] - c.cost[c.home[c.owner[c.extra[i]]]]
         a += over * inverse[i, 0]
         b += over * inverse[i, 1]
     best, least = -1, np.inf
-    for j in range(columns):
-        h = home[owner[j]]
-        w, s = p[j, 0] - p[h, 0], p[j, 1] - p[h, 1]
+    for j in range(c.columns[0]):
+        k = c.home[c.owner[j]]
+        w, s = c.at[j, 0] - c.at[k, 0], c.at[j, 1] - c.at[k, 1]
         pivot = inverse[leaves, 0] * w + inverse[leaves, 1] * s
-        if pivot >= -_SMALL * (abs(inverse[leaves, 0] * w) + abs(inverse[leaves, 1] * s)) or j == extra[0] or j == extra[1]:
+        noise = _SMALL * (abs(inverse[leaves, 0] * w) + abs(inverse[leaves, 1] * s))
+        if pivot >= -noise or j == c.extra[0] or j == c.extra[1]:
             continue
-        reduced = max(0.0, cost[j] - cost[h] - a * w - b * s)
+        reduced = max(0.0, c.cost[j] - c.cost[k] - a * w - b * s)
         if reduced < -pivot * least * (1 - 1e-12):
             best, least = j, reduced / -pivot
     return best
@@ -245,55 +275,57 @@ def _enter(
 
 @compiled
 def _spread(
-    p: Floats, home: Ints, owner: Ints, extra: Ints, amount: Floats, together: bool,
-    lead: Ints, member: Ints, size: Floats, worker_price: Floats, ps_price: Floats, w_out: Floats, s_out: Floats,
+    c: Columns, amount: Floats, worker_price: Floats, ps_price: Floats, w_out: Floats, s_out: Floats
 ) -> float:  # fmt: skip
     """Write a basic solution by machine, each class filled from its lowest machine on; returns its cost."""
     w_out[:] = 0.0
     s_out[:] = 0.0
-    total = 0.0
-    mine, part = np.empty(3, np.int64), np.empty(3)
-    for c in range(len(lead)):
-        idle = p[home[c], 0] == 0.0 and p[home[c], 1] == 0.0
-        if idle and owner[extra[0]] != c and owner[extra[1]] != c:
+    total, mine, part = 0.0, np.empty(3, np.int64), np.empty(3)
+    for k in range(len(c.home)):
+        idle = c.at[c.home[k], 0] == 0.0 and c.at[c.home[k], 1] == 0.0
+        if idle and c.owner[c.extra[0]] != k and c.owner[c.extra[1]] != k:
             continue
-        mine[0], mine[1], mine[2] = -1, -1, home[c]
-        part[0], part[1], part[2] = 0.0, 0.0, size[c]
+        mine[2], part[2] = c.home[k], c.size[k]
         for i in range(2):
-            if owner[extra[i]] == c:
-                mine[i], part[i] = extra[i], max(0.0, amount[i])
+            mine[i], part[i] = -1, 0.0
+            if c.owner[c.extra[i]] == k:
+                mine[i], part[i] = c.extra[i], max(0.0, amount[i])
                 part[2] -= part[i]
-        part[2] = max(0.0, part[2])
-        h, left = lead[c], 1.0
-        for _ in range(3):
-            k = _fullest(p, mine)
-            if k < 0 or (p[mine[k], 0] == 0.0 and p[mine[k], 1] == 0.0):
-                break
-            while part[k] > 1e-12 and h >= 0:
-                here = min(part[k], left)
-                w_out[h] += here * p[mine[k], 0]
-                s_out[h] += here * p[mine[k], 1]
-                part[k] -= here
-                left -= here
-                if left <= 1e-12:
-                    h, left = member[h], 1.0
-            mine[k] = -1
-        h = lead[c]
+        _fill(c, c.lead[k], mine, part, w_out, s_out)
+        h = c.lead[k]
         while h >= 0 and w_out[h] + s_out[h] > 0:
             total += worker_price[h] * w_out[h] + ps_price[h] * s_out[h]
-            h = member[h]
+            h = c.member[h]
     return total
 
 
 @compiled
-def _fullest(p: Floats, mine: Ints) -> int:
+def _fill(c: Columns, h: int, mine: Ints, part: Floats, w_out: Floats, s_out: Floats) -> None:
+    """Give `part` machines, from `h` on, the corners `mine`: the one with the most workers, then PSs, first."""
+    left = 1.0
+    for _ in range(3):
+        k = _fullest(c.at, mine)
+        if k < 0 or (c.at[mine[k], 0] == 0.0 and c.at[mine[k], 1] == 0.0):
+            break
+        while part[k] > 1e-12 and h >= 0:
+            here = min(part[k], left)
+            w_out[h] += here * c.at[mine[k], 0]
+            s_out[h] += here * c.at[mine[k], 1]
+            part[k] -= here
+            left -= here
+            if left <= 1e-12:
+                h, left = c.member[h], 1.0
+        mine[k] = -1
+
+
+@compiled
+def _fullest(at: Floats, mine: Ints) -> int:
     """Which of the corners has the most workers, then PSs; -1 if none is left."""
     best = -1
     for k in range(len(mine)):
         if mine[k] < 0:
             continue
-        if best < 0 or p[mine[k], 0] > p[mine[best], 0] or (
-            p[mine[k], 0] == p[mine[best], 0] and p[mine[k], 1] > p[mine[best], 1]
-        ):
+        w, s = at[mine[k], 0], at[mine[k], 1]
+        if best < 0 or w > at[mine[best], 0] or (w == at[mine[best], 0] and s > at[mine[best], 1]):
             best = k
     return best

@@ -53,7 +53,7 @@ from .admission import Admission, Completion, SlotPlan, better, value
 from .parametric import DONE, sweep
 from .pricing import Prices, Stakes, calibrate, check_cluster
 from .relaxation import Market, market, relax, room_for, solve
-from .rounding import MISSED, cover_gain, fits, integral, packing_gain
+from .rounding import MISSED, ROUNDED, cover_gain, fits, integral, packing_gain
 from .training import TrainingJob, ceil_almost, servers_for
 
 
@@ -77,6 +77,8 @@ class PdorsParams(Params):
         Where no attempt does all the work, take the one that does most instead of repairing it.
     completion
         What u is taken of: ``end`` or ``index`` of the last slot.
+    milp_after_repair
+        Where neither rounding nor repair finds a placement, look for one by the integer program (ERRATA P15): dear.
     time_limit
         Of one call of HiGHS [s].
     """
@@ -87,6 +89,7 @@ class PdorsParams(Params):
     delta: float = Field(0.1, gt=0, le=1)
     tries: int = Field(50, ge=1)
     cover_soft: bool = False
+    milp_after_repair: bool = False
     completion: Completion = "end"
     time_limit: float = Field(60.0, gt=0)
 
@@ -161,25 +164,32 @@ class Pdors(Admission):
         workers, ps = self._placed[slot - job.arrival, quanta]
         at = np.flatnonzero(workers + ps)
         kind: Literal["internal", "external"] = "internal" if self._inside[slot - job.arrival, quanta] else "external"
-        return SlotPlan(slot, quanta, kind, *(tuple(x.tolist()) for x in (at, workers[at], ps[at])), cost)
+        return SlotPlan(
+            slot, quanta, kind, tuple(at.tolist()), tuple(workers[at].tolist()), tuple(ps[at].tolist()), cost
+        )  # fmt: skip
 
     def _slot(self, job: TrainingJob, m: Market, theta: Floats, placed: Ints, inside: np.ndarray) -> None:
         """One row theta(t, .), with the placements."""
         step, most = float(job.quantum), job.largest_level(job.external)
         internal(m.free, m.worker, m.ps, m.worker_price, m.ps_price, step * job.internal, job.ratio, job.batch,
                  theta, placed, inside)  # fmt: skip
-        needs = step * job.external * np.arange(1, most + 1)
+        needs: Floats = step * job.external * np.arange(1, most + 1, dtype=np.float64)
         if most == 0:
             return
-        if self.params.theta == "exact":
-            self._exact(job, m, needs, theta, placed, inside)
-            return
-        bounds, w, s = self._relaxed(m, needs, job.ratio)
-        external(
-            m.free, m.worker, m.ps, m.worker_price, m.ps_price, needs, job.ratio, job.batch, bounds, w, s,
-            self._gains(job, m, needs), self.params.tries, self.params.cover_soft, self.rng,
-            theta, placed, inside, self.found,
-        )  # fmt: skip
+        left = np.ones(most, np.bool_)
+        if self.params.theta == "rounded":
+            bounds, w, s = self._relaxed(m, needs, job.ratio)
+            how = np.full(most, ROUNDED)
+            external(
+                m.free, m.worker, m.ps, m.worker_price, m.ps_price, needs, job.ratio, job.batch, bounds, w, s,
+                self._gains(job, m, needs), self.params.tries, self.params.cover_soft, self.rng,
+                theta, placed, inside, how, self.found,
+            )  # fmt: skip
+            left = (how == MISSED) & self.params.milp_after_repair
+        for v in np.flatnonzero(left) + 1:
+            cost, whole_w, whole_s = solve(m, float(needs[v - 1]), job.ratio, job.batch, self.params.time_limit)
+            if better(cost, theta[v]):
+                theta[v], placed[v, 0], placed[v, 1], inside[v] = cost, whole_w, whole_s, False
 
     def _relaxed(self, m: Market, needs: Floats, ratio: float) -> tuple[Floats, Floats, Floats]:
         """Alg. 4 line 8, for all levels: optimum and a solution (w, s) by level."""
@@ -203,14 +213,6 @@ class Pdors(Admission):
             least = min(float(job.batch), float(room[room > 0].min(initial=np.inf)))
             return np.full(len(needs), packing_gain(delta, m.free.size + 1, least))
         return np.full(len(needs), float(gain))
-
-    def _exact(
-        self, job: TrainingJob, m: Market, needs: Floats, theta: Floats, placed: Ints, inside: np.ndarray
-    ) -> None:
-        for v, need in enumerate(needs, start=1):
-            cost, w, s = solve(m, float(need), job.ratio, job.batch, self.params.time_limit)
-            if better(cost, theta[v]):
-                theta[v], placed[v, 0], placed[v, 1], inside[v] = cost, w, s, False
 
 
 @compiled
@@ -242,9 +244,9 @@ def internal(
 def external(
     free: Floats, worker: Floats, ps: Floats, worker_price: Floats, ps_price: Floats, needs: Floats, ratio: float,
     batch: int, bounds: Floats, w_lp: Floats, s_lp: Floats, gains: Floats, tries: int, soft: bool, rng: Generator,
-    theta: Floats, placed: Ints, inside: np.ndarray, found: Ints,
+    theta: Floats, placed: Ints, inside: np.ndarray, ways: Ints, found: Ints,
 ) -> None:  # fmt: skip
-    """Alg. 4 lines 9-12 for each level: round, and keep the cheaper of both cases."""
+    """Alg. 4 lines 9-12 for each level: round, and keep the cheaper of both cases; `ways` and `found` tell how."""
     worker_order = np.argsort(worker_price, kind="mergesort")
     ps_order = np.argsort(ps_price, kind="mergesort")
     w, s = np.empty(len(free), np.int64), np.empty(len(free), np.int64)
@@ -256,6 +258,7 @@ def external(
             w_lp[i], s_lp[i], needs[i], ratio, batch, gains[i], tries, soft, free, worker, ps, worker_price, ps_price,
             worker_order, ps_order, rng, w, s,
         )  # fmt: skip
+        ways[i] = how
         found[how] += 1
         if how != MISSED and better(cost, theta[v]):
             theta[v], inside[v] = cost, False

@@ -1,4 +1,4 @@
-"""Prices of the primal-dual policies: Q(rho) = L (U/L)^(rho/C), in logarithms; what is allocated; PD-ORS and OASiS share it.
+"""What PD-ORS and OASiS share: prices Q(rho) = L (U/L)^(rho/C), in logarithms, and what is allocated.
 
 Constants are calibrated from a named set of jobs (the trace, or a window of history) before a run, and then frozen:
 the same set of jobs always gives the same prices, and nothing that a run learns changes them.
@@ -109,7 +109,7 @@ def calibrate(stakes: Stakes, capacity: Floats, horizon: int, factor: float) -> 
         if high[r] <= low:
             raise ScenarioError(
                 f"prices: U = {high[r]:.6g} of resource {r} is not above L = {low:.6g}, so its price would not grow; "
-                "a job is worth more at the end of the horizon than at the beginning, or resources differ in unit by 1e12"
+                "a job is worth more at the horizon than before it, or units of resources differ by 1e12"
             )
     machines = len(capacity)
     return Prices(np.full(machines, low), np.tile(high, (machines, 1)), (mu,))
@@ -149,7 +149,7 @@ class Ledger:
 
     @property
     def value(self) -> float:
-        """sum over t, h, r of p C: the part of the dual objective (10) that is not payoff."""
+        """Sum over t, h, r of p C: the part of the dual objective (10) that is not payoff."""
         return float((self.price * self.capacity).sum())
 
 

@@ -16,7 +16,7 @@ from skedge.core.model import Floats, Ints
 from .training import ceil_almost, servers_for
 
 _TOLERANCE = 1e-10
-"""HiGHS's least feasibility tolerance; it is absolute, so prices are scaled by the cheapest usable column (ERRATA P19)."""
+"""HiGHS's least tolerance; it is absolute, so prices are scaled by the cheapest usable column (ERRATA P19)."""
 
 _OPTIMAL, _INFEASIBLE = 0, 2
 
@@ -51,7 +51,7 @@ def market(free: Floats, price: Floats, worker: Floats, ps: Floats) -> Market:
 
 
 def room_for(free: Floats, demand: Floats) -> Floats:
-    """How many workers (PSs) of `demand` each machine could hold, not rounded; 0 where not even one fits (ERRATA P16)."""
+    """How many workers (PSs) of `demand` each machine holds, not rounded; 0 where not even one fits (ERRATA P16)."""
     asked = demand > 0
     room = (free[:, asked] / demand[asked]).min(axis=1)
     return np.where(room < 1 - 1e-9, 0.0, room)
@@ -69,8 +69,8 @@ def relax(m: Market, workers: float, ratio: float, limit: float = np.inf) -> tup
     SolverError
         If HiGHS ends with anything else, or takes more than `limit` seconds.
     """
-    from scipy.optimize import linprog  # takes 0.3 s to import
-    from scipy.sparse import vstack
+    from scipy.optimize import linprog  # noqa: PLC0415 - takes 0.3 s to import
+    from scipy.sparse import vstack  # noqa: PLC0415
 
     rows, prices, bounds, scale = _program(m)
     covers = -np.kron(np.eye(2), np.ones(len(m.free)))
@@ -104,7 +104,7 @@ def solve(m: Market, workers: float, ratio: float, batch: int, limit: float = np
     SolverError
         As :func:`relax`.
     """
-    from scipy.optimize import Bounds, LinearConstraint, milp
+    from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415
 
     count = max(1, ceil_almost(workers))
     nowhere = np.zeros(len(m.free), np.int64)
@@ -129,7 +129,7 @@ def solve(m: Market, workers: float, ratio: float, batch: int, limit: float = np
 
 def _program(m: Market) -> tuple[Floats, Floats, Floats, float]:
     """Rows (24), prices, upper bounds, and the cheapest usable price."""
-    from scipy.sparse import csr_array, eye_array, hstack, kron
+    from scipy.sparse import csr_array, eye_array, hstack, kron  # noqa: PLC0415
 
     eye = eye_array(len(m.free))
     rows = hstack([kron(eye, m.worker[:, None]), kron(eye, m.ps[:, None])])

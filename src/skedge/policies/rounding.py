@@ -149,7 +149,7 @@ def integral(
         w_out[at], s_out[at] = kept[:n], kept[n:]
         return best, how
     w_out[at], s_out[at] = drawn[:n], drawn[n:]
-    if not _repair(w_out, s_out, need, ratio, batch, free, worker, ps, worker_price, worker_order, ps_order):
+    if not _repair(w_out, s_out, need, ratio, batch, free, worker, ps, worker_order, ps_order):
         return np.inf, MISSED
     return (worker_price * w_out + ps_price * s_out).sum(), REPAIRED
 
@@ -157,7 +157,7 @@ def integral(
 @compiled
 def fits(free: Floats, worker: Floats, ps: Floats, workers: int, servers: int) -> bool:
     """Whether one machine's free capacity holds so many workers and PSs, (24)."""
-    for r in range(len(free)):
+    for r in range(len(free)):  # noqa: SIM110 - numba takes no generators
         if worker[r] * workers + ps[r] * servers > free[r] * (1 + _FITS) + _FITS * _FITS:
             return False
     return True
@@ -165,7 +165,7 @@ def fits(free: Floats, worker: Floats, ps: Floats, workers: int, servers: int) -
 
 @compiled
 def _packs(free: Floats, worker: Floats, ps: Floats, at: Ints, drawn: Ints) -> bool:
-    for i in range(len(at)):
+    for i in range(len(at)):  # noqa: SIM110 - numba takes no generators
         if not fits(free[at[i]], worker, ps, drawn[i], drawn[len(at) + i]):
             return False
     return True
@@ -174,7 +174,7 @@ def _packs(free: Floats, worker: Floats, ps: Floats, at: Ints, drawn: Ints) -> b
 @compiled
 def _repair(
     w: Ints, s: Ints, need: float, ratio: float, batch: int, free: Floats, worker: Floats, ps: Floats,
-    worker_price: Floats, worker_order: Ints, ps_order: Ints,
+    worker_order: Ints, ps_order: Ints,
 ) -> bool:  # fmt: skip
     """Make (w, s) satisfy all rows, in place; whether that succeeded. It can miss a placement that exists."""
     for h in range(len(w)):

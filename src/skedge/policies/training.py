@@ -102,7 +102,7 @@ class TrainingJob:
 
     @cached_property
     def internal(self) -> float:
-        """Worker-slots per sample with all workers and PSs on one machine: tau + 2 g gamma / (b^(i) F), Eq. (1), (2)."""
+        """Worker-slots per sample with all workers and PSs on one machine: tau + 2 g gamma/(b^(i) F), Eq. (1), (2)."""
         return self.sample_time + 2 * self.gradient_mb * self.ratio / (self.internal_mb * self.batch)
 
     @cached_property
@@ -133,7 +133,7 @@ class TrainingJob:
 
     @cached_property
     def demands(self) -> tuple[Floats, Floats]:
-        """alpha and beta as arrays, shape ``(resources,)``."""
+        """Demands alpha and beta as arrays, shape ``(resources,)``."""
         return np.array(self.worker, float), np.array(self.ps, float)
 
 
