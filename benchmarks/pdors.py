@@ -44,6 +44,9 @@ PS = np.array([(0, 0), (1, 10), (2, 32), (5, 10)])
 def main() -> None:
     """Run and print."""
     args = arguments()
+    if args.bounds:
+        bounds(args)
+        return
     print(
         f"{'policy':8} {'H':>5} {'I':>4} {'T':>4} {'levels':>6} {'CPU s':>8} {'utility':>9} {'in':>4} {'fit':>4}  found"
     )
@@ -94,32 +97,42 @@ def row(policy: str, machines: int, jobs: int, slots: int, levels: int, args: ar
 def bounds(args: argparse.Namespace, delta: float = 0.1, draws: int = 10) -> None:
     """Frequencies of single roundings over the jobs and levels of an instance, in an empty slot, by G."""
     listed, capacity = draw(args.machines, args.jobs, args.slots, args.levels, args.seed, fitting=True)
-    ledger = Ledger(capacity, args.slots, pdors_prices(listed, capacity, args.slots))
+    prices = Ledger(capacity, args.slots, pdors_prices(listed, capacity, args.slots)).price[0]
     rng, rows = np.random.default_rng(args.seed), capacity.size + 1
-    print(f"{'G':>12} {'mean G':>7} {'problems':>8} {'pack':>6} {'cover':>6} {'both':>6}  cover bound  packing bound")
+    print(f"delta = {delta}; shares of roundings that satisfy the packing rows, the cover rows, all")
+    print(f"{'G':>5} {'mean G':>7} {'problems':>8} {'pack':>6} {'cover':>6} {'all':>6}  cover bound, packing bound")
     for name in ("0.5", "1.0", "1.2", "eq29", "eq30"):
         held, gains, low, high = [], [], [], []
         for one in listed:
-            m = market(capacity, ledger.price[0], *one.demands)
-            most = one.largest_level(one.external)
-            needs = one.quantum * one.external * np.arange(1, most + 1)
-            w, s, value = np.zeros((most, len(capacity))), np.zeros((most, len(capacity))), np.zeros(most)
-            sweep(*m, one.ratio, needs, w, s, value)
-            room = np.concatenate([room_for(capacity, d) for d in one.demands])
-            packing = min(one.batch, float(room[room > 0].min(initial=np.inf)))
-            for i in np.flatnonzero(np.isfinite(value)):
-                cover = min(needs[i], needs[i] / one.ratio)
-                gain = {"eq29": packing_gain(delta, rows, packing), "eq30": cover_gain(delta, 2, cover)}.get(name)
-                gain = float(name) if gain is None else gain
-                held.append(np.mean([holds(m, one, needs[i], w[i] * gain, s[i] * gain, rng) for _ in range(draws)], 0))
+            m = market(capacity, prices, *one.demands)
+            room = np.concatenate([room_for(capacity, demand) for demand in one.demands])
+            packing = min(one.batch, float(room[room > 0].min()))
+            for need, w, s in relaxations(m, one):
+                cover = min(need, need / one.ratio)
+                if name == "eq29":
+                    gain = packing_gain(delta, rows, packing)
+                else:
+                    gain = cover_gain(delta, 2, cover) if name == "eq30" else float(name)
                 gains.append(gain)
+                held += [holds(m, one, need, w * gain, s * gain, rng) for _ in range(draws)]
                 low.append(cover_bound(gain, delta, 2, cover))
                 high.append(packing_bound(gain, delta, rows, packing))
-        shares = np.mean(held, axis=0)
+        pack, cover, both = np.mean(held, axis=0)
+        empty = np.mean(np.array(low) <= 0)
         print(
-            f"{name:>12} {np.mean(gains):7.3f} {len(held):8} {shares[0]:6.3f} {shares[1]:6.3f} {shares[2]:6.3f}"
-            f"  empty for {np.mean(np.array(low) <= 0):.0%}   median {np.median(high):.2f} b"
+            f"{name:>5} {np.mean(gains):7.3f} {len(gains):8} {pack:6.3f} {cover:6.3f} {both:6.3f}"
+            f"  empty for {empty:.0%} of them, median {np.median(high):.2f} b"
         )
+
+
+def relaxations(m: Market, job: TrainingJob) -> Iterator[tuple[float, Floats, Floats]]:
+    """W_1 and the solution (w, s) of the relaxation, for each level that has one."""
+    most, machines = job.largest_level(job.external), len(m.free)
+    needs = job.quantum * job.external * np.arange(1, most + 1)
+    w, s, value = np.zeros((most, machines)), np.zeros((most, machines)), np.zeros(most)
+    sweep(*m, job.ratio, needs, w, s, value)
+    for i in np.flatnonzero(np.isfinite(value)):
+        yield float(needs[i]), w[i], s[i]
 
 
 def holds(m: Market, job: TrainingJob, need: float, w: Floats, s: Floats, rng: np.random.Generator) -> list[bool]:

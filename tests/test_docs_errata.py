@@ -1,4 +1,4 @@
-"""What the documents on the papers name exists: every test of errata.md, every function of papers.md."""
+"""What the documents on the papers name exists: every test of the errata, every function of papers.md."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 ERRATA = (ROOT / "docs" / "errata.md").read_text(encoding="utf-8")
+PDORS = (ROOT / "docs" / "errata-pdors.md").read_text(encoding="utf-8")
 PAPERS = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
 
-NAMED_TESTS = sorted(set(re.findall(r"`(tests/\w+\.py)::(\w+)`", ERRATA)))
+NAMED_TESTS = sorted(set(re.findall(r"`(tests/\w+\.py)::(\w+)`", ERRATA + PDORS)))
 NAMED_CODE = sorted(set(re.findall(r"`([a-z_]+(?:\.[a-z_]+)+):([\w.]+)`", PAPERS)))
 
 
@@ -50,9 +51,17 @@ def test_every_entry_of_the_readers_list_is_accounted_for() -> None:
     assert {int(n) for n in re.findall(r"J(\d+)", headings + rest)} == set(range(1, 30))
 
 
-def test_code_cites_only_entries_that_the_errata_have() -> None:
-    """Every J number in the sources is in docs/errata.md."""
-    cited = {
-        n for path in (ROOT / "src").rglob("*.py") for n in re.findall(r"\bJ(\d+)\b", path.read_text(encoding="utf-8"))
-    }
-    assert cited <= set(re.findall(r"\bJ(\d+)\b", ERRATA))
+def test_every_entry_on_pdors_is_accounted_for() -> None:
+    """P1 to P29, each in the first column of the table or among those that change nothing."""
+    table, rest = PDORS.split("## What does hold")[0].split("\nP27 ")
+    firsts = " ".join(re.findall(r"^\| ([P\d, ]+) \|", table, flags=re.MULTILINE))
+    assert sorted(int(n) for n in re.findall(r"P(\d+)", f"{firsts} P27 {rest}")) == list(range(1, 30))
+
+
+@pytest.mark.parametrize(("letter", "errata"), [("J", ERRATA), ("P", PDORS)], ids=["J", "P"])
+def test_code_cites_only_entries_that_the_errata_have(letter: str, errata: str) -> None:
+    """Every J number in the sources is in docs/errata.md, every P number in docs/errata-pdors.md."""
+    number = rf"\b{letter}(\d+)\b"
+    cited = {n for path in (ROOT / "src").rglob("*.py") for n in re.findall(number, path.read_text(encoding="utf-8"))}
+    assert cited
+    assert cited <= set(re.findall(number, errata))

@@ -176,7 +176,7 @@ def test_theta_is_the_optimum_of_all_placements(seed: int) -> None:
 @FEW
 @given(seeds)
 def test_internal_is_not_dearer_where_prices_are_equal_and_there_is_room(seed: int) -> None:
-    """ERRATA 4: with equal prices, one machine with room for all and F loose; else it need not hold."""
+    """With equal prices, one machine with room for all and F loose; else it need not hold."""
     jobs, capacity, horizon, _ = instance(seed, small=False)
     roomy = np.full_like(capacity, 1e4)
     made = make(jobs, roomy, horizon)

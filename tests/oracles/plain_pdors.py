@@ -188,7 +188,7 @@ def rounded(
 def repaired(
     job: TrainingJob, free: Table, prices: Table, target: int, w: list[int], s: list[int]
 ) -> Placement | None:  # fmt: skip
-    """ERRATA P15, with the step for sum w <= F."""
+    """P15, with the step for sum w <= F."""
     for h, row in enumerate(free):
         while (w[h] or s[h]) and not fits(job, row, w[h], s[h]):
             loads = [a * w[h] + b * s[h] for a, b in zip(job.worker, job.ps, strict=True)]

@@ -64,7 +64,7 @@ class Columns(NamedTuple):
 def corners(free: Floats, worker: Floats, ps: Floats, out: Floats) -> int:
     """Corners of {alpha w + beta s <= free, w, s >= 0} by ascending w, (0, 0) first; returns their number.
 
-    `out` has shape ``(resources + 3, 2)``. A kind of which not even one fits is left out (ERRATA P16).
+    `out` has shape ``(resources + 3, 2)``. A kind of which not even one fits is left out (P16).
     """
     most_w = most_s = np.inf
     line = -1

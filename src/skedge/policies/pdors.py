@@ -78,7 +78,7 @@ class PdorsParams(Params):
     completion
         What u is taken of: ``end`` or ``index`` of the last slot.
     milp_after_repair
-        Where neither rounding nor repair finds a placement, look for one by the integer program (ERRATA P15): dear.
+        Where neither rounding nor repair finds a placement, look for one by the integer program (P15): dear.
     time_limit
         Of one call of HiGHS [s].
     """
@@ -99,7 +99,7 @@ def pdors_prices(
 ) -> Prices:  # fmt: skip
     """U^r, mu and L of PD-ORS, Eq. (13), (14), from the jobs of the trace or of a window of history.
 
-    ERRATA P4: the argument of u is the least duration, not the least duration less a_i.
+    P4: the argument of u is the least duration, not the least duration less a_i.
 
     Raises
     ------

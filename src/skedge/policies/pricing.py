@@ -18,7 +18,7 @@ from skedge.core.model import Floats, Ints
 from .training import TrainingJob
 
 LEAST = 1e-12
-"""L is at least this part of the largest U: u_i(T - a_i) of a time-critical job can be 1e-40 (ERRATA P6)."""
+"""L is at least this part of the largest U: u_i(T - a_i) of a time-critical job can be 1e-40 (P6)."""
 
 
 class Stakes(NamedTuple):
@@ -50,7 +50,7 @@ class Prices:
         L by machine, shape ``(machines,)``.
     high
         U^r by machine, shape ``(machines, resources)``; 0 for a resource that no job of the calibration uses: it is
-        never priced (ERRATA P5).
+        never priced (P5).
     mu
         The scaling factors, one for each group of machines that was calibrated by itself.
     """
@@ -102,7 +102,7 @@ def calibrate(stakes: Stakes, capacity: Floats, horizon: int, factor: float) -> 
         raise ScenarioError("prices: no job to calibrate from; give the jobs of the trace, or of a window of history")
     demand, best = stakes.demand[asks], stakes.best[asks, None]
     high = np.divide(best, demand, out=np.zeros_like(demand), where=demand > 0).max(axis=0)
-    # ERRATA P7: the largest mu that the condition under (14) asks for, so that it holds for every job
+    # P7: the largest mu that the condition under (14) asks for, so that it holds for every job
     mu = float((horizon * capacity.sum() / need[asks]).max())
     low = max(float((stakes.worst[asks] / (factor * mu * need[asks])).min()), LEAST * float(high.max()))
     for r in np.flatnonzero(high):

@@ -1,7 +1,7 @@
 """Problem (23)-(26) of PD-ORS, one slot with external communication: its linear relaxation and itself, by HiGHS.
 
 Minimise sum_h p^w_h w_h + p^s_h s_h so that each machine's demands fit what is free (24), sum w <= F (25),
-sum w >= W_1 (26) and sum s >= W_1 / gamma, without which no PS would be bought (ERRATA P1). HiGHS comes with SciPy.
+sum w >= W_1 (26) and sum s >= W_1 / gamma, without which no PS would be bought (P1). HiGHS comes with SciPy.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from skedge.core.model import Floats, Ints
 from .training import ceil_almost, servers_for
 
 _TOLERANCE = 1e-10
-"""HiGHS's least tolerance; it is absolute, so prices are scaled by the cheapest usable column (ERRATA P19)."""
+"""HiGHS's least tolerance; it is absolute, so prices are scaled by the cheapest usable column (P19)."""
 
 _OPTIMAL, _INFEASIBLE = 0, 2
 
@@ -51,7 +51,7 @@ def market(free: Floats, price: Floats, worker: Floats, ps: Floats) -> Market:
 
 
 def room_for(free: Floats, demand: Floats) -> Floats:
-    """How many workers (PSs) of `demand` each machine holds, not rounded; 0 where not even one fits (ERRATA P16)."""
+    """How many workers (PSs) of `demand` each machine holds, not rounded; 0 where not even one fits (P16)."""
     asked = demand > 0
     room = (free[:, asked] / demand[asked]).min(axis=1)
     return np.where(room < 1 - 1e-9, 0.0, room)

@@ -1,7 +1,7 @@
 """Randomized rounding of PD-ORS, (27)-(28), with the pre-rounding gain of Lemmas 1 and 2, and the repair after it.
 
 A rounded plan must satisfy the packing rows (24), (25), the cover row (26) and s >= max(1, ceil(w / gamma)). Of S
-attempts the cheapest that does is kept (ERRATA P14). If none does, the last one is repaired (ERRATA P15): workers or
+attempts the cheapest that does is kept (P14). If none does, the last one is repaired (P15): workers or
 PSs are dropped where a machine is overfull, the dearest workers while sum w > F, then the cheapest workers and PSs are
 added where there is room. With ``cover_soft`` the paper's "may be acceptable" holds: before any repair the attempt
 with the most workers is kept that satisfies all but (26).
@@ -54,7 +54,7 @@ def packing_gain(delta: float, rows: int, least: float) -> float:
 def cover_gain(delta: float, rows: int, least: float) -> float:
     """G of Lemma 2 and Eq. (30), at least 1: cover rows hold with probability 1 - delta/3.
 
-    `rows` is m, 2 with the PS row (ERRATA P17); `least` is W_a, the least a_i / A_ij: min(W_1, W_1 / gamma) here.
+    `rows` is m, 2 with the PS row (P17); `least` is W_a, the least a_i / A_ij: min(W_1, W_1 / gamma) here.
     """
     x = _log_of(delta, rows, least) / least
     return 1 + x + math.sqrt(x * x + 2 * x)
@@ -63,7 +63,7 @@ def cover_gain(delta: float, rows: int, least: float) -> float:
 def cover_bound(gain: float, delta: float, rows: int, least: float) -> float:
     """Lemma 1: with probability 1 - delta/3 no cover row falls to this part of a_i or below; 0 or less says nothing.
 
-    The paper prints delta/(3m); the union bound over m rows gives delta/3 (ERRATA P18).
+    The paper prints delta/(3m); the union bound over m rows gives delta/3 (P18).
     """
     return gain * (1 - math.sqrt(2 * _log_of(delta, rows, least) / (gain * least)))
 

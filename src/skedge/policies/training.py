@@ -41,7 +41,7 @@ def ceil_almost(x: float) -> int:
 
 @inlined
 def servers_for(workers: int, ratio: float) -> int:
-    """PSs for so many workers: max(1, ceil(w / gamma)) (ERRATA P10)."""
+    """PSs for so many workers: max(1, ceil(w / gamma)) (P10)."""
     return max(1, ceil_almost(workers / ratio))
 
 
@@ -49,12 +49,12 @@ def servers_for(workers: int, ratio: float) -> int:
 class TrainingJob:
     """What a user announces of a job; symbols and units in the module's table.
 
-    The rate of a worker uses the nominal ratio, not the numbers that are really placed (ERRATA P10).
+    The rate of a worker uses the nominal ratio, not the numbers that are really placed (P10).
 
     Attributes
     ----------
     levels
-        N_q, the wanted number of work levels of the dynamic program (ERRATA P3).
+        N_q, the wanted number of work levels of the dynamic program (P3).
 
     Raises
     ------
