@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -264,6 +265,28 @@ def test_plans_satisfy_the_constraints_and_the_books_balance(seed: int, theta: s
     used = np.broadcast_to(high > 0, ledger.price.shape)
     assert (ledger.price[used] >= np.broadcast_to(low, ledger.price.shape)[used] * (1 - 1e-9)).all()
     assert (ledger.price <= high * (1 + 1e-9)).all()
+
+
+@pytest.mark.parametrize(
+    ("slot", "completion", "rule"),
+    [
+        ({"workers": (1,), "ps": (1,)}, 2, "(3)"),
+        ({"workers": (3,), "ps": (3,)}, 2, "(4)"),
+        ({"workers": (2,), "ps": (7,)}, 2, "(5)"),
+        ({}, 4, "(6)"),
+        ({"slot": 5}, 6, "(7)"),
+        ({"ps": (1,)}, 2, "ratio"),
+        ({"slot": 0}, 1, "two placements in one slot"),
+    ],
+)
+def test_the_check_of_plans_finds_what_is_planted(slot: dict[str, Any], completion: int, rule: str) -> None:
+    """Job 0 of the first case, 2 workers and 2 PSs in slots 0 and 1, with its second slot changed."""
+    case = CASES["prices_spread_work"]
+    plan = make(list(case.jobs), np.array(case.capacity, float), 4).offer(case.jobs[0]).plan
+    assert plan is not None
+    assert plain.violations([(case.jobs[0], plan)], case.capacity, 4) == []
+    wrong = replace(plan, slots=(plan.slots[0], replace(plan.slots[1], **slot)), completion=completion)
+    assert any(rule in found for found in plain.violations([(case.jobs[0], wrong)], case.capacity, 4))
 
 
 @TINY

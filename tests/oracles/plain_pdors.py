@@ -264,6 +264,7 @@ def violations(plans: Sequence[tuple[TrainingJob, Plan]], capacity: Table, horiz
             done += workers / rate_time(job, inside=is_inside(placement))
             if not job.arrival <= part.slot < horizon:
                 found.append(f"(7) job {job.id} in slot {part.slot}")
+                continue
             if workers > job.batch:
                 found.append(f"(4) job {job.id} in slot {part.slot}: {workers} workers")
             if workers < 1 or pss < servers(job, workers):

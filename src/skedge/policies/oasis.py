@@ -8,7 +8,7 @@ cheapest, s = max(1, ceil(w / gamma)) PSs to those where a PS is; with counts as
 
 **Guarantee.** 2 alpha-competitive with alpha = max(1, ln U_1/L_1, ln U_2/L_2), as recalled from the paper.
 
-**Deviations**, for the comparison with PD-ORS as its authors made it (half of the machines for each kind):
+**Deviations**, for the comparison with PD-ORS, whose authors gave each kind half of the machines:
 
 - D1 PSs by the job's ratio instead of its bandwidth, and the global batch F as the limit of workers.
 - D2 Work in the levels of PD-ORS instead of data chunks x epochs.

@@ -8,7 +8,7 @@ Maximise the total utility of the admitted jobs, online (DMLRS, (3)-(7)).
 machine, and the external case, the linear relaxation of Problem (23) and S randomized roundings of its solution.
 
 **Guarantee.** With probability above (1 - (delta/3)^S)^(T K E), 6 G/delta max_r(1, ln U^r/L)-competitive (Theorem 5);
-at the paper's own sizes the bounds behind it are empty (:func:`.rounding.cover_bound`), see ``docs/errata.md``.
+at the paper's own sizes the bounds behind it are empty (:func:`.rounding.cover_bound`), see ``docs/errata-pdors.md``.
 
 ====================== ======================================= =========================
 paper                  here                                    unit
