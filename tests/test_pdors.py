@@ -30,7 +30,18 @@ seeds = st.integers(0, 2**32 - 1)
 
 
 def draw_job(rng: np.random.Generator, number: int, horizon: int, *, resources: int, small: bool) -> TrainingJob:
-    """A job whose work fills a few slots with a few workers; `small`: few enough to enumerate."""
+    """A job whose work fills a few slots with a few workers, and that its batch lets be complete before the horizon.
+
+    `small`: with placements few enough to enumerate.
+    """
+    while (job := _draw_job(rng, number, horizon, resources=resources, small=small)).shortest(job.external) > (
+        horizon - job.arrival
+    ):
+        pass
+    return job
+
+
+def _draw_job(rng: np.random.Generator, number: int, horizon: int, *, resources: int, small: bool) -> TrainingJob:
     batch = int(rng.integers(1, 4 if small else 25))
     tau = float(rng.choice([0.05, 0.08, 0.1]))
     worker, ps = rng.integers(0, 4, (2, resources))
@@ -42,7 +53,7 @@ def draw_job(rng: np.random.Generator, number: int, horizon: int, *, resources: 
         gradient_mb=float(rng.choice([0, 1, 5])), ratio=float(rng.choice([0.5, 1, 1.5, 3])),
         internal_mb=external * float(rng.choice([1, 2, 10])), external_mb=external,
         worker=tuple(worker.tolist()), ps=tuple(ps.tolist()),
-        utility=Sigmoid(float(rng.uniform(1, 100)), float(rng.choice([0, 0.5, 5])), float(rng.uniform(1, 4))),
+        utility=Sigmoid(float(rng.uniform(1, 100)), float(rng.choice([0, 0.5, 2])), float(rng.uniform(1, 4))),
         levels=int(rng.integers(1, 4 if small else 9)),
     )  # fmt: skip
 
@@ -397,6 +408,15 @@ def test_constants_are_those_of_the_formulas(seed: int) -> None:
         assert make(jobs, capacity, horizon).dual <= least / 2 * (1 + 1e-9)
 
 
+def test_the_low_price_of_a_critical_job_is_kept_above_nought() -> None:
+    """P6: u(20) = 1/(1 + e^(6 * 18)) is 1e-47; L = 1e-12 U."""
+    job = replace(CASES["prices_spread_work"].jobs[0], utility=Sigmoid(1, 6, 2))
+    prices = pdors_prices([job], np.array([[8.0]]), 20)
+    assert prices.high[0, 0] == pytest.approx(0.25)
+    assert prices.low[0] == pytest.approx(0.25e-12)
+    assert np.isfinite(prices.at(np.array([[[0.0]], [[4.0]], [[8.0]]]), np.array([[8.0]]))).all()
+
+
 def test_prices_run_from_low_to_high_and_grow() -> None:
     """Q(0) = L, Q(C) = U, Q(C/2) = sqrt(L U); nothing for a resource that no job uses."""
     prices, capacity = Prices(np.array([0.25]), np.array([[4.0, 0.0]]), (1.0,)), np.array([[8.0, 8.0]])
@@ -407,18 +427,14 @@ def test_prices_run_from_low_to_high_and_grow() -> None:
 def test_an_unpriced_resource_still_limits() -> None:
     """P5: prices of a window without GPUs; a GPU job is admitted at no price for them, and not beyond what is there."""
     window = [CASES["prices_spread_work"].jobs[0]]
-    plain_window = TrainingJob(**{**vars_of(window[0]), "worker": (1, 0), "ps": (1, 0)})
-    gpu_job = TrainingJob(**{**vars_of(window[0]), "worker": (1, 1), "ps": (1, 0)})
+    plain_window = replace(window[0], worker=(1, 0), ps=(1, 0))
+    gpu_job = replace(window[0], worker=(1, 1), ps=(1, 0))
     capacity = np.array([[100.0, 4.0]])
     made = Pdors(capacity, 4, pdors_prices([plain_window], capacity, 4), np.random.default_rng(1))
     answers = [made.offer(gpu_job) for _ in range(5)]
     assert [a.admitted for a in answers] == [True] * 4 + [False]
     assert made.ledger.load[:, 0, 1].tolist() == [4, 4, 4, 4]
     assert not made.ledger.price[:, 0, 1].any()
-
-
-def vars_of(job: TrainingJob) -> dict[str, Any]:
-    return {name: getattr(job, name) for name in TrainingJob.__dataclass_fields__}
 
 
 # -- answers -----------------------------------------------------------------------------------------------------------
@@ -446,7 +462,7 @@ def test_a_rejection_names_the_prices_and_the_least_rise_that_would_have_helped(
         made = Pdors(capacity, 4, prices, np.random.default_rng(1))
         for job in case.jobs[:2]:
             made.offer(job)
-        return made.offer(TrainingJob(**{**vars_of(case.jobs[2]), "utility": Sigmoid(2 * worth, 0, 2)}))
+        return made.offer(replace(case.jobs[2], utility=Sigmoid(2 * worth, 0, 2)))
 
     answer = third(4)
     assert not answer.admitted
@@ -471,7 +487,7 @@ def test_a_job_that_cannot_be_complete_is_told_why(change: dict[str, Any], word:
     """Too long for the horizon, for its levels, for the machines."""
     case = CASES["prices_spread_work"]
     made = make(list(case.jobs), np.array(case.capacity, float), 4)
-    answer = made.offer(TrainingJob(**{**vars_of(case.jobs[0]), **change}))
+    answer = made.offer(replace(case.jobs[0], **change))
     assert (answer.admitted, answer.plan, answer.shortfall) == (False, None, np.inf)
     assert answer.reason.startswith(word)
 
@@ -590,7 +606,7 @@ def test_highs_names_what_is_neither_optimal_nor_infeasible() -> None:
 def test_a_wrong_job_is_refused_with_its_field(change: dict[str, Any], message: str) -> None:
     """One sentence that says what would be right."""
     with pytest.raises(ScenarioError) as error:
-        TrainingJob(**{**vars_of(CASES["prices_spread_work"].jobs[0]), **change})
+        replace(CASES["prices_spread_work"].jobs[0], **change)
     assert message in str(error.value)
 
 

@@ -109,7 +109,7 @@ def calibrate(stakes: Stakes, capacity: Floats, horizon: int, factor: float) -> 
         if high[r] <= low:
             raise ScenarioError(
                 f"prices: U = {high[r]:.6g} of resource {r} is not above L = {low:.6g}, so its price would not grow; "
-                "a job is worth more at the horizon than before it, or units of resources differ by 1e12"
+                "the jobs that use it must be worth something if they are complete as early as can be"
             )
     machines = len(capacity)
     return Prices(np.full(machines, low), np.tile(high, (machines, 1)), (mu,))
