@@ -1,4 +1,4 @@
-"""What the documents on the papers name exists: every test of errata.md, every function of papers.md."""
+"""What the documents on the papers name exists: every test of the errata, every function of papers.md."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ import pytest
 ROOT = Path(__file__).parent.parent
 ERRATA = (ROOT / "docs" / "errata.md").read_text(encoding="utf-8")
 JSAC, SHE = ERRATA.split("\n# Errata of She et al.\n")
+PDORS = (ROOT / "docs" / "errata-pdors.md").read_text(encoding="utf-8")
 PAPERS = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
 
-NAMED_TESTS = sorted(set(re.findall(r"`(tests/\w+\.py)::(\w+)`", ERRATA)))
+NAMED_TESTS = sorted(set(re.findall(r"`(tests/\w+\.py)::(\w+)`", ERRATA + PDORS)))
 NAMED_CODE = sorted(set(re.findall(r"`([a-z_]+(?:\.[a-z_]+)+):([\w.]+)`", PAPERS)))
 
 
@@ -63,10 +64,17 @@ def numbers(letter: str, text: str) -> Iterator[int]:
         yield from range(int(first), int(last or first) + 1)
 
 
-@pytest.mark.parametrize("letter", ["J", "H"])
-def test_code_cites_only_entries_that_the_errata_have(letter: str) -> None:
-    """Every J and H number in the sources is in docs/errata.md."""
+def test_every_entry_on_pdors_is_accounted_for() -> None:
+    """P1 to P29, each in the first column of the table or among those that change nothing."""
+    table, rest = PDORS.split("## What does hold")[0].split("\nP27 ")
+    firsts = " ".join(re.findall(r"^\| ([P\d, ]+) \|", table, flags=re.MULTILINE))
+    assert sorted(int(n) for n in re.findall(r"P(\d+)", f"{firsts} P27 {rest}")) == list(range(1, 30))
+
+
+@pytest.mark.parametrize(("letter", "errata"), [("J", ERRATA), ("H", ERRATA), ("P", PDORS)], ids=["J", "H", "P"])
+def test_code_cites_only_entries_that_the_errata_have(letter: str, errata: str) -> None:
+    """Every J and H number in the sources is in docs/errata.md, every P number in docs/errata-pdors.md."""
     texts = [path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py")]
     cited = {n for text in texts for n in numbers(letter, text)}
     assert len(cited) > 10
-    assert cited <= set(numbers(letter, ERRATA))
+    assert cited <= set(numbers(letter, errata))

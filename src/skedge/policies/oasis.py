@@ -1,0 +1,123 @@
+"""OASiS: online scheduling of training jobs with workers and PSs on separate machines (Bao et al., INFOCOM'18).
+
+**Problem.** As PD-ORS (:mod:`.pdors`), but a machine hosts workers or PSs, never both, so communication is always
+external. Maximise the total utility of the admitted jobs.
+
+**Algorithm.** Alg. 1-3 in :mod:`.admission`. In a slot, w = ceil(v x^(e)) workers go to the machines where a worker is
+cheapest, s = max(1, ceil(w / gamma)) PSs to those where a PS is; with counts as the only unknowns that is the optimum.
+
+**Guarantee.** 2 alpha-competitive with alpha = max(1, ln U_1/L_1, ln U_2/L_2), as recalled from the paper.
+
+**Deviations**, for the comparison with PD-ORS, whose authors gave each kind half of the machines:
+
+- D1 PSs by the job's ratio instead of its bandwidth, and the global batch F as the limit of workers.
+- D2 Work in the levels of PD-ORS instead of data chunks x epochs.
+- D3 Prices of each side are calibrated on its own machines: L has 4 eta, eta over the capacity of the side.
+
+**Complexity.** O(T (H log H + V' H)) a job, and the dynamic program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from skedge.core.errors import ScenarioError
+from skedge.core.jit import compiled
+from skedge.core.model import Floats, Ints
+
+from .admission import Admission, Completion, SlotPlan, value
+from .pricing import Prices, Stakes, calibrate, check_cluster
+from .training import TrainingJob, ceil_almost, servers_for
+
+
+def split(machines: int) -> Ints:
+    """The machines that host workers: every other one, the first included; the rest host PSs."""
+    return np.arange(0, machines, 2)
+
+
+def oasis_prices(
+    jobs: Sequence[TrainingJob], capacity: Floats, horizon: int, completion: Completion = "end"
+) -> Prices:  # fmt: skip
+    """U_1, L_1, eta_1 for the machines of workers and U_2, L_2, eta_2 for those of PSs.
+
+    Raises
+    ------
+    ScenarioError
+        As :func:`.pricing.calibrate`, or if there are not two machines.
+    """
+    check_cluster(capacity, horizon, jobs)
+    if len(capacity) < 2:
+        raise ScenarioError("oasis: 1 machine; workers and PSs stand on separate ones, so it takes 2")
+    hosts = np.isin(np.arange(len(capacity)), split(len(capacity)))
+    best = np.array([value(job, job.arrival + job.shortest(job.external), completion) for job in jobs])
+    worst = np.array([value(job, horizon, completion) for job in jobs])
+    slots = np.array([float(ceil_almost(job.work * job.external)) for job in jobs])
+    low, high = np.empty(len(capacity)), np.empty(capacity.shape)
+    mu: list[float] = []
+    for kind, side in enumerate((hosts, ~hosts)):
+        demand = np.array([job.demands[kind] for job in jobs]).reshape(len(jobs), capacity.shape[1])
+        prices = calibrate(Stakes(demand, best, worst, slots), capacity[side], horizon, factor=4)
+        low[side], high[side] = prices.low, prices.high
+        mu += prices.mu
+    return Prices(low, high, tuple(mu))
+
+
+class Oasis(Admission):
+    """OASiS on a cluster; see :class:`.admission.Admission` for the parameters."""
+
+    def least_time(self, job: TrainingJob) -> float:
+        """Always external."""
+        return job.external
+
+    def slot_costs(self, job: TrainingJob) -> Floats:
+        """theta(t, v), exact."""
+        slots, most = self.horizon - job.arrival, job.largest_level(job.external)
+        workers = np.array([ceil_almost(v * job.quantum * job.external) for v in range(most + 1)], np.int64)
+        self._counts = np.stack([workers, [0, *(servers_for(int(w), job.ratio) for w in workers[1:])]])
+        theta = np.zeros((slots, most + 1))
+        hosts = split(len(self.ledger.capacity))
+        self._sides = (hosts, np.setdiff1d(np.arange(len(self.ledger.capacity)), hosts))
+        for t in range(slots):
+            for kind, side in enumerate(self._sides):
+                cheap, room, price = self._offers(job, job.arrival + t, kind, side)
+                for v in range(1, most + 1):
+                    theta[t, v] += fill(int(self._counts[kind, v]), cheap, room, price, np.empty(0, np.int64))
+        return theta
+
+    def placement(self, job: TrainingJob, slot: int, quanta: int, cost: float) -> SlotPlan:
+        """The cheapest machines of each side."""
+        found = np.zeros((2, len(self.ledger.capacity)), np.int64)
+        for kind, side in enumerate(self._sides):
+            cheap, room, price = self._offers(job, slot, kind, side)
+            taken = np.zeros(len(side), np.int64)
+            fill(int(self._counts[kind, quanta]), cheap, room, price, taken)
+            found[kind, side] = taken
+        at = np.flatnonzero(found.any(axis=0))
+        machines, workers, pss = (tuple(x.tolist()) for x in (at, *found[:, at]))
+        return SlotPlan(slot, quanta, "external", machines, workers, pss, cost)
+
+    def _offers(self, job: TrainingJob, slot: int, kind: int, side: Ints) -> tuple[Ints, Ints, Floats]:
+        """Of the machines of a side: order by price, then number; how many each can hold; price of one."""
+        demand = job.demands[kind]
+        asked = demand > 0
+        price = self.ledger.price[slot][side] @ demand
+        free = self.ledger.free(slot)[side][:, asked]
+        room = np.floor((free / demand[asked]).min(axis=1) + 1e-9).astype(np.int64)
+        return np.argsort(price, kind="stable"), room, price
+
+
+@compiled
+def fill(count: int, order: Ints, room: Ints, price: Floats, taken: Ints) -> float:
+    """Cost of `count` pieces, the cheapest first, inf if there is no room; `taken` says where, if it has a length."""
+    cost = 0.0
+    for h in order:
+        here = min(count, room[h])
+        cost += here * price[h]
+        if len(taken) > 0:
+            taken[h] = here
+        count -= here
+        if count == 0:
+            return cost
+    return np.inf

@@ -1,0 +1,331 @@
+"""The linear relaxation of Problem (23)-(26) for all work levels of a slot in one sweep, compiled.
+
+The optimum is a convex, piecewise linear function of W_1, because W_1 only stands on the right-hand side:
+(sum w, sum s) = (W_1, W_1 / gamma). A parametric dual simplex walks along it; each breakpoint is one pivot.
+
+*Columns.* What a machine can hold is a polygon of (w, s); a column is one of its corners. Machines with equal prices
+and equal free capacity are one class of n machines: sum of its columns = n, the corner (0, 0) among them. So there are
+two coupling rows and one row per class, and a basis is one *home* corner per class and two more corners, the *extras*.
+It is enough to invert the 2 x 2 matrix of the extras, each less its class's home (generalised upper bounds).
+
+*Start.* Near W_1 = 0 capacity does not bind: workers go to the machine with the cheapest worker, PSs to that with the
+cheapest PS. *End.* When no column can enter, W_1 is the most that the slot can hold.
+
+Equality in place of >= loses nothing: a polygon with (w, s) holds all that is below.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from skedge.core.jit import compiled
+from skedge.core.model import Floats, Ints
+
+DONE, GAVE_UP = 0, 1
+"""How :func:`sweep` ends; after GAVE_UP the levels that are left have the value nan."""
+
+_SMALL = 1e-11
+"""A pivot smaller than this, relative to its column, is none."""
+
+
+_APART = 1e-9
+"""Corners closer than this are one."""
+
+
+class Columns(NamedTuple):
+    """Columns and basis of the program.
+
+    Attributes
+    ----------
+    at, cost, owner
+        Corner (w, s), its cost and its class, by column; `columns[0]` of them.
+    home, size
+        Home column and number of machines, by class.
+    lead, member
+        First machine of a class; next machine of the same class, by machine, -1 after the last.
+    extra
+        The two extra columns of the basis.
+    """
+
+    at: Floats
+    cost: Floats
+    owner: Ints
+    columns: Ints
+    home: Ints
+    size: Floats
+    lead: Ints
+    member: Ints
+    extra: Ints
+
+
+@compiled
+def corners(free: Floats, worker: Floats, ps: Floats, out: Floats) -> int:
+    """Corners of {alpha w + beta s <= free, w, s >= 0} by ascending w, (0, 0) first; returns their number.
+
+    `out` has shape ``(resources + 3, 2)``. A kind of which not even one fits is left out (P16).
+    """
+    most_w = most_s = np.inf
+    line = -1
+    for r in range(len(free)):
+        if worker[r] > 0:
+            most_w = min(most_w, free[r] / worker[r])
+        if ps[r] > 0 and free[r] / ps[r] <= most_s:
+            steeper = line < 0 or worker[r] * ps[line] > worker[line] * ps[r]
+            if free[r] / ps[r] < most_s or steeper:
+                most_s, line = free[r] / ps[r], r
+    most_w = 0.0 if most_w < 1 - _APART else most_w
+    most_s = 0.0 if most_s < 1 - _APART else most_s
+    out[0] = 0.0
+    if most_w == 0.0 or most_s == 0.0:
+        out[1, 0], out[1, 1] = most_w, most_s
+        return 1 + int(most_w + most_s > 0)
+    out[1, 0], out[1, 1] = 0.0, most_s
+    n = 2
+    while line >= 0:
+        # along the line that binds, to where a steeper one begins to bind
+        w, after, slope = most_w, -1, worker[line] / ps[line]
+        for r in range(len(free)):
+            if ps[r] > 0 and worker[r] / ps[r] > slope * (1 + 1e-12):
+                cross = (free[r] / ps[r] - free[line] / ps[line]) / (worker[r] / ps[r] - slope)
+                if cross < w or (after >= 0 and cross == w and worker[r] * ps[after] > worker[after] * ps[r]):
+                    w, after = cross, r
+        if w - out[n - 1, 0] > _APART:
+            out[n, 0], out[n, 1] = w, max(0.0, (free[line] - worker[line] * w) / ps[line])
+            n += 1
+        line = after
+    if out[n - 1, 1] > _APART:
+        out[n, 0], out[n, 1] = most_w, 0.0
+        n += 1
+    else:
+        out[n - 1, 1] = 0.0
+    return n
+
+
+@compiled
+def classes(free: Floats, worker_price: Floats, ps_price: Floats, out: Ints) -> int:
+    """Number machines by class: equal prices and equal free capacity; classes by their first machine. Their number."""
+    order = np.argsort(worker_price, kind="mergesort")
+    first = np.empty(len(free), np.int64)
+    run = 0
+    for i in range(len(order)):
+        h = order[i]
+        if worker_price[h] != worker_price[order[run]]:
+            run = i
+        first[h] = h
+        for j in range(run, i):
+            k = order[j]
+            if first[k] == k and ps_price[k] == ps_price[h] and (free[k] == free[h]).all():
+                first[h] = k
+                break
+    n = 0
+    for h in range(len(free)):
+        if first[h] == h:
+            out[h] = n
+            n += 1
+        else:
+            out[h] = out[first[h]]
+    return n
+
+
+@compiled
+def sweep(
+    free: Floats, worker: Floats, ps: Floats, worker_price: Floats, ps_price: Floats, ratio: float, levels: Floats,
+    w_out: Floats, s_out: Floats, value: Floats,
+) -> int:  # fmt: skip
+    """Optimum of the relaxation for every W_1 of `levels`.
+
+    Parameters
+    ----------
+    free, worker, ps, worker_price, ps_price
+        As in :class:`.relaxation.Market`.
+    levels
+        W_1, ascending, above 0.
+    w_out, s_out
+        Filled with a solution, shape ``(len(levels), machines)``: the corner with the most workers, then PSs, on the
+        machine of lowest number of a class.
+    value
+        Filled with the optimum; inf where it is infeasible.
+
+    Returns
+    -------
+    DONE or GAVE_UP.
+    """
+    c = _columns(free, worker, ps, worker_price, ps_price)
+    value[:] = np.inf
+    if c.extra.min() < 0:
+        return DONE
+    done, inverse, amount, rate = 0, np.empty((2, 2)), np.empty(2), np.empty(2)
+    for _ in range(20 * c.columns[0] + 100):
+        _invert(c, inverse)
+        _amounts(c, inverse, ratio, amount, rate)
+        until, leaves, of_home = _ratio_test(c, amount, rate)
+        while done < len(levels) and levels[done] <= until * (1 + 1e-12):
+            here = amount + levels[done] * rate
+            value[done] = _spread(c, here, worker_price, ps_price, w_out[done], s_out[done])
+            done += 1
+        if done == len(levels):
+            return DONE
+        if of_home:
+            k = c.owner[c.extra[leaves]]
+            c.home[k], c.extra[leaves] = c.extra[leaves], c.home[k]
+            _invert(c, inverse)
+        enters = _enter(c, inverse, leaves)
+        if enters < 0:
+            return DONE
+        c.extra[leaves] = enters
+    value[done:] = np.nan
+    return GAVE_UP
+
+
+@compiled
+def _columns(free: Floats, worker: Floats, ps: Floats, worker_price: Floats, ps_price: Floats) -> Columns:
+    """All columns, every class at home in (0, 0), and the extras of the start (-1 where there is none)."""
+    of = np.empty(len(free), np.int64)
+    n, widest = classes(free, worker_price, ps_price, of), free.shape[1] + 3
+    size, lead, tail, member = np.zeros(n), np.full(n, -1), np.full(n, -1), np.full(len(free), -1)
+    for h in range(len(free)):
+        k = of[h]
+        if lead[k] < 0:
+            lead[k] = h
+        else:
+            member[tail[k]] = h
+        tail[k] = h
+        size[k] += 1.0
+    at, cost, owner = np.empty((n * widest, 2)), np.empty(n * widest), np.empty(n * widest, np.int64)
+    home, extra, count = np.empty(n, np.int64), np.full(2, -1), 0
+    cheapest = np.full(2, np.inf)
+    for k in range(n):
+        home[k] = count
+        price = (worker_price[lead[k]], ps_price[lead[k]])
+        end = count + corners(free[lead[k]], worker, ps, at[count : count + widest])
+        for j in range(count, end):
+            owner[j], cost[j] = k, price[0] * at[j, 0] + price[1] * at[j, 1]
+            for kind in range(2):
+                if at[j, kind] > 0 and at[j, 1 - kind] == 0 and price[kind] < cheapest[kind]:
+                    cheapest[kind], extra[kind] = price[kind], j
+        count = end
+    return Columns(at, cost, owner, np.array([count]), home, size, lead, member, extra)
+
+
+@compiled
+def _invert(c: Columns, inverse: Floats) -> None:
+    """Invert the matrix whose columns are the extras, each less its class's home."""
+    i, j = c.extra[0], c.extra[1]
+    k, m = c.home[c.owner[i]], c.home[c.owner[j]]
+    w0, s0 = c.at[i, 0] - c.at[k, 0], c.at[i, 1] - c.at[k, 1]
+    w1, s1 = c.at[j, 0] - c.at[m, 0], c.at[j, 1] - c.at[m, 1]
+    det = w0 * s1 - s0 * w1
+    inverse[0, 0], inverse[0, 1] = s1 / det, -w1 / det
+    inverse[1, 0], inverse[1, 1] = -s0 / det, w0 / det
+
+
+@compiled
+def _amounts(c: Columns, inverse: Floats, ratio: float, amount: Floats, rate: Floats) -> None:
+    """Values of the extras as functions of W_1: amount + W_1 * rate."""
+    w = s = 0.0
+    for k in range(len(c.home)):
+        w += c.size[k] * c.at[c.home[k], 0]
+        s += c.size[k] * c.at[c.home[k], 1]
+    for i in range(2):
+        amount[i] = -inverse[i, 0] * w - inverse[i, 1] * s
+        rate[i] = inverse[i, 0] + inverse[i, 1] / ratio
+
+
+@compiled
+def _ratio_test(c: Columns, amount: Floats, rate: Floats) -> tuple[float, int, bool]:
+    """Up to which W_1 no part of the basis is below 0; the extra that leaves then; whether its class's home leaves."""
+    until, leaves, of_home = np.inf, 0, False
+    for i in range(2):
+        if rate[i] < -_SMALL and -amount[i] / rate[i] < until:
+            until, leaves, of_home = -amount[i] / rate[i], i, False
+    together = c.owner[c.extra[0]] == c.owner[c.extra[1]]
+    for i in range(2):
+        a, r = (amount[0] + amount[1], rate[0] + rate[1]) if together else (amount[i], rate[i])
+        size = c.size[c.owner[c.extra[i]]]
+        if r > _SMALL and (size - a) / r < until:
+            until, of_home = (size - a) / r, True
+            # of two extras of one class the fuller one takes the home's place
+            leaves = int(amount[1] + until * rate[1] > amount[0] + until * rate[0]) if together else i
+    return until, leaves, of_home
+
+
+@compiled
+def _enter(c: Columns, inverse: Floats, leaves: int) -> int:
+    """The column that enters for the extra that leaves: least reduced cost per unit; -1 if there is none."""
+    a = b = 0.0
+    for i in range(2):
+        over = c.cost[c.extra[i]] - c.cost[c.home[c.owner[c.extra[i]]]]
+        a += over * inverse[i, 0]
+        b += over * inverse[i, 1]
+    best, least = -1, np.inf
+    for j in range(c.columns[0]):
+        k = c.home[c.owner[j]]
+        w, s = c.at[j, 0] - c.at[k, 0], c.at[j, 1] - c.at[k, 1]
+        pivot = inverse[leaves, 0] * w + inverse[leaves, 1] * s
+        noise = _SMALL * (abs(inverse[leaves, 0] * w) + abs(inverse[leaves, 1] * s))
+        if pivot >= -noise or j == c.extra[0] or j == c.extra[1]:
+            continue
+        reduced = max(0.0, c.cost[j] - c.cost[k] - a * w - b * s)
+        if reduced < -pivot * least * (1 - 1e-12):
+            best, least = j, reduced / -pivot
+    return best
+
+
+@compiled
+def _spread(
+    c: Columns, amount: Floats, worker_price: Floats, ps_price: Floats, w_out: Floats, s_out: Floats
+) -> float:  # fmt: skip
+    """Write a basic solution by machine, each class filled from its lowest machine on; returns its cost."""
+    w_out[:] = 0.0
+    s_out[:] = 0.0
+    total, mine, part = 0.0, np.empty(3, np.int64), np.empty(3)
+    for k in range(len(c.home)):
+        idle = c.at[c.home[k], 0] == 0.0 and c.at[c.home[k], 1] == 0.0
+        if idle and c.owner[c.extra[0]] != k and c.owner[c.extra[1]] != k:
+            continue
+        mine[2], part[2] = c.home[k], c.size[k]
+        for i in range(2):
+            mine[i], part[i] = -1, 0.0
+            if c.owner[c.extra[i]] == k:
+                mine[i], part[i] = c.extra[i], max(0.0, amount[i])
+                part[2] -= part[i]
+        _fill(c, c.lead[k], mine, part, w_out, s_out)
+        h = c.lead[k]
+        while h >= 0 and w_out[h] + s_out[h] > 0:
+            total += worker_price[h] * w_out[h] + ps_price[h] * s_out[h]
+            h = c.member[h]
+    return total
+
+
+@compiled
+def _fill(c: Columns, h: int, mine: Ints, part: Floats, w_out: Floats, s_out: Floats) -> None:
+    """Give `part` machines, from `h` on, the corners `mine`: the one with the most workers, then PSs, first."""
+    left = 1.0
+    for _ in range(3):
+        k = _fullest(c.at, mine)
+        if k < 0 or (c.at[mine[k], 0] == 0.0 and c.at[mine[k], 1] == 0.0):
+            break
+        while part[k] > 1e-12 and h >= 0:
+            here = min(part[k], left)
+            w_out[h] += here * c.at[mine[k], 0]
+            s_out[h] += here * c.at[mine[k], 1]
+            part[k] -= here
+            left -= here
+            if left <= 1e-12:
+                h, left = c.member[h], 1.0
+        mine[k] = -1
+
+
+@compiled
+def _fullest(at: Floats, mine: Ints) -> int:
+    """Which of the corners has the most workers, then PSs; -1 if none is left."""
+    best = -1
+    for k in range(len(mine)):
+        if mine[k] < 0:
+            continue
+        w, s = at[mine[k], 0], at[mine[k], 1]
+        if best < 0 or w > at[mine[best], 0] or (w == at[mine[best], 0] and s > at[mine[best], 1]):
+            best = k
+    return best

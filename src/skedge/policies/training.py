@@ -1,0 +1,141 @@
+"""A training job of PD-ORS and OASiS: work in samples, resource vectors, two communication rates.
+
+====================== =========================== ================
+paper                  here                        unit
+====================== =========================== ================
+a_i                    arrival                     slot, from 0
+E_i, K_i, V_i = E K    epochs, samples, work       samples
+F_i                    batch                       samples, workers
+tau_i                  sample_time                 slots
+g_i                    gradient_mb                 MB
+gamma_i                ratio                       workers per PS
+b_i^(i), b_i^(e)       internal_mb, external_mb    MB per slot
+alpha_i^r, beta_i^r    worker, ps                  by resource
+u_i                    utility                     of slots
+====================== =========================== ================
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from skedge.core.errors import ScenarioError
+from skedge.core.jit import inlined
+from skedge.core.model import Floats
+
+from .utility import Sigmoid
+
+_NOISE = 1e-9
+"""What float arithmetic may leave above a whole number, relatively: 40 * 0.1 is 4."""
+
+
+@inlined
+def ceil_almost(x: float) -> int:
+    """Least whole number not below `x`, where `x` may be too large by 1e-9 relatively."""
+    return int(np.ceil(x - _NOISE * max(1.0, abs(x))))
+
+
+@inlined
+def servers_for(workers: int, ratio: float) -> int:
+    """PSs for so many workers: max(1, ceil(w / gamma)) (P10)."""
+    return max(1, ceil_almost(workers / ratio))
+
+
+@dataclass(frozen=True)
+class TrainingJob:
+    """What a user announces of a job; symbols and units in the module's table.
+
+    The rate of a worker uses the nominal ratio, not the numbers that are really placed (P10).
+
+    Attributes
+    ----------
+    levels
+        N_q, the wanted number of work levels of the dynamic program (P3).
+
+    Raises
+    ------
+    ScenarioError
+        If a value is out of its range; names the job, the field and what would be right.
+    """
+
+    id: int
+    arrival: int
+    epochs: int
+    samples: int
+    batch: int
+    sample_time: float
+    gradient_mb: float
+    ratio: float
+    internal_mb: float
+    external_mb: float
+    worker: tuple[float, ...]
+    ps: tuple[float, ...]
+    utility: Sigmoid
+    levels: int = 50
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "samples", "batch", "levels"):
+            self._require(name, getattr(self, name) >= 1, "1 or more")
+        for name in ("sample_time", "ratio", "internal_mb", "external_mb"):
+            self._require(name, _finite(getattr(self, name)) and getattr(self, name) > 0, "above 0")
+        self._require("gradient_mb", _finite(self.gradient_mb) and self.gradient_mb >= 0, "0 or more")
+        self._require("arrival", self.arrival >= 0, "0 or more")
+        self._require("internal_mb", self.internal_mb >= self.external_mb, "at least external_mb")
+        for name in ("worker", "ps"):
+            self._require(name, all(_finite(x) and x >= 0 for x in getattr(self, name)), "0 or more for each resource")
+        self._require("ps", len(self.ps) == len(self.worker), "as many resources as worker")
+        self._require("worker", sum(self.worker) > 0, "above 0 for some resource")
+        self._require("ps", sum(self.ps) > 0, "above 0 for some resource")
+
+    def _require(self, name: str, holds: bool, right: str) -> None:
+        if not holds:
+            raise ScenarioError(f"job {self.id}: {name} = {getattr(self, name)}; it must be {right}")
+
+    @property
+    def work(self) -> int:
+        """V = E K [samples]."""
+        return self.epochs * self.samples
+
+    @cached_property
+    def internal(self) -> float:
+        """Worker-slots per sample with all workers and PSs on one machine: tau + 2 g gamma/(b^(i) F), Eq. (1), (2)."""
+        return self.sample_time + 2 * self.gradient_mb * self.ratio / (self.internal_mb * self.batch)
+
+    @cached_property
+    def external(self) -> float:
+        """The same otherwise, with b^(e)."""
+        return self.sample_time + 2 * self.gradient_mb * self.ratio / (self.external_mb * self.batch)
+
+    @property
+    def quantum(self) -> int:
+        """Samples of a work level: ceil(V / N_q)."""
+        return math.ceil(self.work / self.levels)
+
+    @property
+    def quanta(self) -> int:
+        """Work levels that make the job complete: ceil(V / quantum)."""
+        return math.ceil(self.work / self.quantum)
+
+    def shortest(self, worker_slots_per_sample: float) -> int:
+        """Slots that V takes with as many workers as the batch feeds: ceil(V x / F)."""
+        return int(ceil_almost(self.work * worker_slots_per_sample / self.batch))
+
+    def largest_level(self, worker_slots_per_sample: float) -> int:
+        """Most work levels that one slot can hold with w <= F, constraint (4)."""
+        most = min(self.quanta, int(self.batch / (self.quantum * worker_slots_per_sample)) + 1)
+        while most > 0 and ceil_almost(most * self.quantum * worker_slots_per_sample) > self.batch:
+            most -= 1
+        return most
+
+    @cached_property
+    def demands(self) -> tuple[Floats, Floats]:
+        """Demands alpha and beta as arrays, shape ``(resources,)``."""
+        return np.array(self.worker, float), np.array(self.ps, float)
+
+
+def _finite(x: float) -> bool:
+    return math.isfinite(x)
