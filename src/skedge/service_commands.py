@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -53,21 +55,26 @@ def up(
         raise InputError(f"the service needs the extra `live`: pip install 'skedge[live]' ({error})") from error
     scenario = load_cluster_file(cluster)
     for_service(policy, scenario)
-    if _supervisor(state) is not None:
+    if scenario.physics.slotted:
+        raise InputError("physics.slotted: a live run goes in continuous time; leave it out")
+    state.mkdir(parents=True, exist_ok=True)
+    lock = _locked(state)
+    if lock is None:
         raise InputError(f"{state}: the service is up already; `skedge down --state {state}` ends it")
     _check_same(state, policy, scenario)
-    state.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(cluster, state / daemon.CLUSTER)
     daemon.save_settings(state, daemon.Settings(policy, ray, host, port, journal, checkpoints))
     (state / daemon.ADDRESS).unlink(missing_ok=True)
-    command = [sys.executable, "-m", "skedge.live.daemon", str(state.absolute())]
+    command = [sys.executable, "-m", "skedge.live.daemon", "--lock", str(lock), str(state.absolute())]
     if foreground:
+        os.set_inheritable(lock, True)
         os.execv(sys.executable, command)  # noqa: S606 - this process becomes the supervisor
     with (state / daemon.LOG).open("ab") as log:
         began = log.tell()
         process = subprocess.Popen(  # noqa: S603 - our own module
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, pass_fds=[lock]
         )
+    os.close(lock)
     address = _wait_up(process, state, began, quiet=as_json)
     if as_json:
         print_json({"url": address["url"], "state": str(state)})
@@ -79,8 +86,6 @@ def _check_same(state: Path, policy: str, scenario: Scenario) -> None:
     """See that a state that is there is of this policy and cluster."""
     from .live import daemon  # noqa: PLC0415 - torch and Ray are an extra
 
-    if scenario.physics.slotted:
-        raise InputError("physics.slotted: a live run goes in continuous time; leave it out")
     if not (state / daemon.SETTINGS).exists():
         return
     was = daemon.read_settings(state).policy
@@ -280,28 +285,43 @@ def uncordon(server: ServerArgument, state: StateOption = _STATE, as_json: JsonO
 
 def down(state: StateOption = _STATE, as_json: JsonOption = False) -> None:
     """End the service and every process of it; jobs in the system go on when it is up again."""
-    supervisor = _supervisor(state)
-    if supervisor is None:
+    running = _running(state)
+    if running is None:
         raise InputError(f"{state}: no service is up there; start one with `skedge up CLUSTER --state {state}`")
-    os.kill(supervisor, signal.SIGTERM)
+    os.kill(running, signal.SIGTERM)
     deadline = time.monotonic() + _DOWN_S
-    while _alive(supervisor) and time.monotonic() < deadline:
+    while _alive(running) and time.monotonic() < deadline:
         time.sleep(0.1)
-    if _alive(supervisor):
-        raise SkedgeError(f"the service (process {supervisor}) has not ended within {_DOWN_S:g} s")
+    if _alive(running):
+        raise SkedgeError(f"the service (process {running}) has not ended within {_DOWN_S:g} s")
     _said({"down": True}, "down", as_json=as_json)
 
 
-def _supervisor(state: Path) -> int | None:
-    """Process number of the supervisor, if it lives; a number that is another process's by now does not count."""
+def _locked(state: Path) -> int | None:
+    """The lock of a state, held from now on by whoever has this file open; None if somebody holds it."""
+    lock = os.open(state / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        pid = int((state / "supervisor.pid").read_text(encoding="utf-8"))
-        command = Path(f"/proc/{pid}/cmdline")
-        if command.exists() and b"skedge.live.daemon" not in command.read_bytes():
-            return None
-    except (OSError, ValueError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
         return None
-    return pid if _alive(pid) else None
+    return lock
+
+
+def _running(state: Path) -> int | None:
+    """Process number of the supervisor, or of a controller that has lost it; None if there is no service."""
+    if not state.is_dir():
+        return None
+    lock = _locked(state)
+    if lock is not None:
+        os.close(lock)
+        return None
+    with suppress(OSError, ValueError):
+        pid = int((state / "supervisor.pid").read_text(encoding="utf-8"))
+        if _alive(pid):
+            return pid
+    address = _address(state)
+    return None if address is None else int(address["pid"])
 
 
 def record(

@@ -1,8 +1,8 @@
 """The processes behind ``skedge up``: a controller, and a supervisor that starts it again when it dies.
 
-``python -m skedge.live.daemon STATE`` is the supervisor, with ``--controller`` the controller. The state folder has
-``settings.json`` (what ``skedge up`` was told), ``cluster.yaml``, the journal, checkpoints, logs, and while the service
-is up ``service.json``: its address and token, for the commands of whoever may read the folder.
+``python -m skedge.live.daemon --lock N STATE`` is the supervisor, with ``--controller`` the controller. The state folder
+has ``settings.json`` (what ``skedge up`` was told), ``cluster.yaml``, the journal, checkpoints, logs, and while the
+service is up ``service.json``: its address and token, for the commands of whoever may read the folder.
 """
 
 from __future__ import annotations
@@ -94,9 +94,10 @@ def read_settings(state: Path) -> Settings:
         raise InputError(f"{state}: holds no service's state ({SETTINGS}: {error})") from error
 
 
-def supervise(state: Path) -> int:
+def supervise(state: Path, lock: int) -> int:
     """Run the controller, and start it again when it dies; it goes on from the journal. Returns its exit status.
 
+    `lock` is the open file that holds the state's lock: as long as one of the two lives no other service can begin.
     SIGTERM, or Ctrl-C in the foreground, ends both, whatever the controller is doing.
     """
     ended = threading.Event()
@@ -105,18 +106,21 @@ def supervise(state: Path) -> int:
     write_aside(state / SUPERVISOR, f"{os.getpid()}\n")
     try:
         with (state / LOG).open("ab") as log:
-            return _keep_up(state, log, ended)
+            return _keep_up(state, log, ended, lock)
     finally:
         end_stale(state)
         for name in (ADDRESS, SUPERVISOR):
             (state / name).unlink(missing_ok=True)
 
 
-def _keep_up(state: Path, log: IO[bytes], ended: threading.Event) -> int:
+def _keep_up(state: Path, log: IO[bytes], ended: threading.Event, lock: int) -> int:
     quick = 0
     while True:
         child = subprocess.Popen(  # noqa: S603 - our own module
-            [sys.executable, "-m", "skedge.live.daemon", "--controller", str(state)], stdout=log, stderr=log
+            [sys.executable, "-m", "skedge.live.daemon", "--controller", str(state)],
+            stdout=log,
+            stderr=log,
+            pass_fds=[lock],
         )
         status = _wait(child, ended)
         if ended.is_set() or status in (0, _WRONG):
@@ -200,10 +204,10 @@ def _token(state: Path) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the supervisor, or with ``--controller`` the controller, on a state folder."""
-    *options, state = arguments
-    if not options:
-        return supervise(Path(state))
+    """Run the supervisor with ``--lock FILE_NUMBER``, or with ``--controller`` the controller, on a state folder."""
+    option, *number, state = arguments
+    if option == "--lock":
+        return supervise(Path(state), int(number[0]))
     try:
         return control(Path(state))
     except SkedgeError as error:
