@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -61,9 +62,9 @@ def up(
     lock = _locked(state)
     if lock is None:
         raise InputError(f"{state}: the service is up already; `skedge down --state {state}` ends it")
-    _check_same(state, policy, scenario)
+    mark = _check_same(state, policy, scenario) or secrets.token_hex(8)
     shutil.copyfile(cluster, state / daemon.CLUSTER)
-    daemon.save_settings(state, daemon.Settings(policy, ray, host, port, journal, checkpoints))
+    daemon.save_settings(state, daemon.Settings(policy, ray, host, port, journal, checkpoints, mark))
     (state / daemon.ADDRESS).unlink(missing_ok=True)
     command = [sys.executable, "-m", "skedge.live.daemon", "--lock", str(lock), str(state.absolute())]
     if foreground:
@@ -82,17 +83,18 @@ def up(
         out.print(f"up at {address['url']}, policy {policy}, state {state}", soft_wrap=True)
 
 
-def _check_same(state: Path, policy: str, scenario: Scenario) -> None:
-    """See that a state that is there is of this policy and cluster."""
+def _check_same(state: Path, policy: str, scenario: Scenario) -> str | None:
+    """See that a state that is there is of this policy and cluster; its id."""
     from .live import daemon  # noqa: PLC0415 - torch and Ray are an extra
 
     if not (state / daemon.SETTINGS).exists():
-        return
-    was = daemon.read_settings(state).policy
-    if was != policy:
-        raise InputError(f"{state}: its service has the policy {was}, not {policy}; name a new --state")
+        return None
+    kept = daemon.read_settings(state)
+    if kept.policy != policy:
+        raise InputError(f"{state}: its service has the policy {kept.policy}, not {policy}; name a new --state")
     if cluster_fields(load_cluster_file(state / daemon.CLUSTER)) != cluster_fields(scenario):
         raise InputError(f"{state}: its service has another cluster ({state / daemon.CLUSTER}); name a new --state")
+    return kept.id
 
 
 def _wait_up(process: subprocess.Popen[bytes], state: Path, began: int, *, quiet: bool) -> dict[str, Any]:
@@ -336,7 +338,8 @@ def record(
     except ImportError as error:
         raise InputError(f"the service needs the extra `live`: pip install 'skedge[live]' ({error})") from error
     with new_folder(folder) as inside:
-        run = recorded(load_cluster_file(state / CLUSTER), state, read_settings(state).journal)
+        settings = read_settings(state)
+        run = recorded(load_cluster_file(state / CLUSTER), state, settings.id, settings.journal)
         violations = run.verify()
         run.write(inside)
     found = {"folder": str(folder), "jobs": len(run.jobs), "violations": [asdict(v) for v in violations]}

@@ -89,3 +89,12 @@ def test_who_only_reads_writes_nothing(url: str) -> None:
     reader.decided.clear()
     drive(fresh(scenario, "fifo", reader), SimulatedWorld(scenario))
     assert SqlJournal(url).number == count
+
+
+def test_the_run_of_a_state_is_found_by_its_id(url: str) -> None:
+    """Another service's run in the same database is newer."""
+    SqlJournal(url, {"id": "mine", "policy": "fifo"})
+    SqlJournal(url, {"id": "another", "policy": "srtf"})
+    assert SqlJournal(url, of="mine").about["policy"] == "fifo"
+    with pytest.raises(InputError, match="no run to go on with"):
+        SqlJournal(url, of="nobody's")

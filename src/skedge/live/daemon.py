@@ -1,8 +1,8 @@
 """The processes behind ``skedge up``: a controller, and a supervisor that starts it again when it dies.
 
-``python -m skedge.live.daemon --lock N STATE`` is the supervisor, with ``--controller`` the controller. The state folder
-has ``settings.json`` (what ``skedge up`` was told), ``cluster.yaml``, the journal, checkpoints, logs, and while the
-service is up ``service.json``: its address and token, for the commands of whoever may read the folder.
+``python -m skedge.live.daemon --lock N STATE`` is the supervisor, with ``--controller`` the controller. The state has
+``settings.json`` (what ``skedge up`` was told), ``cluster.yaml``, the journal, checkpoints, logs, and while the service
+is up ``service.json``: its address and token, for the commands of whoever may read the folder.
 """
 
 from __future__ import annotations
@@ -55,6 +55,8 @@ class Settings:
         Where the API listens; port 0: any free one.
     journal, checkpoints
         URLs; None: in the state folder.
+    id
+        Tells this state's run in a journal, and its checkpoints under a URL, from those of others.
     """
 
     policy: str
@@ -63,6 +65,7 @@ class Settings:
     port: int = 0
     journal: str | None = None
     checkpoints: str | None = None
+    id: str = ""
 
 
 def write_aside(path: Path, content: str) -> None:
@@ -154,10 +157,16 @@ def control(state: Path) -> int:
     """Be the controller: engine, journal, service and API, until ``skedge down`` or SIGTERM."""
     settings = read_settings(state)
     scenario = load_cluster_file(state / CLUSTER)
-    about = {"policy": settings.policy, "cluster": scenario.cluster.server_ids, "seed": scenario.seed}
+    about = {
+        "id": settings.id,
+        "policy": settings.policy,
+        "cluster": scenario.cluster.server_ids,
+        "seed": scenario.seed,
+    }
     journal = open_journal(settings.journal or f"sqlite:///{state / JOURNAL}", about)
     try:
-        engine = Engine(scenario.cluster, state, settings.checkpoints or str(state / "checkpoints"), settings.ray)
+        kept = str(state / "checkpoints") if settings.checkpoints is None else f"{settings.checkpoints}/{settings.id}"
+        engine = Engine(scenario.cluster, state, kept, settings.ray)
         try:
             service = Service(scenario, settings.policy, state, engine, journal)
             _serve(service, settings, state)

@@ -48,6 +48,8 @@ class SqlJournal:
     about
         What the run is made of (scenario, policy, seed, versions), JSON. None: go on with the newest run of the
         database.
+    of
+        With no `about`: the id in the `about` of the run to go on with, where the newest may be another's.
     reading
         Nothing is written: another controller may be doing that.
 
@@ -57,14 +59,16 @@ class SqlJournal:
         If the database cannot be opened, or there is no run to go on with.
     """
 
-    def __init__(self, url: str, about: dict[str, Any] | None = None, *, reading: bool = False) -> None:
+    def __init__(
+        self, url: str, about: dict[str, Any] | None = None, *, of: str | None = None, reading: bool = False
+    ) -> None:
         self.reading = reading
         try:
             self.engine = sql.create_engine(url)
             sql.event.listen(self.engine, "connect", _durable)
             _META.create_all(self.engine)
             with self.engine.begin() as at:
-                self.run, self.about = _new(at, about) if about is not None else _newest(at)
+                self.run, self.about = _new(at, about) if about is not None else _newest(at, of)
                 earlier = list(self._rows(at))
         except sql.exc.SQLAlchemyError as error:
             raise InputError(f"journal {url}: {str(error).splitlines()[0]}") from error
@@ -133,11 +137,11 @@ def _new(at: sql.Connection, about: dict[str, Any]) -> tuple[int, dict[str, Any]
     return int(made.scalar_one()), about
 
 
-def _newest(at: sql.Connection) -> tuple[int, dict[str, Any]]:
-    row = at.execute(sql.select(_RUNS.c.id, _RUNS.c.about).order_by(_RUNS.c.id.desc()).limit(1)).first()
-    if row is None:
-        raise InputError("the journal has no run to go on with")
-    return int(row[0]), dict(row[1])
+def _newest(at: sql.Connection, of: str | None) -> tuple[int, dict[str, Any]]:
+    for number, about in at.execute(sql.select(_RUNS.c.id, _RUNS.c.about).order_by(_RUNS.c.id.desc())):
+        if of is None or about.get("id") == of:
+            return int(number), dict(about)
+    raise InputError("the journal has no run to go on with")
 
 
 def _durable(connection: Any, record: object) -> None:

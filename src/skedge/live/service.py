@@ -274,8 +274,10 @@ class Service:
         return self.kernel.scenario.jobs.index[name]
 
 
-def recorded(scenario: Scenario, state: Path, url: str | None = None) -> Run:
+def recorded(scenario: Scenario, state: Path, of: str, url: str | None = None) -> Run:
     """The record of a service's life so far, rebuilt from its journal alone; every decision is taken again.
+
+    `of` is the state's id, `url` its journal's where that is not in the folder.
 
     Raises
     ------
@@ -286,7 +288,7 @@ def recorded(scenario: Scenario, state: Path, url: str | None = None) -> Run:
     """
     if url is None and not (state / JOURNAL).exists():
         raise InputError(f"{state}: holds no service's state (there is no {JOURNAL})")
-    journal = SqlJournal(url or f"sqlite:///{state / JOURNAL}", reading=True)
+    journal = SqlJournal(url or f"sqlite:///{state / JOURNAL}", of=of, reading=True)
     try:
         service = Service(scenario, journal.about["policy"], state, NoEngine(len(scenario.cluster.servers)), journal)
         service.run()
@@ -307,7 +309,7 @@ def open_journal(url: str, about: dict[str, Any]) -> SqlJournal:
         If the earlier life was of another policy or cluster.
     """
     try:
-        kept = SqlJournal(url)
+        kept = SqlJournal(url, of=about["id"])
     except InputError as error:
         if "no run to go on with" not in str(error):
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from .ray_world import NoEngine, RayWorld
 from .training import Program
 
 _JOURNAL = "journal.db"
+_MARK = "id"
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,12 @@ def run_live(
     if scenario.physics.slotted:
         raise InputError("physics.slotted: a live run goes in continuous time; leave it out")
     save_scenario(scenario, folder)
-    about = {"policy": policy, "trains": {name: form.model_dump() for name, form in trains.items()}}
+    (folder / _MARK).write_text(secrets.token_hex(8), encoding="utf-8")
+    about = {
+        "id": _mark(folder),
+        "policy": policy,
+        "trains": {name: form.model_dump() for name, form in trains.items()},
+    }
     return _live(scenario, trains, policy, folder, about, address, journal, progress)
 
 
@@ -123,7 +130,7 @@ def resume_live(
     if not (folder / "scenario.yaml").exists() or (journal is None and not (folder / _JOURNAL).exists()):
         raise InputError(f"{folder}: holds no live run to go on with (there is no {_JOURNAL})")
     scenario = load_scenario(folder / "scenario.yaml")
-    kept = SqlJournal(journal or f"sqlite:///{folder / _JOURNAL}")
+    kept = SqlJournal(journal or f"sqlite:///{folder / _JOURNAL}", of=_mark(folder))
     about = kept.about
     kept.close()
     trains = {name: TrainForm.model_validate(form) for name, form in about["trains"].items()}
@@ -144,13 +151,18 @@ def _live(
     engine = Engine(scenario.cluster, folder, str(folder / "checkpoints"), address, cloud_ps=_ps_in_cloud(expected))
     try:
         begun = None if about is None else {**about, "began": time.time()}
-        journal = SqlJournal(url or f"sqlite:///{folder / _JOURNAL}", begun)
+        journal = SqlJournal(url or f"sqlite:///{folder / _JOURNAL}", begun, of=_mark(folder))
         try:
             return train(scenario, programs(scenario, trains), expected, engine, progress, journal)
         finally:
             journal.close()
     finally:
         engine.stop()
+
+
+def _mark(folder: Path) -> str:
+    """What tells the run of a state in a journal from those of others."""
+    return (folder / _MARK).read_text(encoding="utf-8")
 
 
 def _ps_in_cloud(expected: Run) -> int:
