@@ -6,7 +6,6 @@ import fcntl
 import json
 import os
 import secrets
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+import yaml
 from rich.table import Table
 
 from .console import duration, err, out, print_json
@@ -63,7 +63,7 @@ def up(
     if lock is None:
         raise InputError(f"{state}: the service is up already; `skedge down --state {state}` ends it")
     mark = _check_same(state, policy, scenario) or secrets.token_hex(8)
-    shutil.copyfile(cluster, state / daemon.CLUSTER)
+    daemon.write_aside(state / daemon.CLUSTER, yaml.safe_dump(cluster_fields(scenario), sort_keys=False))
     daemon.save_settings(state, daemon.Settings(policy, ray, host, port, journal, checkpoints, mark))
     (state / daemon.ADDRESS).unlink(missing_ok=True)
     command = [sys.executable, "-m", "skedge.live.daemon", "--lock", str(lock), str(state.absolute())]
