@@ -230,3 +230,10 @@ def test_what_an_outage_takes_breaks_no_rule() -> None:
     assert ("M11", "a") in broken
     lost = add("outages", server="s0", start=4, end=9, reason="lost")
     assert ("M11", "a") not in {(v.rule, v.job) for v in verify(scenario(), lost(dispatched()), fifo)}
+
+
+def test_an_upload_that_a_live_run_says_was_late_holds_up_its_lane() -> None:
+    """A chunk of a reaches lane 1 two seconds after it was announced."""
+    late = edit("runs", 1, start=3, compute_from=3, end=15)(dispatched())
+    assert "M22" in {v.rule for v in verify(scenario(), late, DISPATCH)}
+    assert verify(scenario(), late, {**DISPATCH, "late_s": {"a": 2.0}}) == []

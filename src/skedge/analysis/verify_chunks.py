@@ -222,7 +222,7 @@ def _cloud_starts(k: Chunks, found: Findings, slack: int) -> None:
     t = k.c.chunks
     ready = _run_ready(k)
     often = (k.runs[k.run] > 1) & ~np.isin(k.run, k.moved)
-    late = (t["lane"] < 0) & ((t["start"] > ready + slack) | often)
+    late = (t["lane"] < 0) & ((t["start"] > ready + slack + k.c.late[t["job"]]) | often)
     say = "cloud chunk {} arrives at {} µs and starts at {} µs, in {} runs"
     found.rows(
         "M22", late, t["job"], t["start"],
@@ -261,6 +261,9 @@ def check_lanes(k: Chunks, found: Findings, slack: int, *, preemptive: bool) -> 
         found.add("M4", int(t["job"][run]), int(time), f"lane {t['lane'][run]} runs two chunks at {time} µs")
     for time, run, better in worse:
         waits = order[better]
+        late = c.late[d["job"][waits]]
+        if late > 0 and time <= ready[better] + slack + late:
+            continue  # a live upload came later than announced
         text = (
             f"lane {t['lane'][run]} runs chunk {t['chunk'][run]} of rank {d['rank'][row[run]]} while chunk "
             f"{d['chunk'][waits]} of job {c.scenario.jobs.ids[d['job'][waits]]!r}, rank {d['rank'][waits]}, waits"
@@ -268,5 +271,7 @@ def check_lanes(k: Chunks, found: Findings, slack: int, *, preemptive: bool) -> 
         found.add("M21", int(t["job"][run]), int(time), text)
     for time, run, waits in idle:
         one = order[waits]
+        if t["start"][run] - time <= slack + c.late[d["job"][one]]:
+            continue
         text = f"lane {t['lane'][run]} idles from {time} to {t['start'][run]} µs; chunk {d['chunk'][one]} waits for it"
         found.add("M22", int(d["job"][one]), int(time), text)

@@ -180,7 +180,9 @@ def _not_early(c: Columns, found: Findings, intervals: pl.DataFrame, slack: int)
     say_early = "computes from {} µs; its data are there, and it is restored, at {} µs"
     found.rows("M7", computes < least - slack, job, computes, lambda i: say_early.format(computes[i], least[i]))
     say_late = "computes from {} µs only; it could from {} µs"
-    found.rows("M7", computes > most + slack, job, computes, lambda i: say_late.format(computes[i], most[i]))
+    found.rows(
+        "M7", computes > most + slack + c.late[job], job, computes, lambda i: say_late.format(computes[i], most[i])
+    )
 
 
 def _uploads(c: Columns) -> pl.DataFrame:

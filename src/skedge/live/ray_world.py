@@ -142,6 +142,7 @@ class RayWorld:
         self.measuring: list[threading.Thread] = []
         self.late_s: dict[int, float] = {}
         self.recovery_s: dict[int, float] = {}
+        self.upload_late_s: dict[int, float] = {}
         self.began = time.monotonic() - (0.0 if began is None else time.time() - began)
         self._performers: dict[type, Any] = {
             Dispatch: self.lanes.dispatch,
@@ -215,6 +216,7 @@ class RayWorld:
         if isinstance(given, Uploaded):
             done = self.uploads.done(given.upload)
             if done is not None:
+                self._came(done)
                 self.gangs.uploaded(done)
                 self.lanes.uploaded(done)
         if isinstance(given, Told):
@@ -226,6 +228,11 @@ class RayWorld:
         if isinstance(given, Cancelled) and given.job in self.in_system:
             return self._fail(given.job, CANCELLED)
         return None
+
+    def _came(self, upload: Transport) -> None:
+        """Note by how much an upload took longer than announced."""
+        late = (self.now() - upload.due) / SECOND
+        self.upload_late_s[upload.job] = max(late, self.upload_late_s.get(upload.job, 0.0))
 
     def _go_on(self) -> None:
         """The picture is as it was when the controller ended: from here on act again."""
@@ -324,6 +331,9 @@ class RayWorld:
 
     def _fail(self, job: int, reason: str) -> Event:
         """The job cannot be trained, or was cancelled: it leaves, the others go on."""
+        for upload in self.uploads.pending.values():
+            if upload.job == job:
+                self._came(upload)
         if job in self.trainers:
             self.lanes.drop(job)
             self.gangs.drop(job)
@@ -401,7 +411,7 @@ class RayWorld:
     def send(self, job: int, server: int, chunks: Sequence[int], *, charged: bool = True) -> None:
         """Bring chunks to a server; the queue is told when they are there."""
         delay = int(upload_delay(self.scenario.delays, job, server)) / SECOND if charged else 0.0
-        transport = self.uploads.add(job, server, tuple(chunks), delay)
+        transport = self.uploads.add(job, server, tuple(chunks), delay, self.now())
         if not self.rebuilding:
             self._carry(transport)
 
@@ -440,7 +450,8 @@ class RayWorld:
         """What ``run.json`` says of a live run: how exactly its times are to be taken, and what took longer."""
         recovery = max(self.recovery_s.values(), default=0.0)
         tolerance = TOLERANCE_S + self.resumed * _REDONE_S + recovery
-        late = {self.scenario.jobs.ids[job]: late for job, late in sorted(self.late_s.items())}
+        jobs, ids = sorted(self.late_s.keys() | self.upload_late_s.keys()), self.scenario.jobs.ids
+        late = {ids[job]: self.late_s.get(job, 0.0) + self.upload_late_s.get(job, 0.0) for job in jobs}
         return {
             "world": "ray",
             "tolerance": int(tolerance * SECOND),

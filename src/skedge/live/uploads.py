@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from skedge.core.errors import TrainingError
+from skedge.core.time import SECOND
 
 from .agent import packed
 from .inputs import Told, Uploaded
@@ -25,13 +26,14 @@ _PATIENCE_S = 0.5
 
 @dataclass(frozen=True)
 class Transport:
-    """Chunks of a job on their way to a server; they take at least `delay_s`."""
+    """Chunks of a job on their way to a server; they take at least `delay_s`, so they are due at `due` [µs]."""
 
     number: int
     job: int
     server: int
     chunks: tuple[int, ...]
     delay_s: float
+    due: int
 
 
 class Uploads:
@@ -50,10 +52,11 @@ class Uploads:
         self.stored: dict[tuple[int, int], set[int]] = {}
         self.count = 0
 
-    def add(self, job: int, server: int, chunks: tuple[int, ...], delay_s: float) -> Transport:
-        """Note an upload that begins now."""
+    def add(self, job: int, server: int, chunks: tuple[int, ...], delay_s: float, now: int) -> Transport:
+        """Note an upload that begins `now` [µs]."""
         self.count += 1
-        upload = self.pending[self.count] = Transport(self.count, job, server, chunks, delay_s)
+        due = now + round(delay_s * SECOND)
+        upload = self.pending[self.count] = Transport(self.count, job, server, chunks, delay_s, due)
         return upload
 
     def done(self, number: int) -> Transport | None:
