@@ -271,7 +271,7 @@ def check_lanes(k: Chunks, found: Findings, slack: int, *, preemptive: bool) -> 
         found.add("M21", int(t["job"][run]), int(time), text)
     for time, run, waits in idle:
         one = order[waits]
-        if t["start"][run] - time <= slack + c.late[d["job"][one]]:
-            continue
+        if min(t["start"][run], gone[waits]) - time <= slack + c.late[d["job"][one]]:
+            continue  # it did not wait to the end, or came later than announced
         text = f"lane {t['lane'][run]} idles from {time} to {t['start'][run]} µs; chunk {d['chunk'][one]} waits for it"
         found.add("M22", int(d["job"][one]), int(time), text)
