@@ -64,7 +64,7 @@ class FakeWorld:
 
     def send(self, job: int, server: int, chunks: tuple[int, ...], *, charged: bool = True) -> None:
         self.sent.append((server, chunks, charged))
-        self.uploads.add(job, server, tuple(chunks), 0.0)
+        self.uploads.add(job, server, tuple(chunks), 0.0, 0)
 
 
 @pytest.fixture
