@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -100,7 +100,7 @@ def _check_same(state: Path, policy: str, scenario: Scenario) -> str | None:
 def _wait_up(process: subprocess.Popen[bytes], state: Path, began: int, *, quiet: bool) -> dict[str, Any]:
     """Wait until the service answers; if it ends before, say why."""
     deadline = time.monotonic() + _UP_S
-    with err.status("starting Ray and the controller", spinner="line") if not quiet else _Silent():
+    with err.status("starting Ray and the controller", spinner="line") if not quiet else nullcontext():
         while time.monotonic() < deadline:
             address = _address(state)
             if address is not None:
@@ -113,14 +113,6 @@ def _wait_up(process: subprocess.Popen[bytes], state: Path, began: int, *, quiet
         lines = log.read().decode(errors="replace").strip().splitlines()
     process.terminate()
     raise SkedgeError(f"the service did not start: {lines[-1] if lines else 'it said nothing'}")
-
-
-class _Silent:
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *_: object) -> None:
-        pass
 
 
 def _address(state: Path) -> dict[str, Any] | None:

@@ -47,6 +47,11 @@ class Engine:
         fsspec URL of the checkpoints.
     cloud_ps
         Parameter servers that are kept warm in the cloud, which has no number of slots.
+
+    Attributes
+    ----------
+    emulates
+        Whether rounds take as long as announced, so that the servers of one machine have the speeds of the scenario's.
     """
 
     def __init__(
@@ -174,7 +179,7 @@ class Engine:
         while not self.ended.wait(_LOOK_S):
             try:
                 up = self._labels()
-            except Exception:
+            except Exception:  # whatever it is, Ray's head cannot be asked: the run goes on from its state
                 if not self.ended.is_set():
                     self.tell(-1, "lost")
                 return

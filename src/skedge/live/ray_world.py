@@ -98,9 +98,6 @@ class RayWorld:
         What each job trains, by its id.
     engine
         The Ray cluster; :class:`NoEngine` to rebuild a run from its journal, to where that ends, and do nothing.
-    emulate
-        True: rounds take as long as announced, uploads too, so that the servers of one machine have the speed and the
-        links of those in the scenario. False: as fast as the servers are.
     submit
         For a service: takes the fields of a job that has come and the time [µs]; gives the scenario with it behind the
         others, and its program.
@@ -115,13 +112,12 @@ class RayWorld:
         engine: Engine | NoEngine,
         *,
         preemptive: bool = True,
-        emulate: bool = True,
         journal: SqlJournal | None = None,
         began: float | None = None,
         submit: Callable[[dict[str, Any], int], tuple[Scenario, Program]] | None = None,
         job_log: Callable[[str, str], None] | None = None,
     ) -> None:
-        self.scenario, self.programs, self.engine, self.emulate = scenario, dict(programs), engine, emulate
+        self.scenario, self.programs, self.engine = scenario, dict(programs), engine
         self.journal, self.submit, self.job_log = journal, submit, job_log
         self.rebuilding = journal is not None and len(journal.inputs) > 0
         self.clock = self.away = self.resumed = 0
@@ -295,7 +291,7 @@ class RayWorld:
 
     def pace(self, job: int, zeta: int) -> float:
         """Least time of a round [s]: that of a mini-batch, as announced; 0 where servers have a speed of their own."""
-        return self._announced(job, zeta) if self.emulate else 0.0
+        return self._announced(job, zeta) if self.engine.emulates else 0.0
 
     def _announced(self, job: int, zeta: int) -> float:
         """Announced time of a mini-batch [s]."""

@@ -70,7 +70,6 @@ class Service:
             {},
             engine,
             preemptive=self.policy.lanes["preemptive"],
-            emulate=engine.emulates,
             journal=journal,
             began=self.began,
             submit=self._take_job,

@@ -191,7 +191,6 @@ def train(
         works,
         engine,
         preemptive=made.lanes["preemptive"],
-        emulate=engine.emulates,
         journal=journal,
         began=None if journal is None else float(journal.about["began"]),
     )
