@@ -23,6 +23,7 @@ from skedge.core.model import Cluster
 
 from .agent import Agent
 from .health import HEALTH
+from .maker import CALLS, Calls, Maker
 from .ps import PSActor
 
 _STORE_BYTES = 128 * 2**20
@@ -50,6 +51,8 @@ class Engine:
 
     Attributes
     ----------
+    maker
+        Where the jobs' own code runs for the controller, on its node.
     emulates
         Whether rounds take as long as announced, so that the servers of one machine have the speeds of the scenario's.
     """
@@ -88,7 +91,8 @@ class Engine:
             raise SkedgeError(f"the Ray cluster has no node with the label server={missing[0]!r}")
         self.agents = {i: self._agent(i) for i in range(len(self.cluster.servers))}
         self.idle = {i: [self._ps_actor(i) for _ in range(self._ps_slots(i))] for i in self.agents}
-        waits = [agent.warm.remote() for agent in self.agents.values()]
+        self.maker = Calls(self._maker())
+        waits = [agent.warm.remote() for agent in (*self.agents.values(), self.maker.actor)]
         waits += [actor.warm.remote() for idle in self.idle.values() for actor in idle]
         ray.get(waits, timeout=_START_S)
 
@@ -137,6 +141,13 @@ class Engine:
         lanes = 4 + int(self.cluster.workers[server].sum()) + (64 if server == self.cluster.cloud else 0)
         make = _ray().remote(Agent).options(**self._on(server), max_concurrency=lanes)
         return make.remote(name, str(self.folder / "servers" / name))
+
+    def _maker(self) -> Any:
+        ray = _ray()
+        here = ray.get_runtime_context().get_node_id()
+        on = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(here, soft=False)
+        make = ray.remote(Maker).options(num_cpus=0, max_restarts=-1, max_concurrency=CALLS, scheduling_strategy=on)
+        return make.remote()
 
     def _ps_slots(self, server: int) -> int:
         return self.cloud_ps if server == self.cluster.cloud else int((self.cluster.ps_server == server).sum())

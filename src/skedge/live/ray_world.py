@@ -44,16 +44,17 @@ from .gang_work import GangWork
 from .inputs import Cancelled, Due, Input, Resumed, Server, Submitted, Told, Uploaded, from_json, to_json
 from .journal import SqlJournal
 from .lane_work import LaneWork
+from .maker import Calls
 from .runs_log import RunsLog
 from .trainer import Trainer
-from .training import ParameterServer, Program, accuracy
+from .training import Program
 from .uploads import Transport, Uploads, carry
 
 TOLERANCE_S = 1.5
 """What clocks, messages and one mini-batch may cost in every comparison of times [s]."""
 
 _JOIN_S = 15.0
-"""How long a trainer may take to end: a round, and measuring what came out."""
+"""How long the trainers may take to end: a round, and measuring what came out."""
 
 _REDONE_S = 3.0
 """Most that is trained again after a controller was lost: what came after the last checkpoint, and loading it."""
@@ -74,7 +75,7 @@ class NoEngine:
 
     def __init__(self, servers: int) -> None:
         self.agents: dict[int, Any] = dict.fromkeys(range(servers), self)
-        self.forget = self
+        self.forget, self.maker = self, Calls(self)
 
     def parameter_server(self, server: int) -> Any:
         """There is none: no trainer of a rebuilt run is started."""
@@ -281,7 +282,15 @@ class RayWorld:
             name, program, engine, log = self.scenario.jobs.ids[job], self.program(job), self.engine, self.job_log
             write = None if log is None else lambda line: log(name, line)
             trainer = self.trainers[job] = Trainer(
-                job, name, program, self._tell, engine.parameter_server, engine.release, self.pace(job, 0), log=write
+                job,
+                name,
+                program,
+                self._tell,
+                engine.parameter_server,
+                engine.release,
+                engine.maker,
+                self.pace(job, 0),
+                log=write,
             )
             trainer.out |= {server for server, why in self.out.items() if "lost" in why}
             self.progress[job] = [0] * program.chunks
@@ -355,10 +364,7 @@ class RayWorld:
         def measure() -> None:
             saved = Checkpoints(self.engine.url).read(self.scenario.jobs.ids[job])
             if saved is not None:
-                ps = ParameterServer(self.program(job))
-                ps.restore(saved)
-                found = {"accuracy": accuracy(self.program(job), ps.state()), "losses": ps.losses}
-                self._tell(Told("result", job, result=found))
+                self._tell(Told("result", job, result=self.engine.maker.outcome_of(self.program(job), saved)))
 
         self.measuring.append(threading.Thread(target=measure, name=f"measure {job}", daemon=True))
         self.measuring[-1].start()
@@ -413,7 +419,8 @@ class RayWorld:
 
     def _carry(self, transport: Transport) -> None:
         name, agent = self.scenario.jobs.ids[transport.job], self.engine.agents[transport.server]
-        carry(transport, name, self.program(transport.job), agent, self._tell, lambda n: n in self.uploads.pending)
+        program, maker = self.program(transport.job), self.engine.maker
+        carry(transport, name, program, maker, agent, self._tell, lambda n: n in self.uploads.pending)
 
     def _reject(self, order: Reject) -> None:
         self.in_system.discard(order.job)
@@ -464,9 +471,10 @@ class RayWorld:
         """End all trainers, and take in what they have measured."""
         for trainer in self.trainers.values():
             trainer.close()
+        end = time.monotonic() + _JOIN_S
         for thread in (*self.trainers.values(), *self.measuring):
             if thread.is_alive():
-                thread.join(timeout=_JOIN_S)
+                thread.join(timeout=max(end - time.monotonic(), 0.0))
         while not self.told.empty():
             told = self.told.get()
             if isinstance(told, Told) and told.what == "result":

@@ -16,8 +16,9 @@ from typing import Any
 from skedge.core.errors import TrainingError
 
 from .inputs import Told
+from .maker import Calls
 from .ps import NotLoadedError
-from .training import Program, accuracies
+from .training import Program
 
 _DEADLINE_S, _SLOW_S = 10.0, 300.0
 """A worker that has not answered by then, or in three times its mean round, is left out of the round, and has twice as
@@ -52,6 +53,8 @@ class Trainer(threading.Thread):
         Seconds that a round takes at least: how embedded servers have the speed of the announced ones; 0 on real ones.
     new_ps, release
         Get a process for the parameter server on a server, and end one.
+    maker
+        Measures what came out.
     log
         Takes a line for the job's log.
     """
@@ -64,13 +67,15 @@ class Trainer(threading.Thread):
         tell: Callable[[Told], None],
         new_ps: Callable[[int], Any],
         release: Callable[[int, Any], None],
+        maker: Calls,
         pace: float = 0.0,
         checkpoint_s: float = 2.0,
         log: Callable[[str], None] | None = None,
     ) -> None:
         super().__init__(name=f"train {name}", daemon=True)
         self.job, self.job_name, self.program, self.tell, self.pace = job, name, program, tell, pace
-        self.new_ps, self.release, self.checkpoint_s, self.log = new_ps, release, checkpoint_s, log
+        self.new_ps, self.release, self.maker = new_ps, release, maker
+        self.checkpoint_s, self.log = checkpoint_s, log
         self.change = threading.Condition()
         self.teams: dict[int, Team] = {}
         self.leaving: set[int] = set()
@@ -338,17 +343,16 @@ class Trainer(threading.Thread):
         return True
 
     def _tell_result(self) -> None:
-        """Measure what came out, here: the parameter server's slot is for the next job."""
+        """Have it measured what came out, elsewhere: the parameter server's slot is for the next job."""
         losses, state = self._call(self.ps.losses.remote(), self.ps_site), self._call(self.state, self.ps_site)
         kept = [(epoch, found) for epoch, ref in self.watched if (found := self._call(ref, None)) is not None]
         self._give_up_ps()
         if state is None or losses is None:
             self.tell(Told("unmeasured", self.job))
             return
-        *watched, last = accuracies(self.program, [*(found for _, found in kept), state])
-        result = {"accuracy": last, "losses": losses}
-        if self.program.watch:
-            result["accuracies"] = [(epoch, share) for (epoch, _), share in zip(kept, watched, strict=True)]
+        result = self.maker.outcome(self.program, losses, state, kept)
+        if self.log is not None and "unmeasured" in result:
+            self.log(result["unmeasured"])
         self.tell(Told("result", self.job, result=result))
 
     def _save(self) -> bool:

@@ -104,7 +104,7 @@ class Program:
             raise TrainingError(f"factory {self.factory!r}: write it as package.module:function")
         try:
             made = getattr(importlib.import_module(module), name)(**self.args)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise TrainingError(f"factory {self.factory!r} fails: {type(error).__name__}: {error}") from error
         if not isinstance(made, Training):
             raise TrainingError(f"factory {self.factory!r} makes a {type(made).__name__}; it must make a Training")
@@ -178,7 +178,7 @@ def gradient(
             torch.manual_seed(_seed(program.seed, chunk, step, 1))
             loss = training.loss(model(inputs), targets)
         loss.backward()
-    except (RuntimeError, ValueError, IndexError) as error:
+    except (Exception, SystemExit) as error:  # the job's own code: whatever it raises is its reason to fail
         raise TrainingError(f"chunk {chunk}, mini-batch {step}: {error}") from error
     value = float(loss.detach())
     if not torch.isfinite(loss.detach()):
@@ -188,13 +188,8 @@ def gradient(
     return Contribution(chunk, step, gradients, buffers, value)
 
 
-def accuracy(program: Program, state: State) -> float:
-    """Share of the test data that the model of this state classifies rightly."""
-    return accuracies(program, [state])[0]
-
-
 def accuracies(program: Program, states: Iterable[State]) -> list[float]:
-    """Accuracy of each of several states of one job."""
+    """Share of the test data that the model classifies rightly, for each of several states of one job."""
     training = program.make()
     model = training.model()
     inputs, targets = training.test()

@@ -11,8 +11,8 @@ from typing import Any
 from skedge.core.errors import TrainingError
 from skedge.core.time import SECOND
 
-from .agent import packed
 from .inputs import Told, Uploaded
+from .maker import Calls
 from .training import Program
 
 _PIECE = 2**18
@@ -90,6 +90,7 @@ def carry(
     upload: Transport,
     job: str,
     program: Program,
+    maker: Calls,
     agent: Any,
     tell: Callable[[Told | Uploaded], None],
     wanted: Callable[[int], bool],
@@ -101,11 +102,11 @@ def carry(
 
     def bring() -> None:
         try:
-            while wanted(upload.number) and not _copy(upload, job, program, agent, wanted):
+            while wanted(upload.number) and not _copy(upload, job, program, maker, agent, wanted):
                 time.sleep(_PATIENCE_S)
         except TrainingError as error:
             tell(Told("failed", upload.job, reason=str(error)))
-        except BaseException as error:  # the job's code may even ask the process to end
+        except Exception as error:  # whatever it is: a thread that ends without a word would leave the job hanging
             tell(Told("failed", upload.job, reason=f"its upload has ended: {type(error).__name__}: {error}"))
         else:
             tell(Uploaded(upload.number))
@@ -113,7 +114,9 @@ def carry(
     threading.Thread(target=bring, name=f"upload {job}", daemon=True).start()
 
 
-def _copy(upload: Transport, job: str, program: Program, agent: Any, wanted: Callable[[int], bool]) -> bool:
+def _copy(
+    upload: Transport, job: str, program: Program, maker: Calls, agent: Any, wanted: Callable[[int], bool]
+) -> bool:
     """Send the bytes piece by piece; False if the agent was lost, or they are not wanted any more.
 
     When this returns True they are whole and checked.
@@ -124,7 +127,7 @@ def _copy(upload: Transport, job: str, program: Program, agent: Any, wanted: Cal
         If the job's data cannot be made, or the server cannot keep them.
     """
     began = time.monotonic()
-    contents = _contents(upload, program)
+    contents = maker.contents(program, upload.chunks)
     total, sent = sum(len(content) for _, content in contents), 0
     for chunk, content in contents:
         for offset in range(0, len(content), _PIECE):
@@ -136,14 +139,6 @@ def _copy(upload: Transport, job: str, program: Program, agent: Any, wanted: Cal
             time.sleep(max(began + upload.delay_s * sent / total - time.monotonic(), 0.0))
     time.sleep(max(began + upload.delay_s - time.monotonic(), 0.0))
     return True
-
-
-def _contents(upload: Transport, program: Program) -> list[tuple[int, bytes]]:
-    try:
-        training = program.make()
-        return [(chunk, packed(training.chunk(chunk))) for chunk in upload.chunks]
-    except Exception as error:  # the job's own code: whatever it raises is its reason to fail
-        raise TrainingError(f"its data cannot be made: {type(error).__name__}: {error}") from error
 
 
 def _store(agent: Any, job: str, chunk: int, upload: int, offset: int, piece: bytes, *, last: bool) -> bool:

@@ -1,0 +1,48 @@
+"""Jobs' own code in its own process: what it does to that process is told of its job alone."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from skedge.core.errors import TrainingError
+from skedge.live.agent import packed
+from skedge.live.engine import Engine
+from skedge.live.maker import Calls
+from skedge.live.training import ParameterServer, Program
+
+GOOD = Program("skedge.live.examples:images", {"model": "lenet", "chunks": 2, "samples": 40, "size": 8}, 2, 1, 2)
+ENDS = Program("os:_exit", {"status": 3}, 1, 1, 1)
+HANGS = Program("signal:pause", {}, 1, 1, 1)
+
+
+def test_chunks_are_made_as_the_job_makes_them(engine: Engine) -> None:
+    made = engine.maker.contents(GOOD, (1, 0))
+    assert made == [(chunk, packed(GOOD.make().chunk(chunk))) for chunk in (1, 0)]
+
+
+def test_code_that_ends_its_process_fails_its_own_job_alone(engine: Engine) -> None:
+    with ThreadPoolExecutor(6) as pool:
+        calls = [pool.submit(engine.maker.contents, program, (0,)) for program in (GOOD, ENDS, GOOD, ENDS, GOOD)]
+        errors = [call.exception() for call in calls]
+    assert [error is None for error in errors] == [True, False, True, False, True]
+    assert "ends the process" in str(errors[1])
+    assert "ends the process" in str(errors[3])
+
+
+def test_code_that_does_not_return_is_ended(engine: Engine) -> None:
+    impatient = Calls(engine.maker.actor, limit_s=2.0)
+    with pytest.raises(TrainingError, match="has not returned after 2 s"):
+        impatient.contents(HANGS, (0,))
+    assert engine.maker.contents(GOOD, (0,))[0][0] == 0
+
+
+def test_a_test_that_fails_leaves_the_job_trained(engine: Engine) -> None:
+    """The outcome says why there is no accuracy."""
+    server = ParameterServer(GOOD)
+    found = engine.maker.outcome(ENDS, [(1, 0.5)], server.state())
+    assert (found["accuracy"], found["losses"]) == (None, [(1, 0.5)])
+    assert "ends the process" in found["unmeasured"]
+    right = engine.maker.outcome_of(GOOD, server.dump())
+    assert 0 <= right["accuracy"] <= 1
