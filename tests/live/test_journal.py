@@ -79,6 +79,12 @@ def test_a_database_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
         SqlJournal(f"sqlite:///{tmp_path}/empty.db")
 
 
+def test_no_password_is_in_an_error() -> None:
+    with pytest.raises(InputError, match=r"journal postgresql\+psycopg://me:\*\*\*@127.0.0.1:1/no") as found:
+        SqlJournal("postgresql+psycopg://me:secret@127.0.0.1:1/no", {})
+    assert "secret" not in str(found.value)
+
+
 def test_who_only_reads_writes_nothing(url: str) -> None:
     """A record is made while the controller may be writing: past the end of the journal it adds nothing."""
     scenario = small_scenario(1)

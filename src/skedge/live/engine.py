@@ -189,22 +189,26 @@ class Engine:
         asked: dict[int, tuple[float, Any]] = {}
         while not self.ended.wait(_LOOK_S):
             try:
-                up = self._labels()
+                self._look(asked)
             except Exception:  # whatever it is, Ray's head cannot be asked: the run goes on from its state
                 if not self.ended.is_set():
                     self.tell(-1, "lost")
                 return
-            for number, server in enumerate(self.cluster.servers):
-                if number in self.lost:
-                    if server.id in up and self._answers(number, _ANSWER_S):
-                        self.lost.discard(number)
-                        self.tell(number, "back")
-                    elif self._has_ended(server.id):
-                        self._restart(server.id)
-                elif server.id not in up or self._is_frozen(number, asked):
-                    self.lost.add(number)
-                    self.tell(number, "lost")
+
+    def _look(self, asked: dict[int, tuple[float, Any]]) -> None:
+        """Look once at every server."""
+        up = self._labels()
+        for number, server in enumerate(self.cluster.servers):
+            if number in self.lost:
+                if server.id in up and self._answers(number, _ANSWER_S):
+                    self.lost.discard(number)
+                    self.tell(number, "back")
+                elif self._has_ended(server.id):
                     self._restart(server.id)
+            elif server.id not in up or self._is_frozen(number, asked):
+                self.lost.add(number)
+                self.tell(number, "lost")
+                self._restart(server.id)
 
     def _labels(self) -> set[str]:
         """Labels of the nodes that are alive."""
@@ -269,9 +273,9 @@ def end_stale(folder: Path) -> None:
     """End what a controller that was killed has left of Ray, by the process numbers in its state folder."""
     path = folder / _PIDS
     for pid in json.loads(path.read_text(encoding="utf-8")) if path.exists() else ():
-        command = Path(f"/proc/{pid}/cmdline")
-        if command.exists() and b"ray" in command.read_bytes():
-            with suppress(ProcessLookupError):
+        with suppress(OSError):  # it has ended meanwhile
+            command = Path(f"/proc/{pid}/cmdline")
+            if command.exists() and b"ray" in command.read_bytes():
                 os.kill(pid, signal.SIGKILL)
 
 

@@ -71,7 +71,7 @@ class SqlJournal:
                 self.run, self.about = _new(at, about) if about is not None else _newest(at, of)
                 earlier = list(self._rows(at))
         except sql.exc.SQLAlchemyError as error:
-            raise InputError(f"journal {url}: {str(error).splitlines()[0]}") from error
+            raise InputError(f"journal {_shown(url)}: {str(error).splitlines()[0]}") from error
         self.number = len(earlier)
         self.inputs = deque((time, content) for time, kind, content in earlier if kind == _INPUT)
         self.decided = deque(content for _, kind, content in earlier if kind == _DECISION)
@@ -142,6 +142,14 @@ def _newest(at: sql.Connection, of: str | None) -> tuple[int, dict[str, Any]]:
         if of is None or about.get("id") == of:
             return int(number), dict(about)
     raise InputError("the journal has no run to go on with")
+
+
+def _shown(url: str) -> str:
+    """A URL without its password."""
+    try:
+        return sql.make_url(url).render_as_string(hide_password=True)
+    except sql.exc.ArgumentError:
+        return "URL"
 
 
 def _durable(connection: Any, record: object) -> None:
