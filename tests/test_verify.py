@@ -237,3 +237,17 @@ def test_an_upload_that_a_live_run_says_was_late_holds_up_its_lane() -> None:
     late = edit("runs", 1, start=3, compute_from=3, end=15)(dispatched())
     assert "M22" in {v.rule for v in verify(scenario(), late, DISPATCH)}
     assert verify(scenario(), late, {**DISPATCH, "late_s": {"a": 2.0}}) == []
+
+
+def test_a_chunk_that_was_trained_before_its_job_failed_waits_no_more() -> None:
+    """d, of worse rank, has lane 1 from 13 on, when a's chunk there is trained; a is cancelled at 16."""
+    cancelled = both(
+        drop("decisions", 5),
+        add("decisions", time=12, job=3, verb="dispatch", chunk=0, lane=1, server="s0", rank=99 * S),
+        add("decisions", time=16, job=0, verb="fail", reason="cancelled"),
+        add("runs", job=3, chunk=0, server="s0", lane=1, workers=1, start=13, compute_from=13, end=16, work=1.0),
+        edit("runs", 5, end=16, work=2.0),
+    )
+    assert "M21" not in {v.rule for v in verify(scenario(), cancelled(dispatched()), GANG)}
+    untrained = both(cancelled, edit("runs", 1, work=3.0))
+    assert "M21" in {v.rule for v in verify(scenario(), untrained(dispatched()), GANG)}

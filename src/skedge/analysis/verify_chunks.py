@@ -37,8 +37,8 @@ class Chunks:
         When the chunk of each dispatch row reaches its server [µs].
     zeta
         By job: 1 if it is wholly in the cloud.
-    first, last, runs
-        First start, last end and number of runs of each chunk.
+    first, last, runs, work
+        First start, last end, number of runs and mini-batches of each chunk.
     """
 
     def __init__(self, c: Columns) -> None:
@@ -51,6 +51,7 @@ class Chunks:
         self.ready = ready_times(c)
         self.zeta = all_cloud(c).astype(np.int64)
         self.first, self.last, self.runs = bounds(self.run, c.chunks["start"], c.chunks["end"], self.count)
+        self.work: Floats = np.bincount(self.run, weights=c.chunks["work"], minlength=self.count)
         self.run_row = self.row[self.run]
         self.again = (c.dispatches.frame["verb"] == "redispatch").to_numpy()
         self.left = np.full(len(self.sent), NEVER, np.int64)
@@ -248,7 +249,8 @@ def check_lanes(k: Chunks, found: Findings, slack: int, *, preemptive: bool) -> 
     ready, chunk = k.ready[order], k.sent[order]
     gone = np.where(k.last[chunk] >= 0, k.last[chunk], NEVER)
     failed = failure_times(c)[d["job"][order]]
-    gone = np.minimum(np.where(failed < NEVER, failed, gone), k.left[order])
+    untrained = (failed < NEVER) & (k.work[chunk] < c.scenario.jobs.minibatches[d["job"][order]])
+    gone = np.minimum(np.where(untrained, failed, gone), k.left[order])
     row = k.run_row
     place = np.where(row >= 0, place_of_row[row], -1) if len(d) else np.full(len(row), -1, np.int64)
     lane = np.where(place >= 0, t["lane"], -1)
