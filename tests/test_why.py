@@ -71,7 +71,18 @@ def test_what_has_come_is_not_on_its_way_any_more() -> None:
     kernel = Kernel(scenario(upload_s=2.0), Script([dispatch(A, 2, CLOUD)], [dispatch(B, 2, CLOUD)]))
     handled(kernel, arrival(A), arrival(B))
     assert (why(kernel, B).token, why(kernel, B).until_s) == ("uploading", 3.0)
-    assert why(kernel, B, 3 * S).token == "lane_busy"
+    waits = why(kernel, B, 3 * S)
+    assert (waits.token, waits.on) == ("lane_busy", ("s1",))
+    assert "needs 1 worker:gpu on s1, 0 free" in str(waits)
+
+
+def test_what_is_overdue_is_on_its_way_whatever_the_kernel_believes() -> None:
+    dispatched = Kernel(scenario(upload_s=2.0), Script([dispatch(A, 2, CLOUD)], [dispatch(B, 2, CLOUD)]))
+    handled(dispatched, arrival(A), arrival(B))
+    for kernel, job in ((dispatched, B), (after_arrivals(allocate(A, (0, 2))), A)):
+        late = why(kernel, job, 5 * S, behind=2 * S)
+        assert (late.token, late.until_s, late.late_s) == ("uploading", None, 2.0)
+        assert str(late) == "its data are on their way, 2.0 s later than announced"
 
 
 @pytest.mark.parametrize("token", TOKENS)

@@ -182,6 +182,15 @@ class JobProgress:
 
 
 @contextmanager
+def working(what: str) -> Iterator[None]:
+    """Say what is being done, on a terminal with a sign of life, as long as it takes."""
+    if not err.is_terminal:
+        err.print(f"{what} …")
+    with err.status(what, spinner="line"):
+        yield
+
+
+@contextmanager
 def progress(*, quiet: bool) -> Iterator[Progress]:
     """A progress display on stderr, gone when it is done; none where stderr is no terminal."""
     bar = Progress(

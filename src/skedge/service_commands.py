@@ -19,7 +19,7 @@ import typer
 import yaml
 from rich.table import Table
 
-from .console import duration, err, out, print_json
+from .console import duration, err, out, print_json, working
 from .core.errors import InputError, SkedgeError
 from .core.scenario import Scenario
 from .run import for_service, new_folder
@@ -52,14 +52,16 @@ def up(
     """Start the service; on a state that is there it goes on where it ended."""
     try:
         from .live import daemon  # noqa: PLC0415 - torch and Ray are an extra
+        from .live.engine import check_answers  # noqa: PLC0415
     except ImportError as error:
         raise InputError(f"the service needs the extra `live`: pip install 'skedge[live]' ({error})") from error
     scenario = load_cluster_file(cluster)
     for_service(policy, scenario)
     if scenario.physics.slotted:
         raise InputError("physics.slotted: a live run goes in continuous time; leave it out")
-    state.mkdir(parents=True, exist_ok=True)
-    lock = _locked(state)
+    if ray is not None:
+        check_answers(ray)
+    lock = _new_state(state)
     if lock is None:
         raise InputError(f"{state}: the service is up already; `skedge down --state {state}` ends it")
     mark = _check_same(state, policy, scenario) or secrets.token_hex(8)
@@ -100,7 +102,7 @@ def _check_same(state: Path, policy: str, scenario: Scenario) -> str | None:
 def _wait_up(process: subprocess.Popen[bytes], state: Path, began: int, *, quiet: bool) -> dict[str, Any]:
     """Wait until the service answers; if it ends before, say why."""
     deadline = time.monotonic() + _UP_S
-    with err.status("starting Ray and the controller", spinner="line") if not quiet else nullcontext():
+    with nullcontext() if quiet else working("starting Ray and the controller"):
         while time.monotonic() < deadline:
             address = _address(state)
             if address is not None:
@@ -112,6 +114,8 @@ def _wait_up(process: subprocess.Popen[bytes], state: Path, began: int, *, quiet
         log.seek(began)
         lines = log.read().decode(errors="replace").strip().splitlines()
     process.terminate()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(_DOWN_S)
     raise SkedgeError(f"the service did not start: {lines[-1] if lines else 'it said nothing'}")
 
 
@@ -202,7 +206,8 @@ def describe(job: JobArgument, state: StateOption = _STATE, as_json: JsonOption 
         print_json(found)
         return
     out.print(f"job {found['job']}: {found['state']}, {found['progress']:.1%} of its mini-batches")
-    out.print(f"reason: {found['reason']['token']}: {found['message']}", soft_wrap=True)
+    token, message = found["reason"]["token"], found["message"]
+    out.print(f"reason: {token}" + (f": {message}" if message != token else ""), soft_wrap=True)
     if found["servers"]:
         out.print(f"on: {', '.join(found['servers'])}")
     if found["forecast_s"] is not None:
@@ -210,6 +215,8 @@ def describe(job: JobArgument, state: StateOption = _STATE, as_json: JsonOption 
         out.print(f"forecast: complete in {duration(left)}, at {found['forecast_s']:.1f} s, if no other job comes")
     if found["accuracy"] is not None:
         out.print(f"accuracy: {found['accuracy']:.3f}")
+    elif found["unmeasured"]:
+        out.print(found["unmeasured"], soft_wrap=True)
     _print_events(found["history"])
 
 
@@ -291,6 +298,15 @@ def down(state: StateOption = _STATE, as_json: JsonOption = False) -> None:
     _said({"down": True}, "down", as_json=as_json)
 
 
+def _new_state(state: Path) -> int | None:
+    """The lock of a state, whose folder is made where there is none: only its owner may read it."""
+    try:
+        state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return _locked(state)
+    except OSError as error:
+        raise InputError(f"{state}: a state cannot be kept there: {error.strerror}") from error
+
+
 def _locked(state: Path) -> int | None:
     """The lock of a state, held from now on by whoever has this file open; None if somebody holds it."""
     lock = os.open(state / "lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -329,8 +345,8 @@ def record(
         from .live.service import recorded  # noqa: PLC0415
     except ImportError as error:
         raise InputError(f"the service needs the extra `live`: pip install 'skedge[live]' ({error})") from error
+    settings = read_settings(state)
     with new_folder(folder) as inside:
-        settings = read_settings(state)
         run = recorded(load_cluster_file(state / CLUSTER), state, settings.id, settings.journal)
         violations = run.verify()
         run.write(inside)

@@ -44,6 +44,10 @@ class Why:
         Id of the job that has it, or goes first.
     until_s
         When this is over, where that is known [s].
+    on
+        Servers that it is bound to, where it is: it waits there even if others are free.
+    late_s
+        How much longer than announced this takes already [s].
     """
 
     token: str
@@ -52,19 +56,24 @@ class Why:
     free: float | None = None
     blocker: str | None = None
     until_s: float | None = None
+    on: tuple[str, ...] = ()
+    late_s: float | None = None
 
     def __str__(self) -> str:
         """One sentence."""
-        numbers = f": needs {self.need:g} {self.resource}, {self.free:g} free" if self.need is not None else ""
+        on = f" on {', '.join(self.on)}" if self.on else ""
+        numbers = f": needs {self.need:g} {self.resource}{on}, {self.free:g} free" if self.need is not None else ""
         whom = f", {self.blocker} is before it" if self.blocker else ""
         until = f", until {self.until_s:.1f} s" if self.until_s is not None else ""
-        return TOKENS[self.token] + numbers + whom + until
+        late = f", {self.late_s:.1f} s later than announced" if self.late_s is not None else ""
+        return TOKENS[self.token] + numbers + whom + until + late
 
 
-def why(kernel: Kernel, job: int, now: int | None = None) -> Why:
+def why(kernel: Kernel, job: int, now: int | None = None, behind: int = 0) -> Why:
     """Why `job`, which has arrived, is not running, or that it is.
 
-    `now` is the present [µs]; None: the kernel's last event, which in a live run lies in the past.
+    `now` is the present [µs]; None: the kernel's last event, which in a live run lies in the past. `behind` is how long
+    its data are overdue [µs], which the kernel does not see.
     """
     now = kernel.now if now is None else now
     standing = int(kernel.standing[job])
@@ -73,12 +82,12 @@ def why(kernel: Kernel, job: int, now: int | None = None) -> Why:
     if standing not in (WAITING, DISPATCHED):
         state = kernel.record.state(job)
         return Why("completed" if state == "finished" else state)
-    if job in kernel.gangs.placed and kernel.gangs.compute_from[job] > now:
-        return Why("uploading", until_s=int(kernel.gangs.compute_from[job]) / SECOND)
+    if job in kernel.gangs.placed and (behind > 0 or kernel.gangs.compute_from[job] > now):
+        return _coming(int(kernel.gangs.compute_from[job]), behind)
     if kernel.is_running(job):
         return Why("running") if job in kernel.ps_of else _without_ps(kernel, job)
     if standing == DISPATCHED:
-        return _on_lanes(kernel, job, now)
+        return _on_lanes(kernel, job, now) if behind <= 0 else _coming(None, behind)
     return _without_lanes(kernel, job) if kernel.dispatches or job in kernel.lost else _gang(kernel, job)
 
 
@@ -86,16 +95,29 @@ def _on_lanes(kernel: Kernel, job: int, now: int) -> Why:
     """A dispatched job none of whose chunks is in service."""
     lanes = np.unique(kernel.sent[job])
     queues = {lane: _here(kernel, lane, now) for lane in lanes[lanes != CLOUD].tolist()}
-    waits = [queue for queue in queues.values() if (queue[:, JOB] == job).any()]
+    waits = [queue for queue in queues.values() if _has(queue, job)]
     if waits:
         first = [int(queue[np.lexsort((queue[:, SEQ], queue[:, RANK]))[0], JOB]) for queue in waits]
         blocker = next((_name(kernel, other) for other in first if other != job), None)
-        return Why("lane_busy", _worker(kernel, job), len(waits), 0, blocker)
+        servers = kernel.scenario.cluster.lane_server[[lane for lane, queue in queues.items() if _has(queue, job)]]
+        on = tuple(kernel.scenario.cluster.label(server) for server in np.unique(servers).tolist())
+        return Why("lane_busy", _worker(kernel, job), len(waits), 0, blocker, on=on)
     coming = [kernel.belief.transit[lane, : kernel.belief.coming[lane]] for lane in queues]
     comes = [int(time) for rows in coming for time in rows[rows[:, JOB] == job, ARRIVE]]
     if kernel.lost.get(job) and not comes:
         return _out(kernel, job, len(kernel.lost[job]))
-    return Why("uploading", until_s=min(comes) / SECOND if comes else None)
+    return _coming(min(comes, default=None), 0)
+
+
+def _coming(until: int | None, behind: int) -> Why:
+    """Its data are on their way, until a time [µs] where one is known, or overdue by `behind` [µs]."""
+    if behind > 0:
+        return Why("uploading", late_s=behind / SECOND)
+    return Why("uploading", until_s=None if until is None else until / SECOND)
+
+
+def _has(queue: Ints, job: int) -> bool:
+    return bool((queue[:, JOB] == job).any())
 
 
 def _here(kernel: Kernel, lane: int, now: int) -> Ints:

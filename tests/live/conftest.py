@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +21,8 @@ SERVERS = [
 @pytest.fixture(scope="session")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     folder = tmp_path_factory.mktemp("live")
+    here = str(Path(__file__).parent)  # Ray's workers find bad_jobs.py there
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
     up = Engine(Cluster(SERVERS), folder, str(folder / "checkpoints"))
     try:
         yield up

@@ -51,7 +51,7 @@ class Chunks:
         self.ready = ready_times(c)
         self.zeta = all_cloud(c).astype(np.int64)
         self.first, self.last, self.runs = bounds(self.run, c.chunks["start"], c.chunks["end"], self.count)
-        self.work: Floats = np.bincount(self.run, weights=c.chunks["work"], minlength=self.count)
+        self.work: Floats = np.bincount(self.run, c.chunks["work"], self.count).astype(np.float64)
         self.run_row = self.row[self.run]
         self.again = (c.dispatches.frame["verb"] == "redispatch").to_numpy()
         self.left = np.full(len(self.sent), NEVER, np.int64)

@@ -43,6 +43,10 @@ _WRONG = 2
 """Exit status of a controller that must not be started again: what it was told is wrong."""
 
 
+class AddressError(InputError):
+    """The API cannot listen where it was told to."""
+
+
 @dataclass(frozen=True)
 class Settings:
     """What ``skedge up`` was told.
@@ -129,6 +133,8 @@ def _keep_up(state: Path, log: IO[bytes], ended: threading.Event, lock: int) -> 
         if ended.is_set() or status in (0, _WRONG):
             return status
         quick = 0 if _served(state, child.pid) else quick + 1
+        log.write(f"the controller, process {child.pid}, ended with status {status}\n".encode())
+        log.flush()
         if quick >= _TRIES or ended.wait(1):
             return status
 
@@ -157,6 +163,7 @@ def control(state: Path) -> int:
     """Be the controller: engine, journal, service and API, until ``skedge down`` or SIGTERM."""
     settings = read_settings(state)
     scenario = load_cluster_file(state / CLUSTER)
+    listening = _listen(settings.host, settings.port)
     about = {
         "id": settings.id,
         "policy": settings.policy,
@@ -169,7 +176,7 @@ def control(state: Path) -> int:
         engine = Engine(scenario.cluster, state, kept, settings.ray)
         try:
             service = Service(scenario, settings.policy, state, engine, journal)
-            _serve(service, settings, state)
+            _serve(service, settings, state, listening)
         finally:
             engine.stop()
     finally:
@@ -177,9 +184,16 @@ def control(state: Path) -> int:
     return 0
 
 
-def _serve(service: Service, settings: Settings, state: Path) -> None:
+def _listen(host: str, port: int) -> socket.socket:
+    """The API's socket: first of all, as it is soon said that it cannot be had."""
+    try:
+        return socket.create_server((host, port))
+    except OSError as error:
+        raise AddressError(f"the API cannot listen on {host}:{port}: {error.strerror}; give another --port") from error
+
+
+def _serve(service: Service, settings: Settings, state: Path, listening: socket.socket) -> None:
     token = _token(state)
-    listening = socket.create_server((settings.host, settings.port))
     port = listening.getsockname()[1]
     config = uvicorn.Config(make_api(service, token), log_level="warning", access_log=False)
     server = uvicorn.Server(config)
@@ -221,7 +235,7 @@ def main(arguments: list[str]) -> int:
         return control(Path(state))
     except SkedgeError as error:
         sys.stderr.write(f"{error}\n")
-        return _WRONG if isinstance(error, StateError | PolicyError | ScenarioError) else 1
+        return _WRONG if isinstance(error, StateError | PolicyError | ScenarioError | AddressError) else 1
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import json
 import os
 import secrets
 import signal
+import socket
 import sys
 import threading
 import time
@@ -79,6 +80,8 @@ class Engine:
             end_stale(self.folder)
             _on_loopback()  # before Ray is imported: it reads these once
             address = self._head()
+        else:
+            check_answers(str(address))
         ray = _ray()
         # while there is the head alone, so that this process hangs on no other node
         ray.init(address=address, log_to_driver=False, logging_level="error", configure_logging=False)
@@ -263,6 +266,23 @@ class Engine:
             self.local = None
             end_stale(self.folder)
             (self.folder / _PIDS).unlink(missing_ok=True)
+
+
+def check_answers(address: str) -> None:
+    """See that something listens at HOST:PORT, as Ray itself tries for minutes; other forms of address are Ray's own.
+
+    Raises
+    ------
+    SkedgeError
+        If nothing does.
+    """
+    host, _, port = address.rpartition(":")
+    if not host or "/" in address or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=_ANSWER_S).close()
+    except OSError as error:
+        raise SkedgeError(f"no Ray cluster answers at {address}: {error.strerror or error}") from error
 
 
 def _nobody(server: int, what: str) -> None:

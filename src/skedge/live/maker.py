@@ -1,4 +1,4 @@
-"""A job's own code on the controller's side: its chunks are made, and what came out is measured.
+"""A job's own code on the controller's side: its chunks are made, what came out is measured, a mini-batch rehearsed.
 
 It runs in a process of its own, as it may end its process or never return, and the controller has other jobs. Where
 several jobs' calls are under way when that process dies, each is made once more, alone: then it is known whose it was.
@@ -15,7 +15,7 @@ from typing import Any
 from skedge.core.errors import TrainingError
 
 from .agent import packed
-from .training import ParameterServer, Program, State, accuracies
+from .training import ParameterServer, Program, State, accuracies, gradient
 
 _LIMIT_S = 300.0
 """A call that has not returned by then is ended, with the process."""
@@ -60,6 +60,19 @@ class Maker:
         except (Exception, SystemExit) as error:
             raise TrainingError(f"{type(error).__name__}: {error}") from error
 
+    def rehearse(self, program: Program, chunk: int) -> None:
+        """One mini-batch of a job from its data to the update, as an agent and a parameter server do it.
+
+        Raises
+        ------
+        TrainingError
+            If it fails.
+        """
+        server, training = ParameterServer(program), program.make()
+        server.apply(
+            0, [gradient(training.model(), training, program, training.chunk(chunk), server.state(), chunk, 0)]
+        )
+
     def saved(self, program: Program, checkpoint: bytes) -> tuple[list[tuple[int, float]], State]:
         """Losses and state of a checkpoint."""
         server = ParameterServer(program)
@@ -94,6 +107,16 @@ class Calls:
         found: list[tuple[int, bytes]] = self._ask(lambda: self.actor.contents.remote(program, chunks))
         return found
 
+    def rehearse(self, program: Program, chunk: int) -> None:
+        """:meth:`Maker.rehearse`.
+
+        Raises
+        ------
+        TrainingError
+            As there, or if the job's code ends the process or does not return.
+        """
+        self._ask(lambda: self.actor.rehearse.remote(program, chunk))
+
     def outcome(
         self, program: Program, losses: list[tuple[int, float]], state: Any, watched: Sequence[tuple[int, Any]] = ()
     ) -> dict[str, Any]:
@@ -120,10 +143,12 @@ class Calls:
     def _ask(self, call: Callable[[], Any]) -> Any:
         import ray  # noqa: PLC0415 - Ray is an extra
 
+        spent = 0.0
         for place in (self._with_others, self._by_itself):
             with place():
+                began = time.monotonic()
                 try:
-                    return ray.get(call(), timeout=self.limit_s)
+                    return ray.get(call(), timeout=self.limit_s - spent)
                 except ray.exceptions.GetTimeoutError as error:
                     ray.kill(self.actor, no_restart=False)
                     raise TrainingError(f"its code has not returned after {self.limit_s:g} s") from error
@@ -132,7 +157,7 @@ class Calls:
                         raise error.cause from None
                     raise TrainingError(f"{type(error.cause).__name__}: {error.cause}") from error
                 except ray.exceptions.RayActorError:
-                    continue
+                    spent = min(time.monotonic() - began, self.limit_s)  # those who hang too do not hang anew
         raise TrainingError("its code ends the process that it runs in")
 
     @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from skedge.core.events import CLOUD, Event, Order
+from skedge.core.events import CANCELLED, CLOUD, Event, Order
 from skedge.core.kernel import REJECTED, Kernel
 from skedge.core.time import SECOND
 from skedge.sim.what_if import forecast
@@ -43,7 +43,7 @@ class Standing:
             for job in jobs:
                 self._happened(at, what, job, "")
         for job, reason in event.failed:
-            self._happened(at, "failed", job, reason)
+            self._happened(at, *(("cancelled", job, "") if reason == CANCELLED else ("failed", job, reason)))
         for order in orders:
             if hasattr(order, "job"):
                 self._happened(at, type(order).__name__.lower(), order.job, self._said(order))
@@ -87,6 +87,7 @@ class Standing:
             "late_s": world.late_s.get(job, 0.0),
             "recovery_s": world.recovery_s.get(job, 0.0),
             "accuracy": (world.results.get(job) or {}).get("accuracy"),
+            "unmeasured": (world.results.get(job) or {}).get("unmeasured"),
             "history": [one for one in self.happened if one["job"] == name],
         }
 
@@ -122,7 +123,8 @@ class Standing:
 
     def _row(self, job: int, ends: Mapping[int, int]) -> dict[str, Any]:
         kernel, world = self.kernel, self.world
-        reason, program = why(kernel, job, max(world.real_now(), kernel.now)), world.program(job)
+        now, program = max(world.real_now(), kernel.now), world.program(job)
+        reason = why(kernel, job, now, world.uploads.behind(job, now))
         done = sum(self._progress(job))
         ended = next((e["time_s"] for e in reversed(self.happened) if e["job"] == kernel.scenario.jobs.ids[job]), None)
         in_system = job in world.in_system
@@ -142,6 +144,8 @@ class Standing:
                 "free": reason.free,
                 "blocker": reason.blocker,
                 "until_s": reason.until_s,
+                "on": list(reason.on),
+                "late_s": reason.late_s,
             },
             "message": str(reason) if in_system else self._left(job),
         }

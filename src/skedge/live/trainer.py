@@ -30,6 +30,9 @@ _PATIENCE_S = 0.5
 _NEW, _ENOUGH, _CHANGED = 0.1, 20, 1.2
 """Weight of a round in the mean of their times, rounds between two tellings of it, and the change that is told."""
 
+_DEATHS = 4
+"""Calls that are lost with their process one after the other before the job's own code is suspected."""
+
 _LOOK_S = 0.2
 """How often it is looked whether the server that a call went to is out of service."""
 
@@ -95,6 +98,7 @@ class Trainer(threading.Thread):
         self.first_step: dict[int, float] = {}
         self.out: set[int] = set()
         self.said_at = 0.0
+        self.deaths = 0
         self.watched: list[tuple[int, Any]] = []
 
     # -- orders, from the controller -----------------------------------------------------------------------------
@@ -160,6 +164,7 @@ class Trainer(threading.Thread):
                     self._round(teams)
                     if not self._dismiss_finished():
                         self._keep_checkpoint()
+                self._rehearse()
         except TrainingError as error:
             self.tell(Told("failed", self.job, progress=tuple(self.progress), reason=str(error)))
         except Exception as error:  # whatever it is: a thread that ends without a word would leave the job hanging
@@ -168,6 +173,16 @@ class Trainer(threading.Thread):
         finally:
             if self.ps_site is not None:
                 self.release(self.ps_site, self.ps)
+
+    def _rehearse(self) -> None:
+        """Where processes die again and again without a mini-batch between, see whether it is this job's code.
+
+        It may as well be a neighbour's: a server has one process for the workers of all jobs.
+        """
+        if self.deaths >= _DEATHS:
+            self.deaths = 0
+            self._line(f"processes were lost {_DEATHS} times in a row; one of its mini-batches is tried elsewhere")
+            self.maker.rehearse(self.program, min(range(self.program.chunks), key=self.progress.__getitem__))
 
     def _next_teams(self) -> dict[int, Team] | None:
         """Those that work in the next round; waits until there is something to do. None at the end."""
@@ -243,6 +258,7 @@ class Trainer(threading.Thread):
                 whole = self._load() and False
             else:
                 self.version, self.progress, self.state = answer["version"], answer["progress"], state
+                self.deaths = 0
                 for number in teams:
                     self.first_step.setdefault(number, time.monotonic())
                 self._watch()
@@ -260,10 +276,14 @@ class Trainer(threading.Thread):
     def _say(self, losses: list[float]) -> None:
         """A line for the job's log, at most one a second."""
         now = time.monotonic()
-        if self.log is not None and now - self.said_at >= 1:
+        if now - self.said_at >= 1:
             self.said_at = now
             done, steps = sum(self.progress), self.program.steps * self.program.chunks
-            self.log(f"update {self.version}: {done} of {steps} mini-batches, loss {sum(losses) / len(losses):.4g}")
+            self._line(f"update {self.version}: {done} of {steps} mini-batches, loss {sum(losses) / len(losses):.4g}")
+
+    def _line(self, line: str) -> None:
+        if self.log is not None:
+            self.log(line)
 
     def _watch(self) -> None:
         """Keep the parameters after each epoch's worth of mini-batches; they are measured at the end, in nobody's way.
@@ -295,13 +315,14 @@ class Trainer(threading.Thread):
                 if server in self.out or time.monotonic() > deadline:
                     return None
             return ray.get(ref)
-        except TrainingError:
-            raise
         except (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError):
+            self.deaths += 1
             return None
         except ray.exceptions.RayTaskError as error:
             if isinstance(error.cause, ray.exceptions.RayError | NotLoadedError):
                 return None
+            if isinstance(error.cause, TrainingError):
+                raise error.cause from None  # Ray's own error has the whole traceback for its text
             raise TrainingError(f"{type(error.cause).__name__}: {error.cause}") from error
 
     def _measure(self, round_s: float) -> None:
@@ -351,8 +372,8 @@ class Trainer(threading.Thread):
             self.tell(Told("unmeasured", self.job))
             return
         result = self.maker.outcome(self.program, losses, state, kept)
-        if self.log is not None and "unmeasured" in result:
-            self.log(result["unmeasured"])
+        if "unmeasured" in result:
+            self._line(result["unmeasured"])
         self.tell(Told("result", self.job, result=result))
 
     def _save(self) -> bool:

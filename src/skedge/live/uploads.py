@@ -76,6 +76,10 @@ class Uploads:
         """A job has left: what is on its way for it is not wanted any more."""
         self.pending = {number: upload for number, upload in self.pending.items() if upload.job != job}
 
+    def behind(self, job: int, now: int) -> int:
+        """How long the job's latest upload is overdue [µs]; 0 if none is."""
+        return max((now - upload.due for upload in self.pending.values() if upload.job == job), default=0)
+
     def to(self, job: int, server: int) -> list[Transport]:
         """Uploads of a job that are on their way to a server."""
         return [upload for upload in self.pending.values() if (upload.job, upload.server) == (job, server)]

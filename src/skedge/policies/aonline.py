@@ -164,7 +164,7 @@ class AOnline(Basis):
             return None
         if (postponed < 0).any():
             count_postponed(lanes, chunks, servers, delays, weights, desk.room, lane, postponed)
-        reason = "least_marginal_increase" if lost is None else "server_lost"
+        reason = "least_marginal_increase" if lost is None else "server_out"
         rank = self.rank.setdefault(job, chunks.chunks * chunks.each)
         return Dispatch(job, lane, rank, alpha / SECOND, postponed, reason, lost)
 
