@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,12 @@ SERVERS = [
     Server("edge-1", "edge", {"worker:gpu": 1, "ps:cpu": 1}),
     Server("cloud", "cloud"),
 ]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _ended_by_sigterm() -> None:
+    """Whoever ends the tests ends what they have started: fixtures are torn down."""
+    signal.signal(signal.SIGTERM, lambda *_: pytest.exit("ended by SIGTERM", returncode=143))
 
 
 @pytest.fixture(scope="session")

@@ -72,12 +72,17 @@ class Engine:
         self.tell: Callable[[int, str], None] = _nobody
         self.lost: set[int] = set()
         self.ended = threading.Event()
-        self._start(address)
+        try:
+            self._start(address)
+        except BaseException:  # an interrupt as well: nothing of Ray may stay behind
+            self.stop()
+            raise
 
     def _start(self, address: str | None) -> None:
         embedded = address is None
         if embedded:
             end_stale(self.folder)
+            _exit_on_sigterm()
             _on_loopback()  # before Ray is imported: it reads these once
             address = self._head()
         else:
@@ -90,7 +95,6 @@ class Engine:
         up = self._labels()
         missing = [s.id for s in self.cluster.servers if s.id not in up]
         if missing:
-            self.stop()
             raise SkedgeError(f"the Ray cluster has no node with the label server={missing[0]!r}")
         self.agents = {i: self._agent(i) for i in range(len(self.cluster.servers))}
         self.idle = {i: [self._ps_actor(i) for _ in range(self._ps_slots(i))] for i in self.agents}
@@ -303,6 +307,13 @@ def _ray() -> Any:
     import ray  # noqa: PLC0415 - Ray is an extra
 
     return ray
+
+
+def _exit_on_sigterm() -> None:
+    """Let SIGTERM unwind the main thread, so that what is started here is ended, also before Ray sees to that."""
+    main = threading.current_thread() is threading.main_thread()
+    if main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
 
 
 def _on_loopback() -> None:
