@@ -307,7 +307,7 @@ def _draw(form: ClusterFileForm) -> DrawForm:
 def work_s(jobs: pl.DataFrame) -> float:
     """Sum up the work of a jobs table [worker-seconds], D p without co-location, before rounding."""
     columns = ("minibatch_s", "ps_update_s", "gradient_mb", "bandwidth_mbps")
-    each = minibatch_seconds(*(_column(jobs, c) for c in columns), colocated=False)
+    each = minibatch_seconds(*(_column(jobs, c) for c in columns))
     return float((_column(jobs, "chunks") * _column(jobs, "epochs") * _column(jobs, "minibatches") * each).sum())
 
 

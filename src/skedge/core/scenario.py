@@ -6,16 +6,29 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.random import Generator, default_rng
 
 from .errors import ScenarioError
-from .model import JOB_SCHEMA, Cluster, Floats, Ints, Job, Physics, job_table
+from .model import (
+    EXTRA_SCHEMA,
+    JOB_SCHEMA,
+    PS_NEEDS,
+    WORKER_NEEDS,
+    Cluster,
+    Floats,
+    Ints,
+    Job,
+    Physics,
+    job_table,
+)
 from .network import Delays
-from .speed import chunk_ticks, minibatch_seconds
+from .speed import chunk_ticks, minibatch_seconds, work_ticks
 from .time import ticks, whole_slots
+from .value import Sigmoid
 
 _AT_LEAST_ONE = ("epochs", "chunks", "minibatches", "workers")
 _NOT_NEGATIVE = (
@@ -40,15 +53,22 @@ class Jobs:
     Attributes
     ----------
     frame
-        The checked table, columns :data:`~skedge.core.model.JOB_SCHEMA`.
+        The checked table: columns :data:`~skedge.core.model.JOB_SCHEMA`, and of
+        :data:`~skedge.core.model.EXTRA_SCHEMA` and of needs those that say something.
     arrival
         [µs] r_j.
     chunks, minibatches
         D_j, and E_j B_j: mini-batches of one chunk over all epochs.
     workers
-        Workers that a gang policy gives, at most D_j.
+        Workers that a gang policy gives, at most `most_workers`.
+    most_workers
+        D_j; F_i on servers with resources.
     worker_type, ps_type
         Indices into the cluster's types; -1 where the edge has no slots of that kind at all (a cloud alone).
+    worker_needs, ps_needs
+        What a worker and a PS take of the cluster's resources, shape ``(jobs, resources)``.
+    batch, ratio
+        F_i, and gamma_i: workers per PS.
     """
 
     def __init__(
@@ -60,7 +80,11 @@ class Jobs:
         self.arrival: Ints = ticks(_floats(f, "arrival_s"))
         self.chunks: Ints = f["chunks"].to_numpy().astype(np.int64)
         self.minibatches: Ints = (f["epochs"] * f["minibatches"]).to_numpy().astype(np.int64)
-        self.workers: Ints = np.minimum(f["workers"].to_numpy(), self.chunks).astype(np.int64)
+        self.batch: Ints = extra_column(f, "batch").astype(np.int64)
+        self.ratio: Floats = extra_column(f, "ratio")
+        self.worker_needs, self.ps_needs = (_needs(f, prefix, cluster.resources) for prefix in (WORKER_NEEDS, PS_NEEDS))
+        self.most_workers: Ints = self.batch if cluster.resources else self.chunks
+        self.workers: Ints = np.minimum(f["workers"].to_numpy(), self.most_workers).astype(np.int64)
         self.worker_type = _type_index(f["worker_type"], cluster.worker_types)
         self.ps_type = _type_index(f["ps_type"], cluster.ps_types)
         self.chunk_mb: Floats = _floats(f, "chunk_mb")
@@ -74,16 +98,47 @@ class Jobs:
         """Index of each job by its id."""
         return {name: i for i, name in enumerate(self.ids)}
 
+    @cached_property
+    def utility(self) -> list[Sigmoid | None]:
+        """What each job is worth by its training time in slots; None where nobody says."""
+        if "utility_height" not in self.frame.columns:
+            return [None] * len(self)
+        rows = self.frame.select(_UTILITY).rows()
+        return [None if row[0] is None else Sigmoid(*row) for row in rows]
+
+    @cached_property
+    def speed_terms(self) -> dict[str, Floats]:
+        """What Eq. (1) is made of: minibatch_s, ps_update_s, gradient_mb, bandwidth_mbps, internal_mbps."""
+        names = ("minibatch_s", "ps_update_s", "gradient_mb", "bandwidth_mbps")
+        internal = extra_column(self.frame, "internal_mbps")
+        return {**{name: _floats(self.frame, name) for name in names}, "internal_mbps": internal}
+
     def minibatch_seconds(self, *, colocated: bool) -> Floats:
         """1 / n_j [s], Eq. (1)."""
-        f = self.frame
-        return minibatch_seconds(
-            _floats(f, "minibatch_s"),
-            _floats(f, "ps_update_s"),
-            _floats(f, "gradient_mb"),
-            _floats(f, "bandwidth_mbps"),
-            colocated=colocated,
-        )
+        terms = self.speed_terms
+        rate = terms["internal_mbps" if colocated else "bandwidth_mbps"]
+        share = self.ratio / self.batch
+        return minibatch_seconds(terms["minibatch_s"], terms["ps_update_s"], terms["gradient_mb"], rate, share)
+
+
+_UTILITY = ("utility_height", "utility_steepness", "utility_target")
+_DEFAULTS = {"batch": 1.0, "ratio": 1.0, "internal_mbps": np.inf}
+
+
+def extra_column(frame: pl.DataFrame, name: str) -> Floats:
+    """A column of :data:`~skedge.core.model.EXTRA_SCHEMA` of numbers, its default where it says nothing."""
+    if name not in frame.columns:
+        return np.full(len(frame), _DEFAULTS[name])
+    return frame[name].fill_null(_DEFAULTS[name]).to_numpy().astype(np.float64)
+
+
+def _needs(frame: pl.DataFrame, prefix: str, resources: tuple[str, ...]) -> Floats:
+    """What is needed of each of `resources`, shape ``(jobs, resources)``."""
+    table = np.zeros((len(frame), len(resources)))
+    for i, resource in enumerate(resources):
+        if prefix + resource in frame.columns:
+            table[:, i] = frame[prefix + resource].fill_null(0).to_numpy()
+    return table
 
 
 def _floats(frame: pl.DataFrame, column: str) -> Floats:
@@ -101,11 +156,12 @@ def _checked(frame: pl.DataFrame, cluster: Cluster) -> pl.DataFrame:
     if missing:
         raise ScenarioError(f"jobs: column {missing[0]!r} is missing; needed are {', '.join(JOB_SCHEMA)}")
     try:
-        frame = frame.select(pl.col(c).cast(t) for c, t in JOB_SCHEMA.items())
+        frame = frame.select(pl.col(c).cast(t) for c, t in _schema_of(frame).items())
     except pl.exceptions.PolarsError as error:
         raise ScenarioError(f"jobs: a column has values of the wrong type: {error}") from error
     for column in JOB_SCHEMA:
         _refuse(frame, pl.col(column).is_null(), column, "a value; it is missing")
+    _check_extra(frame, cluster)
     for column in _AT_LEAST_ONE:
         _refuse(frame, pl.col(column) < 1, column, "at least 1")
     for column in _NOT_NEGATIVE:
@@ -120,10 +176,61 @@ def _checked(frame: pl.DataFrame, cluster: Cluster) -> pl.DataFrame:
         _refuse(frame, above, f"upload_{kind}_lo_s", f"at most upload_{kind}_hi_s")
     _refuse(frame, pl.col("id").is_duplicated(), "id", "unique; it is used twice")
     for column, types in (("worker_type", cluster.worker_types), ("ps_type", cluster.ps_types)):
-        if types or cluster.cloud is None:
+        if types or (cluster.cloud is None and not cluster.resources):
             have = ", ".join(types) or "none"
             _refuse(frame, ~pl.col(column).is_in(list(types)), column, f"a type that a server has ({have})")
     return frame
+
+
+def _schema_of(frame: pl.DataFrame) -> dict[str, Any]:
+    """The columns of `frame` that say something of a job, in order, and their types."""
+    extra = {name: kind for name, kind in EXTRA_SCHEMA.items() if name in frame.columns}
+    needs = dict.fromkeys((c for c in frame.columns if c.startswith((WORKER_NEEDS, PS_NEEDS))), pl.Float64)
+    said = {name: kind for name, kind in (extra | needs).items() if frame[name].null_count() < len(frame)}
+    return {**JOB_SCHEMA, **said}
+
+
+def _check_extra(frame: pl.DataFrame, cluster: Cluster) -> None:
+    """What jobs say of batch, rates, utility and needs is possible, and the cluster has what they need."""
+    there = set(frame.columns)
+    positive = {name: pl.col(name).is_finite() & (pl.col(name) > 0) for name in ("ratio", "utility_height")}
+    rules = {
+        "batch": (pl.col("batch") >= 1, "at least 1"),
+        "ratio": (positive["ratio"], "above 0"),
+        "internal_mbps": (pl.col("internal_mbps") >= pl.col("bandwidth_mbps"), "at least bandwidth_mbps"),
+        "utility_height": (positive["utility_height"], "above 0"),
+        "utility_steepness": (
+            pl.col("utility_steepness").is_finite() & (pl.col("utility_steepness") >= 0),
+            "0 or more: below 0 the utility increases with time",
+        ),
+        "utility_target": (pl.col("utility_target").is_finite(), "a number of slots"),
+    }
+    given = [name for name in _UTILITY if name in there]
+    for name in given:
+        lacks = pl.any_horizontal(pl.col(given).is_not_null()) & pl.col(name).is_null()
+        _refuse(frame, lacks, name, "a number: a utility has height, steepness and target")
+    if given and len(given) < len(_UTILITY):
+        missing = next(name for name in _UTILITY if name not in there)
+        raise ScenarioError(f"jobs: column {missing!r} is missing; a utility has height, steepness and target")
+    for name, (good, right) in rules.items():
+        if name in there:
+            _refuse(frame, pl.col(name).is_not_null() & ~good, name, right)
+    _check_needs(frame, cluster)
+
+
+def _check_needs(frame: pl.DataFrame, cluster: Cluster) -> None:
+    have = ", ".join(cluster.resources) or "slots alone"
+    for prefix in (WORKER_NEEDS, PS_NEEDS):
+        columns = [c for c in frame.columns if c.startswith(prefix)]
+        for column in columns:
+            value = pl.col(column).fill_null(0)
+            _refuse(frame, ~(value.is_finite() & (value >= 0)), column, "a number, 0 or more")
+            if column.removeprefix(prefix) not in cluster.resources:
+                _refuse(frame, value > 0, column, f"of a resource that a server has ({have})")
+        if cluster.resources:
+            needs = frame.select(needs=pl.sum_horizontal(pl.col(columns)) if columns else pl.lit(0.0))["needs"]
+            nothing = frame.with_columns(needs.alias(prefix + "*"))
+            _refuse(nothing, pl.col(prefix + "*") <= 0, prefix + "*", f"above 0 for one of {have}")
 
 
 def _refuse(frame: pl.DataFrame, wrong: pl.Expr, column: str, right: str) -> None:
@@ -171,7 +278,7 @@ class Scenario:
             If the job does not fit the cluster, its id is taken, or it does not arrive after all others.
         """
         frame, given = job_table([job])
-        longer = pl.concat([self.jobs.frame, frame])
+        longer = pl.concat([self.jobs.frame, frame], how="diagonal")
         jobs = Jobs(longer, self.cluster, {**self.jobs.given, **given})
         if jobs.ids[-1] != job.id:
             raise ScenarioError(f"job {job.id!r}: arrival_s = {job.arrival_s}; it must be after all other jobs'")
@@ -194,13 +301,24 @@ class Scenario:
 
     @cached_property
     def announced_work(self) -> Ints:
-        """Announced work of a gang, D p before rounding to slots [worker-µs], by job and zeta, shape ``(jobs, 2)``."""
-        return self.jobs.chunks[:, None] * self._chunk_time(np.ones(len(self.jobs)), whole=False)
+        """Announced work of a gang, D p before rounding to slots [worker-µs], by job and zeta, shape ``(jobs, 2)``.
+
+        On servers with resources V x, of which a chunk is no part: :func:`~skedge.core.speed.work_ticks`.
+        """
+        return self._work(np.ones(len(self.jobs)))
 
     @cached_property
     def true_work(self) -> Ints:
         """True work of a gang [worker-µs], by job and zeta, shape ``(jobs, 2)``."""
-        return self.jobs.chunks[:, None] * self.exact_chunk_time
+        return self._work(self.true_factor)
+
+    def _work(self, factor: Floats) -> Ints:
+        jobs = self.jobs
+        if not self.cluster.resources:
+            return jobs.chunks[:, None] * self._chunk_time(factor, whole=False)
+        each = [jobs.minibatch_seconds(colocated=zeta) * factor for zeta in (False, True)]
+        samples = jobs.chunks * jobs.minibatches
+        return np.stack([work_ticks(samples, x, speedup=self.physics.speedup) for x in each], axis=1)
 
     @cached_property
     def true_factor(self) -> Floats:

@@ -29,7 +29,7 @@ from skedge.core.model import Floats, Ints
 
 from .admission import Admission, Completion, SlotPlan, value
 from .pricing import Prices, Stakes, calibrate, check_cluster
-from .training import TrainingJob, ceil_almost, servers_for
+from .training_job import TrainingJob, ceil_almost, servers_for
 
 
 def split(machines: int) -> Ints:

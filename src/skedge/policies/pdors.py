@@ -54,7 +54,7 @@ from .parametric import DONE, sweep
 from .pricing import Prices, Stakes, calibrate, check_cluster
 from .relaxation import Market, market, relax, room_for, solve
 from .rounding import MISSED, ROUNDED, cover_gain, fits, integral, packing_gain
-from .training import TrainingJob, ceil_almost, servers_for
+from .training_job import TrainingJob, ceil_almost, servers_for
 
 
 class PdorsParams(Params):

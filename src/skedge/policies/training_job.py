@@ -26,8 +26,7 @@ import numpy as np
 from skedge.core.errors import ScenarioError
 from skedge.core.jit import inlined
 from skedge.core.model import Floats
-
-from .utility import Sigmoid
+from skedge.core.value import Sigmoid
 
 _NOISE = 1e-9
 """What float arithmetic may leave above a whole number, relatively: 40 * 0.1 is 4."""
