@@ -16,7 +16,7 @@ import skedge
 from skedge.core.errors import ScenarioError, TraceError
 from skedge.core.model import JOB_SCHEMA, Cluster, Job, Physics, Server, job_table
 from skedge.core.network import upload_delay
-from skedge.core.scenario import Jobs, Scenario
+from skedge.core.scenario import Scenario
 from skedge.core.time import HOUR, SECOND
 from skedge.scenario_file import default_scenario, json_schema, load_scenario, save_scenario, scenario_from_dict, work_s
 
