@@ -100,7 +100,7 @@ class Kernel:
         cluster, jobs, physics = scenario.cluster, scenario.jobs, scenario.physics
         self.now, self.arrived, self.dispatches = 0, 0, 0
         self.standing = np.full(len(jobs), -1, np.int64)
-        self.columns = _columns(scenario)
+        self.columns = jobs.columns
         self.chunk_time, self.factor = scenario.chunk_time, dict[int, float]()
         self.worker_type: list[int] = jobs.worker_type.tolist()
         lanes = policy.lanes
@@ -186,7 +186,7 @@ class Kernel:
         """Take in jobs that were submitted while the run goes on: `scenario` has them behind those that are there."""
         self.standing = np.append(self.standing, np.full(len(scenario.jobs) - len(self.scenario.jobs), -1))
         self.chunk_time = np.concatenate([self.chunk_time, scenario.chunk_time[len(self.chunk_time) :]])
-        self.scenario, self.columns = scenario, _columns(scenario)
+        self.scenario, self.columns = scenario, scenario.jobs.columns
         self.worker_type = scenario.jobs.worker_type.tolist()
         self.gangs.extend(scenario.announced_work, scenario.delays)
         self.record.extend(scenario)
@@ -602,17 +602,6 @@ class Kernel:
     def unanswered(self) -> Ints:
         """Jobs that are still in the system: at the end of a run there is none."""
         return self.active()
-
-
-def _columns(scenario: Scenario) -> dict[str, Any]:
-    """Columns of the announced jobs that the view shows."""
-    jobs = scenario.jobs
-    return {
-        "arrival": jobs.arrival, "chunks": jobs.chunks, "minibatches": jobs.minibatches, "workers": jobs.workers,
-        "worker_type": jobs.worker_type, "ps_type": jobs.ps_type, "chunk_mb": jobs.chunk_mb,
-        "batch": jobs.batch, "ratio": jobs.ratio, "worker_needs": jobs.worker_needs, "ps_needs": jobs.ps_needs,
-        **jobs.speed_terms,
-    }  # fmt: skip
 
 
 def colocated(scenario: Scenario, order: Allocate) -> int:

@@ -107,18 +107,21 @@ class Jobs:
         return [None if row[0] is None else Sigmoid(*row) for row in rows]
 
     @cached_property
-    def speed_terms(self) -> dict[str, Floats]:
-        """What Eq. (1) is made of: minibatch_s, ps_update_s, gradient_mb, bandwidth_mbps, internal_mbps."""
-        names = ("minibatch_s", "ps_update_s", "gradient_mb", "bandwidth_mbps")
-        internal = extra_column(self.frame, "internal_mbps")
-        return {**{name: _floats(self.frame, name) for name in names}, "internal_mbps": internal}
+    def columns(self) -> dict[str, Any]:
+        """What policies may see of the announced jobs, by name (:meth:`~skedge.core.policy.View.column`)."""
+        own = ("arrival", "chunks", "minibatches", "workers", "worker_type", "ps_type", "chunk_mb", "batch", "ratio")
+        columns = {name: getattr(self, name) for name in (*own, "worker_needs", "ps_needs")}
+        for name in ("minibatch_s", "ps_update_s", "gradient_mb", "bandwidth_mbps"):
+            columns[name] = _floats(self.frame, name)
+        return columns | {"internal_mbps": extra_column(self.frame, "internal_mbps")}
 
     def minibatch_seconds(self, *, colocated: bool) -> Floats:
         """1 / n_j [s], Eq. (1)."""
-        terms = self.speed_terms
-        rate = terms["internal_mbps" if colocated else "bandwidth_mbps"]
-        share = self.ratio / self.batch
-        return minibatch_seconds(terms["minibatch_s"], terms["ps_update_s"], terms["gradient_mb"], rate, share)
+        c = self.columns
+        rate = c["internal_mbps" if colocated else "bandwidth_mbps"]
+        return minibatch_seconds(
+            c["minibatch_s"], c["ps_update_s"], c["gradient_mb"], rate, share=self.ratio / self.batch
+        )
 
 
 _UTILITY = ("utility_height", "utility_steepness", "utility_target")
