@@ -14,6 +14,7 @@ from skedge.core.schedule import Schedule
 from skedge.run import Run, run
 from skedge.scenario_file import default_scenario
 
+HOUR = 3_600_000_000
 Change = Callable[[Schedule], Schedule]
 
 
@@ -57,14 +58,22 @@ class Planted:
     change: Change
 
 
-ANY = pl.lit(value=True)
+def sensitive(s: Schedule) -> pl.Expr:
+    """The last row of the plan that loses most by an hour more."""
+    utility, ends = done().scenario.jobs.utility, s.plans.group_by("job").agg(pl.col("to").max()).rows()
+    loss = {job: utility[job](end / HOUR) - utility[job](end / HOUR + 1) for job, end in ends}  # type: ignore[misc]
+    return (pl.col("job") == max(loss, key=lambda job: loss[job])) & (pl.col("to") == pl.col("to").max().over("job"))
+
+
+ANY, TO = pl.lit(value=True), pl.col("to")
+LAST = pl.col("end") == pl.col("end").max().over("job")
 LATER = pl.col("made_at") > 0
 RESERVED = pl.col("verb") == "reserve"
 PLANTED = [
     Planted("M1", "a PS in a slot, where there are none", edit("ps", ANY, slot=0)),
     Planted("M1", "a price of a resource that is not there", edit("prices", ANY, resource="tpu")),
     Planted("M10", "co-located, with PSs elsewhere", edit("runs", ~pl.col("colocated"), colocated=True)),
-    Planted("M12", "no PS while it runs", drop("ps", ANY)),
+    Planted("M12", "PSs while it does not run", edit("ps", LAST, end=pl.col("end") + HOUR)),
     Planted("M26", "more workers than the machine holds", edit("runs", ANY, workers=10_000)),
     Planted("M26", "more PSs than the machine holds", edit("ps", ANY, count=10_000)),
     Planted("M27", "more workers than F", edit("runs", ANY, workers=201)),
@@ -78,7 +87,7 @@ PLANTED = [
     Planted("M30", "no payoff", edit("decisions", RESERVED, value=None)),
     Planted("M30", "admitted at a loss", edit("decisions", RESERVED, value=-1.0)),
     Planted("M30", "rejected at a profit", edit("decisions", pl.col("verb") == "reject", value=1.0)),
-    Planted("M30", "a plan that ends later than it was worth", edit("plans", ANY, to=pl.col("to") + 3_600_000_000)),
+    Planted("M30", "a plan that ends later than it was worth", lambda s: edit("plans", sensitive(s), to=TO + HOUR)(s)),
 ]  # fmt: skip
 
 
