@@ -197,7 +197,7 @@ def _uploads(c: Columns) -> pl.DataFrame:
 def _work(c: Columns, found: Findings, intervals: pl.DataFrame, slack: int) -> None:
     """M8: worker time spent computing is the work, with less than one step of the last workers to spare.
 
-    Work done at another zeta counts in proportion of the whole work at each. Each change rounds up by a worker-µs,
+    Work done at another zeta counts in proportion of the whole work at each. Each change rounds down by a worker-µs,
     which a later change may stretch by the ratio of the two works.
     """
     job, end, workers = (intervals[name].to_numpy() for name in ("job", "end", "workers"))
