@@ -1,4 +1,4 @@
-"""Total utility, acceptance, median training time, use by resource, by hand; the settings of S4; reports of such runs."""
+"""Total utility, acceptance, median training time and use by resource, by hand; the settings of S4; reports."""
 
 from __future__ import annotations
 

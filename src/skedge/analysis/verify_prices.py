@@ -103,8 +103,7 @@ def _payoff(c: Columns, found: Findings, books: _Books, job: int, rows: list[int
     server = c.plans["server"]
     cost = sum(float((books.price[_slots(c, row), server[row]] @ _amount(c, job, row)).sum()) for row in rows)
     end = max(_slots(c, row).stop for row in rows)
-    arrival = -(-int(c.scenario.jobs.arrival[job]) // slot)
-    worth = utility(end - arrival - index) - cost
+    worth = utility(end - -(-made_at // slot) - index) - cost
     said = _value(c, job, "reserve")
     if said is None or abs(said - worth) > _CLOSE * max(1.0, abs(worth), cost):
         found.add("M30", job, made_at, f"its plan is said to be worth {said}; utility less cost is {worth:.9g}")

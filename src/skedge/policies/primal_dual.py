@@ -6,7 +6,7 @@ it prices and how it places.
 
 **Deviations.**
 
-- D11 A job that arrives within a slot is offered the next one, from which its training time is counted.
+- D11 A job that is seen within a slot is offered the next one, from which its training time is counted.
 - D12 Work that outlives its plan (announced times were wrong, a server went out of service) goes on slot by slot: where
   it was if that is free, else on the first machines with room, with fewer workers if need be. Planned jobs go first.
 - D13 A job whose work is done before its plan ends leaves its reservation in the books, and so in the prices: what a
@@ -24,7 +24,7 @@ from numpy.random import Generator
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
 from skedge.core.errors import PolicyError
-from skedge.core.events import Allocate, Event, Order, Price, Reject, Reserve, Suspend, WakeAt
+from skedge.core.events import Allocate, Event, Order, Price, Reject, Reserve, Suspend
 from skedge.core.model import Cluster, Floats, Physics
 from skedge.core.policy import Basis, Params, View
 from skedge.core.scenario import Scenario
@@ -269,8 +269,7 @@ class PrimalDual(Basis):
             same = fits(view.free, one.needs, one.last)
             wanted = one.last if same else anywhere(view.free, one.needs, one.last, one.ratio)
             if wanted is None:
-                yield WakeAt(end)
-                return
+                return  # room comes with an event: a job is complete, a plan goes on, a server is back
             yield from self._allocate(job, wanted, "extended")
             one.until = view.now
         if one.held is not None and one.until <= view.now:
