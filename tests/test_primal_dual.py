@@ -162,7 +162,7 @@ def test_a_file_that_is_not_there_is_named() -> None:
 
 def test_a_cluster_for_which_u_is_below_l_is_refused() -> None:
     """A billionth of a GPU: mu = T C / (ceil(V x) (alpha + beta)) is tiny and so L, which is over it, above U."""
-    with pytest.raises(ScenarioError, match=r"U = .* is not above L"):
+    with pytest.raises(ScenarioError, match=r"^pdors: prices: U = .* of resource 0 .*resources are 0: gpu"):
         run(system(one(utility=Sigmoid(1.0, 0.0, 0.0), minibatches=1), gpus=(1e-9, 1e-9)), "pdors")
 
 

@@ -22,7 +22,7 @@ from skedge.core.schedule import Schedule, schema
 from skedge.core.time import SECOND
 from skedge.core.value import Sigmoid
 from skedge.run import run
-from skedge.scenario_file import default_scenario, load_jobs, scenario_from_dict
+from skedge.scenario_file import check_chunks, default_scenario, load_cluster_file, load_jobs, scenario_from_dict
 from skedge.traces.synthetic import alternating
 from skedge.traces.value_jobs import ValueRanges
 from skedge.why import why
@@ -171,6 +171,23 @@ def test_jobs_of_a_file_must_fit_the_cluster(tmp_path: Path) -> None:
         load_jobs(tmp_path / "jobs.parquet", Cluster([Server("m", capacity={"tpu": 1})]))
     with pytest.raises(ScenarioError, match=r"other\.csv: cannot be read"):
         load_jobs(tmp_path / "other.csv", Cluster([Server("m", capacity={"tpu": 1})]))
+
+
+def test_a_cluster_file_of_resources_has_no_jobs_and_takes_those_that_come(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text("cluster: {servers: [{id: m0, resources: {gpu: 12}}]}")
+    empty = load_cluster_file(path)
+    assert (len(empty.jobs), empty.cluster.resources) == (0, ("gpu",))
+    first = empty.with_job(one())
+    both = first.with_job(one(id="b", arrival_s=1.0, worker_needs={"gpu": 2}))
+    assert both.jobs.worker_needs.tolist() == [[1], [2]]
+    assert both.jobs.utility[1] == one().utility
+
+
+def test_a_job_that_is_trained_needs_a_chunk_for_each_worker() -> None:
+    check_chunks(system(one(chunks=4)).jobs)
+    with pytest.raises(ScenarioError, match=r"job 'a': chunks = 3; .* it must be at least its batch, 4"):
+        check_chunks(system(one(chunks=3)).jobs)
 
 
 # -- what the other commands make of such runs -------------------------------------------------------------------------

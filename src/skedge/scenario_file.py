@@ -14,6 +14,7 @@ from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import yaml
 from numpy.random import Generator, default_rng
@@ -46,6 +47,7 @@ from .traces.value_jobs import ValueRanges, value_jobs
 from .traces.workload import PaperRanges, TraceShares, paper_jobs, trace_jobs
 
 __all__ = [
+    "check_chunks",
     "cluster_fields",
     "default_scenario",
     "job_from_spec",
@@ -260,6 +262,23 @@ def check_name(name: str, where: str) -> None:
         raise ScenarioError(
             f"{where}: {name!r}: a job that is trained has a name of at most 100 letters, digits, '_', '.' and '-', "
             "which begins with none of the last two"
+        )
+
+
+def check_chunks(jobs: Jobs) -> None:
+    """See that jobs that are trained for real have a chunk for each worker that they may have.
+
+    Raises
+    ------
+    ScenarioError
+        Naming the first that has not; on slots there is none.
+    """
+    short = np.flatnonzero(jobs.chunks < jobs.most_workers)
+    if len(short):
+        job = int(short[0])
+        raise ScenarioError(
+            f"job {jobs.ids[job]!r}: chunks = {jobs.chunks[job]}; a job that is trained has a chunk for each of its "
+            f"workers, so it must be at least its batch, {jobs.batch[job]}"
         )
 
 

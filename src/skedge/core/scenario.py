@@ -13,30 +13,12 @@ import polars as pl
 from numpy.random import Generator, default_rng
 
 from .errors import ScenarioError
-from .model import (
-    EXTRA_SCHEMA,
-    JOB_SCHEMA,
-    PS_NEEDS,
-    WORKER_NEEDS,
-    Cluster,
-    Floats,
-    Ints,
-    Job,
-    Physics,
-    job_table,
-)
+from .job_checks import LONGEST_S, UTILITY, checked, extra_column, floats, in_order, needs
+from .model import PS_NEEDS, WORKER_NEEDS, Cluster, Floats, Ints, Job, Physics, job_table
 from .network import Delays
 from .speed import chunk_ticks, minibatch_seconds, work_ticks
 from .time import ticks, whole_slots
 from .value import Sigmoid
-
-_AT_LEAST_ONE = ("epochs", "chunks", "minibatches", "workers")
-_NOT_NEGATIVE = (
-    "arrival_s", "minibatch_s", "ps_update_s", "gradient_mb", "chunk_mb",
-    "upload_edge_lo_s", "upload_edge_hi_s", "upload_cloud_lo_s", "upload_cloud_hi_s",
-)  # fmt: skip
-_LONGEST_S = 1e8
-"""Latest arrival and longest delay taken [s]: three years."""
 
 _MOST_WORK_S = 1e12
 """Most work that the jobs may have [worker-seconds]: times have to stay well within 62 bits of µs."""
@@ -74,20 +56,20 @@ class Jobs:
     def __init__(
         self, frame: pl.DataFrame, cluster: Cluster, given: Mapping[str, Mapping[str, float]] | None = None
     ) -> None:
-        self.frame = _in_order(_checked(frame, cluster))
+        self.frame = in_order(checked(frame, cluster))
         f = self.frame
         self.ids: list[str] = f["id"].to_list()
-        self.arrival: Ints = ticks(_floats(f, "arrival_s"))
+        self.arrival: Ints = ticks(floats(f, "arrival_s"))
         self.chunks: Ints = f["chunks"].to_numpy().astype(np.int64)
         self.minibatches: Ints = (f["epochs"] * f["minibatches"]).to_numpy().astype(np.int64)
         self.batch: Ints = extra_column(f, "batch").astype(np.int64)
         self.ratio: Floats = extra_column(f, "ratio")
-        self.worker_needs, self.ps_needs = (_needs(f, prefix, cluster.resources) for prefix in (WORKER_NEEDS, PS_NEEDS))
+        self.worker_needs, self.ps_needs = (needs(f, prefix, cluster.resources) for prefix in (WORKER_NEEDS, PS_NEEDS))
         self.most_workers: Ints = self.batch if cluster.resources else self.chunks
         self.workers: Ints = np.minimum(f["workers"].to_numpy(), self.most_workers).astype(np.int64)
         self.worker_type = _type_index(f["worker_type"], cluster.worker_types)
         self.ps_type = _type_index(f["ps_type"], cluster.ps_types)
-        self.chunk_mb: Floats = _floats(f, "chunk_mb")
+        self.chunk_mb: Floats = floats(f, "chunk_mb")
         self.given = dict(given or {})
 
     def __len__(self) -> int:
@@ -103,7 +85,7 @@ class Jobs:
         """What each job is worth by its training time in slots; None where nobody says."""
         if "utility_height" not in self.frame.columns:
             return [None] * len(self)
-        rows = self.frame.select(_UTILITY).rows()
+        rows = self.frame.select(UTILITY).rows()
         return [None if row[0] is None else Sigmoid(*row) for row in rows]
 
     @cached_property
@@ -112,7 +94,7 @@ class Jobs:
         own = ("arrival", "chunks", "minibatches", "workers", "worker_type", "ps_type", "chunk_mb", "batch", "ratio")
         columns = {name: getattr(self, name) for name in (*own, "worker_needs", "ps_needs")}
         for name in ("minibatch_s", "ps_update_s", "gradient_mb", "bandwidth_mbps"):
-            columns[name] = _floats(self.frame, name)
+            columns[name] = floats(self.frame, name)
         return columns | {"internal_mbps": extra_column(self.frame, "internal_mbps")}
 
     def minibatch_seconds(self, *, colocated: bool) -> Floats:
@@ -124,129 +106,9 @@ class Jobs:
         )
 
 
-_UTILITY = ("utility_height", "utility_steepness", "utility_target")
-_DEFAULTS = {"batch": 1.0, "ratio": 1.0, "internal_mbps": np.inf}
-
-
-def extra_column(frame: pl.DataFrame, name: str) -> Floats:
-    """A column of :data:`~skedge.core.model.EXTRA_SCHEMA` of numbers, its default where it says nothing."""
-    if name not in frame.columns:
-        return np.full(len(frame), _DEFAULTS[name])
-    return frame[name].fill_null(_DEFAULTS[name]).to_numpy().astype(np.float64)
-
-
-def _needs(frame: pl.DataFrame, prefix: str, resources: tuple[str, ...]) -> Floats:
-    """What is needed of each of `resources`, shape ``(jobs, resources)``."""
-    table = np.zeros((len(frame), len(resources)))
-    for i, resource in enumerate(resources):
-        if prefix + resource in frame.columns:
-            table[:, i] = frame[prefix + resource].fill_null(0).to_numpy()
-    return table
-
-
-def _floats(frame: pl.DataFrame, column: str) -> Floats:
-    return frame[column].to_numpy().astype(np.float64)
-
-
 def _type_index(column: pl.Series, types: tuple[str, ...]) -> Ints:
     place = {t: i for i, t in enumerate(types)}
     return np.array([place.get(t, -1) for t in column], np.int64)
-
-
-def _checked(frame: pl.DataFrame, cluster: Cluster) -> pl.DataFrame:
-    """`frame` with the right columns and types; the first wrong row is named with its column and value."""
-    missing = [c for c in JOB_SCHEMA if c not in frame.columns]
-    if missing:
-        raise ScenarioError(f"jobs: column {missing[0]!r} is missing; needed are {', '.join(JOB_SCHEMA)}")
-    try:
-        frame = frame.select(pl.col(c).cast(t) for c, t in _schema_of(frame).items())
-    except pl.exceptions.PolarsError as error:
-        raise ScenarioError(f"jobs: a column has values of the wrong type: {error}") from error
-    for column in JOB_SCHEMA:
-        _refuse(frame, pl.col(column).is_null(), column, "a value; it is missing")
-    _check_extra(frame, cluster)
-    for column in _AT_LEAST_ONE:
-        _refuse(frame, pl.col(column) < 1, column, "at least 1")
-    for column in _NOT_NEGATIVE:
-        good = pl.col(column).is_finite() & (pl.col(column) >= 0) & (pl.col(column) <= _LONGEST_S)
-        _refuse(frame, ~good, column, f"a number from 0 to {_LONGEST_S:g}")
-    _refuse(
-        frame, ~(pl.col("bandwidth_mbps").is_finite() & (pl.col("bandwidth_mbps") > 0)), "bandwidth_mbps", "above 0"
-    )
-    _refuse(frame, pl.col("minibatch_s") + pl.col("ps_update_s") <= 0, "minibatch_s", "above 0 (with ps_update_s)")
-    for kind in ("edge", "cloud"):
-        above = pl.col(f"upload_{kind}_lo_s") > pl.col(f"upload_{kind}_hi_s")
-        _refuse(frame, above, f"upload_{kind}_lo_s", f"at most upload_{kind}_hi_s")
-    _refuse(frame, pl.col("id").is_duplicated(), "id", "unique; it is used twice")
-    for column, types in (("worker_type", cluster.worker_types), ("ps_type", cluster.ps_types)):
-        if types or (cluster.cloud is None and not cluster.resources):
-            have = ", ".join(types) or "none"
-            _refuse(frame, ~pl.col(column).is_in(list(types)), column, f"a type that a server has ({have})")
-    return frame
-
-
-def _schema_of(frame: pl.DataFrame) -> dict[str, Any]:
-    """The columns of `frame` that say something of a job, in order, and their types."""
-    extra = {name: kind for name, kind in EXTRA_SCHEMA.items() if name in frame.columns}
-    needs = dict.fromkeys((c for c in frame.columns if c.startswith((WORKER_NEEDS, PS_NEEDS))), pl.Float64)
-    said = {name: kind for name, kind in (extra | needs).items() if frame[name].null_count() < len(frame)}
-    return {**JOB_SCHEMA, **said}
-
-
-def _check_extra(frame: pl.DataFrame, cluster: Cluster) -> None:
-    """What jobs say of batch, rates, utility and needs is possible, and the cluster has what they need."""
-    there = set(frame.columns)
-    positive = {name: pl.col(name).is_finite() & (pl.col(name) > 0) for name in ("ratio", "utility_height")}
-    rules = {
-        "batch": (pl.col("batch") >= 1, "at least 1"),
-        "ratio": (positive["ratio"], "above 0"),
-        "internal_mbps": (pl.col("internal_mbps") >= pl.col("bandwidth_mbps"), "at least bandwidth_mbps"),
-        "utility_height": (positive["utility_height"], "above 0"),
-        "utility_steepness": (
-            pl.col("utility_steepness").is_finite() & (pl.col("utility_steepness") >= 0),
-            "0 or more: below 0 the utility increases with time",
-        ),
-        "utility_target": (pl.col("utility_target").is_finite(), "a number of slots"),
-    }
-    given = [name for name in _UTILITY if name in there]
-    for name in given:
-        lacks = pl.any_horizontal(pl.col(given).is_not_null()) & pl.col(name).is_null()
-        _refuse(frame, lacks, name, "a number: a utility has height, steepness and target")
-    if given and len(given) < len(_UTILITY):
-        missing = next(name for name in _UTILITY if name not in there)
-        raise ScenarioError(f"jobs: column {missing!r} is missing; a utility has height, steepness and target")
-    for name, (good, right) in rules.items():
-        if name in there:
-            _refuse(frame, pl.col(name).is_not_null() & ~good, name, right)
-    _check_needs(frame, cluster)
-
-
-def _check_needs(frame: pl.DataFrame, cluster: Cluster) -> None:
-    have = ", ".join(cluster.resources) or "slots alone"
-    for prefix in (WORKER_NEEDS, PS_NEEDS):
-        columns = [c for c in frame.columns if c.startswith(prefix)]
-        for column in columns:
-            value = pl.col(column).fill_null(0)
-            _refuse(frame, ~(value.is_finite() & (value >= 0)), column, "a number, 0 or more")
-            if column.removeprefix(prefix) not in cluster.resources:
-                _refuse(frame, value > 0, column, f"of a resource that a server has ({have})")
-        if cluster.resources:
-            needs = frame.select(needs=pl.sum_horizontal(pl.col(columns)) if columns else pl.lit(0.0))["needs"]
-            nothing = frame.with_columns(needs.alias(prefix + "*"))
-            _refuse(nothing, pl.col(prefix + "*") <= 0, prefix + "*", f"above 0 for one of {have}")
-
-
-def _refuse(frame: pl.DataFrame, wrong: pl.Expr, column: str, right: str) -> None:
-    bad = frame.with_row_index("row").filter(wrong).head(1)
-    if len(bad):
-        row, name, value = bad["row"][0], bad["id"][0], bad[column][0]
-        raise ScenarioError(f"jobs[{row}] (id {name!r}): {column} = {value!r}; it must be {right}")
-
-
-def _in_order(frame: pl.DataFrame) -> pl.DataFrame:
-    number = frame["id"].cast(pl.Int64, strict=False)
-    key = number if number.null_count() == 0 else frame["id"]
-    return frame.with_columns(key.alias("_key")).sort("arrival_s", "_key", maintain_order=True).drop("_key")
 
 
 @dataclass(frozen=True)
@@ -267,9 +129,9 @@ class Scenario:
         """Refuse more work or chunks than times and tables can hold, naming the job from which on it is too much."""
         f, jobs, physics = self.jobs.frame, self.jobs, self.physics
         each = jobs.minibatch_seconds(colocated=False) * (1 + physics.estimate_error) / physics.speedup
-        chunks = _floats(f, "chunks")
+        chunks = floats(f, "chunks")
         _within(jobs, "chunks", chunks, _MOST_CHUNKS)
-        work = chunks * _floats(f, "epochs") * _floats(f, "minibatches") * each
+        work = chunks * floats(f, "epochs") * floats(f, "minibatches") * each
         _within(jobs, "chunks x epochs x minibatches x minibatch_s", work, _MOST_WORK_S)
 
     def with_job(self, job: Job) -> Scenario:
@@ -356,7 +218,7 @@ class Scenario:
         if physics.charge_upload:
             for i, end in enumerate(("lo", "hi")):
                 for k, kind in enumerate(("edge", "cloud")):
-                    ranges[i, :, k] = whole_slots(ticks(_floats(f, f"upload_{kind}_{end}_s")), physics.step)
+                    ranges[i, :, k] = whole_slots(ticks(floats(f, f"upload_{kind}_{end}_s")), physics.step)
         cloud = np.array([s.kind == "cloud" for s in self.cluster.servers], np.int64)
         key = np.array([_bits(f"upload:{self.seed}:{name}") for name in self.jobs.ids], np.uint64).view(np.int64)
         servers = np.array([_bits(f"server:{s.id}") for s in self.cluster.servers], np.uint64).view(np.int64)
@@ -374,9 +236,9 @@ class Scenario:
                     raise ScenarioError(
                         f"job {job!r}: upload_s names server {server!r}, which the cluster does not have"
                     )
-                if not 0 <= delay <= _LONGEST_S:
+                if not 0 <= delay <= LONGEST_S:
                     raise ScenarioError(
-                        f"job {job!r}: upload_s[{server}] = {delay}; it must be from 0 to {_LONGEST_S:g}"
+                        f"job {job!r}: upload_s[{server}] = {delay}; it must be from 0 to {LONGEST_S:g}"
                     )
                 table[self.jobs.index[job], place[server]] = ticks(delay)
         return np.where(table > 0, whole_slots(table, self.physics.step), table)

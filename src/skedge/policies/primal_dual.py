@@ -23,7 +23,7 @@ import numpy as np
 from numpy.random import Generator
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
-from skedge.core.errors import PolicyError
+from skedge.core.errors import PolicyError, ScenarioError
 from skedge.core.events import Allocate, Event, Order, Price, Reject, Reserve, Suspend
 from skedge.core.model import Cluster, Floats, Physics
 from skedge.core.policy import Basis, Params, View
@@ -155,7 +155,11 @@ class PrimalDual(Basis):
                 f"{self.name}: no job with a utility arrives before the horizon, to take prices from; give "
                 f"{self.name}:price_source=file:<a scenario file or jobs table>"
             )
-        prices = self.calibrate(jobs, scenario.cluster.amounts, horizon)
+        try:
+            prices = self.calibrate(jobs, scenario.cluster.amounts, horizon)
+        except ScenarioError as error:
+            numbered = ", ".join(f"{i}: {name}" for i, name in enumerate(scenario.cluster.resources))
+            raise ScenarioError(f"{self.name}: {error} (resources are {numbered})") from error
         constants = {
             "low": tuple(prices.low[: self.groups].tolist()),
             "high": tuple(prices.high[: self.groups].ravel().tolist()),
