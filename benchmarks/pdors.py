@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from skedge.core.model import Floats
+from skedge.core.value import Sigmoid
 from skedge.policies.admission import Admission
 from skedge.policies.oasis import Oasis, oasis_prices
 from skedge.policies.parametric import sweep
@@ -32,8 +33,7 @@ from skedge.policies.pdors import Pdors, PdorsParams, pdors_prices
 from skedge.policies.pricing import Ledger
 from skedge.policies.relaxation import Market, market, room_for
 from skedge.policies.rounding import cover_bound, cover_gain, packing_bound, packing_gain, round_each
-from skedge.policies.training import TrainingJob
-from skedge.policies.utility import Sigmoid
+from skedge.policies.training_job import TrainingJob
 
 SLOT_S = 3600
 WORKER = np.array([(0, 4), (1, 10), (2, 32), (5, 10)])

@@ -210,8 +210,8 @@ def least_total_completion(p: np.ndarray) -> int:
 def test_gradients_are_in_bytes_and_bandwidth_in_bits() -> None:
     """Units: 30 MB at 1000 Mbit/s take 2 * 8 * 30 / 1000 = 0.48 s both ways, not 0.06."""
     values = (np.array([1.0]), np.array([0.5]), np.array([30.0]), np.array([1000.0]))
-    assert minibatch_seconds(*values, colocated=False)[0] == pytest.approx(1.98, rel=1e-12)
-    assert minibatch_seconds(*values, colocated=True)[0] == 1.5
+    assert minibatch_seconds(*values)[0] == pytest.approx(1.98, rel=1e-12)
+    assert minibatch_seconds(*values[:3], np.array([np.inf]))[0] == 1.5
 
 
 def test_completion_is_an_end_time() -> None:

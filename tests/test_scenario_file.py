@@ -16,7 +16,7 @@ import skedge
 from skedge.core.errors import ScenarioError, TraceError
 from skedge.core.model import JOB_SCHEMA, Cluster, Job, Physics, Server, job_table
 from skedge.core.network import upload_delay
-from skedge.core.scenario import Jobs, Scenario
+from skedge.core.scenario import Scenario
 from skedge.core.time import HOUR, SECOND
 from skedge.scenario_file import default_scenario, json_schema, load_scenario, save_scenario, scenario_from_dict, work_s
 
@@ -433,12 +433,9 @@ def test_saving_twice_gives_the_same_bytes(tmp_path):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
 
 
-def test_a_server_with_a_resource_that_a_file_cannot_say_is_refused_before_anything_is_written(tmp_path):
-    cluster = Cluster([Server("e", "edge", {"worker:gpu": 1, "ps:cpu": 1, "memory_gb": 4})])
-    table, given = job_table([Job("a", 0.0, 1, 1, 1, 1.0)])
-    with pytest.raises(ScenarioError, match=r"'e': .* no field for its resource 'memory_gb'"):
-        save_scenario(Scenario(cluster, Jobs(table, cluster, given)), tmp_path / "run")
-    assert not (tmp_path / "run").exists()
+def test_slots_and_resources_do_not_stand_in_one_cluster() -> None:
+    with pytest.raises(ScenarioError, match=r"'ps:cpu' \(e\) and resources such as 'memory_gb' \(e\) are mixed"):
+        Cluster([Server("e", "edge", {"worker:gpu": 1, "ps:cpu": 1, "memory_gb": 4})])
 
 
 def test_delays_given_for_a_job_that_is_not_there_are_refused(tmp_path):

@@ -11,6 +11,7 @@ from skedge.analysis.verify import RULES, verify
 from skedge.core.model import Physics
 from skedge.core.schedule import Schedule
 from small_records import DISPATCH, GANG, Change, S, add, again, both, dispatched, drop, edit, gangs, scenario
+from test_verify_resources import PLANTED as ON_RESOURCES
 
 
 @dataclass(frozen=True)
@@ -153,7 +154,7 @@ def test_a_planted_violation_is_reported_with_its_rule_job_and_time(planted: Pla
 
 
 def test_every_rule_has_a_planted_violation() -> None:
-    assert {planted.rule for planted in PLANTED} == set(RULES)
+    assert {planted.rule for planted in (*PLANTED, *ON_RESOURCES)} == set(RULES)
 
 
 def test_violations_carry_the_papers_constraint() -> None:

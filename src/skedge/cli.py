@@ -14,7 +14,7 @@ import polars as pl
 import typer
 from rich.text import Text
 
-from .compare import COLUMNS, Comparison, compare, scenario_of
+from .compare import Comparison, compare, scenario_of
 from .console import (
     JobProgress,
     comparison_table,
@@ -68,7 +68,7 @@ def version_option(
         raise typer.Exit
 
 
-ScenarioArgument = Annotated[str, typer.Argument(help="A scenario file (YAML), or a shipped one: demo, s1, s2.")]
+ScenarioArgument = Annotated[str, typer.Argument(help="A scenario file (YAML), or a shipped one: demo, s1, s2, s4.")]
 RunArgument = Annotated[Path, typer.Argument(help="A run folder.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 SeedOption = Annotated[int | None, typer.Option(help="Seed instead of the scenario's.", min=0)]
@@ -121,7 +121,7 @@ def run(
     if as_json:
         print_json({"folder": str(target), "violations": [asdict(v) for v in violations], "metrics": result.metrics})
     else:
-        out.print(metrics_table(result.metrics, f"{result.policy} on {loaded.name}, seed {loaded.seed}"))
+        out.print(metrics_table(result.metrics, f"{policy} on {loaded.name}, seed {loaded.seed}"))
         out.print(
             f"run folder: {target}" + (", every rule verified" if verify and not violations else ""), soft_wrap=True
         )
@@ -279,7 +279,7 @@ def _report(comparison: Comparison, title: str, command: str) -> str:
     ]
     rows = []
     for policy in comparison.policies:
-        estimates = (comparison.estimate(policy, column) for column in COLUMNS)
+        estimates = (comparison.estimate(policy, column) for column in comparison.columns)
         rows.append([policy, *(None if e is None else dict(e.__dict__) for e in estimates)])
     note = "means over seeds with 95 % confidence intervals (Student's t)" if len(comparison.seeds) > 1 else ""
     scenario = comparison.first[0].scenario
@@ -290,7 +290,7 @@ def _report(comparison: Comparison, title: str, command: str) -> str:
         "versions": ", ".join(f"{k} {v}" for k, v in versions.items()),
         "command": command,
     }
-    return build_report(runs, ReportTable(["policy", *COLUMNS], rows, note=note), title, settings)
+    return build_report(runs, ReportTable(["policy", *comparison.columns], rows, note=note), title, settings)
 
 
 def _program() -> str:

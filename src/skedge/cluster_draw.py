@@ -43,6 +43,8 @@ def _named(name: str, types: int) -> tuple[str, ...]:
 def draw_cluster(form: DrawForm, seed: int, base: Path, work_s: float, span_s: float) -> list[Server]:
     """Draw the servers, edge servers ``e0``, ``e1``, ... and then, if asked for, ``cloud``.
 
+    Machines that all have the same resources are ``m0``, ``m1``, ...
+
     Parameters
     ----------
     form
@@ -58,6 +60,8 @@ def draw_cluster(form: DrawForm, seed: int, base: Path, work_s: float, span_s: f
     ScenarioError
         Where the list has too few machines, or the machines have fewer slots than there are types.
     """
+    if form.resources is not None:
+        return [Server(f"m{i}", capacity=form.resources) for i in range(form.servers or 0)]
     worker_types, ps_types = drawn_types(form, seed)
     gpus = _machines(form, seed, base, work_s, span_s)
     per_gpu = default_rng([seed, _PS_COUNT]).integers(*form.ps_per_worker, size=len(gpus), endpoint=True)

@@ -26,6 +26,9 @@ COLUMNS = (
 )  # fmt: skip
 """Metrics that a comparison shows, in order."""
 
+VALUE_COLUMNS = ("utility_total", "acceptance_share", "training_time_p50_s")
+"""Those that come first where all jobs say what they are worth."""
+
 REFERENCE = "srtf"
 """JCT rate is relative to it (JSAC'22 Sec. V); to the first policy if it is not among them."""
 
@@ -57,6 +60,12 @@ class Comparison:
     seeds: tuple[int, ...]
     metrics: dict[str, list[dict[str, Any]]]
     first: tuple[Run, ...]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What there is to show."""
+        rows = [row for rows in self.metrics.values() for row in rows]
+        return (*VALUE_COLUMNS, *COLUMNS) if all(VALUE_COLUMNS[0] in row for row in rows) else COLUMNS
 
     def estimate(self, policy: str, column: str) -> Estimate | None:
         """Mean and interval of a metric; None where it does not apply."""

@@ -35,6 +35,16 @@ _SHOWN = {
 }
 """Columns on the screen, of those of a comparison; the report and ``--json`` have all."""
 
+_SHOWN_OF_VALUE = {
+    "utility_total": "utility",
+    "acceptance_share": "accepted",
+    "training_time_p50_s": "median time",
+    "jct_mean_s": "mean JCT",
+    "preemptions": "preempted",
+    "utilisation_mean": "busy",
+}
+"""The same where jobs say what they are worth."""
+
 
 def print_json(value: object) -> None:
     """Print `value` as JSON; NaN and infinities become null."""
@@ -63,7 +73,7 @@ def amount(key: str, value: float | None) -> str:
         return f"{value:.1%}"
     if key.startswith(("slowdown", "jct_rate")):
         return f"{value:.3g}"
-    return f"{value:,.0f}"
+    return f"{value:,.1f}" if key == "utility_total" else f"{value:,.0f}"
 
 
 def duration(seconds: float) -> str:
@@ -76,8 +86,9 @@ def duration(seconds: float) -> str:
 
 def comparison_table(comparison: Comparison) -> Table:
     """One row per policy: means, and half widths of 95 % intervals where there are several seeds."""
-    shown = dict(_SHOWN)
-    if any(row["rejected"] for rows in comparison.metrics.values() for row in rows):
+    of_value = "utility_total" in comparison.columns
+    shown = dict(_SHOWN_OF_VALUE if of_value else _SHOWN)
+    if not of_value and any(row["rejected"] for rows in comparison.metrics.values() for row in rows):
         shown["rejected"] = "rejected"
     seeds = comparison.seeds
     title = f"seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} seeds, {seeds[0]} to {seeds[-1]}: mean ± 95 %"

@@ -13,7 +13,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -33,7 +33,7 @@ from .core.model import Cluster
 from .core.policy import Policy, make_policy
 from .core.scenario import Scenario
 from .core.schedule import Schedule, schema
-from .scenario_file import load_scenario, save_scenario
+from .scenario_file import load_jobs, load_scenario, save_scenario
 from .sim.world import SimulatedWorld
 
 FORMAT = 1
@@ -283,7 +283,15 @@ def prepared(policy: str | Policy, scenario: Scenario) -> Policy:
     if lacking:
         raise PolicyError(f"policy {made.name!r} needs {', '.join(sorted(lacking))}, which the scenario does not have")
     calibrated: Callable[[Scenario], Policy] | None = getattr(made, "calibrated", None)
-    return made if calibrated is None else calibrated(scenario)
+    return made if calibrated is None else calibrated(_history(made, scenario))
+
+
+def _history(policy: Policy, scenario: Scenario) -> Scenario:
+    """The scenario with the jobs that the policy is calibrated on: its own, or those of a file (`price_source`)."""
+    source = str(getattr(policy.params, "price_source", ""))
+    if not source.startswith("file:"):
+        return scenario
+    return replace(scenario, jobs=load_jobs(source.removeprefix("file:"), scenario.cluster))
 
 
 def for_service(policy: str | Policy, scenario: Scenario) -> Policy:
@@ -303,8 +311,14 @@ def for_service(policy: str | Policy, scenario: Scenario) -> Policy:
 
 
 def _offers(scenario: Scenario) -> frozenset[str]:
-    slots = scenario.cluster.lanes > 0 or scenario.cluster.cloud is not None
-    return frozenset({"typed slots"} if slots else ())
+    cluster, jobs = scenario.cluster, scenario.jobs
+    parts = {
+        "typed slots": cluster.lanes > 0 or cluster.cloud is not None,
+        "resources": bool(cluster.resources),
+        "values": None not in jobs.utility,
+        "a horizon": scenario.physics.horizon is not None,
+    }
+    return frozenset(part for part, there in parts.items() if there)
 
 
 def run(

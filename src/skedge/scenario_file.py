@@ -14,6 +14,7 @@ from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import yaml
 from numpy.random import Generator, default_rng
@@ -25,6 +26,7 @@ from .core.model import JOB_SCHEMA, PS, WORKER, Cluster, Floats, Job, Physics, S
 from .core.scenario import Jobs, Scenario
 from .core.speed import minibatch_seconds
 from .core.time import SECOND, ticks
+from .core.value import Sigmoid
 from .scenario_schema import (
     ClusterFileForm,
     DrawForm,
@@ -40,16 +42,19 @@ from .scenario_schema import (
 )
 from .traces.formats import read_trace
 from .traces.frame import stretched
-from .traces.synthetic import philly_like
+from .traces.synthetic import alternating, philly_like
+from .traces.value_jobs import ValueRanges, value_jobs
 from .traces.workload import PaperRanges, TraceShares, paper_jobs, trace_jobs
 
 __all__ = [
+    "check_chunks",
     "cluster_fields",
     "default_scenario",
     "job_from_spec",
     "job_of",
     "json_schema",
     "load_cluster_file",
+    "load_jobs",
     "load_scenario",
     "read_spec",
     "save_scenario",
@@ -82,6 +87,23 @@ def load_scenario(path: Path | str, seed: int | None = None) -> Scenario:
     """
     path = Path(path)
     return scenario_from_dict(_yaml(path), str(path), path.parent, seed)
+
+
+def load_jobs(path: Path | str, cluster: Cluster) -> Jobs:
+    """The jobs of a scenario file, or of a jobs table (.parquet, .csv), for another cluster.
+
+    Raises
+    ------
+    ScenarioError, TraceError
+        As :func:`load_scenario`; also where the jobs do not fit `cluster`.
+    """
+    path = Path(path)
+    if path.suffix in (".yaml", ".yml"):
+        return Jobs(load_scenario(path).jobs.frame, cluster)
+    try:
+        return Jobs(_table(path), cluster)
+    except ScenarioError as error:
+        raise ScenarioError(str(error).replace("workload.table", str(path))) from error
 
 
 def load_cluster_file(path: Path | str, seed: int | None = None) -> Scenario:
@@ -117,7 +139,7 @@ def load_cluster_file(path: Path | str, seed: int | None = None) -> Scenario:
 def default_scenario(kind: str = "demo", seed: int | None = None) -> Scenario:
     """Load a shipped scenario: ``demo`` (Philly-like, queues build up), or a simulator setting.
 
-    Those are ``s1`` (JSAC'22) and ``s2`` (She et al.).
+    Those are ``s1`` (JSAC'22), ``s2`` (She et al.) and ``s4`` (PD-ORS).
 
     Raises
     ------
@@ -243,6 +265,23 @@ def check_name(name: str, where: str) -> None:
         )
 
 
+def check_chunks(jobs: Jobs) -> None:
+    """See that jobs that are trained for real have a chunk for each worker that they may have.
+
+    Raises
+    ------
+    ScenarioError
+        Naming the first that has not; on slots there is none.
+    """
+    short = np.flatnonzero(jobs.chunks < jobs.most_workers)
+    if len(short):
+        job = int(short[0])
+        raise ScenarioError(
+            f"job {jobs.ids[job]!r}: chunks = {jobs.chunks[job]}; a job that is trained has a chunk for each of its "
+            f"workers, so it must be at least its batch, {jobs.batch[job]}"
+        )
+
+
 _RESOURCES = ("workers", "worker_type", "ps_type")
 _IN_SPEC = "workload.jobs[0]."
 
@@ -307,7 +346,7 @@ def _draw(form: ClusterFileForm) -> DrawForm:
 def work_s(jobs: pl.DataFrame) -> float:
     """Sum up the work of a jobs table [worker-seconds], D p without co-location, before rounding."""
     columns = ("minibatch_s", "ps_update_s", "gradient_mb", "bandwidth_mbps")
-    each = minibatch_seconds(*(_column(jobs, c) for c in columns), colocated=False)
+    each = minibatch_seconds(*(_column(jobs, c) for c in columns))
     return float((_column(jobs, "chunks") * _column(jobs, "epochs") * _column(jobs, "minibatches") * each).sum())
 
 
@@ -321,7 +360,7 @@ def _latest(jobs: pl.DataFrame) -> float:
 
 def _server(form: ServerForm) -> Server:
     slots = {WORKER + name: n for name, n in form.workers.items()} | {PS + name: n for name, n in form.ps.items()}
-    return Server(form.id, form.kind, slots, form.storage_mb, form.site)
+    return Server(form.id, form.kind, slots | form.resources, form.storage_mb, form.site)
 
 
 def _physics(form: ClusterFileForm) -> Physics:
@@ -334,6 +373,7 @@ def _physics(form: ClusterFileForm) -> Physics:
         checkpoint_overhead=ticks(p.checkpoint_overhead),
         estimate_error=p.estimate_error,
         speedup=p.speedup,
+        horizon=None if p.horizon is None else ticks(p.horizon),
     )
 
 
@@ -349,12 +389,14 @@ def _jobs(
         return job_table([job_of(j) for j in w.jobs])
     if w.table is not None:
         return _table(base / w.table), dict(w.upload)
-    if not worker_types or not ps_types:
+    if w.make != "pdors" and not (worker_types and ps_types):
         raise ScenarioError(
             "cluster.servers: no edge server has workers and PSs; jobs made from a trace need a type each"
         )
-    trace = _trace(w, default_rng([form.seed, _TRACE_STREAM]), base)
+    trace = _trace(w, default_rng([form.seed, _TRACE_STREAM]), base, form.slot)
     rng = default_rng([form.seed, _JOBS_STREAM])
+    if w.make == "pdors":
+        return value_jobs(trace, rng, slot_s=form.slot, ranges=ValueRanges(**w.options())), {}
     if w.make == "paper":
         ranges = PaperRanges(**w.options())
         return paper_jobs(trace, rng, worker_types, ps_types, slot_s=form.slot, ranges=ranges), {}
@@ -363,11 +405,19 @@ def _jobs(
 
 def job_of(form: JobForm) -> Job:
     """The job that a form says."""
-    fields = form.model_dump(exclude={"train"})
-    return Job(upload_s=fields.pop("upload"), **fields)
+    fields = form.model_dump(exclude={"train", "utility"})
+    if form.internal_mbps is None:
+        del fields["internal_mbps"]
+    utility = None if form.utility is None else Sigmoid(**form.utility.model_dump())
+    return Job(upload_s=fields.pop("upload"), utility=utility, **fields)
 
 
-def _trace(form: WorkloadForm, rng: Generator, base: Path) -> pl.DataFrame:
+def _trace(form: WorkloadForm, rng: Generator, base: Path, slot_s: float) -> pl.DataFrame:
+    if form.synthetic is not None and form.synthetic.arrivals == "alternating":
+        slots = round((form.synthetic.span or 0.0) / slot_s)
+        if slots < 1:
+            raise ScenarioError(f"workload.synthetic.span: {form.synthetic.span:g} s: it must be a slot or more")
+        return alternating(form.synthetic.jobs, rng, slot_s=slot_s, slots=slots)
     if form.synthetic is not None:
         return philly_like(form.synthetic.jobs, rng, span_s=form.synthetic.span)
     assert form.trace is not None  # noqa: S101  the form has exactly one source
@@ -437,11 +487,6 @@ def save_scenario(scenario: Scenario, folder: Path | str) -> Path:
     -------
     pathlib.Path
         The scenario file.
-
-    Raises
-    ------
-    ScenarioError
-        For a server with resources that a scenario file has no field for.
     """
     folder = Path(folder)
     text = yaml.safe_dump(_resolved(scenario), sort_keys=False, allow_unicode=True, width=120)
@@ -467,13 +512,7 @@ def _resolved(scenario: Scenario) -> dict[str, Any]:
 
 
 def cluster_fields(scenario: Scenario) -> dict[str, Any]:
-    """Content of a cluster file that :func:`load_cluster_file` makes the same cluster of, with nothing left to draw.
-
-    Raises
-    ------
-    ScenarioError
-        For a server with resources that a scenario file has no field for.
-    """
+    """Content of a cluster file that :func:`load_cluster_file` makes the same cluster of, with nothing left to draw."""
     p = scenario.physics
     return {
         "name": scenario.name,
@@ -486,20 +525,19 @@ def cluster_fields(scenario: Scenario) -> dict[str, Any]:
             "checkpoint_overhead": p.checkpoint_overhead / SECOND,
             "estimate_error": float(p.estimate_error),
             "speedup": float(p.speedup),
+            **({} if p.horizon is None else {"horizon": p.horizon / SECOND}),
         },
         "cluster": {"servers": [_server_fields(s) for s in scenario.cluster.servers]},
     }
 
 
 def _server_fields(server: Server) -> dict[str, Any]:
-    other = [r for r in server.capacity if not r.startswith((WORKER, PS))]
-    if other:
-        raise ScenarioError(f"server {server.id!r}: a scenario file has no field for its resource {other[0]!r}")
     fields = {
         "id": server.id,
         "kind": server.kind,
         "workers": _slots(server, WORKER),
         "ps": _slots(server, PS),
+        "resources": {r: float(n) for r, n in server.capacity.items() if not r.startswith((WORKER, PS))},
         "storage_mb": None if server.storage_mb is None else float(server.storage_mb),
         "site": server.site,
     }

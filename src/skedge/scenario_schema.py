@@ -110,6 +110,16 @@ CountRange = Annotated[
 ]
 
 
+Fraction = Annotated[float, Field(ge=0, le=1), BeforeValidator(_no_bool)]
+Amount = Annotated[float, Field(ge=0, le=1e15), BeforeValidator(_no_bool)]
+NeedRange = Annotated[
+    tuple[Annotated[int, Field(ge=0, le=1_000_000)], Annotated[int, Field(ge=0, le=1_000_000)]],
+    BeforeValidator(_pair),
+    AfterValidator(_ascending),
+    WithJsonSchema(_RANGE),
+]
+
+
 class _Form(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, coerce_numbers_to_str=True)
 
@@ -123,15 +133,17 @@ class PhysicsForm(_Form):
     checkpoint_overhead: Duration = 0.0
     estimate_error: Number = Field(0.0, ge=0)
     speedup: Number = Field(1.0, gt=0)
+    horizon: Span | None = Field(None, description="what prices, plans and utilities look at; whole slots")
 
 
 class ServerForm(_Form):
-    """An edge server with its slots by type, or the cloud."""
+    """An edge server with its slots by type, or with amounts of resources; or the cloud."""
 
     id: Name
     kind: Literal["edge", "cloud"] = "edge"
     workers: dict[str, Slots] = {}
     ps: dict[str, Slots] = {}
+    resources: dict[Name, Amount] = Field({}, description="amounts by name, instead of workers and ps")
     storage_mb: Number | None = Field(None, ge=0)
     site: str | None = None
 
@@ -139,11 +151,18 @@ class ServerForm(_Form):
     def _cloud_has_all(self) -> ServerForm:
         if self.kind == "cloud" and (self.workers or self.ps):
             raise ValueError("workers and ps do not go with kind: cloud, which has every type without limit")
+        if self.kind == "cloud" and self.resources:
+            raise ValueError("resources do not go with kind: cloud, which has no limit")
+        if self.resources and (self.workers or self.ps):
+            raise ValueError("resources do not go with workers and ps; a cluster has slots or resources")
+        slots = [name for name in self.resources if name.startswith(("worker:", "ps:"))]
+        if slots:
+            raise ValueError(f"resources.{slots[0]}: is the name of a slot; give it under workers or ps")
         return self
 
 
 class DrawForm(_Form):
-    """A cluster drawn from a machine list; a worker slot per GPU."""
+    """A cluster drawn from a machine list, a worker slot per GPU; or so many machines of equal resources."""
 
     servers: Count | None = Field(None, ge=1, description="so many machines of the list")
     load: Number | None = Field(None, gt=0, description="or so many that the offered load is at most this")
@@ -153,10 +172,17 @@ class DrawForm(_Form):
     ps_per_worker: CountRange = Field((1, 4), description="PS slots per GPU of a machine, drawn per machine")
     cloud: bool = True
     storage_mb: Number | None = Field(None, ge=0, description="of each edge server; left out: without limit")
+    resources: dict[Name, Amount] | None = Field(
+        None, min_length=1, description="with servers: what each machine has, instead of slots"
+    )
 
     @model_validator(mode="after")
     def _one_size(self) -> DrawForm:
-        return _exactly_one(self, "servers", "load")
+        _exactly_one(self, "servers", "load")
+        other = sorted(self.model_fields_set - {"servers", "resources"})
+        if self.resources is not None and other:
+            raise ValueError(f"{other[0]} does not go with resources, of which all machines have the same")
+        return self
 
 
 class ClusterForm(_Form):
@@ -171,10 +197,19 @@ class ClusterForm(_Form):
 
 
 class SyntheticForm(_Form):
-    """A Philly-like trace drawn by :func:`skedge.traces.synthetic.philly_like`."""
+    """Arrivals drawn by a function of that name in :mod:`skedge.traces.synthetic`."""
 
     jobs: Count = Field(ge=1, le=10_000_000)
     span: Span | None = None
+    arrivals: Literal["philly-like", "alternating"] = Field(
+        "philly-like", description="alternating: at slots of the span, twice as many at even ones as at odd ones"
+    )
+
+    @model_validator(mode="after")
+    def _has_slots(self) -> SyntheticForm:
+        if self.arrivals == "alternating" and self.span is None:
+            raise ValueError("arrivals: alternating needs a span")
+        return self
 
 
 class TraceForm(_Form):
@@ -196,6 +231,20 @@ class TrainForm(_Form):
     seed: Annotated[int, BeforeValidator(_no_bool)] = Field(0, ge=0)
 
 
+class UtilityForm(_Form):
+    """What a job is worth: height / (1 + exp(steepness (slots - target))); see :class:`skedge.core.value.Sigmoid`."""
+
+    height: Number = Field(gt=0, description="theta1")
+    steepness: Number = Field(0.0, description="theta2 [1/slot], 0 or more")
+    target: Number = Field(0.0, description="theta3 [slots]")
+
+    @model_validator(mode="after")
+    def _falls(self) -> UtilityForm:
+        if self.steepness < 0:
+            raise ValueError(f"steepness {self.steepness:g}: the utility increases with time; it must be 0 or more")
+        return self
+
+
 class JobForm(_Form):
     """A job: see :class:`skedge.core.model.Job`; `upload` is its `upload_s`, `train` is for live runs alone."""
 
@@ -215,6 +264,12 @@ class JobForm(_Form):
     upload_edge_s: Durations = (0.0, 0.0)
     upload_cloud_s: Durations = (0.0, 0.0)
     upload: dict[str, Duration] = {}
+    worker_needs: dict[Name, Amount] = Field({}, description="what a worker takes of each resource")
+    ps_needs: dict[Name, Amount] = {}
+    batch: Count = Field(1, ge=1, description="global batch [mini-batches]; with resources, the most workers")
+    ratio: Number = Field(1.0, gt=0, description="workers per PS")
+    internal_mbps: Number | None = Field(None, gt=0, description="between co-located workers and PSs; left out: free")
+    utility: UtilityForm | None = None
     train: TrainForm | None = None
 
 
@@ -226,7 +281,9 @@ class WorkloadForm(_Form):
     jobs: list[JobForm] | None = Field(None, min_length=1)
     table: str | None = Field(None, description="path of a jobs table, .parquet or .csv")
     upload: dict[str, dict[str, Duration]] = Field({}, description="with table: upload delays by job and server")
-    make: Literal["paper", "trace"] | None = Field(None, description="with synthetic and trace; left out: trace")
+    make: Literal["paper", "pdors", "trace"] | None = Field(
+        None, description="with synthetic and trace; left out: trace"
+    )
     epochs: CountRange | None = None
     chunks: CountRange | None = Field(None, description="with minibatches; left out: the rows of JSAC'22's Table II")
     minibatches: CountRange | None = None
@@ -242,14 +299,26 @@ class WorkloadForm(_Form):
     upload_share: Number | None = Field(None, ge=0)
     upload_spread: NumberRange | None = None
     cloud_factor: Number | None = Field(None, ge=0)
+    samples: CountRange | None = None
+    sample_slots: PositiveRange | None = None
+    ratio: CountRange | None = None
+    batch: CountRange | None = None
+    internal_factor: Number | None = Field(None, ge=1)
+    worker_needs: dict[Name, NeedRange] | None = None
+    ps_needs: dict[Name, NeedRange] | None = None
+    height: PositiveRange | None = None
+    target: NumberRange | None = None
+    mix: tuple[Fraction, Fraction, Fraction] | None = Field(
+        None, description="shares of time-insensitive, time-sensitive and time-critical jobs"
+    )
 
     @model_validator(mode="after")
     def _one_source(self) -> WorkloadForm:
         _exactly_one(self, "synthetic", "trace", "jobs", "table")
         if self.upload and self.table is None:
             raise ValueError("upload goes with table; a job of jobs has its own upload")
-        taken = {"paper": PAPER_OPTIONS, "trace": TRACE_OPTIONS}[self.make or "trace"] if self.made else {}
-        for name in ["make", *PAPER_OPTIONS, *TRACE_OPTIONS]:
+        taken = _OPTIONS[self.make or "trace"] if self.made else {}
+        for name in ["make", *PAPER_OPTIONS, *TRACE_OPTIONS, *PDORS_OPTIONS]:
             if getattr(self, name) is not None and name not in taken and not (name == "make" and self.made):
                 with_what = f"make: {self.make or 'trace'}" if self.made else "jobs and table, which are complete"
                 raise ValueError(f"{name} does not go with {with_what}")
@@ -262,7 +331,7 @@ class WorkloadForm(_Form):
 
     def options(self) -> dict[str, Any]:
         """Give the options that the file sets for `make`, by their names in the code."""
-        names = PAPER_OPTIONS if self.make == "paper" else TRACE_OPTIONS
+        names = _OPTIONS[self.make or "trace"]
         return {names[name]: getattr(self, name) for name in names if getattr(self, name) is not None}
 
 
@@ -278,6 +347,12 @@ TRACE_OPTIONS: Mapping[str, str] = {name: name for name in (*_SAME, "upload_spre
     "upload_share": "upload",
 }
 """Fields for ``make: trace`` and their names in :class:`skedge.traces.workload.TraceShares`."""
+_SAMPLES, _NEEDS = ("samples", "sample_slots", "ratio", "batch", "internal_factor"), ("worker_needs", "ps_needs")
+PDORS_OPTIONS: Mapping[str, str] = {
+    name: name for name in ("epochs", "gradient_mb", "bandwidth_mbps", *_SAMPLES, *_NEEDS, "height", "target", "mix")
+}
+"""Fields for ``make: pdors`` and their names in :class:`skedge.traces.value_jobs.ValueRanges`."""
+_OPTIONS = {"paper": PAPER_OPTIONS, "trace": TRACE_OPTIONS, "pdors": PDORS_OPTIONS}
 
 
 class ClusterFileForm(_Form):

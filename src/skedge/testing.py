@@ -6,6 +6,7 @@ Also :class:`MemoryJournal` and :func:`replay`, by which a state is rebuilt.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -18,10 +19,20 @@ from .core.model import Cluster, Job, Physics, Server, job_table
 from .core.policy import Policy
 from .core.scenario import Jobs, Scenario
 from .core.time import whole_slots
+from .core.value import Sigmoid
 from .run import Run, prepared, run
 from .sim.world import SimulatedWorld
 
-__all__ = ["ContractError", "MemoryJournal", "check_policy", "replay", "small_scenario", "small_scenarios"]
+__all__ = [
+    "ContractError",
+    "MemoryJournal",
+    "check_policy",
+    "replay",
+    "resource_scenario",
+    "resource_scenarios",
+    "small_scenario",
+    "small_scenarios",
+]
 
 
 class ContractError(SkedgeError):
@@ -54,7 +65,9 @@ def replay(journal: MemoryJournal, scenario: Scenario, policy: Policy) -> Iterat
 
 
 def check_policy(make: Callable[[], Policy], scenarios: Sequence[Scenario] | None = None) -> None:
-    """Hold a policy to the contract, on each of `scenarios` (default: :func:`small_scenarios`).
+    """Hold a policy to the contract, on each of `scenarios`.
+
+    Default: :func:`resource_scenarios` for a policy that needs resources, else :func:`small_scenarios`.
 
     Parameters
     ----------
@@ -79,7 +92,9 @@ def check_policy(make: Callable[[], Policy], scenarios: Sequence[Scenario] | Non
         ``state is rebuilt by replay``
             a fresh policy, made of the parameters alone, gives the same orders when it is fed the same events.
     """
-    for scenario in scenarios if scenarios is not None else small_scenarios():
+    if scenarios is None:
+        scenarios = resource_scenarios() if "resources" in make().needs else small_scenarios()
+    for scenario in scenarios:
         journal = MemoryJournal()
         first = _run(make, scenario, journal)
         _holds(first)
@@ -184,6 +199,50 @@ def small_scenario(seed: int, *, jobs: int = 25, cloud: bool = True, physics: Ph
     cluster = Cluster(servers)
     table, given = job_table([_small_job(i, rng) for i in range(jobs)])
     return Scenario(cluster, Jobs(table, cluster, given), physics or Physics(), seed, f"small-{seed}")
+
+
+def resource_scenarios() -> list[Scenario]:
+    """Scenarios on servers with resources: slotted and continuous, one kind of rate and two, with errors."""
+    slot = 10_000_000
+    exact = Physics(slotted=True, slot=slot, colocation="one_server", horizon=12 * slot)
+    return [
+        resource_scenario(0, physics=exact),
+        resource_scenario(1, physics=replace(exact, slotted=False)),
+        resource_scenario(2, physics=replace(exact, colocation="cloud")),
+        resource_scenario(3, physics=replace(exact, estimate_error=1.0)),
+        resource_scenario(4, physics=replace(exact, slotted=False, estimate_error=0.5, checkpoint_overhead=500_000)),
+    ]
+
+
+def resource_scenario(seed: int, *, physics: Physics, jobs: int = 20) -> Scenario:
+    """A seeded scenario of a few servers with two resources and jobs with utilities that contend for them."""
+    rng = np.random.default_rng(seed)
+    cluster = Cluster(
+        [Server(f"m{i}", capacity={"gpu": float(gpu), "memory": 4.5}) for i, gpu in enumerate(rng.integers(2, 6, 5))]
+    )
+    table, given = job_table([_resource_job(i, physics, rng) for i in range(jobs)])
+    return Scenario(cluster, Jobs(table, cluster, given), physics, seed, f"resources-{seed}")
+
+
+def _resource_job(i: int, physics: Physics, rng: np.random.Generator) -> Job:
+    slots = (physics.horizon or 0) // physics.slot
+    arrival = rng.integers(slots) if physics.slotted else rng.uniform(0, slots)
+    return Job(
+        id=str(i),
+        arrival_s=float(arrival) * physics.slot / 1e6,
+        epochs=1,
+        chunks=int(rng.integers(1, 7)),
+        minibatches=int(rng.integers(5, 60)),
+        minibatch_s=float(rng.uniform(0.2, 1)),
+        gradient_mb=float(rng.uniform(1, 50)),
+        bandwidth_mbps=400.0,
+        internal_mbps=4000.0,
+        batch=int(rng.integers(2, 9)),
+        ratio=float(rng.choice([0.5, 1, 2.5])),
+        worker_needs={"gpu": float(rng.integers(0, 3)), "memory": 0.3},
+        ps_needs={"memory": float(rng.uniform(0.1, 0.5))},
+        utility=Sigmoid(float(rng.uniform(1, 100)), float(rng.choice([0, 0.5, 4])), float(rng.uniform(1, 6))),
+    )
 
 
 def _small_job(i: int, rng: np.random.Generator) -> Job:

@@ -22,7 +22,9 @@ TOKENS = {
     "server_out": "what it needs is on servers that are out of service",
     "reserved": "its workers are reserved from a later time on",
     "behind": "jobs that the policy ranks before it go first",
+    "no_room": "no server has enough of a resource free for one of its workers",
     "never_fits": "the cluster can never run it",
+    "rejected": "the policy has turned it away",
     "completed": "all its chunks are trained",
     "failed": "it cannot be trained",
     "cancelled": "it was cancelled",
@@ -78,7 +80,7 @@ def why(kernel: Kernel, job: int, now: int | None = None, behind: int = 0) -> Wh
     now = kernel.now if now is None else now
     standing = int(kernel.standing[job])
     if standing == REJECTED:
-        return Why("never_fits")
+        return Why("never_fits" if kernel.record.rejected[job].startswith("never_fits") else "rejected")
     if standing not in (WAITING, DISPATCHED):
         state = kernel.record.state(job)
         return Why("completed" if state == "finished" else state)
@@ -138,7 +140,21 @@ def _without_lanes(kernel: Kernel, job: int) -> Why:
     return Why("no_storage", "storage MB", need, float(kernel.free_storage[servers].sum()))
 
 
+def _on_resources(kernel: Kernel, job: int) -> Why:
+    """A job that waits on servers with resources: for its plan, or for room for a worker."""
+    if _planned(kernel, job):
+        return Why("reserved", until_s=kernel.record.plan_start(job) / SECOND)
+    need, free = kernel.scenario.jobs.worker_needs[job], kernel.view.free.max(axis=0)
+    short = np.flatnonzero(need > free)
+    if len(short):
+        r = int(short[0])
+        return Why("no_room", kernel.scenario.cluster.resources[r], float(need[r]), float(free[r]))
+    return Why("behind")
+
+
 def _gang(kernel: Kernel, job: int) -> Why:
+    if kernel.pool is not None:
+        return _on_resources(kernel, job)
     jobs, cluster = kernel.scenario.jobs, kernel.scenario.cluster
     need, kind = int(jobs.workers[job]), int(jobs.worker_type[job])
     if kind < 0 or need > cluster.workers[:, kind].sum() or need > kernel.capacity[:, kind].sum():

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from skedge.policies.training import TrainingJob
-from skedge.policies.utility import Sigmoid
+from skedge.core.value import Sigmoid
+from skedge.policies.training_job import TrainingJob
 
 Row = tuple[int, int, str, tuple[tuple[int, int, int], ...], float]
 """slot, quanta, kind, (machine, workers, PSs), cost."""

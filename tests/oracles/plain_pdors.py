@@ -15,7 +15,7 @@ from numpy.random import Generator
 from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 
 from skedge.policies.admission import Plan, SlotPlan
-from skedge.policies.training import TrainingJob
+from skedge.policies.training_job import TrainingJob
 
 Table = Sequence[Sequence[float]]
 Placement = tuple[tuple[int, int], ...]

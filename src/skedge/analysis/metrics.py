@@ -21,6 +21,7 @@ from skedge.core.time import SECOND
 from .columns import Columns, columns, first_of_job, gang_holdings, gang_intervals, ready_times
 from .dual import sum_alpha_s, sum_beta_s
 from .sweeps import bounds, in_groups, merged
+from .worth import holdings, use_by_resource, worth
 
 Metrics = dict[str, float | int | None]
 
@@ -42,6 +43,7 @@ def metrics(scenario: Scenario, schedule: Schedule, meta: Mapping[str, Any]) -> 
         **_communication(c),
         "sum_alpha_s": sum_alpha_s(c),
         "sum_beta_s": sum_beta_s(c),
+        **worth(c),
     }
 
 
@@ -178,18 +180,22 @@ def _interruptions(c: Columns, intervals: pl.DataFrame) -> Metrics:
 def _workers(c: Columns) -> Metrics:
     """Use of the edge workers.
 
-    Utilisation: time that edge workers are held, uploads of gangs included, over workers x makespan. Waste: the part of
+    Utilisation: time that edge workers are held, uploads of gangs included, over workers x makespan; on servers with
+    resources the mean over the resources of :func:`.worth.use_by_resource`, which are given too. Waste: the part of
     all held time, the cloud's included, that only rounding to slots asks for: of a chunk its slots less its exact time,
     of a gang its computing time less its work; 0 in continuous time.
     """
     t, workers = c.runs, int(c.scenario.cluster.workers.sum())
     held = (t["end"] - t["start"]) * t["workers"]
     first, last = _window(c)
+    use = use_by_resource(c, first, last) if c.scenario.cluster.resources else {}
     edge, room = float(held[t["server"] != _cloud(c)].sum(dtype=np.float64)), float(workers * (last - first))
     total = float(held.sum(dtype=np.float64))
+    mean = edge / room if room else None
     return {
-        "utilisation_mean": edge / room if room else None,
+        "utilisation_mean": float(np.mean([share or 0.0 for share in use.values()])) if use else mean,
         "lane_waste_share": _waste(c) / total if total else None,
+        **use,
     }
 
 
@@ -230,15 +236,14 @@ def _communication(c: Columns) -> Metrics:
 def utilisation(scenario: Scenario, schedule: Schedule, points: int = 200) -> pl.DataFrame:
     """Sample the run at `points` >= 2 even times from the first arrival to the last completion.
 
-    Columns: time_s; busy_share, edge workers held over edge workers; waiting_jobs, arrived, not running, not done;
+    Columns: time_s; busy_share, edge workers held over edge workers, on servers with resources the mean over these of
+    what is held of each; waiting_jobs, arrived, not running, not done;
     running_jobs, that hold workers; submitted, jobs that arrive from this time until the next row's. A run holds in
     [start, end).
     """
     c = columns(scenario, schedule)
     t, jobs = c.runs, scenario.jobs
     grid = np.linspace(*_window(c), points)
-    edge = t["server"] != _cloud(c)
-    held = _present(grid, t["start"][edge], t["end"][edge], t["workers"][edge])
     rows, first = in_groups(t["job"], t["start"], len(jobs))
     _, start, end = merged(rows, first, t["start"], t["end"])
     running = _present(grid, start, end)
@@ -247,7 +252,7 @@ def utilisation(scenario: Scenario, schedule: Schedule, points: int = 200) -> pl
     return pl.DataFrame(
         {
             "time_s": grid / SECOND,
-            "busy_share": held / max(int(scenario.cluster.workers.sum()), 1),
+            "busy_share": _busy(c, grid),
             "waiting_jobs": (inside - running).astype(np.int64),
             "running_jobs": running.astype(np.int64),
             "submitted": np.bincount(np.searchsorted(grid, c.jobs["arrival"], "right") - 1, minlength=points),
@@ -255,12 +260,26 @@ def utilisation(scenario: Scenario, schedule: Schedule, points: int = 200) -> pl
     )
 
 
-def _present(grid: NDArray[np.float64], start: Ints, end: Ints, weight: Ints | None = None) -> NDArray[np.float64]:
+def _busy(c: Columns, grid: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Part of the edge workers, or the mean part of the resources, that is held at each time of `grid`."""
+    t, cluster = c.runs, c.scenario.cluster
+    if not cluster.resources:
+        edge = t["server"] != _cloud(c)
+        held = _present(grid, t["start"][edge], t["end"][edge], t["workers"][edge])
+        return held / max(int(cluster.workers.sum()), 1)
+    room = np.maximum(cluster.amounts.sum(axis=0), np.finfo(float).tiny) * len(cluster.resources)
+    parts = [_present(grid, start, end, (amount / room).sum(axis=1)) for start, end, amount in holdings(c)]
+    return np.add(*parts)
+
+
+def _present(
+    grid: NDArray[np.float64], start: Ints, end: Ints, weight: NDArray[Any] | None = None
+) -> NDArray[np.float64]:
     """Sum of the weights of the intervals [start, end) that contain each time of `grid`."""
     return _reached(grid, start, weight) - _reached(grid, end, weight)
 
 
-def _reached(grid: NDArray[np.float64], time: Ints, weight: Ints | None = None) -> NDArray[np.float64]:
+def _reached(grid: NDArray[np.float64], time: Ints, weight: NDArray[Any] | None = None) -> NDArray[np.float64]:
     """Sum of the weights of the `time` that are at or before each time of `grid`."""
     place = np.searchsorted(grid, time)
     return np.cumsum(np.bincount(place, weights=weight, minlength=len(grid) + 1))[: len(grid)].astype(np.float64)

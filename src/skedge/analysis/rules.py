@@ -46,8 +46,13 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
     "M23": ("in slotted time everything starts and ends on slot boundaries", ("definition",)),
     "M24": ("the workers of a gang are held, start and stop together", ("definition",)),
     "M25": ("nothing starts on a server that is out of service", ("definition",)),
+    "M26": ("what is held of a resource on a server is at most what it has", ("PD-ORS (5)",)),
+    "M27": ("on servers with resources a job has at most F_i workers", ("PD-ORS (4)",)),
+    "M28": ("on servers with resources a job has a PS for every gamma_i workers", ("PD-ORS (2)",)),
+    "M29": ("prices rise with what is planned, from L to U, and never fall", ("PD-ORS (12)", "Alg. 1")),
+    "M30": ("a job is admitted exactly if its utility is above its cost at the prices before it", ("PD-ORS Alg. 1",)),
 }
-"""Rule -> (statement, constraints of JSAC'22 that it checks)."""
+"""Rule -> (statement, constraints of JSAC'22, or of the paper named, that it checks)."""
 
 MOST_WORK_ERROR = 1e-6
 """Relative error allowed in sums of mini-batches, which are floats."""

@@ -18,7 +18,9 @@ from .verify_data import check_storage, check_uploads
 from .verify_gangs import check_gangs
 from .verify_jobs import answers, completions, decision_times, plans_kept, preempted_flags, slot_boundaries
 from .verify_names import known_rows
+from .verify_prices import check_prices
 from .verify_ps import check_ps
+from .verify_resources import check_resources
 
 __all__ = ["RULES", "Violation", "verify"]
 
@@ -32,7 +34,8 @@ def verify(
     ----------
     meta
         Of the run: ``lanes``, a mapping with ``preemptive`` (bool, default True) and ``rank`` (``haprf``: rule M20 is
-        checked; anything else: it is not). Of a live run also ``late_s``: by job id, by how much its training took
+        checked; anything else: it is not), and ``params``: rules M29 and M30 are checked where those have ``low`` and
+        ``high``. Of a live run also ``late_s``: by job id, by how much its training took
         longer than announced, as its trainer has measured; M8 allows for it.
     tolerance
         Allowed in every comparison of times [µs], >= 0: 0 for a simulation, what clocks and messages cost for a live
@@ -63,4 +66,7 @@ def verify(
     check_storage(c, found)
     check_ps(c, found, tolerance, chunks.zeta)
     check_gangs(c, found, tolerance)
+    if scenario.cluster.resources:
+        check_resources(c, found, tolerance)
+        check_prices(c, found, meta.get("params") or {})
     return found.all()

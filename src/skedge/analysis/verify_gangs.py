@@ -25,11 +25,12 @@ def check_gangs(c: Columns, found: Findings, slack: int) -> None:
         return
     _decided(c, found, slack)
     _together(c, found)
-    _types(c, found)
-    _capacity(c, found, slack)
     intervals = gang_intervals(c)
-    _at_most_chunks(c, found, intervals)
-    _colocated(c, found, intervals)
+    if not c.scenario.cluster.resources:
+        _types(c, found)
+        _capacity(c, found, slack)
+        _at_most_chunks(c, found, intervals)
+        _colocated(c, found, intervals)
     _apart(found, intervals, slack)
     each = pl.Series(not_gangs(c), dtype=pl.Int32).implode()
     _not_early(c, found, intervals.filter(~pl.col("job").is_in(each)), slack)
@@ -170,7 +171,8 @@ def _not_early(c: Columns, found: Findings, intervals: pl.DataFrame, slack: int)
     job, start, end, computes = (intervals[name].to_numpy() for name in ("job", "start", "end", "compute_from"))
     first = first_of_job(job)
     free = np.where(first, 0, np.concatenate([[0], end[:-1]]))
-    absent = (n > before) & (held["begun"].fill_null(_NEVER_BEGUN).to_numpy() < free[at] - slack)
+    shares = c.scenario.jobs.chunks[job] >= intervals["workers"].to_numpy()  # else a worker may have no chunk
+    absent = (n > before) & shares[at] & (held["begun"].fill_null(_NEVER_BEGUN).to_numpy() < free[at] - slack)
     say = "holds {} workers on server {}, {} before; nothing was uploaded"
     found.rows("M7", absent, job[at], start[at], lambda i: say.format(n[i], held["server"][i], before[i]))
     ready = start.copy()
@@ -195,7 +197,7 @@ def _uploads(c: Columns) -> pl.DataFrame:
 def _work(c: Columns, found: Findings, intervals: pl.DataFrame, slack: int) -> None:
     """M8: worker time spent computing is the work, with less than one step of the last workers to spare.
 
-    Work done at another zeta counts in proportion of the whole work at each. Each change rounds up by a worker-µs,
+    Work done at another zeta counts in proportion of the whole work at each. Each change rounds down by a worker-µs,
     which a later change may stretch by the ratio of the two works.
     """
     job, end, workers = (intervals[name].to_numpy() for name in ("job", "end", "workers"))

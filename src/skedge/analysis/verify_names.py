@@ -88,7 +88,7 @@ def _ps(c: Columns, t: Table) -> Mask:
     slots = np.bincount(cluster.ps_server, minlength=len(cluster.servers))[np.maximum(server, 0)]
     cloud = server == (-2 if cluster.cloud is None else cluster.cloud)
     wrong = _no_job(c, t) | (server < 0) | (t["count"] < 1) | (t["start"] < 0) | (t["end"] <= t["start"])
-    return wrong | np.where(cloud, slot != -1, (slot < 0) | (slot >= slots))
+    return wrong | np.where(cloud | bool(cluster.resources), slot != -1, (slot < 0) | (slot >= slots))
 
 
 def _uploads(c: Columns, t: Table) -> Mask:
@@ -104,6 +104,7 @@ def _plans(c: Columns, t: Table) -> Mask:
 def _prices(c: Columns, t: Table) -> Mask:
     cluster = c.scenario.cluster
     names = [WORKER + kind for kind in cluster.worker_types] + [PS + kind for kind in cluster.ps_types]
+    names += cluster.resources
     wrong = _no_job(c, t) | (t["server"] < 0) | ~t.frame["resource"].is_in(names).to_numpy()
     wrong |= (t["to"] <= t["from"]) | (t["made_at"] > t["from"])
     return wrong | ~((t["price"] >= 0) & np.isfinite(t["price"]))

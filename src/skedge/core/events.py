@@ -129,6 +129,8 @@ class Allocate:
 
     Attributes
     ----------
+    ps
+        A PS slot, or CLOUD; on servers with resources, which have no slots, (server, PSs) pairs by server.
     gang
         True: all workers begin together, when the slowest upload has ended. False: each begins when its own data are
         there, and the workers that the job has go on. All allocations of a job are of one kind.
@@ -138,7 +140,7 @@ class Allocate:
 
     job: int
     where: Placement
-    ps: int
+    ps: int | Placement
     reason: str = ""
     gang: bool = True
     value: float | None = None
@@ -178,7 +180,8 @@ class Upload:
 class Reserve:
     """State a plan: these workers and PSs of one server from `start` to `end` [µs]. It binds nobody and is recorded.
 
-    What a job reserves at one instant is one plan; a later one takes its place.
+    What a job reserves at one instant is one plan; a later one takes its place. `value` is what the policy found the
+    plan worth, None if it does not say.
     """
 
     job: int
@@ -188,6 +191,7 @@ class Reserve:
     end: int
     reason: str = ""
     ps: int = 1
+    value: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +204,7 @@ class Postpone:
 
 
 class Piece(NamedTuple):
-    """The price of a unit of `resource` (``worker:<type>``, ``ps:<type>``) on `server` from `start` to `end` [µs]."""
+    """The price of a unit of `resource` on `server` from `start` to `end` [µs], per slot; slots are resources too."""
 
     server: int
     resource: str

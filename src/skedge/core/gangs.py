@@ -209,9 +209,9 @@ class Gangs:
         return row
 
     def _convert(self, job: int, zeta: int) -> None:
-        """Count the work of `job` at another zeta."""
+        """Count the work of `job` at another zeta, rounded down: a plan without slack holds."""
         old = self.zeta[job]
-        self.left[job] = -(-int(self.left[job]) * int(self.work[job, zeta]) // int(self.work[job, old]))
+        self.left[job] = max(1, int(self.left[job]) * int(self.work[job, zeta]) // int(self.work[job, old]))
         self.zeta[job] = zeta
 
     def suspend(self, job: int, now: int) -> None:

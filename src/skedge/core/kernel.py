@@ -53,6 +53,7 @@ from .model import Floats, Ints
 from .network import Delays, upload_delay, upload_row
 from .policy import Policy, View
 from .record import Record
+from .resources import Pool
 from .scenario import Scenario
 
 WAITING, DISPATCHED, FINISHED, REJECTED = range(4)
@@ -81,8 +82,11 @@ class Kernel:
         Whether each server is in service, shape ``(servers,)``.
     capacity, free_workers
         Workers of the servers in service, and those of them that no gang holds, shape ``(servers, types)``.
+    pool
+        What servers with resources have left; None where servers have slots.
     ps_job, ps_of
-        Job of every PS slot (-1: free, OUT_OF_SERVICE), and PS slot of every job that has one.
+        Job of every PS slot (-1: free, OUT_OF_SERVICE), and PS slot, or (server, count) pairs, of every job that has
+        one.
     sent, lost
         Lane of every chunk of the dispatched jobs; chunks whose server is out of service, to be dispatched again.
     free_storage
@@ -96,7 +100,7 @@ class Kernel:
         cluster, jobs, physics = scenario.cluster, scenario.jobs, scenario.physics
         self.now, self.arrived, self.dispatches = 0, 0, 0
         self.standing = np.full(len(jobs), -1, np.int64)
-        self.columns = _columns(scenario)
+        self.columns = jobs.columns
         self.chunk_time, self.factor = scenario.chunk_time, dict[int, float]()
         self.worker_type: list[int] = jobs.worker_type.tolist()
         lanes = policy.lanes
@@ -109,7 +113,8 @@ class Kernel:
         self.capacity: Ints = cluster.workers.copy()
         self.free_workers: Ints = cluster.workers.copy()
         self.ps_job: Ints = np.full(len(cluster.ps_server), -1, np.int64)
-        self.ps_of: dict[int, int] = {}
+        self.ps_of: dict[int, int | Placement] = {}
+        self.pool = Pool(cluster, jobs) if cluster.resources else None
         self.free_storage: Floats = cluster.storage_mb.copy()
         self.stored: dict[int, dict[int, int]] = {}
         self.running: set[int] = set()
@@ -181,10 +186,12 @@ class Kernel:
         """Take in jobs that were submitted while the run goes on: `scenario` has them behind those that are there."""
         self.standing = np.append(self.standing, np.full(len(scenario.jobs) - len(self.scenario.jobs), -1))
         self.chunk_time = np.concatenate([self.chunk_time, scenario.chunk_time[len(self.chunk_time) :]])
-        self.scenario, self.columns = scenario, _columns(scenario)
+        self.scenario, self.columns = scenario, scenario.jobs.columns
         self.worker_type = scenario.jobs.worker_type.tolist()
         self.gangs.extend(scenario.announced_work, scenario.delays)
         self.record.extend(scenario)
+        if self.pool is not None:
+            self.pool.jobs = scenario.jobs
 
     def _measure(self, job: int, factor: float) -> None:
         """Correct what was announced of a job's speed; the order of the lanes stays, a rank is frozen."""
@@ -206,6 +213,8 @@ class Kernel:
             if why:
                 interrupted += self._interrupt(server, why)
                 without_ps += self._without_ps(server)
+            if self.pool is not None:
+                self.pool.serve(server, back=not why)
         for job, chunks in event.lost:
             self._lose(job, chunks)
         return replace(event, interrupted=tuple(sorted(interrupted)), without_ps=tuple(sorted(without_ps)))
@@ -240,18 +249,18 @@ class Kernel:
         return hit
 
     def _stands_on(self, job: int, where: Placement, server: int) -> bool:
-        return self._ps_site(job) == server or any(server == other for other, _ in where)
+        return server in self._ps_sites(job) or any(server == other for other, _ in where)
 
-    def _ps_site(self, job: int) -> int | None:
-        """Server of the PS of `job`; None if it has none."""
-        ps = self.ps_of.get(job)
-        if ps is None:
-            return None
-        return self.scenario.cluster.cloud if ps == CLOUD else int(self.scenario.cluster.ps_server[ps])
+    def _ps_sites(self, job: int) -> list[int | None]:
+        """Servers of the PSs of `job`."""
+        ps = self.ps_of.get(job, ())
+        if isinstance(ps, tuple):
+            return [server for server, _ in ps]
+        return [self.scenario.cluster.cloud if ps == CLOUD else int(self.scenario.cluster.ps_server[ps])]
 
     def _without_ps(self, server: int) -> list[int]:
         """Take the PSs on `server` from their jobs; returns which."""
-        hit = [job for job in self.ps_of if self._ps_site(job) == server]
+        hit = [job for job in self.ps_of if server in self._ps_sites(job)]
         for job in hit:
             self._release_ps(job)
         self.ps_job[self.scenario.cluster.ps_server == server] = OUT_OF_SERVICE
@@ -385,15 +394,35 @@ class Kernel:
             self._free_workers(job)
             self._release_ps(job)
             self.gangs.suspend(job, self.now)
-        self._take_workers(job, order.where)
-        self._take_ps(job, order.ps)
+        self._take(job, order)
         before = self.gangs.data.get(job, {})
         self.gangs.place(job, order.where, colocated(self.scenario, order), self.now, gang=order.gang)
         self.running.add(job)
         self.record.allocate(self.now, order, before)
 
+    def _take(self, job: int, order: Allocate) -> None:
+        """Give `job` its workers and its PS, or PSs."""
+        self._check_servers(job, order.where)
+        if isinstance(order.ps, tuple) and self.pool is not None:
+            self._check_servers(job, order.ps, "PS")
+            self._check_in_service(job, (*order.where, *order.ps))
+            self.pool.take(job, order.where, order.ps)
+            self.ps_of[job] = order.ps
+            self.record.take_ps(job, self.now)
+        elif not isinstance(order.ps, tuple) and self.pool is None:
+            self._take_workers(job, order.where)
+            self._take_ps(job, order.ps)
+        else:
+            takes = "a PS slot" if self.pool is None else "(server, PSs) pairs"
+            raise OrderError("M12", f"job {self.scenario.jobs.ids[job]!r} is given {order.ps!r}; here it takes {takes}")
+
+    def _check_in_service(self, job: int, where: Placement) -> None:
+        for server, _ in where:
+            if not self.in_service[server]:
+                name, label = self.scenario.jobs.ids[job], self.scenario.cluster.label(server)
+                raise OrderError("M25", f"job {name!r} is given {label!r}, which is out of service")
+
     def _take_workers(self, job: int, where: Placement) -> None:
-        self._check_servers(job, where)
         jobs, cloud = self.scenario.jobs, self.scenario.cluster.cloud
         kind, total = self.worker_type[job], sum(n for _, n in where)
         if not 1 <= total <= jobs.chunks[job] or min(n for _, n in where) < 1:
@@ -409,10 +438,10 @@ class Kernel:
                 raise OrderError("M4", f"job {jobs.ids[job]!r} is given {n} workers on {label!r}; {free} are free")
             self.free_workers[server, kind] = free - n
 
-    def _check_servers(self, job: int, where: Placement) -> None:
+    def _check_servers(self, job: int, where: Placement, what: str = "worker") -> None:
         name, servers = self.scenario.jobs.ids[job], {server for server, _ in where}
         if not servers:
-            raise OrderError("M5", f"job {name!r} is given no worker; suspend it instead")
+            raise OrderError("M5", f"job {name!r} is given no {what}; suspend it instead")
         if not 0 <= min(servers) <= max(servers) < self.servers:
             raise OrderError("M1", f"job {name!r} is given {where!r}; servers are numbered 0 to {self.servers - 1}")
         if len(servers) < len(where):
@@ -429,6 +458,9 @@ class Kernel:
         self.record.decide(self.now, order.job, "suspend", order.reason)
 
     def _free_workers(self, job: int) -> None:
+        if self.pool is not None:
+            self.pool.release(job)
+            return
         kind, cloud = self.worker_type[job], self.scenario.cluster.cloud
         for server, n in self.gangs.placed[job]:
             if server != cloud:
@@ -436,7 +468,7 @@ class Kernel:
 
     def _assign_ps(self, order: AssignPS) -> None:
         self._in_system(order.job)
-        if order.job not in self.running or order.job in self.ps_of:
+        if order.job not in self.running or order.job in self.ps_of or self.pool is not None:
             raise OrderError("M12", f"job {self.scenario.jobs.ids[order.job]!r} does not run, or has a PS already")
         if order.job in self.wholly_in_cloud and order.ps != CLOUD:
             raise OrderError(
@@ -466,7 +498,7 @@ class Kernel:
         ps = self.ps_of.pop(job, None)
         if ps is not None:
             self.record.release_ps(job, ps, self.now)
-            if ps != CLOUD:
+            if not isinstance(ps, tuple) and ps != CLOUD:
                 self.ps_job[ps] = -1
 
     def _upload(self, order: Upload) -> None:
@@ -546,6 +578,9 @@ class Kernel:
         StateError
             If free workers, PS slots or storage do not follow from who holds them.
         """
+        if self.pool is not None:
+            self.pool.validate()
+            return
         cluster, jobs = self.scenario.cluster, self.scenario.jobs
         free = self.capacity.copy()
         for job, where in self.gangs.placed.items():
@@ -554,8 +589,8 @@ class Kernel:
                     free[server, jobs.worker_type[job]] -= n
         if (free != self.free_workers).any() or (free < 0).any():
             raise StateError("free workers do not follow from the placements")
-        held = {job: ps for job, ps in self.ps_of.items() if ps != CLOUD}
-        if held != {int(j): int(p) for p, j in enumerate(self.ps_job) if 0 <= j < OUT_OF_SERVICE}:
+        serving = {job: ps for job, ps in self.ps_of.items() if ps != CLOUD}
+        if serving != {int(j): int(p) for p, j in enumerate(self.ps_job) if 0 <= j < OUT_OF_SERVICE}:
             raise StateError("PS slots do not follow from who holds them")
         storage = cluster.storage_mb.copy()
         for job, held in self.stored.items():
@@ -569,20 +604,13 @@ class Kernel:
         return self.active()
 
 
-def _columns(scenario: Scenario) -> dict[str, Any]:
-    """Columns of the announced jobs that the view shows."""
-    jobs = scenario.jobs
-    return {
-        "arrival": jobs.arrival, "chunks": jobs.chunks, "minibatches": jobs.minibatches, "workers": jobs.workers,
-        "worker_type": jobs.worker_type, "ps_type": jobs.ps_type, "chunk_mb": jobs.chunk_mb,
-    }  # fmt: skip
-
-
 def colocated(scenario: Scenario, order: Allocate) -> int:
     """Zeta of an allocation: 1 where communication between its workers and its PS is free (ERRATA J11)."""
     if len(order.where) > 1:
         return 0
     cluster, server = scenario.cluster, order.where[0][0]
+    if isinstance(order.ps, tuple):
+        return int(scenario.physics.colocation == "one_server" and [server] == [at for at, _ in order.ps])
     if server == cluster.cloud:
         return int(order.ps == CLOUD)
     if scenario.physics.colocation != "one_server" or order.ps == CLOUD:

@@ -16,7 +16,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from .errors import ScenarioError
-from .time import HOUR
+from .time import HOUR, seconds
+from .value import Sigmoid
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -31,14 +32,15 @@ PS = "ps:"
 class Server:
     """An edge server or the cloud.
 
-    `capacity` maps a resource to its amount; in the edge-cloud model the resources are ``worker:<type>`` and
-    ``ps:<type>`` and the amounts are slots. The cloud has every type without limit, so its `capacity` is empty.
-    `storage_mb` None means without limit (JSAC'22 Sec. VI: :math:`U_s`).
+    `capacity` maps a resource to its amount. In the edge-cloud model the resources are ``worker:<type>`` and
+    ``ps:<type>`` and the amounts are slots; else they have any names (``gpu``, ``memory``) and amounts >= 0, of which
+    each worker and each PS takes what its job says. One cluster has one kind. The cloud has every type without limit,
+    so its `capacity` is empty. `storage_mb` None means without limit (JSAC'22 Sec. VI: :math:`U_s`).
     """
 
     id: str
     kind: Literal["edge", "cloud"] = "edge"
-    capacity: Mapping[str, int] = field(default_factory=dict)
+    capacity: Mapping[str, float] = field(default_factory=dict)
     storage_mb: float | None = None
     site: str | None = None
 
@@ -65,6 +67,10 @@ class Cluster:
         Slots by server and type, shape ``(servers, types)``.
     storage_mb
         Shape ``(servers,)``; ``inf`` where unlimited.
+    resources
+        Names of what servers without slots have, in order of first appearance; empty where they have slots.
+    amounts
+        How much of each, C_h^r, shape ``(servers, resources)``.
     """
 
     def __init__(self, servers: Sequence[Server]) -> None:
@@ -79,6 +85,10 @@ class Cluster:
         self.lane_server, self.lane_type, self.lane_slot = _enumerate(self.servers, WORKER, self.worker_types)
         self.ps_server, self.ps_type, self.ps_slot = _enumerate(self.servers, PS, self.ps_types)
         self.storage_mb: Floats = np.array([np.inf if s.storage_mb is None else s.storage_mb for s in self.servers])
+        self.resources = tuple(dict.fromkeys(r for s in self.servers for r in s.capacity if not _is_slot(r)))
+        self.amounts: Floats = np.array(
+            [[s.capacity.get(r, 0) for r in self.resources] for s in self.servers], np.float64
+        )
 
     @cached_property
     def server_ids(self) -> list[str]:
@@ -111,12 +121,35 @@ def _check_servers(servers: Sequence[Server]) -> None:
         if s.kind == "cloud" and s.capacity:
             raise ScenarioError(f"{where}.capacity: the cloud has every type without limit; it must be left out")
         for resource, amount in s.capacity.items():
-            if amount < 0 or amount != int(amount):
+            if not 0 <= amount < np.inf:
+                raise ScenarioError(f"{where}.capacity[{resource}]: {amount} is not a number >= 0")
+            if _is_slot(resource) and amount != int(amount):
                 raise ScenarioError(f"{where}.capacity[{resource}]: {amount} is not a whole number >= 0")
         if s.storage_mb is not None and not s.storage_mb >= 0:
             raise ScenarioError(f"{where}.storage_mb: {s.storage_mb} is not a number >= 0")
     if sum(s.kind == "cloud" for s in servers) > 1:
         raise ScenarioError("cluster.servers: more than one server has kind cloud; the model has one cloud")
+    _check_one_kind(servers)
+
+
+def _is_slot(resource: str) -> bool:
+    return resource.startswith((WORKER, PS))
+
+
+def _check_one_kind(servers: Sequence[Server]) -> None:
+    """Slots and other resources do not stand in one cluster."""
+    kinds = {_is_slot(r): f"{r!r} ({s.id})" for s in servers for r in s.capacity}
+    if len(kinds) > 1:
+        raise ScenarioError(
+            f"cluster.servers: slots such as {kinds[True]} and resources such as {kinds[False]} are mixed; a cluster "
+            "has one kind"
+        )
+    clouds = [s.id for s in servers if s.kind == "cloud"]
+    if False in kinds and clouds:
+        raise ScenarioError(
+            f"cluster.servers ({clouds[0]}): a cloud does not go with resources such as {kinds[False]}; give a server "
+            "with as much of each as it may use"
+        )
 
 
 def _types(servers: Sequence[Server], prefix: str) -> tuple[str, ...]:
@@ -170,6 +203,16 @@ class Job:
         server) is drawn from it by a seeded hash of the pair (:mod:`skedge.core.network`).
     upload_s
         Delays given one by one, by server id; they take precedence.
+    worker_needs, ps_needs
+        What a worker and a PS take of each resource [alpha_i^r, beta_i^r]; for servers with resources, not slots.
+    batch
+        Global batch size in mini-batches [F_i]; there also the most workers.
+    ratio
+        Workers per PS [gamma_i], > 0; with `batch` it scales communication: 2 q gamma / (b F) per mini-batch.
+    internal_mbps
+        Rate between a worker and a PS that are co-located [b_i^(i)], Mbit/s; inf: communication is free there.
+    utility
+        What the job is worth by its training time; None: nobody says.
     """
 
     id: str
@@ -188,6 +231,12 @@ class Job:
     upload_edge_s: tuple[float, float] = (0.0, 0.0)
     upload_cloud_s: tuple[float, float] = (0.0, 0.0)
     upload_s: Mapping[str, float] = field(default_factory=dict)
+    worker_needs: Mapping[str, float] = field(default_factory=dict)
+    ps_needs: Mapping[str, float] = field(default_factory=dict)
+    batch: int = 1
+    ratio: float = 1.0
+    internal_mbps: float = np.inf
+    utility: Sigmoid | None = None
 
 
 JOB_SCHEMA: dict[str, Any] = {
@@ -211,16 +260,46 @@ JOB_SCHEMA: dict[str, Any] = {
 }
 """Columns of a jobs table: the fields of :class:`Job`, ranges split into lo and hi."""
 
+EXTRA_SCHEMA: dict[str, Any] = {
+    "batch": pl.Int64,
+    "ratio": pl.Float64,
+    "internal_mbps": pl.Float64,
+    "utility_height": pl.Float64,
+    "utility_steepness": pl.Float64,
+    "utility_target": pl.Float64,
+}
+"""Further columns that a jobs table may have; left out or null: the default of :class:`Job`."""
+
+WORKER_NEEDS, PS_NEEDS = "worker_needs.", "ps_needs."
+"""Prefixes of the columns, one a resource, that say what a worker and a PS take; left out or null: nothing."""
+
 
 def job_table(jobs: Sequence[Job]) -> tuple[pl.DataFrame, dict[str, Mapping[str, float]]]:
-    """A jobs table (:data:`JOB_SCHEMA`) and the delays given one by one, by job id."""
-    rows = []
+    """A jobs table and the delays given one by one, by job id.
+
+    Its columns are :data:`JOB_SCHEMA` and those of :data:`EXTRA_SCHEMA` and of needs in which a job has no default.
+    """
+    rows, extra = [], dict[str, Any]()
     for job in jobs:
         row = {f.name: getattr(job, f.name) for f in fields(Job) if f.name in JOB_SCHEMA}
         row["upload_edge_lo_s"], row["upload_edge_hi_s"] = job.upload_edge_s
         row["upload_cloud_lo_s"], row["upload_cloud_hi_s"] = job.upload_cloud_s
-        rows.append(row)
-    return pl.DataFrame(rows, schema=JOB_SCHEMA), {j.id: j.upload_s for j in jobs if j.upload_s}
+        more = _extra_fields(job)
+        extra |= {name: EXTRA_SCHEMA.get(name, pl.Float64) for name in more}
+        rows.append(row | more)
+    schema = JOB_SCHEMA | {name: extra[name] for name in (*EXTRA_SCHEMA, *extra) if name in extra}
+    return pl.DataFrame(rows, schema=schema), {j.id: j.upload_s for j in jobs if j.upload_s}
+
+
+def _extra_fields(job: Job) -> dict[str, float]:
+    """The columns in which `job` has no default."""
+    defaults = {"batch": 1, "ratio": 1.0, "internal_mbps": np.inf}
+    row = {name: getattr(job, name) for name, default in defaults.items() if getattr(job, name) != default}
+    if job.utility is not None:
+        row |= {f"utility_{f.name}": getattr(job.utility, f.name) for f in fields(Sigmoid)}
+    for prefix, needs in ((WORKER_NEEDS, job.worker_needs), (PS_NEEDS, job.ps_needs)):
+        row |= {prefix + resource: float(amount) for resource, amount in needs.items()}
+    return row
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +325,9 @@ class Physics:
         [1/(1+e), 1+e]; 0: announced = true.
     speedup
         1 + epsilon of speed augmentation (JSAC'22 Def. 1): multiplies n_jsw; delays and parameters are not scaled.
+    horizon
+        T [µs], whole slots: the window that prices, plans and utilities look at; the run goes on beyond it. None: there
+        is none.
     """
 
     slot: int = HOUR
@@ -255,6 +337,7 @@ class Physics:
     checkpoint_overhead: int = 0
     estimate_error: float = 0.0
     speedup: float = 1.0
+    horizon: int | None = None
 
     def __post_init__(self) -> None:
         """Check the ranges; the overhead is rounded up to whole steps.
@@ -272,7 +355,17 @@ class Physics:
         ):
             if not good:
                 raise ScenarioError(f"physics.{name}: {getattr(self, name)} is out of range")
+        if self.horizon is not None and (self.horizon < 1 or self.horizon % self.slot):
+            raise ScenarioError(
+                f"physics.horizon: {seconds(self.horizon):g} s; it must be a whole number of slots of "
+                f"{seconds(self.slot):g} s, 1 or more"
+            )
         object.__setattr__(self, "checkpoint_overhead", -(-self.checkpoint_overhead // self.step) * self.step)
+
+    @property
+    def slots(self) -> int | None:
+        """T in slots; None where there is no horizon."""
+        return None if self.horizon is None else self.horizon // self.slot
 
     @property
     def step(self) -> int:

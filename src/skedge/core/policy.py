@@ -16,7 +16,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from .errors import PolicyError
 from .events import Event, Order
-from .model import Cluster, Ints, Physics
+from .model import Cluster, Floats, Ints, Physics
+from .value import Sigmoid
 
 if TYPE_CHECKING:
     from .kernel import Kernel
@@ -37,7 +38,8 @@ class Policy(Protocol):
     name
         Its name on the command line.
     needs
-        What it needs of a scenario, of ``{"typed slots"}``; the command line says which part a scenario lacks.
+        What it needs of a scenario, of ``{"typed slots", "resources", "values", "a horizon"}``; the command line says
+        which part a scenario lacks.
     lanes
         How lanes are to serve its dispatches: ``{"preemptive": bool, "rank": "haprf" | "custom"}``.
     params
@@ -116,8 +118,16 @@ class View:
         return job
 
     def column(self, name: str) -> Ints:
-        """A column of the announced jobs: arrival, chunks, minibatches, workers, worker_type, ps_type, chunk_mb."""
+        """A column of the announced jobs: arrival, chunks, minibatches, workers, worker_type, ps_type, chunk_mb.
+
+        Also batch, ratio, worker_needs and ps_needs (jobs x resources), minibatch_s, ps_update_s, gradient_mb,
+        bandwidth_mbps and internal_mbps.
+        """
         return _shown(self._kernel.columns[name][: self.arrived])
+
+    def utility(self, job: int) -> Sigmoid | None:
+        """What `job` is worth by its training time in slots; None if nobody says."""
+        return self._kernel.scenario.jobs.utility[self._past(job)]
 
     @property
     def chunk_time(self) -> Ints:
@@ -186,6 +196,18 @@ class View:
         return _shown(self._kernel.free_workers)
 
     @property
+    def amounts(self) -> Floats:
+        """What the servers in service have of each resource, shape ``(servers, resources)``; slots are none."""
+        pool = self._kernel.pool
+        return _shown(self.cluster.amounts if pool is None else pool.capacity)
+
+    @property
+    def free(self) -> Floats:
+        """What of :attr:`amounts` no job holds."""
+        pool = self._kernel.pool
+        return _shown(self.cluster.amounts if pool is None else pool.free)
+
+    @property
     def ps_job(self) -> Ints:
         """Which job each PS slot serves, -1 for none, shape ``(ps slots,)``.
 
@@ -195,7 +217,13 @@ class View:
 
     def ps_of(self, job: int) -> int | None:
         """PS slot of `job` (CLOUD = -1), None if it has none."""
-        return self._kernel.ps_of.get(job)
+        ps = self._kernel.ps_of.get(job)
+        return None if isinstance(ps, tuple) else ps
+
+    def ps_placement(self, job: int) -> tuple[tuple[int, int], ...]:
+        """(server, PSs) pairs that `job` holds now, on servers with resources."""
+        ps = self._kernel.ps_of.get(self._past(job), ())
+        return ps if isinstance(ps, tuple) else ()
 
     @property
     def free_storage(self) -> Any:

@@ -31,7 +31,7 @@ class Record:
         self.dispatches: list[tuple[int, Dispatch]] = []
         self.decisions, self.values = array("q"), array("d")
         self.reasons: dict[str, int] = {}
-        self.ps = array("q")
+        self.ps, self.counted_ps = array("q"), array("q")
         self.ps_since: dict[int, int] = {}
         self.gang_uploads = array("q")
         self.chunks: list[int] = scenario.jobs.chunks.tolist()
@@ -101,10 +101,14 @@ class Record:
         """A PS slot begins to serve `job`."""
         self.ps_since[job] = now
 
-    def release_ps(self, job: int, ps: int, now: int) -> None:
-        """A PS slot no longer serves `job`; an interval of no length is not recorded."""
+    def release_ps(self, job: int, ps: int | Placement, now: int) -> None:
+        """Its PS slot, or PSs, no longer serve `job`; an interval of no length is not recorded."""
         since = self.ps_since.pop(job)
-        if since < now:
+        if since == now:
+            return
+        if isinstance(ps, tuple):
+            self.counted_ps.extend(part for server, n in ps for part in (job, server, n, since, now))
+        else:
             self.ps.extend((job, ps, since, now))
 
     def reserve(self, now: int, order: Reserve) -> None:
@@ -114,7 +118,7 @@ class Record:
             rows.clear()
         rows.append(len(self.plans))
         self.plans.append([order.job, order.server, order.workers, order.ps, order.start, order.end, now, None])
-        self.decide(now, order.job, "reserve", order.reason, order.server)
+        self.decide(now, order.job, "reserve", order.reason, order.server, order.value)
 
     def plan_start(self, job: int) -> int:
         """Start of the newest plan of `job` [µs]."""
@@ -163,6 +167,18 @@ class Record:
         return server_column(servers, self.scenario.cluster.server_ids)
 
     def _ps_table(self) -> pl.DataFrame:
+        slots = self._ps_slots_table()
+        return pl.concat([slots, self._counted_ps_table()]) if self.counted_ps else slots
+
+    def _counted_ps_table(self) -> pl.DataFrame:
+        table = _rows(self.counted_ps, 5)
+        table = table[np.lexsort((table[:, 1], table[:, 0], table[:, 3]))]
+        job, server, count, start, end = table.T
+        columns = {"job": job, "server": self._server_name(server), "slot": pl.Series([None], dtype=pl.Int32)}
+        columns["slot"] = columns["slot"].new_from_index(0, len(job))
+        return pl.DataFrame(columns | {"count": count, "start": start, "end": end}).cast(self.schema["ps"])
+
+    def _ps_slots_table(self) -> pl.DataFrame:
         table = _rows(self.ps, 4)
         table = table[np.lexsort((table[:, 0], table[:, 2]))]
         job, ps = table[:, 0], table[:, 1]

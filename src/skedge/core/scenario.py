@@ -6,24 +6,19 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.random import Generator, default_rng
 
 from .errors import ScenarioError
-from .model import JOB_SCHEMA, Cluster, Floats, Ints, Job, Physics, job_table
+from .job_checks import LONGEST_S, UTILITY, checked, extra_column, floats, in_order, needs
+from .model import PS_NEEDS, WORKER_NEEDS, Cluster, Floats, Ints, Job, Physics, job_table
 from .network import Delays
-from .speed import chunk_ticks, minibatch_seconds
+from .speed import chunk_ticks, minibatch_seconds, work_ticks
 from .time import ticks, whole_slots
-
-_AT_LEAST_ONE = ("epochs", "chunks", "minibatches", "workers")
-_NOT_NEGATIVE = (
-    "arrival_s", "minibatch_s", "ps_update_s", "gradient_mb", "chunk_mb",
-    "upload_edge_lo_s", "upload_edge_hi_s", "upload_cloud_lo_s", "upload_cloud_hi_s",
-)  # fmt: skip
-_LONGEST_S = 1e8
-"""Latest arrival and longest delay taken [s]: three years."""
+from .value import Sigmoid
 
 _MOST_WORK_S = 1e12
 """Most work that the jobs may have [worker-seconds]: times have to stay well within 62 bits of µs."""
@@ -40,30 +35,41 @@ class Jobs:
     Attributes
     ----------
     frame
-        The checked table, columns :data:`~skedge.core.model.JOB_SCHEMA`.
+        The checked table: columns :data:`~skedge.core.model.JOB_SCHEMA`, and of
+        :data:`~skedge.core.model.EXTRA_SCHEMA` and of needs those that say something.
     arrival
         [µs] r_j.
     chunks, minibatches
         D_j, and E_j B_j: mini-batches of one chunk over all epochs.
     workers
-        Workers that a gang policy gives, at most D_j.
+        Workers that a gang policy gives, at most `most_workers`.
+    most_workers
+        D_j; F_i on servers with resources.
     worker_type, ps_type
         Indices into the cluster's types; -1 where the edge has no slots of that kind at all (a cloud alone).
+    worker_needs, ps_needs
+        What a worker and a PS take of the cluster's resources, shape ``(jobs, resources)``.
+    batch, ratio
+        F_i, and gamma_i: workers per PS.
     """
 
     def __init__(
         self, frame: pl.DataFrame, cluster: Cluster, given: Mapping[str, Mapping[str, float]] | None = None
     ) -> None:
-        self.frame = _in_order(_checked(frame, cluster))
+        self.frame = in_order(checked(frame, cluster))
         f = self.frame
         self.ids: list[str] = f["id"].to_list()
-        self.arrival: Ints = ticks(_floats(f, "arrival_s"))
+        self.arrival: Ints = ticks(floats(f, "arrival_s"))
         self.chunks: Ints = f["chunks"].to_numpy().astype(np.int64)
         self.minibatches: Ints = (f["epochs"] * f["minibatches"]).to_numpy().astype(np.int64)
-        self.workers: Ints = np.minimum(f["workers"].to_numpy(), self.chunks).astype(np.int64)
+        self.batch: Ints = extra_column(f, "batch").astype(np.int64)
+        self.ratio: Floats = extra_column(f, "ratio")
+        self.worker_needs, self.ps_needs = (needs(f, prefix, cluster.resources) for prefix in (WORKER_NEEDS, PS_NEEDS))
+        self.most_workers: Ints = self.batch if cluster.resources else self.chunks
+        self.workers: Ints = np.minimum(f["workers"].to_numpy(), self.most_workers).astype(np.int64)
         self.worker_type = _type_index(f["worker_type"], cluster.worker_types)
         self.ps_type = _type_index(f["ps_type"], cluster.ps_types)
-        self.chunk_mb: Floats = _floats(f, "chunk_mb")
+        self.chunk_mb: Floats = floats(f, "chunk_mb")
         self.given = dict(given or {})
 
     def __len__(self) -> int:
@@ -74,69 +80,35 @@ class Jobs:
         """Index of each job by its id."""
         return {name: i for i, name in enumerate(self.ids)}
 
+    @cached_property
+    def utility(self) -> list[Sigmoid | None]:
+        """What each job is worth by its training time in slots; None where nobody says."""
+        if "utility_height" not in self.frame.columns:
+            return [None] * len(self)
+        rows = self.frame.select(UTILITY).rows()
+        return [None if row[0] is None else Sigmoid(*row) for row in rows]
+
+    @cached_property
+    def columns(self) -> dict[str, Any]:
+        """What policies may see of the announced jobs, by name (:meth:`~skedge.core.policy.View.column`)."""
+        own = ("arrival", "chunks", "minibatches", "workers", "worker_type", "ps_type", "chunk_mb", "batch", "ratio")
+        columns = {name: getattr(self, name) for name in (*own, "worker_needs", "ps_needs")}
+        for name in ("minibatch_s", "ps_update_s", "gradient_mb", "bandwidth_mbps"):
+            columns[name] = floats(self.frame, name)
+        return columns | {"internal_mbps": extra_column(self.frame, "internal_mbps")}
+
     def minibatch_seconds(self, *, colocated: bool) -> Floats:
         """1 / n_j [s], Eq. (1)."""
-        f = self.frame
+        c = self.columns
+        rate = c["internal_mbps" if colocated else "bandwidth_mbps"]
         return minibatch_seconds(
-            _floats(f, "minibatch_s"),
-            _floats(f, "ps_update_s"),
-            _floats(f, "gradient_mb"),
-            _floats(f, "bandwidth_mbps"),
-            colocated=colocated,
+            c["minibatch_s"], c["ps_update_s"], c["gradient_mb"], rate, share=self.ratio / self.batch
         )
-
-
-def _floats(frame: pl.DataFrame, column: str) -> Floats:
-    return frame[column].to_numpy().astype(np.float64)
 
 
 def _type_index(column: pl.Series, types: tuple[str, ...]) -> Ints:
     place = {t: i for i, t in enumerate(types)}
     return np.array([place.get(t, -1) for t in column], np.int64)
-
-
-def _checked(frame: pl.DataFrame, cluster: Cluster) -> pl.DataFrame:
-    """`frame` with the right columns and types; the first wrong row is named with its column and value."""
-    missing = [c for c in JOB_SCHEMA if c not in frame.columns]
-    if missing:
-        raise ScenarioError(f"jobs: column {missing[0]!r} is missing; needed are {', '.join(JOB_SCHEMA)}")
-    try:
-        frame = frame.select(pl.col(c).cast(t) for c, t in JOB_SCHEMA.items())
-    except pl.exceptions.PolarsError as error:
-        raise ScenarioError(f"jobs: a column has values of the wrong type: {error}") from error
-    for column in JOB_SCHEMA:
-        _refuse(frame, pl.col(column).is_null(), column, "a value; it is missing")
-    for column in _AT_LEAST_ONE:
-        _refuse(frame, pl.col(column) < 1, column, "at least 1")
-    for column in _NOT_NEGATIVE:
-        good = pl.col(column).is_finite() & (pl.col(column) >= 0) & (pl.col(column) <= _LONGEST_S)
-        _refuse(frame, ~good, column, f"a number from 0 to {_LONGEST_S:g}")
-    _refuse(
-        frame, ~(pl.col("bandwidth_mbps").is_finite() & (pl.col("bandwidth_mbps") > 0)), "bandwidth_mbps", "above 0"
-    )
-    _refuse(frame, pl.col("minibatch_s") + pl.col("ps_update_s") <= 0, "minibatch_s", "above 0 (with ps_update_s)")
-    for kind in ("edge", "cloud"):
-        above = pl.col(f"upload_{kind}_lo_s") > pl.col(f"upload_{kind}_hi_s")
-        _refuse(frame, above, f"upload_{kind}_lo_s", f"at most upload_{kind}_hi_s")
-    _refuse(frame, pl.col("id").is_duplicated(), "id", "unique; it is used twice")
-    for column, types in (("worker_type", cluster.worker_types), ("ps_type", cluster.ps_types)):
-        if types or cluster.cloud is None:
-            have = ", ".join(types) or "none"
-            _refuse(frame, ~pl.col(column).is_in(list(types)), column, f"a type that a server has ({have})")
-    return frame
-
-
-def _refuse(frame: pl.DataFrame, wrong: pl.Expr, column: str, right: str) -> None:
-    bad = frame.with_row_index("row").filter(wrong).head(1)
-    if len(bad):
-        row, name, value = bad["row"][0], bad["id"][0], bad[column][0]
-        raise ScenarioError(f"jobs[{row}] (id {name!r}): {column} = {value!r}; it must be {right}")
-
-
-def _in_order(frame: pl.DataFrame) -> pl.DataFrame:
-    number = frame["id"].cast(pl.Int64, strict=False)
-    key = number if number.null_count() == 0 else frame["id"]
-    return frame.with_columns(key.alias("_key")).sort("arrival_s", "_key", maintain_order=True).drop("_key")
 
 
 @dataclass(frozen=True)
@@ -157,9 +129,9 @@ class Scenario:
         """Refuse more work or chunks than times and tables can hold, naming the job from which on it is too much."""
         f, jobs, physics = self.jobs.frame, self.jobs, self.physics
         each = jobs.minibatch_seconds(colocated=False) * (1 + physics.estimate_error) / physics.speedup
-        chunks = _floats(f, "chunks")
+        chunks = floats(f, "chunks")
         _within(jobs, "chunks", chunks, _MOST_CHUNKS)
-        work = chunks * _floats(f, "epochs") * _floats(f, "minibatches") * each
+        work = chunks * floats(f, "epochs") * floats(f, "minibatches") * each
         _within(jobs, "chunks x epochs x minibatches x minibatch_s", work, _MOST_WORK_S)
 
     def with_job(self, job: Job) -> Scenario:
@@ -171,7 +143,7 @@ class Scenario:
             If the job does not fit the cluster, its id is taken, or it does not arrive after all others.
         """
         frame, given = job_table([job])
-        longer = pl.concat([self.jobs.frame, frame])
+        longer = pl.concat([self.jobs.frame, frame], how="diagonal")
         jobs = Jobs(longer, self.cluster, {**self.jobs.given, **given})
         if jobs.ids[-1] != job.id:
             raise ScenarioError(f"job {job.id!r}: arrival_s = {job.arrival_s}; it must be after all other jobs'")
@@ -194,13 +166,24 @@ class Scenario:
 
     @cached_property
     def announced_work(self) -> Ints:
-        """Announced work of a gang, D p before rounding to slots [worker-µs], by job and zeta, shape ``(jobs, 2)``."""
-        return self.jobs.chunks[:, None] * self._chunk_time(np.ones(len(self.jobs)), whole=False)
+        """Announced work of a gang, D p before rounding to slots [worker-µs], by job and zeta, shape ``(jobs, 2)``.
+
+        On servers with resources V x, of which a chunk is no part: :func:`~skedge.core.speed.work_ticks`.
+        """
+        return self._work(np.ones(len(self.jobs)))
 
     @cached_property
     def true_work(self) -> Ints:
         """True work of a gang [worker-µs], by job and zeta, shape ``(jobs, 2)``."""
-        return self.jobs.chunks[:, None] * self.exact_chunk_time
+        return self._work(self.true_factor)
+
+    def _work(self, factor: Floats) -> Ints:
+        jobs = self.jobs
+        if not self.cluster.resources:
+            return jobs.chunks[:, None] * self._chunk_time(factor, whole=False)
+        each = [jobs.minibatch_seconds(colocated=zeta) * factor for zeta in (False, True)]
+        samples = jobs.chunks * jobs.minibatches
+        return np.stack([work_ticks(samples, x, speedup=self.physics.speedup) for x in each], axis=1)
 
     @cached_property
     def true_factor(self) -> Floats:
@@ -235,7 +218,7 @@ class Scenario:
         if physics.charge_upload:
             for i, end in enumerate(("lo", "hi")):
                 for k, kind in enumerate(("edge", "cloud")):
-                    ranges[i, :, k] = whole_slots(ticks(_floats(f, f"upload_{kind}_{end}_s")), physics.step)
+                    ranges[i, :, k] = whole_slots(ticks(floats(f, f"upload_{kind}_{end}_s")), physics.step)
         cloud = np.array([s.kind == "cloud" for s in self.cluster.servers], np.int64)
         key = np.array([_bits(f"upload:{self.seed}:{name}") for name in self.jobs.ids], np.uint64).view(np.int64)
         servers = np.array([_bits(f"server:{s.id}") for s in self.cluster.servers], np.uint64).view(np.int64)
@@ -253,9 +236,9 @@ class Scenario:
                     raise ScenarioError(
                         f"job {job!r}: upload_s names server {server!r}, which the cluster does not have"
                     )
-                if not 0 <= delay <= _LONGEST_S:
+                if not 0 <= delay <= LONGEST_S:
                     raise ScenarioError(
-                        f"job {job!r}: upload_s[{server}] = {delay}; it must be from 0 to {_LONGEST_S:g}"
+                        f"job {job!r}: upload_s[{server}] = {delay}; it must be from 0 to {LONGEST_S:g}"
                     )
                 table[self.jobs.index[job], place[server]] = ticks(delay)
         return np.where(table > 0, whole_slots(table, self.physics.step), table)

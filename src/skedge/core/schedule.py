@@ -42,7 +42,7 @@ def schema(servers: list[str]) -> dict[str, Columns]:
         `preempted`: ended before the chunk or job was finished.
     ps
         One row per time in which a job holds a PS slot; `slot` is the number of the slot on its server, null in the
-        cloud.
+        cloud. On servers with resources `count` PSs of a server, in no slot.
     uploads
         Chunks brought to a server.
     plans
@@ -50,11 +50,12 @@ def schema(servers: list[str]) -> dict[str, Columns]:
     decisions
         Every order; for ``dispatch`` one row per chunk: `value` is alpha [s], `rank` the lane's order (smaller first),
         `postponed` the number of chunks that complete later because of it. For the others `chunk` and
-        `lane` are null. For ``allocate``, ``postpone`` and ``reject`` `value` is what the policy found the job's best
-        plan worth (a price-based policy: 1 - cost, of which eta is the positive part), null if it does not say.
+        `lane` are null. For ``allocate``, ``reserve``, ``postpone`` and ``reject`` `value` is what the policy found the
+        job's best plan worth (batch schedulers: 1 - cost, of which eta is the positive part; PD-ORS and OASiS: lambda,
+        utility less cost), null if it does not say.
     prices
         From `made_at` on, a unit of `resource` costs `price` per slot on this server between `from` and `to`, because
-        of the decision on `job`; what no row covers costs nothing. Empty for policies without prices.
+        of the decision on `job`; what no row covers costs what it cost at first (M29). Empty where there are no prices.
     jobs
         One row per job; `state` is one of STATES, `reason` says why it was rejected or failed, `work` in mini-batches.
     outages

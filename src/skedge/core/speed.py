@@ -8,26 +8,24 @@ from __future__ import annotations
 import numpy as np
 
 from .model import Floats, Ints
-from .time import ticks, whole_slots
+from .time import SECOND, ticks, whole_slots
 
 MBIT_PER_MB = 8
 """Mbit in a MB: the papers give gradients in MB and bandwidth in Mbit/s (ERRATA, general convention 3)."""
 
+_NOISE = 2e-9
+"""Plans that compute in floats round workers down by at most half of this, relatively."""
+
 
 def minibatch_seconds(
-    minibatch_s: Floats,
-    ps_update_s: Floats,
-    gradient_mb: Floats,
-    bandwidth_mbps: Floats,
-    *,
-    colocated: bool,
+    minibatch_s: Floats, ps_update_s: Floats, gradient_mb: Floats, rate_mbps: Floats, share: Floats | float = 1.0
 ) -> Floats:
-    """Seconds per mini-batch, 1 / n_j of JSAC'22 Eq. (1): m + G + (1 - zeta) 2 q / b.
+    """Seconds per mini-batch, 1 / n_j of JSAC'22 Eq. (1): m + G + 2 q / b.
 
-    All arguments have shape ``(jobs,)``; `colocated` is zeta.
+    All arguments have shape ``(jobs,)``. `rate_mbps` is b, that of co-located workers where zeta = 1, inf where
+    communication is free. PD-ORS, Eq. (1) with (2), has tau + 2 g gamma / (b F): `share` is gamma / F.
     """
-    compute = minibatch_s + ps_update_s
-    return compute if colocated else compute + 2 * MBIT_PER_MB * gradient_mb / bandwidth_mbps
+    return minibatch_s + ps_update_s + 2 * MBIT_PER_MB * gradient_mb * share / rate_mbps
 
 
 def chunk_ticks(minibatches: Ints, seconds_each: Floats, *, speedup: float, slot: int, slotted: bool) -> Ints:
@@ -37,3 +35,13 @@ def chunk_ticks(minibatches: Ints, seconds_each: Floats, *, speedup: float, slot
     """
     exact = np.maximum(ticks(minibatches * seconds_each / speedup), 1)
     return whole_slots(exact, slot) if slotted else exact
+
+
+def work_ticks(minibatches: Ints, seconds_each: Floats, *, speedup: float) -> Ints:
+    """Work of a job whose workers are as many as its batch allows, V x [worker-µs], rounded down.
+
+    Down, and by 2e-9 of itself, so that a plan that computes in floats and has no slack is done in its last slot: a
+    remainder of 1 worker-µs would cost another. Never below 1 worker-µs.
+    """
+    exact = minibatches * seconds_each / speedup * SECOND
+    return np.maximum(np.floor(exact * (1 - _NOISE)), 1).astype(np.int64)

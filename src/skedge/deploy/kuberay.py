@@ -275,7 +275,7 @@ def _resources(server: Server) -> Manifest:
     """A core per slot at most; memory for Ray, the agent and a process per PS slot, 0.4 GB each, and as much again."""
     workers = sum(n for resource, n in server.capacity.items() if resource.startswith(WORKER))
     ps = sum(n for resource, n in server.capacity.items() if resource.startswith(PS))
-    if server.kind == "cloud":
+    if server.kind == "cloud" or any(not r.startswith((WORKER, PS)) for r in server.capacity):  # no slots to count
         workers, ps = _CLOUD_WORKERS, _CLOUD_PS
     memory = 2 + (int(ps) + 1) // 2
     return {

@@ -20,6 +20,9 @@ from skedge.core.scenario import Scenario
 _CLOUD = -1, -1
 """The pool of the cloud's workers."""
 
+_BLOCK = 10_000_000
+"""Workers of servers with resources, which have no slots, are numbered from a multiple of this, server by server."""
+
 
 class _Pool:
     """Workers of one type on one server: those that are free, and those that come free. The cloud's have no end."""
@@ -87,6 +90,8 @@ def _by_start(runs: pl.DataFrame, cluster: Cluster) -> list[tuple[int, ...]]:
 
 
 def _numbers(cluster: Cluster, server: int, kind: int) -> tuple[list[int], int | None]:
+    if cluster.resources:
+        return [], (server + 1) * _BLOCK
     if (server, kind) == _CLOUD:
         return [], cluster.lanes
     lanes = np.flatnonzero((cluster.lane_server == server) & (cluster.lane_type == kind))

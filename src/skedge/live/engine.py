@@ -31,6 +31,7 @@ _STORE_BYTES = 128 * 2**20
 _PIDS = "ray-pids.json"
 _START_S = 120.0
 _PATIENCE_S = 2.0
+_MANY = 64  # workers at once where their number has no limit of its own
 _LOOK_S = 0.5
 _FROZEN_S = 20.0
 _ANSWER_S = 5.0
@@ -145,7 +146,8 @@ class Engine:
 
     def _agent(self, server: int) -> Any:
         name = self.cluster.server_ids[server]
-        lanes = 4 + int(self.cluster.workers[server].sum()) + (64 if server == self.cluster.cloud else 0)
+        unlimited = server == self.cluster.cloud or bool(self.cluster.resources)
+        lanes = 4 + int(self.cluster.workers[server].sum()) + (_MANY if unlimited else 0)
         make = _ray().remote(Agent).options(**self._on(server), max_concurrency=lanes)
         return make.remote(name, str(self.folder / "servers" / name))
 
@@ -166,9 +168,11 @@ class Engine:
         """A process for a job's parameter server: a warm one of the server's PS slots.
 
         Where the job that had the slot before is still saving, it is waited for; a new process would take longer.
+        Servers with resources have no slots: where none is warm a new one is made.
         """
         with self.returned:
-            self.returned.wait_for(lambda: bool(self.idle[server]), timeout=_PATIENCE_S)
+            if not self.cluster.resources:
+                self.returned.wait_for(lambda: bool(self.idle[server]), timeout=_PATIENCE_S)
             return self.idle[server].pop() if self.idle[server] else self._ps_actor(server)
 
     def release(self, server: int, actor: Any) -> None:

@@ -246,7 +246,7 @@ class _Bench:
             server=label(server),
             ps_server=label(team.ps_server),
             kind=self.cluster.servers[server].kind,
-            slots=dict(self.cluster.servers[server].capacity),
+            slots={name: int(n) for name, n in self.cluster.servers[server].capacity.items()},
             workers=workers,
             samples=team.samples / self.works[name].minibatches,
             epochs=self.works[name].epochs,

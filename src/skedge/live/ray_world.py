@@ -34,6 +34,7 @@ from skedge.core.events import (
     Upload,
     WakeAt,
 )
+from skedge.core.gangs import Placement
 from skedge.core.network import upload_delay
 from skedge.core.scenario import Scenario
 from skedge.core.time import NEVER, SECOND
@@ -428,10 +429,16 @@ class RayWorld:
     def _assign_ps(self, order: AssignPS) -> None:
         self.serve_from(order.job, order.ps)
 
-    def serve_from(self, job: int, ps: int) -> None:
-        """Let the job's PS be in this slot, or in the cloud."""
+    def serve_from(self, job: int, ps: int | Placement) -> None:
+        """Let the job's PS be in this slot, or in the cloud.
+
+        On servers with resources one process stands for all of the job's PSs, on the first server that has some.
+        """
         cluster = self.scenario.cluster
-        site = int(cluster.cloud) if ps == CLOUD and cluster.cloud is not None else int(cluster.ps_server[ps])
+        if isinstance(ps, tuple):
+            site = ps[0][0]
+        else:
+            site = int(cluster.cloud) if ps == CLOUD and cluster.cloud is not None else int(cluster.ps_server[ps])
         self.ps_site[job] = site
         self.trainers[job].serve_from(site)
 

@@ -20,7 +20,7 @@ from skedge.core.kernel import Kernel
 from skedge.core.scenario import Scenario
 from skedge.core.time import SECOND
 from skedge.run import Run, for_service, meta_of
-from skedge.scenario_file import job_from_spec, job_of
+from skedge.scenario_file import check_chunks, job_from_spec, job_of
 from skedge.scenario_schema import JobForm
 
 from .engine import Engine
@@ -155,6 +155,7 @@ class Service:
         scenario = self.kernel.scenario
         last = float(scenario.jobs.frame["arrival_s"][-1]) if len(scenario.jobs) else 0.0
         fits = scenario.with_job(job_of(form.model_copy(update={"arrival_s": last + 1})))
+        check_chunks(fits.jobs)
         assert len(fits.delays.key) == len(fits.jobs)  # noqa: S101 - delays given by server are checked here
         self.promised.add(form.id)
         future = self.submitted[form.id] = Future()

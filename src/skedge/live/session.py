@@ -17,7 +17,7 @@ from skedge.core.events import Event
 from skedge.core.kernel import Kernel
 from skedge.core.scenario import Scenario
 from skedge.run import Run, meta_of, prepared, run
-from skedge.scenario_file import check_name, load_scenario, save_scenario
+from skedge.scenario_file import check_chunks, check_name, load_scenario, save_scenario
 from skedge.scenario_schema import TrainForm
 
 from .engine import Engine
@@ -57,9 +57,10 @@ def programs(scenario: Scenario, trains: Mapping[str, TrainForm]) -> dict[str, P
     Raises
     ------
     ScenarioError
-        If a job's name cannot be a folder's.
+        If a job's name cannot be a folder's, or it has fewer chunks than it may have workers.
     """
     f = scenario.jobs.frame
+    check_chunks(scenario.jobs)
     for name in f["id"]:
         check_name(name, f"{scenario.name}: job")
     sizes = zip(f["id"], f["chunks"], f["epochs"], f["minibatches"], strict=True)

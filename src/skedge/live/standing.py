@@ -100,7 +100,7 @@ class Standing:
                 "server": server.id,
                 "kind": server.kind,
                 "state": "+".join(sorted(self.world.out.get(i, ()))) or "up",
-                "slots": {name: int(n) for name, n in server.capacity.items()},
+                "slots": {name: n if cluster.resources else int(n) for name, n in server.capacity.items()},
                 "workers_of_gangs": int(held[i]),
                 "jobs": sorted(self._jobs_on(i)),
             }

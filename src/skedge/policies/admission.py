@@ -27,7 +27,7 @@ from skedge.core.model import Floats, Ints
 
 from .pricing import Ledger, Prices, check_cluster
 from .relaxation import SolverError
-from .training import TrainingJob
+from .training_job import TrainingJob
 
 Completion = Literal["end", "index"]
 """u is taken of the end of the last slot less the arrival, t~ + 1 - a, or of its index, t~ - a, as printed."""

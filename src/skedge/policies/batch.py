@@ -23,8 +23,8 @@ Delta_js                       upload_delay(job, server)                 µs
 xi_j                           ``Ask.xi``, :func:`.kernel.colocated`
 W_su, P_sv                     ``Book.capacity``                         workers, PSs
 f_su(t), g_sv(t)               ``Book.load``                             workers, PSs
-lambda_su(t), mu_sv(t)         :func:`.prices.price`                     1/(unit slot)
-theta_1, theta_2               :func:`.prices.from_zero`
+lambda_su(t), mu_sv(t)         :func:`.batch_prices.price`                     1/(unit slot)
+theta_1, theta_2               :func:`.batch_prices.from_zero`
 y_jsu, z_jsv                   ``Allocate.where``, ``Allocate.ps``
 eta_j                          max(0, ``Allocate.value``)
 ============================== ========================================= ===============
@@ -67,9 +67,9 @@ from skedge.core.model import PS, WORKER, Cluster, Floats, Ints, Physics
 from skedge.core.policy import Basis, Params, View
 from skedge.core.time import NEVER, SECOND
 
+from .batch_prices import Book, empty_book, from_zero, pieces, take, with_room
 from .deployment import COST_C, NO_PLAN, Ask, Plan, Rule, best_plan, cost_c, cost_d, cost_d_literal, slots_needed
 from .deployment_terms import Deploy, compared
-from .prices import Book, empty_book, from_zero, pieces, take, with_room
 
 
 class PricedParams(Params):

@@ -14,7 +14,7 @@ import numpy as np
 from skedge.core.jit import compiled, lean
 from skedge.core.model import Floats, Ints
 
-from .prices import Book, price, room, window_price
+from .batch_prices import Book, price, room, window_price
 
 ALMOST = 1e-9
 """A utility is larger only by more than this, a cost smaller only by more than this part of it."""

@@ -10,8 +10,8 @@ import numpy as np
 from skedge.core.model import Ints
 from skedge.core.time import SECOND
 
+from .batch_prices import Book, window_price
 from .deployment import COST_C, COST_D, NO_PLAN, Ask, Plan, cost_c
-from .prices import Book, window_price
 
 Deploy = Callable[[Ask, int, Book, Book, Ints], Plan]
 """COST_C or COST_D: the cheapest plan of so many workers, whose workers by server go into the last argument."""

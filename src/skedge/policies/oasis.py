@@ -20,6 +20,7 @@ cheapest, s = max(1, ceil(w / gamma)) PSs to those where a PS is; with counts as
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -29,7 +30,8 @@ from skedge.core.model import Floats, Ints
 
 from .admission import Admission, Completion, SlotPlan, value
 from .pricing import Prices, Stakes, calibrate, check_cluster
-from .training import TrainingJob, ceil_almost, servers_for
+from .primal_dual import PrimalDual
+from .training_job import TrainingJob, ceil_almost, servers_for
 
 
 def split(machines: int) -> Ints:
@@ -49,7 +51,7 @@ def oasis_prices(
     """
     check_cluster(capacity, horizon, jobs)
     if len(capacity) < 2:
-        raise ScenarioError("oasis: 1 machine; workers and PSs stand on separate ones, so it takes 2")
+        raise ScenarioError("1 machine; workers and PSs stand on separate ones, so it takes 2")
     hosts = np.isin(np.arange(len(capacity)), split(len(capacity)))
     best = np.array([value(job, job.arrival + job.shortest(job.external), completion) for job in jobs])
     worst = np.array([value(job, horizon, completion) for job in jobs])
@@ -74,7 +76,8 @@ class Oasis(Admission):
     def slot_costs(self, job: TrainingJob) -> Floats:
         """theta(t, v), exact."""
         slots, most = self.horizon - job.arrival, job.largest_level(job.external)
-        workers = np.array([ceil_almost(v * job.quantum * job.external) for v in range(most + 1)], np.int64)
+        workers = np.array([max(1, ceil_almost(v * job.quantum * job.external)) for v in range(most + 1)], np.int64)
+        workers[0] = 0
         self._counts = np.stack([workers, [0, *(servers_for(int(w), job.ratio) for w in workers[1:])]])
         theta = np.zeros((slots, most + 1))
         hosts = split(len(self.ledger.capacity))
@@ -106,6 +109,21 @@ class Oasis(Admission):
         free = self.ledger.free(slot)[side][:, asked]
         room = np.floor((free / demand[asked]).min(axis=1) + 1e-9).astype(np.int64)
         return np.argsort(price, kind="stable"), room, price
+
+
+class OasisPolicy(PrimalDual):
+    """OASiS as a policy: offers as jobs arrive, plans carried out slot by slot (:mod:`.primal_dual`)."""
+
+    name: ClassVar[str] = "oasis"
+    groups: ClassVar[int] = 2
+
+    def calibrate(self, jobs: Sequence[TrainingJob], capacity: Floats, horizon: int) -> Prices:
+        """A price function for the machines of workers, another for those of PSs."""
+        return oasis_prices(jobs, capacity, horizon, self.params.completion)
+
+    def admission(self, capacity: Floats, horizon: int, prices: Prices) -> Admission:
+        """Alg. 1-3, each kind on its machines."""
+        return Oasis(capacity, horizon, prices, self.params.completion)
 
 
 @compiled

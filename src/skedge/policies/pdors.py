@@ -39,7 +39,7 @@ G_delta, S             gain, tries
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from numpy.random import Generator
@@ -52,13 +52,14 @@ from skedge.core.policy import Params
 from .admission import Admission, Completion, SlotPlan, better, value
 from .parametric import DONE, sweep
 from .pricing import Prices, Stakes, calibrate, check_cluster
+from .primal_dual import PrimalDual, PrimalDualParams
 from .relaxation import Market, market, relax, room_for, solve
 from .rounding import MISSED, ROUNDED, cover_gain, fits, integral, packing_gain
-from .training import TrainingJob, ceil_almost, servers_for
+from .training_job import TrainingJob, ceil_almost, servers_for
 
 
-class PdorsParams(Params):
-    """Parameters of PD-ORS.
+class PdorsParams(PrimalDualParams):
+    """Parameters of PD-ORS, besides those of :class:`.primal_dual.PrimalDualParams`.
 
     Attributes
     ----------
@@ -75,8 +76,6 @@ class PdorsParams(Params):
         S.
     cover_soft
         Where no attempt does all the work, take the one that does most instead of repairing it.
-    completion
-        What u is taken of: ``end`` or ``index`` of the last slot.
     milp_after_repair
         Where neither rounding nor repair finds a placement, look for one by the integer program (P15): dear.
     time_limit
@@ -90,7 +89,6 @@ class PdorsParams(Params):
     tries: int = Field(50, ge=1)
     cover_soft: bool = False
     milp_after_repair: bool = False
-    completion: Completion = "end"
     time_limit: float = Field(60.0, gt=0)
 
 
@@ -215,6 +213,21 @@ class Pdors(Admission):
         return np.full(len(needs), float(gain))
 
 
+class PdOrs(PrimalDual):
+    """PD-ORS as a policy: offers as jobs arrive, plans carried out slot by slot (:mod:`.primal_dual`)."""
+
+    name: ClassVar[str] = "pdors"
+    Parameters: ClassVar[type[Params]] = PdorsParams
+
+    def calibrate(self, jobs: Sequence[TrainingJob], capacity: Floats, horizon: int) -> Prices:
+        """One price function for all machines."""
+        return pdors_prices(jobs, capacity, horizon, self.params.completion)
+
+    def admission(self, capacity: Floats, horizon: int, prices: Prices) -> Admission:
+        """Alg. 1-4."""
+        return Pdors(capacity, horizon, prices, self.rng, self.params)
+
+
 @compiled
 def internal(
     free: Floats, worker: Floats, ps: Floats, worker_price: Floats, ps_price: Floats, step: float, ratio: float,
@@ -226,7 +239,7 @@ def internal(
     """
     theta[0] = 0.0
     for v in range(1, len(theta)):
-        w = ceil_almost(v * step)
+        w = max(1, ceil_almost(v * step))
         s = servers_for(w, ratio)
         best, at = np.inf, -1
         if w <= batch:

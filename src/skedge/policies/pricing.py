@@ -15,7 +15,7 @@ import numpy as np
 from skedge.core.errors import ScenarioError
 from skedge.core.model import Floats, Ints
 
-from .training import TrainingJob
+from .training_job import TrainingJob
 
 LEAST = 1e-12
 """L is at least this part of the largest U: u_i(T - a_i) of a time-critical job can be 1e-40 (P6)."""

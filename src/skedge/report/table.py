@@ -56,8 +56,11 @@ _TITLES: dict[str, tuple[str, Better | None]] = {
     "uploaded_mb": ("uploaded", "lower"),
     "cloud_share": ("cloud share", None),
     "jct_rate": ("JCT rate", "lower"),
+    "utility_total": ("total utility", "higher"),
+    "acceptance_share": ("accepted", "higher"),
+    "training_time_p50_s": ("training time median", "lower"),
 }
-_SHARES = ("utilisation_mean", "cloud_share")
+_SHARES = ("utilisation_mean", "cloud_share", "acceptance_share")
 _TIME_UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 _SIZE_UNITS = ((1e6, "TB"), (1e3, "GB"), (1.0, "MB"))
 

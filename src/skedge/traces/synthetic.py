@@ -130,6 +130,38 @@ def philly_like(jobs: int, rng: Generator, *, span_s: float | None = None) -> pl
     return frame if span_s is None else stretched(frame, span_s)
 
 
+def alternating(jobs: int, rng: Generator, *, slot_s: float, slots: int) -> pl.DataFrame:
+    """Draw arrivals at the beginnings of slots, of which the even ones get twice as many as the odd ones (PD-ORS).
+
+    Parameters
+    ----------
+    jobs, slots
+        How many, >= 1; slots count from 0.
+    rng
+        Source of all randomness.
+    slot_s
+        Length of a slot [s].
+
+    Returns
+    -------
+    polars.DataFrame
+        A trace frame; durations are 0.
+    """
+    weight = np.where(np.arange(slots) % 2 == 0, 2.0, 1.0)
+    slot = np.sort(rng.choice(slots, jobs, p=_normed(weight)))
+    frame = pl.DataFrame(
+        {
+            "id": [str(i) for i in range(jobs)],
+            "submit_s": slot * slot_s,
+            "duration_s": np.zeros(jobs),
+            "gpus": np.ones(jobs, np.int64),
+            "status": ["passed"] * jobs,
+            "group": ["alternating"] * jobs,
+        }
+    )
+    return check_frame(frame, "alternating")
+
+
 def _submissions(jobs: int, rng: Generator) -> tuple[Floats, Ints]:
     """Draw the first `jobs` submissions [s from a Monday's midnight], ascending, and the part that each is of.
 

@@ -13,21 +13,27 @@ b_i^(i), b_i^(e)       internal_mb, external_mb    MB per slot
 alpha_i^r, beta_i^r    worker, ps                  by resource
 u_i                    utility                     of slots
 ====================== =========================== ================
+
+A sample is what the rest of skedge calls a mini-batch, the smallest piece of work: :func:`announced` makes E = 1, K =
+epochs x chunks x mini-batches of it, and tau is the time of a mini-batch with the PS's update.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from skedge.core.errors import ScenarioError
 from skedge.core.jit import inlined
-from skedge.core.model import Floats
-
-from .utility import Sigmoid
+from skedge.core.model import Floats, Physics
+from skedge.core.speed import MBIT_PER_MB
+from skedge.core.time import SECOND
+from skedge.core.value import Sigmoid
 
 _NOISE = 1e-9
 """What float arithmetic may leave above a whole number, relatively: 40 * 0.1 is 4."""
@@ -80,7 +86,7 @@ class TrainingJob:
     def __post_init__(self) -> None:
         for name in ("epochs", "samples", "batch", "levels"):
             self._require(name, getattr(self, name) >= 1, "1 or more")
-        for name in ("sample_time", "ratio", "internal_mb", "external_mb"):
+        for name in ("sample_time", "ratio", "external_mb"):
             self._require(name, _finite(getattr(self, name)) and getattr(self, name) > 0, "above 0")
         self._require("gradient_mb", _finite(self.gradient_mb) and self.gradient_mb >= 0, "0 or more")
         self._require("arrival", self.arrival >= 0, "0 or more")
@@ -139,3 +145,39 @@ class TrainingJob:
 
 def _finite(x: float) -> bool:
     return math.isfinite(x)
+
+
+def announced(
+    job: int, arrival: int, column: Callable[[str], Any], utility: Sigmoid, physics: Physics, levels: int
+) -> TrainingJob:
+    """The job of a scenario, as it is announced.
+
+    Parameters
+    ----------
+    job, arrival
+        Its row, and the first slot in which it can run.
+    column
+        Gives the columns of the jobs by name (:meth:`skedge.core.policy.View.column`).
+    physics
+        For the slot, and for `colocation`: unless that is ``one_server``, all communication is external.
+    levels
+        N_q.
+    """
+    slot_s = physics.slot / SECOND
+    internal = "internal_mbps" if physics.colocation == "one_server" else "bandwidth_mbps"
+    return TrainingJob(
+        id=job,
+        arrival=arrival,
+        epochs=1,
+        samples=int(column("chunks")[job] * column("minibatches")[job]),
+        batch=int(column("batch")[job]),
+        sample_time=float(column("minibatch_s")[job] + column("ps_update_s")[job]) / slot_s / physics.speedup,
+        gradient_mb=float(column("gradient_mb")[job]) / physics.speedup,
+        ratio=float(column("ratio")[job]),
+        internal_mb=float(column(internal)[job]) / MBIT_PER_MB * slot_s,
+        external_mb=float(column("bandwidth_mbps")[job]) / MBIT_PER_MB * slot_s,
+        worker=tuple(column("worker_needs")[job].tolist()),
+        ps=tuple(column("ps_needs")[job].tolist()),
+        utility=utility,
+        levels=levels,
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from skedge.core.errors import ScenarioError
+from .errors import ScenarioError
 
 _LARGEST_EXPONENT = 700.0
 """exp overflows beyond; a utility is then 1e-304 of its height and no more than a number above nought."""

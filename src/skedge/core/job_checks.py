@@ -1,0 +1,142 @@
+"""A jobs table checked: every column is there, of its type, in its range, and fits the cluster; jobs in their order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from .errors import ScenarioError
+from .model import EXTRA_SCHEMA, JOB_SCHEMA, PS_NEEDS, WORKER_NEEDS, Cluster, Floats
+
+_AT_LEAST_ONE = ("epochs", "chunks", "minibatches", "workers")
+_NOT_NEGATIVE = (
+    "arrival_s", "minibatch_s", "ps_update_s", "gradient_mb", "chunk_mb",
+    "upload_edge_lo_s", "upload_edge_hi_s", "upload_cloud_lo_s", "upload_cloud_hi_s",
+)  # fmt: skip
+LONGEST_S = 1e8
+"""Latest arrival and longest delay taken [s]: three years."""
+
+
+UTILITY = ("utility_height", "utility_steepness", "utility_target")
+"""Columns of a utility, in the order of :class:`~skedge.core.value.Sigmoid`."""
+_DEFAULTS = {"batch": 1.0, "ratio": 1.0, "internal_mbps": np.inf}
+
+
+def extra_column(frame: pl.DataFrame, name: str) -> Floats:
+    """A column of :data:`~skedge.core.model.EXTRA_SCHEMA` of numbers, its default where it says nothing."""
+    if name not in frame.columns:
+        return np.full(len(frame), _DEFAULTS[name])
+    return frame[name].fill_null(_DEFAULTS[name]).to_numpy().astype(np.float64)
+
+
+def needs(frame: pl.DataFrame, prefix: str, resources: tuple[str, ...]) -> Floats:
+    """What is needed of each of `resources`, shape ``(jobs, resources)``."""
+    table = np.zeros((len(frame), len(resources)))
+    for i, resource in enumerate(resources):
+        if prefix + resource in frame.columns:
+            table[:, i] = frame[prefix + resource].fill_null(0).to_numpy()
+    return table
+
+
+def floats(frame: pl.DataFrame, column: str) -> Floats:
+    """A column of numbers."""
+    return frame[column].to_numpy().astype(np.float64)
+
+
+def checked(frame: pl.DataFrame, cluster: Cluster) -> pl.DataFrame:
+    """`frame` with the right columns and types; the first wrong row is named with its column and value."""
+    missing = [c for c in JOB_SCHEMA if c not in frame.columns]
+    if missing:
+        raise ScenarioError(f"jobs: column {missing[0]!r} is missing; needed are {', '.join(JOB_SCHEMA)}")
+    try:
+        frame = frame.select(pl.col(c).cast(t) for c, t in _schema_of(frame).items())
+    except pl.exceptions.PolarsError as error:
+        raise ScenarioError(f"jobs: a column has values of the wrong type: {error}") from error
+    for column in JOB_SCHEMA:
+        _refuse(frame, pl.col(column).is_null(), column, "a value; it is missing")
+    _check_extra(frame, cluster)
+    for column in _AT_LEAST_ONE:
+        _refuse(frame, pl.col(column) < 1, column, "at least 1")
+    for column in _NOT_NEGATIVE:
+        good = pl.col(column).is_finite() & (pl.col(column) >= 0) & (pl.col(column) <= LONGEST_S)
+        _refuse(frame, ~good, column, f"a number from 0 to {LONGEST_S:g}")
+    _refuse(
+        frame, ~(pl.col("bandwidth_mbps").is_finite() & (pl.col("bandwidth_mbps") > 0)), "bandwidth_mbps", "above 0"
+    )
+    _refuse(frame, pl.col("minibatch_s") + pl.col("ps_update_s") <= 0, "minibatch_s", "above 0 (with ps_update_s)")
+    for kind in ("edge", "cloud"):
+        above = pl.col(f"upload_{kind}_lo_s") > pl.col(f"upload_{kind}_hi_s")
+        _refuse(frame, above, f"upload_{kind}_lo_s", f"at most upload_{kind}_hi_s")
+    _refuse(frame, pl.col("id").is_duplicated(), "id", "unique; it is used twice")
+    for column, types in (("worker_type", cluster.worker_types), ("ps_type", cluster.ps_types)):
+        if types or (cluster.cloud is None and not cluster.resources):
+            have = ", ".join(types) or "none"
+            _refuse(frame, ~pl.col(column).is_in(list(types)), column, f"a type that a server has ({have})")
+    return frame
+
+
+def _schema_of(frame: pl.DataFrame) -> dict[str, Any]:
+    """The columns of `frame` that say something of a job, in order, and their types."""
+    extra = {name: kind for name, kind in EXTRA_SCHEMA.items() if name in frame.columns}
+    needs = dict.fromkeys((c for c in frame.columns if c.startswith((WORKER_NEEDS, PS_NEEDS))), pl.Float64)
+    said = {name: kind for name, kind in (extra | needs).items() if frame[name].null_count() < len(frame)}
+    return {**JOB_SCHEMA, **said}
+
+
+def _check_extra(frame: pl.DataFrame, cluster: Cluster) -> None:
+    """What jobs say of batch, rates, utility and needs is possible, and the cluster has what they need."""
+    there = set(frame.columns)
+    positive = {name: pl.col(name).is_finite() & (pl.col(name) > 0) for name in ("ratio", "utility_height")}
+    rules = {
+        "batch": (pl.col("batch") >= 1, "at least 1"),
+        "ratio": (positive["ratio"], "above 0"),
+        "internal_mbps": (pl.col("internal_mbps") >= pl.col("bandwidth_mbps"), "at least bandwidth_mbps"),
+        "utility_height": (positive["utility_height"], "above 0"),
+        "utility_steepness": (
+            pl.col("utility_steepness").is_finite() & (pl.col("utility_steepness") >= 0),
+            "0 or more: below 0 the utility increases with time",
+        ),
+        "utility_target": (pl.col("utility_target").is_finite(), "a number of slots"),
+    }
+    given = [name for name in UTILITY if name in there]
+    for name in given:
+        lacks = pl.any_horizontal(pl.col(given).is_not_null()) & pl.col(name).is_null()
+        _refuse(frame, lacks, name, "a number: a utility has height, steepness and target")
+    if given and len(given) < len(UTILITY):
+        missing = next(name for name in UTILITY if name not in there)
+        raise ScenarioError(f"jobs: column {missing!r} is missing; a utility has height, steepness and target")
+    for name, (good, right) in rules.items():
+        if name in there:
+            _refuse(frame, pl.col(name).is_not_null() & ~good, name, right)
+    _check_needs(frame, cluster)
+
+
+def _check_needs(frame: pl.DataFrame, cluster: Cluster) -> None:
+    have = ", ".join(cluster.resources) or "slots alone"
+    for prefix in (WORKER_NEEDS, PS_NEEDS):
+        columns = [c for c in frame.columns if c.startswith(prefix)]
+        for column in columns:
+            value = pl.col(column).fill_null(0)
+            _refuse(frame, ~(value.is_finite() & (value >= 0)), column, "a number, 0 or more")
+            if column.removeprefix(prefix) not in cluster.resources:
+                _refuse(frame, value > 0, column, f"of a resource that a server has ({have})")
+        if cluster.resources:
+            needs = pl.sum_horizontal(pl.col(columns)) if columns else pl.lit(0.0)
+            nothing = frame.with_columns(needs.alias(prefix + "*"))
+            _refuse(nothing, pl.col(prefix + "*") <= 0, prefix + "*", f"above 0 for one of {have}")
+
+
+def _refuse(frame: pl.DataFrame, wrong: pl.Expr, column: str, right: str) -> None:
+    bad = frame.with_row_index("row").filter(wrong).head(1)
+    if len(bad):
+        row, name, value = bad["row"][0], bad["id"][0], bad[column][0]
+        raise ScenarioError(f"jobs[{row}] (id {name!r}): {column} = {value!r}; it must be {right}")
+
+
+def in_order(frame: pl.DataFrame) -> pl.DataFrame:
+    """`frame` by (arrival, id); ids that are all whole numbers are ordered as numbers."""
+    number = frame["id"].cast(pl.Int64, strict=False)
+    key = number if number.null_count() == 0 else frame["id"]
+    return frame.with_columns(key.alias("_key")).sort("arrival_s", "_key", maintain_order=True).drop("_key")

@@ -1,0 +1,134 @@
+"""Jobs of PD-ORS's evaluation made from a trace's arrivals: resource needs, samples, two rates, sigmoid utilities.
+
+Everything is drawn column by column from one generator, in the order of :class:`ValueRanges`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from skedge.core.errors import TraceError
+from skedge.core.model import JOB_SCHEMA, PS_NEEDS, WORKER_NEEDS, Floats
+
+from .frame import check_frame
+
+Range = tuple[float, float]
+Counts = tuple[int, int]
+
+SENSITIVE, CRITICAL = (0.01, 1.0), (4.0, 6.0)
+"""theta2 of time-sensitive and of time-critical jobs [1/slot]; that of time-insensitive ones is 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValueRanges:
+    """What PD-ORS Sec. V draws uniformly, and from what; ends included.
+
+    Attributes
+    ----------
+    epochs, samples
+        E, K.
+    gradient_mb
+        g [MB].
+    sample_slots
+        tau [slots].
+    ratio
+        gamma, whole numbers.
+    batch
+        F.
+    bandwidth_mbps
+        b^(e) [Mbit/s]. The paper is silent; that of JSAC'22.
+    internal_factor
+        b^(i) / b^(e), >= 1. The paper says that it is large.
+    worker_needs, ps_needs
+        By resource, whole numbers.
+    height, target
+        theta1, theta3 [slots].
+    mix
+        Shares of time-insensitive, time-sensitive and time-critical jobs; their sum is 1.
+    """
+
+    epochs: Counts = (50, 200)
+    samples: Counts = (20_000, 500_000)
+    gradient_mb: Range = (30.0, 575.0)
+    sample_slots: Range = (1e-5, 1e-4)
+    ratio: Counts = (1, 10)
+    batch: Counts = (1, 200)
+    bandwidth_mbps: Range = (100.0, 5120.0)
+    internal_factor: float = 20.0
+    worker_needs: Mapping[str, Counts] = field(
+        default_factory=lambda: {"gpu": (0, 4), "cpu": (1, 10), "memory": (2, 32), "storage": (5, 10)}
+    )
+    ps_needs: Mapping[str, Counts] = field(
+        default_factory=lambda: {"cpu": (1, 10), "memory": (2, 32), "storage": (5, 10)}
+    )
+    height: Range = (1.0, 100.0)
+    target: Range = (1.0, 15.0)
+    mix: tuple[float, float, float] = (0.1, 0.55, 0.35)
+
+    def __post_init__(self) -> None:
+        if min(self.mix) < 0 or abs(sum(self.mix) - 1) > 1e-9:
+            raise TraceError(f"mix: {list(self.mix)}; shares of insensitive, sensitive, critical jobs have a sum of 1")
+
+
+def value_jobs(
+    trace: pl.DataFrame, rng: Generator, *, slot_s: float, ranges: ValueRanges | None = None
+) -> pl.DataFrame:
+    """Jobs of PD-ORS Sec. V: arrivals of `trace`, everything else drawn from `ranges`.
+
+    Parameters
+    ----------
+    trace
+        A trace frame; its durations are not used.
+    rng
+        Source of all randomness.
+    slot_s
+        Length of a slot [s].
+    ranges
+        None: the paper's.
+
+    Returns
+    -------
+    polars.DataFrame
+        A jobs table in the trace's order; a job has one chunk of K mini-batches, a sample each.
+    """
+    r = ranges or ValueRanges()
+    n = len(check_frame(trace, "trace"))
+    drawn: dict[str, NDArray[Any]] = {
+        "epochs": rng.integers(*r.epochs, n, endpoint=True),
+        "minibatches": rng.integers(*r.samples, n, endpoint=True),
+        "gradient_mb": rng.uniform(*r.gradient_mb, n),
+        "minibatch_s": slot_s * rng.uniform(*r.sample_slots, n),
+        "ratio": rng.integers(*r.ratio, n, endpoint=True).astype(np.float64),
+        "batch": rng.integers(*r.batch, n, endpoint=True),
+        "bandwidth_mbps": rng.uniform(*r.bandwidth_mbps, n),
+    }
+    for prefix, needs in ((WORKER_NEEDS, r.worker_needs), (PS_NEEDS, r.ps_needs)):
+        for resource, ends in needs.items():
+            drawn[prefix + resource] = rng.integers(*ends, n, endpoint=True).astype(np.float64)
+    drawn["utility_height"], drawn["utility_target"] = rng.uniform(*r.height, n), rng.uniform(*r.target, n)
+    drawn["utility_steepness"] = _steepness(r.mix, n, rng)
+    drawn["internal_mbps"] = r.internal_factor * drawn["bandwidth_mbps"]
+    drawn["workers"] = np.minimum(drawn["batch"], trace["gpus"].to_numpy())
+    same = {"id": trace["id"], "arrival_s": trace["submit_s"], "chunks": np.ones(n, np.int64)}
+    text = dict.fromkeys(("worker_type", "ps_type"), pl.Series([""]).new_from_index(0, n))
+    known = {**same, **text, **drawn}
+    none = {name: np.zeros(n) for name in JOB_SCHEMA if name not in known}
+    table = pl.DataFrame(known | none)
+    return table.select(*(pl.col(name).cast(kind) for name, kind in JOB_SCHEMA.items()), *_beyond(table))
+
+
+def _beyond(table: pl.DataFrame) -> list[str]:
+    return [name for name in table.columns if name not in JOB_SCHEMA]
+
+
+def _steepness(mix: tuple[float, float, float], n: int, rng: Generator) -> Floats:
+    kind = rng.choice(3, n, p=np.array(mix) / sum(mix))
+    sensitive, critical = rng.uniform(*SENSITIVE, n), rng.uniform(*CRITICAL, n)
+    return np.choose(kind, [np.zeros(n), sensitive, critical])

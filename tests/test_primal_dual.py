@@ -1,0 +1,297 @@
+"""PD-ORS and OASiS as policies: the contract, what is carried out of plans, constants, bad input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from conftest import Said
+from skedge.core.errors import PolicyError, ScenarioError
+from skedge.core.model import Cluster, Job, Physics, Server, job_table
+from skedge.core.policy import make_policy
+from skedge.core.scenario import Jobs, Scenario
+from skedge.core.time import SECOND
+from skedge.core.value import Sigmoid
+from skedge.explain import explain
+from skedge.policies import pdors
+from skedge.policies.plan_rows import Held, anywhere, reservations
+from skedge.policies.relaxation import SolverError
+from skedge.run import Run, prepared, run
+from skedge.scenario_file import default_scenario, load_scenario, save_scenario
+from skedge.testing import check_policy, resource_scenario, resource_scenarios, small_scenario
+
+Skedge = Callable[..., Said]
+BOTH = ("pdors", "oasis")
+SLOT = 3600 * SECOND
+HOURLY = Physics(slotted=True, colocation="one_server", horizon=20 * SLOT)
+
+
+def one(**fields: Any) -> Job:
+    """Half an hour of a worker for a sample: 8 samples are 4 worker-slots."""
+    job = Job(
+        "a", 0.0, 1, 1, 8, 1800.0, batch=4, ratio=2.0, worker_needs={"gpu": 1}, ps_needs={"gpu": 1},
+        utility=Sigmoid(10.0, 0.0, 0.0),
+    )  # fmt: skip
+    return replace(job, **fields)
+
+
+def system(*jobs: Job, gpus: tuple[float, ...] = (12.0, 12.0), physics: Physics = HOURLY) -> Scenario:
+    cluster = Cluster([Server(f"m{i}", capacity={"gpu": n}) for i, n in enumerate(gpus)])
+    return Scenario(cluster, Jobs(job_table(jobs)[0], cluster), physics)
+
+
+@pytest.mark.parametrize("policy", BOTH)
+def test_the_contract_holds(policy: str) -> None:
+    check_policy(lambda: make_policy(policy))
+
+
+@pytest.mark.parametrize("policy", BOTH)
+def test_the_contract_holds_on_s4(policy: str) -> None:
+    check_policy(lambda: make_policy(policy), [default_scenario("s4")])
+
+
+@pytest.mark.parametrize("policy", BOTH)
+def test_what_is_admitted_is_complete_by_the_end_of_its_plan(policy: str) -> None:
+    done = run(default_scenario("s4"), policy)
+    ends = done.schedule.plans.group_by("job").agg(pl.col("to").max())
+    both = done.jobs.join(ends, on="job", how="left")
+    assert (both["to"].is_null() == (both["state"] == "rejected")).all()
+    assert (both["completion"] <= both["to"]).all()
+    assert not done.schedule.plans["broken_at"].is_not_null().any()
+    assert (both["state"] == "finished").sum() > 10
+
+
+def test_a_small_run_by_hand() -> None:
+    """4 worker-slots and F = 4: with u constant the cheapest end wins, all on one machine; u = 10, cost far below."""
+    done = run(system(one()), "pdors")
+    assert done.schedule.runs["server"].unique().to_list() == ["m0"]
+    assert done.schedule.runs.select(pl.col("workers") * (pl.col("end") - pl.col("start"))).sum().item() == 4 * SLOT
+    assert done.schedule.plans["workers"].to_list() == done.schedule.runs["workers"].to_list()
+    assert done.verify() == []
+
+
+def test_work_that_outlives_its_plan_goes_on_and_planned_jobs_go_first() -> None:
+    """True times are up to twice the announced ones: plans break, all jobs are complete all the same."""
+    broken = 0
+    for seed in range(4):
+        scenario = resource_scenario(seed, physics=resource_scenarios()[3].physics)
+        done = run(scenario, "pdors")
+        broken += done.schedule.plans["broken_at"].is_not_null().sum()
+        assert done.verify() == []
+        assert set(done.jobs["state"].unique()) <= {"finished", "rejected"}
+        assert (done.schedule.decisions["reason"].cast(pl.String) == "extended").any()
+    assert broken > 0
+
+
+def test_a_server_that_goes_out_of_service_breaks_the_plans_on_it() -> None:
+    from skedge.core.events import Event
+    from skedge.core.kernel import Kernel
+
+    scenario = system(one(minibatches=80, utility=Sigmoid(10.0, 4.0, 6.0)))
+    kernel = Kernel(scenario, prepared("pdors", scenario))
+    list(kernel.handle(Event(0, arrived=(0,))))
+    stood = {server for server, _ in kernel.view.placement(0)}
+    assert stood == {0}
+    list(kernel.handle(Event(SLOT // 2, servers=((0, "lost"),))))
+    assert {server for server, _ in kernel.view.placement(0)} == {1}
+    kernel.validate_state()
+
+
+def test_a_run_of_equal_slots_is_one_reservation() -> None:
+    a, b = Held(((0, 2),), ((1, 1),)), Held(((0, 2),), ((1, 2),))
+    assert reservations({3: a, 4: a, 5: b, 7: b}) == [
+        (0, 2, 0, 3, 6), (1, 0, 1, 3, 5), (1, 0, 2, 5, 6), (0, 2, 0, 7, 8), (1, 0, 2, 7, 8),
+    ]  # fmt: skip
+
+
+def test_anywhere_takes_the_first_machines_and_fewer_workers_where_not_all_fit() -> None:
+    """3 workers of 2 and 2 PSs of 1 do not fit on 3 + 3; 2 workers and 1 PS do."""
+    needs, last = (np.array([2.0]), np.array([1.0])), Held(((0, 3),), ((0, 2),))
+    assert anywhere(np.array([[3.0], [3.0]]), needs, last, 2.0) == Held(((0, 1), (1, 1)), ((0, 1),))
+    assert anywhere(np.array([[1.0], [1.0]]), needs, last, 2.0) is None
+
+
+# -- constants ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", BOTH)
+def test_constants_are_frozen_in_the_run_and_make_the_same_run(policy: str) -> None:
+    scenario = resource_scenarios()[0]
+    done = run(scenario, policy)
+    assert {"low", "high", "mu"} <= set(done.meta["params"])
+    again = run(scenario, done.policy)
+    for name, table in done.schedule.tables().items():
+        assert table.equals(again.schedule.tables()[name]), name
+
+
+@pytest.mark.parametrize("suffix", [".yaml", ".parquet"])
+def test_constants_can_come_from_a_file(tmp_path: Path, suffix: str) -> None:
+    history, scenario = resource_scenario(7, physics=resource_scenarios()[0].physics), resource_scenarios()[0]
+    save_scenario(history, tmp_path)
+    path = tmp_path / ("scenario.yaml" if suffix == ".yaml" else "jobs.parquet")
+    made = prepared(f"pdors:price_source=file:{path}", scenario)
+    own = prepared("pdors", replace(scenario, jobs=Jobs(history.jobs.frame, scenario.cluster)))
+    assert (made.params.low, made.params.high) == (own.params.low, own.params.high)  # type: ignore[attr-defined]
+    assert made.params.low != prepared("pdors", scenario).params.low  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("pdors:low=1,high=0.5,mu=1", "U = 0.5 is not above L"),
+        ("pdors:low=1", "low, high and mu go together; given is low"),
+        ("pdors:price_source=yesterday", "price_source = 'yesterday'"),
+        ("oasis:low=0,high=1,mu=1", "low must be above 0"),
+    ],
+)
+def test_wrong_constants_are_refused(spec: str, said: str) -> None:
+    with pytest.raises(PolicyError, match=said):
+        make_policy(spec)
+
+
+def test_a_file_that_is_not_there_is_named() -> None:
+    with pytest.raises(ScenarioError, match=r"nowhere\.yaml: cannot be read"):
+        prepared("pdors:price_source=file:nowhere.yaml", resource_scenarios()[0])
+
+
+def test_a_cluster_for_which_u_is_below_l_is_refused() -> None:
+    """A billionth of a GPU: mu = T C / (ceil(V x) (alpha + beta)) is tiny and so L, which is over it, above U."""
+    with pytest.raises(ScenarioError, match=r"^pdors: prices: U = .* of resource 0 .*resources are 0: gpu"):
+        run(system(one(utility=Sigmoid(1.0, 0.0, 0.0), minibatches=1), gpus=(1e-9, 1e-9)), "pdors")
+
+
+# -- bad input and what does not fit -----------------------------------------------------------------------------------
+
+
+def test_the_command_line_says_what_a_scenario_lacks(skedge: Skedge, small: Path, tmp_path: Path) -> None:
+    said = skedge("run", small, "--policy", "pdors", "--out", tmp_path / "run")
+    assert said.code != 0
+    assert "policy 'pdors' needs a horizon, resources, values, which the scenario does not have" in said.words
+    said = skedge("run", "s4", "--policy", "aonline", "--out", tmp_path / "run")
+    assert "policy 'aonline' needs typed slots, which the scenario does not have" in said.words
+
+
+TEXT = """
+physics: {slotted: true, colocation: one_server, horizon: 5h}
+cluster: {servers: [{id: m0, resources: {gpu: 4, memory: 8}}]}
+workload:
+  jobs:
+    - {id: a, arrival_s: 0, epochs: 1, chunks: 1, minibatches: 8, minibatch_s: 1800, batch: 4, ratio: 2,
+       worker_needs: {gpu: 1}, ps_needs: {memory: 1}, utility: {height: 10, steepness: 0.5, target: 3}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("worker_needs: {gpu: 1}", "worker_needs: {tpu: 1}", "worker_needs.tpu = 1.0; it must be of a resource that"),
+        ("ratio: 2", "ratio: 0", "ratio: 0: it must be greater than 0"),
+        ("batch: 4", "batch: 0", "batch: 0: it must be greater than or equal to 1"),
+        ("steepness: 0.5", "steepness: -0.5", "steepness -0.5: the utility increases with time; it must be 0 or more"),
+        ("horizon: 5h", "horizon: 90min", "horizon: 5400 s; it must be a whole number of slots of 3600 s"),
+        ("memory: 8}", "'ps:cpu': 8}", "resources.ps:cpu: is the name of a slot"),
+        ("resources: {gpu", "workers: {gpu: 1}, resources: {gpu", "resources do not go with workers and ps"),
+    ],
+)
+def test_bad_input_is_named(tmp_path: Path, before: str, after: str, said: str) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_text(TEXT.replace(before, after))
+    with pytest.raises(ScenarioError) as refused:
+        load_scenario(path)
+    assert said in str(refused.value)
+    assert str(path) in str(refused.value)
+
+
+def test_a_saved_scenario_of_resources_is_the_same_again(tmp_path: Path) -> None:
+    scenario = default_scenario("s4")
+    again = load_scenario(save_scenario(scenario, tmp_path))
+    assert again.jobs.frame.equals(scenario.jobs.frame)
+    assert again.physics == scenario.physics
+    assert again.cluster.servers == scenario.cluster.servers
+
+
+def test_a_solver_that_fails_rejects_the_job_and_the_run_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the first call fails: job a is rejected with what HiGHS said, b is complete."""
+    real, calls = pdors.relax, []
+
+    def fails_once(*args: Any) -> Any:
+        calls.append(args)
+        if len(calls) == 1:
+            raise SolverError("HiGHS: time limit reached")
+        return real(*args)
+
+    monkeypatch.setattr(pdors, "relax", fails_once)
+    done = run(system(one(), one(id="b")), "pdors:relaxation=highs")
+    assert done.jobs["state"].to_list() == ["rejected", "finished"]
+    assert done.jobs["reason"][0] == "solver: HiGHS: time limit reached"
+    assert done.verify() == []
+
+
+def test_a_job_that_arrives_after_the_horizon_is_rejected() -> None:
+    done = run(system(one(), one(id="late", arrival_s=21 * 3600.0)), "pdors")
+    assert done.jobs["reason"].to_list() == [None, "too_late: it arrives in slot 21; the last before the horizon is 19"]
+
+
+def test_oasis_needs_two_machines() -> None:
+    with pytest.raises(ScenarioError, match="oasis: 1 machine"):
+        run(system(one(), gpus=(12.0,)), "oasis")
+
+
+# -- why ---------------------------------------------------------------------------------------------------------------
+
+
+def crowded() -> Run:
+    """30 jobs for few machines: some are too dear."""
+    return run(resource_scenario(5, physics=resource_scenarios()[0].physics, jobs=60), "pdors")
+
+
+def test_explain_tells_why_a_job_was_too_dear_and_what_would_have_admitted_it() -> None:
+    done = crowded()
+    dear = [row for row in done.jobs.iter_rows(named=True) if (row["reason"] or "").startswith("too_dear")]
+    assert dear
+    for row in dear[:3]:
+        why = explain(done, row["id"])
+        assert why.terms is not None
+        assert why.verb == "reject"
+        best = max(why.terms["completions"], key=lambda c: c["payoff"])
+        assert best["payoff"] < 0
+        assert why.terms["dearest"][0]["cost"] == max(c["cost"] for c in why.terms["dearest"])
+        needed = float(why.terms["would_admit"].split("a height of more than ")[1].split()[0])
+        assert _with_height(done, row["job"], needed * (1 + 1e-4)) == "finished"
+        assert _with_height(done, row["job"], needed * (1 - 1e-4)) == "rejected"
+
+
+def _with_height(done: Run, job: int, height: float) -> str:
+    """What becomes of a job worth so much more, at the constants of the run."""
+    frame = done.scenario.jobs.frame.with_columns(
+        pl.when(pl.int_range(pl.len()) == job).then(height).otherwise("utility_height").alias("utility_height")
+    )
+    changed = replace(done.scenario, jobs=Jobs(frame, done.scenario.cluster))
+    return str(run(changed, done.policy).jobs["state"][job])
+
+
+def test_explain_shows_the_schedule_slot_by_slot() -> None:
+    done = crowded()
+    admitted = done.jobs.filter(pl.col("state") == "finished")["id"][0]
+    why = explain(done, admitted)
+    assert why.terms is not None
+    assert why.verb == "reserve"
+    slots = [row["slot"] * done.scenario.physics.slot for row in why.terms["schedule"]]
+    runs = done.schedule.runs.filter(pl.col("job") == done.scenario.jobs.index[admitted])
+    assert set(runs["start"].to_list()) <= set(slots)
+    assert sum(row["cost"] for row in why.terms["schedule"]) == pytest.approx(
+        min(c["cost"] for c in why.terms["completions"] if c["end"] == why.terms["schedule"][-1]["slot"] + 1)
+    )
+
+
+def test_policies_for_slots_do_not_run_on_resources_and_the_other_way_round() -> None:
+    with pytest.raises(PolicyError, match="needs a horizon, resources, values"):
+        run(small_scenario(0), "oasis")
+    with pytest.raises(PolicyError, match="needs typed slots"):
+        run(resource_scenarios()[0], "fifo")
