@@ -8,7 +8,7 @@ import sys
 from dataclasses import asdict
 from importlib.metadata import version as installed_version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import polars as pl
 import typer
@@ -208,15 +208,30 @@ def _policy_row(name: str, point: Any) -> dict[str, Any]:
     except Exception as error:  # a stranger's package; the other policies are shown all the same
         return {"name": name, "about": f"cannot be loaded: {error}", "needs": [], "parameters": []}
     fields = factory.Parameters.model_fields.items() if hasattr(factory, "Parameters") else ()
-    parameters = [{"name": key, "default": _text(f.default), "type": _text(f.annotation)} for key, f in fields]
+    parameters = [{"name": key, "default": _text(f.default), "type": _kind(f.annotation)} for key, f in fields]
     about = next(iter((factory.__doc__ or "").strip().splitlines()), "")
     return {"name": name, "about": about, "needs": sorted(getattr(factory, "needs", ())), "parameters": parameters}
 
 
 def _text(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return value.__name__ if isinstance(value, type) else str(value).replace("typing.", "")
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+
+
+def _kind(annotation: Any) -> str:
+    """What a parameter takes, in words."""
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _kind(parts[0])
+    if origin is Literal:
+        return " | ".join(map(str, parts))
+    if origin is tuple:
+        return "numbers with semicolons between"
+    if parts:
+        return " | ".join(map(_kind, parts))
+    return _KINDS.get(annotation, str(annotation))
+
+
+_KINDS = {int: "whole number", float: "number", bool: "true | false", str: "text", type(None): "none"}
 
 
 def split_policies(text: str) -> list[str]:

@@ -112,7 +112,7 @@ class Oasis(Admission):
 
 
 class OasisPolicy(PrimalDual):
-    """OASiS as a policy: offers as jobs arrive, plans carried out slot by slot (:mod:`.primal_dual`)."""
+    """OASiS: workers and PSs on separate machines, admitted by prices."""
 
     name: ClassVar[str] = "oasis"
     groups: ClassVar[int] = 2

@@ -214,7 +214,7 @@ class Pdors(Admission):
 
 
 class PdOrs(PrimalDual):
-    """PD-ORS as a policy: offers as jobs arrive, plans carried out slot by slot (:mod:`.primal_dual`)."""
+    """PD-ORS: admission by prices, workers and PSs may share machines."""
 
     name: ClassVar[str] = "pdors"
     Parameters: ClassVar[type[Params]] = PdorsParams
