@@ -282,7 +282,7 @@ def test_policies_lists_names_needs_parameters_and_defaults(skedge: Skedge) -> N
         "q_mode": "marginal", "preempt_running": "true", "cloud": "true", "ps_choice": "lowest"
     }  # fmt: skip
     for name, parameters in by_name.items():
-        given = ",".join(f"{key}={value}" for key, value in parameters.items() if value != "None")
+        given = ",".join(f"{key}={value}" for key, value in parameters.items() if value != "none")
         assert make_policy(f"{name}:{given}").params == make_policy(name).params
     printed = skedge("policies").out
     assert "[bold]" not in printed

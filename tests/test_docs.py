@@ -160,7 +160,7 @@ def test_the_command_line_takes_an_installed_policy(
 ) -> None:
     """It is listed with its parameters, compared beside ours, run, and its decisions explained with its terms."""
     listed = {row["name"]: row for row in skedge("policies", "--json").json}
-    assert listed["spill"]["parameters"] == [{"name": "spill_s", "default": "None", "type": "float | None"}]
+    assert listed["spill"]["parameters"] == [{"name": "spill_s", "default": "none", "type": "number | none"}]
     report = tmp_path / "c.html"
     told = skedge(
         "compare", busy, "--policies", "srtf,least_loaded", "--seeds", 1, "--processes", 1, "--report", report

@@ -8,7 +8,7 @@ most utilisation, with sum_i |s_i - shat_i| <= ceil(theta1 2 m), m being the num
 ceil(theta2 |A_t and A_t-1|) changed jobs of those that run. Its solution is the new partition. If there is none the
 present one is kept and newcomers wait.
 
-**Guarantee.** Of one solution the two bounds and the optimum, up to `gap` and the time limit; nothing over time. Dorm
+**Guarantee.** Of one solution the two bounds and the optimum, up to `gap` and the number of nodes; nothing over time. Dorm
 knows neither utilities nor the horizon: what is not done by then runs on.
 
 ======================= ==================================== =========
@@ -26,11 +26,11 @@ r_i                     whether anything of a job is changed
 **Deviations** (SMARTCOMP'17; its text is not at hand). D1: two matrices instead of containers of one kind, for PD-ORS'
 ratio of workers to PSs. D2: no more PSs than ceil(w / gamma): utilisation as the aim would fill servers with PSs that
 serve nobody. D3: s_i is of the dominant resource of gamma workers and their PS, which keeps it linear. D4: newcomers
-may get nothing, if the bounds leave no other way (the paper's n^min). D5: after `time_limit` the best partition known
+may get nothing, if the bounds leave no other way (the paper's n^min). D5: after so many `nodes` the best partition known
 is taken; none known is as none found, and the reason of those that wait names the solver. D6: if nobody runs, and none
 is found, DRF's filling is taken, or nothing would ever run.
 
-With a time limit a run is repeatable only where the solver ends before it; `time_limit=0` is none.
+The number of nodes, not time, ends the search, so that a run is repeatable; ``time_limit`` is for a solver that hangs.
 
 **Complexity.** A mixed-integer program of 2 J H integers at each event.
 """
@@ -68,8 +68,10 @@ class DormParams(Params):
         Whether theta1 2 m is rounded up, as in the paper: with few resources that is loose.
     most_workers
         Of a job, F_i aside.
+    nodes
+        Of the solver's tree, in one solution.
     time_limit
-        Of one solution [s]; 0: none.
+        Of one solution [s].
     gap
         Relative distance from the optimum at which the solver may end.
     """
@@ -78,8 +80,9 @@ class DormParams(Params):
     theta2: float = Field(0.1, ge=0, le=1)
     whole: bool = True
     most_workers: int = Field(30, ge=1)
-    time_limit: float = Field(2.0, ge=0)
-    gap: float = Field(0.01, ge=0)
+    nodes: int = Field(100, ge=1)
+    time_limit: float = Field(120.0, gt=0)
+    gap: float = Field(0.05, ge=0)
 
 
 class Dorm(Basis):
@@ -125,9 +128,9 @@ class Dorm(Basis):
 
     def _solved(self, apps: Applications, view: View) -> tuple[tuple[Ints, Ints] | None, str]:
         """A partition, or why there is none."""
-        limit = self.params.time_limit or np.inf
+        how = {"nodes": self.params.nodes, "limit": self.params.time_limit, "gap": self.params.gap}
         try:
-            found = partition(apps, view.amounts, self.bounds(apps), limit=limit, gap=self.params.gap)
+            found = partition(apps, view.amounts, self.bounds(apps), **how)
         except SolverError as error:
             return None, f"solver_failed: {error}"
         return found, "no_partition: none keeps the bounds of fairness and overhead"

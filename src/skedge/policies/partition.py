@@ -83,9 +83,9 @@ def shares(apps: Applications, workers: Ints, servers: Ints, dominant: Ints, tot
 
 
 def partition(
-    apps: Applications, capacity: Floats, bounds: Bounds, *, limit: float = np.inf, gap: float = 0.0
+    apps: Applications, capacity: Floats, bounds: Bounds, *, nodes: int = 2**31 - 1, limit: float = np.inf, gap: float = 0.0
 ) -> tuple[Ints, Ints] | None:
-    """Workers and PSs by application and machine: the optimum up to `gap`, or the best known after `limit` seconds.
+    """Workers and PSs by application and machine: the optimum up to `gap`, or the best known after so many `nodes` or `limit` seconds.
 
     Returns
     -------
@@ -106,7 +106,7 @@ def partition(
         constraints=[LinearConstraint(csr_array(vstack(p.rows)), ub=np.concatenate(p.limits))],
         bounds=Ranges(p.low, p.high),
         integrality=p.whole,
-        options={"time_limit": limit, "mip_rel_gap": gap},
+        options={"node_limit": nodes, "time_limit": limit, "mip_rel_gap": gap},
     )
     if done.status == _INFEASIBLE:
         return None
