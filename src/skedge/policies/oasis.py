@@ -27,11 +27,12 @@ import numpy as np
 from skedge.core.errors import ScenarioError
 from skedge.core.jit import compiled
 from skedge.core.model import Floats, Ints
+from skedge.core.speed import ceil_almost, servers_for
 
 from .admission import Admission, Completion, SlotPlan, value
 from .pricing import Prices, Stakes, calibrate, check_cluster
 from .primal_dual import PrimalDual
-from .training_job import TrainingJob, ceil_almost, servers_for
+from .training_job import TrainingJob
 
 
 def split(machines: int) -> Ints:

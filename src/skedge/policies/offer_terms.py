@@ -6,9 +6,10 @@ import math
 from typing import Any
 
 from skedge.core.model import Cluster
+from skedge.core.speed import ceil_almost
 
 from .admission import Answer, SlotPlan
-from .training_job import TrainingJob, ceil_almost
+from .training_job import TrainingJob
 
 
 def told(job: TrainingJob, answer: Answer, cluster: Cluster, least_time: float) -> dict[str, Any]:
