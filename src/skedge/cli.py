@@ -8,7 +8,8 @@ import sys
 from dataclasses import asdict
 from importlib.metadata import version as installed_version
 from pathlib import Path
-from typing import Annotated, Any
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
 import polars as pl
 import typer
@@ -208,7 +209,7 @@ def _policy_row(name: str, point: Any) -> dict[str, Any]:
     except Exception as error:  # a stranger's package; the other policies are shown all the same
         return {"name": name, "about": f"cannot be loaded: {error}", "needs": [], "parameters": []}
     fields = factory.Parameters.model_fields.items() if hasattr(factory, "Parameters") else ()
-    parameters = [{"name": key, "default": _text(f.default), "type": _text(f.annotation)} for key, f in fields]
+    parameters = [{"name": key, "default": _text(f.default), "type": _kind(f.annotation)} for key, f in fields]
     about = next(iter((factory.__doc__ or "").strip().splitlines()), "")
     return {"name": name, "about": about, "needs": sorted(getattr(factory, "needs", ())), "parameters": parameters}
 
@@ -217,6 +218,15 @@ def _text(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return value.__name__ if isinstance(value, type) else str(value).replace("typing.", "")
+
+
+def _kind(annotation: Any) -> str:
+    """The type of a parameter as a person reads it."""
+    if get_origin(annotation) is Annotated:
+        return _kind(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, UnionType):
+        return " | ".join(map(_kind, get_args(annotation)))
+    return "None" if annotation is NoneType else _text(annotation)
 
 
 def split_policies(text: str) -> list[str]:
