@@ -113,7 +113,7 @@ class Oasis(Admission):
 
 
 class OasisPolicy(PrimalDual):
-    """OASiS as a policy: offers as jobs arrive, plans carried out slot by slot (:mod:`.primal_dual`)."""
+    """OASiS: jobs admitted by primal-dual prices; workers and PSs on separate servers."""
 
     name: ClassVar[str] = "oasis"
     groups: ClassVar[int] = 2

@@ -215,7 +215,7 @@ class Pdors(Admission):
 
 
 class PdOrs(PrimalDual):
-    """PD-ORS as a policy: offers as jobs arrive, plans carried out slot by slot (:mod:`.primal_dual`)."""
+    """PD-ORS: jobs admitted by primal-dual prices; workers and PSs may share servers."""
 
     name: ClassVar[str] = "pdors"
     Parameters: ClassVar[type[Params]] = PdorsParams
