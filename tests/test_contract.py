@@ -40,6 +40,13 @@ SPECS = [
     "fifo:rule=earliest_server",
     "drf",
     "preemptive",
+    "pdors",
+    "pdors:completion=index,levels=7",
+    "pdors:cover_soft=true,tries=2",
+    "pdors:gain=eq30,relaxation=highs,levels=5",
+    "pdors:theta=exact,levels=3",
+    "oasis",
+    "oasis:completion=index,levels=200",
 ]
 
 

@@ -114,12 +114,12 @@ def test_a_ps_that_is_lost_is_assigned_anew() -> None:
     made = prepared("aonline", two_servers())
     kernel = Kernel(two_servers(), made)
     handled(kernel, arrival(A), Event(0, started=(A,)))
-    site = kernel._ps_site(A)
+    (site,) = kernel._ps_sites(A)
     assert site is not None
     lost = [(A, tuple(np.flatnonzero(kernel.scenario.cluster.lane_server[kernel.sent[A]] == site).tolist()))]
     orders = list(kernel.handle(Event(S, servers=((site, "lost"),), lost=tuple(part for part in lost if part[1]))))
     assert [type(order) for order in orders if isinstance(order, AssignPS | Dispatch)] != []
-    assert kernel._ps_site(A) not in (None, site)
+    assert kernel._ps_sites(A) not in ([], [site])
 
 
 def test_a_measured_speed_stretches_what_is_left_and_what_is_foreseen() -> None:
@@ -209,7 +209,7 @@ def lost_with(kernel: Kernel, server: int) -> tuple[tuple[int, tuple[int, ...]],
 def standing_on(kernel: Kernel, server: int) -> list[int]:
     """Jobs that hold workers or a PS on a server, or have an untrained chunk there."""
     gangs = [job for job, where in kernel.gangs.placed.items() if server in dict(where)]
-    served = [job for job in kernel.ps_of if kernel._ps_site(job) == server]
+    served = [job for job in kernel.ps_of if server in kernel._ps_sites(job)]
     return gangs + served + [job for job, _ in lost_with(kernel, server) if kernel.standing[job] == DISPATCHED]
 
 

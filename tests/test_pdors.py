@@ -14,6 +14,7 @@ from golden.pdors_cases import CASES
 from oracles import plain_pdors as plain
 from skedge.core.errors import ScenarioError
 from skedge.core.model import Floats
+from skedge.core.speed import ceil_almost, servers_for
 from skedge.core.value import Sigmoid
 from skedge.policies import pdors
 from skedge.policies.admission import Admission, Answer, better, prefix_table
@@ -22,7 +23,7 @@ from skedge.policies.parametric import DONE, GAVE_UP, corners, sweep
 from skedge.policies.pdors import Pdors, PdorsParams, pdors_prices
 from skedge.policies.pricing import LEAST, Prices, Stakes, calibrate
 from skedge.policies.relaxation import SolverError, market, relax, room_for, solve
-from skedge.policies.training_job import TrainingJob, ceil_almost, servers_for
+from skedge.policies.training_job import TrainingJob
 
 FEW = settings(max_examples=60, deadline=None)
 TINY = settings(max_examples=25, deadline=None)

@@ -47,11 +47,6 @@ def system(*jobs: Job, gpus: tuple[float, ...] = (12.0, 12.0), physics: Physics 
 
 
 @pytest.mark.parametrize("policy", BOTH)
-def test_the_contract_holds(policy: str) -> None:
-    check_policy(lambda: make_policy(policy))
-
-
-@pytest.mark.parametrize("policy", BOTH)
 def test_the_contract_holds_on_s4(policy: str) -> None:
     check_policy(lambda: make_policy(policy), [default_scenario("s4")])
 

@@ -19,9 +19,9 @@ from skedge.core.kernel import Kernel
 from skedge.core.model import Cluster, Job, Physics, Server, job_table
 from skedge.core.policy import Basis, View
 from skedge.core.scenario import Jobs, Scenario
+from skedge.core.speed import ceil_almost
 from skedge.core.time import SECOND
 from skedge.core.value import Sigmoid
-from skedge.policies.training_job import ceil_almost
 from skedge.sim.world import SimulatedWorld
 
 SLOT = 3600 * SECOND

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from conftest import SERVERS
-from skedge.core.model import Cluster, Job, Physics, job_table
+from skedge.core.events import Allocate, Suspend
+from skedge.core.model import Cluster, Job, Physics, Server, job_table
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import SECOND
 from skedge.live.inputs import Told
@@ -22,3 +23,17 @@ def test_a_result_that_comes_before_the_last_chunk_is_told_waits_for_it() -> Non
     assert world.results[0] == {"accuracy": 1.0}
     assert world.in_system == {0}
     assert world._take_in(Told("unmeasured", 0)) is None
+
+
+def test_one_process_stands_for_the_pss_of_a_job_on_the_first_server_that_has_some() -> None:
+    """On servers with resources: 2 PSs on m1 and 1 on m2 are one process, on m1."""
+    cluster = Cluster([Server(f"m{i}", capacity={"gpu": 4.0}) for i in range(3)])
+    needs = {"gpu": 1.0}
+    job = Job("a", 0.0, 1, 2, 6, 0.1, batch=2, worker_needs=needs, ps_needs=needs)
+    scenario = Scenario(cluster, Jobs(job_table([job])[0], cluster), Physics(slot=SECOND))
+    world = RayWorld(scenario, {"a": Program("m:f", {}, 2, 1, 6)}, NoEngine(3))
+    assert world._due() is not None
+    world.perform(Allocate(0, ((0, 2),), ((1, 2), (2, 1))))
+    assert world.ps_site == {0: 1}
+    world.perform(Suspend(0))
+    assert world.ps_site == {}

@@ -12,6 +12,7 @@ from .errors import OrderError, StateError
 from .gangs import Placement
 from .model import Cluster, Floats, Ints
 from .scenario import Jobs
+from .speed import servers_for
 
 _FITS = 1e-9
 """A load fits within this part of the capacity."""
@@ -99,16 +100,11 @@ class Pool:
             raise StateError("free resources do not follow from the placements")
 
 
-def least_ps(workers: int, ratio: float) -> int:
-    """PSs that so many workers need at least: max(1, ceil(w / gamma)); 1e-9 of w / gamma is float noise."""
-    exact = workers / ratio
-    return max(1, int(np.ceil(exact - 1e-9 * max(1.0, exact))))
-
-
 def _check_counts(name: str, workers: Placement, ps: Placement, batch: int, ratio: float) -> None:
     total, servers = sum(n for _, n in workers), sum(n for _, n in ps)
     if not 1 <= total <= batch or min(n for _, n in (*workers, *ps)) < 1:
         raise OrderError("M27", f"job {name!r} has a batch of {batch}; {total} workers are given")
-    if servers < least_ps(total, ratio):
-        text = f"job {name!r} is given {servers} PSs for {total} workers; {ratio:g} workers a PS take"
-        raise OrderError("M28", f"{text} {least_ps(total, ratio)}")
+    least = servers_for(total, ratio)
+    if servers < least:
+        text = f"job {name!r} is given {servers} PSs for {total} workers; {ratio:g} workers a PS take {least}"
+        raise OrderError("M28", text)

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import numpy as np
 
+from .jit import inlined
 from .model import Floats, Ints
 from .time import SECOND, ticks, whole_slots
 
 MBIT_PER_MB = 8
 """Mbit in a MB: the papers give gradients in MB and bandwidth in Mbit/s (ERRATA, general convention 3)."""
 
-_NOISE = 2e-9
-"""Plans that compute in floats round workers down by at most half of this, relatively."""
+_NOISE = 1e-9
+"""What float arithmetic may leave above a whole number, relatively: 40 * 0.1 is 4."""
 
 
 def minibatch_seconds(
@@ -38,10 +39,22 @@ def chunk_ticks(minibatches: Ints, seconds_each: Floats, *, speedup: float, slot
 
 
 def work_ticks(minibatches: Ints, seconds_each: Floats, *, speedup: float) -> Ints:
-    """Work of a job whose workers are as many as its batch allows, V x [worker-µs], rounded down.
+    """Work of a job on servers with resources, V x [worker-µs], V being `minibatches`; rounded down.
 
     Down, and by 2e-9 of itself, so that a plan that computes in floats and has no slack is done in its last slot: a
     remainder of 1 worker-µs would cost another. Never below 1 worker-µs.
     """
     exact = minibatches * seconds_each / speedup * SECOND
-    return np.maximum(np.floor(exact * (1 - _NOISE)), 1).astype(np.int64)
+    return np.maximum(np.floor(exact * (1 - 2 * _NOISE)), 1).astype(np.int64)
+
+
+@inlined
+def ceil_almost(x: float) -> int:
+    """Least whole number not below `x`, where `x` may be too large by 1e-9 relatively."""
+    return int(np.ceil(x - _NOISE * max(1.0, abs(x))))
+
+
+@inlined
+def servers_for(workers: int, ratio: float) -> int:
+    """PSs for so many workers: max(1, ceil(w / gamma)) (P10)."""
+    return max(1, ceil_almost(workers / ratio))

@@ -8,8 +8,8 @@ most utilisation, with sum_i |s_i - shat_i| <= ceil(theta1 2 m), m being the num
 ceil(theta2 |A_t and A_t-1|) changed jobs of those that run. Its solution is the new partition. If there is none the
 present one is kept and newcomers wait.
 
-**Guarantee.** Of one solution the two bounds and the optimum, up to `gap` and the number of nodes; nothing over time. Dorm
-knows neither utilities nor the horizon: what is not done by then runs on.
+**Guarantee.** Of one solution the two bounds and the optimum, up to `gap` and the number of nodes; nothing over time.
+Dorm knows neither utilities nor the horizon: what is not done by then runs on.
 
 ======================= ==================================== =========
 paper                   here                                 unit
@@ -26,8 +26,8 @@ r_i                     whether anything of a job is changed
 **Deviations** (SMARTCOMP'17; its text is not at hand). D1: two matrices instead of containers of one kind, for PD-ORS'
 ratio of workers to PSs. D2: no more PSs than ceil(w / gamma): utilisation as the aim would fill servers with PSs that
 serve nobody. D3: s_i is of the dominant resource of gamma workers and their PS, which keeps it linear. D4: newcomers
-may get nothing, if the bounds leave no other way (the paper's n^min). D5: after so many `nodes` the best partition known
-is taken; none known is as none found, and the reason of those that wait names the solver. D6: if nobody runs, and none
+may get nothing, if the bounds leave no other way (the paper's n^min). D5: after so many `nodes` the best partition
+known is taken; none known is as none found, and the reason of those that wait names the solver. D6: if nobody runs, and none
 is found, DRF's filling is taken, or nothing would ever run.
 
 The number of nodes, not time, ends the search, so that a run is repeatable; ``time_limit`` is for a solver that hangs.

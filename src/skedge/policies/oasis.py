@@ -27,11 +27,12 @@ import numpy as np
 from skedge.core.errors import ScenarioError
 from skedge.core.jit import compiled
 from skedge.core.model import Floats, Ints
+from skedge.core.speed import ceil_almost, servers_for
 
 from .admission import Admission, Completion, SlotPlan, value
 from .pricing import Prices, Stakes, calibrate, check_cluster
 from .primal_dual import PrimalDual
-from .training_job import TrainingJob, ceil_almost, servers_for
+from .training_job import TrainingJob
 
 
 def split(machines: int) -> Ints:
@@ -112,7 +113,7 @@ class Oasis(Admission):
 
 
 class OasisPolicy(PrimalDual):
-    """OASiS: workers and PSs on separate machines, admitted by prices."""
+    """OASiS: jobs admitted by primal-dual prices; workers and PSs on separate servers."""
 
     name: ClassVar[str] = "oasis"
     groups: ClassVar[int] = 2

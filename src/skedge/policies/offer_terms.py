@@ -6,9 +6,10 @@ import math
 from typing import Any
 
 from skedge.core.model import Cluster
+from skedge.core.speed import ceil_almost
 
 from .admission import Answer, SlotPlan
-from .training_job import TrainingJob, ceil_almost
+from .training_job import TrainingJob
 
 
 def told(job: TrainingJob, answer: Answer, cluster: Cluster, least_time: float) -> dict[str, Any]:
@@ -32,7 +33,7 @@ def told(job: TrainingJob, answer: Answer, cluster: Cluster, least_time: float) 
             {
                 "slot": part.slot, "case": part.kind, "levels": part.quanta, "workers": sum(part.workers),
                 "ps": sum(part.ps), "cost": part.cost,
-                "on": _where(part, ids),
+                "workers + PSs by server": _where(part, ids),
             }
             for part in plan.slots
         ]  # fmt: skip
@@ -49,7 +50,7 @@ def told(job: TrainingJob, answer: Answer, cluster: Cluster, least_time: float) 
 def _where(part: SlotPlan, ids: list[str]) -> str:
     """Workers and PSs by machine, in a line."""
     counts = zip(part.machines, part.workers, part.ps, strict=True)
-    return ", ".join(f"{ids[h]}: {w}+{s}" for h, w, s in counts)
+    return ", ".join(f"{ids[h]} {w}+{s}" for h, w, s in counts)
 
 
 def would_admit(job: TrainingJob, answer: Answer, least_time: float) -> str:

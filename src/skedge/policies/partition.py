@@ -83,9 +83,17 @@ def shares(apps: Applications, workers: Ints, servers: Ints, dominant: Ints, tot
 
 
 def partition(
-    apps: Applications, capacity: Floats, bounds: Bounds, *, nodes: int = 2**31 - 1, limit: float = np.inf, gap: float = 0.0
+    apps: Applications,
+    capacity: Floats,
+    bounds: Bounds,
+    *,
+    nodes: int = 2**31 - 1,
+    limit: float = np.inf,
+    gap: float = 0.0,
 ) -> tuple[Ints, Ints] | None:
-    """Workers and PSs by application and machine: the optimum up to `gap`, or the best known after so many `nodes` or `limit` seconds.
+    """Workers and PSs by application and machine.
+
+    The optimum up to `gap`, or the best known after so many `nodes` of the tree, or `limit` seconds.
 
     Returns
     -------

@@ -23,7 +23,7 @@ W_1                    workers that v levels need, real
 G_delta, S             gain, tries
 ====================== ======================================= =========================
 
-**Deviations** from the printed pseudo-code, those of :mod:`.admission` aside:
+**Deviations** from the printed pseudo-code, those of :mod:`.admission` and :mod:`.primal_dual` aside:
 
 - D5 (P1) The external case buys PSs: a row sum s >= W_1 / gamma.
 - D6 (P10, P11) w is made of the work, s = max(1, ceil(w / gamma)).
@@ -48,6 +48,7 @@ from pydantic import Field
 from skedge.core.jit import compiled
 from skedge.core.model import Floats, Ints
 from skedge.core.policy import Params
+from skedge.core.speed import ceil_almost, servers_for
 
 from .admission import Admission, Completion, SlotPlan, better, value
 from .parametric import DONE, sweep
@@ -55,7 +56,7 @@ from .pricing import Prices, Stakes, calibrate, check_cluster
 from .primal_dual import PrimalDual, PrimalDualParams
 from .relaxation import Market, market, relax, room_for, solve
 from .rounding import MISSED, ROUNDED, cover_gain, fits, integral, packing_gain
-from .training_job import TrainingJob, ceil_almost, servers_for
+from .training_job import TrainingJob
 
 
 class PdorsParams(PrimalDualParams):
@@ -214,7 +215,7 @@ class Pdors(Admission):
 
 
 class PdOrs(PrimalDual):
-    """PD-ORS: admission by prices, workers and PSs may share machines."""
+    """PD-ORS: jobs admitted by primal-dual prices; workers and PSs may share servers."""
 
     name: ClassVar[str] = "pdors"
     Parameters: ClassVar[type[Params]] = PdorsParams

@@ -10,9 +10,9 @@ import numpy as np
 from skedge.core.events import Piece
 from skedge.core.gangs import Placement
 from skedge.core.model import Cluster, Floats, Ints
+from skedge.core.speed import servers_for
 
 from .admission import SlotPlan
-from .training_job import servers_for
 
 _FITS = 1e-9
 

@@ -12,8 +12,7 @@ import numpy as np
 
 from skedge.core.errors import SkedgeError
 from skedge.core.model import Floats, Ints
-
-from .training_job import ceil_almost, servers_for
+from skedge.core.speed import ceil_almost, servers_for
 
 _TOLERANCE = 1e-10
 """HiGHS's least tolerance; it is absolute, so prices are scaled by the cheapest usable column (P19)."""

@@ -17,8 +17,7 @@ from numpy.random import Generator
 from skedge.core.errors import PolicyError
 from skedge.core.jit import compiled
 from skedge.core.model import Floats, Ints
-
-from .training_job import ceil_almost, servers_for
+from skedge.core.speed import ceil_almost, servers_for
 
 MISSED, ROUNDED, REPAIRED, SHORT = 0, 1, 2, 3
 """How :func:`integral` found a placement: not at all, by an attempt, by repair, by an attempt that misses (26)."""

@@ -29,26 +29,10 @@ from typing import Any
 import numpy as np
 
 from skedge.core.errors import ScenarioError
-from skedge.core.jit import inlined
 from skedge.core.model import Floats, Physics
-from skedge.core.speed import MBIT_PER_MB
+from skedge.core.speed import MBIT_PER_MB, ceil_almost
 from skedge.core.time import SECOND
 from skedge.core.value import Sigmoid
-
-_NOISE = 1e-9
-"""What float arithmetic may leave above a whole number, relatively: 40 * 0.1 is 4."""
-
-
-@inlined
-def ceil_almost(x: float) -> int:
-    """Least whole number not below `x`, where `x` may be too large by 1e-9 relatively."""
-    return int(np.ceil(x - _NOISE * max(1.0, abs(x))))
-
-
-@inlined
-def servers_for(workers: int, ratio: float) -> int:
-    """PSs for so many workers: max(1, ceil(w / gamma)) (P10)."""
-    return max(1, ceil_almost(workers / ratio))
 
 
 @dataclass(frozen=True)
