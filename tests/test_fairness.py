@@ -39,8 +39,11 @@ def filled(jobs: Demands, left: list[int], total: list[int] | None = None) -> li
     worker, ps, per_ps, most = zip(*jobs, strict=True)
     room = np.array(left, float)
     whole = room.copy() if total is None else np.array(total, float)
-    limits = np.array(per_ps, np.int64), np.array(most, np.int64)
-    return progressive_filling(np.array(worker, float), np.array(ps, float), *limits, room, whole).tolist()
+    limits = np.array(per_ps, float), np.array(most, np.int64)
+    demands = np.array(worker, float), np.array(ps, float)
+    workers, servers = progressive_filling(*demands, *limits, room[None, :], whole)
+    assert servers[:, 0].tolist() == [-(-n // each) for n, each in zip(workers[:, 0].tolist(), per_ps, strict=True)]
+    return workers[:, 0].tolist()
 
 
 def used(of: tuple[Any, ...], count: int) -> list[int]:
@@ -75,7 +78,7 @@ def plainly_filled(jobs: Demands, left: list[int], total: list[int]) -> list[int
 
 def test_the_example_of_the_paper() -> None:
     """NSDI'11, Sec. 4.1: of 9 CPU and 18 GB, A with <1, 4> gets 3 tasks, B with <3, 1> gets 2; each has 2/3."""
-    jobs: Demands = [((1, 4), (0, 0), ONCE, 100), ((3, 1), (0, 0), ONCE, 100)]
+    jobs: Demands = [((1, 4), (0, 0), int(ONCE), 100), ((3, 1), (0, 0), int(ONCE), 100)]
     counts = filled(jobs, [9, 18])
     assert counts == [3, 2]
     assert [share(of, n, [9, 18]) for of, n in zip(jobs, counts, strict=True)] == [Fraction(2, 3)] * 2
@@ -89,7 +92,7 @@ def test_every_n_th_worker_comes_with_a_ps() -> None:
 
 def test_a_job_that_does_not_fit_drops_out_and_the_others_go_on() -> None:
     """The first takes 4 of 10 once and has no room for a second beside the other's: that gets all the rest."""
-    assert filled([((4,), (0,), ONCE, 9), ((1,), (0,), ONCE, 9)], [7]) == [1, 3]
+    assert filled([((4,), (0,), int(ONCE), 9), ((1,), (0,), int(ONCE), 9)], [7]) == [1, 3]
 
 
 demands = st.integers(1, 3).flatmap(
@@ -98,7 +101,7 @@ demands = st.integers(1, 3).flatmap(
             st.tuples(
                 st.tuples(*[st.integers(0, 4)] * kinds).filter(any),
                 st.tuples(*[st.integers(0, 2)] * kinds),
-                st.sampled_from([1, 2, 3, ONCE]),
+                st.sampled_from([1, 2, 3, int(ONCE)]),
                 st.integers(0, 6),
             ),
             min_size=1,
@@ -140,7 +143,7 @@ def test_over_one_type_of_slot_no_allocation_is_fairer() -> None:
     rng = np.random.default_rng(3)
     for _ in range(60):
         most, slots = rng.integers(0, 5, int(rng.integers(1, 5))).tolist(), int(rng.integers(1, 10))
-        jobs: Demands = [((1,), (0,), ONCE, m) for m in most]
+        jobs: Demands = [((1,), (0,), int(ONCE), m) for m in most]
         possible = (c for c in product(*(range(m + 1) for m in most)) if sum(c) <= slots)
         assert sorted(filled(jobs, [slots])) == max(sorted(c) for c in possible)
 

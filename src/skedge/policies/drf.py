@@ -79,7 +79,8 @@ class Drf(EdgePolicy):
         left = np.concatenate([view.capacity.sum(axis=0), ps_left]).astype(np.float64)
         total = np.concatenate([np.maximum(self.slots, 1), np.full(len(ps_left), np.inf)])
         most = view.column("chunks")[jobs]
-        return progressive_filling(worker, ps, np.full(len(jobs), ONCE), most, left, total)
+        workers, _ = progressive_filling(worker, ps, np.full(len(jobs), ONCE), most, left[None, :], total)
+        return workers[:, 0]
 
     def _shrink(self, job: int, n: int, view: View) -> Order:
         ps = view.ps_of(job)

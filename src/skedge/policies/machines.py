@@ -1,0 +1,109 @@
+"""Placing workers and parameter servers on machines with several resources."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from skedge.core.jit import compiled, inlined
+from skedge.core.model import Floats, Ints
+
+from .training import servers_for
+
+_SLACK = 1e-9
+"""By how much of itself a demand may exceed what is left: sums of floats."""
+
+
+@inlined
+def fits(need: Floats, left: Floats) -> bool:
+    """Whether one piece of `need` has room in `left`, both of shape ``(resources,)``."""
+    room = True
+    for r in range(len(left)):
+        room = room and need[r] <= left[r] + _SLACK * need[r]
+    return room
+
+
+@inlined
+def next_with_room(need: Floats, left: Floats, turn: int) -> int:
+    """The first machine from `turn` on, around, that has room for one piece; -1 if none has."""
+    found = -1
+    for step in range(len(left)):
+        machine = (turn + step) % len(left)
+        if found < 0 and fits(need, left[machine]):
+            found = machine
+    return found
+
+
+@inlined
+def _add(left: Floats, need: Floats, sign: float) -> None:
+    for r in range(len(left)):
+        left[r] += sign * need[r]
+
+
+@compiled
+def give(
+    worker: Floats, ps: Floats, more: int, left: Floats, workers: Ints, servers: Ints, turn: int
+) -> tuple[int, bool]:  # fmt: skip
+    """Give a job one worker more, and `more` PSs, round robin; all of it or nothing.
+
+    Parameters
+    ----------
+    worker, ps
+        Demands, shape ``(resources,)``.
+    left
+        What is left, shape ``(machines, resources)``; used up in place.
+    workers, servers
+        What the job has on each machine, counted up in place, shape ``(machines,)``.
+    turn
+        The machine whose turn it is.
+
+    Returns
+    -------
+    The machine whose turn it is then, and whether there was room.
+    """
+    home = next_with_room(worker, left, turn)
+    if home < 0:
+        return turn, False
+    _add(left[home], worker, -1.0)
+    then, hosts = (home + 1) % len(left), np.empty(more, np.int64)
+    for n in range(more):
+        hosts[n] = next_with_room(ps, left, then)
+        if hosts[n] < 0:
+            _add(left[home], worker, 1.0)
+            for host in hosts[:n]:
+                _add(left[host], ps, 1.0)
+            return turn, False
+        _add(left[hosts[n]], ps, -1.0)
+        then = (hosts[n] + 1) % len(left)
+    workers[home] += 1
+    for host in hosts:
+        servers[host] += 1
+    return then, True
+
+
+@compiled
+def round_robin(worker: Floats, ps: Floats, count: int, ratio: float, left: Floats, turn: int) -> tuple[Ints, int]:
+    """Place `count` workers and max(1, ceil(count / ratio)) PSs, machine after machine, as far as there is room.
+
+    Parameters
+    ----------
+    worker, ps, left, turn
+        As in :func:`give`.
+
+    Returns
+    -------
+    Workers and PSs by machine, shape ``(2, machines)``, and the machine whose turn it is then.
+    """
+    placed, have = np.zeros((2, len(left)), np.int64), 0
+    for n in range(1, count + 1):
+        more = servers_for(n, ratio) - have
+        turn, given = give(worker, ps, more, left, placed[0], placed[1], turn)
+        if not given:
+            break
+        have += more
+    return placed, turn
+
+
+def pieces(free: Floats, need: Floats) -> Ints:
+    """How many pieces of `need`, above 0 for some resource, each machine has room for; shape ``(machines,)``."""
+    asked = need > 0
+    return np.maximum(np.floor((free[:, asked] / need[asked]).min(axis=1) + _SLACK), 0).astype(np.int64)

@@ -1,0 +1,171 @@
+"""Dorm's integer program against brute force, and its bounds."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from skedge.policies.fairness import progressive_filling
+from skedge.policies.machines import pieces, round_robin
+from skedge.policies.partition import Applications, Bounds, fair_shares, partition, shares
+from skedge.policies.relaxation import SolverError
+
+bounded = settings(
+    max_examples=40, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+)
+LOOSE = Bounds(loss=100.0, changed=100)
+
+
+def drawn(rng: np.random.Generator, n: int, machines: int, most: int) -> tuple[Applications, np.ndarray]:
+    """A small instance whose applications have what round robin gave some of them."""
+    worker, ps = rng.integers(1, 4, (n, 2)).astype(float), rng.integers(0, 3, (n, 2)).astype(float)
+    ps[:, 0] += ps.sum(axis=1) == 0
+    capacity = rng.integers(3, 9, (machines, 2)).astype(float)
+    ratio, limit = rng.choice([1.0, 1.5, 2.0, 3.0], n), rng.integers(1, most + 1, n)
+    left, now = capacity.copy(), np.zeros((2, n, machines), np.int64)
+    for i in range(n):
+        if rng.random() < 0.5:
+            before = left.copy()
+            placed, _ = round_robin(worker[i], ps[i], int(rng.integers(1, limit[i] + 1)), float(ratio[i]), left, 0)
+            now[:, i] = placed
+            left = left if placed[0].any() else before
+    return Applications(worker, ps, ratio, limit, now[0], now[1]), capacity
+
+
+def utilisation(apps: Applications, capacity: np.ndarray, w: np.ndarray, s: np.ndarray) -> float:
+    return float(((w.sum(axis=1) @ apps.worker + s.sum(axis=1) @ apps.ps) / capacity.sum(axis=0)).sum())
+
+
+def allowed(apps: Applications, capacity: np.ndarray, bounds: Bounds, w: np.ndarray, s: np.ndarray) -> bool:
+    """Every sentence of the module, word for word."""
+    used = np.einsum("ih,ir->hr", w, apps.worker) + np.einsum("ih,ir->hr", s, apps.ps)
+    counts, servers = w.sum(axis=1), s.sum(axis=1)
+    want = [max(1, math.ceil(c / g - 1e-9)) if c else 0 for c, g in zip(counts, apps.ratio, strict=True)]
+    changed = ((w != apps.workers) | (s != apps.servers)).any(axis=1) & apps.survivors
+    dominant, fair = fair_shares(apps, capacity)
+    loss = np.abs(shares(apps, w, s, dominant, capacity.sum(axis=0)) - fair).sum()
+    return bool(
+        (used <= capacity + 1e-9).all()
+        and (counts <= apps.most).all()
+        and servers.tolist() == want
+        and (counts[apps.survivors] > 0).all()
+        and changed.sum() <= bounds.changed
+        and loss <= bounds.loss + 1e-6
+    )
+
+
+def brute_force(apps: Applications, capacity: np.ndarray, bounds: Bounds) -> float | None:
+    """The best utilisation of all partitions there are."""
+    n, machines = apps.workers.shape
+    options = []
+    for i in range(n):
+        fit = [
+            (np.array(w), np.array(s))
+            for w in product(range(int(apps.most[i]) + 1), repeat=machines)
+            for s in product(range(int(apps.most[i]) + 1), repeat=machines)
+            if sum(w) <= apps.most[i] and (np.outer(w, apps.worker[i]) + np.outer(s, apps.ps[i]) <= capacity).all()
+        ]
+        options.append(fit)
+    best = None
+    for chosen in product(*options):
+        w, s = (np.array([one[k] for one in chosen]) for k in (0, 1))
+        if allowed(apps, capacity, bounds, w, s):
+            value = utilisation(apps, capacity, w, s)
+            best = value if best is None else max(best, value)
+    return best
+
+
+@bounded
+@given(st.integers(0, 10_000), st.sampled_from([LOOSE, Bounds(0.3, 1), Bounds(0.1, 0), Bounds(0.5, 2)]))
+def test_the_program_finds_what_brute_force_finds(seed: int, bounds: Bounds) -> None:
+    """Two applications on two machines: the same utilisation, and a partition that keeps every bound."""
+    apps, capacity = drawn(np.random.default_rng(seed), 2, 2, 2)
+    found, best = partition(apps, capacity, bounds), brute_force(apps, capacity, bounds)
+    if best is None:
+        assert found is None
+        return
+    assert found is not None
+    assert allowed(apps, capacity, bounds, *found)
+    assert utilisation(apps, capacity, *found) == pytest.approx(best, abs=1e-6)
+
+
+@bounded
+@given(st.integers(0, 10_000), st.integers(0, 3), st.sampled_from([0.2, 0.5, 1.0, 100.0]))
+def test_fairness_and_overhead_are_within_their_bounds(seed: int, changed: int, loss: float) -> None:
+    """Five applications on three machines, whatever is asked for."""
+    apps, capacity = drawn(np.random.default_rng(seed), 5, 3, 4)
+    found = partition(apps, capacity, Bounds(loss, changed), gap=0.05)
+    if found is not None:
+        assert allowed(apps, capacity, Bounds(loss, changed), *found)
+
+
+@bounded
+@given(st.integers(0, 10_000))
+def test_no_change_allowed_freezes_those_that_were_in(seed: int) -> None:
+    """theta2 = 0: survivors keep every worker and PS; the others may come in beside them."""
+    apps, capacity = drawn(np.random.default_rng(seed), 5, 3, 4)
+    found = partition(apps, capacity, Bounds(100.0, 0))
+    assert found is not None
+    for now, then in zip((apps.workers, apps.servers), found, strict=True):
+        assert (then[apps.survivors] == now[apps.survivors]).all()
+
+
+@bounded
+@given(st.integers(0, 10_000))
+def test_with_loose_bounds_it_uses_at_least_what_drf_does(seed: int) -> None:
+    """DRF's partition is one of those that are looked at."""
+    apps, capacity = drawn(np.random.default_rng(seed), 4, 3, 4)
+    found = partition(apps._replace(workers=apps.workers * 0, servers=apps.servers * 0), capacity, LOOSE)
+    assert found is not None
+    fair = progressive_filling(apps.worker, apps.ps, apps.ratio, apps.most, capacity.copy(), capacity.sum(axis=0))
+    assert utilisation(apps, capacity, *found) >= utilisation(apps, capacity, *fair) - 1e-6
+
+
+def test_fairness_alone_can_make_it_impossible() -> None:
+    """One that holds all of the only machine cannot be left alone beside a newcomer whose share is a half."""
+    has = np.array([[4], [0]])
+    apps = Applications(np.ones((2, 1)), np.ones((2, 1)), np.full(2, 4.0), np.array([4, 4]), has, (has > 0).astype(int))
+    assert partition(apps, np.array([[5.0]]), Bounds(0.1, 0)) is None
+    assert partition(apps, np.array([[5.0]]), Bounds(2.0, 0)) is not None
+
+
+def test_the_fair_share_is_that_of_the_dominant_resource() -> None:
+    """NSDI'11: of 9 CPU and 18 GB A with <1, 4> has 12/18, B with <3, 1> 6/9, 2/3 each."""
+    none = np.zeros((2, 1), np.int64)
+    apps = Applications(
+        np.array([[1.0, 4.0], [3.0, 1.0]]), np.zeros((2, 2)), np.full(2, 1e9), np.array([9, 9]), none, none
+    )
+    dominant, fair = fair_shares(apps, np.array([[9.0, 18.0]]))
+    assert dominant.tolist() == [1, 0]
+    assert fair == pytest.approx([2 / 3, 2 / 3])
+
+
+def test_a_solver_that_knows_nothing_in_time_is_named() -> None:
+    """No time at all: the message says that it was HiGHS, and why."""
+    apps, capacity = drawn(np.random.default_rng(1), 20, 20, 30)
+    with pytest.raises(SolverError, match=r"HiGHS: Time limit"):
+        partition(apps, capacity, LOOSE, limit=0.0)
+
+
+def test_round_robin_goes_on_where_it_stopped() -> None:
+    """Workers and PSs take machine after machine; a machine without room is passed over; short room ends it."""
+    left = np.array([[2.0], [1.0], [3.0]])
+    placed, turn = round_robin(np.array([1.0]), np.array([1.0]), 3, 2.0, left, 1)
+    # worker 1 on 1, its PS on 2, worker 2 on 0, worker 3 on 2 (1 is full), its PS on 0
+    assert placed.tolist() == [[1, 1, 1], [1, 0, 1]]
+    assert (turn, left.ravel().tolist()) == (1, [0.0, 0.0, 1.0])
+    placed, _ = round_robin(np.array([1.0]), np.array([1.0]), 2, 1.0, left, turn)
+    assert not placed.any(), "a worker without room for its PS is none"
+    assert left.ravel().tolist() == [0.0, 0.0, 1.0]
+
+
+def test_pieces_are_whole_and_never_negative() -> None:
+    """The scarcest resource decides; one that is not asked for does not; float noise is forgiven."""
+    free = np.array([[1.0, 8.0], [0.3, 0.0], [-1e-12, 5.0]])
+    assert pieces(free, np.array([0.1, 0.0])).tolist() == [10, 3, 0]
+    assert pieces(free, np.array([0.5, 8.0])).tolist() == [1, 0, 0]
