@@ -216,7 +216,7 @@ class TraceForm(_Form):
     """A trace file."""
 
     path: str
-    format: Literal["philly-csv", "philly-log", "swf"]
+    format: Literal["google-events", "google-jobs", "philly-csv", "philly-log", "swf"]
     statuses: list[Literal["passed", "failed", "killed"]] = Field(["passed"], min_length=1)
     skip: Count = Field(0, ge=0, description="leave out so many jobs at the start")
     first: Count | None = Field(None, ge=1, description="then take so many; left out: all")

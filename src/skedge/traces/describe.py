@@ -11,6 +11,7 @@ from skedge.core.model import Floats
 
 from .frame import Trace
 
+_FEW_GROUPS = 16
 _QUANTILES = (0.01, 0.05, 0.10, 0.25, 0.50, 0.75, 0.90, 0.95, 0.99)
 
 
@@ -30,8 +31,9 @@ def describe(trace: Trace | pl.DataFrame, gpus: int | None = None) -> dict[str, 
         `jobs`, `skipped` (rows left out, by reason), `span_s`, `statuses` (jobs by status), `gap_s` (quantiles p1..p99,
         `mean`, `cv`: standard deviation over mean, `zero`: share of gaps of no length), `hour` (jobs per hour: `mean`,
         `max`, `dispersion`: variance over mean, `lag1`: autocorrelation from one hour to the next), `gpus` (jobs by
-        GPU count), `duration_s` (quantiles, `mean`), `gpu_hours`, `mean_gpus` (GPUs busy on average if nothing
-        waited) and `load` (that over `gpus`). A figure that the trace is too short for is None.
+        GPU count), `groups` (jobs by group, where there are at most 16), `duration_s` (quantiles, `mean`), `gpu_hours`,
+        `mean_gpus` (GPUs busy on average if nothing waited) and `load` (that over `gpus`). A figure that the trace is
+        too short for is None.
     """
     frame = trace.frame if isinstance(trace, Trace) else trace
     span = float(frame["submit_s"].to_numpy().max(initial=0.0))
@@ -45,6 +47,7 @@ def describe(trace: Trace | pl.DataFrame, gpus: int | None = None) -> dict[str, 
         "gap_s": _gaps(np.diff(frame["submit_s"].to_numpy())),
         "hour": _per_hour(frame["submit_s"].to_numpy()),
         "gpus": _counts(frame["gpus"]),
+        "groups": _counts(frame["group"]) if frame["group"].n_unique() <= _FEW_GROUPS else {},
         "duration_s": _quantiles(frame["duration_s"].to_numpy()),
         "gpu_hours": gpu_seconds / 3600,
         "mean_gpus": busy,

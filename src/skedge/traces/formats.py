@@ -8,10 +8,13 @@ from pathlib import Path
 from skedge.core.errors import TraceError
 
 from .frame import Trace
+from .google import read_google_events, read_google_jobs
 from .philly import read_philly_csv, read_philly_log
 from .swf import read_swf
 
 READERS: Mapping[str, Callable[[Path, Collection[str]], Trace]] = {
+    "google-events": read_google_events,
+    "google-jobs": read_google_jobs,
     "philly-csv": read_philly_csv,
     "philly-log": read_philly_log,
     "swf": read_swf,

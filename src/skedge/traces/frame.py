@@ -23,7 +23,8 @@ TRACE_SCHEMA: dict[str, Any] = {
     "group": pl.String,
 }
 """Columns of a trace frame: `submit_s` seconds since the trace's first submission, `duration_s` seconds of running,
-`gpus` asked for, `status` one of :data:`STATUSES`, `group` the virtual cluster or the user."""
+`gpus` asked for, `status` one of :data:`STATUSES`, `group` the virtual cluster, the user, or the scheduling
+class."""
 
 STATUSES = ("passed", "failed", "killed")
 """What a job can have come to."""

@@ -59,18 +59,21 @@ def read_table(path: Path, needed: Sequence[str]) -> pl.DataFrame:
     return table.select(pl.exclude("_line")).with_row_index("_line", offset=2)
 
 
-def numbers(table: pl.DataFrame, path: Path, column: str, low: float = 0.0, *, whole: bool = False) -> pl.Series:
-    """`column` as numbers >= `low`, whole ones where `whole`.
+def numbers(
+    table: pl.DataFrame, path: Path, column: str, low: float = 0.0, *, whole: bool = False, high: float | None = None
+) -> pl.Series:
+    """`column` as numbers >= `low`, and <= `high` where it is given; whole ones where `whole`.
 
     Raises
     ------
     TraceError
-        Naming the first line whose value is missing, no number, NaN, infinite, below `low`, or not whole.
+        Naming the first line whose value is missing, no number, NaN, infinite, out of range, or not whole.
     """
     value = pl.col(column).cast(pl.Float64, strict=False)
-    most = _LARGEST if whole else float("inf")
+    most = high if high is not None else _LARGEST if whole else float("inf")
     good = value.is_finite() & value.is_between(low, most) & ((value == value.round()) | (not whole))
-    _refuse(table, good.is_null() | ~good, path, column, f"a {'whole ' if whole else ''}number >= {low:g}")
+    right = f">= {low:g}" if high is None else f"from {low:g} to {high:g}"
+    _refuse(table, good.is_null() | ~good, path, column, f"a {'whole ' if whole else ''}number {right}")
     return table.select(value.cast(pl.Int64) if whole else value).to_series()
 
 
