@@ -323,7 +323,8 @@ def test_a_wrong_swf_number_is_refused_with_line_and_column(tmp_path):
 def test_formats_are_read_by_name_and_an_unknown_one_is_refused(tmp_path):
     path = write(tmp_path / "log.swf", SWF)
     assert read_trace(path, "swf", ALL).frame.equals(read_swf(path, ALL).frame)
-    with pytest.raises(TraceError, match="format 'csv' is unknown; there are google-events, google-jobs, philly-csv, philly-log, swf"):
+    known = "google-events, google-jobs, philly-csv, philly-log, swf"
+    with pytest.raises(TraceError, match=f"format 'csv' is unknown; there are {known}"):
         read_trace(path, "csv")
 
 
