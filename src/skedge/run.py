@@ -312,9 +312,11 @@ def for_service(policy: str | Policy, scenario: Scenario) -> Policy:
 
 def _offers(scenario: Scenario) -> frozenset[str]:
     cluster, jobs = scenario.cluster, scenario.jobs
+    slots = cluster.lanes > 0 or cluster.cloud is not None
     parts = {
-        "typed slots": cluster.lanes > 0 or cluster.cloud is not None,
+        "typed slots": slots,
         "resources": bool(cluster.resources),
+        "typed slots or resources": slots or bool(cluster.resources),
         "values": None not in jobs.utility,
         "a horizon": scenario.physics.horizon is not None,
     }

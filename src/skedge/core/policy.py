@@ -180,6 +180,11 @@ class View:
             raise IndexError(f"not all jobs have arrived; jobs 0 to {self.arrived - 1} have")
         return self._kernel.gangs.left_at(jobs, self.now)
 
+    def share_left(self, jobs: Ints) -> Floats:
+        """Part of the announced gang work of `jobs` that remains, in (0, 1]."""
+        gangs = self._kernel.gangs
+        return self.remaining(jobs) / gangs.work[jobs, [gangs.zeta[job] for job in jobs]]
+
     @property
     def in_service(self) -> Any:
         """Whether each server is in service, shape ``(servers,)``; in a simulation all are."""

@@ -1,34 +1,42 @@
-"""DRF: dominant resource fairness (Ghodsi et al., NSDI'11) over typed slots, as She et al. run it.
+"""DRF: dominant resource fairness (Ghodsi et al., NSDI'11), on typed slots and on servers with resources.
 
-**Problem.** Share the edge among the jobs in the system so that the least dominant share is as large as it can be, then
-the next, and so on (max-min). A job uses workers of one type and one PS; its dominant share is w_j over the workers of
-that type. It may have up to D_j workers, one for each chunk.
+**Problem.** Share the servers among the jobs in the system so that the least dominant share, a job's largest part of
+any resource, is as large as it can be, then the next, and so on (max-min).
 
 **Rule.** At every arrival and completion the counts are filled from zero (:mod:`skedge.policies.fairness`): by (share,
-arrival, id), one worker at a time. A job that shrinks keeps the workers of least (delay, server); one that grows gets
-the further ones by :mod:`skedge.policies.placement`. It is no gang: a new worker trains when its data are there, the
-others go on.
+arrival, id), one worker at a time.
 
-**Guarantee.** Max-min fair up to one worker, and Pareto efficient: no worker of a type is free while a job of that type
-could use it. Strategy-proofness and sharing incentives of the paper need divisible tasks and users that ask for one
-bundle; with D_j as a limit they are not claimed.
+*Typed slots*, as She et al. run it: a job uses workers of one type and one PS; its dominant share is w_j over the
+workers of that type. It may have up to D_j workers, one for each chunk. A job that shrinks keeps the workers of least
+(delay, server); one that grows gets the further ones by :mod:`skedge.policies.placement`. It is no gang: a new worker
+trains when its data are there, the others go on.
 
-================== =====================================================================
-paper              here
-================== =====================================================================
-R, C               workers by type, ``cluster.workers`` summed; inf for PSs: no share
-D_i                one worker of the job's type; with the first one PS
-U_i                ``counts``
-s_i                w_j / workers of the type
-================== =====================================================================
+*Servers with resources*, as PD-ORS runs it: a worker takes alpha_i, and with it comes a PS, beta_i, whenever
+ceil(w / gamma_i) grows. Up to F_i workers. Workers and PSs go to the servers round robin, each to the next one that has
+room, from the first server on at every event.
+
+**Guarantee.** Max-min fair up to one worker, and Pareto efficient: nothing is free that a job could use (but for F_i).
+Strategy-proofness and sharing incentives of the paper need divisible tasks and users that ask for one bundle; with a
+limit of workers they are not claimed.
+
+================== ===================================== ===================================
+paper              on typed slots                        on servers with resources
+================== ===================================== ===================================
+R, C               workers by type; inf for PSs          resources, summed over the servers
+D_i                one worker; with the first one PS     one worker; every gamma-th with a PS
+U_i                ``counts``                            workers and PSs by server
+s_i                w_j / workers of the type             max_r (alpha w + beta s) / C
+================== ===================================== ===================================
 
 **Deviations.** D1: a job that does not fit drops out and the others go on (a public re-implementation stops there; the
-paper lets the user drop out). D2: the PS is no share: each job has one, so it ranks nobody; where there is no cloud, a
-job for which none is left gets nothing. D3: She et al. are silent on whether counts are fixed; here they are dynamic,
-and new workers pay the upload. D4: the cloud is excluded, being without limit; it takes only what can never run on the
-edge. D5: k_j is ignored.
+paper lets the user drop out). *Typed slots*: D2: the PS is no share: each job has one, so it ranks nobody; where there
+is no cloud, a job for which none is left gets nothing. D3: She et al. are silent on whether counts are fixed; here they
+are dynamic, and new workers pay the upload. D4: the cloud is excluded, being without limit; it takes only what can
+never run on the edge. D5: k_j is ignored. *Resources*: D6: PD-ORS is silent on when counts change; here at every event,
+from scratch, and a job whose place changes is moved. It never looks at the horizon: what is not done by then runs on.
 
-**Complexity.** O(W (T + log J)) per event for W workers of T types, plus a placement per job that grows.
+**Complexity.** O(W (T + log J)) per event for W workers of T types, plus a placement per job that grows; O(W (H R + log
+J)) on H servers with R resources.
 """
 
 from __future__ import annotations
@@ -37,30 +45,56 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.random import Generator
 
 from skedge.core.events import Allocate, Event, Order, Suspend
 from skedge.core.gangs import Placement
-from skedge.core.model import Ints
+from skedge.core.model import Cluster, Ints, Physics
 from skedge.core.policy import View
 from skedge.core.time import NEVER
 
 from .edge import EdgePolicy
 from .fairness import ONCE, progressive_filling
 from .placement import place
+from .tenants import Tenants
 
 
 class Drf(EdgePolicy):
-    """Dominant resource fairness over typed slots."""
+    """Dominant resource fairness."""
 
     name: ClassVar[str] = "drf"
+    needs: ClassVar[frozenset[str]] = frozenset({"typed slots or resources"})
     compares: ClassVar[str] = "w_j over the workers of its type, filled from zero, least first"
 
     def demand(self, job: int, view: View) -> tuple[int, int]:
         """One worker will do; at most one for each chunk."""
         return 1, int(view.column("chunks")[job])
 
+    def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
+        """Begin a run."""
+        super().start(cluster, physics, rng)
+        self.tenants = Tenants(cluster)
+
     def decide(self, event: Event, view: View) -> Iterator[Order]:
-        """Fill from zero; first those who shrink, then those who grow."""
+        """Fill from zero."""
+        return self._on_resources(event, view) if self.cluster.resources else self._on_slots(event, view)
+
+    def terms(self, job: int, view: View) -> dict[str, Any]:
+        """What the policy saw of `job`."""
+        return self.tenants.terms(job, view) if self.cluster.resources else super().terms(job, view)
+
+    # -- servers with resources ----------------------------------------------------------------------------------
+
+    def _on_resources(self, event: Event, view: View) -> Iterator[Order]:
+        yield from self.tenants.admit(event, view)
+        demands = self.tenants.demands(self.tenants.active, view)
+        filled = progressive_filling(*demands, view.amounts.copy(), self.tenants.total)
+        yield from self.tenants.settle(*filled, view, "fair_share")
+
+    # -- typed slots ---------------------------------------------------------------------------------------------
+
+    def _on_slots(self, event: Event, view: View) -> Iterator[Order]:
+        """First those who shrink, then those who grow."""
         yield from self.admit(event, view)
         jobs = self.active
         counts, present = self.counts(jobs, view), view.workers[jobs]

@@ -15,7 +15,7 @@ from skedge.core.jit import compiled, inlined
 from skedge.core.model import Floats, Ints
 
 from .machines import give
-from .training import servers_for
+from .training_job import servers_for
 
 ONCE = 2.0**40
 """Workers per PS of a job that has one PS however many workers it has."""

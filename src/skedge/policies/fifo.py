@@ -8,33 +8,41 @@ t >= arrival + upload delay, with its workers and a PS free throughout; ties: lo
 The reservation is a visible plan. A job that outlives its plan keeps its workers; the plan is marked as broken and
 extended, and its followers on those workers shift. What a job does not use of its plan is free again.
 
+On servers with resources, as PD-ORS runs it (``strict`` alone): a job's workers are drawn on its arrival, uniformly
+from 1 to min(``most_workers``, F_i), with max(1, ceil(w / gamma_i)) PSs; they are placed round robin, from the server
+after the last one used, each on the next one that has room, and stay to the end.
+
 ``rule=earliest_server`` counts the cloud as a server, as She et al. do; ``allow_cloud`` is for ``strict`` alone.
 
 **Deviations.** D1: a job that can never fit on the edge goes to the cloud at once, or is rejected where there is none;
 it holds up nobody (``earliest_server`` without a cloud: its demand shrinks to what the largest server holds). D2: the
-upload of ``earliest_server`` starts on arrival, when the server is decided.
+upload of ``earliest_server`` starts on arrival, when the server is decided. D3: on servers with resources a job whose
+workers the empty cluster does not hold shrinks to what it does; when nobody runs the round begins at the first server.
 
-**Complexity.** ``strict``: O(1) per event and a placement per job. ``earliest_server``: O(S L) per job, with L
-reservations open on a server.
+**Complexity.** ``strict``: O(1) per event and a placement per job, O(w H R) on H servers with R resources.
+``earliest_server``: O(S L) per job, with L reservations open on a server.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.random import Generator
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
+from skedge.core.errors import PolicyError
 from skedge.core.events import CLOUD, Allocate, Event, Order, Reject, Reserve, Upload
 from skedge.core.model import Cluster, Physics
 from skedge.core.policy import View
 from skedge.core.time import NEVER
 
 from .gang import GangParams, GangPolicy
+from .machines import round_robin
 from .placement import carry
 from .profile import Profiles, earliest, reserve
+from .tenants import Tenants, pairs
 
 
 class FifoParams(GangParams):
@@ -46,10 +54,13 @@ class FifoParams(GangParams):
         ``strict`` head of line, or ``earliest_server``.
     backfill
         With ``strict``: jobs behind a waiting one may start.
+    most_workers
+        On servers with resources: workers are drawn from 1 to this, or to the job's batch if that is less.
     """
 
     rule: Literal["strict", "earliest_server"] = "strict"
     backfill: bool = False
+    most_workers: int = Field(30, ge=1)
 
     @model_validator(mode="after")
     def _no_idle_parameter(self) -> FifoParams:
@@ -65,6 +76,7 @@ class Fifo(GangPolicy):
     """First in, first out."""
 
     name: ClassVar[str] = "fifo"
+    needs: ClassVar[frozenset[str]] = frozenset({"typed slots or resources"})
     Parameters = FifoParams
 
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
@@ -75,13 +87,50 @@ class Fifo(GangPolicy):
         self.due: list[tuple[int, int, int, int]] = []
         self.planned: dict[int, tuple[int, int, int]] = {}
         self.unplanned: list[int] = []
+        self.tenants, self.turn, self.drawn = Tenants(cluster), 0, dict[int, int]()
+        if cluster.resources and self.params.rule != "strict":
+            raise PolicyError("fifo: rule=earliest_server goes with typed slots; these servers have resources")
 
     def decide(self, event: Event, view: View) -> Iterator[Order]:
         """Start what the rule lets start."""
-        if self.params.rule == "strict":
+        if self.cluster.resources:
+            yield from self._on_resources(event, view)
+        elif self.params.rule == "strict":
             yield from self._strict(event, view)
         else:
             yield from self._earliest_server(event, view)
+
+    def terms(self, job: int, view: View) -> dict[str, Any]:
+        """What the policy saw of `job`."""
+        if not self.cluster.resources:
+            return super().terms(job, view)
+        return {**self.tenants.terms(job, view), "workers_drawn": self.drawn.get(job)}
+
+    # -- servers with resources ----------------------------------------------------------------------------------
+
+    def _on_resources(self, event: Event, view: View) -> Iterator[Order]:
+        yield from self.tenants.admit(event, view)
+        for job in sorted(set(event.arrived) & set(self.tenants.active.tolist())):
+            most = min(self.params.most_workers, int(view.column("batch")[job]))
+            self.drawn[job] = self.tenants.fitting(job, int(self.rng.integers(1, most, endpoint=True)), view)
+        for job in self.tenants.active.tolist():
+            if view.workers[job] > 0:
+                continue
+            order = self._begin_on_resources(job, view)
+            if order is not None:
+                yield order
+            elif not self.params.backfill:
+                return
+
+    def _begin_on_resources(self, job: int, view: View) -> Order | None:
+        """All that `job` is to have, if there is room now."""
+        turn = self.turn if view.workers.any() else 0
+        worker, ps, ratio, _ = self.tenants.demands(np.array([job]), view)
+        placed, turn = round_robin(worker[0], ps[0], self.drawn[job], float(ratio[0]), view.free.copy(), turn)
+        if placed[0].sum() < self.drawn[job]:
+            return None
+        self.turn = turn
+        return Allocate(job, pairs(placed[0]), pairs(placed[1]), "first_in_first_out")
 
     # -- strict --------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ import numpy as np
 from skedge.core.jit import compiled, inlined
 from skedge.core.model import Floats, Ints
 
-from .training import servers_for
+from .training_job import servers_for
 
 _SLACK = 1e-9
 """By how much of itself a demand may exceed what is left: sums of floats."""
@@ -45,6 +45,9 @@ def give(
 ) -> tuple[int, bool]:  # fmt: skip
     """Give a job one worker more, and `more` PSs, round robin; all of it or nothing.
 
+    The worker goes to the next machine that has room for it and leaves room for the PSs somewhere, these to the next
+    ones after it.
+
     Parameters
     ----------
     worker, ps
@@ -60,24 +63,28 @@ def give(
     -------
     The machine whose turn it is then, and whether there was room.
     """
-    home = next_with_room(worker, left, turn)
-    if home < 0:
-        return turn, False
-    _add(left[home], worker, -1.0)
-    then, hosts = (home + 1) % len(left), np.empty(more, np.int64)
-    for n in range(more):
-        hosts[n] = next_with_room(ps, left, then)
-        if hosts[n] < 0:
-            _add(left[home], worker, 1.0)
-            for host in hosts[:n]:
-                _add(left[host], ps, 1.0)
-            return turn, False
-        _add(left[hosts[n]], ps, -1.0)
-        then = (hosts[n] + 1) % len(left)
-    workers[home] += 1
-    for host in hosts:
-        servers[host] += 1
-    return then, True
+    hosts = np.empty(more, np.int64)
+    for step in range(len(left)):
+        home = (turn + step) % len(left)
+        if not fits(worker, left[home]):
+            continue
+        _add(left[home], worker, -1.0)
+        then, placed = (home + 1) % len(left), 0
+        while placed < more:
+            host = next_with_room(ps, left, then)
+            if host < 0:
+                break
+            _add(left[host], ps, -1.0)
+            hosts[placed], then, placed = host, (host + 1) % len(left), placed + 1
+        if placed == more:
+            workers[home] += 1
+            for n in range(more):
+                servers[hosts[n]] += 1
+            return then, True
+        _add(left[home], worker, 1.0)
+        for n in range(placed):
+            _add(left[hosts[n]], ps, 1.0)
+    return turn, False
 
 
 @compiled

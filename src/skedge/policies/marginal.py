@@ -10,8 +10,8 @@ import numpy as np
 from skedge.core.jit import compiled, inlined
 from skedge.core.model import Floats, Ints
 
-from .machines import fits
-from .training import servers_for
+from .machines import fits, round_robin
+from .training_job import servers_for
 
 _ALMOST = 1e-9
 """A gain is above another only if it is so by more, relatively."""
@@ -139,7 +139,7 @@ def place(d: Demands, workers: Ints, servers: Ints, free: Floats, total: Floats)
     Jobs go by workers and PSs together, ascending; machines by what is free of the job's dominant resource, descending.
     A job takes the first k machines for the least k for which workers and PSs, each spread so that counts differ by at
     most one, fit. If none does, PSs and workers are put alternately where they first fit, and the job shrinks to what
-    found room, if that is a worker with its PSs.
+    found room; if that is no worker with its PSs, to one worker with its PSs wherever there is room for them.
 
     Parameters
     ----------
@@ -167,8 +167,12 @@ def place(d: Demands, workers: Ints, servers: Ints, free: Floats, total: Floats)
                     p[job, order[n]] = _part(servers[job], n, k)
         if not spread:
             _alternately(d, job, workers[job], servers[job], order, free, w[job], p[job])
-        for h in range(machines):
-            free[h] -= w[job, h] * d.worker[job] + p[job, h] * d.ps[job]
+        if w[job].sum() == 0:
+            placed, _ = round_robin(d.worker[job], d.ps[job], 1, d.ratio[job], free, 0)
+            w[job], p[job] = placed[0], placed[1]
+        else:
+            for h in range(machines):
+                free[h] -= w[job, h] * d.worker[job] + p[job, h] * d.ps[job]
     return w, p
 
 
