@@ -64,7 +64,7 @@ class Tenants:
         """Orders that turn what the active jobs have into these workers and PSs; first all that takes away."""
         present = self.present(view)
         changed = np.any([workers != present[0], servers != present[1]], axis=(0, 2))
-        had, gets = present[0].any(axis=1), workers.any(axis=1)
+        had, gets = (np.asarray(counts.any(axis=1)) for counts in (present[0], workers))
         for row in np.flatnonzero(changed & had).tolist():
             yield Suspend(int(self.active[row]), "moved" if gets[row] else "preempted")
         for row in np.flatnonzero(changed & gets).tolist():
