@@ -7,13 +7,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
-from skedge.core.errors import TraceError
+from skedge.core.errors import ScenarioError, TraceError
+from skedge.scenario_file import load_scenario, scenario_from_dict
 from skedge.traces.describe import describe
 from skedge.traces.formats import read_trace
 from skedge.traces.google import read_google_events, read_google_jobs
+from skedge.traces.synthetic import philly_like
+from skedge.traces.value_jobs import ValueRanges, value_jobs
 
 Skedge = Callable[..., Any]
 ALL = ("passed", "failed", "killed")
@@ -177,3 +181,44 @@ def test_the_real_trace_has_the_published_classes() -> None:
 def test_the_small_real_table_is_read() -> None:
     """500 rows, all of which ended."""
     assert len(read_google_jobs(REAL / "test_google2011_500.csv", ALL).frame) == 500
+
+
+def test_a_scenario_like_s4_is_made_with_its_arrivals(parts: Path, skedge: Skedge, tmp_path: Path) -> None:
+    """Three jobs over 80 slots: the last at the beginning of the last one; classes 1 and 2 sensitive, 3 critical."""
+    words = ("--format", "google-events", "--statuses", "passed,failed,killed", "--make", "pdors", "--servers", 3)
+    told = skedge("trace", "convert", parts, *words, "--slots", 11, "--classes", "--out", tmp_path / "s", "--json").json
+    assert told == {"scenario": str(tmp_path / "s" / "scenario.yaml"), "jobs": 3, "servers": 3}
+    scenario = load_scenario(tmp_path / "s" / "scenario.yaml")
+    assert scenario.physics.slots == 11
+    assert (scenario.jobs.arrival / scenario.physics.slot).tolist() == pytest.approx([0, 1, 10])
+    critical, sensitive, also = (utility.steepness for utility in scenario.jobs.utility if utility is not None)
+    assert 4 <= critical <= 6
+    assert 0.01 <= sensitive <= 1
+    assert 0.01 <= also <= 1
+
+
+@needs_real
+def test_class_0_is_insensitive() -> None:
+    """By the paper: 0 insensitive, 1 and 2 sensitive, 3 critical; of 500 real jobs each as its class says."""
+    frame = read_google_jobs(REAL / "test_google2011_500.csv", ALL).frame
+    jobs = value_jobs(frame, np.random.default_rng(0), slot_s=3600, ranges=ValueRanges(mix="classes"))
+    steepness = jobs["utility_steepness"].to_numpy()
+    group = frame["group"].to_numpy()
+    assert (steepness[group == "0"] == 0).all()
+    assert ((steepness[(group == "1") | (group == "2")] <= 1) & (steepness[(group == "1") | (group == "2")] > 0)).all()
+    assert (steepness[group == "3"] >= 4).all()
+
+
+def test_classes_ask_for_a_trace_that_has_them() -> None:
+    """A Philly-like one has none; and shares that are none are refused by the file."""
+    trace = philly_like(3, np.random.default_rng(0))
+    with pytest.raises(TraceError, match="is no scheduling class; the trace must be Google's"):
+        value_jobs(trace, np.random.default_rng(0), slot_s=3600, ranges=ValueRanges(mix="classes"))
+    data = {
+        "cluster": {"draw": {"servers": 1, "resources": {"gpu": 4, "cpu": 9, "memory": 99, "storage": 99}}},
+        "workload": {"synthetic": {"jobs": 2}, "make": "pdors", "mix": [1, 2, 3]},
+    }
+    with pytest.raises(
+        ScenarioError, match=r"workload.mix: \[1, 2, 3\]: it must be three shares from 0 to 1, or classes"
+    ):
+        scenario_from_dict(data, "f", Path())

@@ -14,6 +14,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PlainValidator,
     ValidationError,
     WithJsonSchema,
     model_validator,
@@ -110,13 +111,32 @@ CountRange = Annotated[
 ]
 
 
-Fraction = Annotated[float, Field(ge=0, le=1), BeforeValidator(_no_bool)]
 Amount = Annotated[float, Field(ge=0, le=1e15), BeforeValidator(_no_bool)]
 NeedRange = Annotated[
     tuple[Annotated[int, Field(ge=0, le=1_000_000)], Annotated[int, Field(ge=0, le=1_000_000)]],
     BeforeValidator(_pair),
     AfterValidator(_ascending),
     WithJsonSchema(_RANGE),
+]
+
+
+def _mix(value: object) -> object:
+    if value == "classes":
+        return value
+    if isinstance(value, list | tuple) and len(value) == 3 and all(_is_share(part) for part in value):
+        return tuple(map(float, value))
+    raise ValueError("it must be three shares from 0 to 1, or classes")
+
+
+def _is_share(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
+
+
+_SHARES = {"type": "array", "items": {"type": "number", "minimum": 0, "maximum": 1}, "minItems": 3, "maxItems": 3}
+Mix = Annotated[
+    tuple[float, float, float] | Literal["classes"],
+    PlainValidator(_mix),
+    WithJsonSchema({"anyOf": [_SHARES, {"const": "classes"}]}),
 ]
 
 
@@ -308,8 +328,8 @@ class WorkloadForm(_Form):
     ps_needs: dict[Name, NeedRange] | None = None
     height: PositiveRange | None = None
     target: NumberRange | None = None
-    mix: tuple[Fraction, Fraction, Fraction] | None = Field(
-        None, description="shares of time-insensitive, time-sensitive and time-critical jobs"
+    mix: Mix | None = Field(
+        None, description="shares of time-insensitive, -sensitive and -critical jobs; classes: by scheduling class"
     )
 
     @model_validator(mode="after")

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+import yaml
 from rich.table import Table
 
 from .console import out, print_json
 from .core.errors import TraceError
 from .run import new_folder
-from .scenario_file import save_scenario, scenario_from_dict
+from .scenario_file import save_scenario, scenario_from_dict, shipped
 from .traces.describe import describe, rows
 from .traces.formats import READERS, read_trace
 
@@ -26,6 +27,7 @@ class Make(StrEnum):
 
     paper = "paper"
     trace = "trace"
+    pdors = "pdors"
 
 
 TraceArgument = Annotated[Path, typer.Argument(help="The trace file (.gz is read as it is).")]
@@ -59,7 +61,10 @@ def convert_command(
     folder: Annotated[Path, typer.Option("--out", help="Folder to make, with scenario.yaml and jobs.parquet.")],
     statuses: StatusesOption = "passed",
     make: Annotated[
-        Make, typer.Option(help="paper: JSAC'22 Sec. V; trace: each job takes its real duration.")
+        Make,
+        typer.Option(
+            help="paper: JSAC'22 Sec. V; trace: each job takes its real duration; pdors: s4 with its arrivals."
+        ),
     ] = Make.trace,
     skip: Annotated[int, typer.Option(help="Leave out so many jobs first.", min=0)] = 0,
     first: Annotated[int | None, typer.Option(help="Take so many jobs; default all.", min=1)] = None,
@@ -68,29 +73,49 @@ def convert_command(
     machines: Annotated[str, typer.Option(help="philly-like, or the path of a machine list.")] = "philly-like",
     worker_types: Annotated[int, typer.Option(help="Worker types.", min=1)] = 1,
     cloud: Annotated[bool, typer.Option(help="With a cloud.")] = True,
+    slots: Annotated[
+        int, typer.Option(help="pdors: horizon [slots of 1 h]; the last job arrives in the last.", min=2)
+    ] = 80,
+    classes: Annotated[bool, typer.Option(help="pdors: what a job is worth by Google's scheduling class.")] = False,
     seed: Annotated[int, typer.Option(help="Of everything that is drawn.", min=0)] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Write a scenario made of a trace; `skedge run FOLDER/scenario.yaml` takes it."""
-    size = {"load": load} if servers is None else {"servers": servers}
-    listed = machines if machines == "philly-like" else str(Path(machines).resolve())
     source: dict[str, Any] = {
         "path": str(path.resolve()),
         "format": form.value,
         "statuses": list(_statuses(statuses)),
         "skip": skip,
-    }
-    data = {
-        "name": path.name.split(".")[0],
-        "seed": seed,
-        "cluster": {"draw": {**size, "machines": listed, "worker_types": worker_types, "cloud": cloud}},
-        "workload": {"trace": source | ({} if first is None else {"first": first}), "make": make.value},
-    }
+    } | ({} if first is None else {"first": first})
+    data = {"name": path.name.split(".")[0], "seed": seed}
+    if make is Make.pdors:
+        data |= _like_s4(source, servers, slots, classes=classes)
+    else:
+        wanted = {"load": load} if servers is None else {"servers": servers}
+        listed = machines if machines == "philly-like" else str(Path(machines).resolve())
+        data["cluster"] = {"draw": {**wanted, "machines": listed, "worker_types": worker_types, "cloud": cloud}}
+        data["workload"] = {"trace": source, "make": make.value}
     scenario = scenario_from_dict(data, str(path), Path())
     with new_folder(folder) as aside:
         save_scenario(scenario, aside)
-    found = {"scenario": str(folder / "scenario.yaml"), "jobs": len(scenario.jobs), "lanes": scenario.cluster.lanes}
-    print_json(found) if as_json else out.print(f"{found['scenario']}: {found['jobs']} jobs, {found['lanes']} lanes")
+    cluster = scenario.cluster
+    size = {"servers": len(cluster.servers)} if cluster.resources else {"lanes": cluster.lanes}
+    found = {"scenario": str(folder / "scenario.yaml"), "jobs": len(scenario.jobs), **size}
+    counts = ", ".join(f"{found[what]} {what}" for what in ("jobs", *size))
+    print_json(found) if as_json else out.print(f"{found['scenario']}: {counts}")
+
+
+def _like_s4(source: dict[str, Any], servers: int | None, slots: int, *, classes: bool) -> dict[str, Any]:
+    """Fields of s4 with the trace's submissions, scaled so that the last is at the beginning of the last slot."""
+    fields = yaml.safe_load(shipped("s4").read_text(encoding="utf-8"))
+    draw = fields["cluster"]["draw"]
+    return {
+        "slot": fields["slot"],
+        "physics": fields["physics"] | {"horizon": f"{slots}h"},
+        "cluster": {"draw": draw if servers is None else draw | {"servers": servers}},
+        "workload": {"trace": source | {"span": f"{slots - 1}h"}, "make": "pdors"}
+        | ({"mix": "classes"} if classes else {}),
+    }
 
 
 def _statuses(text: str) -> tuple[str, ...]:

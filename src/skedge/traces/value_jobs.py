@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -15,12 +15,15 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from skedge.core.errors import TraceError
-from skedge.core.model import JOB_SCHEMA, PS_NEEDS, WORKER_NEEDS, Floats
+from skedge.core.model import JOB_SCHEMA, PS_NEEDS, WORKER_NEEDS, Floats, Ints
 
 from .frame import check_frame
 
 Range = tuple[float, float]
 Counts = tuple[int, int]
+
+CLASSES = {"0": 0, "1": 1, "2": 1, "3": 2}
+"""Kind of a job by Google's scheduling class (PD-ORS Sec. V): 0 time-insensitive, 1 and 2 -sensitive, 3 -critical."""
 
 SENSITIVE, CRITICAL = (0.01, 1.0), (4.0, 6.0)
 """theta2 of time-sensitive and of time-critical jobs [1/slot]; that of time-insensitive ones is 0."""
@@ -51,7 +54,8 @@ class ValueRanges:
     height, target
         theta1, theta3 [slots].
     mix
-        Shares of time-insensitive, time-sensitive and time-critical jobs; their sum is 1.
+        Shares of time-insensitive, time-sensitive and time-critical jobs; their sum is 1. ``classes``: each job is
+        what its scheduling class says, which the trace has as group (:data:`CLASSES`).
     """
 
     epochs: Counts = (50, 200)
@@ -70,9 +74,11 @@ class ValueRanges:
     )
     height: Range = (1.0, 100.0)
     target: Range = (1.0, 15.0)
-    mix: tuple[float, float, float] = (0.1, 0.55, 0.35)
+    mix: tuple[float, float, float] | Literal["classes"] = (0.1, 0.55, 0.35)
 
     def __post_init__(self) -> None:
+        if self.mix == "classes":
+            return
         if min(self.mix) < 0 or abs(sum(self.mix) - 1) > 1e-9:
             raise TraceError(f"mix: {list(self.mix)}; shares of insensitive, sensitive, critical jobs have a sum of 1")
 
@@ -113,7 +119,7 @@ def value_jobs(
         for resource, ends in needs.items():
             drawn[prefix + resource] = rng.integers(*ends, n, endpoint=True).astype(np.float64)
     drawn["utility_height"], drawn["utility_target"] = rng.uniform(*r.height, n), rng.uniform(*r.target, n)
-    drawn["utility_steepness"] = _steepness(r.mix, n, rng)
+    drawn["utility_steepness"] = _steepness(_kinds(trace, r.mix, rng), rng)
     drawn["internal_mbps"] = r.internal_factor * drawn["bandwidth_mbps"]
     drawn["workers"] = np.minimum(drawn["batch"], trace["gpus"].to_numpy())
     same = {"id": trace["id"], "arrival_s": trace["submit_s"], "chunks": np.ones(n, np.int64)}
@@ -128,7 +134,17 @@ def _beyond(table: pl.DataFrame) -> list[str]:
     return [name for name in table.columns if name not in JOB_SCHEMA]
 
 
-def _steepness(mix: tuple[float, float, float], n: int, rng: Generator) -> Floats:
-    kind = rng.choice(3, n, p=np.array(mix) / sum(mix))
-    sensitive, critical = rng.uniform(*SENSITIVE, n), rng.uniform(*CRITICAL, n)
-    return np.choose(kind, [np.zeros(n), sensitive, critical])
+def _kinds(trace: pl.DataFrame, mix: tuple[float, float, float] | Literal["classes"], rng: Generator) -> Ints:
+    """0, 1, 2 for time-insensitive, -sensitive, -critical, shape ``(jobs,)``."""
+    if mix != "classes":
+        return rng.choice(3, len(trace), p=np.array(mix) / sum(mix))
+    unknown = trace.filter(~pl.col("group").is_in(list(CLASSES)))["group"].head(1).to_list()
+    if unknown:
+        raise TraceError(f"mix: classes: group {unknown[0]!r} is no scheduling class; the trace must be Google's")
+    return trace["group"].replace_strict(CLASSES, return_dtype=pl.Int64).to_numpy()
+
+
+def _steepness(kind: Ints, rng: Generator) -> Floats:
+    """Draw theta2 by kind."""
+    sensitive, critical = rng.uniform(*SENSITIVE, len(kind)), rng.uniform(*CRITICAL, len(kind))
+    return np.choose(kind, [np.zeros(len(kind)), sensitive, critical])
