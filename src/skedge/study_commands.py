@@ -12,27 +12,33 @@ from rich.table import Table
 from .console import out, print_json, progress
 from .core.errors import InputError
 from .run import Run, new_folder
+from .studies import simulate
 from .studies.outcome import shown
 from .studies.page import Findings, write_findings
-from .studies.study import Study, find, known
+from .studies.study import Study, Trained, find, known
+from .studies.sweep import Sweep
 from .studies.trial import Ran
 
 
 def reproduce(
-    paper: Annotated[str, typer.Argument(help="The paper: jsac22.")],
+    paper: Annotated[str, typer.Argument(help="The paper: jsac22, pdors.")],
     figure: Annotated[str | None, typer.Argument(help="The figure; left out: those that there are are listed.")] = None,
     folder: Annotated[Path | None, typer.Option("--out", help="Folder to make; default PAPER-FIGURE.")] = None,
     seeds: Annotated[int | None, typer.Option(help="How many seeds, from 0 on; default: the study's.", min=1)] = None,
+    trace: Annotated[Path | None, typer.Option(help="Google's table of jobs, for a study of its arrivals.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Run a paper's figure again with real training, check its claim, keep results, figure and runs in a folder."""
+    """Run a paper's figure again, simulated or with real training, check its claim, keep results and figure."""
     if figure is None:
         _list(known(paper), as_json=as_json)
         return
     study = find(paper, figure)
     target = folder or Path(study.name)
     with new_folder(target) as inside:
-        found = _found(study, seeds or study.seeds, inside, quiet=as_json)
+        if isinstance(study.settings, Sweep):
+            found = _simulated(study, study.settings, seeds or study.seeds, trace, quiet=as_json)
+        else:
+            found = _trained(study, study.settings, seeds or study.seeds, inside, quiet=as_json)
         write_findings(found, inside)
     if as_json:
         print_json({"folder": str(target), **found.plain()})
@@ -53,14 +59,30 @@ def _list(studies: list[Study], *, as_json: bool) -> None:
     out.print(table)
 
 
-def _found(study: Study, seeds: int, folder: Path, *, quiet: bool) -> Findings:
+def _simulated(study: Study, settings: Sweep, seeds: int, trace: Path | None, *, quiet: bool) -> Findings:
+    """Carry the study out on the cores of this machine."""
+    violations: dict[str, tuple[str, ...]] = {}
+    asked = [one for seed in range(seeds) for one in settings.simulations(seed, trace)]
+    with progress(quiet=quiet) as bar:
+        task = bar.add_task(study.name, total=len(asked), at="starting")
+
+        def done(label: str, broken: tuple[str, ...]) -> None:
+            if broken:
+                violations[label] = broken
+            bar.update(task, advance=1, at=f"{label} is done")
+
+        rows = pl.DataFrame(simulate.carry_out(asked, settings.metric, done))
+    return Findings(study, seeds, rows, settings.outcome(rows), violations, len(asked))
+
+
+def _trained(study: Study, settings: Trained, seeds: int, folder: Path, *, quiet: bool) -> Findings:
     """Carry the study out on Ray; each run's folder is kept in ``runs``."""
     try:
         from .studies.bench import bench, carry_out  # noqa: PLC0415 - torch and Ray are an extra
     except ImportError as error:
         raise InputError(f"live studies need the extra `live`: pip install 'skedge[live]' ({error})") from error
     violations: dict[str, tuple[str, ...]] = {}
-    runs = sum(len(study.settings.trials(study.job, seed)) for seed in range(seeds))
+    runs = sum(len(settings.trials(study.job, seed)) for seed in range(seeds))
     (folder / "runs").mkdir()
     with progress(quiet=quiet) as bar:
         task = bar.add_task(study.name, total=runs, at="starting Ray")
@@ -73,7 +95,7 @@ def _found(study: Study, seeds: int, folder: Path, *, quiet: bool) -> Findings:
 
         with bench(study.servers) as at:
             rows = pl.DataFrame(carry_out(study, seeds, at, done))
-    return Findings(study, seeds, rows, study.settings.outcome(rows), violations, runs)
+    return Findings(study, seeds, rows, settings.outcome(rows), violations, runs)
 
 
 def _keep(record: Run, folder: Path) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from skedge.core.errors import SkedgeError
+from skedge.core.errors import InputError, SkedgeError
 from skedge.core.scenario import Scenario
 from skedge.live.engine import Engine
 from skedge.live.session import LiveRun, programs, train
@@ -18,6 +18,7 @@ from skedge.scenario_file import scenario_from_dict
 from skedge.scenario_schema import ServerForm, TrainForm
 
 from .study import Study
+from .sweep import Sweep
 from .trial import Ran, Trial, displaced
 
 
@@ -76,11 +77,13 @@ def carry_out(
     study: Study, seeds: int, at: Bench, progress: Callable[[Ran, Run], None] | None = None
 ) -> list[dict[str, Any]]:
     """Carry out all trials of `study` for the seeds 0, 1, ...; a row of results for each thing that it measures."""
-    rows = []
+    settings, rows = study.settings, list[dict[str, Any]]()
+    if isinstance(settings, Sweep):
+        raise InputError(f"{study.name}: is simulated; it trains nothing")
     for seed in range(seeds):
-        for trial in study.settings.trials(study.job, seed):
+        for trial in settings.trials(study.job, seed):
             ran, record = at.run(trial)
-            rows += study.settings.rows(ran)
+            rows += settings.rows(ran)
             if progress is not None:
                 progress(ran, record)
     return rows

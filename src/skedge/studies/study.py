@@ -16,6 +16,10 @@ from .curves import Curves
 from .disturbed import Disturbed
 from .preemptions import Preemptions
 from .rates import Rates
+from .sweep import Gain, Sweep
+
+Trained = Curves | Disturbed | Preemptions | Rates
+"""Settings of live studies; those of simulated ones are sweeps."""
 
 
 class Study(BaseModel):
@@ -29,8 +33,8 @@ class Study(BaseModel):
         Seeds by default, 0, 1, ..., and about how long they take on 2 cores.
     scaled
         Where the setting departs from the paper's, and why.
-    job
-        Fields that all jobs share, in the form of a scenario file.
+    servers, job
+        Of a live study: its servers, and fields that all jobs share, in the form of a scenario file.
     settings
         What is run and how the claim is judged; written down before the runs.
     """
@@ -45,9 +49,9 @@ class Study(BaseModel):
     seeds: int = Field(ge=1)
     minutes: float = Field(gt=0)
     scaled: list[str] = Field(min_length=1)
-    servers: list[ServerForm] = Field(min_length=1)
+    servers: list[ServerForm] = []
     job: dict[str, Any] = {}
-    settings: Annotated[Curves | Disturbed | Preemptions | Rates, Field(discriminator="kind")]
+    settings: Annotated[Trained | Sweep | Gain, Field(discriminator="kind")]
 
     @property
     def name(self) -> str:

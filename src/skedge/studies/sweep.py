@@ -1,0 +1,210 @@
+"""Simulated studies: a metric of several policies over a field of a scenario (PD-ORS Fig. 6 to 9 and 12 to 17)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import polars as pl
+import yaml
+from pydantic import BaseModel, ConfigDict, Field
+
+from skedge.compare import Estimate
+from skedge.core.errors import InputError
+from skedge.scenario_file import shipped
+
+from .figure import Figure, Line
+from .outcome import Cell, Outcome, Part, mean_of, shown, slope
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """One run that a study asks for: `data` is a scenario file's fields, `place` columns of its results."""
+
+    label: str
+    policy: str
+    seed: int
+    data: dict[str, Any]
+    place: dict[str, str | int]
+
+
+class Sweep(BaseModel):
+    """Settings of a study of a metric of several policies over a field of a scenario.
+
+    Attributes
+    ----------
+    base, set
+        A shipped scenario, and fields of it that are set, by their dotted names.
+    vary, values, axis
+        The field that is varied, its values, and what the figure calls it.
+    with_trace
+        Whether the arrivals are those of a trace file that the user names: every seed takes another part of it.
+    policies, best
+        What is run, and which of them is claimed to be best. Labels of the figure are the policies as they are given.
+    metric, lower
+        By which metric, and whether the lower one is better.
+    grows
+        Whether the gap between the best and each of the others is claimed to grow with the field.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: Literal["sweep"]
+    base: str
+    set: dict[str, Any] = {}
+    vary: str
+    values: list[int] = Field(min_length=1)
+    axis: str
+    with_trace: bool = False
+    policies: list[str] = Field(min_length=2)
+    best: str
+    metric: str
+    lower: bool = False
+    grows: bool = False
+
+    def simulations(self, seed: int, trace: Path | None) -> Iterator[Simulation]:
+        """All runs of a seed: every policy at every value.
+
+        Raises
+        ------
+        InputError
+            If the study takes a trace and there is none, or the other way round.
+        """
+        if self.with_trace and trace is None:
+            raise InputError("this study takes the arrivals of a trace: give --trace FILE, Google's table of jobs")
+        if trace is not None and not self.with_trace:
+            raise InputError(f"--trace {str(trace)!r}: this study draws its arrivals and takes no trace")
+        for name, data in self._scenarios(seed, trace):
+            for policy in self.policies:
+                place: dict[str, str | int] = {**name, "policy": policy}
+                label = "-".join(str(part) for part in (*place.values(), f"seed{seed}"))
+                yield Simulation(label, policy, seed, data, place)
+
+    def _scenarios(self, seed: int, trace: Path | None) -> Iterator[tuple[dict[str, str | int], dict[str, Any]]]:
+        for value in self.values:
+            yield {"at": value}, self._data({**self.set, self.vary: value}, seed, trace)
+
+    def _data(self, fields: dict[str, Any], seed: int, trace: Path | None) -> dict[str, Any]:
+        """The base with `fields` set and, of a trace, the part that is the seed's."""
+        data: dict[str, Any] = copy.deepcopy(yaml.safe_load(shipped(self.base).read_text(encoding="utf-8")))
+        data["seed"] = seed
+        for name, value in fields.items():
+            *way, last = name.split(".")
+            place = data
+            for part in way:
+                place = place.setdefault(part, {})
+            place[last] = value
+        if trace is not None:
+            part = data["workload"]["trace"]
+            part |= {"path": str(trace.resolve()), "skip": seed * max([*self.values, part.get("first", 1)])}
+        return data
+
+    def outcome(self, rows: pl.DataFrame) -> Outcome:
+        """Judge whether the best is best over all values, and whether its lead grows."""
+        by_policy = {policy: rows.filter(pl.col("policy") == policy) for policy in self.policies}
+        others = [policy for policy in self.policies if policy != self.best]
+        parts = [self._better(by_policy, other) for other in others]
+        if self.grows:
+            parts += [self._grows(by_policy, other) for other in others]
+        table: list[tuple[Cell, ...]] = [
+            (policy, value, mean_of(of.filter(pl.col("at") == value)["value"]))
+            for policy, of in by_policy.items()
+            for value in self.values
+        ]
+        lines = tuple(_line(policy, of) for policy, of in by_policy.items())
+        figure = Figure(f"{self.metric} over {self.axis}", self.axis, self.metric, lines)
+        return Outcome(tuple(parts), ("policy", self.axis, self.metric), tuple(table), figure)
+
+    def _lead(self, by_policy: dict[str, pl.DataFrame], other: str) -> pl.DataFrame:
+        """By seed and value, how much the best is better; columns seed, at, lead."""
+        theirs = by_policy[other].select("seed", "at", theirs="value")
+        sign = -1 if self.lower else 1
+        both = by_policy[self.best].join(theirs, on=["seed", "at"])
+        return both.with_columns(lead=sign * (pl.col("value") - pl.col("theirs"))).sort("seed", "at")
+
+    def _better(self, by_policy: dict[str, pl.DataFrame], other: str) -> Part:
+        lead = self._lead(by_policy, other)
+        means = [mean_of(lead.filter(pl.col("at") == value)["lead"]).mean for value in self.values]
+        ahead = sum(mean > 0 for mean in means)
+        ours, theirs = mean_of(lead["value"]), mean_of(lead["theirs"])
+        numbers = f"{shown(ours)} against {shown(theirs)}; ahead in the mean at {ahead} of {len(means)}"
+        word = "below" if self.lower else "above"
+        return Part(f"{self.best} is {word} {other} at every number of {self.axis}", ahead == len(means), numbers)
+
+    def _grows(self, by_policy: dict[str, pl.DataFrame], other: str) -> Part:
+        lead = self._lead(by_policy, other)
+        slopes = mean_of(slope(of["at"].to_list(), of["lead"].to_list()) for _, of in lead.group_by("seed"))
+        numbers = f"{shown(slopes)} more for each of the {self.axis}"
+        return Part(f"the gap between {self.best} and {other} grows with the {self.axis}", slopes.mean > 0, numbers)
+
+
+class Gain(Sweep):
+    """Settings of a study of one policy's gain over another's, in two variants of the scenario.
+
+    Attributes
+    ----------
+    variants
+        Names and the fields that each sets; the gain is claimed to be larger in the first.
+    """
+
+    kind: Literal["gain"]  # type: ignore[assignment]
+    variants: dict[str, dict[str, Any]] = Field(min_length=2, max_length=2)
+
+    def _scenarios(self, seed: int, trace: Path | None) -> Iterator[tuple[dict[str, str | int], dict[str, Any]]]:
+        for variant, fields in self.variants.items():
+            for value in self.values:
+                yield (
+                    {"variant": variant, "at": value},
+                    self._data({**self.set, **fields, self.vary: value}, seed, trace),
+                )
+
+    def outcome(self, rows: pl.DataFrame) -> Outcome:
+        """Judge the ratio of the sums over the seeds of both policies' metrics, by variant."""
+        other = next(policy for policy in self.policies if policy != self.best)
+        lines = tuple(
+            self._gains(variant, other, rows.filter(pl.col("variant") == variant)) for variant in self.variants
+        )
+        first, second = ([value.mean for value in line.values] for line in lines)
+        larger = float(np.mean(first)), float(np.mean(second))
+        parts = (
+            Part(
+                f"the gain over {other} is larger with {lines[0].label} than with {lines[1].label}, in the mean",
+                larger[0] > larger[1],
+                f"{larger[0]:.3f} against {larger[1]:.3f}; at {sum(a > b for a, b in zip(first, second, strict=True))} "
+                f"of {len(first)} numbers of {self.axis}",
+            ),
+            Part(
+                f"{self.best} gains over {other} in both",
+                min(larger) > 1,
+                f"{larger[0]:.3f} and {larger[1]:.3f} times its {self.metric}",
+            ),
+        )
+        table: list[tuple[Cell, ...]] = [
+            (line.label, int(x), value) for line in lines for x, value in zip(line.x, line.values, strict=True)
+        ]
+        name = f"{self.metric} of {self.best} over that of {other}"
+        figure = Figure(f"{name}, over {self.axis}", self.axis, name, lines, guides=(1.0,))
+        return Outcome(parts, ("mix", self.axis, name), tuple(table), figure)
+
+    def _gains(self, variant: str, other: str, rows: pl.DataFrame) -> Line:
+        """The ratio of means at each value, with the interval of the mean of ratios over seeds around it."""
+        wide = rows.pivot("policy", index=["seed", "at"], values="value").sort("at", "seed")
+        values = []
+        for value in self.values:
+            here = wide.filter(pl.col("at") == value)
+            ours, theirs = here[self.best].to_numpy(), here[other].to_numpy()
+            ratio = float(ours.mean() / theirs.mean())
+            by_seed = mean_of((ours - ratio * theirs) / theirs.mean())
+            half = None if by_seed.high is None else by_seed.high - by_seed.mean
+            values.append(Estimate(ratio) if half is None else Estimate(ratio, ratio - half, ratio + half))
+        return Line(variant, tuple(map(float, self.values)), tuple(values))
+
+
+def _line(label: str, rows: pl.DataFrame) -> Line:
+    by_value = rows.group_by("at").agg("value").sort("at")
+    values: Sequence[Estimate] = [mean_of(of) for of in by_value["value"]]
+    return Line(label, tuple(map(float, by_value["at"])), tuple(values))
