@@ -13,6 +13,7 @@ from .console import out, print_json, progress
 from .core.errors import InputError
 from .run import Run, new_folder
 from .studies import simulate
+from .studies.feasibility import Feasibility
 from .studies.outcome import shown
 from .studies.page import Findings, write_findings
 from .studies.study import Study, Trained, find, known
@@ -35,7 +36,10 @@ def reproduce(
     study = find(paper, figure)
     target = folder or Path(study.name)
     with new_folder(target) as inside:
-        if isinstance(study.settings, Sweep):
+        if isinstance(study.settings, Feasibility):
+            points = pl.DataFrame(study.settings.points())
+            found = Findings(study, 1, points, study.settings.outcome(points), {}, 0)
+        elif isinstance(study.settings, Sweep):
             found = _simulated(study, study.settings, seeds or study.seeds, trace, quiet=as_json)
         else:
             found = _trained(study, study.settings, seeds or study.seeds, inside, quiet=as_json)

@@ -17,6 +17,7 @@ from skedge.run import Run, run
 from skedge.scenario_file import scenario_from_dict
 from skedge.scenario_schema import ServerForm, TrainForm
 
+from .feasibility import Feasibility
 from .study import Study
 from .sweep import Sweep
 from .trial import Ran, Trial, displaced
@@ -78,8 +79,8 @@ def carry_out(
 ) -> list[dict[str, Any]]:
     """Carry out all trials of `study` for the seeds 0, 1, ...; a row of results for each thing that it measures."""
     settings, rows = study.settings, list[dict[str, Any]]()
-    if isinstance(settings, Sweep):
-        raise InputError(f"{study.name}: is simulated; it trains nothing")
+    if isinstance(settings, Sweep | Feasibility):
+        raise InputError(f"{study.name}: trains nothing; skedge reproduce simulates it")
     for seed in range(seeds):
         for trial in settings.trials(study.job, seed):
             ran, record = at.run(trial)

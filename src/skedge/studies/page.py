@@ -57,11 +57,14 @@ class Findings:
     @property
     def command(self) -> str:
         """What repeats the study."""
-        return f"skedge reproduce {self.study.paper} {self.study.figure} --seeds {self.seeds}"
+        trace = " --trace FILE" if getattr(self.study.settings, "with_trace", False) else ""
+        return f"skedge reproduce {self.study.paper} {self.study.figure} --seeds {self.seeds}{trace}"
 
     @property
     def verified(self) -> str:
         """In words: in how many runs every rule holds."""
+        if not self.runs:
+            return "computed from a formula, without a run"
         return f"every rule holds in {self.runs - len(self.violations)} of {self.runs} runs"
 
     def plain(self) -> dict[str, Any]:

@@ -14,12 +14,13 @@ from skedge.scenario_schema import ServerForm
 
 from .curves import Curves
 from .disturbed import Disturbed
+from .feasibility import Feasibility
 from .preemptions import Preemptions
 from .rates import Rates
 from .sweep import Gain, Sweep
 
 Trained = Curves | Disturbed | Preemptions | Rates
-"""Settings of live studies; those of simulated ones are sweeps."""
+"""Settings of live studies; the others are simulated, or computed."""
 
 
 class Study(BaseModel):
@@ -51,7 +52,7 @@ class Study(BaseModel):
     scaled: list[str] = Field(min_length=1)
     servers: list[ServerForm] = []
     job: dict[str, Any] = {}
-    settings: Annotated[Trained | Sweep | Gain, Field(discriminator="kind")]
+    settings: Annotated[Trained | Sweep | Gain | Feasibility, Field(discriminator="kind")]
 
     @property
     def name(self) -> str:

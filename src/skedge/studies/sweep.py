@@ -97,7 +97,7 @@ class Sweep(BaseModel):
             place = data
             for part in way:
                 place = place.setdefault(part, {})
-            place[last] = value
+            place[last] = copy.deepcopy(value)
         if trace is not None:
             part = data["workload"]["trace"]
             part |= {"path": str(trace.resolve()), "skip": seed * max([*self.values, part.get("first", 1)])}
