@@ -27,8 +27,8 @@ r_i                     whether anything of a job is changed
 ratio of workers to PSs. D2: no more PSs than ceil(w / gamma): utilisation as the aim would fill servers with PSs that
 serve nobody. D3: s_i is of the dominant resource of gamma workers and their PS, which keeps it linear. D4: newcomers
 may get nothing, if the bounds leave no other way (the paper's n^min). D5: after so many `nodes` the best partition
-known is taken; none known is as none found, and the reason of those that wait names the solver. D6: if nobody runs, and none
-is found, DRF's filling is taken, or nothing would ever run.
+known is taken; none known is as none found, and the reason of those that wait names the solver. D6: if nobody runs, and
+none is found, DRF's filling is taken, or nothing would ever run.
 
 The number of nodes, not time, ends the search, so that a run is repeatable; ``time_limit`` is for a solver that hangs.
 

@@ -13,9 +13,9 @@ import numpy as np
 
 from skedge.core.jit import compiled, inlined
 from skedge.core.model import Floats, Ints
+from skedge.core.speed import servers_for
 
 from .machines import give
-from .training_job import servers_for
 
 ONCE = 2.0**40
 """Workers per PS of a job that has one PS however many workers it has."""

@@ -6,8 +6,7 @@ import numpy as np
 
 from skedge.core.jit import compiled, inlined
 from skedge.core.model import Floats, Ints
-
-from .training_job import servers_for
+from skedge.core.speed import servers_for
 
 _SLACK = 1e-9
 """By how much of itself a demand may exceed what is left: sums of floats."""

@@ -9,9 +9,9 @@ import numpy as np
 
 from skedge.core.jit import compiled, inlined
 from skedge.core.model import Floats, Ints
+from skedge.core.speed import servers_for
 
 from .machines import fits, round_robin
-from .training_job import servers_for
 
 _ALMOST = 1e-9
 """A gain is above another only if it is so by more, relatively."""
