@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from skedge.core.errors import ScenarioError
-from skedge.core.model import Floats
+from skedge.core.model import Floats, Ints
 
 LARGEST_EXPONENT = 690.0
 """exp(690) = 1e299.7: sums of many such numbers are finite still."""
@@ -56,7 +56,7 @@ class Exponential:
         """Natural logarithm of the cost, right at any size."""
         return math.log(self.tau) + self.rate * slots
 
-    def rise(self, start: float, ends: Floats) -> Floats:
+    def rise(self, start: float, ends: Ints) -> Floats:
         """f(end) - f(start) for each end: finite, with the right sign, 0 only where the two are equal."""
         growth = np.expm1(np.minimum(self.rate * (ends - start), _GROWTH))
         return np.asarray(self.tau * math.exp(min(self.rate * start, _START)) * growth)
@@ -99,7 +99,7 @@ class Linear:
         """Natural logarithm of the cost."""
         return _log(self(slots))
 
-    def rise(self, start: float, ends: Floats) -> Floats:
+    def rise(self, start: float, ends: Ints) -> Floats:
         """f(end) - f(start) for each end."""
         return np.asarray(self.tau * (ends - start))
 
@@ -143,7 +143,7 @@ class Piecewise:
         """Natural logarithm of the cost."""
         return _log(self(slots))
 
-    def rise(self, start: float, ends: Floats) -> Floats:
+    def rise(self, start: float, ends: Ints) -> Floats:
         """f(end) - f(start) for each end."""
         return np.where(np.asarray(ends) < self.deadline, self.early, self.late) - self(start)
 

@@ -92,10 +92,8 @@ class Okita(SiteScheduler):
         plans = self._tentative(slot)
         active = list(self.active.values())
         priority = priorities(active, slot, self.params)
-        order = sorted(
-            range(len(active)),
-            key=lambda i: (-round(priority[i] * _GRAIN), active[i].job.arrival, active[i].job.id),
-        )  # fmt: skip
+        rank = (-np.rint(priority * _GRAIN)).tolist()
+        order = sorted(range(len(active)), key=lambda i: (rank[i], active[i].job.arrival, active[i].job.id))
         free, present = self.sites.capacity.copy(), Occupants(len(self.sites), self.params.release)
         decisions = []
         for i in order:
@@ -164,20 +162,21 @@ class Occupants:
     """Who has taken something at each site in this slot, and after how many slots they are thought to leave."""
 
     def __init__(self, sites: int, release: Literal["earliest", "latest"]) -> None:
-        self.sign = 1 if release == "earliest" else -1
-        self.job, self.slots = np.full(sites, -1), np.full(sites, np.iinfo(np.int64).max)
+        self.sign, self.placed = 1 if release == "earliest" else -1, list[int]()
+        self.turn, self.slots = np.full(sites, -1), np.full(sites, np.iinfo(np.int64).max)
 
     def add(self, job: int, slots: int, placement: Placement) -> None:
         """A job of l* = `slots` is placed."""
         used = placement.workers > 0
         used[placement.ps] = True
         used &= self.sign * slots < self.slots
-        self.job[used], self.slots[used] = job, self.sign * slots
+        self.turn[used], self.slots[used] = len(self.placed), self.sign * slots
+        self.placed.append(job)
 
     def first(self, over: Bools) -> tuple[int, int]:
-        """I' and l_{i'}* among those at the sites `over`; of equal ones at the first of the sites, placed first."""
-        at = int(np.argmin(np.where(over, self.slots, np.iinfo(np.int64).max)))
-        return int(self.job[at]), int(self.sign * self.slots[at])
+        """The i' and l_{i'}* among those at the sites `over`; of equal ones the one that was placed first."""
+        slots, turn = min(zip(self.slots[over].tolist(), self.turn[over].tolist(), strict=True))
+        return self.placed[turn], self.sign * slots
 
 
 def overdrawn(free: Floats, demand: Floats) -> Bools:

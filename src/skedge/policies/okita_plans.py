@@ -221,7 +221,7 @@ def cheapest(
     """
     workers, trained = np.empty(len(room), np.int64), np.empty(len(room), np.int64)
     moves = np.empty((2 * len(room), 3), np.int64)
-    limit, first = np.inf, np.argmin(fixed + chunk_mb * bound)
+    limit, first = np.inf, int(np.argmin(fixed + chunk_mb * bound))
     total = np.full(len(fixed), np.inf)
     for turn in range(-1, len(fixed)):
         i = first if turn < 0 else turn

@@ -21,7 +21,7 @@ from .sites import SiteJob, Sites, check_job
 from .transfer import Transfer
 
 Verb = Literal["keep", "migrate", "delay", "run"]
-"""``keep`` the tentative plan, ``migrate`` to what is left, ``delay``; ``run`` of schedulers without tentative plans."""
+"""``keep`` the tentative plan, ``migrate`` to what is left, ``delay``; ``run`` where there are no tentative plans."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,13 +217,13 @@ def after(left: Ints, moved: Transfer) -> Ints:
 
 def bandwidth_cost(sites: Sites, job: SiteJob, decisions: Iterable[Decision]) -> float:
     """B_i recomputed by Eq. (1) from the job's decisions, not from what was booked."""
-    total = 0.0
+    exchanged = moved = 0.0
     for decision in decisions:
         if decision.placement is not None and decision.transfer is not None:
-            exchanged = sites.cost[:, decision.placement.ps] @ decision.placement.workers
+            exchanged += float(sites.cost[:, decision.placement.ps] @ decision.placement.workers)
             at = decision.transfer.moves
-            total += job.exchange_mb * exchanged + job.chunk_mb * (sites.cost[at[:, 0], at[:, 1]] @ at[:, 2])
-    return float(total)
+            moved += float(sites.cost[at[:, 0], at[:, 1]] @ at[:, 2])
+    return job.exchange_mb * exchanged + job.chunk_mb * moved
 
 
 def run(scheduler: SiteScheduler, jobs: Iterable[SiteJob], cap: int = 100_000) -> Iterator[tuple[int, list[Decision]]]:

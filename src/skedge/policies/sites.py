@@ -64,7 +64,9 @@ class Sites:
         if len(shape) != 2 or 0 in shape:
             raise ScenarioError(f"sites: capacity has shape {shape}; it takes an amount by site and resource")
         if self.cost.shape != (len(self.capacity),) * 2:
-            raise ScenarioError(f"sites: cost has shape {self.cost.shape}; {shape[0]} sites take {shape[0]} x {shape[0]}")
+            raise ScenarioError(
+                f"sites: cost has shape {self.cost.shape}; {shape[0]} sites take {shape[0]} x {shape[0]}"
+            )
         _require_amounts("capacity", self.capacity)
         _require_amounts("cost", self.cost)
         for r in np.flatnonzero(np.diag(self.cost)):
