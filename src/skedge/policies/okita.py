@@ -50,7 +50,7 @@ from skedge.core.model import Floats, Ints
 
 from .admission import better
 from .okita_plans import Plan, Search, every_plan, least, osf
-from .site_placement import SLACK, Placement, Weights, rooms
+from .site_placement import SLACK, Placement, Weights, room, rooms
 from .site_slots import Conflict, Decision, Progress, SiteScheduler, Verb
 from .sites import Bools, Sites
 from .transfer import transfer
@@ -134,8 +134,10 @@ class Okita(SiteScheduler):
     ) -> Conflict:  # fmt: skip
         """Alg. 1 lines 15-18, with D1 to D3."""
         job, (_, release) = at.job, occupant
-        there = rooms(self.sites, job, at.left, free, self.params)
-        migrated = osf(self.sites, job, at.left, there, plan.workers, plan.slots)
+        migrated = None
+        if room(free, job.demands[0]).sum() >= plan.workers:  # else there is no room wherever the PS is
+            there = rooms(self.sites, job, at.left, free, self.params)
+            migrated = osf(self.sites, job, at.left, there, plan.workers, plan.slots)
         end = slot + plan.slots - job.arrival
         later = plan.bandwidth + float(job.latency.rise(end, np.array(end + release)))
         delay = at.bandwidth + plan.bandwidth + job.latency(end + release)

@@ -70,9 +70,11 @@ class Plan:
         return self.parameters + self.data
 
 
-def slots_for(job: SiteJob, left: Ints, workers: int) -> int:
-    """L = ceil(E M / (rho N))."""
-    return max(1, int(ceil_almost(float(left.sum()) / job.rate / workers)))
+@compiled
+def window_lengths(chunks: float, rate: float, slots: Ints) -> None:
+    """Fill in l = ceil(E M / (rho N)) for N = 1, 2, ...; `chunks` is M."""
+    for i in range(len(slots)):
+        slots[i] = max(1, ceil_almost(chunks / rate / (i + 1)))
 
 
 def most_workers(job: SiteJob, left: Ints) -> int:
@@ -92,8 +94,10 @@ def osf(sites: Sites, job: SiteJob, left: Ints, at: Rooms, count: int, slots: in
 def every_plan(sites: Sites, job: SiteJob, left: Ints, weights: Weights) -> list[Plan]:
     """The plans for N = 1, 2, ... as long as there are any, the job alone: the plain form, and what `explain` shows."""
     at, found = rooms(sites, job, left, sites.capacity, weights), []
-    for count in range(1, most_workers(job, left) + 1):
-        plan = osf(sites, job, left, at, count, slots_for(job, left, count))
+    lengths = np.empty(most_workers(job, left), np.int64)
+    window_lengths(float(left.sum()), job.rate, lengths)
+    for count, slots in enumerate(lengths.tolist(), start=1):
+        plan = osf(sites, job, left, at, count, slots)
         if plan is None:
             break
         found.append(plan)
@@ -132,7 +136,8 @@ class Search:
         self._of = (sites, job, left)
         self._at = rooms(sites, job, left, sites.capacity, weights)
         most = min(self._at.most, most_workers(job, left))
-        self._slots = np.array([slots_for(job, left, n + 1) for n in range(most)], np.int64)
+        self._slots = np.empty(most, np.int64)
+        window_lengths(float(left.sum()), job.rate, self._slots)
         self._exchange, self._ps = np.full(most, np.inf), np.full(most, -1)
         self._data, self._bound = np.full(most, np.nan), np.zeros(most)
         self._plans: dict[int, Plan] = {}

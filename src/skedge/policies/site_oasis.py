@@ -9,7 +9,8 @@ needs; the cost of bandwidth plays no part in the plan.
 computes the workload of sites at each time slot, and then transfers data online"):
 
 - There is no rejection: the best plan is always carried out. u(x) = f(T - a) - f(x), what is saved against ending at
-  the horizon T, takes the place of OASiS's utility, so L is always at its least, 1e-12 of the largest U.
+  the horizon T, takes the place of OASiS's utility, so L is always at its least, 1e-12 of the
+  largest U.
 - Sites hold both kinds; `split_sites` leaves every other one to PSs, as OASiS's servers are.
 - One PS, at the cheapest site that holds it; then workers, the cheapest first, into what is left (ties: by number).
 - Work is counted in levels of ceil(D / `levels`) chunks. A site trains whole chunks, so the workers of a level are
@@ -35,7 +36,7 @@ from skedge.core.policy import Params
 from .admission import TOLERANCE, prefix_table
 from .oasis import split
 from .okita_plans import most_workers
-from .pricing import Ledger, Prices, Stakes, calibrate
+from .pricing import LEAST, Ledger, Prices, Stakes, calibrate
 from .site_placement import SLACK, Placement, room
 from .site_slots import Decision, SiteScheduler
 from .sites import SiteJob, Sites
@@ -67,15 +68,21 @@ class Booked(NamedTuple):
 def site_prices(jobs: Sequence[SiteJob], sites: Sites, horizon: int) -> Prices:
     """U^r, mu and L, from the jobs of the trace or of a window of history; OASiS's 4 before mu.
 
-    U^r: per unit that a worker and a PS take, what ending as early as can be saves.
+    U^r: per unit that a worker and a PS take, what ending as early as can be saves. A resource whose U is not above L,
+    because only jobs of far smaller stakes use it, has no price; it still limits. Where no job saves anything by ending
+    before the horizon nothing has a price.
 
     Raises
     ------
     ScenarioError
-        As :func:`.pricing.calibrate`.
+        If there is no job.
     """
     demand = np.array([sum(job.demands) for job in jobs]).reshape(len(jobs), sites.capacity.shape[1])
     best = np.array([job.latency.rise(1, np.array(horizon - job.arrival)) for job in jobs], float)
+    if len(jobs) > 0 and best.max() <= 0:
+        return Prices(np.ones(len(sites)), np.zeros_like(sites.capacity), ())
+    high = np.divide(best[:, None], demand, out=np.zeros_like(demand), where=demand > 0).max(axis=0, initial=0.0)
+    demand[:, high <= LEAST * high.max()] = 0.0
     slots = np.array([float(most_workers(job, job.chunks)) for job in jobs])
     return calibrate(Stakes(demand, best, np.zeros(len(jobs)), slots), sites.capacity, horizon, factor=4)
 
