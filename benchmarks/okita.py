@@ -10,8 +10,8 @@ tau x + b with b in [50, 200]; or tau_1 in [20, 100] before c in [3, 5], then ta
 paper: storage of a site (5 to 10 GB a worker: 1,000 GB, which never binds first), E (1: only rho/E matters).
 
 Times are CPU seconds of all decisions in this process, compiled kernels warm, drawing of the instance apart. `slots`:
-job-slots decided; `wait`: of these, delays. `makespan`: from the first arrival to the last end. The latency cost of a
-late job is exponential: `log10 f` is the logarithm of the sum.
+job-slots decided, with the time of one; `wait`: of these, delays. `makespan`: from the first arrival to the last end.
+The latency cost of a late job is exponential: `log10 f` is the logarithm of the sum.
 `--grow` doubles and quadruples sites, jobs and slots, one at a time, with the exponent of growth in each. The paper's
 stated complexity is O(T I (D/E R^2 log(R + K) + log I)); D, all chunks of a job, grows with R.
 `--gap` prints how far the greedy transfers are above the optimal transport, over small instances and over the
@@ -28,6 +28,7 @@ from itertools import pairwise
 
 import numpy as np
 from scipy.optimize import linprog
+from scipy.special import logsumexp
 
 from skedge.policies.latency import Exponential, LatencyCost, Linear, Piecewise
 from skedge.policies.okita import Okita, OkitaParams
@@ -58,8 +59,8 @@ def main() -> None:
         gap(args)
         return
     print(
-        f"{'policy':6} {'R':>4} {'I':>5} {'T':>4} {'CPU s':>8} {'slots':>7} {'wait':>7} {'makespan':>8} {'log10 f':>8} "
-        f"{'latency':>12} {'bandwidth':>11} {'total':>12}"
+        f"{'policy':6} {'R':>4} {'I':>5} {'T':>4} {'CPU s':>8} {'µs/slot':>8} {'slots':>7} {'wait':>7} "
+        f"{'makespan':>8} {'log10 f':>8} {'latency':>12} {'bandwidth':>11} {'total':>12}"
     )
     for policy in args.policies.split(","):
         grown: dict[int, list[float]] = {}
@@ -110,14 +111,13 @@ def row(policy: str, sites: int, jobs: int, slots: int, args: argparse.Namespace
         delayed += sum(decision.placement is None for decision in decisions)
     spent = time.process_time() - start
     done = [one for one in scheduler.outcomes.values() if one.last is not None]
-    makespan = max(one.last + 1 for one in done if one.last is not None) - min(job.arrival for job in listed)
-    logs = np.array([one.log_latency for one in done])
+    makespan = max((one.last + 1 for one in done if one.last is not None), default=0) - listed[0].arrival
     latency, bandwidth = sum(one.latency for one in done), sum(one.bandwidth for one in done)
-    log10 = (logs.max() + math.log(np.exp(logs - logs.max()).sum())) / math.log(10)
+    log10 = float(logsumexp([one.log_latency for one in done])) / math.log(10) if done else -math.inf
     never = "" if len(done) == jobs else f"  {jobs - len(done)} never"
     print(
-        f"{policy:6} {sites:4} {jobs:5} {slots:4} {spent:8.2f} {decided:7} {delayed:7} {makespan:8} {log10:8.2f} "
-        f"{latency:12.6g} {bandwidth:11.6g} {latency + bandwidth:12.6g}{never}",
+        f"{policy:6} {sites:4} {jobs:5} {slots:4} {spent:8.2f} {1e6 * spent / max(1, decided):8.0f} {decided:7} "
+        f"{delayed:7} {makespan:8} {log10:8.2f} {latency:12.6g} {bandwidth:11.6g} {latency + bandwidth:12.6g}{never}",
         flush=True,
     )
     return spent
@@ -139,7 +139,7 @@ def drf(sites: Sites, _jobs: list[SiteJob], _slots: int, _args: argparse.Namespa
 
 
 def oasis(sites: Sites, jobs: list[SiteJob], slots: int, _args: argparse.Namespace) -> SiteScheduler:
-    """OASiS with constants of the trace; the books are twice as long as the arrivals."""
+    """OASiS with constants of the trace; the books begin with twice the slots of the arrivals."""
     return SiteOasis(sites, 2 * slots, site_prices(jobs, sites, 2 * slots), SiteOasisParams())
 
 

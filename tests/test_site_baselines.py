@@ -208,12 +208,12 @@ def test_the_plan_is_the_cheapest_of_all(seed: int) -> None:
     ]  # fmt: skip
     scheduler = oasis(sites, jobs, horizon)
     for job in jobs:
-        best = cheapest_plan(scheduler, job)
+        best = cheapest_plan(scheduler, job, horizon)
         before = scheduler.ledger.price.copy()
         scheduler.arrive(job)
-        plan = scheduler.plans.get(job.id)
-        assert (plan is None) == np.isinf(best)
-        if plan is not None:
+        plan = scheduler.plans.get(job.id, {})
+        assert (max(plan, default=horizon) >= horizon) == np.isinf(best)
+        if np.isfinite(best):
             paid = sum(
                 before[slot, :, 0] @ booked.workers + before[slot, booked.ps, 0] * job.ps[0]
                 for slot, booked in plan.items()
@@ -221,9 +221,9 @@ def test_the_plan_is_the_cheapest_of_all(seed: int) -> None:
             assert paid + job.latency(max(plan) + 1) == pytest.approx(best, rel=1e-8)
 
 
-def cheapest_plan(scheduler: SiteOasis, job: SiteJob) -> float:
+def cheapest_plan(scheduler: SiteOasis, job: SiteJob, horizon: int) -> float:
     slots = []
-    for slot in range(scheduler.horizon):
+    for slot in range(horizon):
         free, price = scheduler.ledger.free(slot)[:, 0], scheduler.ledger.price[slot, :, 0]
         slots.append([(0, 0.0), *offers(free, price, job)])
     total, best = int(job.chunks.sum()), np.inf
@@ -257,9 +257,26 @@ def test_split_sites_hold_workers_or_ps() -> None:
     assert len(scheduler.outcomes) == 3
 
 
-def test_a_job_that_the_books_cannot_hold_is_given_up() -> None:
-    """One slot holds 11 workers beside a PS, 22 chunks; 24 are too many, and no plan takes anything."""
-    scheduler = oasis(TWO, [site_job(0, data=(12, 12), latency=Exponential(1))], 2)
+def test_books_that_cannot_hold_a_job_are_doubled() -> None:
+    """One slot holds 11 workers beside a PS, 22 chunks; 24 take two slots, of which the books have one."""
+    scheduler = oasis(TWO, [site_job(latency=Exponential(1))], 2)
     scheduler.arrive(site_job(0, data=(12, 12), arrival=1))
+    assert sorted(scheduler.plans[0]) == [1, 2]
+    assert len(scheduler.ledger.load) == 4
+    scheduler.arrive(site_job(1, arrival=9))
+    assert sorted(scheduler.plans[1]) == [9]
+
+
+def test_a_level_is_no_more_than_a_slot_holds() -> None:
+    """24 chunks in one level would never fit 22."""
+    scheduler = oasis(TWO, [site_job(latency=Exponential(1))], 2, levels=1)
+    scheduler.arrive(site_job(0, data=(12, 12)))
+    assert sorted(scheduler.plans[0]) == [0, 1]
+
+
+def test_a_job_that_no_empty_slot_holds_is_given_up() -> None:
+    """Its worker takes more than a site has; nothing is booked."""
+    scheduler = oasis(TWO, [site_job()], 2)
+    scheduler.arrive(site_job(0, worker=(7,)))
     assert scheduler.outcomes[0].status == "never"
     assert not scheduler.ledger.load.any()

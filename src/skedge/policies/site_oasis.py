@@ -13,10 +13,10 @@ computes the workload of sites at each time slot, and then transfers data online
   largest U.
 - Sites hold both kinds; `split_sites` leaves every other one to PSs, as OASiS's servers are.
 - One PS, at the cheapest site that holds it; then workers, the cheapest first, into what is left (ties: by number).
-- Work is counted in levels of ceil(D / `levels`) chunks. A site trains whole chunks, so the workers of a level are
+- Work is counted in levels of ceil(D / `levels`) chunks, or as many as an empty slot holds. A site trains whole chunks, so the workers of a level are
   what the sites that are filled need for it, at most those that train all of the job in one slot.
 - What a slot is planned to train goes to what the workers of each site can: local data first, as in DTA.
-- A job that the books up to T cannot hold is given up; give more slots.
+- Books that cannot hold a job are doubled, at the same prices; a job is given up only if no empty slot holds any of it.
 
 **Complexity.** O(T V' R + T R log R) a job with V' levels, and the dynamic program, O(T V'^2).
 """
@@ -93,7 +93,7 @@ class SiteOasis(SiteScheduler):
     Parameters
     ----------
     horizon
-        T, the slots of the books.
+        T, the slots of the books to begin with.
     prices
         The frozen constants.
     """
@@ -102,7 +102,7 @@ class SiteOasis(SiteScheduler):
         self, sites: Sites, horizon: int, prices: Prices, params: SiteOasisParams | None = None
     ) -> None:  # fmt: skip
         super().__init__(sites)
-        self.horizon, self.params = horizon, params or SiteOasisParams()
+        self.params = params or SiteOasisParams()
         self.ledger = Ledger(sites.capacity, horizon, prices)
         self.plans: dict[int, dict[int, Booked]] = {}
 
@@ -132,10 +132,20 @@ class SiteOasis(SiteScheduler):
         return decisions
 
     def _plan(self, job: SiteJob) -> dict[int, Booked] | None:
-        """The schedule by slot; None if the books cannot hold it."""
-        quantum = -(-int(job.chunks.sum()) // self.params.levels)
+        """The schedule by slot; None if there can be none."""
+        empty = self._offer(job, self.sites.capacity.copy(), np.zeros_like(self.sites.capacity))
+        quantum = min(-(-int(job.chunks.sum()) // self.params.levels), empty.chunks(job.rate))
+        if quantum == 0:
+            return None
+        while (plan := self._within(job, quantum)) is None:
+            self.ledger = longer(self.ledger)
+        return plan
+
+    def _within(self, job: SiteJob, quantum: int) -> dict[int, Booked] | None:
+        """The schedule by slot, in levels of `quantum` chunks; None if the books cannot hold it."""
         levels = -(-int(job.chunks.sum()) // quantum)
-        offers = [self._offer(job, slot) for slot in range(job.arrival, self.horizon)]
+        slots = range(job.arrival, len(self.ledger.load))
+        offers = [self._offer(job, self.ledger.free(slot), self.ledger.price[slot]) for slot in slots]
         theta = np.full((len(offers), levels + 1), np.inf)
         for at, offer in enumerate(offers):
             slot_costs(offer.order, offer.room, offer.price, offer.fixed, quantum, job.rate, theta[at])
@@ -158,10 +168,9 @@ class SiteOasis(SiteScheduler):
                 best, end = cost[at] + rise[at], int(at)
         return end
 
-    def _offer(self, job: SiteJob, slot: int) -> Offer:
-        """One slot as the job sees it."""
+    def _offer(self, job: SiteJob, free: Floats, price: Floats) -> Offer:
+        """One slot as the job sees it; `free` is used up."""
         worker, ps = job.demands
-        free, price = self.ledger.free(slot), self.ledger.price[slot]
         hosts = np.isin(np.arange(len(self.sites)), split(len(self.sites)))
         for_ps = (free >= ps * (1 - SLACK)).all(axis=1) & ~(hosts & self.params.split_sites)
         if not for_ps.any():
@@ -191,11 +200,23 @@ class Offer(NamedTuple):
     fixed: float
     ps: int
 
+    def chunks(self, rate: float) -> int:
+        """Most chunks that can be trained; 0 without room for a PS."""
+        return sum(whole_chunks(rate, int(y)) for y in self.room) if self.ps >= 0 else 0
+
     def booked(self, chunks: int, rate: float) -> Booked:
         """The workers for so many chunks."""
         workers = np.zeros(len(self.room), np.int64)
         slot_cost(self.order, self.room, self.price, chunks, rate, workers)
         return Booked(workers, self.ps)
+
+
+def longer(ledger: Ledger) -> Ledger:
+    """The same books for twice as many slots."""
+    slots = len(ledger.load)
+    doubled = Ledger(ledger.capacity, 2 * slots, ledger.prices)
+    doubled.load[:slots], doubled.price[:slots] = ledger.load, ledger.price
+    return doubled
 
 
 @compiled
