@@ -182,8 +182,8 @@ class Occupants:
 
 
 def overdrawn(free: Floats, demand: Floats) -> Bools:
-    """Sites, shape ``(sites,)``, that have less than is asked of some resource."""
-    return np.asarray((demand > free * (1 + SLACK) + 1e-12).any(axis=1))
+    """Sites, shape ``(sites,)``, that have less than is asked of some resource; more slack than PA has."""
+    return np.asarray((demand > free * (1 + 2 * SLACK)).any(axis=1))
 
 
 def priorities(active: Sequence[Progress], slot: int, params: OkitaParams) -> Floats:

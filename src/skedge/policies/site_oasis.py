@@ -13,8 +13,8 @@ computes the workload of sites at each time slot, and then transfers data online
   largest U.
 - Sites hold both kinds; `split_sites` leaves every other one to PSs, as OASiS's servers are.
 - One PS, at the cheapest site that holds it; then workers, the cheapest first, into what is left (ties: by number).
-- Work is counted in levels of ceil(D / `levels`) chunks, or as many as an empty slot holds. A site trains whole chunks, so the workers of a level are
-  what the sites that are filled need for it, at most those that train all of the job in one slot.
+- Work is counted in levels of ceil(D / `levels`) chunks, or as many as an empty slot holds. A site trains whole chunks,
+  so a level takes the workers that the sites which are filled need for it.
 - What a slot is planned to train goes to what the workers of each site can: local data first, as in DTA.
 - Books that cannot hold a job are doubled, at the same prices; a job is given up only if no empty slot holds any of it.
 

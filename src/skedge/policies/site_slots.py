@@ -203,7 +203,7 @@ class SiteScheduler:
         for decision in decisions:
             if decision.placement is not None:
                 free -= decision.placement.demand(self.active[decision.job].job)
-        for r, k in np.argwhere(free < -SLACK * self.sites.capacity):
+        for r, k in np.argwhere(free < -3 * SLACK * self.sites.capacity):
             raise StateError(f"slot {slot}: site {r} gives {-free[r, k]:.6g} of resource {k} more than it has")
 
 
