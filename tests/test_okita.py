@@ -15,12 +15,12 @@ from scipy.optimize import linprog
 from golden.okita_cases import DELAY, MIGRATE
 from oracles.plain_okita import Plain, Row
 from oracles.site_instances import draw_jobs, draw_sites
-from skedge.core.errors import ScenarioError
+from skedge.core.errors import ScenarioError, StateError
 from skedge.core.model import Floats, Ints
 from skedge.policies.latency import Exponential, LatencyCost, Linear, Piecewise
 from skedge.policies.okita import Okita, OkitaParams, priorities
 from skedge.policies.okita_plans import every_plan
-from skedge.policies.site_placement import Weights, place, rooms, terms
+from skedge.policies.site_placement import Placement, Weights, place, rooms, terms
 from skedge.policies.site_slots import Decision, Progress, SiteScheduler, bandwidth_cost, run
 from skedge.policies.sites import SiteJob, Sites
 from skedge.policies.transfer import send, transfer
@@ -384,6 +384,22 @@ def test_a_run_that_does_not_end_in_time_says_so() -> None:
     """The cap is in slots."""
     with pytest.raises(ScenarioError, match="1 jobs are not complete after 1 slots"):
         list(run(Okita(TWO), [site_job(data=(40, 0))], cap=1))
+
+
+def test_a_scheduler_that_takes_more_than_there_is_is_stopped() -> None:
+    """Two jobs at a site that holds one."""
+
+    class Careless(Okita):
+        def decide(self, slot: int) -> list[Decision]:
+            at = Placement(np.array([2, 0]), 0, 0.0)
+            return [Decision(job, "run", one.left, at) for job, one in self.active.items()]
+
+    scheduler = Careless(TWO)
+    scheduler.arrive(site_job(0))
+    scheduler.step(0)
+    scheduler.arrive(site_job(1))
+    with pytest.raises(StateError, match="slot 1: site 0 gives 3 of resource 0 more than it has"):
+        scheduler.step(1)
 
 
 # -- latency costs -----------------------------------------------------------------------------------------------------

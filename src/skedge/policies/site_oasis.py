@@ -9,8 +9,7 @@ needs; the cost of bandwidth plays no part in the plan.
 computes the workload of sites at each time slot, and then transfers data online"):
 
 - There is no rejection: the best plan is always carried out. u(x) = f(T - a) - f(x), what is saved against ending at
-  the horizon T, takes the place of OASiS's utility, so L is always at its least, 1e-12 of the
-  largest U.
+  the horizon T, takes the place of OASiS's utility, so L is always at its least, 1e-12 of the largest U.
 - Sites hold both kinds; `split_sites` leaves every other one to PSs, as OASiS's servers are.
 - One PS, at the cheapest site that holds it; then workers, the cheapest first, into what is left (ties: by number).
 - Work is counted in levels of ceil(D / `levels`) chunks, or as many as an empty slot holds. A site trains whole chunks,
