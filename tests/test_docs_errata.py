@@ -14,9 +14,10 @@ ROOT = Path(__file__).parent.parent
 ERRATA = (ROOT / "docs" / "errata.md").read_text(encoding="utf-8")
 JSAC, SHE = ERRATA.split("\n# Errata of She et al.\n")
 PDORS = (ROOT / "docs" / "errata-pdors.md").read_text(encoding="utf-8")
+OKITA = (ROOT / "docs" / "errata-okita.md").read_text(encoding="utf-8")
 PAPERS = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
 
-NAMED_TESTS = sorted(set(re.findall(r"`(tests/\w+\.py)::(\w+)`", ERRATA + PDORS)))
+NAMED_TESTS = sorted(set(re.findall(r"`(tests/\w+\.py)::(\w+)`", ERRATA + PDORS + OKITA)))
 NAMED_CODE = sorted(set(re.findall(r"`([a-z_]+(?:\.[a-z_]+)+):([\w.]+)`", PAPERS)))
 
 
@@ -71,9 +72,18 @@ def test_every_entry_on_pdors_is_accounted_for() -> None:
     assert sorted(int(n) for n in re.findall(r"P(\d+)", f"{firsts} P27 {rest}")) == list(range(1, 30))
 
 
-@pytest.mark.parametrize(("letter", "errata"), [("J", ERRATA), ("H", ERRATA), ("P", PDORS)], ids=["J", "H", "P"])
+def test_every_entry_on_okita_is_accounted_for() -> None:
+    """O1 to O28, each in the first column of the table or among those that change nothing."""
+    table, rest = OKITA.split("## What does hold")[0].split("\nO14 ")
+    firsts = " ".join(re.findall(r"^\| (O\d+) \|", table, flags=re.MULTILINE))
+    assert sorted(int(n) for n in re.findall(r"O(\d+)", f"{firsts} O14 {rest}")) == list(range(1, 29))
+
+
+@pytest.mark.parametrize(
+    ("letter", "errata"), [("J", ERRATA), ("H", ERRATA), ("P", PDORS), ("O", OKITA)], ids=["J", "H", "P", "O"]
+)
 def test_code_cites_only_entries_that_the_errata_have(letter: str, errata: str) -> None:
-    """Every J and H number in the sources is in docs/errata.md, every P number in docs/errata-pdors.md."""
+    """J and H numbers in the sources are in docs/errata.md, P in errata-pdors.md, O in errata-okita.md."""
     texts = [path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py")]
     cited = {n for text in texts for n in numbers(letter, text)}
     assert len(cited) > 10

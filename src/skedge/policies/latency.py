@@ -1,0 +1,164 @@
+"""What the response of a job costs by the time that it takes: the three latency cost functions of Okita, Sec. V-B.
+
+A decision compares sums of a bandwidth cost and a latency cost. The exponential one passes 1e16 after 150 slots and
+overflows after 2,800, so decisions use differences (:meth:`Exponential.rise`), whose sign and order are right at any
+size, and what is reported stays finite: it stops at about 1e300 of its unit (O24). All functions are non-decreasing.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from skedge.core.errors import ScenarioError
+from skedge.core.model import Floats, Ints
+
+LARGEST_EXPONENT = 690.0
+"""exp(690) = 1e299.7: sums of many such numbers are finite still."""
+
+_START, _GROWTH = 600.0, 90.0
+"""A difference is the value where it starts times how it grows; together they stop at exp(690)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exponential:
+    """f(x) = tau e^(rate x), the default; the paper calls it "sigmoid".
+
+    Attributes
+    ----------
+    tau
+        Cost at no time, > 0.
+    rate
+        Growth per slot, > 0; 0.25 in the paper.
+
+    Raises
+    ------
+    ScenarioError
+        If a value is out of its range.
+    """
+
+    tau: float
+    rate: float = 0.25
+    family: Literal["slope"] = "slope"
+
+    def __post_init__(self) -> None:
+        _require("tau", self.tau, self.tau > 0, "above 0")
+        _require("rate", self.rate, self.rate > 0, "above 0")
+
+    def __call__(self, slots: float) -> float:
+        """Cost of a response after so many slots; finite (see the module)."""
+        return self.tau * math.exp(min(self.rate * slots, LARGEST_EXPONENT))
+
+    def log(self, slots: float) -> float:
+        """Natural logarithm of the cost, right at any size."""
+        return math.log(self.tau) + self.rate * slots
+
+    def rise(self, start: float, ends: Ints) -> Floats:
+        """f(end) - f(start) for each end: finite, with the right sign, 0 only where the two are equal."""
+        growth = np.expm1(np.minimum(self.rate * (ends - start), _GROWTH))
+        return np.asarray(self.tau * math.exp(min(self.rate * start, _START)) * growth)
+
+    def waiting(self, slots: float) -> float:
+        """Weight of a wait, the first term of Eq. (4) before it is made a part of the largest: tau (t - a)."""
+        return self.tau * slots
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """f(x) = tau x + base.
+
+    Attributes
+    ----------
+    tau
+        Cost per slot, > 0.
+    base
+        Cost at no time, >= 0.
+
+    Raises
+    ------
+    ScenarioError
+        If a value is out of its range.
+    """
+
+    tau: float
+    base: float = 0.0
+    family: Literal["slope"] = "slope"
+
+    def __post_init__(self) -> None:
+        _require("tau", self.tau, self.tau > 0, "above 0")
+        _require("base", self.base, self.base >= 0, "0 or more")
+
+    def __call__(self, slots: float) -> float:
+        """Cost of a response after so many slots."""
+        return self.tau * slots + self.base
+
+    def log(self, slots: float) -> float:
+        """Natural logarithm of the cost."""
+        return _log(self(slots))
+
+    def rise(self, start: float, ends: Ints) -> Floats:
+        """f(end) - f(start) for each end."""
+        return np.asarray(self.tau * (ends - start))
+
+    def waiting(self, slots: float) -> float:
+        """Weight of a wait, as for :class:`Exponential`."""
+        return self.tau * slots
+
+
+@dataclass(frozen=True, slots=True)
+class Piecewise:
+    """f(x) = early if x < deadline else late.
+
+    Attributes
+    ----------
+    early, late
+        tau_1 and tau_2; 0 <= early <= late.
+    deadline
+        c [slots].
+
+    Raises
+    ------
+    ScenarioError
+        If a value is out of its range.
+    """
+
+    early: float
+    late: float
+    deadline: float
+    family: Literal["deadline"] = "deadline"
+
+    def __post_init__(self) -> None:
+        _require("tau_1", self.early, self.early >= 0, "0 or more")
+        _require("tau_2", self.late, self.late >= self.early, f"at least tau_1 = {self.early}")
+        _require("c", self.deadline, self.deadline > 0, "above 0")
+
+    def __call__(self, slots: float) -> float:
+        """Cost of a response after so many slots."""
+        return self.early if slots < self.deadline else self.late
+
+    def log(self, slots: float) -> float:
+        """Natural logarithm of the cost."""
+        return _log(self(slots))
+
+    def rise(self, start: float, ends: Ints) -> Floats:
+        """f(end) - f(start) for each end."""
+        return np.where(np.asarray(ends) < self.deadline, self.early, self.late) - self(start)
+
+    def waiting(self, slots: float) -> float:
+        """Slots past the deadline, t - a - c, below 0 before it: the modified priority of Sec. V-C."""
+        return slots - self.deadline
+
+
+LatencyCost = Exponential | Linear | Piecewise
+
+
+def _log(x: float) -> float:
+    return math.log(x) if x > 0 else -math.inf
+
+
+def _require(name: str, value: float, holds: bool, right: str) -> None:
+    if not (math.isfinite(value) and holds):
+        raise ScenarioError(f"latency cost: {name} = {value}; it must be {right}")

@@ -1,0 +1,181 @@
+"""Okita's model: sites with resources, the cost of bandwidth between them, jobs whose data lie at many sites.
+
+====================== =========================== ======================
+paper                  here                        unit
+====================== =========================== ======================
+R, K                   rows, columns of capacity
+C_r^k                  Sites.capacity              units of a resource
+q^{rr'}                Sites.cost                  cost per MB (O23)
+a_i                    SiteJob.arrival             slot
+E_i                    epochs
+rho_i                  rho                         chunk-epochs per slot
+rho_i / E_i            rate                        chunks per slot
+delta_i                chunk_mb                    MB
+pi_i                   exchange_mb                 MB per slot
+D_i^r                  data                        chunks, by site
+m_i^k, n_i^k           worker, ps                  units of a resource
+f_i                    latency                     cost
+====================== =========================== ======================
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skedge.core.errors import ScenarioError
+from skedge.core.model import Floats, Ints
+
+from .latency import LatencyCost
+
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Sites:
+    """Where jobs can be trained. A site may hold nothing: then its data are trained elsewhere.
+
+    Attributes
+    ----------
+    capacity
+        Shape ``(sites, resources)``, finite, >= 0.
+    cost
+        Of a MB from the row's site to the column's, shape ``(sites, sites)``, finite, >= 0, 0 on the diagonal.
+    asymmetric
+        Says that the two directions may differ. The exchange between a worker and its PS then pays the way from the
+        worker to the PS, as Eq. (1) has it.
+
+    Raises
+    ------
+    ScenarioError
+        If an array is not as said; names the site and the value.
+    """
+
+    capacity: Floats
+    cost: Floats
+    asymmetric: bool = False
+
+    def __post_init__(self) -> None:
+        shape = self.capacity.shape
+        if len(shape) != 2 or 0 in shape:
+            raise ScenarioError(f"sites: capacity has shape {shape}; it takes an amount by site and resource")
+        if self.cost.shape != (len(self.capacity),) * 2:
+            raise ScenarioError(
+                f"sites: cost has shape {self.cost.shape}; {shape[0]} sites take {shape[0]} x {shape[0]}"
+            )
+        _require_amounts("capacity", self.capacity)
+        _require_amounts("cost", self.cost)
+        for r in np.flatnonzero(np.diag(self.cost)):
+            raise ScenarioError(f"site {r}: cost = {self.cost[r, r]} per MB to itself; it must be 0")
+        if not self.asymmetric:
+            for a, b in np.argwhere(self.cost != self.cost.T):
+                raise ScenarioError(
+                    f"sites {a} and {b}: cost = {self.cost[a, b]} one way and {self.cost[b, a]} back; "
+                    "they must be equal, or the sites declared asymmetric"
+                )
+
+    def __len__(self) -> int:
+        return len(self.capacity)
+
+    @cached_property
+    def mean_cost(self) -> Floats:
+        """Mean cost of a MB to another site, shape ``(sites,)``; 0 for a single site."""
+        return self.cost.sum(axis=1) / max(1, len(self) - 1)
+
+    @cached_property
+    def least_cost(self) -> Floats:
+        """Least cost of a MB to another site, shape ``(sites,)``; 0 for a single site."""
+        apart = self.cost + np.diag(np.full(len(self), np.inf))
+        return np.asarray(apart.min(axis=1)) if len(self) > 1 else np.zeros(1)
+
+    @cached_property
+    def donors(self) -> Ints:
+        """By receiver, row: all sites by what a MB from them costs, ties by number (Alg. 3 line 4)."""
+        return np.argsort(self.cost.T, axis=1, kind="stable")
+
+
+@dataclass(frozen=True)
+class SiteJob:
+    """What a user announces of a job; symbols and units in the module's table.
+
+    Attributes
+    ----------
+    rho
+        At least `epochs`: else rounding down can leave every site without a whole chunk, for ever (O11).
+    data
+        Chunks by site, of which some site has one.
+
+    Raises
+    ------
+    ScenarioError
+        If a value is out of its range; names the job, the field and what would be right.
+    """
+
+    id: int
+    arrival: int
+    epochs: int
+    rho: float
+    chunk_mb: float
+    exchange_mb: float
+    data: tuple[int, ...]
+    worker: tuple[float, ...]
+    ps: tuple[float, ...]
+    latency: LatencyCost
+
+    def __post_init__(self) -> None:
+        self._require("arrival", self.arrival >= 0, "0 or more")
+        self._require("epochs", self.epochs >= 1, "1 or more")
+        self._require("rho", math.isfinite(self.rho) and self.rho >= self.epochs, f"at least epochs = {self.epochs}")
+        for name in ("chunk_mb", "exchange_mb"):
+            amount = getattr(self, name)
+            self._require(name, math.isfinite(amount) and amount >= 0, "0 or more")
+        self._require("data", all(chunks >= 0 for chunks in self.data), "0 or more chunks for each site")
+        self._require("data", sum(self.data) > 0, "above 0 for some site: there is nothing to train")
+        for name in ("worker", "ps"):
+            amounts = getattr(self, name)
+            self._require(name, all(math.isfinite(x) and x >= 0 for x in amounts), "0 or more for each resource")
+        self._require("worker", sum(self.worker) > 0, "above 0 for some resource")
+        self._require("ps", len(self.ps) == len(self.worker), "as many resources as worker")
+
+    def _require(self, name: str, holds: bool, right: str) -> None:
+        if not holds:
+            raise ScenarioError(f"job {self.id}: {name} = {getattr(self, name)}; it must be {right}")
+
+    @property
+    def rate(self) -> float:
+        """Chunks that a worker trains in a slot, for all epochs."""
+        return self.rho / self.epochs
+
+    @cached_property
+    def chunks(self) -> Ints:
+        """D_i^r as an array, shape ``(sites,)``."""
+        return np.array(self.data, np.int64)
+
+    @cached_property
+    def demands(self) -> tuple[Floats, Floats]:
+        """m_i and n_i as arrays, shape ``(resources,)``."""
+        return np.array(self.worker, float), np.array(self.ps, float)
+
+
+def check_job(sites: Sites, job: SiteJob) -> None:
+    """Refuse a job that is not made for these sites.
+
+    Raises
+    ------
+    ScenarioError
+        Naming what does not fit.
+    """
+    rows, columns = sites.capacity.shape
+    if len(job.data) != rows:
+        raise ScenarioError(f"job {job.id}: data at {len(job.data)} sites; there are {rows}")
+    if len(job.worker) != columns:
+        raise ScenarioError(f"job {job.id}: demands for {len(job.worker)} resources; the sites have {columns}")
+
+
+def _require_amounts(name: str, amounts: Floats) -> None:
+    for r, c in np.argwhere(~(np.isfinite(amounts) & (amounts >= 0))):
+        raise ScenarioError(f"site {r}: {name} = {amounts[r, c]} in column {c}; it must be 0 or more, and finite")
