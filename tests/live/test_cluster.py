@@ -14,9 +14,10 @@ import polars as pl
 import pytest
 
 from conftest import SERVERS
-from skedge.core.model import Cluster, Job, Physics, job_table
+from skedge.core.model import Cluster, Job, Physics, Server, job_table
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import SECOND
+from skedge.core.value import Sigmoid
 from skedge.live.engine import Engine
 from skedge.live.journal import SqlJournal
 from skedge.live.ray_world import NoEngine
@@ -38,17 +39,21 @@ def staged(
 ) -> tuple[Scenario, dict[str, Program]]:
     cluster = Cluster(SERVERS)
     scenario = Scenario(cluster, Jobs(job_table(jobs)[0], cluster), Physics(slot=SECOND), 0, "live test")
-    programs = {}
+    return scenario, programs(jobs, factory or {}, args or {})
+
+
+def programs(jobs: list[Job], factory: dict[int, str], args: dict[int, dict[str, Any]]) -> dict[str, Program]:
+    made = {}
     for i, one in enumerate(jobs):
-        given = {"model": "resnet", "chunks": one.chunks, "samples": 300, "size": 16, **(args or {}).get(i, {})}
-        made = (factory or {}).get(i, "skedge.live.examples:images")
-        programs[one.id] = Program(made, given, one.chunks, one.epochs, one.minibatches, seed=i)
-    return scenario, programs
+        given = {"model": "resnet", "chunks": one.chunks, "samples": 300, "size": 16, **args.get(i, {})}
+        by = factory.get(i, "skedge.live.examples:images")
+        made[one.id] = Program(by, given, one.chunks, one.epochs, one.minibatches, seed=i)
+    return made
 
 
 def live(engine: Engine, jobs: list[Job], policy: str = "aonline", **more: Any) -> LiveRun:
-    scenario, programs = staged(jobs, **more)
-    return train(scenario, programs, run(scenario, policy), engine)
+    scenario, of = staged(jobs, **more)
+    return train(scenario, of, run(scenario, policy), engine)
 
 
 def states(done: LiveRun) -> list[str]:
@@ -57,10 +62,10 @@ def states(done: LiveRun) -> list[str]:
 
 def test_a_preempted_job_is_trained_to_its_end_and_the_record_keeps_the_rules(engine: Engine, tmp_path: Path) -> None:
     """From its journal alone the run is made again, each decision as it was taken."""
-    scenario, programs = staged([job(0, 3, 8), job(2, 3, 2), job(3, 1, 2)])
+    scenario, of = staged([job(0, 3, 8), job(2, 3, 2), job(3, 1, 2)])
     url = f"sqlite:///{tmp_path}/journal.db"
     expected = run(scenario, "aonline")
-    done = train(scenario, programs, expected, engine, journal=SqlJournal(url, {"began": time.time()}))
+    done = train(scenario, of, expected, engine, journal=SqlJournal(url, {"began": time.time()}))
     assert states(done) == ["finished"] * 3
     assert done.run.verify() == []
     assert done.run.metrics["preemptions"] >= 1
@@ -68,7 +73,7 @@ def test_a_preempted_job_is_trained_to_its_end_and_the_record_keeps_the_rules(en
     assert max(done.preemption_s) < 1
     assert all(result["accuracy"] > 0.5 for result in done.results.values())
     assert done.run.metrics["jct_mean_s"] == pytest.approx(done.simulated.metrics["jct_mean_s"], rel=0.15)
-    again = train(scenario, programs, expected, NoEngine(len(SERVERS)), journal=SqlJournal(url))
+    again = train(scenario, of, expected, NoEngine(len(SERVERS)), journal=SqlJournal(url))
     assert again.run.schedule.decisions.equals(done.run.schedule.decisions)
     assert again.run.schedule.runs.equals(done.run.schedule.runs)
 
@@ -82,6 +87,21 @@ def test_gangs_train_too(engine: Engine, policy: str) -> None:
     assert states(done) == ["finished"] * 3
     assert done.run.verify() == []
     assert done.run.metrics["jct_mean_s"] == pytest.approx(done.simulated.metrics["jct_mean_s"], rel=0.15)
+
+
+@pytest.mark.parametrize("policy", ["pdors", "oasis", "optimus", "dorm", "drf", "fifo"])
+def test_policies_on_servers_with_resources_train_too(engine: Engine, policy: str) -> None:
+    """Workers and PSs by resource, changed at slot boundaries; the embedded servers are those of the other tests."""
+    servers = [Server(name, "edge", {"gpu": 3, "cpu": 6}) for name in ("edge-0", "edge-1")]
+    needs: dict[str, Any] = {"worker_needs": {"gpu": 1, "cpu": 1}, "ps_needs": {"cpu": 1}, "batch": 2, "ratio": 2.0}
+    needs |= {"upload_edge_s": (0.0, 0.0), "internal_mbps": 1000.0, "utility": Sigmoid(50.0, 0.1, 8.0)}
+    jobs = [job(0, 2, 4, **needs), job(0.5, 2, 2, **needs), job(2.5, 2, 2, **needs)]
+    cluster = Cluster(servers)
+    physics = Physics(slot=2 * SECOND, colocation="one_server", horizon=40 * SECOND)
+    scenario = Scenario(cluster, Jobs(job_table(jobs)[0], cluster), physics, 0, "live test")
+    done = train(scenario, programs(jobs, {}, {}), run(scenario, policy), engine)
+    assert states(done) == ["finished"] * 3
+    assert done.run.verify() == []
 
 
 def test_a_job_that_cannot_be_trained_fails_with_its_reason_and_others_go_on(engine: Engine) -> None:

@@ -20,8 +20,8 @@ def check_resources(c: Columns, found: Findings, slack: int) -> None:
         return
     intervals = gang_intervals(c)
     _capacity(c, found, slack)
-    _counts(c, found, intervals, slack)
-    _colocated(c, found, intervals, slack)
+    _counts(c, found, intervals)
+    _colocated(c, found, intervals)
 
 
 def _capacity(c: Columns, found: Findings, slack: int) -> None:
@@ -52,13 +52,13 @@ def _overfull(
         found.add("M26", int(who[row]), int(when[row]), text)
 
 
-def _counts(c: Columns, found: Findings, intervals: pl.DataFrame, slack: int) -> None:
+def _counts(c: Columns, found: Findings, intervals: pl.DataFrame) -> None:
     """M27: at most F workers; M28: at least max(1, ceil(w / gamma)) PSs."""
     jobs = c.scenario.jobs
     job, start, workers = (intervals[name].to_numpy() for name in ("job", "start", "workers"))
     most, exact = jobs.batch[job], workers / jobs.ratio[job]
     least = np.maximum(1, np.ceil(exact - 1e-9 * np.maximum(exact, 1.0))).astype(np.int64)
-    have = _ps_at(c, intervals.select("job", "start"), ["job"], slack)
+    have = _ps_at(c, intervals.select("job", "start"), ["job"])
     found.rows(
         "M27", workers > most, job, start, lambda i: f"holds {workers[i]} workers; its batch lets it have {most[i]}"
     )
@@ -66,13 +66,13 @@ def _counts(c: Columns, found: Findings, intervals: pl.DataFrame, slack: int) ->
     found.rows("M28", have < least, job, start, lambda i: say.format(have[i], workers[i], least[i]))
 
 
-def _colocated(c: Columns, found: Findings, intervals: pl.DataFrame, slack: int) -> None:
+def _colocated(c: Columns, found: Findings, intervals: pl.DataFrame) -> None:
     """M10: zeta = 1 iff all workers and all PSs are on one server and the physics says that this is enough."""
     job, start, got = (intervals[name].to_numpy() for name in ("job", "start", "colocated"))
     one = intervals["where"].list.len().to_numpy() == 1
     server = intervals["where"].list.first().struct.field("server")
-    there = _ps_at(c, intervals.select("job", "start", server=server), ["job", "server"], slack)
-    everywhere = _ps_at(c, intervals.select("job", "start"), ["job"], slack)
+    there = _ps_at(c, intervals.select("job", "start", server=server), ["job", "server"])
+    everywhere = _ps_at(c, intervals.select("job", "start"), ["job"])
     zeta = one & (there == everywhere) & (there > 0) & (c.scenario.physics.colocation == "one_server")
     say = "colocated is {}; {} of its {} PSs are with its workers, which are on {}"
     found.rows(
@@ -81,10 +81,9 @@ def _colocated(c: Columns, found: Findings, intervals: pl.DataFrame, slack: int)
     )  # fmt: skip
 
 
-def _ps_at(c: Columns, at: pl.DataFrame, by: list[str], slack: int) -> Ints:
-    """PSs held at each `start` of `at`, by `by`; 0 where there is none."""
+def _ps_at(c: Columns, at: pl.DataFrame, by: list[str]) -> Ints:
+    """PSs held at each `start` of `at`, by `by`; 0 where there is none. A job gets both at one instant, live too."""
     rows = pl.DataFrame({name: c.ps[name] for name in ("job", "server", "start", "end", "count")})
-    rows = rows.with_columns(pl.col("start") - slack, end=pl.max_horizontal(pl.col("end") - slack, "start"))
     starts, ends = rows.select(*by, "start", "count"), rows.select(*by, start="end", count=-pl.col("count"))
     events = pl.concat([starts, ends]).cast(dict.fromkeys(by, pl.Int32)).sort("start", maintain_order=True)
     events = events.with_columns(held=pl.col("count").cast(pl.Int64).cum_sum().over(by))

@@ -29,11 +29,11 @@ import numpy as np
 
 from skedge.core.jit import compiled
 from skedge.core.model import Floats, Ints
+from skedge.core.speed import ceil_almost
 
 from .admission import better
 from .site_placement import Placement, Rooms, Weights, fill, place, rooms
 from .sites import SiteJob, Sites
-from .training import ceil_almost
 from .transfer import gather, share, transfer
 
 _MARGIN = 4e-9

@@ -97,7 +97,8 @@ class Optimus(Basis):
         for job in sorted(set(event.arrived) & set(self.tenants.active.tolist())):
             self.speeds[job] = self._speed(job, view)
         slot = self.physics.slot
-        if view.now % slot == 0 and len(self.tenants.active):
+        late = event.woke and self.wake_at <= view.now  # in a live run the boundary has just passed
+        if (view.now % slot == 0 or late) and len(self.tenants.active):
             demands = self._demands(view)
             counts = allocate(
                 demands, view.amounts.sum(axis=0), self.tenants.total, self.params.servers == "free", self.params.skip
