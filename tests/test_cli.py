@@ -287,8 +287,8 @@ def test_policies_lists_names_needs_parameters_and_defaults(skedge: Skedge) -> N
     printed = skedge("policies").out
     assert "[bold]" not in printed
     assert "ps_choice=lowest" in printed
-    assert "gain=1.0  Literal['eq29', 'eq30'] | float\n" in printed
-    assert "low=None  tuple[float, ...] | None\n" in printed
+    assert "gain=1.0  eq29 | eq30 | number\n" in printed
+    assert "low=none  numbers with semicolons between | none\n" in printed
 
 
 def test_trace_describe_prints_the_figures_of_the_trace(skedge: Skedge, philly: Path) -> None:

@@ -47,6 +47,9 @@ SPECS = [
     "pdors:theta=exact,levels=3",
     "oasis",
     "oasis:completion=index,levels=200",
+    "dorm:gap=0.1,nodes=20",
+    "optimus",
+    "optimus:speed=fitted,servers=free",
 ]
 
 

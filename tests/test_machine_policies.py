@@ -39,7 +39,7 @@ MAKERS: dict[str, Callable[[], Policy]] = {
     "drf": Drf,
     "fifo": Fifo,
     "fifo that backfills": lambda: Fifo(backfill=True),
-    "dorm": lambda: Dorm(gap=0.05, time_limit=0),
+    "dorm": lambda: Dorm(gap=0.05),
     "optimus": Optimus,
     "optimus by test runs": lambda: Optimus(speed="fitted", servers="free", skip=True),
 }
@@ -137,7 +137,7 @@ def test_a_job_that_fits_on_no_empty_server_is_rejected_and_holds_up_nobody(name
 def test_dorm_keeps_both_bounds_in_every_solution(seed: int) -> None:
     """Whenever somebody ran before: changed survivors, and the sum of distances from the fair shares."""
     scenario = resource_scenario(seed, jobs=8, servers=3)
-    policy = Dorm(theta1=0.1, theta2=0.3, time_limit=0, gap=0.1)
+    policy = Dorm(theta1=0.1, theta2=0.3, gap=0.1)
     seen, _ = watched(scenario, policy)
     checked = 0
     for event, before, after in seen.seen:
@@ -162,7 +162,7 @@ def test_dorm_solves_with_the_bounds_that_its_parameters_say(monkeypatch: pytest
         return found
 
     monkeypatch.setattr(dorm_module, "partition", noted)
-    run(resource_scenario(0), Dorm(theta1=0.1, theta2=0.2, whole=False, time_limit=0, gap=0.05))
+    run(resource_scenario(0), Dorm(theta1=0.1, theta2=0.2, whole=False, gap=0.05))
     assert len(asked) > 10
     for apps, capacity, bounds, found in asked:
         assert bounds.loss == pytest.approx(0.1 * 2 * 3)
@@ -170,13 +170,13 @@ def test_dorm_solves_with_the_bounds_that_its_parameters_say(monkeypatch: pytest
         if found is not None:
             dominant, fair = fair_shares(apps, capacity)
             assert np.abs(shares(apps, *found, dominant, capacity.sum(axis=0)) - fair).sum() <= bounds.loss + 1e-6
-    run(resource_scenario(0), Dorm(theta1=0.1, time_limit=0, gap=0.05))
+    run(resource_scenario(0), Dorm(theta1=0.1, gap=0.05))
     assert asked[-1][2].loss == 1
 
 
 def test_dorm_with_theta2_of_nought_never_touches_who_runs() -> None:
     """A job has one placement for life."""
-    done = run(resource_scenario(1, jobs=15), Dorm(theta2=0.0, time_limit=0, gap=0.05))
+    done = run(resource_scenario(1, jobs=15), Dorm(theta2=0.0, gap=0.05))
     per_job = done.schedule.runs.group_by("job").agg(n=pl.col("start").n_unique())
     assert set(per_job["n"]) == {1}
 
@@ -269,7 +269,7 @@ def test_every_policy_tells_its_terms() -> None:
 
 def test_jobs_that_wait_for_dorm_are_told_why() -> None:
     """The verb is postpone, the reason a word."""
-    done = run(resource_scenario(1, jobs=20, servers=2), Dorm(theta2=0.0, time_limit=0, gap=0.1))
+    done = run(resource_scenario(1, jobs=20, servers=2), Dorm(theta2=0.0, gap=0.1))
     told = done.schedule.decisions.filter(verb="postpone")["reason"].cast(str).unique().to_list()
     assert told
     assert set(told) <= {"no_part_for_it", "no_partition: none keeps the bounds of fairness and overhead"}

@@ -289,4 +289,4 @@ def test_policies_for_slots_do_not_run_on_resources_and_the_other_way_round() ->
     with pytest.raises(PolicyError, match="needs a horizon, resources, values"):
         run(small_scenario(0), "oasis")
     with pytest.raises(PolicyError, match="needs typed slots"):
-        run(resource_scenarios()[0], "fifo")
+        run(resource_scenarios()[0], "aonline")

@@ -117,15 +117,15 @@ class SiteDrf(Fixed):
         """The job's share among all that are not complete."""
         jobs = [at.job for at in self.active.values()]
         total = self.sites.capacity.sum(axis=0)
-        shares = progressive_filling(
+        workers, _ = progressive_filling(
             np.array([one.worker for one in jobs], float),
             np.array([one.ps for one in jobs], float),
             np.full(len(jobs), ONCE),
             np.array([self.most[one.id] for one in jobs]),
-            total.copy(),
+            total.copy()[None, :],
             np.where(total > 0, total, np.inf),
         )
-        return max(1, min(int(shares[jobs.index(job)]), free))
+        return max(1, min(int(workers[jobs.index(job), 0]), free))
 
 
 def even(left: Ints, workers: Ints) -> Ints:
