@@ -139,11 +139,16 @@ def test_damaged_chunks_and_a_checkpoint_that_cannot_be_written_fail_their_jobs_
     (Path(engine.url) / unsaved).write_text("in the way of the folder", encoding="utf-8")
 
     def damage() -> None:
-        for name in (cut, removed):
-            for chunk in engine.folder.glob(f"servers/*/{name}/*.pt"):
+        """As soon as all six are there: those jobs' turn comes later."""
+        there: dict[str, list[Path]] = {}
+        while len(there.get(cut, [])) < 3 or len(there.get(removed, [])) < 3:
+            time.sleep(0.05)
+            there = {name: list(engine.folder.glob(f"servers/*/{name}/*.pt")) for name in (cut, removed)}
+        for name, chunks in there.items():
+            for chunk in chunks:
                 chunk.unlink() if name == removed else os.truncate(chunk, 100)
 
-    _soon(damage, 3.0)
+    _soon(damage, 0.0)
     done = live(engine, jobs)
     assert states(done) == ["finished", "failed", "failed", "failed"]
     reasons = done.run.jobs["reason"].to_list()
