@@ -31,7 +31,7 @@ def worth(c: Columns) -> Numbers:
     if physics.horizon is not None:
         done &= t["completion"] <= physics.horizon
     slots = (t["completion"] - t["arrival"]) / physics.slot
-    values = [jobs.utility[int(job)](float(slots[i])) for i, job in enumerate(t["job"]) if done[i]]  # type: ignore[misc]
+    values = [u(float(slots[i])) for i, job in enumerate(t["job"]) if done[i] and (u := jobs.utility[int(job)])]
     rejected = int((t.frame["state"].cast(pl.String) == "rejected").sum())
     return {
         "utility_total": float(sum(values)),

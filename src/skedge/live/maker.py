@@ -136,8 +136,11 @@ class Calls:
         return found
 
     def outcome_of(self, program: Program, checkpoint: bytes) -> dict[str, Any]:
-        """What came out of a job, by its last checkpoint."""
-        losses, state = self._ask(lambda: self.actor.saved.remote(program, checkpoint))
+        """What came out of a job, by its last checkpoint; as :meth:`outcome` where that cannot be told."""
+        try:
+            losses, state = self._ask(lambda: self.actor.saved.remote(program, checkpoint))
+        except TrainingError as error:
+            return {"accuracy": None, "losses": [], "unmeasured": f"its checkpoint cannot be read: {error}"}
         return self.outcome(program, losses, state)
 
     def _ask(self, call: Callable[[], Any]) -> Any:

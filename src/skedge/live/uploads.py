@@ -78,7 +78,7 @@ class Uploads:
 
     def behind(self, job: int, now: int) -> int:
         """How long the job's latest upload is overdue [µs]; 0 if none is."""
-        return max((now - upload.due for upload in self.pending.values() if upload.job == job), default=0)
+        return max((max(now - upload.due, 0) for upload in self.pending.values() if upload.job == job), default=0)
 
     def to(self, job: int, server: int) -> list[Transport]:
         """Uploads of a job that are on their way to a server."""
