@@ -30,7 +30,7 @@ import numpy as np
 from scipy.optimize import linprog
 from scipy.special import logsumexp
 
-from skedge.policies.latency import Exponential, LatencyCost, Linear, Piecewise
+from skedge.core.latency import Exponential, LatencyCost, Linear, Piecewise
 from skedge.policies.okita import Okita, OkitaParams
 from skedge.policies.site_fixed import SiteDrf, SiteFifo
 from skedge.policies.site_oasis import SiteOasis, SiteOasisParams, site_prices

@@ -18,7 +18,8 @@ from skedge.core.speed import ceil_almost, servers_for
 from skedge.core.value import Sigmoid
 from skedge.policies import pdors
 from skedge.policies.admission import Admission, Answer, better, prefix_table
-from skedge.policies.oasis import Oasis, oasis_prices, split
+from skedge.policies.machines import split
+from skedge.policies.oasis import Oasis, oasis_prices
 from skedge.policies.parametric import DONE, GAVE_UP, corners, sweep
 from skedge.policies.pdors import Pdors, PdorsParams, pdors_prices
 from skedge.policies.pricing import LEAST, Prices, Stakes, calibrate

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from oracles.site_instances import draw_jobs, draw_sites
 from skedge.core.errors import ScenarioError
-from skedge.policies.latency import Exponential, Linear
+from skedge.core.latency import Exponential, Linear
 from skedge.policies.pricing import LEAST
 from skedge.policies.site_fixed import SiteDrf, SiteFifo, even
 from skedge.policies.site_oasis import SiteOasis, SiteOasisParams, site_prices

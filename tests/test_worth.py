@@ -23,7 +23,7 @@ from skedge.core.time import SECOND
 from skedge.core.value import Sigmoid
 from skedge.run import run
 from skedge.scenario_file import check_chunks, default_scenario, load_cluster_file, load_jobs, scenario_from_dict
-from skedge.traces.synthetic import alternating
+from skedge.traces.synthetic import at_slots
 from skedge.traces.value_jobs import ValueRanges
 from skedge.why import why
 from test_primal_dual import one, system
@@ -129,7 +129,7 @@ def test_s4_is_the_papers_setting() -> None:
 
 
 def test_alternating_arrivals_are_at_slots_twice_as_many_at_even_ones() -> None:
-    frame = alternating(3000, np.random.default_rng(0), slot_s=10.0, slots=6)
+    frame = at_slots(3000, np.random.default_rng(0), slot_s=10.0, slots=6, kind="alternating")
     slot = frame["submit_s"].to_numpy() / 10
     assert set(slot) == {0, 1, 2, 3, 4, 5}
     assert (slot % 2 == 0).mean() == pytest.approx(2 / 3, abs=0.03)

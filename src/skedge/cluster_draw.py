@@ -16,6 +16,7 @@ from numpy.random import Generator, default_rng
 from .core.errors import ScenarioError
 from .core.model import PS, WORKER, Ints, Server
 from .scenario_schema import DrawForm
+from .site_draw import draw_sites
 from .traces.philly import read_machines
 from .traces.synthetic import philly_like_machines
 
@@ -62,6 +63,8 @@ def draw_cluster(form: DrawForm, seed: int, base: Path, work_s: float, span_s: f
     """
     if form.resources is not None:
         return [Server(f"m{i}", capacity=form.resources) for i in range(form.servers or 0)]
+    if form.shapes is not None:
+        return draw_sites(form.servers or 0, seed)
     worker_types, ps_types = drawn_types(form, seed)
     gpus = _machines(form, seed, base, work_s, span_s)
     per_gpu = default_rng([seed, _PS_COUNT]).integers(*form.ps_per_worker, size=len(gpus), endpoint=True)

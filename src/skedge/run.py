@@ -312,12 +312,14 @@ def for_service(policy: str | Policy, scenario: Scenario) -> Policy:
 
 def _offers(scenario: Scenario) -> frozenset[str]:
     cluster, jobs = scenario.cluster, scenario.jobs
-    slots = cluster.lanes > 0 or cluster.cloud is not None
+    slots, sites = cluster.lanes > 0 or cluster.cloud is not None, cluster.transfer_cost is not None
     parts = {
         "typed slots": slots,
-        "resources": bool(cluster.resources),
-        "typed slots or resources": slots or bool(cluster.resources),
+        "resources": bool(cluster.resources) and not sites,
+        "sites": sites,
+        "typed slots, resources or sites": slots or bool(cluster.resources),
         "values": None not in jobs.utility,
+        "resources with values, or sites": sites or (bool(cluster.resources) and None not in jobs.utility),
         "a horizon": scenario.physics.horizon is not None,
     }
     return frozenset(part for part, there in parts.items() if there)

@@ -22,6 +22,7 @@ from pydantic import ValidationError
 
 from .cluster_draw import draw_cluster, drawn_types
 from .core.errors import ScenarioError, TraceError
+from .core.latency import KINDS, LatencyCost
 from .core.model import JOB_SCHEMA, PS, WORKER, Cluster, Floats, Job, Physics, Server, job_table
 from .core.scenario import Jobs, Scenario
 from .core.speed import minibatch_seconds
@@ -29,9 +30,11 @@ from .core.time import SECOND, ticks
 from .core.value import Sigmoid
 from .scenario_schema import (
     ClusterFileForm,
+    CostDrawForm,
     DrawForm,
     Form,
     JobForm,
+    LatencyForm,
     ScenarioForm,
     ServerForm,
     TraceForm,
@@ -40,9 +43,11 @@ from .scenario_schema import (
     json_schema,
     problems,
 )
+from .site_draw import draw_costs
 from .traces.formats import read_trace
 from .traces.frame import stretched
-from .traces.synthetic import alternating, philly_like
+from .traces.site_jobs import SiteRanges, site_jobs
+from .traces.synthetic import at_slots, philly_like
 from .traces.value_jobs import ValueRanges, value_jobs
 from .traces.workload import PaperRanges, TraceShares, paper_jobs, trace_jobs
 
@@ -312,13 +317,14 @@ def _form(data: object, where: str, seed: int | None, kind: type[Form]) -> Form:
 
 def _scenario(form: ScenarioForm, base: Path) -> Scenario:
     if form.cluster.servers is not None:
-        cluster = Cluster([_server(s) for s in form.cluster.servers])
-        frame, given = _jobs(form, cluster.worker_types, cluster.ps_types, base)
+        cluster = _with_costs(form, [_server(s) for s in form.cluster.servers], base)
+        frame, given = _jobs(form, cluster.worker_types, cluster.ps_types, cluster.server_ids, base)
     else:
         draw = _draw(form)
         worker_types, ps_types = drawn_types(draw, form.seed)
-        frame, given = _jobs(form, worker_types, ps_types, base)
-        cluster = Cluster(draw_cluster(draw, form.seed, base, work_s(frame), float(_latest(frame))))
+        frame, given = _jobs(form, worker_types, ps_types, draw.named or [], base)
+        servers = draw_cluster(draw, form.seed, base, work_s(frame), float(_latest(frame)))
+        cluster = _with_costs(form, servers, base)
     scenario = Scenario(cluster, Jobs(frame, cluster, given), _physics(form), form.seed, form.name)
     _check_given(scenario)
     return scenario
@@ -327,15 +333,50 @@ def _scenario(form: ScenarioForm, base: Path) -> Scenario:
 def _cluster(form: ClusterFileForm, base: Path) -> Cluster:
     """The cluster that a scenario of the same file has."""
     if form.cluster.servers is not None:
-        return Cluster([_server(s) for s in form.cluster.servers])
+        return _with_costs(form, [_server(s) for s in form.cluster.servers], base)
     draw = _draw(form)
     if draw.load is None:
-        return Cluster(draw_cluster(draw, form.seed, base, 0.0, 0.0))
+        return _with_costs(form, draw_cluster(draw, form.seed, base, 0.0, 0.0), base)
     if form.workload is None:
         raise ScenarioError(
             f"cluster.draw.load: {draw.load:g}: there is no workload to be a load of; give cluster.draw.servers"
         )
     return _scenario(ScenarioForm(**dict(form)), base).cluster
+
+
+def _with_costs(form: ClusterFileForm, servers: list[Server], base: Path) -> Cluster:
+    """The cluster, with what a MB costs between its servers if the file says it."""
+    given, asymmetric = form.cluster.transfer_cost, form.cluster.asymmetric
+    if given is None:
+        if asymmetric:
+            raise ScenarioError("cluster.asymmetric: goes with transfer_cost, which is missing")
+        return Cluster(servers)
+    if isinstance(given, CostDrawForm):
+        cost = draw_costs(given, len(servers), form.seed, base)
+    else:
+        cost = _cost_table(base / given, servers) if isinstance(given, str) else _cost_rows(given, len(servers))
+    return Cluster(servers, cost, asymmetric=asymmetric)
+
+
+def _cost_rows(rows: list[list[float]], servers: int) -> Floats:
+    for i, row in enumerate(rows):
+        if len(row) != servers:
+            raise ScenarioError(f"cluster.transfer_cost[{i}]: has {len(row)} numbers; there are {servers} servers")
+    return np.array(rows, np.float64)
+
+
+def _cost_table(path: Path, servers: list[Server]) -> Floats:
+    """A CSV whose header names the servers, in their order, with a row of numbers for each."""
+    try:
+        table = pl.read_csv(path, glob=False, infer_schema=False)
+        cost = table.cast(pl.Float64).to_numpy()
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise ScenarioError(f"cluster.transfer_cost: {path}: cannot be read: {str(error).splitlines()[0]}") from error
+    if table.columns != [s.id for s in servers]:
+        raise ScenarioError(
+            f"cluster.transfer_cost: {path}: its header must name the servers in their order, from {servers[0].id!r} on"
+        )
+    return np.asarray(cost, np.float64)
 
 
 def _draw(form: ClusterFileForm) -> DrawForm:
@@ -381,7 +422,7 @@ _Given = dict[str, Mapping[str, float]]
 
 
 def _jobs(
-    form: ScenarioForm, worker_types: tuple[str, ...], ps_types: tuple[str, ...], base: Path
+    form: ScenarioForm, worker_types: tuple[str, ...], ps_types: tuple[str, ...], sites: list[str], base: Path
 ) -> tuple[pl.DataFrame, _Given]:
     """Give the jobs table, and the upload delays given one by one."""
     w = form.workload
@@ -389,7 +430,7 @@ def _jobs(
         return job_table([job_of(j) for j in w.jobs])
     if w.table is not None:
         return _table(base / w.table), dict(w.upload)
-    if w.make != "pdors" and not (worker_types and ps_types):
+    if w.make not in ("pdors", "okita") and not (worker_types and ps_types):
         raise ScenarioError(
             "cluster.servers: no edge server has workers and PSs; jobs made from a trace need a type each"
         )
@@ -397,6 +438,10 @@ def _jobs(
     rng = default_rng([form.seed, _JOBS_STREAM])
     if w.make == "pdors":
         return value_jobs(trace, rng, slot_s=form.slot, ranges=ValueRanges(**w.options())), {}
+    if w.make == "okita":
+        if not sites:
+            raise ScenarioError("workload.make: okita: takes servers that are named, or drawn with resources or shapes")
+        return site_jobs(trace, rng, sites, slot_s=form.slot, ranges=SiteRanges(**w.options())), {}
     if w.make == "paper":
         ranges = PaperRanges(**w.options())
         return paper_jobs(trace, rng, worker_types, ps_types, slot_s=form.slot, ranges=ranges), {}
@@ -405,19 +450,24 @@ def _jobs(
 
 def job_of(form: JobForm) -> Job:
     """The job that a form says."""
-    fields = form.model_dump(exclude={"train", "utility"})
-    if form.internal_mbps is None:
-        del fields["internal_mbps"]
+    fields = form.model_dump(exclude={"train", "utility", "latency", "internal_mbps"})
+    if form.internal_mbps is not None:
+        fields["internal_mbps"] = form.internal_mbps
+    fields["chunks"] = form.chunks or sum(form.data.values())
     utility = None if form.utility is None else Sigmoid(**form.utility.model_dump())
-    return Job(upload_s=fields.pop("upload"), utility=utility, **fields)
+    return Job(upload_s=fields.pop("upload"), utility=utility, latency=_latency(form.latency), **fields)
+
+
+def _latency(form: LatencyForm | None) -> LatencyCost | None:
+    return None if form is None else KINDS[form.kind](**form.model_dump(exclude={"kind"}, exclude_none=True))
 
 
 def _trace(form: WorkloadForm, rng: Generator, base: Path, slot_s: float) -> pl.DataFrame:
-    if form.synthetic is not None and form.synthetic.arrivals == "alternating":
+    if form.synthetic is not None and form.synthetic.arrivals != "philly-like":
         slots = round((form.synthetic.span or 0.0) / slot_s)
         if slots < 1:
             raise ScenarioError(f"workload.synthetic.span: {form.synthetic.span:g} s: it must be a slot or more")
-        return alternating(form.synthetic.jobs, rng, slot_s=slot_s, slots=slots)
+        return at_slots(form.synthetic.jobs, rng, slot_s=slot_s, slots=slots, kind=form.synthetic.arrivals)
     if form.synthetic is not None:
         return philly_like(form.synthetic.jobs, rng, span_s=form.synthetic.span)
     assert form.trace is not None  # noqa: S101  the form has exactly one source
@@ -481,7 +531,7 @@ def _check_all_given(scenario: Scenario) -> None:
 def save_scenario(scenario: Scenario, folder: Path | str) -> Path:
     """Write `scenario` with nothing left to draw: ``scenario.yaml`` and ``jobs.parquet`` in `folder`.
 
-    :func:`load_scenario` of the file gives an equal scenario. Equal scenarios give equal bytes.
+    For a cluster of sites also ``transfer_cost.csv``. :func:`load_scenario` of the file gives an equal scenario. Equal scenarios give equal bytes.
 
     Returns
     -------
@@ -491,12 +541,21 @@ def save_scenario(scenario: Scenario, folder: Path | str) -> Path:
     folder = Path(folder)
     text = yaml.safe_dump(_resolved(scenario), sort_keys=False, allow_unicode=True, width=120)
     folder.mkdir(parents=True, exist_ok=True)
-    table, file = folder / "jobs.parquet", folder / "scenario.yaml"
+    table, costs, file = folder / "jobs.parquet", folder / _COSTS, folder / "scenario.yaml"
+    written = [table, file]
     scenario.jobs.frame.write_parquet(_aside(table))
+    if scenario.cluster.transfer_cost is not None:
+        frame = pl.DataFrame(scenario.cluster.transfer_cost, schema=scenario.cluster.server_ids, orient="row")
+        frame.write_csv(_aside(costs))
+        written.insert(1, costs)
     _aside(file).write_text(text, encoding="utf-8")
-    os.replace(_aside(table), table)
-    os.replace(_aside(file), file)
+    for path in written:
+        os.replace(_aside(path), path)
     return file
+
+
+_COSTS = "transfer_cost.csv"
+"""Where the costs between sites stand in a saved scenario: as YAML 500 x 500 numbers would take seconds to read."""
 
 
 def _aside(path: Path) -> Path:
@@ -508,12 +567,15 @@ def _resolved(scenario: Scenario) -> dict[str, Any]:
     workload: dict[str, Any] = {"table": "jobs.parquet"}
     if scenario.jobs.given:
         workload["upload"] = {job: dict(delays) for job, delays in sorted(scenario.jobs.given.items())}
-    return {**cluster_fields(scenario), "workload": workload}
+    fields = cluster_fields(scenario)
+    if scenario.cluster.transfer_cost is not None:
+        fields["cluster"]["transfer_cost"] = _COSTS
+    return {**fields, "workload": workload}
 
 
 def cluster_fields(scenario: Scenario) -> dict[str, Any]:
     """Content of a cluster file that :func:`load_cluster_file` makes the same cluster of, with nothing left to draw."""
-    p = scenario.physics
+    p, cluster = scenario.physics, scenario.cluster
     return {
         "name": scenario.name,
         "seed": scenario.seed,
@@ -527,8 +589,14 @@ def cluster_fields(scenario: Scenario) -> dict[str, Any]:
             "speedup": float(p.speedup),
             **({} if p.horizon is None else {"horizon": p.horizon / SECOND}),
         },
-        "cluster": {"servers": [_server_fields(s) for s in scenario.cluster.servers]},
+        "cluster": {"servers": [_server_fields(s) for s in cluster.servers], **_cost_fields(cluster)},
     }
+
+
+def _cost_fields(cluster: Cluster) -> dict[str, Any]:
+    if cluster.transfer_cost is None:
+        return {}
+    return {"transfer_cost": cluster.transfer_cost.tolist(), **({"asymmetric": True} if cluster.asymmetric else {})}
 
 
 def _server_fields(server: Server) -> dict[str, Any]:

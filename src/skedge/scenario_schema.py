@@ -195,21 +195,46 @@ class DrawForm(_Form):
     resources: dict[Name, Amount] | None = Field(
         None, min_length=1, description="with servers: what each machine has, instead of slots"
     )
+    shapes: Literal["ec2"] | None = Field(
+        None, description="with servers: what each has is that of an Amazon P2, P3 or G3 instance, drawn"
+    )
 
     @model_validator(mode="after")
     def _one_size(self) -> DrawForm:
         _exactly_one(self, "servers", "load")
-        other = sorted(self.model_fields_set - {"servers", "resources"})
-        if self.resources is not None and other:
-            raise ValueError(f"{other[0]} does not go with resources, of which all machines have the same")
+        for name, what in (("resources", "of which all machines have the same"), ("shapes", "which say all")):
+            other = sorted(self.model_fields_set - {"servers", name})
+            if getattr(self, name) is not None and other:
+                raise ValueError(f"{other[0]} does not go with {name}, {what}")
         return self
+
+    @property
+    def named(self) -> list[str] | None:
+        """Names of the machines where they are known before they are drawn."""
+        return None if self.resources is None and self.shapes is None else [f"m{i}" for i in range(self.servers or 0)]
+
+
+class CostDrawForm(_Form):
+    """What a MB costs between sites, drawn: uniformly, or in proportion to distances or round trips of a file."""
+
+    range: NumberRange = Field(description="cost of a MB, [least, largest]")
+    by: str | None = Field(
+        None, description="path: .csv with LATITUDE and LONGITUDE, or a square matrix of round trips as text or .gz"
+    )
+
+
+Costs = Annotated[list[list[Annotated[float, BeforeValidator(_no_bool)]]], Field(min_length=1)]
 
 
 class ClusterForm(_Form):
-    """The servers, given one by one or drawn."""
+    """The servers, given one by one or drawn; with transfer_cost they are sites between which data move (Okita)."""
 
     servers: list[ServerForm] | None = None
     draw: DrawForm | None = None
+    transfer_cost: Costs | CostDrawForm | str | None = Field(
+        None, description="cost of a MB from the row's server to the column's: rows, the path of a .csv, or drawn"
+    )
+    asymmetric: bool = Field(False, description="says that the two directions of transfer_cost may differ")
 
     @model_validator(mode="after")
     def _one_source(self) -> ClusterForm:
@@ -221,14 +246,15 @@ class SyntheticForm(_Form):
 
     jobs: Count = Field(ge=1, le=10_000_000)
     span: Span | None = None
-    arrivals: Literal["philly-like", "alternating"] = Field(
-        "philly-like", description="alternating: at slots of the span, twice as many at even ones as at odd ones"
+    arrivals: Literal["philly-like", "alternating", "uniform"] = Field(
+        "philly-like",
+        description="uniform, alternating: at slots of the span; alternating: twice as many at even ones as at odd ones",
     )
 
     @model_validator(mode="after")
     def _has_slots(self) -> SyntheticForm:
-        if self.arrivals == "alternating" and self.span is None:
-            raise ValueError("arrivals: alternating needs a span")
+        if self.arrivals != "philly-like" and self.span is None:
+            raise ValueError(f"arrivals: {self.arrivals} needs a span")
         return self
 
 
@@ -265,13 +291,45 @@ class UtilityForm(_Form):
         return self
 
 
+class LatencyForm(_Form):
+    """What a job's response costs by the slots that it takes; see :mod:`skedge.core.latency`."""
+
+    kind: Literal["exponential", "linear", "piecewise"]
+    tau: Number | None = Field(None, gt=0, description="exponential: at no time; linear: per slot")
+    rate: Number | None = Field(None, gt=0, description="exponential: growth per slot; 0.25 if left out")
+    base: Number | None = Field(None, ge=0, description="linear: at no time; 0 if left out")
+    early: Number | None = Field(None, ge=0, description="piecewise: before the deadline")
+    late: Number | None = Field(None, ge=0, description="piecewise: from the deadline on")
+    deadline: Number | None = Field(None, gt=0, description="piecewise [slots]")
+
+    @model_validator(mode="after")
+    def _of_its_kind(self) -> LatencyForm:
+        takes = _LATENCY[self.kind]
+        for name in sorted(self.model_fields_set - {"kind", *takes}):
+            raise ValueError(f"{name} does not go with kind: {self.kind}, which takes {', '.join(takes)}")
+        for name, needed in takes.items():
+            if needed and getattr(self, name) is None:
+                raise ValueError(f"{name} is missing; kind: {self.kind} takes {', '.join(takes)}")
+        if self.early is not None and self.late is not None and self.late < self.early:
+            raise ValueError(f"late {self.late:g} is below early {self.early:g}: the cost would fall with time")
+        return self
+
+
+_LATENCY = {
+    "exponential": {"tau": True, "rate": False},
+    "linear": {"tau": True, "base": False},
+    "piecewise": {"early": True, "late": True, "deadline": True},
+}
+"""Numbers of each kind, and whether they must be given."""
+
+
 class JobForm(_Form):
     """A job: see :class:`skedge.core.model.Job`; `upload` is its `upload_s`, `train` is for live runs alone."""
 
     id: Name
     arrival_s: Duration
     epochs: Count = Field(ge=1)
-    chunks: Count = Field(ge=1)
+    chunks: Count | None = Field(None, ge=1, description="left out: the sum of data")
     minibatches: Count = Field(ge=1)
     minibatch_s: Duration
     ps_update_s: Duration = 0.0
@@ -290,7 +348,20 @@ class JobForm(_Form):
     ratio: Number = Field(1.0, gt=0, description="workers per PS")
     internal_mbps: Number | None = Field(None, gt=0, description="between co-located workers and PSs; left out: free")
     utility: UtilityForm | None = None
+    data: dict[Name, Annotated[Count, Field(ge=0)]] = Field({}, description="chunks by the site where they lie")
+    exchange_mb: Number = Field(0.0, ge=0, description="that a worker exchanges with a PS at another site in a slot")
+    latency: LatencyForm | None = None
     train: TrainForm | None = None
+
+    @model_validator(mode="after")
+    def _has_chunks(self) -> JobForm:
+        if self.chunks is None and not self.data:
+            raise ValueError("chunks is missing; it is needed (or data, by site)")
+        if self.data and sum(self.data.values()) < 1:
+            raise ValueError("data: there is no chunk at any site; there must be something to train")
+        if self.data and self.chunks not in (None, sum(self.data.values())):
+            raise ValueError(f"chunks {self.chunks}: data has {sum(self.data.values())} over its sites; leave chunks out")
+        return self
 
 
 class WorkloadForm(_Form):
@@ -301,7 +372,7 @@ class WorkloadForm(_Form):
     jobs: list[JobForm] | None = Field(None, min_length=1)
     table: str | None = Field(None, description="path of a jobs table, .parquet or .csv")
     upload: dict[str, dict[str, Duration]] = Field({}, description="with table: upload delays by job and server")
-    make: Literal["paper", "pdors", "trace"] | None = Field(
+    make: Literal["paper", "pdors", "okita", "trace"] | None = Field(
         None, description="with synthetic and trace; left out: trace"
     )
     epochs: CountRange | None = None
@@ -328,6 +399,16 @@ class WorkloadForm(_Form):
     ps_needs: dict[Name, NeedRange] | None = None
     height: PositiveRange | None = None
     target: NumberRange | None = None
+    site_chunks: CountRange | None = None
+    slot_chunks: PositiveRange | None = None
+    exchange_mb: NumberRange | None = None
+    latency: Literal["exponential", "linear", "piecewise"] | None = None
+    tau: PositiveRange | None = None
+    rate: PositiveRange | None = None
+    base: NumberRange | None = None
+    early: NumberRange | None = None
+    late: NumberRange | None = None
+    deadline: PositiveRange | None = None
     mix: Mix | None = Field(
         None, description="shares of time-insensitive, -sensitive and -critical jobs; classes: by scheduling class"
     )
@@ -338,7 +419,7 @@ class WorkloadForm(_Form):
         if self.upload and self.table is None:
             raise ValueError("upload goes with table; a job of jobs has its own upload")
         taken = _OPTIONS[self.make or "trace"] if self.made else {}
-        for name in ["make", *PAPER_OPTIONS, *TRACE_OPTIONS, *PDORS_OPTIONS]:
+        for name in ["make", *PAPER_OPTIONS, *TRACE_OPTIONS, *PDORS_OPTIONS, *OKITA_OPTIONS]:
             if getattr(self, name) is not None and name not in taken and not (name == "make" and self.made):
                 with_what = f"make: {self.make or 'trace'}" if self.made else "jobs and table, which are complete"
                 raise ValueError(f"{name} does not go with {with_what}")
@@ -372,7 +453,12 @@ PDORS_OPTIONS: Mapping[str, str] = {
     name: name for name in ("epochs", "gradient_mb", "bandwidth_mbps", *_SAMPLES, *_NEEDS, "height", "target", "mix")
 }
 """Fields for ``make: pdors`` and their names in :class:`skedge.traces.value_jobs.ValueRanges`."""
-_OPTIONS = {"paper": PAPER_OPTIONS, "trace": TRACE_OPTIONS, "pdors": PDORS_OPTIONS}
+_LATENCIES = ("latency", "tau", "rate", "base", "early", "late", "deadline")
+OKITA_OPTIONS: Mapping[str, str] = {
+    name: name for name in ("site_chunks", "chunk_mb", "slot_chunks", "exchange_mb", *_NEEDS, *_LATENCIES)
+}
+"""Fields for ``make: okita`` and their names in :class:`skedge.traces.site_jobs.SiteRanges`."""
+_OPTIONS = {"paper": PAPER_OPTIONS, "trace": TRACE_OPTIONS, "pdors": PDORS_OPTIONS, "okita": OKITA_OPTIONS}
 
 
 class ClusterFileForm(_Form):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from skedge.policies.latency import Exponential, LatencyCost, Linear
+from skedge.core.latency import Exponential, LatencyCost, Linear
 from skedge.policies.sites import SiteJob
 
 

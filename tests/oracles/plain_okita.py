@@ -12,7 +12,7 @@ from fractions import Fraction
 from math import ceil, floor
 from typing import Any
 
-from skedge.policies.latency import Exponential, Linear, Piecewise
+from skedge.core.latency import Exponential, Linear, Piecewise
 from skedge.policies.okita import OkitaParams
 from skedge.policies.sites import SiteJob, Sites
 

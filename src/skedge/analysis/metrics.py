@@ -19,6 +19,7 @@ from skedge.core.schedule import Schedule
 from skedge.core.time import SECOND
 
 from .columns import Columns, columns, first_of_job, gang_holdings, gang_intervals, ready_times
+from .costs import costs
 from .dual import sum_alpha_s, sum_beta_s
 from .sweeps import bounds, in_groups, merged
 from .worth import holdings, use_by_resource, worth
@@ -44,6 +45,7 @@ def metrics(scenario: Scenario, schedule: Schedule, meta: Mapping[str, Any]) -> 
         "sum_alpha_s": sum_alpha_s(c),
         "sum_beta_s": sum_beta_s(c),
         **worth(c),
+        **costs(c),
     }
 
 

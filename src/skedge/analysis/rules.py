@@ -51,6 +51,9 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
     "M28": ("on servers with resources a job has a PS for every gamma_i workers", ("PD-ORS (2)",)),
     "M29": ("prices rise with what is planned, from L to U, and never fall", ("PD-ORS (12)", "Alg. 1")),
     "M30": ("a job is admitted exactly if its utility is above its cost at the prices before it", ("PD-ORS Alg. 1",)),
+    "M31": ("data are moved from where they lie, at their size and cost", ("Okita (1), (2a), (2f)",)),
+    "M32": ("a job at sites has one PS while it holds workers", ("Okita (2c), (2g)",)),
+    "M33": ("in a slot a site trains what lies there and its workers can", ("Okita (2a), (2b), (2e)",)),
 }
 """Rule -> (statement, constraints of JSAC'22, or of the paper named, that it checks)."""
 

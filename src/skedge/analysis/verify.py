@@ -21,6 +21,7 @@ from .verify_names import known_rows
 from .verify_prices import check_prices
 from .verify_ps import check_ps
 from .verify_resources import check_resources
+from .verify_sites import check_sites
 
 __all__ = ["RULES", "Violation", "verify"]
 
@@ -68,5 +69,8 @@ def verify(
     check_gangs(c, found, tolerance)
     if scenario.cluster.resources:
         check_resources(c, found, tolerance)
+    if scenario.cluster.transfer_cost is not None:
+        check_sites(c, found, tolerance)
+    elif scenario.cluster.resources:
         check_prices(c, found, meta.get("params") or {})
     return found.all()

@@ -20,6 +20,8 @@ def check_resources(c: Columns, found: Findings, slack: int) -> None:
         return
     intervals = gang_intervals(c)
     _capacity(c, found, slack)
+    if c.scenario.cluster.transfer_cost is not None:
+        return  # of sites: M32
     _counts(c, found, intervals)
     _colocated(c, found, intervals)
 

@@ -70,6 +70,8 @@ class Event:
     started, paused
         Jobs of which the first chunk is now in service, or the last one no longer is: told when everything else of
         the instant has settled.
+    trained
+        (job, (site, chunks) pairs): chunks that its workers at sites have trained in the slot that ends now.
     chunks
         Chunk completions for the kernel; policies see jobs.
     """
@@ -87,6 +89,7 @@ class Event:
     woke: bool = False
     started: tuple[int, ...] = ()
     paused: tuple[int, ...] = ()
+    trained: tuple[tuple[int, Placement], ...] = ()
     chunks: LaneFacts = field(default_factory=LaneFacts)
 
     @property
@@ -177,6 +180,21 @@ class Upload:
 
 
 @dataclass(frozen=True, slots=True)
+class Transfer:
+    """Move chunks of a job, not trained yet, from a site to another: at once, at what the cluster's transfer_cost says.
+
+    `value` is what the policy books for it, None if it does not say.
+    """
+
+    job: int
+    source: int
+    target: int
+    chunks: int
+    reason: str = ""
+    value: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Reserve:
     """State a plan: these workers and PSs of one server from `start` to `end` [µs]. It binds nobody and is recorded.
 
@@ -237,4 +255,4 @@ class WakeAt:
     time: int
 
 
-Order = Dispatch | Allocate | Suspend | AssignPS | Upload | Reserve | Postpone | Price | Reject | WakeAt
+Order = Dispatch | Allocate | Suspend | AssignPS | Upload | Transfer | Reserve | Postpone | Price | Reject | WakeAt

@@ -138,6 +138,12 @@ class Gangs:
         self.compute_from[job], self.workers[job] = ready, sum(n for _, n in where)
         self.since[job], self.placed[job] = now, where
 
+    def hold(self, job: int, where: Placement, now: int) -> None:
+        """Give `job` these workers from `now`, whose work is not counted here: that of sites is in whole chunks."""
+        self.started.add(job)
+        self.compute_from[job], self.workers[job] = NEVER, sum(n for _, n in where)
+        self.since[job], self.placed[job] = now, where
+
     def _place_each(self, job: int, where: Placement, zeta: int, now: int) -> None:
         """Give `job` these workers from `now`; each computes when its own data are there.
 

@@ -8,7 +8,8 @@ import numpy as np
 import polars as pl
 
 from .errors import ScenarioError
-from .model import EXTRA_SCHEMA, JOB_SCHEMA, PS_NEEDS, WORKER_NEEDS, Cluster, Floats
+from .latency import latency_from
+from .model import DATA, EXTRA_SCHEMA, JOB_SCHEMA, PS_NEEDS, WORKER_NEEDS, Cluster, Floats, Ints
 
 _AT_LEAST_ONE = ("epochs", "chunks", "minibatches", "workers")
 _NOT_NEGATIVE = (
@@ -21,7 +22,7 @@ LONGEST_S = 1e8
 
 UTILITY = ("utility_height", "utility_steepness", "utility_target")
 """Columns of a utility, in the order of :class:`~skedge.core.value.Sigmoid`."""
-_DEFAULTS = {"batch": 1.0, "ratio": 1.0, "internal_mbps": np.inf}
+_DEFAULTS = {"batch": 1.0, "ratio": 1.0, "internal_mbps": np.inf, "exchange_mb": 0.0}
 
 
 def extra_column(frame: pl.DataFrame, name: str) -> Floats:
@@ -37,6 +38,17 @@ def needs(frame: pl.DataFrame, prefix: str, resources: tuple[str, ...]) -> Float
     for i, resource in enumerate(resources):
         if prefix + resource in frame.columns:
             table[:, i] = frame[prefix + resource].fill_null(0).to_numpy()
+    return table
+
+
+def data_of(frame: pl.DataFrame, cluster: Cluster) -> Ints:
+    """Chunks of each job by site, D_i^r, shape ``(jobs, servers)``; without columns where there are no sites."""
+    if cluster.transfer_cost is None:
+        return np.zeros((len(frame), 0), np.int64)
+    table = np.zeros((len(frame), len(cluster.servers)), np.int64)
+    for i, site in enumerate(cluster.server_ids):
+        if DATA + site in frame.columns:
+            table[:, i] = frame[DATA + site].fill_null(0).to_numpy()
     return table
 
 
@@ -81,7 +93,8 @@ def _schema_of(frame: pl.DataFrame) -> dict[str, Any]:
     """The columns of `frame` that say something of a job, in order, and their types."""
     extra = {name: kind for name, kind in EXTRA_SCHEMA.items() if name in frame.columns}
     needs = dict.fromkeys((c for c in frame.columns if c.startswith((WORKER_NEEDS, PS_NEEDS))), pl.Float64)
-    said = {name: kind for name, kind in (extra | needs).items() if frame[name].null_count() < len(frame)}
+    data = dict.fromkeys((c for c in frame.columns if c.startswith(DATA)), pl.Int64)
+    said = {name: kind for name, kind in (extra | needs | data).items() if frame[name].null_count() < len(frame)}
     return {**JOB_SCHEMA, **said}
 
 
@@ -99,6 +112,7 @@ def _check_extra(frame: pl.DataFrame, cluster: Cluster) -> None:
             "0 or more: below 0 the utility increases with time",
         ),
         "utility_target": (pl.col("utility_target").is_finite(), "a number of slots"),
+        "exchange_mb": (pl.col("exchange_mb").is_finite() & (pl.col("exchange_mb") >= 0), "0 or more"),
     }
     given = [name for name in UTILITY if name in there]
     for name in given:
@@ -111,6 +125,39 @@ def _check_extra(frame: pl.DataFrame, cluster: Cluster) -> None:
         if name in there:
             _refuse(frame, pl.col(name).is_not_null() & ~good, name, right)
     _check_needs(frame, cluster)
+    if cluster.transfer_cost is None:
+        _check_no_sites(frame)
+    else:
+        _check_sites(frame, cluster)
+
+
+def _check_no_sites(frame: pl.DataFrame) -> None:
+    for column in frame.columns:
+        if column.startswith((DATA, "latency")) or column == "exchange_mb":
+            _refuse(
+                frame, pl.col(column).is_not_null(), column, "left out: it goes with a cluster that has transfer_cost"
+            )
+
+
+def _check_sites(frame: pl.DataFrame, cluster: Cluster) -> None:
+    """Every job says where its data lie, which are all its chunks, and what its latency costs."""
+    columns = [c for c in frame.columns if c.startswith(DATA)]
+    for column in columns:
+        if column.removeprefix(DATA) not in cluster.server_ids:
+            have = ", ".join(cluster.server_ids[:5]) + (", ..." if len(cluster.servers) > 5 else "")
+            _refuse(frame, pl.col(column).is_not_null(), column, f"of a site that there is ({have})")
+        _refuse(frame, pl.col(column) < 0, column, "0 chunks or more")
+    where = frame.with_columns(pl.sum_horizontal(pl.col(columns).fill_null(0)).alias("data") if columns else pl.lit(0).alias("data"))
+    _refuse(where, pl.col("data") == 0, "data", "above 0 for some site: there is nothing to train")
+    _refuse(where, pl.col("data") != pl.col("chunks"), "chunks", "the sum of its data over the sites")
+    for row, fields in enumerate(frame.select(c for c in frame.columns if c.startswith("latency")).iter_rows(named=True)):
+        name = frame["id"][row]
+        try:
+            given = latency_from(fields)
+        except ScenarioError as error:
+            raise ScenarioError(f"jobs[{row}] (id {name!r}): {error}") from error
+        if given is None:
+            raise ScenarioError(f"jobs[{row}] (id {name!r}): latency is missing; a job at sites has a latency cost")
 
 
 def _check_needs(frame: pl.DataFrame, cluster: Cluster) -> None:

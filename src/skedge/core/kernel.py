@@ -34,6 +34,7 @@ from .events import (
     Reject,
     Reserve,
     Suspend,
+    Transfer,
     Upload,
     WakeAt,
 )
@@ -55,6 +56,7 @@ from .policy import Policy, View
 from .record import Record
 from .resources import Pool
 from .scenario import Scenario
+from .site_work import SiteWork
 
 WAITING, DISPATCHED, FINISHED, REJECTED = range(4)
 """Standing of a job that has arrived; one that has failed counts as finished."""
@@ -84,6 +86,8 @@ class Kernel:
         Workers of the servers in service, and those of them that no gang holds, shape ``(servers, types)``.
     pool
         What servers with resources have left; None where servers have slots.
+    sites
+        What is left to train where, in a cluster of sites; None elsewhere.
     ps_job, ps_of
         Job of every PS slot (-1: free, OUT_OF_SERVICE), and PS slot, or (server, count) pairs, of every job that has
         one.
@@ -115,6 +119,7 @@ class Kernel:
         self.ps_job: Ints = np.full(len(cluster.ps_server), -1, np.int64)
         self.ps_of: dict[int, int | Placement] = {}
         self.pool = Pool(cluster, jobs) if cluster.resources else None
+        self.sites = None if cluster.transfer_cost is None else SiteWork(scenario)
         self.free_storage: Floats = cluster.storage_mb.copy()
         self.stored: dict[int, dict[int, int]] = {}
         self.running: set[int] = set()
@@ -130,6 +135,7 @@ class Kernel:
             Suspend: self._suspend,
             AssignPS: self._assign_ps,
             Upload: self._upload,
+            Transfer: self._transfer,
             Reserve: self._reserve,
             Postpone: self._postpone,
             Price: self._price,
@@ -160,6 +166,8 @@ class Kernel:
         wrong = believe_finished(self.belief, chunks.time, chunks.lane, chunks.job) if len(chunks.time) else -1
         if wrong >= 0:
             raise StateError(f"lane {chunks.lane[wrong]} cannot have finished a chunk of job {chunks.job[wrong]}")
+        for job, done in event.trained:
+            self._trained(job, done)
         for job in event.finished:
             self._finish(job)
         for job, reason in event.failed:
@@ -182,6 +190,11 @@ class Kernel:
             event = self._servers_changed(event)
         return self._with_broken_plans(event)
 
+    def _trained(self, job: int, done: Placement) -> None:
+        if self.sites is None or any(chunks > self.sites.left[job][site] for site, chunks in done):
+            raise StateError(f"job {job} is told to have trained {done}; it has not so many chunks there")
+        self.sites.trained(job, done)
+
     def extend(self, scenario: Scenario) -> None:
         """Take in jobs that were submitted while the run goes on: `scenario` has them behind those that are there."""
         self.standing = np.append(self.standing, np.full(len(scenario.jobs) - len(self.scenario.jobs), -1))
@@ -192,6 +205,8 @@ class Kernel:
         self.record.extend(scenario)
         if self.pool is not None:
             self.pool.jobs = scenario.jobs
+        if self.sites is not None:
+            self.sites.extend(scenario)
 
     def _measure(self, job: int, factor: float) -> None:
         """Correct what was announced of a job's speed; the order of the lanes stays, a rank is frozen."""
@@ -396,7 +411,10 @@ class Kernel:
             self.gangs.suspend(job, self.now)
         self._take(job, order)
         before = self.gangs.data.get(job, {})
-        self.gangs.place(job, order.where, colocated(self.scenario, order), self.now, gang=order.gang)
+        if self.sites is None:
+            self.gangs.place(job, order.where, colocated(self.scenario, order), self.now, gang=order.gang)
+        else:
+            self.gangs.hold(job, order.where, self.now)
         self.running.add(job)
         self.record.allocate(self.now, order, before)
 
@@ -500,6 +518,21 @@ class Kernel:
             self.record.release_ps(job, ps, self.now)
             if not isinstance(ps, tuple) and ps != CLOUD:
                 self.ps_job[ps] = -1
+
+    def _transfer(self, order: Transfer) -> None:
+        job = order.job
+        self._in_system(job)
+        name = self.scenario.jobs.ids[job]
+        if self.sites is None:
+            raise OrderError("M31", f"job {name!r}: data are moved; the servers are no sites")
+        self._check_servers(job, ((order.source, 1), (order.target, 1)), "transfer")
+        self._check_in_service(job, ((order.source, 1), (order.target, 1)))
+        there = int(self.sites.left[job][order.source])
+        if not 1 <= order.chunks <= there:
+            site = self.scenario.cluster.label(order.source)
+            raise OrderError("M31", f"job {name!r}: {order.chunks} chunks are moved from {site!r}; {there} lie there")
+        self.sites.move(job, order.source, order.target, order.chunks)
+        self.record.transfer(self.now, order)
 
     def _upload(self, order: Upload) -> None:
         self._in_system(order.job)

@@ -16,6 +16,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from .errors import ScenarioError
+from .latency import LatencyCost, latency_columns
 from .time import HOUR, seconds
 from .value import Sigmoid
 
@@ -71,9 +72,22 @@ class Cluster:
         Names of what servers without slots have, in order of first appearance; empty where they have slots.
     amounts
         How much of each, C_h^r, shape ``(servers, resources)``.
+    transfer_cost
+        Cost of a MB from the row's server to the column's [q^{rr'}], shape ``(servers, servers)``; None where moving
+        data costs nothing that anybody counts. A cluster that has it is one of *sites* (Okita): jobs say where their
+        data lie.
+    asymmetric
+        Says that the two directions may differ.
+
+    Raises
+    ------
+    ScenarioError
+        If servers or costs are not as said.
     """
 
-    def __init__(self, servers: Sequence[Server]) -> None:
+    def __init__(
+        self, servers: Sequence[Server], transfer_cost: Floats | None = None, *, asymmetric: bool = False
+    ) -> None:
         self.servers = tuple(servers)
         _check_servers(self.servers)
         clouds = [i for i, s in enumerate(self.servers) if s.kind == "cloud"]
@@ -89,6 +103,15 @@ class Cluster:
         self.amounts: Floats = np.array(
             [[s.capacity.get(r, 0) for r in self.resources] for s in self.servers], np.float64
         )
+        self.asymmetric = asymmetric
+        self.transfer_cost: Floats | None = None if transfer_cost is None else np.asarray(transfer_cost, np.float64)
+        if self.transfer_cost is not None:
+            self._check_sites(self.transfer_cost)
+
+    def _check_sites(self, cost: Floats) -> None:
+        if not self.resources:
+            raise ScenarioError("cluster.transfer_cost: goes with servers that have resources, not slots")
+        check_transfer_cost(cost, self.server_ids, asymmetric=self.asymmetric)
 
     @cached_property
     def server_ids(self) -> list[str]:
@@ -107,6 +130,36 @@ class Cluster:
     def label(self, server: int) -> str:
         """Name of `server`."""
         return self.servers[server].id
+
+
+def check_transfer_cost(cost: Floats, labels: Sequence[str], *, asymmetric: bool) -> None:
+    """See that `cost` is one of a MB between these sites: finite, >= 0, 0 to itself, symmetric unless declared.
+
+    Raises
+    ------
+    ScenarioError
+        Naming the sites and the value.
+    """
+    sites = len(labels)
+    if cost.shape != (sites, sites):
+        raise ScenarioError(
+            f"cluster.transfer_cost: has shape {cost.shape}; {sites} servers take {sites} rows of {sites}"
+        )
+    for a, b in np.argwhere(~(np.isfinite(cost) & (cost >= 0))):
+        raise ScenarioError(_pair_cost(cost, labels, a, b) + "; it must be 0 or more, and finite")
+    for a in np.flatnonzero(np.diag(cost)):
+        raise ScenarioError(_pair_cost(cost, labels, a, a) + "; a MB that stays must cost 0")
+    if asymmetric:
+        return
+    for a, b in np.argwhere(cost != cost.T):
+        raise ScenarioError(
+            f"{_pair_cost(cost, labels, a, b)} and {cost[b, a]:g} back; they must be equal, or the cluster declared "
+            "asymmetric"
+        )
+
+
+def _pair_cost(cost: Floats, labels: Sequence[str], a: int, b: int) -> str:
+    return f"cluster.transfer_cost: from {labels[a]!r} to {labels[b]!r} it is {cost[a, b]:g}"
 
 
 def _check_servers(servers: Sequence[Server]) -> None:
@@ -213,6 +266,12 @@ class Job:
         Rate between a worker and a PS that are co-located [b_i^(i)], Mbit/s; inf: communication is free there.
     utility
         What the job is worth by its training time; None: nobody says.
+    data
+        [D_i^r] chunks by id of the site where they lie, their sum `chunks`; for clusters of sites (Okita).
+    exchange_mb
+        [pi_i] MB of parameters that a worker exchanges with a PS at another site in a slot, >= 0.
+    latency
+        [f_i] What its response costs by the time that it takes; for clusters of sites.
     """
 
     id: str
@@ -237,6 +296,9 @@ class Job:
     ratio: float = 1.0
     internal_mbps: float = np.inf
     utility: Sigmoid | None = None
+    data: Mapping[str, int] = field(default_factory=dict)
+    exchange_mb: float = 0.0
+    latency: LatencyCost | None = None
 
 
 JOB_SCHEMA: dict[str, Any] = {
@@ -267,11 +329,22 @@ EXTRA_SCHEMA: dict[str, Any] = {
     "utility_height": pl.Float64,
     "utility_steepness": pl.Float64,
     "utility_target": pl.Float64,
+    "exchange_mb": pl.Float64,
+    "latency": pl.String,
+    "latency_tau": pl.Float64,
+    "latency_rate": pl.Float64,
+    "latency_base": pl.Float64,
+    "latency_early": pl.Float64,
+    "latency_late": pl.Float64,
+    "latency_deadline": pl.Float64,
 }
 """Further columns that a jobs table may have; left out or null: the default of :class:`Job`."""
 
 WORKER_NEEDS, PS_NEEDS = "worker_needs.", "ps_needs."
 """Prefixes of the columns, one a resource, that say what a worker and a PS take; left out or null: nothing."""
+
+DATA = "data."
+"""Prefix of the columns, one a site, that say how many chunks of a job lie there; left out or null: none."""
 
 
 def job_table(jobs: Sequence[Job]) -> tuple[pl.DataFrame, dict[str, Mapping[str, float]]]:
@@ -287,19 +360,22 @@ def job_table(jobs: Sequence[Job]) -> tuple[pl.DataFrame, dict[str, Mapping[str,
         more = _extra_fields(job)
         extra |= {name: EXTRA_SCHEMA.get(name, pl.Float64) for name in more}
         rows.append(row | more)
+    extra |= {name: pl.Int64 for name in extra if name.startswith(DATA)}
     schema = JOB_SCHEMA | {name: extra[name] for name in (*EXTRA_SCHEMA, *extra) if name in extra}
     return pl.DataFrame(rows, schema=schema), {j.id: j.upload_s for j in jobs if j.upload_s}
 
 
-def _extra_fields(job: Job) -> dict[str, float]:
+def _extra_fields(job: Job) -> dict[str, Any]:
     """The columns in which `job` has no default."""
-    defaults = {"batch": 1, "ratio": 1.0, "internal_mbps": np.inf}
-    row = {name: getattr(job, name) for name, default in defaults.items() if getattr(job, name) != default}
+    defaults = {"batch": 1, "ratio": 1.0, "internal_mbps": np.inf, "exchange_mb": 0.0}
+    row: dict[str, Any] = {name: getattr(job, name) for name, default in defaults.items() if getattr(job, name) != default}
     if job.utility is not None:
         row |= {f"utility_{f.name}": getattr(job.utility, f.name) for f in fields(Sigmoid)}
     for prefix, needs in ((WORKER_NEEDS, job.worker_needs), (PS_NEEDS, job.ps_needs)):
         row |= {prefix + resource: float(amount) for resource, amount in needs.items()}
-    return row
+    if job.latency is not None:
+        row |= latency_columns(job.latency)
+    return row | {DATA + site: chunks for site, chunks in job.data.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 from numpy.random import Generator
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from .errors import PolicyError
+from .errors import PolicyError, StateError
 from .events import Event, Order
+from .latency import LatencyCost
 from .model import Cluster, Floats, Ints, Physics
 from .value import Sigmoid
 
@@ -38,8 +39,8 @@ class Policy(Protocol):
     name
         Its name on the command line.
     needs
-        What it needs of a scenario, of ``{"typed slots", "resources", "values", "a horizon"}``; the command line says
-        which part a scenario lacks.
+        What it needs of a scenario, of ``{"typed slots", "resources", "sites", "values", "a horizon"}``; the command
+        line says which part a scenario lacks.
     lanes
         How lanes are to serve its dispatches: ``{"preemptive": bool, "rank": "haprf" | "custom"}``.
     params
@@ -120,8 +121,8 @@ class View:
     def column(self, name: str) -> Ints:
         """A column of the announced jobs: arrival, chunks, minibatches, workers, worker_type, ps_type, chunk_mb.
 
-        Also batch, ratio, worker_needs and ps_needs (jobs x resources), minibatch_s, ps_update_s, gradient_mb,
-        bandwidth_mbps and internal_mbps.
+        Also batch, ratio, worker_needs and ps_needs (jobs x resources), data (jobs x servers), exchange_mb,
+        minibatch_s, ps_update_s, gradient_mb, bandwidth_mbps and internal_mbps.
         """
         return _shown(self._kernel.columns[name][: self.arrived])
 
@@ -173,6 +174,22 @@ class View:
         """(server, workers) pairs of the last placement of `job`: where its data are."""
         there = self._kernel.gangs.data.get(self._past(job), {})
         return tuple((server, workers) for server, (workers, _) in there.items())
+
+    def chunks_left(self, job: int) -> Ints:
+        """Chunks of `job` that are not trained yet, where they lie, shape ``(servers,)``; of a cluster of sites."""
+        sites = self._kernel.sites
+        if sites is None:
+            raise StateError("chunks_left is of a cluster of sites, which has transfer_cost; this one has none")
+        return _shown(sites.left[self._past(job)])
+
+    @property
+    def slot_chunks(self) -> Floats:
+        """Chunks that a worker trains in a slot, rho / E of Okita, shape ``(arrived,)``."""
+        return _shown(self._kernel.scenario.slot_chunks[: self.arrived])
+
+    def latency(self, job: int) -> LatencyCost | None:
+        """What the response of `job` costs by the slots that it takes; None if nobody says."""
+        return self._kernel.scenario.jobs.latency[self._past(job)]
 
     def remaining(self, jobs: Ints) -> Ints:
         """Announced remaining gang work of `jobs` [worker-µs], at least 1."""

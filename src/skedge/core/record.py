@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from .events import CANCELLED, CLOUD, Allocate, Dispatch, Price, Reject, Reserve, Upload
+from .events import CANCELLED, CLOUD, Allocate, Dispatch, Price, Reject, Reserve, Transfer, Upload
 from .gangs import Data, Placement
 from .model import Ints
 from .network import upload_delays
@@ -33,7 +33,7 @@ class Record:
         self.reasons: dict[str, int] = {}
         self.ps, self.counted_ps = array("q"), array("q")
         self.ps_since: dict[int, int] = {}
-        self.gang_uploads = array("q")
+        self.gang_uploads, self.transfers = array("q"), array("q")
         self.chunks: list[int] = scenario.jobs.chunks.tolist()
         self.plans: list[list[Any]] = []
         self.plan_of: dict[int, list[int]] = {}
@@ -77,7 +77,13 @@ class Record:
         for server, _ in order.where:
             self.decisions.extend((now, order.job, verb, server, code))
             self.values.append(value)
-        self._gang_upload(now, order.job, order.where, before)
+        if self.scenario.cluster.transfer_cost is None:
+            self._gang_upload(now, order.job, order.where, before)
+
+    def transfer(self, now: int, order: Transfer) -> None:
+        """Note chunks that move from a site to another."""
+        self.transfers.extend((order.job, order.source, order.target, order.chunks, now))
+        self.decide(now, order.job, "transfer", order.reason, order.target, order.value)
 
     def upload(self, now: int, order: Upload) -> None:
         """Note an upload ahead of the allocation."""
@@ -211,7 +217,23 @@ class Record:
             "start": start,
             "end": start + upload_delays(self.scenario.delays, job, server),
         }
-        return pl.DataFrame(columns).cast(self.schema["uploads"]).sort("start", "job", "to_server", maintain_order=True)
+        table = pl.DataFrame(columns).cast(self.schema["uploads"])
+        if self.transfers:
+            table = pl.concat([table, self._transfers_table()])
+        return table.sort("start", "job", "to_server", maintain_order=True)
+
+    def _transfers_table(self) -> pl.DataFrame:
+        job, source, target, chunks, time = _rows(self.transfers, 5).T
+        columns = {
+            "job": job,
+            "from_site": self._server_name(source).cast(pl.String),
+            "to_server": self._server_name(target),
+            "chunks": chunks,
+            "mb": chunks * self.scenario.jobs.chunk_mb[job],
+            "start": time,
+            "end": time,
+        }
+        return pl.DataFrame(columns).cast(self.schema["uploads"])
 
     def _dispatch_uploads(self) -> tuple[Ints, Ints, Ints, Ints]:
         """(job, server, chunks, start) of the uploads that the dispatches imply: one per dispatch and server."""

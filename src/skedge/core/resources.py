@@ -44,10 +44,14 @@ class Pool:
         Raises
         ------
         OrderError
-            If a server has not enough of a resource (M26), there are more workers than F (M27) or too few PSs (M28).
+            If a server has not enough of a resource (M26), there are more workers than F (M27) or too few PSs (M28);
+            at sites, if there is not exactly one PS (M32).
         """
         name = self.jobs.ids[job]
-        _check_counts(name, workers, ps, int(self.jobs.batch[job]), float(self.jobs.ratio[job]))
+        if self.cluster.transfer_cost is not None:
+            _check_one_ps(name, workers, ps)
+        else:
+            _check_counts(name, workers, ps, int(self.jobs.batch[job]), float(self.jobs.ratio[job]))
         servers, amounts = self.amounts(job, workers, ps)
         left = self.free[servers] - amounts
         short = left < -_FITS * self.capacity[servers]
@@ -98,6 +102,11 @@ class Pool:
             free[servers] -= amounts
         if not np.allclose(free, self.free, rtol=0, atol=1e-6 * max(1.0, float(self.capacity.max(initial=0)))):
             raise StateError("free resources do not follow from the placements")
+
+
+def _check_one_ps(name: str, workers: Placement, ps: Placement) -> None:
+    if [n for _, n in ps] != [1] or min(n for _, n in workers) < 1:
+        raise OrderError("M32", f"job {name!r} is given workers {workers} and PSs {ps}; at sites it has one PS")
 
 
 def _check_counts(name: str, workers: Placement, ps: Placement, batch: int, ratio: float) -> None:

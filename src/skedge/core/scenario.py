@@ -13,11 +13,12 @@ import polars as pl
 from numpy.random import Generator, default_rng
 
 from .errors import ScenarioError
-from .job_checks import LONGEST_S, UTILITY, checked, extra_column, floats, in_order, needs
+from .job_checks import LONGEST_S, UTILITY, checked, data_of, extra_column, floats, in_order, needs
+from .latency import LatencyCost, latency_from
 from .model import PS_NEEDS, WORKER_NEEDS, Cluster, Floats, Ints, Job, Physics, job_table
 from .network import Delays
 from .speed import chunk_ticks, minibatch_seconds, work_ticks
-from .time import ticks, whole_slots
+from .time import SECOND, ticks, whole_slots
 from .value import Sigmoid
 
 _MOST_WORK_S = 1e12
@@ -51,6 +52,8 @@ class Jobs:
         What a worker and a PS take of the cluster's resources, shape ``(jobs, resources)``.
     batch, ratio
         F_i, and gamma_i: workers per PS.
+    data
+        Chunks by site, D_i^r, shape ``(jobs, servers)``; without columns where the cluster is not one of sites.
     """
 
     def __init__(
@@ -65,7 +68,8 @@ class Jobs:
         self.batch: Ints = extra_column(f, "batch").astype(np.int64)
         self.ratio: Floats = extra_column(f, "ratio")
         self.worker_needs, self.ps_needs = (needs(f, prefix, cluster.resources) for prefix in (WORKER_NEEDS, PS_NEEDS))
-        self.most_workers: Ints = self.batch if cluster.resources else self.chunks
+        self.data: Ints = data_of(f, cluster)
+        self.most_workers: Ints = self.batch if cluster.resources and cluster.transfer_cost is None else self.chunks
         self.workers: Ints = np.minimum(f["workers"].to_numpy(), self.most_workers).astype(np.int64)
         self.worker_type = _type_index(f["worker_type"], cluster.worker_types)
         self.ps_type = _type_index(f["ps_type"], cluster.ps_types)
@@ -89,13 +93,21 @@ class Jobs:
         return [None if row[0] is None else Sigmoid(*row) for row in rows]
 
     @cached_property
+    def latency(self) -> list[LatencyCost | None]:
+        """What each job's response costs; None where nobody says."""
+        names = [name for name in self.frame.columns if name.startswith("latency")]
+        if not names:
+            return [None] * len(self)
+        return [latency_from(row) for row in self.frame.select(names).iter_rows(named=True)]
+
+    @cached_property
     def columns(self) -> dict[str, Any]:
         """What policies may see of the announced jobs, by name (:meth:`~skedge.core.policy.View.column`)."""
         own = ("arrival", "chunks", "minibatches", "workers", "worker_type", "ps_type", "chunk_mb", "batch", "ratio")
-        columns = {name: getattr(self, name) for name in (*own, "worker_needs", "ps_needs")}
+        columns = {name: getattr(self, name) for name in (*own, "worker_needs", "ps_needs", "data")}
         for name in ("minibatch_s", "ps_update_s", "gradient_mb", "bandwidth_mbps"):
             columns[name] = floats(self.frame, name)
-        return columns | {"internal_mbps": extra_column(self.frame, "internal_mbps")}
+        return columns | {name: extra_column(self.frame, name) for name in ("internal_mbps", "exchange_mb")}
 
     def minibatch_seconds(self, *, colocated: bool) -> Floats:
         """1 / n_j [s], Eq. (1)."""
@@ -133,6 +145,20 @@ class Scenario:
         _within(jobs, "chunks", chunks, _MOST_CHUNKS)
         work = chunks * floats(f, "epochs") * floats(f, "minibatches") * each
         _within(jobs, "chunks x epochs x minibatches x minibatch_s", work, _MOST_WORK_S)
+        if self.cluster.transfer_cost is not None:
+            self._check_sites()
+
+    def _check_sites(self) -> None:
+        """Sites work slot by slot, and a worker trains a whole chunk in each: else rounding down leaves nothing (O11)."""
+        if not self.physics.slotted:
+            raise ScenarioError("physics.slotted: is false; a cluster with transfer_cost works slot by slot")
+        if self.physics.estimate_error > 0:
+            raise ScenarioError("physics.estimate_error: does not go with a cluster that has transfer_cost")
+        for job in np.flatnonzero(self.slot_chunks < 1 - 1e-9):
+            raise ScenarioError(
+                f"job {self.jobs.ids[job]!r}: a worker trains {self.slot_chunks[job]:.3g} chunks in a slot; it must be "
+                "at least 1: give a longer slot, or smaller chunks"
+            )
 
     def with_job(self, job: Job) -> Scenario:
         """The scenario with one more job, behind the others.
@@ -163,6 +189,12 @@ class Scenario:
     def exact_chunk_time(self) -> Ints:
         """True time to train a chunk before rounding to slots [µs], by job and zeta, shape ``(jobs, 2)``."""
         return self._chunk_time(self.true_factor, whole=False)
+
+    @cached_property
+    def slot_chunks(self) -> Floats:
+        """Chunks that a worker trains in a slot, for all epochs: rho / E of Okita, shape ``(jobs,)``."""
+        each = self.jobs.minibatches * self.jobs.minibatch_seconds(colocated=False) / self.physics.speedup
+        return self.physics.slot / SECOND / each
 
     @cached_property
     def announced_work(self) -> Ints:

@@ -24,6 +24,7 @@ VERBS = (
     "postpone",
     "reject",
     "fail",
+    "transfer",
 )
 """What a decision can be; ``allocate_each`` allocates to a job that is no gang, ``fail`` is a fact that stands here."""
 
@@ -44,7 +45,7 @@ def schema(servers: list[str]) -> dict[str, Columns]:
         One row per time in which a job holds a PS slot; `slot` is the number of the slot on its server, null in the
         cloud. On servers with resources `count` PSs of a server, in no slot.
     uploads
-        Chunks brought to a server.
+        Chunks brought to a server; where `from_site` is not null they were moved from that site, at once.
     plans
         Reservations, a row per server; `broken_at` is when the work was seen to depart from the plan.
     decisions

@@ -56,6 +56,8 @@ from skedge.core.time import NEVER
 from .edge import EdgePolicy
 from .fairness import ONCE, progressive_filling
 from .placement import place
+from .site_driver import SiteDriver, sites_of
+from .site_fixed import SiteDrf
 from .tenants import Tenants
 
 
@@ -63,7 +65,7 @@ class Drf(EdgePolicy):
     """Dominant resource fairness."""
 
     name: ClassVar[str] = "drf"
-    needs: ClassVar[frozenset[str]] = frozenset({"typed slots or resources"})
+    needs: ClassVar[frozenset[str]] = frozenset({"typed slots, resources or sites"})
     compares: ClassVar[str] = "w_j over the workers of its type, filled from zero, least first"
 
     def demand(self, job: int, view: View) -> tuple[int, int]:
@@ -74,13 +76,18 @@ class Drf(EdgePolicy):
         """Begin a run."""
         super().start(cluster, physics, rng)
         self.tenants = Tenants(cluster)
+        self.at_sites = None if cluster.transfer_cost is None else SiteDriver(SiteDrf(sites_of(cluster)), physics)
 
     def decide(self, event: Event, view: View) -> Iterator[Order]:
         """Fill from zero."""
+        if self.at_sites is not None:
+            return self.at_sites.decide(event, view)
         return self._on_resources(event, view) if self.cluster.resources else self._on_slots(event, view)
 
     def terms(self, job: int, view: View) -> dict[str, Any]:
         """What the policy saw of `job`."""
+        if self.at_sites is not None:
+            return self.at_sites.terms(job, view)
         return self.tenants.terms(job, view) if self.cluster.resources else super().terms(job, view)
 
     # -- servers with resources ----------------------------------------------------------------------------------

@@ -42,6 +42,8 @@ from .gang import GangParams, GangPolicy
 from .machines import round_robin
 from .placement import carry
 from .profile import Profiles, earliest, reserve
+from .site_driver import SiteDriver, sites_of
+from .site_fixed import SiteFifo
 from .tenants import Tenants, pairs
 
 
@@ -76,7 +78,7 @@ class Fifo(GangPolicy):
     """First in, first out."""
 
     name: ClassVar[str] = "fifo"
-    needs: ClassVar[frozenset[str]] = frozenset({"typed slots or resources"})
+    needs: ClassVar[frozenset[str]] = frozenset({"typed slots, resources or sites"})
     Parameters = FifoParams
 
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
@@ -88,12 +90,17 @@ class Fifo(GangPolicy):
         self.planned: dict[int, tuple[int, int, int]] = {}
         self.unplanned: list[int] = []
         self.tenants, self.turn, self.drawn = Tenants(cluster), 0, dict[int, int]()
+        self.at_sites = None
+        if cluster.transfer_cost is not None:
+            self.at_sites = SiteDriver(SiteFifo(sites_of(cluster), rng), physics)
         if cluster.resources and self.params.rule != "strict":
             raise PolicyError("fifo: rule=earliest_server goes with typed slots; these servers have resources")
 
     def decide(self, event: Event, view: View) -> Iterator[Order]:
         """Start what the rule lets start."""
-        if self.cluster.resources:
+        if self.at_sites is not None:
+            yield from self.at_sites.decide(event, view)
+        elif self.cluster.resources:
             yield from self._on_resources(event, view)
         elif self.params.rule == "strict":
             yield from self._strict(event, view)
@@ -102,6 +109,8 @@ class Fifo(GangPolicy):
 
     def terms(self, job: int, view: View) -> dict[str, Any]:
         """What the policy saw of `job`."""
+        if self.at_sites is not None:
+            return self.at_sites.terms(job, view)
         if not self.cluster.resources:
             return super().terms(job, view)
         return {**self.tenants.terms(job, view), "workers_drawn": self.drawn.get(job)}

@@ -113,3 +113,8 @@ def pieces(free: Floats, need: Floats) -> Ints:
     """How many pieces of `need`, above 0 for some resource, each machine has room for; shape ``(machines,)``."""
     asked = need > 0
     return np.maximum(np.floor((free[:, asked] / need[asked]).min(axis=1) + _SLACK), 0).astype(np.int64)
+
+
+def split(machines: int) -> Ints:
+    """The machines that host workers: every other one, the first included; the rest host PSs."""
+    return np.arange(0, machines, 2)

@@ -19,25 +19,27 @@ cheapest, s = max(1, ceil(w / gamma)) PSs to those where a PS is; with counts as
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, cast
 
 import numpy as np
+from numpy.random import Generator
 
 from skedge.core.errors import ScenarioError
+from skedge.core.events import Event, Order
 from skedge.core.jit import compiled
-from skedge.core.model import Floats, Ints
+from skedge.core.model import Cluster, Floats, Ints, Physics
+from skedge.core.policy import Basis, View
+from skedge.core.scenario import Scenario
 from skedge.core.speed import ceil_almost, servers_for
 
 from .admission import Admission, Completion, SlotPlan, value
+from .machines import split
 from .pricing import Prices, Stakes, calibrate, check_cluster
 from .primal_dual import PrimalDual
+from .site_driver import SiteDriver, site_jobs, sites_of
+from .site_oasis import SiteOasis, SiteOasisParams, site_prices
 from .training_job import TrainingJob
-
-
-def split(machines: int) -> Ints:
-    """The machines that host workers: every other one, the first included; the rest host PSs."""
-    return np.arange(0, machines, 2)
 
 
 def oasis_prices(
@@ -116,7 +118,35 @@ class OasisPolicy(PrimalDual):
     """OASiS: jobs admitted by primal-dual prices; workers and PSs on separate servers."""
 
     name: ClassVar[str] = "oasis"
+    needs: ClassVar[frozenset[str]] = frozenset({"resources with values, or sites", "a horizon"})
     groups: ClassVar[int] = 2
+
+    def calibrated(self, scenario: Scenario) -> OasisPolicy:
+        """As :meth:`.PrimalDual.calibrated`; at sites by :func:`.site_oasis.site_prices`."""
+        if scenario.cluster.transfer_cost is None or self.params.low is not None:
+            return cast("OasisPolicy", super().calibrated(scenario))
+        sites = sites_of(scenario.cluster)
+        prices = site_prices(site_jobs(scenario), sites, scenario.physics.slots or 1)
+        constants = {"low": (float(prices.low[0]),), "high": tuple(prices.high[0].tolist()), "mu": prices.mu}
+        return OasisPolicy(**{**self.params.model_dump(), **constants})
+
+    def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
+        """Begin a run."""
+        self.at_sites = None
+        if cluster.transfer_cost is None:
+            super().start(cluster, physics, rng)
+            return
+        Basis.start(self, cluster, physics, rng)
+        prices, params = self._prices(len(cluster.servers)), SiteOasisParams(levels=self.params.levels)
+        self.at_sites = SiteDriver(SiteOasis(sites_of(cluster), physics.slots or 1, prices, params), physics)
+
+    def decide(self, event: Event, view: View) -> Iterator[Order]:
+        """As :meth:`.PrimalDual.decide`; at sites slot by slot."""
+        return super().decide(event, view) if self.at_sites is None else self.at_sites.decide(event, view)
+
+    def terms(self, job: int, view: View) -> dict[str, Any]:
+        """What the policy saw of `job`."""
+        return super().terms(job, view) if self.at_sites is None else self.at_sites.terms(job, view)
 
     def calibrate(self, jobs: Sequence[TrainingJob], capacity: Floats, horizon: int) -> Prices:
         """A price function for the machines of workers, another for those of PSs."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -94,3 +95,46 @@ def explained(
         exchange=float(costs[plan.placement.ps]),
         runner_up=None if second is None else (second, float(costs[second])),
     )
+
+
+def told(found: Explained, ids: Sequence[str], name: Callable[[int], str]) -> dict[str, Any]:
+    """The same in tables, sites by `ids` and jobs by `name`."""
+    one, stands = found.decision, found.placement
+    workers = np.flatnonzero(stands.workers).tolist()
+    second = found.runner_up
+    table: dict[str, Any] = {
+        "compares": "bandwidth cost and latency cost of a plan, by the number of its workers N",
+        "decision": one.verb,
+        "priority": one.priority,
+        "by_workers": [
+            {
+                "workers": c.workers, "slots": c.slots, "exchange": c.parameters, "transfers": c.data,
+                "latency": c.latency, "total": c.total,
+            }
+            for c in found.choices
+        ],
+        "sites": [
+            {
+                "site": ids[r], "workers": int(stands.workers[r]), "free": float(found.quality.free[r]),
+                "distance": float(found.quality.distance[r]), "data": float(found.quality.data[r]),
+                "Q": float(found.quality.total[r]),
+            }
+            for r in workers
+        ],
+        "ps": {
+            "site": ids[stands.ps], "exchange": found.exchange, "slots": found.slots,
+            "runner_up": None if second is None else ids[second[0]],
+            "its_exchange": None if second is None else second[1],
+        },
+    }  # fmt: skip
+    if one.conflict is not None:
+        table["conflict"] = {
+            "with": name(one.conflict.occupant), "leaves_after_slots": one.conflict.release,
+            "migrate_costs": one.conflict.migrate_cost, "delay_costs": one.conflict.delay_cost,
+        }  # fmt: skip
+    if one.transfer is not None:
+        table["moved"] = [
+            {"from": ids[source], "to": ids[target], "chunks": chunks}
+            for source, target, chunks in one.transfer.moves.tolist()
+        ]
+    return table

@@ -168,7 +168,7 @@ class PrimalDual(Basis):
         return type(self)(**{**self.params.model_dump(), **constants})
 
     def _prices(self, machines: int) -> Prices:
-        """The frozen constants by machine: groups take turns, as :func:`.oasis.split` has it."""
+        """The frozen constants by machine: groups take turns, as :func:`.machines.split` has it."""
         p = self.params
         if p.low is None:
             raise ValueError(f"{self.name}: its constants are not set; give them, or take calibrated(scenario)")

@@ -64,6 +64,10 @@ class Fixed(SiteScheduler):
         if self.most[job.id] == 0:
             self.give_up(job.id)
 
+    def interrupted(self, job: int) -> None:
+        """It begins anew, where there is room."""
+        self.placements.pop(job, None)
+
     def decide(self, slot: int) -> list[Decision]:
         """Those that have begun go on; then the others begin as they came, each at what is free."""
         self.placements = {job: at for job, at in self.placements.items() if job in self.active}

@@ -33,7 +33,7 @@ from skedge.core.model import Floats, Ints
 from skedge.core.policy import Params
 
 from .admission import TOLERANCE, prefix_table
-from .oasis import split
+from .machines import split
 from .okita_plans import most_workers
 from .pricing import LEAST, Ledger, Prices, Stakes, calibrate
 from .site_placement import SLACK, Placement, room

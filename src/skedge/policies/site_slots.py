@@ -184,12 +184,21 @@ class SiteScheduler:
         del self.active[job]
         self.outcomes[job] = Outcome(job, "never")
 
+    def interrupted(self, job: int) -> None:
+        """A job has lost its workers, because a site of theirs is out of service."""
+
+    def pay(self, decision: Decision) -> None:
+        """Book what a job that stands somewhere pays for bandwidth in the slot."""
+        if decision.placement is not None and decision.transfer is not None:
+            at = self.active[decision.job]
+            at.parameters += decision.placement.cost
+            at.data += at.job.chunk_mb * decision.transfer.cost_per_mb
+
     def _book(self, decision: Decision, slot: int) -> None:
         if decision.placement is None or decision.transfer is None:
             return
+        self.pay(decision)
         at, moved = self.active[decision.job], decision.transfer
-        at.parameters += decision.placement.cost
-        at.data += at.job.chunk_mb * moved.cost_per_mb
         at.left = after(at.left, moved)
         if not at.left.any():
             response, f = slot + 1 - at.job.arrival, at.job.latency

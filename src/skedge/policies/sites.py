@@ -28,9 +28,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skedge.core.errors import ScenarioError
-from skedge.core.model import Floats, Ints
+from skedge.core.latency import LatencyCost
+from skedge.core.model import Floats, Ints, check_transfer_cost
 
-from .latency import LatencyCost
 
 Bools = NDArray[np.bool_]
 
@@ -67,16 +67,9 @@ class Sites:
             raise ScenarioError(
                 f"sites: cost has shape {self.cost.shape}; {shape[0]} sites take {shape[0]} x {shape[0]}"
             )
-        _require_amounts("capacity", self.capacity)
-        _require_amounts("cost", self.cost)
-        for r in np.flatnonzero(np.diag(self.cost)):
-            raise ScenarioError(f"site {r}: cost = {self.cost[r, r]} per MB to itself; it must be 0")
-        if not self.asymmetric:
-            for a, b in np.argwhere(self.cost != self.cost.T):
-                raise ScenarioError(
-                    f"sites {a} and {b}: cost = {self.cost[a, b]} one way and {self.cost[b, a]} back; "
-                    "they must be equal, or the sites declared asymmetric"
-                )
+        for r, k in np.argwhere(~(np.isfinite(self.capacity) & (self.capacity >= 0))):
+            raise ScenarioError(f"site {r}: capacity = {self.capacity[r, k]} in column {k}; it must be 0 or more, and finite")
+        check_transfer_cost(self.cost, [str(r) for r in range(len(self.cost))], asymmetric=self.asymmetric)
 
     def __len__(self) -> int:
         return len(self.capacity)
@@ -175,7 +168,3 @@ def check_job(sites: Sites, job: SiteJob) -> None:
     if len(job.worker) != columns:
         raise ScenarioError(f"job {job.id}: demands for {len(job.worker)} resources; the sites have {columns}")
 
-
-def _require_amounts(name: str, amounts: Floats) -> None:
-    for r, c in np.argwhere(~(np.isfinite(amounts) & (amounts >= 0))):
-        raise ScenarioError(f"site {r}: {name} = {amounts[r, c]} in column {c}; it must be 0 or more, and finite")

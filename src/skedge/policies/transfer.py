@@ -18,8 +18,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skedge.core.jit import compiled, inlined
+from skedge.core.jit import compiled
 from skedge.core.model import Floats, Ints
+from skedge.core.site_work import whole_chunks
 
 from .sites import Sites
 
@@ -40,12 +41,6 @@ class Transfer(NamedTuple):
     trained: Ints
     moves: Ints
     cost_per_mb: float
-
-
-@inlined
-def whole_chunks(rate: float, workers: int) -> int:
-    """Chunks that a site's workers train in a slot: floor(rho y / E); the product may be short by 1e-9."""
-    return int(np.floor(rate * workers + 1e-9))
 
 
 def transfer(sites: Sites, left: Ints, workers: Ints, rate: float, slots: int = 1) -> Transfer:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Mapping
 
 import numpy as np
 import polars as pl
 
-from skedge.core.gangs import Gangs
+from skedge.core.gangs import Gangs, Placement
 from skedge.core.model import Floats, Ints
 from skedge.core.record import server_column
 from skedge.core.scenario import Scenario
@@ -24,7 +25,7 @@ class RunLog:
         self.schema = schema(scenario.cluster.server_ids)["runs"]
         self.lane_parts: list[Ints] = []
         self.cloud_parts: list[tuple[int, Ints, int, int, int]] = []
-        self.gang_rows = array("q")
+        self.gang_rows, self.site_rows = array("q"), array("q")
 
     def lane_runs(self, runs: Ints) -> None:
         """Note finished runs on lanes, columns as in :mod:`skedge.sim.lanes`."""
@@ -46,6 +47,14 @@ class RunLog:
         for server, n in gangs.placed[job]:
             self.gang_rows.extend((job, server, n, start, compute_from, end, done, workers, zeta, preempted))
 
+    def site_run(
+        self, job: int, where: Placement, start: int, end: int, trained: Mapping[int, int], *, preempted: bool
+    ) -> None:  # fmt: skip
+        """Note workers that trained whole chunks of `job` at sites; one of no length leaves no trace."""
+        if end > start:
+            for site, n in where:
+                self.site_rows.extend((job, site, n, start, end, trained.get(site, 0), preempted))
+
     def _each(self, job: int, gangs: Gangs, end: int, done: int, *, preempted: bool) -> None:
         """Note an allocation whose workers begin one by one: a row for those that begin together on a server."""
         rows: dict[tuple[int, int], int] = {}
@@ -61,7 +70,7 @@ class RunLog:
 
     def table(self) -> pl.DataFrame:
         """All runs, in order of (start, job, chunk, server)."""
-        parts = [self._lane_table(), self._cloud_table(), self._gang_table()]
+        parts = [self._lane_table(), self._cloud_table(), self._gang_table(), self._site_table()]
         full = pl.concat([part for part in parts if len(part)] or parts[:1])
         return full.sort("start", "job", "chunk", "server", maintain_order=True)
 
@@ -146,6 +155,26 @@ class RunLog:
             "end": end,
             "work": jobs.chunks[job] * jobs.minibatches[job] * share,
             "colocated": zeta == 1,
+            "preempted": preempted == 1,
+        }
+        return pl.DataFrame(columns).cast(self.schema)
+
+
+    def _site_table(self) -> pl.DataFrame:
+        if not self.site_rows:
+            return pl.DataFrame(schema=self.schema)
+        job, site, n, start, end, chunks, preempted = np.frombuffer(self.site_rows, np.int64).reshape(-1, 7).T
+        columns = {
+            "job": job,
+            "chunk": _nobody(len(job)),
+            "server": server_column(site, self.scenario.cluster.server_ids),
+            "lane": _nobody(len(job)),
+            "workers": n,
+            "start": start,
+            "compute_from": start,
+            "end": end,
+            "work": (chunks * self.scenario.jobs.minibatches[job]).astype(np.float64),
+            "colocated": np.zeros(len(job), bool),
             "preempted": preempted == 1,
         }
         return pl.DataFrame(columns).cast(self.schema)

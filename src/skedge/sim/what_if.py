@@ -15,6 +15,7 @@ from skedge.core.lanes import COUNT, JOB, Lanes, absorb, believe_until
 from skedge.core.model import Ints
 from skedge.core.scenario import Scenario
 
+from .at_sites import AtSites
 from .world import CLOUD_ENDS, CLOUD_STARTS, GANG_ENDS, WAKE, SimulatedWorld
 
 
@@ -67,7 +68,12 @@ class _Ahead(SimulatedWorld):
         self.arrivals = self.arrivals[: kernel.arrived]
         self._lanes_from(kernel)
         self.gangs = deepcopy(kernel.gangs)
-        for job in self.gangs.placed:
+        if kernel.sites is not None:
+            self.sites = AtSites(self.scenario, self.gangs, self.log)
+            self.sites.work = deepcopy(kernel.sites)
+            if self.gangs.placed:
+                self._note_slot()
+        for job in self.gangs.placed if self.sites is None else ():
             self.gang_version[job] = 0
             self._note(max(self.gangs.finish_time(job), now + 1), GANG_ENDS, job)
         for job, part in in_cloud.items():

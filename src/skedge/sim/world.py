@@ -8,8 +8,20 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from skedge.core.events import CLOUD, Allocate, Dispatch, Event, LaneFacts, Order, Reserve, Suspend, Upload, WakeAt
-from skedge.core.gangs import Gangs
+from skedge.core.events import (
+    CLOUD,
+    Allocate,
+    Dispatch,
+    Event,
+    LaneFacts,
+    Order,
+    Reserve,
+    Suspend,
+    Transfer,
+    Upload,
+    WakeAt,
+)
+from skedge.core.gangs import Gangs, Placement
 from skedge.core.kernel import colocated
 from skedge.core.lanes import dispatch_groups, with_room
 from skedge.core.model import Ints
@@ -18,9 +30,10 @@ from skedge.core.scenario import Scenario
 from skedge.core.time import NEVER, whole_slots
 
 from . import lanes as truth_of
+from .at_sites import AtSites
 from .runs import RunLog
 
-CLOUD_STARTS, CLOUD_ENDS, GANG_ENDS, WAKE = range(4)
+CLOUD_STARTS, CLOUD_ENDS, GANG_ENDS, WAKE, SLOT_ENDS = range(5)
 """Kinds of entries on the agenda."""
 
 
@@ -35,13 +48,14 @@ class SimulatedWorld:
         )
         self.gangs = Gangs(scenario.true_work, scenario.delays, physics.step, physics.checkpoint_overhead)
         self.log = RunLog(scenario)
+        self.sites = None if scenario.cluster.transfer_cost is None else AtSites(scenario, self.gangs, self.log)
         self.arrivals: Ints = whole_slots(jobs.arrival, physics.step)
         self.arrived = self.dispatches = 0
         self.agenda: list[tuple[int, int, int, int, int]] = []
         self.sequence = self.stale = 0
         self.gang_version: dict[int, int] = {}
         self.cloud_chunks: dict[int, int] = {}
-        self.now, self.unsettled = 0, False
+        self.now, self.unsettled, self.slot_noted = 0, False, -1
         self.facts: list[Ints] = []
         self._performers: dict[type, Any] = {
             Dispatch: self._dispatch,
@@ -50,6 +64,7 @@ class SimulatedWorld:
             Upload: self._upload,
             Reserve: self._reserve,
             WakeAt: self._wake_at,
+            Transfer: self._transfer,
         }
 
     # -- facts ---------------------------------------------------------------------------------------------------
@@ -99,11 +114,13 @@ class SimulatedWorld:
         """What finishes, arrives or wakes at this instant; None if nothing does."""
         finished = self.truth.done[: self.truth.size[3]].tolist()
         self.truth.size[3] = 0
-        woke = False
+        woke, trained = False, ()
         while self.agenda and self.agenda[0][0] <= self.now:
             _, _, kind, job, version = heappop(self.agenda)
             if kind == WAKE:
                 woke = True
+            elif kind == SLOT_ENDS:
+                trained = self._slot_ends(finished)
             elif kind == GANG_ENDS:
                 if version == self.gang_version[job]:
                     self._finish_gang(job)
@@ -113,9 +130,28 @@ class SimulatedWorld:
             elif self._cloud(kind, job):
                 finished.append(job)
         arrived = self._arrivals_now()
-        if not (finished or arrived or woke):
+        if not (finished or arrived or woke or trained):
             return None
-        return Event(self.now, finished=tuple(sorted(finished)), arrived=arrived, woke=woke, chunks=self._chunk_facts())
+        return Event(
+            self.now, finished=tuple(sorted(finished)), arrived=arrived, woke=woke, trained=trained,
+            chunks=self._chunk_facts(),
+        )  # fmt: skip
+
+    def _slot_ends(self, finished: list[int]) -> tuple[tuple[int, Placement], ...]:
+        """What the jobs at sites have trained; those that are complete join `finished`."""
+        assert self.sites is not None  # noqa: S101 - slots end at sites alone
+        trained, done = self.sites.end_slot(self.now)
+        finished += done
+        if self.gangs.placed:
+            self._note_slot()
+        return trained
+
+    def _note_slot(self) -> None:
+        slot = self.scenario.physics.slot
+        end = (self.now // slot + 1) * slot
+        if self.slot_noted < end:
+            self.slot_noted = end
+            self._note(end, SLOT_ENDS, -1)
 
     def _arrivals_now(self) -> tuple[int, ...]:
         first = self.arrived
@@ -196,6 +232,10 @@ class SimulatedWorld:
         job = order.job
         if job in self.gangs.placed:
             self._stop_gang(job)
+        if self.sites is not None:
+            self.gangs.hold(job, order.where, self.now)
+            self._note_slot()
+            return
         self.gangs.place(job, order.where, colocated(self.scenario, order), self.now, gang=order.gang)
         version = self.gang_version.setdefault(job, 0)
         self._note(self.gangs.finish_time(job), GANG_ENDS, job, version)
@@ -203,7 +243,14 @@ class SimulatedWorld:
     def _suspend(self, order: Suspend) -> None:
         self._stop_gang(order.job)
 
+    def _transfer(self, order: Transfer) -> None:
+        assert self.sites is not None  # noqa: S101 - the kernel has checked the order
+        self.sites.work.move(order.job, order.source, order.target, order.chunks)
+
     def _stop_gang(self, job: int) -> None:
+        if self.sites is not None:
+            self.sites.stop(job, self.now, preempted=True)
+            return
         done = int(self.gangs.left[job]) - self.gangs.left_of(job, self.now)
         self.log.gang_run(job, self.gangs, self.now, done, preempted=True)
         self.gangs.suspend(job, self.now)

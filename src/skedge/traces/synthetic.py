@@ -17,6 +17,7 @@ Not modelled: users, failed and killed jobs, the likeness of the jobs of one bur
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import numpy as np
 import polars as pl
@@ -130,11 +131,15 @@ def philly_like(jobs: int, rng: Generator, *, span_s: float | None = None) -> pl
     return frame if span_s is None else stretched(frame, span_s)
 
 
-def alternating(jobs: int, rng: Generator, *, slot_s: float, slots: int) -> pl.DataFrame:
-    """Draw arrivals at the beginnings of slots, of which the even ones get twice as many as the odd ones (PD-ORS).
+def at_slots(
+    jobs: int, rng: Generator, *, slot_s: float, slots: int, kind: Literal["uniform", "alternating"]
+) -> pl.DataFrame:  # fmt: skip
+    """Draw arrivals at the beginnings of slots.
 
     Parameters
     ----------
+    kind
+        ``uniform``: all slots alike (Okita); ``alternating``: even ones get twice as many as odd ones (PD-ORS).
     jobs, slots
         How many, >= 1; slots count from 0.
     rng
@@ -147,7 +152,7 @@ def alternating(jobs: int, rng: Generator, *, slot_s: float, slots: int) -> pl.D
     polars.DataFrame
         A trace frame; durations are 0.
     """
-    weight = np.where(np.arange(slots) % 2 == 0, 2.0, 1.0)
+    weight = np.where(np.arange(slots) % 2 == 0, 2.0 if kind == "alternating" else 1.0, 1.0)
     slot = np.sort(rng.choice(slots, jobs, p=_normed(weight)))
     frame = pl.DataFrame(
         {
@@ -156,10 +161,10 @@ def alternating(jobs: int, rng: Generator, *, slot_s: float, slots: int) -> pl.D
             "duration_s": np.zeros(jobs),
             "gpus": np.ones(jobs, np.int64),
             "status": ["passed"] * jobs,
-            "group": ["alternating"] * jobs,
+            "group": [kind] * jobs,
         }
     )
-    return check_frame(frame, "alternating")
+    return check_frame(frame, kind)
 
 
 def _submissions(jobs: int, rng: Generator) -> tuple[Floats, Ints]:

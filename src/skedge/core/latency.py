@@ -8,13 +8,17 @@ size, and what is reported stays finite: it stops at about 1e300 of its unit (O2
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from skedge.core.errors import ScenarioError
-from skedge.core.model import Floats, Ints
+from .errors import ScenarioError
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 LARGEST_EXPONENT = 690.0
 """exp(690) = 1e299.7: sums of many such numbers are finite still."""
@@ -162,3 +166,44 @@ def _log(x: float) -> float:
 def _require(name: str, value: float, holds: bool, right: str) -> None:
     if not (math.isfinite(value) and holds):
         raise ScenarioError(f"latency cost: {name} = {value}; it must be {right}")
+
+
+KINDS: dict[str, type[Exponential] | type[Linear] | type[Piecewise]] = {
+    "exponential": Exponential,
+    "linear": Linear,
+    "piecewise": Piecewise,
+}
+"""The functions by their names in files."""
+
+
+def latency_columns(cost: LatencyCost) -> dict[str, str | float]:
+    """The columns of a jobs table that say `cost`: its kind, and its numbers as ``latency_<name>``."""
+    kind = next(name for name, made in KINDS.items() if isinstance(cost, made))
+    return {"latency": kind} | {f"latency_{name}": float(getattr(cost, name)) for name in numbers_of(kind)}
+
+
+def numbers_of(kind: str) -> list[str]:
+    """Names of the numbers of a kind, in order."""
+    return [f.name for f in fields(KINDS[kind]) if f.name != "family"]
+
+
+def latency_from(row: Mapping[str, str | float | None]) -> LatencyCost | None:
+    """The function that a row of a jobs table says; None where it says none.
+
+    Raises
+    ------
+    ScenarioError
+        If the kind is unknown, or a number is missing or out of its range.
+    """
+    kind = row.get("latency")
+    if kind is None:
+        return None
+    if kind not in KINDS:
+        raise ScenarioError(f"latency = {kind!r}; it must be one of {', '.join(KINDS)}")
+    given = {name: row.get(f"latency_{name}") for name in numbers_of(str(kind))}
+    made = KINDS[str(kind)]
+    needed = [f.name for f in fields(made) if f.default is MISSING]
+    for name in needed:
+        if given[name] is None:
+            raise ScenarioError(f"latency_{name} is missing; a latency cost that is {kind} has {', '.join(needed)}")
+    return made(**{name: float(value) for name, value in given.items() if value is not None})

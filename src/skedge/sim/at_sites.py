@@ -1,0 +1,48 @@
+"""The truth at sites: what their workers train in a slot, and the runs that come of it."""
+
+from __future__ import annotations
+
+from skedge.core.gangs import Gangs, Placement
+from skedge.core.scenario import Scenario
+from skedge.core.site_work import SiteWork
+
+from .runs import RunLog
+
+
+class AtSites:
+    """Chunks of the jobs in a simulation of sites.
+
+    Parameters
+    ----------
+    gangs
+        Who holds workers; jobs that are complete are closed there.
+    """
+
+    def __init__(self, scenario: Scenario, gangs: Gangs, log: RunLog) -> None:
+        self.work, self.gangs, self.log = SiteWork(scenario), gangs, log
+        self.done: dict[int, dict[int, int]] = {}
+
+    def end_slot(self, now: int) -> tuple[tuple[tuple[int, Placement], ...], list[int]]:
+        """(job, (site, chunks) pairs) trained in the slot that ends now, and the jobs that are complete."""
+        trained, finished = [], []
+        for job, where in sorted(self.gangs.placed.items()):
+            chunks = self.work.trains(job, where)
+            if not chunks:
+                continue
+            trained.append((job, chunks))
+            so_far = self.done.setdefault(job, {})
+            for site, n in chunks:
+                so_far[site] = so_far.get(site, 0) + n
+            if self.work.trained(job, chunks):
+                finished.append(job)
+        for job in finished:
+            self.stop(job, now, preempted=False)
+            self.gangs.finish(job)
+        return tuple(trained), finished
+
+    def stop(self, job: int, now: int, *, preempted: bool) -> None:
+        """The present placement of a job ends."""
+        self.log.site_run(
+            job, self.gangs.placed[job], self.gangs.since[job], now, self.done.pop(job, {}), preempted=preempted
+        )
+        self.gangs.suspend(job, now)

@@ -1,0 +1,119 @@
+"""Jobs of Okita's evaluation made from a trace's arrivals: data at many sites, resource needs, latency costs.
+
+Everything is drawn column by column from one generator, in the order of :class:`SiteRanges`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import polars as pl
+from numpy.random import Generator
+
+from skedge.core.model import DATA, JOB_SCHEMA, PS_NEEDS, WORKER_NEEDS
+
+from .frame import check_frame
+
+Range = tuple[float, float]
+Counts = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class SiteRanges:
+    """What Okita Sec. V-B draws uniformly, and from what; ends included.
+
+    Attributes
+    ----------
+    site_chunks
+        D_i^r, chunks at each site.
+    chunk_mb
+        delta_i [MB].
+    slot_chunks
+        rho_i / E_i: chunks that a worker trains in a slot, >= 1 (O11).
+    exchange_mb
+        pi_i [MB a slot].
+    worker_needs, ps_needs
+        By resource, whole numbers.
+    latency
+        Which latency cost function.
+    tau, rate, base
+        Of the exponential and the linear one; the rate is 0.25 in the paper.
+    early, late, deadline
+        Of the piecewise one: tau_1, tau_2, c.
+    """
+
+    site_chunks: Counts = (10, 20)
+    chunk_mb: Range = (20.0, 60.0)
+    slot_chunks: Range = (5.0, 15.0)
+    exchange_mb: Range = (30.0, 575.0)
+    worker_needs: Mapping[str, Counts] = field(
+        default_factory=lambda: {"gpu": (0, 4), "cpu": (1, 10), "memory": (2, 32), "storage": (5, 10)}
+    )
+    ps_needs: Mapping[str, Counts] = field(
+        default_factory=lambda: {"cpu": (1, 10), "memory": (2, 32), "storage": (5, 10)}
+    )
+    latency: Literal["exponential", "linear", "piecewise"] = "exponential"
+    tau: Range = (20.0, 100.0)
+    rate: Range = (0.25, 0.25)
+    base: Range = (50.0, 200.0)
+    early: Range = (20.0, 100.0)
+    late: Range = (300.0, 400.0)
+    deadline: Range = (3.0, 5.0)
+
+
+def site_jobs(
+    trace: pl.DataFrame, rng: Generator, sites: Sequence[str], *, slot_s: float, ranges: SiteRanges | None = None
+) -> pl.DataFrame:
+    """Jobs of Okita Sec. V-B: arrivals of `trace`, everything else drawn from `ranges`.
+
+    Parameters
+    ----------
+    trace
+        A trace frame; its durations are not used.
+    rng
+        Source of all randomness.
+    sites
+        Names of the sites.
+    slot_s
+        Length of a slot [s].
+    ranges
+        None: the paper's.
+
+    Returns
+    -------
+    polars.DataFrame
+        A jobs table in the trace's order, of one epoch and one mini-batch a chunk: only rho / E matters.
+    """
+    r = ranges or SiteRanges()
+    n = len(check_frame(trace, "trace"))
+    data = rng.integers(*r.site_chunks, (n, len(sites)), endpoint=True)
+    drawn: dict[str, object] = {
+        "chunks": data.sum(axis=1),
+        "chunk_mb": rng.uniform(*r.chunk_mb, n),
+        "minibatch_s": slot_s / rng.uniform(*r.slot_chunks, n),
+        "exchange_mb": rng.uniform(*r.exchange_mb, n),
+    }
+    for prefix, needs in ((WORKER_NEEDS, r.worker_needs), (PS_NEEDS, r.ps_needs)):
+        for resource, ends in needs.items():
+            drawn[prefix + resource] = rng.integers(*ends, n, endpoint=True).astype(np.float64)
+    drawn["latency"] = pl.Series([r.latency]).new_from_index(0, n)
+    for name in _NUMBERS[r.latency]:
+        drawn[f"latency_{name}"] = rng.uniform(*getattr(r, name), n)
+    drawn |= {DATA + site: data[:, i] for i, site in enumerate(sites)}
+    ones = dict.fromkeys(("epochs", "minibatches", "workers"), np.ones(n, np.int64))
+    text = dict.fromkeys(("worker_type", "ps_type"), pl.Series([""]).new_from_index(0, n))
+    known = {"id": trace["id"], "arrival_s": trace["submit_s"], "bandwidth_mbps": np.ones(n), **ones, **text, **drawn}
+    none = {name: np.zeros(n) for name in JOB_SCHEMA if name not in known}
+    table = pl.DataFrame(known | none)
+    beyond = [name for name in table.columns if name not in JOB_SCHEMA]
+    return table.select(*(pl.col(name).cast(kind) for name, kind in JOB_SCHEMA.items()), *beyond)
+
+
+_NUMBERS = {
+    "exponential": ("tau", "rate"),
+    "linear": ("tau", "base"),
+    "piecewise": ("early", "late", "deadline"),
+}
