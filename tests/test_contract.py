@@ -50,6 +50,9 @@ SPECS = [
     "dorm:gap=0.1,nodes=20",
     "optimus",
     "optimus:speed=fitted,servers=free",
+    "okita",
+    "okita:alpha1=0.2,late_last=true,release=latest,search=every",
+    "okita:colocate=true,normalise=true",
 ]
 
 

@@ -96,7 +96,7 @@ def test_one_name_serves_both_kinds_of_cluster(name: str) -> None:
     assert len(run(resource_scenario(0), name).schedule.runs)
     nothing = Cluster([Server("a")])
     table, _ = job_table([Job("j", 0, epochs=1, chunks=1, minibatches=1, minibatch_s=1)])
-    with pytest.raises(Exception, match=r"typed slots or resources|a type that a server has"):
+    with pytest.raises(Exception, match=r"typed slots, resources or sites|a type that a server has"):
         run(Scenario(nothing, Jobs(table, nothing)), name)
 
 

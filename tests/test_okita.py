@@ -16,8 +16,8 @@ from golden.okita_cases import DELAY, MIGRATE
 from oracles.plain_okita import Plain, Row
 from oracles.site_instances import draw_jobs, draw_sites
 from skedge.core.errors import ScenarioError, StateError
-from skedge.core.model import Floats, Ints
 from skedge.core.latency import Exponential, LatencyCost, Linear, Piecewise
+from skedge.core.model import Floats, Ints
 from skedge.policies.okita import Okita, OkitaParams, priorities
 from skedge.policies.okita_plans import every_plan
 from skedge.policies.site_placement import Placement, Weights, place, rooms, terms

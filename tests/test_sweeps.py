@@ -13,7 +13,7 @@ import pytest
 
 from skedge.core.errors import InputError
 from skedge.core.policy import make_policy
-from skedge.run import prepared
+from skedge.run import offers, prepared
 from skedge.scenario_file import scenario_from_dict
 from skedge.studies.feasibility import Feasibility
 from skedge.studies.study import read_study
@@ -74,7 +74,7 @@ def test_a_simulated_study_asks_for_scenarios_that_its_policies_fit(path: Path) 
         assert scenario.seed == one.seed
     assert len(sizes) == len(settings.values)
     for policy in settings.policies:
-        assert make_policy(policy).needs <= {"resources", "values", "a horizon", "typed slots or resources"}
+        assert make_policy(policy).needs <= offers(scenario)
     prepared(settings.best, scenario)
 
 

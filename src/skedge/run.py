@@ -279,7 +279,7 @@ def prepared(policy: str | Policy, scenario: Scenario) -> Policy:
         If the policy is unknown, or the scenario lacks what it needs.
     """
     made = make_policy(policy) if isinstance(policy, str) else policy
-    lacking = made.needs - _offers(scenario)
+    lacking = made.needs - offers(scenario)
     if lacking:
         raise PolicyError(f"policy {made.name!r} needs {', '.join(sorted(lacking))}, which the scenario does not have")
     calibrated: Callable[[Scenario], Policy] | None = getattr(made, "calibrated", None)
@@ -310,7 +310,8 @@ def for_service(policy: str | Policy, scenario: Scenario) -> Policy:
     return made
 
 
-def _offers(scenario: Scenario) -> frozenset[str]:
+def offers(scenario: Scenario) -> frozenset[str]:
+    """What the scenario has of what policies can need, in the words of their `needs`."""
     cluster, jobs = scenario.cluster, scenario.jobs
     slots, sites = cluster.lanes > 0 or cluster.cloud is not None, cluster.transfer_cost is not None
     parts = {

@@ -453,7 +453,6 @@ def job_of(form: JobForm) -> Job:
     fields = form.model_dump(exclude={"train", "utility", "latency", "internal_mbps"})
     if form.internal_mbps is not None:
         fields["internal_mbps"] = form.internal_mbps
-    fields["chunks"] = form.chunks or sum(form.data.values())
     utility = None if form.utility is None else Sigmoid(**form.utility.model_dump())
     return Job(upload_s=fields.pop("upload"), utility=utility, latency=_latency(form.latency), **fields)
 
@@ -531,7 +530,8 @@ def _check_all_given(scenario: Scenario) -> None:
 def save_scenario(scenario: Scenario, folder: Path | str) -> Path:
     """Write `scenario` with nothing left to draw: ``scenario.yaml`` and ``jobs.parquet`` in `folder`.
 
-    For a cluster of sites also ``transfer_cost.csv``. :func:`load_scenario` of the file gives an equal scenario. Equal scenarios give equal bytes.
+    For a cluster of sites also ``transfer_cost.csv``. :func:`load_scenario` of the file gives an equal scenario. Equal
+    scenarios give equal bytes.
 
     Returns
     -------

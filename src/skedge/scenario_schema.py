@@ -248,7 +248,7 @@ class SyntheticForm(_Form):
     span: Span | None = None
     arrivals: Literal["philly-like", "alternating", "uniform"] = Field(
         "philly-like",
-        description="uniform, alternating: at slots of the span; alternating: twice as many at even ones as at odd ones",
+        description="uniform and alternating: at slots of the span, alternating twice as many at even ones as at odd",
     )
 
     @model_validator(mode="after")
@@ -329,7 +329,7 @@ class JobForm(_Form):
     id: Name
     arrival_s: Duration
     epochs: Count = Field(ge=1)
-    chunks: Count | None = Field(None, ge=1, description="left out: the sum of data")
+    chunks: Count = Field(0, ge=1, description="may be left out where data says it, by site")
     minibatches: Count = Field(ge=1)
     minibatch_s: Duration
     ps_update_s: Duration = 0.0
@@ -355,12 +355,14 @@ class JobForm(_Form):
 
     @model_validator(mode="after")
     def _has_chunks(self) -> JobForm:
-        if self.chunks is None and not self.data:
-            raise ValueError("chunks is missing; it is needed (or data, by site)")
-        if self.data and sum(self.data.values()) < 1:
+        there = sum(self.data.values())
+        if not self.data and self.chunks == 0:
+            raise ValueError("chunks is missing; it is needed, or data by site")
+        if self.data and there < 1:
             raise ValueError("data: there is no chunk at any site; there must be something to train")
-        if self.data and self.chunks not in (None, sum(self.data.values())):
-            raise ValueError(f"chunks {self.chunks}: data has {sum(self.data.values())} over its sites; leave chunks out")
+        if self.data and self.chunks not in (0, there):
+            raise ValueError(f"chunks {self.chunks}: data has {there} over its sites; leave chunks out")
+        self.chunks = self.chunks or there
         return self
 
 

@@ -89,9 +89,10 @@ def _distances(path: Path, name: str) -> Floats:
             f"cluster.transfer_cost.by: {name!r}: must have columns LATITUDE and LONGITUDE of numbers: {error}"
         ) from error
     lat, lon = np.radians(table["LATITUDE"].to_numpy()), np.radians(table["LONGITUDE"].to_numpy())
-    half = np.sin((lat[:, None] - lat) / 2) ** 2 + np.cos(lat[:, None]) * np.cos(lat) * np.sin(
-        (lon[:, None] - lon) / 2
-    ) ** 2
+    half = (
+        np.sin((lat[:, None] - lat) / 2) ** 2
+        + np.cos(lat[:, None]) * np.cos(lat) * np.sin((lon[:, None] - lon) / 2) ** 2
+    )
     return np.asarray(2 * _EARTH_KM * np.arcsin(np.sqrt(np.clip(half, 0, 1))))
 
 

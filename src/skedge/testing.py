@@ -15,12 +15,13 @@ from .core.drive import drive
 from .core.errors import OrderError, SkedgeError
 from .core.events import Event, Order
 from .core.kernel import Kernel
+from .core.latency import Exponential, Linear, Piecewise
 from .core.model import Cluster, Job, Physics, Server, job_table
 from .core.policy import Policy
 from .core.scenario import Jobs, Scenario
 from .core.time import whole_slots
 from .core.value import Sigmoid
-from .run import Run, prepared, run
+from .run import Run, offers, prepared, run
 from .sim.world import SimulatedWorld
 
 __all__ = [
@@ -67,7 +68,8 @@ def replay(journal: MemoryJournal, scenario: Scenario, policy: Policy) -> Iterat
 def check_policy(make: Callable[[], Policy], scenarios: Sequence[Scenario] | None = None) -> None:
     """Hold a policy to the contract, on each of `scenarios`.
 
-    Default: :func:`resource_scenarios` for a policy that needs resources, else :func:`small_scenarios`.
+    Default: the first of :func:`small_scenarios`, :func:`resource_scenarios` and :func:`site_scenarios` that have what
+    the policy needs.
 
     Parameters
     ----------
@@ -93,7 +95,8 @@ def check_policy(make: Callable[[], Policy], scenarios: Sequence[Scenario] | Non
             a fresh policy, made of the parameters alone, gives the same orders when it is fed the same events.
     """
     if scenarios is None:
-        scenarios = resource_scenarios() if "resources" in make().needs else small_scenarios()
+        needs, kinds = make().needs, (small_scenarios(), resource_scenarios(), site_scenarios())
+        scenarios = next((kind for kind in kinds if needs <= offers(kind[0])), kinds[0])
     for scenario in scenarios:
         journal = MemoryJournal()
         first = _run(make, scenario, journal)
@@ -243,6 +246,49 @@ def _resource_job(i: int, physics: Physics, rng: np.random.Generator) -> Job:
         ps_needs={"memory": float(rng.uniform(0.1, 0.5))},
         utility=Sigmoid(float(rng.uniform(1, 100)), float(rng.choice([0, 0.5, 4])), float(rng.uniform(1, 6))),
     )
+
+
+def site_scenarios() -> list[Scenario]:
+    """Scenarios at sites, where few and many jobs contend, with each latency cost."""
+    return [site_scenario(0), site_scenario(1, jobs=40), site_scenario(2, sites=1), site_scenario(3, sites=9)]
+
+
+def site_scenario(seed: int, *, sites: int = 5, jobs: int = 20) -> Scenario:
+    """A seeded scenario of a few sites, one of them without capacity, and jobs whose data lie at most of them."""
+    rng = np.random.default_rng(seed)
+    gpus = rng.integers(2, 6, sites)
+    gpus[1:2] = 0
+    servers = [Server(f"m{i}", capacity={"gpu": float(gpu), "memory": 4.5}) for i, gpu in enumerate(gpus)]
+    cost = np.triu(rng.uniform(0.02, 0.08, (sites, sites)), 1)
+    cluster = Cluster(servers, cost + cost.T)
+    table, given = job_table([_site_job(i, cluster.server_ids, rng) for i in range(jobs)])
+    physics = Physics(slotted=True, slot=_SITE_SLOT, horizon=12 * _SITE_SLOT)
+    return Scenario(cluster, Jobs(table, cluster, given), physics, seed, f"sites-{seed}")
+
+
+_SITE_SLOT = 10_000_000
+
+
+def _site_job(i: int, sites: list[str], rng: np.random.Generator) -> Job:
+    data = rng.integers(0, 6, len(sites))
+    data[rng.integers(len(sites))] += 1
+    return Job(
+        id=str(i),
+        arrival_s=float(rng.integers(12) * _SITE_SLOT / 1e6),
+        epochs=1,
+        chunks=int(data.sum()),
+        minibatches=10,
+        minibatch_s=_SITE_SLOT / 1e7 / float(rng.uniform(1, 4)),
+        chunk_mb=float(rng.uniform(2, 60)),
+        exchange_mb=float(rng.uniform(3, 60)),
+        worker_needs={"gpu": float(rng.integers(0, 3)), "memory": 0.3},
+        ps_needs={"memory": float(rng.uniform(0.1, 0.5))},
+        data=dict(zip(sites, data.tolist(), strict=True)),
+        latency=_LATENCIES[i % 3],
+    )
+
+
+_LATENCIES = (Exponential(20.0), Linear(30.0, 50.0), Piecewise(20.0, 300.0, 4.0))
 
 
 def _small_job(i: int, rng: np.random.Generator) -> Job:

@@ -84,7 +84,7 @@ def why(kernel: Kernel, job: int, now: int | None = None, behind: int = 0) -> Wh
     if standing not in (WAITING, DISPATCHED):
         state = kernel.record.state(job)
         return Why("completed" if state == "finished" else state)
-    if job in kernel.gangs.placed and (behind > 0 or kernel.gangs.compute_from[job] > now):
+    if job in kernel.gangs.placed and kernel.sites is None and (behind > 0 or kernel.gangs.compute_from[job] > now):
         return _coming(int(kernel.gangs.compute_from[job]), behind)
     if kernel.is_running(job):
         return Why("running") if job in kernel.ps_of else _without_ps(kernel, job)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from skedge.core.events import CLOUD, Dispatch
 from skedge.live.board import Board
+from skedge.live.runs_log import RunsLog
 
 
 def order(job: int, lanes: list[int], rank: int) -> Dispatch:
@@ -66,3 +68,13 @@ def test_chunks_in_the_cloud_hold_no_lane_and_a_dropped_job_frees_its_lanes() ->
     assert board.drop(0) == [edge]
     assert board.holder == {}
     assert list(board.changes()) == []
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_a_gang_that_is_suspended_as_its_last_minibatch_ends_was_not_preempted(finished: bool) -> None:
+    log = RunsLog(["e0", "e1"])
+    log.gang(0, ((0, 1), (1, 1)), 0, 0, 1000, zeta=False, preempted=True)
+    log.settle(0, 6)
+    log.gang(0, ((0, 2),), 2000, 2000, 3000, zeta=False, preempted=True)
+    log.settle(0, 10, finished=finished)
+    assert log.table()["preempted"].to_list() == [True, True, not finished]

@@ -15,9 +15,10 @@ Numbers = dict[str, float | int | None]
 def costs(c: Columns) -> Numbers:
     """Total, latency and bandwidth cost, its two parts, and data moved; nothing where there are no sites.
 
-    Latency: f_i of the response in slots, summed up over the finished jobs; it stops at about 1e300 of its unit (O24),
-    its logarithm to the base 10 does not. Bandwidth, Eq. (1): parameters exchanged, for every worker and slot pi_i times
-    the cost between its site and the PS's, and data moved, the size of the chunks times the cost between the sites.
+    Latency: f_i of the response in slots, summed up over the finished jobs; it stops at about 1e300 of its unit
+    (O24), its logarithm to the base 10 does not. Bandwidth, Eq. (1): parameters exchanged, for every worker and slot
+    pi_i times the cost between its site and the PS's, and data moved, the size of the chunks times the cost between
+    the sites.
     """
     if c.scenario.cluster.transfer_cost is None:
         return {}
@@ -43,7 +44,9 @@ def exchange_cost(c: Columns) -> float:
     both = runs.join(ps, on=["job", "start"], how="inner")
     job, site, at = (both[name].to_numpy() for name in ("job", "site", "ps"))
     slots = np.rint((both["end"] - both["start"]).to_numpy() / slot)
-    return float((cost[site, at] * c.scenario.jobs.columns["exchange_mb"][job] * both["workers"].to_numpy() * slots).sum())
+    return float(
+        (cost[site, at] * c.scenario.jobs.columns["exchange_mb"][job] * both["workers"].to_numpy() * slots).sum()
+    )
 
 
 def transfer_cost(c: Columns) -> float:

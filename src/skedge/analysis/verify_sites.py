@@ -116,7 +116,7 @@ def _trained(c: Columns, found: Findings, moves: list[_Move]) -> None:
 
 
 def _slot(time: int, slot: int) -> int:
-    return int(round(time / slot))
+    return round(time / slot)
 
 
 def _follow(

@@ -147,10 +147,14 @@ def _check_sites(frame: pl.DataFrame, cluster: Cluster) -> None:
             have = ", ".join(cluster.server_ids[:5]) + (", ..." if len(cluster.servers) > 5 else "")
             _refuse(frame, pl.col(column).is_not_null(), column, f"of a site that there is ({have})")
         _refuse(frame, pl.col(column) < 0, column, "0 chunks or more")
-    where = frame.with_columns(pl.sum_horizontal(pl.col(columns).fill_null(0)).alias("data") if columns else pl.lit(0).alias("data"))
+    where = frame.with_columns(
+        pl.sum_horizontal(pl.col(columns).fill_null(0)).alias("data") if columns else pl.lit(0).alias("data")
+    )
     _refuse(where, pl.col("data") == 0, "data", "above 0 for some site: there is nothing to train")
     _refuse(where, pl.col("data") != pl.col("chunks"), "chunks", "the sum of its data over the sites")
-    for row, fields in enumerate(frame.select(c for c in frame.columns if c.startswith("latency")).iter_rows(named=True)):
+    for row, fields in enumerate(
+        frame.select(c for c in frame.columns if c.startswith("latency")).iter_rows(named=True)
+    ):
         name = frame["id"][row]
         try:
             given = latency_from(fields)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +46,7 @@ class Exponential:
 
     tau: float
     rate: float = 0.25
-    family: Literal["slope"] = "slope"
+    family: ClassVar[Literal["slope", "deadline"]] = "slope"
 
     def __post_init__(self) -> None:
         _require("tau", self.tau, self.tau > 0, "above 0")
@@ -89,7 +89,7 @@ class Linear:
 
     tau: float
     base: float = 0.0
-    family: Literal["slope"] = "slope"
+    family: ClassVar[Literal["slope", "deadline"]] = "slope"
 
     def __post_init__(self) -> None:
         _require("tau", self.tau, self.tau > 0, "above 0")
@@ -132,7 +132,7 @@ class Piecewise:
     early: float
     late: float
     deadline: float
-    family: Literal["deadline"] = "deadline"
+    family: ClassVar[Literal["slope", "deadline"]] = "deadline"
 
     def __post_init__(self) -> None:
         _require("tau_1", self.early, self.early >= 0, "0 or more")
@@ -184,7 +184,7 @@ def latency_columns(cost: LatencyCost) -> dict[str, str | float]:
 
 def numbers_of(kind: str) -> list[str]:
     """Names of the numbers of a kind, in order."""
-    return [f.name for f in fields(KINDS[kind]) if f.name != "family"]
+    return [f.name for f in fields(KINDS[kind])]
 
 
 def latency_from(row: Mapping[str, str | float | None]) -> LatencyCost | None:

@@ -158,7 +158,7 @@ def check_transfer_cost(cost: Floats, labels: Sequence[str], *, asymmetric: bool
         )
 
 
-def _pair_cost(cost: Floats, labels: Sequence[str], a: int, b: int) -> str:
+def _pair_cost(cost: Floats, labels: Sequence[str], a: Any, b: Any) -> str:
     return f"cluster.transfer_cost: from {labels[a]!r} to {labels[b]!r} it is {cost[a, b]:g}"
 
 
@@ -368,7 +368,9 @@ def job_table(jobs: Sequence[Job]) -> tuple[pl.DataFrame, dict[str, Mapping[str,
 def _extra_fields(job: Job) -> dict[str, Any]:
     """The columns in which `job` has no default."""
     defaults = {"batch": 1, "ratio": 1.0, "internal_mbps": np.inf, "exchange_mb": 0.0}
-    row: dict[str, Any] = {name: getattr(job, name) for name, default in defaults.items() if getattr(job, name) != default}
+    row: dict[str, Any] = {
+        name: getattr(job, name) for name, default in defaults.items() if getattr(job, name) != default
+    }
     if job.utility is not None:
         row |= {f"utility_{f.name}": getattr(job.utility, f.name) for f in fields(Sigmoid)}
     for prefix, needs in ((WORKER_NEEDS, job.worker_needs), (PS_NEEDS, job.ps_needs)):

@@ -149,7 +149,7 @@ class Scenario:
             self._check_sites()
 
     def _check_sites(self) -> None:
-        """Sites work slot by slot, and a worker trains a whole chunk in each: else rounding down leaves nothing (O11)."""
+        """Sites work slot by slot, and a worker trains a whole chunk in each, or rounding down leaves nothing (O11)."""
         if not self.physics.slotted:
             raise ScenarioError("physics.slotted: is false; a cluster with transfer_cost works slot by slot")
         if self.physics.estimate_error > 0:

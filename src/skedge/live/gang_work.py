@@ -92,7 +92,7 @@ class GangWork:
         finished = told.what == "finished" and min(told.progress) >= world.program(job).steps
         if finished and job in self.board.held:
             self._close(job, preempted=False)
-        world.log.settle(job, sum(world.progress[job]))
+        world.log.settle(job, sum(world.progress[job]), finished=finished)
         if not finished:
             return None
         world.leave(job)

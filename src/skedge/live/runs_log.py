@@ -58,11 +58,17 @@ class RunsLog:
             if compute_from <= now:
                 self.unsettled.setdefault(job, []).append(self.rows[-1])
 
-    def settle(self, job: int, done: int) -> None:
-        """Share what a gang has done since the last time, of `done` in all, among the workers by their time."""
+    def settle(self, job: int, done: int, *, finished: bool = False) -> None:
+        """Share what a gang has done since the last time, of `done` in all, among the workers by their time.
+
+        One that was suspended while its last mini-batch was trained has finished all the same: nothing was preempted.
+        """
         rows = self.unsettled.pop(job, [])
         if not rows:
             return
+        last = max(row["end"] for row in rows)
+        for row in rows:
+            row["preempted"] &= not (finished and row["end"] == last)
         spent = [row["workers"] * max(row["end"] - row["compute_from"], 1) for row in rows]
         work, total = done - self.settled.get(job, 0), sum(spent)
         self.settled[job] = done

@@ -19,7 +19,7 @@ cheapest, s = max(1, ceil(w / gamma)) PSs to those where a PS is; with counts as
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -144,7 +144,7 @@ class OasisPolicy(PrimalDual):
         """As :meth:`.PrimalDual.decide`; at sites slot by slot."""
         return super().decide(event, view) if self.at_sites is None else self.at_sites.decide(event, view)
 
-    def terms(self, job: int, view: View) -> dict[str, Any]:
+    def terms(self, job: int, view: View) -> Mapping[str, Any] | None:
         """What the policy saw of `job`."""
         return super().terms(job, view) if self.at_sites is None else self.at_sites.terms(job, view)
 

@@ -80,7 +80,9 @@ class SiteDriver:
         """What was decided of `job` in the last slot, and who else was there."""
         ids = view.cluster.server_ids
         one = next((one for one in self.decided if one.job == job), None)
-        others = [{"job": view.job_id(other), "workers": int(view.workers[other])} for other in self.jobs if other != job]
+        others = [
+            {"job": view.job_id(other), "workers": int(view.workers[other])} for other in self.jobs if other != job
+        ]
         found: dict[str, Any] = {"compares": "the jobs in the system, as they came", "in_system": others}
         if one is not None and one.placement is not None and one.transfer is not None:
             workers, _ = where(one)

@@ -23,13 +23,14 @@ import numpy as np
 from numpy.random import Generator
 
 from skedge.core.model import Floats, Ints
+from skedge.core.site_work import whole_chunks
 
 from .fairness import ONCE, progressive_filling
 from .okita_plans import most_workers
 from .site_placement import Placement, Weights, place, room, rooms
 from .site_slots import Decision, Progress, SiteScheduler, free_after
 from .sites import SiteJob, Sites
-from .transfer import Transfer, send, whole_chunks
+from .transfer import Transfer, send
 
 
 class Fixed(SiteScheduler):

@@ -31,6 +31,7 @@ from pydantic import Field
 from skedge.core.jit import compiled
 from skedge.core.model import Floats, Ints
 from skedge.core.policy import Params
+from skedge.core.site_work import whole_chunks
 
 from .admission import TOLERANCE, prefix_table
 from .machines import split
@@ -39,7 +40,7 @@ from .pricing import LEAST, Ledger, Prices, Stakes, calibrate
 from .site_placement import SLACK, Placement, room
 from .site_slots import Decision, SiteScheduler
 from .sites import SiteJob, Sites
-from .transfer import transfer, whole_chunks
+from .transfer import transfer
 
 
 class SiteOasisParams(Params):

@@ -31,7 +31,6 @@ from skedge.core.errors import ScenarioError
 from skedge.core.latency import LatencyCost
 from skedge.core.model import Floats, Ints, check_transfer_cost
 
-
 Bools = NDArray[np.bool_]
 
 
@@ -68,7 +67,9 @@ class Sites:
                 f"sites: cost has shape {self.cost.shape}; {shape[0]} sites take {shape[0]} x {shape[0]}"
             )
         for r, k in np.argwhere(~(np.isfinite(self.capacity) & (self.capacity >= 0))):
-            raise ScenarioError(f"site {r}: capacity = {self.capacity[r, k]} in column {k}; it must be 0 or more, and finite")
+            raise ScenarioError(
+                f"site {r}: capacity = {self.capacity[r, k]} in column {k}; it must be 0 or more, and finite"
+            )
         check_transfer_cost(self.cost, [str(r) for r in range(len(self.cost))], asymmetric=self.asymmetric)
 
     def __len__(self) -> int:
@@ -167,4 +168,3 @@ def check_job(sites: Sites, job: SiteJob) -> None:
         raise ScenarioError(f"job {job.id}: data at {len(job.data)} sites; there are {rows}")
     if len(job.worker) != columns:
         raise ScenarioError(f"job {job.id}: demands for {len(job.worker)} resources; the sites have {columns}")
-

@@ -159,7 +159,6 @@ class RunLog:
         }
         return pl.DataFrame(columns).cast(self.schema)
 
-
     def _site_table(self) -> pl.DataFrame:
         if not self.site_rows:
             return pl.DataFrame(schema=self.schema)

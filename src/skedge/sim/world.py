@@ -114,7 +114,7 @@ class SimulatedWorld:
         """What finishes, arrives or wakes at this instant; None if nothing does."""
         finished = self.truth.done[: self.truth.size[3]].tolist()
         self.truth.size[3] = 0
-        woke, trained = False, ()
+        woke, trained = False, tuple[tuple[int, Placement], ...]()
         while self.agenda and self.agenda[0][0] <= self.now:
             _, _, kind, job, version = heappop(self.agenda)
             if kind == WAKE:

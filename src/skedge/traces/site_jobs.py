@@ -101,7 +101,8 @@ def site_jobs(
             drawn[prefix + resource] = rng.integers(*ends, n, endpoint=True).astype(np.float64)
     drawn["latency"] = pl.Series([r.latency]).new_from_index(0, n)
     for name in _NUMBERS[r.latency]:
-        drawn[f"latency_{name}"] = rng.uniform(*getattr(r, name), n)
+        low, high = getattr(r, name)
+        drawn[f"latency_{name}"] = rng.uniform(low, high, n)
     drawn |= {DATA + site: data[:, i] for i, site in enumerate(sites)}
     ones = dict.fromkeys(("epochs", "minibatches", "workers"), np.ones(n, np.int64))
     text = dict.fromkeys(("worker_type", "ps_type"), pl.Series([""]).new_from_index(0, n))

@@ -1,0 +1,215 @@
+"""Okita's sites in the model: policies on the kernel decide as the algorithms alone do, and the record says so."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from golden import okita_cases
+from oracles.site_instances import draw_jobs, draw_sites
+from skedge.analysis.columns import columns
+from skedge.analysis.costs import moved_mb
+from skedge.core.errors import OrderError, PolicyError
+from skedge.core.events import Allocate, Transfer, WakeAt
+from skedge.core.model import Cluster, Job, Physics, Server, job_table
+from skedge.core.policy import Basis, make_policy
+from skedge.core.scenario import Jobs, Scenario
+from skedge.core.time import SECOND
+from skedge.policies.okita import Okita
+from skedge.policies.site_driver import site_jobs, sites_of
+from skedge.policies.site_fixed import SiteDrf, SiteFifo
+from skedge.policies.site_oasis import SiteOasis, site_prices
+from skedge.policies.site_slots import SiteScheduler
+from skedge.policies.site_slots import run as run_alone
+from skedge.policies.sites import SiteJob, Sites
+from skedge.run import Run, prepared, run
+from skedge.testing import check_policy, resource_scenario, site_scenario, site_scenarios, small_scenario
+
+SLOT = 100 * SECOND
+POLICIES = ("okita", "fifo", "drf", "oasis")
+
+
+def scenario_of(sites: Sites, jobs: list[SiteJob], *, horizon: int = 12, seed: int = 0) -> Scenario:
+    """The instance as a scenario; jobs in the order of (arrival, id)."""
+    names = [f"r{k}" for k in range(sites.capacity.shape[1])]
+    servers = [
+        Server(f"s{r}", capacity=dict(zip(names, row.tolist(), strict=True))) for r, row in enumerate(sites.capacity)
+    ]
+    cluster = Cluster(servers, sites.cost, asymmetric=sites.asymmetric)
+    made = [
+        Job(
+            id=str(job.id), arrival_s=job.arrival * SLOT / SECOND, epochs=job.epochs, chunks=sum(job.data),
+            minibatches=4, minibatch_s=SLOT / SECOND / (4 * job.rho), chunk_mb=job.chunk_mb,
+            exchange_mb=job.exchange_mb, worker_needs=dict(zip(names, job.worker, strict=True)),
+            ps_needs=dict(zip(names, job.ps, strict=True)),
+            data={f"s{r}": n for r, n in enumerate(job.data)}, latency=job.latency,
+        )
+        for job in jobs
+    ]  # fmt: skip
+    table, given = job_table(made)
+    return Scenario(
+        cluster, Jobs(table, cluster, given), Physics(slot=SLOT, slotted=True, horizon=horizon * SLOT), seed
+    )
+
+
+def with_ps_needs(jobs: list[SiteJob]) -> list[SiteJob]:
+    """A PS takes something of some resource, as the model wants it."""
+    return [job if sum(job.ps) else replace(job, ps=(1, *job.ps[1:])) for job in jobs]
+
+
+def alone(scenario: Scenario, policy: str) -> SiteScheduler:
+    """The algorithm without kernel and world."""
+    sites, jobs = sites_of(scenario.cluster), site_jobs(scenario)
+    if policy == "okita":
+        made: SiteScheduler = Okita(sites)
+    elif policy == "fifo":
+        made = SiteFifo(sites, scenario.rng("policy"))
+    elif policy == "drf":
+        made = SiteDrf(sites)
+    else:
+        made = SiteOasis(sites, scenario.physics.slots or 1, site_prices(jobs, sites, scenario.physics.slots or 1))
+    for _ in run_alone(made, jobs):
+        pass
+    return made
+
+
+@pytest.mark.parametrize("case", ["DELAY", "MIGRATE", "DATA_TRANSFER", "PRIORITY"])
+def test_the_cases_worked_out_by_hand_come_out_of_a_whole_run(case: str) -> None:
+    given = getattr(okita_cases, case)
+    scenario = scenario_of(Sites(np.array(given.capacity, float), np.array(given.cost, float)), list(given.jobs))
+    done = run(scenario, "okita")
+    assert done.verify() == []
+    numbers = done.metrics
+    assert numbers["cost_latency"] == pytest.approx(given.latency)
+    assert numbers["cost_bandwidth"] == pytest.approx(given.bandwidth)
+    ends = {row["id"]: row["completion"] // SLOT - 1 for row in done.jobs.iter_rows(named=True)}
+    assert ends == {str(job): last for job, last, _, _ in given.outcomes}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("seed", range(40))
+def test_a_run_is_what_the_algorithm_alone_decides(policy: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    sites = draw_sites(rng, exact=seed % 2 == 0, asymmetric=seed % 5 == 0)
+    jobs = with_ps_needs(draw_jobs(rng, sites, int(rng.integers(1, 9)), fits=seed % 3 > 0))
+    scenario = scenario_of(sites, jobs, seed=seed)
+    done, expected = run(scenario, policy), alone(scenario, policy)
+    assert done.verify() == []
+    for row in done.jobs.iter_rows(named=True):
+        outcome = expected.outcomes[row["job"]]
+        last = None if outcome.last is None else (outcome.last + 1) * SLOT
+        assert (row["state"], row["completion"]) == ("finished" if last else "rejected", last)
+    costs = done.metrics
+    outcomes = expected.outcomes.values()
+    assert costs["cost_latency"] == pytest.approx(sum(one.latency for one in outcomes))
+    assert costs["cost_exchange"] == pytest.approx(sum(one.parameters for one in outcomes))
+    assert costs["cost_transfers"] == pytest.approx(sum(one.data for one in outcomes))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_bandwidth_recomputed_by_eq_1_is_what_the_policy_booked(policy: str) -> None:
+    done = run(site_scenario(1, jobs=40), policy)
+    decisions, numbers = done.schedule.decisions, done.metrics
+    booked = float(decisions.filter(decisions["verb"] == "transfer")["value"].sum())
+    assert booked == pytest.approx(numbers["cost_transfers"])
+    given = decisions.filter(decisions["verb"] == "allocate").unique(["job", "time"])
+    held = done.schedule.runs.unique(["job", "start"]).join(given, left_on=["job", "start"], right_on=["job", "time"])
+    slots = (held["end"] - held["start"]) / done.scenario.physics.slot
+    assert float((held["value"] * slots).sum()) == pytest.approx(numbers["cost_exchange"])
+    assert numbers["cost_total"] == pytest.approx(
+        numbers["cost_latency"] + numbers["cost_exchange"] + numbers["cost_transfers"]
+    )
+    assert moved_mb(columns(done.scenario, done.schedule)).sum() == pytest.approx(numbers["moved_mb"])
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_policies_keep_the_contract(policy: str) -> None:
+    check_policy(lambda: make_policy(policy), site_scenarios())
+
+
+def test_one_site_costs_no_bandwidth() -> None:
+    numbers = run(site_scenario(2, sites=1), "okita").metrics
+    assert numbers["cost_bandwidth"] == 0
+    assert numbers["cost_latency"] > 0
+
+
+def test_a_latency_beyond_floats_stays_a_number() -> None:
+    sites = Sites(np.array([[2.0]]), np.zeros((1, 1)))
+    jobs = [SiteJob(i, 0, 1, 1.0, 1, 1, (3000,), (1,), (1,), okita_cases.Exponential(50.0)) for i in range(2)]
+    numbers = run(scenario_of(sites, jobs), "okita").metrics
+    assert math.isfinite(numbers["cost_total"])
+    assert numbers["cost_latency_log10"] == pytest.approx((math.log(50) + 0.25 * 6000) / math.log(10), abs=1e-6)
+
+
+def test_a_site_without_capacity_gives_its_data_away() -> None:
+    sites = Sites(np.array([[4.0], [0.0]]), np.array([[0, 0.5], [0.5, 0]]))
+    jobs = [SiteJob(0, 0, 1, 2.0, 10, 0, (0, 4), (1,), (1,), okita_cases.Linear(10, 0))]
+    done = run(scenario_of(sites, jobs), "okita")
+    assert done.verify() == []
+    moved = done.schedule.uploads.select("from_site", "to_server", "chunks", "mb").rows()
+    assert moved == [("s1", "s0", 4, 40.0)]
+    assert done.metrics["cost_transfers"] == pytest.approx(4 * 10 * 0.5)
+
+
+class Wrong(Basis):
+    """Gives the orders that it is made with when the first job arrives."""
+
+    name, needs = "wrong", frozenset({"sites"})
+
+    def __init__(self, *orders: object) -> None:
+        super().__init__()
+        self.orders = orders
+
+    def decide(self, event, view):  # type: ignore[no-untyped-def]
+        if event.arrived:
+            yield from self.orders
+        yield WakeAt(view.now + SLOT)
+
+
+@pytest.mark.parametrize(
+    ("orders", "rule"),
+    [
+        ((Transfer(0, 0, 1, 9),), "M31"),
+        ((Transfer(0, 0, 1, 0),), "M31"),
+        ((Transfer(0, 0, 0, 1),), "M4"),
+        ((Transfer(0, 0, 7, 1),), "M1"),
+        ((Transfer(3, 0, 1, 1),), "M2"),
+        ((Allocate(0, ((0, 1),), ((0, 2),)),), "M32"),
+        ((Allocate(0, ((0, 1),), ((0, 1), (1, 1))),), "M32"),
+        ((Allocate(0, ((0, 9),), ((0, 1),)),), "M26"),
+    ],
+)
+def test_a_wrong_order_is_refused(orders: tuple[object, ...], rule: str) -> None:
+    sites = Sites(np.array([[4.0], [4.0]]), np.array([[0, 0.5], [0.5, 0]]))
+    jobs = [SiteJob(0, 0, 1, 2.0, 10, 0, (4, 4), (1,), (1,), okita_cases.Linear(10, 0))]
+    with pytest.raises(OrderError) as error:
+        run(scenario_of(sites, jobs), Wrong(*orders))
+    assert error.value.rule == rule
+
+
+def test_data_are_not_moved_where_there_are_no_sites() -> None:
+    slot = Physics(slotted=True, slot=SLOT, horizon=12 * SLOT)
+    wrong = Wrong(Transfer(0, 0, 1, 1))
+    wrong.needs = frozenset()  # type: ignore[misc]
+    with pytest.raises(OrderError, match="M31"):
+        run(resource_scenario(0, physics=slot), wrong)
+
+
+def test_a_policy_that_moves_no_data_is_not_for_sites() -> None:
+    for policy in ("pdors", "optimus", "dorm", "aonline"):
+        with pytest.raises(PolicyError, match="needs"):
+            prepared(policy, site_scenario(0))
+    with pytest.raises(PolicyError, match="needs sites"):
+        prepared("okita", small_scenario(0))
+
+
+def test_a_run_is_loaded_as_it_was(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    done = run(site_scenario(0), "okita")
+    done.save(tmp_path / "run")
+    loaded = Run.load(tmp_path / "run")
+    assert loaded.metrics == done.metrics
+    assert loaded.verify() == []
+    assert (loaded.scenario.cluster.transfer_cost == done.scenario.cluster.transfer_cost).all()
