@@ -27,6 +27,7 @@ EC2 = {
 """GPUs, vCPUs and GiB of memory of Amazon's P3, P2 and G3 instances (Okita, Sec. V-B)."""
 
 _EARTH_KM = 6371.0
+_DEGREES = {"LATITUDE": pl.Float64, "LONGITUDE": pl.Float64}
 
 
 def draw_sites(count: int, seed: int) -> list[Server]:
@@ -83,7 +84,7 @@ def _apart(path: Path, name: str, sites: int) -> Floats:
 def _distances(path: Path, name: str) -> Floats:
     """Great-circle distances [km] of positions in degrees, columns LATITUDE and LONGITUDE."""
     try:
-        table = pl.read_csv(path, columns=["LATITUDE", "LONGITUDE"], schema_overrides=[pl.Float64, pl.Float64])
+        table = pl.read_csv(path, columns=list(_DEGREES), schema_overrides=_DEGREES)
     except pl.exceptions.PolarsError as error:
         raise ScenarioError(
             f"cluster.transfer_cost.by: {name!r}: must have columns LATITUDE and LONGITUDE of numbers: {error}"

@@ -37,7 +37,7 @@ def check_sites(c: Columns, found: Findings, slack: int) -> None:
     """All rules on sites."""
     _one_ps(c, found, slack)
     moves = _moves(c)
-    _sizes(c, found, moves)
+    _sizes(c, found, moves, slack)
     _booked(c, found, moves)
     _trained(c, found, moves)
 
@@ -67,11 +67,13 @@ def _one_ps(c: Columns, found: Findings, slack: int) -> None:
             found.add("M32", job, start, text)
 
 
-def _sizes(c: Columns, found: Findings, moves: list[_Move]) -> None:
-    """M31: a transfer has the size of its chunks, and goes from one site to another."""
-    chunk_mb = c.scenario.jobs.chunk_mb
+def _sizes(c: Columns, found: Findings, moves: list[_Move], slack: int) -> None:
+    """M31: a transfer has the size of its chunks, and goes from one site to another; M23: at the beginning of a slot."""
+    chunk_mb, slot = c.scenario.jobs.chunk_mb, c.scenario.physics.slot
     for move in moves:
         right = move.chunks * float(chunk_mb[move.job])
+        if abs(move.time - _slot(move.time, slot) * slot) > slack:
+            found.add("M23", move.job, move.time, f"data are moved within a slot of {slot} µs")
         if move.source < 0 or move.source == move.target:
             found.add("M31", move.job, move.time, "chunks are moved from no other site that there is")
         elif not math.isclose(move.mb, right, rel_tol=_ALMOST):

@@ -152,10 +152,9 @@ def _check_sites(frame: pl.DataFrame, cluster: Cluster) -> None:
     )
     _refuse(where, pl.col("data") == 0, "data", "above 0 for some site: there is nothing to train")
     _refuse(where, pl.col("data") != pl.col("chunks"), "chunks", "the sum of its data over the sites")
-    for row, fields in enumerate(
-        frame.select(c for c in frame.columns if c.startswith("latency")).iter_rows(named=True)
-    ):
-        name = frame["id"][row]
+    names = [c for c in frame.columns if c.startswith("latency")]
+    for row, fields in enumerate(frame.select("id", *names).iter_rows(named=True)):
+        name = fields["id"]
         try:
             given = latency_from(fields)
         except ScenarioError as error:
