@@ -157,10 +157,11 @@ def explain(
     folder: RunArgument,
     job: Annotated[str, typer.Argument(help="Id of a job.")],
     chunks: Annotated[int, typer.Option(help="Show so many chunks; 0: all.", min=0)] = 3,
+    at: Annotated[float | None, typer.Option(help="The first decision from then on [s].", min=0)] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Why there, why then: the decision on a job with its terms, and the job's timeline."""
-    explanation = explain_job(load_whole(folder), job)
+    explanation = explain_job(load_whole(folder), job, at)
     if as_json:
         print_json({**explanation.__dict__, "timeline": explanation.timeline.to_dicts()})
     else:

@@ -15,7 +15,7 @@ import polars as pl
 
 from .core.drive import drive
 from .core.errors import InputError
-from .core.events import Allocate, Dispatch, Event, Order, Reject, Reserve
+from .core.events import Allocate, Dispatch, Event, Order, Postpone, Reject, Reserve, Suspend, Transfer
 from .core.kernel import Kernel
 from .core.policy import Policy, View
 from .core.time import SECOND
@@ -41,21 +41,33 @@ class _DecisionReached(Exception):  # noqa: N818 - it stops a replay, it is not 
         self.time, self.order, self.terms = time, order, terms
 
 
-class _Asked:
-    """A policy that is asked for its terms just before it gives its first order on a job."""
+_PLACES = Dispatch, Allocate, Reserve, Reject
+_DECIDES = *_PLACES, Postpone, Suspend, Transfer
 
-    def __init__(self, policy: Policy, job: int) -> None:
-        self.policy, self.job = policy, job
+
+class _Asked:
+    """A policy that is asked for its terms just before it gives an order on a job.
+
+    That is the first that says where it goes, or the first of any kind from the time `at` on [µs].
+    """
+
+    def __init__(self, policy: Policy, job: int, at: int | None) -> None:
+        self.policy, self.job, self.at = policy, job, at
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.policy, name)
 
     def decide(self, event: Event, view: View) -> Iterator[Order]:
         for order in self.policy.decide(event, view):
-            if isinstance(order, Dispatch | Allocate | Reserve | Reject) and order.job == self.job:
+            if self._meant(event.time, order):
                 ask = getattr(self.policy, "terms", None)
                 raise _DecisionReached(event.time, order, None if ask is None else ask(self.job, view))
             yield order
+
+    def _meant(self, time: int, order: Order) -> bool:
+        if self.at is None:
+            return isinstance(order, _PLACES) and order.job == self.job
+        return isinstance(order, _DECIDES) and order.job == self.job and time >= self.at
 
 
 @dataclass(frozen=True)
@@ -84,46 +96,58 @@ class Explanation:
     timeline: pl.DataFrame
 
 
-def explain(run: Run, job: str) -> Explanation:
+def explain(run: Run, job: str, at_s: float | None = None) -> Explanation:
     """Explain the decision on `job` in `run`.
+
+    Parameters
+    ----------
+    at_s
+        Explain the first decision of any kind from then on [s]; None: the first that places, plans or rejects the job.
 
     Raises
     ------
     InputError
-        If the run has no such job.
+        If the run has no such job, or none of its decisions falls so late.
     """
     index = run.scenario.jobs.index.get(job)
     if index is None:
         near = ", ".join(run.scenario.jobs.ids[:5])
         raise InputError(f"job {job!r} is not in this run; its jobs are {near}, … ({len(run.scenario.jobs)} in all)")
-    reached = _replay(run, index)
+    reached = _replay(run, index, None if at_s is None else round(at_s * SECOND))
     verb = type(reached.order).__name__.lower()
     reason = getattr(reached.order, "reason", "")
     return Explanation(job, reached.time / SECOND, verb, reason, reached.terms, timeline(run, index))
 
 
-def _replay(run: Run, job: int) -> _DecisionReached:
-    policy = _Asked(prepared(run.policy, run.scenario), job)
+def _replay(run: Run, job: int, at: int | None) -> _DecisionReached:
+    policy = _Asked(prepared(run.policy, run.scenario), job, at)
     kernel = Kernel(run.scenario, policy)  # type: ignore[arg-type]
     world = SimulatedWorld(run.scenario, preemptive=policy.lanes["preemptive"])
     try:
         drive(kernel, world)
     except _DecisionReached as reached:
         return reached
-    raise InputError(f"job {run.scenario.jobs.ids[job]!r}: the policy never decided on it")
+    when = "" if at is None else f" from {at / SECOND:g} s on"
+    raise InputError(f"job {run.scenario.jobs.ids[job]!r}: the policy never decided on it{when}")
 
 
 def timeline(run: Run, job: int) -> pl.DataFrame:
     """What happened to a job, by time: arrival, decisions, uploads, runs, parameter servers, completion."""
     s, row = run.schedule, run.schedule.jobs.row(job, named=True)
     rows: list[_Line] = [(row["arrival"], None, "arrives", None, "")]
+    moved = pl.col("from_site").is_not_null()
+    uploads, moves = s.uploads.filter(~moved), s.uploads.filter(moved)
     rows += [
         (u["start"], u["end"], "uploads", where, f"{_several(u['chunks'], 'chunk')}, {u['mb']:.0f} MB{named}")
-        for u, where, named in _together(s.uploads, job, "to_server", ["start", "chunks"], "end")
+        for u, where, named in _together(uploads, job, "to_server", ["start", "chunks"], "end")
+    ]
+    rows += [
+        (u["start"], None, "gets data", u["to_server"], f"{_several(u['chunks'], 'chunk')} from {u['from_site']}")
+        for u in _of(moves, job)
     ]
     rows += [_run_line(r, run.scenario.jobs.ids) for r in _runs_of(s.runs, job).iter_rows(named=True)]
     rows += [
-        (p["start"], p["end"], "has its PS", p["server"], "cloud" if p["slot"] is None else f"slot {p['slot']}")
+        (p["start"], p["end"], "has its PS", p["server"], _ps(p, bool(run.scenario.cluster.resources)))
         for p in _of(s.ps, job)
     ]
     rows += [
@@ -144,6 +168,12 @@ def timeline(run: Run, job: int) -> pl.DataFrame:
         orient="row",
     )
     return table.sort("time_s", maintain_order=True)
+
+
+def _ps(row: dict[str, Any], resources: bool) -> str:
+    if resources:
+        return _several(row["count"], "PS")
+    return "cloud" if row["slot"] is None else f"slot {row['slot']}"
 
 
 def _worth(value: float | None) -> str:

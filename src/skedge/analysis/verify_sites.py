@@ -68,7 +68,7 @@ def _one_ps(c: Columns, found: Findings, slack: int) -> None:
 
 
 def _sizes(c: Columns, found: Findings, moves: list[_Move], slack: int) -> None:
-    """M31: a transfer has the size of its chunks, and goes from one site to another; M23: at the beginning of a slot."""
+    """M31: a transfer has the size of its chunks, and goes to another site; M23: as a slot begins."""
     chunk_mb, slot = c.scenario.jobs.chunk_mb, c.scenario.physics.slot
     for move in moves:
         right = move.chunks * float(chunk_mb[move.job])

@@ -100,12 +100,13 @@ def explained(
 def told(found: Explained, ids: Sequence[str], name: Callable[[int], str]) -> dict[str, Any]:
     """The same in tables, sites by `ids` and jobs by `name`."""
     one, stands = found.decision, found.placement
-    workers = np.flatnonzero(stands.workers).tolist()
+    workers, workers_of = np.flatnonzero(stands.workers).tolist(), int(stands.workers.sum())
     second = found.runner_up
     table: dict[str, Any] = {
         "compares": "bandwidth cost and latency cost of a plan, by the number of its workers N",
         "decision": one.verb,
         "priority": one.priority,
+        "plan": f"{workers_of} workers for {found.slots} slots",
         "by_workers": [
             {
                 "workers": c.workers, "slots": c.slots, "exchange": c.parameters, "transfers": c.data,
@@ -121,17 +122,18 @@ def told(found: Explained, ids: Sequence[str], name: Callable[[int], str]) -> di
             }
             for r in workers
         ],
-        "ps": {
-            "site": ids[stands.ps], "exchange": found.exchange, "slots": found.slots,
-            "runner_up": None if second is None else ids[second[0]],
-            "its_exchange": None if second is None else second[1],
-        },
+        "ps": [
+            {"site": ids[site], "exchange": cost}
+            for site, cost in ((stands.ps, found.exchange), *([] if second is None else [second]))
+        ],
     }  # fmt: skip
     if one.conflict is not None:
-        table["conflict"] = {
-            "with": name(one.conflict.occupant), "leaves_after_slots": one.conflict.release,
-            "migrate_costs": one.conflict.migrate_cost, "delay_costs": one.conflict.delay_cost,
-        }  # fmt: skip
+        table["conflict"] = [
+            {
+                "with": name(one.conflict.occupant), "leaves_after_slots": one.conflict.release,
+                "migrating_costs": one.conflict.migrate_cost, "delaying_costs": one.conflict.delay_cost,
+            }
+        ]  # fmt: skip
     if one.transfer is not None:
         table["moved"] = [
             {"from": ids[source], "to": ids[target], "chunks": chunks}

@@ -1,9 +1,12 @@
-"""Simulated studies: a metric of several policies over a field of a scenario (PD-ORS Fig. 6 to 9 and 12 to 17)."""
+"""Simulated studies: a metric of several policies over a field of a scenario.
+
+PD-ORS Fig. 6 to 9 and 12 to 17; Okita Fig. 9, 10 and 14.
+"""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -40,15 +43,19 @@ class Sweep(BaseModel):
     base, set
         A shipped scenario, and fields of it that are set, by their dotted names.
     vary, values, axis
-        The field that is varied, its values, and what the figure calls it.
+        The field that is varied, its values (numbers, or names), and what the figure calls it.
     with_trace
         Whether the arrivals are those of a trace file that the user names: every seed takes another part of it.
     policies, best
         What is run, and which of them is claimed to be best. Labels of the figure are the policies as they are given.
     metric, lower
         By which metric, and whether the lower one is better.
+    log
+        Whether the logarithm to the base 10 is taken of it: costs that grow exponentially have no useful mean.
     grows
         Whether the gap between the best and each of the others is claimed to grow with the field.
+    most_at
+        At which of the values the gap is claimed to be largest.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -57,14 +64,16 @@ class Sweep(BaseModel):
     base: str
     set: dict[str, Any] = {}
     vary: str
-    values: list[int] = Field(min_length=1)
+    values: list[int] | list[str] = Field(min_length=1)
     axis: str
     with_trace: bool = False
     policies: list[str] = Field(min_length=2)
     best: str
     metric: str
     lower: bool = False
+    log: bool = False
     grows: bool = False
+    most_at: str | None = None
 
     def simulations(self, seed: int, trace: Path | None) -> Iterator[Simulation]:
         """All runs of a seed: every policy at every value.
@@ -100,24 +109,39 @@ class Sweep(BaseModel):
             place[last] = copy.deepcopy(value)
         if trace is not None:
             part = data["workload"]["trace"]
-            part |= {"path": str(trace.resolve()), "skip": seed * max([*self.values, part.get("first", 1)])}
+            jobs = [value for value in self.values if isinstance(value, int)]
+            part |= {"path": str(trace.resolve()), "skip": seed * max([*jobs, part.get("first", 1)])}
         return data
 
     def outcome(self, rows: pl.DataFrame) -> Outcome:
-        """Judge whether the best is best over all values, and whether its lead grows."""
+        """Judge whether the best is best over all values, whether its lead grows, and where it is largest."""
+        if self.log:
+            rows = rows.with_columns(pl.col("value").log10())
         by_policy = {policy: rows.filter(pl.col("policy") == policy) for policy in self.policies}
         others = [policy for policy in self.policies if policy != self.best]
         parts = [self._better(by_policy, other) for other in others]
         if self.grows:
             parts += [self._grows(by_policy, other) for other in others]
+        if self.most_at is not None:
+            parts += [self._most(by_policy, other, self.most_at) for other in others]
+        name = f"log10 of {self.metric}" if self.log else self.metric
         table: list[tuple[Cell, ...]] = [
             (policy, value, mean_of(of.filter(pl.col("at") == value)["value"]))
             for policy, of in by_policy.items()
             for value in self.values
         ]
-        lines = tuple(_line(policy, of) for policy, of in by_policy.items())
-        figure = Figure(f"{self.metric} over {self.axis}", self.axis, self.metric, lines)
-        return Outcome(tuple(parts), ("policy", self.axis, self.metric), tuple(table), figure)
+        lines = tuple(self._line(policy, of) for policy, of in by_policy.items())
+        figure = Figure(f"{name} over {self.axis}", self.axis, name, lines, names=self._names)
+        return Outcome(tuple(parts), ("policy", self.axis, name), tuple(table), figure)
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return tuple(value for value in self.values if isinstance(value, str))
+
+    def _line(self, label: str, rows: pl.DataFrame) -> Line:
+        means = tuple(mean_of(rows.filter(pl.col("at") == value)["value"]) for value in self.values)
+        x = tuple(float(value) if isinstance(value, int) else float(i) for i, value in enumerate(self.values))
+        return Line(label, x, means, joined=not self._names)
 
     def _lead(self, by_policy: dict[str, pl.DataFrame], other: str) -> pl.DataFrame:
         """By seed and value, how much the best is better; columns seed, at, lead."""
@@ -133,13 +157,21 @@ class Sweep(BaseModel):
         ours, theirs = mean_of(lead["value"]), mean_of(lead["theirs"])
         numbers = f"{shown(ours)} against {shown(theirs)}; ahead in the mean at {ahead} of {len(means)}"
         word = "below" if self.lower else "above"
-        return Part(f"{self.best} is {word} {other} at every number of {self.axis}", ahead == len(means), numbers)
+        where = f"under every {self.axis}" if self._names else f"at every number of {self.axis}"
+        return Part(f"{self.best} is {word} {other} {where}", ahead == len(means), numbers)
 
     def _grows(self, by_policy: dict[str, pl.DataFrame], other: str) -> Part:
         lead = self._lead(by_policy, other)
         slopes = mean_of(slope(of["at"].to_list(), of["lead"].to_list()) for _, of in lead.group_by("seed"))
         numbers = f"{shown(slopes)} more for each of the {self.axis}"
         return Part(f"the gap between {self.best} and {other} grows with the {self.axis}", slopes.mean > 0, numbers)
+
+    def _most(self, by_policy: dict[str, pl.DataFrame], other: str, at: str) -> Part:
+        lead = self._lead(by_policy, other)
+        gaps = {str(value): mean_of(lead.filter(pl.col("at") == value)["lead"]) for value in self.values}
+        numbers = ", ".join(f"{shown(gap)} ({value})" for value, gap in gaps.items())
+        largest = max(gaps, key=lambda value: gaps[value].mean)
+        return Part(f"the gap between {self.best} and {other} is largest at {at}", largest == at, numbers)
 
 
 class Gain(Sweep):
@@ -202,9 +234,3 @@ class Gain(Sweep):
             half = None if by_seed.high is None else by_seed.high - by_seed.mean
             values.append(Estimate(ratio) if half is None else Estimate(ratio, ratio - half, ratio + half))
         return Line(variant, tuple(map(float, self.values)), tuple(values))
-
-
-def _line(label: str, rows: pl.DataFrame) -> Line:
-    by_value = rows.group_by("at").agg("value").sort("at")
-    values: Sequence[Estimate] = [mean_of(of) for of in by_value["value"]]
-    return Line(label, tuple(map(float, by_value["at"])), tuple(values))
