@@ -92,6 +92,8 @@ def test_latency_costs_are_read(given: dict[str, Any], made: object) -> None:
         (small(cluster={"transfer_cost": None}), r"it must be left out: it goes with a cluster that has"),
         (small(cluster={"transfer_cost": None, "asymmetric": True}), r"cluster.asymmetric: goes with transfer_cost"),
         (small(cluster={"servers": [{"id": "x", "workers": {"gpu": 1}}], "transfer_cost": [[0]]}), r"not slots"),
+        (small(upload_edge_s=[0, 5]), r"upload_edge_hi_s = 5.0; it must be 0: at sites data move at once"),
+        (small(upload={"x": 3, "y": 3}), r"job 'a': upload: at sites data move at once; leave it out"),
         (small(worker_needs={"gpu": 0}), r"worker_needs.\* = 0.0; it must be above 0 for one of gpu"),
     ],
 )  # fmt: skip

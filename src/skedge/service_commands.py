@@ -57,8 +57,8 @@ def up(
         raise InputError(f"the service needs the extra `live`: pip install 'skedge[live]' ({error})") from error
     scenario = load_cluster_file(cluster)
     for_service(policy, scenario)
-    if scenario.physics.slotted:
-        raise InputError("physics.slotted: a live run goes in continuous time; leave it out")
+    if scenario.physics.slotted and scenario.cluster.transfer_cost is None:
+        raise InputError("physics.slotted: a live run goes in continuous time, but at sites; leave it out")
     if ray is not None:
         check_answers(ray)
     lock = _new_state(state)

@@ -10,10 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
 from conftest import SERVERS
+from skedge.core.latency import Exponential
 from skedge.core.model import Cluster, Job, Physics, Server, job_table
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import SECOND
@@ -102,6 +104,44 @@ def test_policies_on_servers_with_resources_train_too(engine: Engine, policy: st
     done = train(scenario, programs(jobs, {}, {}), run(scenario, policy), engine)
     assert states(done) == ["finished"] * 3
     assert done.run.verify() == []
+
+
+def sited(count: int = 3) -> tuple[Scenario, dict[str, Program]]:
+    """Jobs whose data lie at both sites; slots of 2 s, in which a worker trains 2 chunks."""
+    servers = [Server(name, "edge", {"gpu": 2, "cpu": 3}) for name in ("edge-0", "edge-1")]
+    needs: dict[str, Any] = {"worker_needs": {"gpu": 1, "cpu": 1}, "ps_needs": {"cpu": 1}, "chunk_mb": 2.0}
+    needs |= {
+        "exchange_mb": 5.0,
+        "latency": Exponential(20.0),
+        "minibatch_s": 0.07,
+        "ps_update_s": 0.0,
+        "upload_edge_s": (0.0, 0.0),
+        "upload_cloud_s": (0.0, 0.0),
+    }
+    needs |= {"gradient_mb": 0.0, "data": {"edge-0": 2, "edge-1": 4}}
+    jobs = [job(2.0 * i, 6, 2, **needs) for i in range(count)]
+    cluster = Cluster(servers, np.array([[0, 0.05], [0.05, 0]]))
+    physics = Physics(slot=2 * SECOND, slotted=True, horizon=40 * SECOND)
+    scenario = Scenario(cluster, Jobs(job_table(jobs)[0], cluster), physics, 0, "live test")
+    return scenario, programs(jobs, {}, {})
+
+
+@pytest.mark.parametrize("policy", ["okita", "fifo", "drf", "oasis"])
+def test_policies_at_sites_train_too(engine: Engine, tmp_path: Path, policy: str) -> None:
+    """Workers, PS and data change place slot by slot; the record is that of the simulation, and so is the journal's."""
+    scenario, of = sited()
+    url = f"sqlite:///{tmp_path}/journal.db"
+    expected = run(scenario, policy)
+    done = train(scenario, of, expected, engine, journal=SqlJournal(url, {"began": time.time()}))
+    assert states(done) == ["finished"] * 3
+    assert done.run.verify() == []
+    assert done.run.metrics["moved_mb"] > 0
+    assert done.run.metrics["cost_total"] == pytest.approx(expected.metrics["cost_total"])
+    assert done.run.schedule.uploads.equals(expected.schedule.uploads)
+    assert all(result["accuracy"] > 0.3 for result in done.results.values())
+    again = train(scenario, of, expected, NoEngine(len(SERVERS)), journal=SqlJournal(url))
+    assert again.run.schedule.decisions.equals(done.run.schedule.decisions)
+    assert again.run.schedule.runs.equals(done.run.schedule.runs)
 
 
 def test_a_job_that_cannot_be_trained_fails_with_its_reason_and_others_go_on(engine: Engine) -> None:

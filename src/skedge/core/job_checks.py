@@ -150,6 +150,8 @@ def _check_sites(frame: pl.DataFrame, cluster: Cluster) -> None:
     where = frame.with_columns(
         pl.sum_horizontal(pl.col(columns).fill_null(0)).alias("data") if columns else pl.lit(0).alias("data")
     )
+    for column in ("upload_edge_hi_s", "upload_cloud_hi_s"):
+        _refuse(frame, pl.col(column) > 0, column, "0: at sites data move at once, at the cost of transfer_cost")
     _refuse(where, pl.col("data") == 0, "data", "above 0 for some site: there is nothing to train")
     _refuse(where, pl.col("data") != pl.col("chunks"), "chunks", "the sum of its data over the sites")
     names = [c for c in frame.columns if c.startswith("latency")]

@@ -526,7 +526,7 @@ class Kernel:
         if self.sites is None:
             raise OrderError("M31", f"job {name!r}: data are moved; the servers are no sites")
         self._check_servers(job, ((order.source, 1), (order.target, 1)), "transfer")
-        self._check_in_service(job, ((order.source, 1), (order.target, 1)))
+        self._check_in_service(job, ((order.target, 1),))
         there = int(self.sites.left[job][order.source])
         if not 1 <= order.chunks <= there:
             site = self.scenario.cluster.label(order.source)

@@ -152,6 +152,10 @@ class Scenario:
         """Sites work slot by slot, and a worker trains a whole chunk in each, or rounding down leaves nothing (O11)."""
         if not self.physics.slotted:
             raise ScenarioError("physics.slotted: is false; a cluster with transfer_cost works slot by slot")
+        if self.jobs.given:
+            raise ScenarioError(
+                f"job {next(iter(self.jobs.given))!r}: upload: at sites data move at once; leave it out"
+            )
         if self.physics.estimate_error > 0:
             raise ScenarioError("physics.estimate_error: does not go with a cluster that has transfer_cost")
         for job in np.flatnonzero(self.slot_chunks < 1 - 1e-9):

@@ -85,6 +85,28 @@ class Agent:
             os.replace(aside, path)
         return offset + len(piece)
 
+    def contents(self, job: str, chunks: tuple[int, ...]) -> list[bytes]:
+        """Chunks as they were stored, to be brought to another server.
+
+        Raises
+        ------
+        TrainingError
+            If one is missing or damaged.
+        """
+        paths = [self._path(job, chunk) for chunk in chunks]
+        for path in paths:
+            unpacked(path)
+        return [path.read_bytes() for path in paths]
+
+    def drop(self, job: str, chunks: tuple[int, ...]) -> None:
+        """Remove chunks that are on another server now."""
+        with self.lock:
+            for chunk in chunks:
+                self.models.pop((job, chunk), None)
+                self.data.pop((job, chunk), None)
+        for chunk in chunks:
+            self._path(job, chunk).unlink(missing_ok=True)
+
     def gradient(self, job: str, program: Program, chunk: int, step: int, state: State) -> tuple[Ack, Contribution]:
         """One mini-batch: what it cost, and its gradients."""
         training, model = self._model(job, program, chunk)

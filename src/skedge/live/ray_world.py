@@ -13,7 +13,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
@@ -31,6 +31,7 @@ from skedge.core.events import (
     Reject,
     Reserve,
     Suspend,
+    Transfer,
     Upload,
     WakeAt,
 )
@@ -47,6 +48,7 @@ from .journal import SqlJournal
 from .lane_work import LaneWork
 from .maker import Calls
 from .runs_log import RunsLog
+from .site_work import SiteWork
 from .trainer import Trainer
 from .training import Program
 from .uploads import Transport, Uploads, carry
@@ -59,6 +61,9 @@ _JOIN_S = 15.0
 
 _REDONE_S = 3.0
 """Most that is trained again after a controller was lost: what came after the last checkpoint, and loading it."""
+
+_LATE_S = 1.0
+"""How often it is looked whether a slot that takes too long is done."""
 
 _RAY = -1
 """Stands for Ray's head among the servers."""
@@ -76,7 +81,7 @@ class NoEngine:
 
     def __init__(self, servers: int) -> None:
         self.agents: dict[int, Any] = dict.fromkeys(range(servers), self)
-        self.forget, self.maker = self, Calls(self)
+        self.forget, self.drop, self.maker = self, self, Calls(self)
 
     def parameter_server(self, server: int) -> Any:
         """There is none: no trainer of a rebuilt run is started."""
@@ -128,6 +133,7 @@ class RayWorld:
         self.told: queue.SimpleQueue[Input | Ask] = queue.SimpleQueue()  # safe in signal handlers
         self.uploads, self.log = Uploads(), RunsLog(scenario.cluster.server_ids)
         self.lanes, self.gangs = LaneWork(self, preemptive=preemptive), GangWork(self)
+        self.sites = None if scenario.cluster.transfer_cost is None else SiteWork(self)
         self.trainers: dict[int, Trainer] = {}
         self.progress: dict[int, list[int]] = {}
         self.ps_site: dict[int, int] = {}
@@ -144,14 +150,16 @@ class RayWorld:
         self.began = time.monotonic() - (0.0 if began is None else time.time() - began)
         self._performers: dict[type, Any] = {
             Dispatch: self.lanes.dispatch,
-            Allocate: self.gangs.allocate,
-            Suspend: self.gangs.suspend,
+            Allocate: (self.sites or self.gangs).allocate,
+            Suspend: (self.sites or self.gangs).suspend,
             Upload: self.gangs.upload,
             Reject: self._reject,
             AssignPS: self._assign_ps,
             Reserve: self._reserve,
             WakeAt: self._wake_at,
         }
+        if self.sites is not None:
+            self._performers[Transfer] = self.sites.transfer
         engine.watch(self._server_changed)
 
     def now(self) -> int:
@@ -159,7 +167,14 @@ class RayWorld:
         return self.clock
 
     def real_now(self) -> int:
-        """Time since the start [µs]; it stands still while there is no controller, as nothing is trained then."""
+        """Time since the start [µs]; it stands still while there is no controller, as nothing is trained then.
+
+        At sites also while the work of a slot is not done.
+        """
+        now = self._elapsed()
+        return min(now, self.sites.end) if self.sites is not None and self.sites.open else now
+
+    def _elapsed(self) -> int:
         return int((time.monotonic() - self.began) * SECOND) - self.away
 
     # -- inputs --------------------------------------------------------------------------------------------------
@@ -167,7 +182,7 @@ class RayWorld:
     def next_event(self) -> Event | None:
         """The next thing that happens; waits for it. None when all jobs have left and none is to come."""
         while True:
-            event = self.lanes.settle() or self._due()
+            event = self.lanes.settle() or (self._due() if self.sites is None else self._slot_ends(self.sites))
             if event is not None:
                 return event
             over = self.submit is None and not self.in_system and self.arrived == len(self.scenario.jobs)
@@ -186,7 +201,7 @@ class RayWorld:
             self.ending = True
             return Due()
         else:
-            given = Resumed(max(self.real_now() - self.clock, 0)) if self.rebuilding else self._wait()
+            given = Resumed(max(self._elapsed() - self.clock, 0)) if self.rebuilding else self._wait()
             now = self.clock if self.rebuilding else max(self.clock, self.real_now())
             if self.journal is not None:
                 self.journal.take(now, to_json(given))
@@ -202,13 +217,19 @@ class RayWorld:
         """What is told next; :class:`Due` when something on the agenda is. Questions are answered meanwhile."""
         while not self.ending:
             try:
-                told = self.told.get(timeout=max((self._next_due() - self.real_now()) / SECOND, 0.0))
+                told = self.told.get(timeout=self._patience())
             except queue.Empty:
                 break
             if not callable(told):
                 return told
             told()
         return Due()
+
+    def _patience(self) -> float:
+        """How long to wait for what is told [s]."""
+        if self.sites is not None and self.sites.open and self._elapsed() >= self.sites.end:
+            return _LATE_S
+        return max((self._next_due() - self.real_now()) / SECOND, 0.0)
 
     def _take_in(self, given: Input) -> Event | None:
         if isinstance(given, Uploaded):
@@ -217,6 +238,8 @@ class RayWorld:
                 self._came(done)
                 self.gangs.uploaded(done)
                 self.lanes.uploaded(done)
+                if self.sites is not None:
+                    self.sites.uploaded(done)
         if isinstance(given, Told):
             return self._from_trainer(given)
         if isinstance(given, Server):
@@ -249,19 +272,36 @@ class RayWorld:
     def _next_due(self) -> int:
         arrivals = self.scenario.jobs.arrival
         arrival = int(arrivals[self.arrived]) if self.arrived < len(arrivals) else NEVER
-        return min(arrival, self.agenda[0] if self.agenda else NEVER, self.real_now() + 3600 * SECOND)
+        end = NEVER if self.sites is None else self.sites.end
+        return min(arrival, self.agenda[0] if self.agenda else NEVER, self.real_now() + 3600 * SECOND, end)
 
     def _due(self) -> Event | None:
         """Arrivals and wakes whose time has come."""
-        now, first, woke = self.now(), self.arrived, False
-        while self.arrived < len(self.scenario.jobs) and self.scenario.jobs.arrival[self.arrived] <= now:
+        arrived, woke = self.due_by(self.now())
+        return Event(self.now(), arrived=arrived, woke=woke) if arrived or woke else None
+
+    def due_by(self, time: int) -> tuple[tuple[int, ...], bool]:
+        """The jobs that have arrived by a time [µs], and whether a wake has come; each is told once."""
+        first, woke = self.arrived, False
+        while self.arrived < len(self.scenario.jobs) and self.scenario.jobs.arrival[self.arrived] <= time:
             self.arrived += 1
-        while self.agenda and self.agenda[0] <= now:
+        while self.agenda and self.agenda[0] <= time:
             heappop(self.agenda)
             woke = True
         arrived = tuple(range(first, self.arrived))
         self.in_system.update(arrived)
-        return Event(now, arrived=arrived, woke=woke) if arrived or woke else None
+        return arrived, woke
+
+    def _slot_ends(self, sites: SiteWork) -> Event | None:
+        """At sites all is told at the boundaries of slots; the clock goes on from there."""
+        sites.begin()
+        if self.now() < sites.end or sites.open:
+            return None
+        late = 0 if self.rebuilding else self._elapsed() - sites.end
+        self.away += late
+        sites.overrun += late
+        self.clock = sites.end
+        return sites.end_slot()
 
     def _submitted(self, given: Submitted) -> None:
         """A job has come: it arrives now, behind all others."""
@@ -329,17 +369,23 @@ class RayWorld:
             self.trainer(told.job).gone(told.team)
         if told.what == "failed":
             return self._fail(told.job, told.reason)
+        if self.sites is not None:
+            self.sites.told(told)
+            return None
         if told.what == "measured":
             held = self.gangs.board.held.get(told.job)
             zeta = int(told.job in self.lanes.in_cloud or (held is not None and held.colocated))
             return Event(self.now(), measured=((told.job, told.round_s / self._announced(told.job, zeta)),))
         return self.gangs.told(told) if told.job in self.gangs.board.data else self.lanes.told(told)
 
-    def _fail(self, job: int, reason: str) -> Event:
-        """The job cannot be trained, or was cancelled: it leaves, the others go on."""
+    def _fail(self, job: int, reason: str) -> Event | None:
+        """The job cannot be trained, or was cancelled: it leaves, the others go on; at sites when the slot ends."""
         for upload in self.uploads.pending.values():
             if upload.job == job:
                 self._came(upload)
+        if self.sites is not None:
+            self.sites.fail(job, reason)
+            return None
         if job in self.trainers:
             self.lanes.drop(job)
             self.gangs.drop(job)
@@ -393,7 +439,17 @@ class RayWorld:
                 trainer.regain(given.server)
         if was_out == bool(out):
             return None
+        if self.sites is not None:
+            self.sites.changed(given)
+            return None
         return Event(self.now(), servers=((given.server, ""),)) if was_out else self._out_of_service(given)
+
+    def changes(self, given: Sequence[Server]) -> Iterator[tuple[int, str]]:
+        """(server, why) of those that have changed in the end, why being empty for one that is back."""
+        for server in sorted({one.server for one in given}):
+            what = [one.what for one in given if one.server == server]
+            if len(what) % 2:  # gone and back again within a slot is no change
+                yield server, "" if what[-1] in _ENDS else f"server_{what[-1]}"
 
     def _out_of_service(self, given: Server) -> Event:
         self.uploads.lose(given.server)
@@ -411,17 +467,21 @@ class RayWorld:
         if perform is not None:
             perform(order)
 
-    def send(self, job: int, server: int, chunks: Sequence[int], *, charged: bool = True) -> None:
-        """Bring chunks to a server; the queue is told when they are there."""
+    def send(
+        self, job: int, server: int, chunks: Sequence[int], *, charged: bool = True, source: int | None = None
+    ) -> None:  # fmt: skip
+        """Bring chunks to a server, perhaps from another; the queue is told when they are there."""
         delay = int(upload_delay(self.scenario.delays, job, server)) / SECOND if charged else 0.0
-        transport = self.uploads.add(job, server, tuple(chunks), delay, self.now())
+        transport = self.uploads.add(job, server, tuple(chunks), delay, self.now(), source)
         if not self.rebuilding:
             self._carry(transport)
 
     def _carry(self, transport: Transport) -> None:
         name, agent = self.scenario.jobs.ids[transport.job], self.engine.agents[transport.server]
         program, maker = self.program(transport.job), self.engine.maker
-        carry(transport, name, program, maker, agent, self._tell, lambda n: n in self.uploads.pending)
+        known = transport.source is not None and not self.out.get(transport.source)
+        source = self.engine.agents[transport.source] if known and transport.source is not None else None
+        carry(transport, name, program, maker, agent, self._tell, lambda n: n in self.uploads.pending, source)
 
     def _reject(self, order: Reject) -> None:
         self.in_system.discard(order.job)
@@ -468,6 +528,7 @@ class RayWorld:
             "away_s": self.away / SECOND,
             "recovery_s": recovery,
             "late_s": late,
+            **({} if self.sites is None else {"slot_overrun_s": self.sites.overrun / SECOND}),
         }
 
     def runs(self) -> pl.DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,6 +58,14 @@ class RunsLog:
             self._add(job, None, server, None, n, start, min(compute_from, now), now, 0.0, zeta, preempted)
             if compute_from <= now:
                 self.unsettled.setdefault(job, []).append(self.rows[-1])
+
+    def site(
+        self, job: int, where: Placement, start: int, now: int, work: Mapping[int, int], *, preempted: bool
+    ) -> None:  # fmt: skip
+        """An allocation at sites ends, with what each has trained; one of no length leaves no trace."""
+        if now > start:
+            for site, n in where:
+                self._add(job, None, site, None, n, start, start, now, float(work.get(site, 0)), False, preempted)
 
     def settle(self, job: int, done: int, *, finished: bool = False) -> None:
         """Share what a gang has done since the last time, of `done` in all, among the workers by their time.

@@ -96,12 +96,12 @@ def run_live(
     Raises
     ------
     InputError
-        If the scenario is slotted, or the journal cannot be opened.
+        If the scenario is slotted (but at sites), or the journal cannot be opened.
     SkedgeError
         If the Ray cluster lacks a server.
     """
-    if scenario.physics.slotted:
-        raise InputError("physics.slotted: a live run goes in continuous time; leave it out")
+    if scenario.physics.slotted and scenario.cluster.transfer_cost is None:
+        raise InputError("physics.slotted: a live run goes in continuous time, but at sites; leave it out")
     save_scenario(scenario, folder)
     (folder / _MARK).write_text(secrets.token_hex(8), encoding="utf-8")
     about = {

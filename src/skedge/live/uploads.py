@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,10 @@ _PATIENCE_S = 0.5
 
 @dataclass(frozen=True)
 class Transport:
-    """Chunks of a job on their way to a server; they take at least `delay_s`, so they are due at `due` [µs]."""
+    """Chunks of a job on their way to a server; they take at least `delay_s`, so they are due at `due` [µs].
+
+    They come from the server `source`; None: from where the job's data come from.
+    """
 
     number: int
     job: int
@@ -34,6 +37,7 @@ class Transport:
     chunks: tuple[int, ...]
     delay_s: float
     due: int
+    source: int | None = None
 
 
 class Uploads:
@@ -52,11 +56,15 @@ class Uploads:
         self.stored: dict[tuple[int, int], set[int]] = {}
         self.count = 0
 
-    def add(self, job: int, server: int, chunks: tuple[int, ...], delay_s: float, now: int) -> Transport:
-        """Note an upload that begins `now` [µs]."""
+    def add(
+        self, job: int, server: int, chunks: tuple[int, ...], delay_s: float, now: int, source: int | None = None
+    ) -> Transport:  # fmt: skip
+        """Note an upload that begins `now` [µs]; what comes from a server is no longer there."""
         self.count += 1
         due = now + round(delay_s * SECOND)
-        upload = self.pending[self.count] = Transport(self.count, job, server, chunks, delay_s, due)
+        upload = self.pending[self.count] = Transport(self.count, job, server, chunks, delay_s, due, source)
+        if source is not None:
+            self.stored.get((job, source), set()).difference_update(chunks)
         return upload
 
     def done(self, number: int) -> Transport | None:
@@ -84,7 +92,7 @@ class Uploads:
         """Uploads of a job that are on their way to a server."""
         return [upload for upload in self.pending.values() if (upload.job, upload.server) == (job, server)]
 
-    def lacks(self, job: int, server: int, chunks: range) -> tuple[int, ...]:
+    def lacks(self, job: int, server: int, chunks: Iterable[int]) -> tuple[int, ...]:
         """Which of `chunks` are neither on a server nor on their way to it."""
         coming = {chunk for upload in self.to(job, server) for chunk in upload.chunks}
         return tuple(sorted(set(chunks) - self.stored.get((job, server), set()) - coming))
@@ -98,15 +106,17 @@ def carry(
     agent: Any,
     tell: Callable[[Told | Uploaded], None],
     wanted: Callable[[int], bool],
+    source: Any = None,
 ) -> None:
     """Bring an upload to its agent in a thread of its own, and tell when all of it is there, whole.
 
-    It begins anew where the agent is lost, as long as the upload is `wanted`.
+    It begins anew where the agent is lost, as long as the upload is `wanted`. `source` is the agent that has the
+    chunks; where there is none, or it cannot give them, they are made.
     """
 
     def bring() -> None:
         try:
-            while wanted(upload.number) and not _copy(upload, job, program, maker, agent, wanted):
+            while wanted(upload.number) and not _copy(upload, job, program, maker, agent, wanted, source):
                 time.sleep(_PATIENCE_S)
         except TrainingError as error:
             tell(Told("failed", upload.job, reason=str(error)))
@@ -119,7 +129,7 @@ def carry(
 
 
 def _copy(
-    upload: Transport, job: str, program: Program, maker: Calls, agent: Any, wanted: Callable[[int], bool]
+    upload: Transport, job: str, program: Program, maker: Calls, agent: Any, wanted: Callable[[int], bool], source: Any
 ) -> bool:
     """Send the bytes piece by piece; False if the agent was lost, or they are not wanted any more.
 
@@ -131,7 +141,7 @@ def _copy(
         If the job's data cannot be made, or the server cannot keep them.
     """
     began = time.monotonic()
-    contents = maker.contents(program, upload.chunks)
+    contents = _from(source, job, upload.chunks) or maker.contents(program, upload.chunks)
     total, sent = sum(len(content) for _, content in contents), 0
     for chunk, content in contents:
         for offset in range(0, len(content), _PIECE):
@@ -143,6 +153,18 @@ def _copy(
             time.sleep(max(began + upload.delay_s * sent / total - time.monotonic(), 0.0))
     time.sleep(max(began + upload.delay_s - time.monotonic(), 0.0))
     return True
+
+
+def _from(source: Any, job: str, chunks: tuple[int, ...]) -> list[tuple[int, bytes]]:
+    """Chunks as the agent `source` keeps them; nothing if it has not all of them, or does not answer."""
+    import ray  # noqa: PLC0415 - Ray is an extra
+
+    if source is None:
+        return []
+    try:
+        return list(zip(chunks, ray.get(source.contents.remote(job, chunks), timeout=_PIECE_S), strict=True))
+    except (ray.exceptions.RayError, TrainingError):
+        return []
 
 
 def _store(agent: Any, job: str, chunk: int, upload: int, offset: int, piece: bytes, *, last: bool) -> bool:
