@@ -144,6 +144,42 @@ def test_policies_at_sites_train_too(engine: Engine, tmp_path: Path, policy: str
     assert again.run.schedule.runs.equals(done.run.schedule.runs)
 
 
+def test_at_sites_killed_processes_lose_nothing_and_time_stands_still(engine: Engine) -> None:
+    """Kill -9 of all agents and parameter servers: the slot ends when its work is done, so that no rule is broken."""
+    import ray  # not earlier: it reads its settings when it is imported
+
+    pids = [ray.get(agent.pid.remote()) for agent in engine.agents.values()]
+    pids += [ray.get(k.warm.remote()) for ks in engine.idle.values() for k in ks]
+
+    def kill() -> None:
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+
+    scenario, of = sited(2)
+    expected = run(scenario, "okita")
+    _soon(kill, 2.5)
+    done = train(scenario, of, expected, engine)
+    assert states(done) == ["finished"] * 2
+    assert done.run.verify() == []
+    assert done.run.meta["slot_overrun_s"] > 0.5
+    assert done.run.schedule.runs.equals(expected.schedule.runs)
+
+
+def test_at_sites_a_lost_server_and_a_job_that_fails_leave_the_others_alone(engine: Engine) -> None:
+    while engine.lost:  # by a test before
+        time.sleep(0.1)
+    raylet = engine.nodes["edge-0"].all_processes["raylet"][0].process.pid
+    scenario, of = sited(3)
+    names = scenario.jobs.ids
+    of[names[1]] = Program("no.such.module:f", {}, 6, 2, 6)
+    _soon(lambda: os.kill(raylet, signal.SIGKILL), 3.0)
+    done = train(scenario, of, run(scenario, "okita"), engine)
+    assert states(done) == ["finished", "failed", "finished"]
+    assert "No module named 'no'" in done.run.jobs["reason"][1]
+    assert done.run.schedule.outages["server"].to_list() == ["edge-0"]
+    assert done.run.verify() == []
+
+
 def test_a_job_that_cannot_be_trained_fails_with_its_reason_and_others_go_on(engine: Engine) -> None:
     jobs = [job(0, 2, 3), job(0.5, 1, 3), job(1, 1, 3), job(1.5, 1, 3)]
     done = live(

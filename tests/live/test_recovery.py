@@ -35,6 +35,23 @@ JOB = """
        gradient_mb: 0.05, bandwidth_mbps: 100, workers: 2, upload_edge_s: [0.2, 0.4], upload_cloud_s: [90, 90],
        train: {{factory: "skedge.live.examples:images", args: {{model: resnet, chunks: 2, samples: 300, size: 16}}}}}}
 """
+SITES = """
+name: recovery
+slot: 2s
+physics: {slotted: true}
+cluster:
+  servers:
+    - {id: edge-0, resources: {gpu: 2, cpu: 3}}
+    - {id: far, resources: {gpu: 2, cpu: 3}}
+  transfer_cost: [[0, 0.05], [0.05, 0]]
+workload:
+  jobs:
+"""
+SITE_JOB = """
+    - {{id: {id}, arrival_s: {at}, epochs: {epochs}, minibatches: 6, minibatch_s: 0.03, chunk_mb: 2, exchange_mb: 5,
+       worker_needs: {{gpu: 1}}, ps_needs: {{cpu: 1}}, data: {{edge-0: 1, far: 1}}, latency: {{kind: linear, tau: 9}},
+       train: {{factory: "skedge.live.examples:images", args: {{model: resnet, chunks: 2, samples: 300, size: 16}}}}}}
+"""
 JOBS = {"long": (0, 10), "short": (2, 2), "last": (6, 3)}
 
 
@@ -46,15 +63,20 @@ def decisions(journal: Path) -> int:
     return 0  # not made yet
 
 
+@pytest.mark.parametrize(
+    ("head", "job", "policy"), [(TEXT, JOB, "aonline"), (SITES, SITE_JOB, "okita")], ids=["lanes", "sites"]
+)
 @pytest.mark.parametrize("after", [5])
-def test_a_killed_controller_is_followed_by_one_that_goes_on(tmp_path: Path, after: int) -> None:
+def test_a_killed_controller_is_followed_by_one_that_goes_on(
+    tmp_path: Path, head: str, job: str, policy: str, after: int
+) -> None:
     """Killed -9 after its fifth decision; each chunk counts each mini-batch once, and replay decides the same."""
     scenario, state = tmp_path / "recovery.yaml", tmp_path / "state"
-    jobs = "".join(JOB.format(id=name, at=at, epochs=epochs) for name, (at, epochs) in JOBS.items())
-    scenario.write_text(TEXT + jobs, encoding="utf-8")
+    jobs = "".join(job.format(id=name, at=at, epochs=epochs) for name, (at, epochs) in JOBS.items())
+    scenario.write_text(head + jobs, encoding="utf-8")
     skedge = [sys.executable, "-m", "skedge", "live"]
     first = subprocess.Popen(
-        [*skedge, str(scenario), "--state", str(state), "--out", str(tmp_path / "never"), "--json"]
+        [*skedge, str(scenario), "--policy", policy, "--state", str(state), "--out", str(tmp_path / "never"), "--json"]
     )
     try:
         deadline = time.monotonic() + 150

@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 
 from skedge.core.model import Ints
+from skedge.core.time import NEVER
 
 from .columns import Columns
 from .rules import Findings
@@ -111,10 +112,23 @@ def _trained(c: Columns, found: Findings, moves: list[_Move]) -> None:
     for row, (job, site, workers, start, end) in enumerate(zip(*columns, strict=True)):
         for at in range(_slot(start, slot), _slot(end, slot)):
             busy[job][at].append((row, site, workers))
-    chunks = np.zeros(len(t), np.int64)
+    chunks, most = np.zeros(len(t), np.int64), _cut_short(c)
     for job in sorted(set(by_job) | set(busy)):
-        _follow(c, found, job, by_job[job], busy[job], chunks)
+        _follow(c, found, job, by_job[job], busy[job], chunks, most)
     _work(c, found, chunks)
+
+
+def _cut_short(c: Columns) -> Ints:
+    """Most that each run can have trained: what it has, if its job failed or a server was lost; else no limit."""
+    t, failed = c.gangs, c.jobs.frame["state"].is_in(["failed", "cancelled"]).to_numpy()
+    out = c.decisions.frame.filter(
+        pl.col("verb") == "suspend", pl.col("reason").cast(pl.String).str.starts_with("server_")
+    )
+    gone = set(out.select("job", "time").rows())
+    lost = np.array([pair in gone for pair in zip(t["job"].tolist(), t["end"].tolist(), strict=True)], bool)
+    cut = failed[t["job"]] | lost
+    done = np.rint(t["work"] / c.scenario.jobs.minibatches[t["job"]]).astype(np.int64)
+    return np.where(cut, done, NEVER)
 
 
 def _slot(time: int, slot: int) -> int:
@@ -128,8 +142,9 @@ def _follow(
     moves: dict[int, list[_Move]],
     busy: dict[int, list[tuple[int, int, int]]],
     chunks: Ints,
+    most: Ints,
 ) -> None:
-    """One job through its slots; `chunks` gets what each row of its runs trains."""
+    """One job through its slots; `chunks` gets what each row of its runs trains, `most` at most."""
     left, rate = c.scenario.jobs.data[job].copy(), float(c.scenario.slot_chunks[job])
     slot = c.scenario.physics.slot
     for at in sorted(set(moves) | set(busy)):
@@ -142,7 +157,7 @@ def _follow(
             left[move.source] -= move.chunks
             left[move.target] += move.chunks
         for row, site, workers in busy.get(at, ()):
-            done = min(max(int(left[site]), 0), math.floor(rate * workers + _ALMOST))
+            done = min(max(int(left[site]), 0), math.floor(rate * workers + _ALMOST), int(most[row] - chunks[row]))
             left[site] -= done
             chunks[row] += done
         if at in busy and not left.any() and at != max(busy):

@@ -159,7 +159,7 @@ class SiteWork:
         self.servers.append(given)
         if given.what == "lost":
             for (job, number), work in list(self.open.items()):
-                if work.site == given.server:
+                if given.server in (work.site, self.world.ps_site.get(job)):
                     del self.open[job, number]
                     self.world.trainers[job].take(number)
 
