@@ -64,6 +64,7 @@ __all__ = [
     "read_spec",
     "save_scenario",
     "scenario_from_dict",
+    "server_of",
     "shipped",
     "trainings",
 ]
@@ -317,7 +318,7 @@ def _form(data: object, where: str, seed: int | None, kind: type[Form]) -> Form:
 
 def _scenario(form: ScenarioForm, base: Path) -> Scenario:
     if form.cluster.servers is not None:
-        cluster = _with_costs(form, [_server(s) for s in form.cluster.servers], base)
+        cluster = _with_costs(form, [server_of(s) for s in form.cluster.servers], base)
         frame, given = _jobs(form, cluster.worker_types, cluster.ps_types, cluster.server_ids, base)
     else:
         draw = _draw(form)
@@ -333,7 +334,7 @@ def _scenario(form: ScenarioForm, base: Path) -> Scenario:
 def _cluster(form: ClusterFileForm, base: Path) -> Cluster:
     """The cluster that a scenario of the same file has."""
     if form.cluster.servers is not None:
-        return _with_costs(form, [_server(s) for s in form.cluster.servers], base)
+        return _with_costs(form, [server_of(s) for s in form.cluster.servers], base)
     draw = _draw(form)
     if draw.load is None:
         return _with_costs(form, draw_cluster(draw, form.seed, base, 0.0, 0.0), base)
@@ -399,7 +400,8 @@ def _latest(jobs: pl.DataFrame) -> float:
     return float(_column(jobs, "arrival_s").max(initial=0.0))
 
 
-def _server(form: ServerForm) -> Server:
+def server_of(form: ServerForm) -> Server:
+    """The server that a form says."""
     slots = {WORKER + name: n for name, n in form.workers.items()} | {PS + name: n for name, n in form.ps.items()}
     return Server(form.id, form.kind, slots | form.resources, form.storage_mb, form.site)
 

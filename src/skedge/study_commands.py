@@ -97,7 +97,7 @@ def _trained(study: Study, settings: Trained, seeds: int, folder: Path, *, quiet
                 violations[ran.trial.label] = ran.violations
             bar.update(task, advance=1, at=f"{ran.trial.label} is done")
 
-        with bench(study.servers) as at:
+        with bench(study.servers, study.scenario) as at:
             rows = pl.DataFrame(carry_out(study, seeds, at, done))
     return Findings(study, seeds, rows, settings.outcome(rows), violations, runs)
 

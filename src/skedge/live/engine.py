@@ -159,6 +159,9 @@ class Engine:
         return make.remote()
 
     def _ps_slots(self, server: int) -> int:
+        """PSs that are kept warm: those of a server's slots, and one where it has resources."""
+        if self.cluster.resources:
+            return 1
         return self.cloud_ps if server == self.cluster.cloud else int((self.cluster.ps_server == server).sum())
 
     def _ps_actor(self, server: int) -> Any:

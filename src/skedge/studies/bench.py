@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from skedge.core.errors import InputError, SkedgeError
+from skedge.core.model import Cluster
 from skedge.core.scenario import Scenario
 from skedge.live.engine import Engine
 from skedge.live.session import LiveRun, programs, train
 from skedge.run import Run, run
-from skedge.scenario_file import scenario_from_dict
+from skedge.scenario_file import scenario_from_dict, server_of
 from skedge.scenario_schema import ServerForm, TrainForm
 
 from .feasibility import Feasibility
@@ -25,10 +26,11 @@ from .trial import Ran, Trial, displaced
 
 @dataclass(frozen=True)
 class Bench:
-    """An engine that is up, and its servers as a scenario file names them."""
+    """An engine that is up, its servers as a scenario file names them, and what else all scenarios share."""
 
     engine: Engine
     servers: list[dict[str, Any]]
+    scenario: dict[str, Any]
 
     def run(self, trial: Trial) -> tuple[Ran, Run]:
         """Train the jobs of a trial for real; also gives the record.
@@ -51,7 +53,8 @@ class Bench:
             "name": trial.label,
             "seed": trial.seed,
             "slot": 1.0,
-            "cluster": {"servers": self.servers},
+            **self.scenario,
+            "cluster": {"servers": self.servers, **self.scenario.get("cluster", {})},
             "workload": {"jobs": jobs},
         }
         return scenario_from_dict(data, trial.label, Path()), {
@@ -60,16 +63,13 @@ class Bench:
 
 
 @contextmanager
-def bench(servers: list[ServerForm]) -> Iterator[Bench]:
+def bench(servers: list[ServerForm], scenario: dict[str, Any]) -> Iterator[Bench]:
     """Start Ray on this machine with these servers; it ends whatever happens."""
     plain = [server.model_dump(exclude_defaults=True) for server in servers]
     with tempfile.TemporaryDirectory(prefix="skedge-study-") as folder:
-        nothing = {"id": "none", "arrival_s": 0, "epochs": 1, "chunks": 1, "minibatches": 1, "minibatch_s": 1}
-        data = {"cluster": {"servers": plain}, "workload": {"jobs": [nothing]}}
-        cluster = scenario_from_dict(data, "study", Path()).cluster
-        engine = Engine(cluster, Path(folder), str(Path(folder) / "checkpoints"))
+        engine = Engine(Cluster([server_of(form) for form in servers]), Path(folder), str(Path(folder) / "checkpoints"))
         try:
-            yield Bench(engine, plain)
+            yield Bench(engine, plain, scenario)
         finally:
             engine.stop()
 

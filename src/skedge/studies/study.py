@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from skedge.core.errors import InputError
 from skedge.scenario_schema import ServerForm
 
+from .at_sites import AtSites
 from .curves import Curves
 from .disturbed import Disturbed
 from .feasibility import Feasibility
@@ -19,7 +20,7 @@ from .preemptions import Preemptions
 from .rates import Rates
 from .sweep import Gain, Sweep
 
-Trained = Curves | Disturbed | Preemptions | Rates
+Trained = AtSites | Curves | Disturbed | Preemptions | Rates
 """Settings of live studies; the others are simulated, or computed."""
 
 
@@ -34,8 +35,9 @@ class Study(BaseModel):
         Seeds by default, 0, 1, ..., and about how long they take on 2 cores.
     scaled
         Where the setting departs from the paper's, and why.
-    servers, job
-        Of a live study: its servers, and fields that all jobs share, in the form of a scenario file.
+    servers, job, scenario
+        Of a live study: its servers, fields that all jobs share, and further fields of the scenario but for its
+        workload, in the form of a scenario file.
     settings
         What is run and how the claim is judged; written down before the runs.
     """
@@ -52,6 +54,7 @@ class Study(BaseModel):
     scaled: list[str] = Field(min_length=1)
     servers: list[ServerForm] = []
     job: dict[str, Any] = {}
+    scenario: dict[str, Any] = {}
     settings: Annotated[Trained | Sweep | Gain | Feasibility, Field(discriminator="kind")]
 
     @property
