@@ -1,13 +1,10 @@
 """Time Okita, FIFO, DRF and OASiS on synthetic instances of Okita's evaluation (setting S3), and how time grows.
 
     python benchmarks/okita.py [--sites 50] [--jobs 100] [--slots 150] [--seed 1] [--policies okita,fifo,drf,oasis]
-                               [--latency exponential|linear|piecewise] [--search bounded|every] [--grow] [--gap]
+                               [--latency exponential|linear|piecewise] [--search bounded|every]
+                               [--grow] [--gap] [--whole]
 
-Jobs arrive uniformly in the T slots. A site is one of Amazon's P3, P2 and G3 instances (:data:`EC2`). A worker takes
-0-4 GPUs, 1-10 vCPUs, 2-32 GB memory, 5-10 GB storage, a PS the same without GPUs. D_i^r in [10, 20], delta in [20, 60]
-MB, rho/E in [5, 15], pi in [30, 575] MB, q in [2, 8] per 100 MB. Latency cost: tau e^(0.25 x) with tau in [20, 100];
-tau x + b with b in [50, 200]; or tau_1 in [20, 100] before c in [3, 5], then tau_2 in [300, 400]. Left open by the
-paper: storage of a site (5 to 10 GB a worker: 1,000 GB, which never binds first), E (1: only rho/E matters).
+Instances are those of the scenario ``s3``, in the sizes asked for.
 
 Times are CPU seconds of all decisions in this process, compiled kernels warm, drawing of the instance apart. `slots`:
 job-slots decided, with the time of one; `wait`: of these, delays. `makespan`: from the first arrival to the last end.
@@ -16,47 +13,46 @@ The latency cost of a late job is exponential: `log10 f` is the logarithm of the
 stated complexity is O(T I (D/E R^2 log(R + K) + log I)); D, all chunks of a job, grows with R.
 `--gap` prints how far the greedy transfers are above the optimal transport, over small instances and over the
 transfers that Okita makes in the run.
+`--whole` prints what `skedge run` takes in all, imports, verification and the run folder included.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+import resource
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import yaml
 from scipy.optimize import linprog
 from scipy.special import logsumexp
 
-from skedge.core.latency import Exponential, LatencyCost, Linear, Piecewise
 from skedge.policies.okita import Okita, OkitaParams
+from skedge.policies.site_driver import site_jobs, sites_of
 from skedge.policies.site_fixed import SiteDrf, SiteFifo
 from skedge.policies.site_oasis import SiteOasis, SiteOasisParams, site_prices
 from skedge.policies.site_slots import SiteScheduler, run
 from skedge.policies.sites import SiteJob, Sites
 from skedge.policies.transfer import send
+from skedge.scenario_file import scenario_from_dict, shipped
 
-STORAGE_GB = 1000
-EC2 = np.array([
-    (1, 8, 61, STORAGE_GB), (4, 32, 244, STORAGE_GB), (8, 64, 488, STORAGE_GB), (8, 96, 768, STORAGE_GB),
-    (1, 4, 61, STORAGE_GB), (8, 32, 488, STORAGE_GB), (16, 64, 732, STORAGE_GB),
-    (1, 4, 30.5, STORAGE_GB), (1, 16, 122, STORAGE_GB), (2, 32, 244, STORAGE_GB), (4, 64, 488, STORAGE_GB),
-])  # fmt: skip
-"""GPUs, vCPUs, GiB memory, GB storage of p3.2xlarge, 8xlarge, 16xlarge, p3dn.24xlarge; p2.xlarge, 8xlarge, 16xlarge;
-g3s.xlarge, g3.4xlarge, 8xlarge, 16xlarge."""
 
-WORKER = np.array([(0, 4), (1, 10), (2, 32), (5, 10)])
-PS = np.array([(0, 0), (1, 10), (2, 32), (5, 10)])
-"""Least and most of GPUs, vCPUs, GB memory, GB storage."""
+_SKEDGE_RUN = [sys.executable, "-m", "skedge", "run"]
 
 
 def main() -> None:
     """Run and print."""
     args = arguments()
-    if args.gap:
-        gap(args)
+    if args.gap or args.whole:
+        (gap if args.gap else whole)(args)
         return
     print(
         f"{'policy':6} {'R':>4} {'I':>5} {'T':>4} {'CPU s':>8} {'µs/slot':>8} {'slots':>7} {'wait':>7} "
@@ -83,6 +79,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--search", choices=("bounded", "every"), default="bounded")
     parser.add_argument("--grow", action="store_true")
     parser.add_argument("--gap", action="store_true")
+    parser.add_argument("--whole", action="store_true")
     return parser.parse_args()
 
 
@@ -143,40 +140,36 @@ def oasis(sites: Sites, jobs: list[SiteJob], slots: int, _args: argparse.Namespa
     return SiteOasis(sites, 2 * slots, site_prices(jobs, sites, 2 * slots), SiteOasisParams())
 
 
+def scenario_file(sites: int, jobs: int, slots: int, latency: str, seed: int) -> dict[str, Any]:
+    """S3 in another size."""
+    data: dict[str, Any] = yaml.safe_load(shipped("s3").read_text(encoding="utf-8"))
+    data["seed"], data["physics"]["horizon"] = seed, f"{slots}h"
+    data["cluster"]["draw"]["servers"] = sites
+    data["workload"] |= {"synthetic": {"jobs": jobs, "span": f"{slots}h", "arrivals": "uniform"}, "latency": latency}
+    return data
+
+
 def draw(sites: int, jobs: int, slots: int, latency: str, seed: int) -> tuple[Sites, list[SiteJob]]:
     """Sites, and jobs by (arrival, id)."""
-    rng = np.random.default_rng(seed)
-    capacity = EC2[rng.integers(len(EC2), size=sites)]
-    one_way = np.triu(rng.uniform(2, 8, (sites, sites)) / 100, 1)
-    arrivals = np.sort(rng.integers(slots, size=jobs)).tolist()
-    listed = [job(i, arrival, sites, latency, rng) for i, arrival in enumerate(arrivals)]
-    return Sites(capacity, one_way + one_way.T), listed
+    scenario = scenario_from_dict(scenario_file(sites, jobs, slots, latency, seed), "s3", Path())
+    return sites_of(scenario.cluster), site_jobs(scenario)
 
 
-def job(number: int, arrival: int, sites: int, latency: str, rng: np.random.Generator) -> SiteJob:
-    """A job of S3."""
-    return SiteJob(
-        id=number,
-        arrival=arrival,
-        epochs=1,
-        rho=rng.uniform(5, 15),
-        chunk_mb=rng.uniform(20, 60),
-        exchange_mb=rng.uniform(30, 575),
-        data=tuple(rng.integers(10, 21, sites).tolist()),
-        worker=tuple(rng.integers(WORKER[:, 0], WORKER[:, 1] + 1).tolist()),
-        ps=tuple(rng.integers(PS[:, 0], PS[:, 1] + 1).tolist()),
-        latency=cost_function(latency, rng),
-    )
-
-
-def cost_function(latency: str, rng: np.random.Generator) -> LatencyCost:
-    """One of Sec. V-B's."""
-    tau = rng.uniform(20, 100)
-    if latency == "exponential":
-        return Exponential(tau)
-    if latency == "linear":
-        return Linear(tau, rng.uniform(50, 200))
-    return Piecewise(tau, rng.uniform(300, 400), rng.uniform(3, 5))
+def whole(args: argparse.Namespace) -> None:
+    """`skedge run` in a process of its own: CPU seconds with imports, verification and the run folder."""
+    for policy in args.policies.split(","):
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "s3.yaml"
+            file.write_text(yaml.safe_dump(scenario_file(args.sites, args.jobs, args.slots, args.latency, args.seed)))
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            subprocess.run(
+                [*_SKEDGE_RUN, str(file), "--policy", policy, "--out", f"{folder}/run", "--json"],
+                check=True, stdout=subprocess.DEVNULL,
+            )  # fmt: skip
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        print(f"{policy:6} {args.sites} sites, {args.jobs} jobs, {args.slots} slots: {spent:.1f} s of CPU in all, "
+              f"{after.ru_maxrss / 1e6:.2f} GB")  # fmt: skip
 
 
 def gap(args: argparse.Namespace, count: int = 1000) -> None:
