@@ -44,7 +44,6 @@ from skedge.policies.sites import SiteJob, Sites
 from skedge.policies.transfer import send
 from skedge.scenario_file import scenario_from_dict, shipped
 
-
 _SKEDGE_RUN = [sys.executable, "-m", "skedge", "run"]
 
 
