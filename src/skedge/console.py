@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -24,6 +25,9 @@ out = Console(highlight=False, markup=False, emoji=False)
 
 err = Console(stderr=True, highlight=False, markup=False, emoji=False)
 """For progress and errors."""
+
+_EVERY_S = 30.0
+"""Least time between two lines of progress in a log."""
 
 _SHOWN = {
     "jct_mean_s": "mean JCT",
@@ -44,6 +48,16 @@ _SHOWN_OF_VALUE = {
     "utilisation_mean": "busy",
 }
 """The same where jobs say what they are worth."""
+
+_SHOWN_OF_COST = {
+    "cost_total": "total cost",
+    "cost_latency": "latency",
+    "cost_bandwidth": "bandwidth",
+    "moved_mb": "moved",
+    "jct_mean_s": "mean JCT",
+    "preemptions": "preempted",
+}
+"""The same at sites."""
 
 
 def print_json(value: object) -> None:
@@ -71,8 +85,9 @@ def amount(key: str, value: float | None) -> str:
         return f"{value / 1e3:,.1f} GB"
     if key.endswith(("_share", "utilisation_mean")):
         return f"{value:.1%}"
-    if key.startswith(("slowdown", "jct_rate")):
-        return f"{value:.3g}"
+    small = key.startswith("cost_") and not 1000 <= abs(value) < 1e9
+    if small or key.startswith(("slowdown", "jct_rate")):
+        return f"{value:.4g}" if small else f"{value:.3g}"
     return f"{value:,.1f}" if key == "utility_total" else f"{value:,.0f}"
 
 
@@ -88,6 +103,8 @@ def comparison_table(comparison: Comparison) -> Table:
     """One row per policy: means, and half widths of 95 % intervals where there are several seeds."""
     of_value = "utility_total" in comparison.columns
     shown = dict(_SHOWN_OF_VALUE if of_value else _SHOWN)
+    if "cost_total" in comparison.columns:
+        shown = dict(_SHOWN_OF_COST)
     if not of_value and any(row["rejected"] for rows in comparison.metrics.values() for row in rows):
         shown["rejected"] = "rejected"
     seeds = comparison.seeds
@@ -131,8 +148,8 @@ def print_explanation(explanation: Explanation, chunks: int) -> None:
     else:
         _print_terms(terms)
     table = Table("from [s]", "until [s]", "what", "server", "", title="timeline")
-    for time, until, what, server, detail in explanation.timeline.iter_rows():
-        table.add_row(f"{time:.6f}", "" if until is None else f"{until:.6f}", what, server or "", detail)
+    for since, until, what, server, detail in explanation.timeline.iter_rows():
+        table.add_row(f"{since:.6f}", "" if until is None else f"{until:.6f}", what, server or "", detail)
     out.print(table)
 
 
@@ -201,9 +218,28 @@ def working(what: str) -> Iterator[None]:
         yield
 
 
+class _Lines(Progress):
+    """Progress for a log: a line at most every half minute."""
+
+    def __init__(self) -> None:
+        super().__init__(console=err, disable=True)
+        self.said_at = time.monotonic()
+
+    def update(self, task_id: TaskID, **given: Any) -> None:
+        """Take note, and say it now and then."""
+        super().update(task_id, **given)
+        if time.monotonic() - self.said_at >= _EVERY_S:
+            self.said_at = time.monotonic()
+            task = next(one for one in self.tasks if one.id == task_id)
+            err.print(f"{task.description}: {task.completed:g} of {task.total or 0:g}, {task.fields.get('at', '')}")
+
+
 @contextmanager
 def progress(*, quiet: bool) -> Iterator[Progress]:
-    """A progress display on stderr, gone when it is done; none where stderr is no terminal."""
+    """A progress display on stderr, gone when it is done; lines now and then where stderr is no terminal."""
+    if not (quiet or err.is_terminal):
+        yield _Lines()
+        return
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -212,7 +248,7 @@ def progress(*, quiet: bool) -> Iterator[Progress]:
         TimeElapsedColumn(),
         console=err,
         transient=True,
-        disable=quiet or not err.is_terminal,
+        disable=quiet,
     )
     with bar:
         yield bar

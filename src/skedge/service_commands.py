@@ -22,6 +22,7 @@ from rich.table import Table
 from .console import duration, err, out, print_json, working
 from .core.errors import InputError, SkedgeError
 from .core.scenario import Scenario
+from .live.standing import STATES
 from .run import for_service, new_folder
 from .scenario_file import cluster_fields, load_cluster_file, read_spec
 
@@ -185,9 +186,17 @@ def _said(found: dict[str, Any], sentence: str, *, as_json: bool) -> None:
         out.print(sentence)
 
 
-def queue(state: StateOption = _STATE, as_json: JsonOption = False) -> None:
+def queue(
+    state: StateOption = _STATE,
+    only: Annotated[str | None, typer.Option("--only", help="Jobs in this state, such as RUNNING or PENDING.")] = None,
+    as_json: JsonOption = False,
+) -> None:
     """All jobs: state, progress, when they will be complete, and why they wait."""
     rows = _ask(state, "GET", "/jobs")
+    if only is not None and only.upper() not in STATES:
+        raise InputError(f"--only {only!r}: is no state of a job; there are {', '.join(STATES)}")
+    if only is not None:
+        rows = [row for row in rows if row["state"] == only.upper()]
     if as_json:
         print_json(rows)
         return
@@ -227,9 +236,14 @@ def _print_events(rows: list[dict[str, Any]]) -> None:
     out.print(table)
 
 
-def logs(job: JobArgument, state: StateOption = _STATE) -> None:
+def logs(
+    job: JobArgument,
+    state: StateOption = _STATE,
+    tail: Annotated[int | None, typer.Option(help="The last so many lines.", min=1)] = None,
+) -> None:
     """The log of a job: what was decided about it, and its losses."""
-    sys.stdout.write(_ask(state, "GET", f"/jobs/{job}/logs"))
+    lines = _ask(state, "GET", f"/jobs/{job}/logs").splitlines(keepends=True)
+    sys.stdout.write("".join(lines if tail is None else lines[-tail:]))
 
 
 def cancel(job: JobArgument, state: StateOption = _STATE, as_json: JsonOption = False) -> None:

@@ -109,6 +109,9 @@ def test_what_waits_says_why_with_numbers_and_can_be_cancelled(operator: Operato
     operator.waits(lambda: operator.sees("describe", long[1])["reason"]["token"] == "lane_busy")
     reason = operator.sees("describe", long[1])["reason"]
     assert (reason["resource"], reason["need"], reason["free"], reason["blocker"]) == ("worker:gpu", 3, 0, long[0])
+    assert [row["job"] for row in operator.sees("queue", "--only", "running")] == [long[0]]
+    assert "is no state of a job" in operator.types("queue", "--only", "SLEEPING", fails=True)
+    assert operator.types("logs", long[0], "--tail", "1").count("\n") == 1
     for job in long:
         operator.types("cancel", job)
     operator.waits(lambda: {operator.state_of(job) for job in long} == {"CANCELLED"})
