@@ -64,13 +64,14 @@ def decisions(journal: Path) -> int:
 
 
 @pytest.mark.parametrize(
-    ("head", "job", "policy"), [(TEXT, JOB, "aonline"), (SITES, SITE_JOB, "okita")], ids=["lanes", "sites"]
+    ("head", "job", "policy", "after"),
+    [(TEXT, JOB, "aonline", 5), (SITES, SITE_JOB, "okita", 2)],
+    ids=["lanes", "sites"],
 )
-@pytest.mark.parametrize("after", [5])
 def test_a_killed_controller_is_followed_by_one_that_goes_on(
     tmp_path: Path, head: str, job: str, policy: str, after: int
 ) -> None:
-    """Killed -9 after its fifth decision; each chunk counts each mini-batch once, and replay decides the same."""
+    """Killed -9 after some decisions; each chunk counts each mini-batch once, and replay decides the same."""
     scenario, state = tmp_path / "recovery.yaml", tmp_path / "state"
     jobs = "".join(job.format(id=name, at=at, epochs=epochs) for name, (at, epochs) in JOBS.items())
     scenario.write_text(head + jobs, encoding="utf-8")
