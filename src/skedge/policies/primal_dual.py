@@ -185,6 +185,7 @@ class PrimalDual(Basis):
         self.scheduler = self.admission(cluster.amounts, self.horizon, prices)
         self.jobs: dict[int, Job] = {}
         self.offered: tuple[int, TrainingJob, Answer] | None = None
+        self.draws = rng.bit_generator.state
 
     # -- events --------------------------------------------------------------------------------------------------
 
@@ -214,6 +215,7 @@ class PrimalDual(Basis):
             return
         made = announced(job, arrival, view.column, utility, self.physics, self.params.levels)
         before = self.scheduler.ledger.price[arrival:].copy()
+        self.draws = self.rng.bit_generator.state
         answer = self.scheduler.offer(made)
         self.offered, plan = (job, made, answer), answer.plan
         value = None if plan is None else plan.payoff
@@ -293,4 +295,13 @@ class PrimalDual(Basis):
         if self.offered is None or self.offered[0] != job:
             return {"compares": "its arrival with the horizon"}
         _, made, answer = self.offered
-        return told(made, answer, self.cluster, self.scheduler.least_time(made))
+        return told(made, answer, self.cluster, self._would_admit)
+
+    def _would_admit(self, changed: TrainingJob) -> bool:
+        """Whether the job that was offered last, and rejected, had been admitted so `changed`, with the same draws."""
+        now = self.rng.bit_generator.state
+        self.rng.bit_generator.state = self.draws
+        try:
+            return self.scheduler.answer(changed).admitted
+        finally:
+            self.rng.bit_generator.state = now
