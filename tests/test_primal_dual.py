@@ -143,13 +143,32 @@ def test_constants_can_come_from_a_file(tmp_path: Path, suffix: str) -> None:
     [
         ("pdors:low=1,high=0.5,mu=1", "U = 0.5 is not above L"),
         ("pdors:low=1", "low, high and mu go together; given is low"),
-        ("pdors:price_source=yesterday", "price_source = 'yesterday'"),
-        ("oasis:low=0,high=1,mu=1", "low must be above 0"),
+        ("pdors:price_source=yesterday", "price_source = 'yesterday': it must be trace, or file:<"),
+        ("pdors:price_source=file:", "price_source = 'file:': it must be trace, or file:<"),
+        ("oasis:low=0,high=1,mu=1", "': low must be above 0"),
+        ("pdors:low=1,high=inf;2,mu=1", "low, high and mu must be finite"),
+        ("pdors:low=1,high=a;2,mu=1", "high = 'a;2': it must be numbers with semicolons between"),
+        ("pdors:levels=0", "levels = '0': it must be greater than or equal to 1"),
+        ("pdors:gain=eq31", "gain = 'eq31': it must be 'eq29' or 'eq30', or a valid number"),
+        ("pdors:gain=-1", "gain = '-1': it must be 'eq29' or 'eq30', or greater than 0"),
     ],
 )
 def test_wrong_constants_are_refused(spec: str, said: str) -> None:
     with pytest.raises(PolicyError, match=said):
         make_policy(spec)
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("pdors:low=1;2,high=5;6;7;8,mu=1", "pdors: low has 2 numbers; it must have 1"),
+        ("oasis:low=1,high=5;6,mu=1", "oasis: low has 1 numbers; it must have 2"),
+        ("pdors:low=1,high=5;6;7,mu=1", "pdors: high is of 3 resources; the servers have gpu, memory"),
+    ],
+)
+def test_constants_of_another_cluster_are_refused(spec: str, said: str) -> None:
+    with pytest.raises(PolicyError, match=said):
+        run(resource_scenarios()[0], spec)
 
 
 def test_a_file_that_is_not_there_is_named() -> None:
@@ -169,7 +188,10 @@ def test_a_cluster_for_which_u_is_below_l_is_refused() -> None:
 def test_the_command_line_says_what_a_scenario_lacks(skedge: Skedge, small: Path, tmp_path: Path) -> None:
     said = skedge("run", small, "--policy", "pdors", "--out", tmp_path / "run")
     assert said.code != 0
-    assert "policy 'pdors' needs a horizon, resources, values, which the scenario does not have" in said.words
+    assert (
+        "policy 'pdors' needs a horizon, a utility of every job, resources, which the scenario does not have"
+        in said.words
+    )
     said = skedge("run", "s4", "--policy", "aonline", "--out", tmp_path / "run")
     assert "policy 'aonline' needs typed slots, which the scenario does not have" in said.words
 
@@ -363,7 +385,7 @@ def test_explain_shows_the_schedule_slot_by_slot() -> None:
 
 
 def test_policies_for_slots_do_not_run_on_resources_and_the_other_way_round() -> None:
-    with pytest.raises(PolicyError, match="needs a horizon, resources, values"):
+    with pytest.raises(PolicyError, match="needs a horizon, a utility of every job, resources"):
         run(small_scenario(0), "oasis")
     with pytest.raises(PolicyError, match="needs typed slots"):
         run(resource_scenarios()[0], "aonline")

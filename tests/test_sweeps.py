@@ -74,7 +74,12 @@ def test_a_simulated_study_asks_for_scenarios_that_its_policies_fit(path: Path) 
         assert scenario.seed == one.seed
     assert len(sizes) == len(settings.values)
     for policy in settings.policies:
-        assert make_policy(policy).needs <= {"resources", "values", "a horizon", "typed slots or resources"}
+        assert make_policy(policy).needs <= {
+            "resources",
+            "a utility of every job",
+            "a horizon",
+            "typed slots or resources",
+        }
     prepared(settings.best, scenario)
 
 

@@ -317,7 +317,7 @@ def _offers(scenario: Scenario) -> frozenset[str]:
         "typed slots": slots,
         "resources": bool(cluster.resources),
         "typed slots or resources": slots or bool(cluster.resources),
-        "values": None not in jobs.utility,
+        "a utility of every job": None not in jobs.utility,
         "a horizon": scenario.physics.horizon is not None,
     }
     return frozenset(part for part, there in parts.items() if there)
