@@ -213,6 +213,7 @@ workload:
         ("ratio: 2", "ratio: 0", "ratio: 0: it must be greater than 0"),
         ("batch: 4", "batch: 0", "batch: 0: it must be greater than or equal to 1"),
         ("steepness: 0.5", "steepness: -0.5", "steepness -0.5: the utility increases with time; it must be 0 or more"),
+        (", target: 3}", "}", "utility: steepness 0.5 without target; it must have the slots at which it falls"),
         ("horizon: 5h", "horizon: 90min", "horizon: 5400 s; it must be a whole number of slots of 3600 s"),
         ("memory: 8}", "'ps:cpu': 8}", "resources.ps:cpu: is the name of a slot"),
         ("resources: {gpu", "workers: {gpu: 1}, resources: {gpu", "resources do not go with workers and ps"),
@@ -376,6 +377,9 @@ def test_explain_shows_the_schedule_slot_by_slot() -> None:
     why = explain(done, admitted)
     assert why.terms is not None
     assert why.verb == "reserve"
+    held = done.schedule.ps.filter(pl.col("job") == done.scenario.jobs.index[admitted])["count"].to_list()
+    told = why.timeline.filter(pl.col("what") == "has its PS")["detail"].to_list()
+    assert sorted(told) == sorted(f"{n} PS" if n == 1 else f"{n} PSs" for n in held), "on servers there is no cloud"
     slots = [row["slot"] * done.scenario.physics.slot for row in why.terms["schedule"]]
     runs = done.schedule.runs.filter(pl.col("job") == done.scenario.jobs.index[admitted])
     assert set(runs["start"].to_list()) <= set(slots)

@@ -123,7 +123,7 @@ def timeline(run: Run, job: int) -> pl.DataFrame:
     ]
     rows += [_run_line(r, run.scenario.jobs.ids) for r in _runs_of(s.runs, job).iter_rows(named=True)]
     rows += [
-        (p["start"], p["end"], "has its PS", p["server"], "cloud" if p["slot"] is None else f"slot {p['slot']}")
+        (p["start"], p["end"], "has its PS", p["server"], _ps_detail(p, resources=bool(run.scenario.cluster.resources)))
         for p in _of(s.ps, job)
     ]
     rows += [
@@ -152,6 +152,12 @@ def _worth(value: float | None) -> str:
 
 def _of(table: pl.DataFrame, job: int) -> Iterator[dict[str, Any]]:
     return table.filter(pl.col("job") == job).iter_rows(named=True)
+
+
+def _ps_detail(p: dict[str, Any], *, resources: bool) -> str:
+    if resources:
+        return _several(p["count"], "PS")
+    return "cloud" if p["slot"] is None else f"slot {p['slot']}"
 
 
 def _run_line(r: dict[str, Any], ids: list[str]) -> _Line:
