@@ -281,7 +281,7 @@ class Admission:
                 return f"never_fits: no server holds one of its {what}, even an empty one"
         slots, needs = self.horizon - job.arrival, job.shortest(self.least_time(job))
         if needs > slots:
-            return f"never_fits: it takes {needs} slots with its {job.batch} workers at best; {slots} are left"
+            return f"never_fits: it takes {needs} slots at best with a batch of {job.batch}; {slots} are left"
         if job.largest_level(self.least_time(job)) * slots < job.quanta:
             return f"never_fits: its {job.quanta} work levels are too coarse for {slots} slots; take more levels"
         return "no_room: what is free does not hold the workers and PSs that complete it"
