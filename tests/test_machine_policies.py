@@ -194,6 +194,19 @@ def test_dorms_solver_that_fails_is_named_and_the_run_goes_on(monkeypatch: pytes
     assert told == ["solver_failed: HiGHS: Time limit reached"]
 
 
+def test_where_nobody_runs_dorm_does_not_take_a_partition_in_which_nobody_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The best that is known when the nodes are used up may be the empty one; nothing would ever happen again."""
+
+    def empty(apps: Any, *_: Any, **__: Any) -> Any:
+        return apps.workers * 0, apps.servers * 0
+
+    def nothing_new(apps: Any, *_: Any, **__: Any) -> Any:
+        return (apps.workers, apps.servers) if apps.survivors.any() else empty(apps)
+
+    monkeypatch.setattr(dorm_module, "partition", nothing_new)
+    assert set(run(resource_scenario(0), Dorm()).jobs["state"]) == {"finished"}
+
+
 @bounded
 @given(st.integers(0, 1000))
 def test_no_share_under_drf_could_rise_without_lowering_a_poorer_one(seed: int) -> None:

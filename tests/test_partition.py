@@ -134,6 +134,15 @@ def test_fairness_alone_can_make_it_impossible() -> None:
     assert partition(apps, np.array([[5.0]]), Bounds(2.0, 0)) is not None
 
 
+def test_one_ps_serves_however_many_workers_a_ratio_lets_it() -> None:
+    """gamma = 1e7: 4 workers and a PS, 5 in all, fill the machine; w / gamma is below what a solver can tell from 0."""
+    none = np.zeros((1, 1), np.int64)
+    apps = Applications(np.ones((1, 1)), np.ones((1, 1)), np.array([1e7]), np.array([9]), none, none)
+    found = partition(apps, np.array([[5.0]]), LOOSE)
+    assert found is not None
+    assert (found[0].tolist(), found[1].tolist()) == ([[4]], [[1]])
+
+
 def test_the_fair_share_is_that_of_the_dominant_resource() -> None:
     """NSDI'11: of 9 CPU and 18 GB A with <1, 4> has 12/18, B with <3, 1> 6/9, 2/3 each."""
     none = np.zeros((2, 1), np.int64)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -141,6 +143,23 @@ def test_without_the_ps_row_no_ps_would_be_bought() -> None:
     assert relax(m, 3.0, 1.0)[0] == pytest.approx(6)
 
 
+@FEW
+@given(seeds)
+def test_where_a_kind_costs_nothing_no_more_of_it_is_taken_than_is_needed(seed: int) -> None:
+    """P5: workers, or PSs, of an unpriced resource alone: as many as (26) and the ratio ask for, in both programs."""
+    rng = np.random.default_rng(seed)
+    free, price = rng.integers(3, 30, (3, 2)).astype(float), np.zeros((3, 2))
+    price[:, int(rng.integers(2))] = rng.uniform(0.1, 1, 3)
+    m = market(free, price, np.array([1.0, 0.0]), np.array([0.0, 1.0]))
+    need, ratio = float(rng.uniform(0.5, 8)), float(rng.choice([0.5, 1, 2, 3]))
+    cost, whole_w, whole_s = solve(m, need, ratio, 12)
+    _, w, s = relax(m, need, ratio)
+    if cost < np.inf:
+        assert whole_w.sum() == ceil_almost(need)
+        assert whole_s.sum() == servers_for(ceil_almost(need), ratio)
+        assert (w.sum(), s.sum()) == pytest.approx((need, need / ratio))
+
+
 # -- one slot ----------------------------------------------------------------------------------------------------------
 
 
@@ -185,6 +204,63 @@ def test_theta_is_the_optimum_of_all_placements(seed: int) -> None:
             assert found[0, v] == pytest.approx(plain.exact_theta(job, free, prices, v), rel=1e-7)
             assert other[0, v] >= found[0, v] * (1 - 1e-7)
         assert found.shape[1] > job.quanta or plain.exact_theta(job, free, prices, found.shape[1]) == np.inf
+
+
+def exhausted(job: TrainingJob, free: Any, prices: Any, v: int, gain: float, likely: float) -> float:
+    """The cheapest rounding that holds, of all with a probability of `likely` or more, by (27), (28)."""
+    best = np.inf
+    need = v * plain.quantum(job) * plain.rate_time(job, inside=False)
+    bound, w, s = plain.relaxed(job, free, prices, need)
+    if plain.up(need) > job.batch or bound == np.inf:
+        return best
+    lows = [math.floor(gain * x + 1e-7) for x in (*w, *s)]
+    parts = [gain * x - low for x, low in zip((*w, *s), lows, strict=True)]
+    ways = [[(low, 1 - p), (low + 1, p)][: 1 + (p > 1e-7)] for low, p in zip(lows, parts, strict=True)]
+    for chosen in product(*ways):
+        found = tuple(zip(*((n for n, _ in half) for half in (chosen[: len(w)], chosen[len(w) :])), strict=True))
+        workers, pss = (sum(part[i] for part in found) for i in (0, 1))
+        holds = plain.up(need) <= workers <= job.batch and pss >= plain.servers(job, workers)
+        if (
+            math.prod(p for _, p in chosen) >= likely
+            and holds
+            and all(plain.fits(job, row, *counts) for row, counts in zip(free, found, strict=True))
+        ):
+            best = min(best, plain.price_of(job, prices, found))
+    return best
+
+
+@FEW
+@given(seeds, st.sampled_from([1.0, 1.2, 1.35]))
+def test_theta_and_the_total_are_those_of_exhaustive_rounding_on_three_machines_and_slots(
+    seed: int, gain: float
+) -> None:
+    """With 2,000 attempts: not below the best of all roundings, and not above the best likely one.
+
+    At G = 1 mostly one rounding holds; above 1 several do.
+    """
+    rng = np.random.default_rng(seed)
+    job = replace(draw_job(rng, 0, 3, resources=2, small=False), arrival=0)
+    job = replace(job, levels=int(rng.integers(2, 6)), samples=min(job.samples, int(8 / job.external)))
+    assume(np.linalg.matrix_rank(np.stack(job.demands)) == 2)
+    made = make([job], rng.integers(4, 20, (3, 2)).astype(float), 3, seed, gain=gain, tries=2000)
+    load_at_random(made, rng)
+    theta, ledger = made.slot_costs(job), made.ledger
+    low, high = np.full((2, 3, job.quanta + 1), np.inf)
+    low[:, 0] = high[:, 0] = 0.0
+    for t in range(3):
+        for v in range(1, theta.shape[1]):
+            free, prices = ledger.free(t).tolist(), ledger.price[t].tolist()
+            inside, _ = plain.internal(job, free, prices, v)
+            lowest, likely = (min(inside, exhausted(job, free, prices, v, gain, least)) for least in (0.0, 0.01))
+            if exhausted(job, free, prices, v, gain, 0.01) < np.inf:
+                assert lowest * (1 - 1e-9) <= theta[t, v] <= likely * (1 + 1e-9)
+                low[t, v], high[t, v] = lowest, likely
+            else:  # repair, which has tests of its own
+                low[t, v] = high[t, v] = theta[t, v]
+    total, last = np.empty((3, job.quanta + 1)), np.empty((3, job.quanta + 1), np.int64)
+    prefix_table(theta, job.quanta, total, last)
+    least, most = (plain.split_cost(lambda t, v, of=of: of[t, v], 0, 2, job.quanta) for of in (low, high))
+    assert least * (1 - 1e-9) <= total[2, -1] <= most * (1 + 1e-9)
 
 
 @FEW
@@ -482,7 +558,9 @@ def test_a_rejection_names_the_prices_and_the_least_rise_that_would_have_helped(
     [
         ({"samples": 400}, "never_fits: it takes 20 slots"),
         ({"samples": 70, "levels": 1}, "never_fits: its 1 work levels are too coarse"),
-        ({"worker": (9,)}, "no_room"),
+        ({"worker": (9,)}, "never_fits: no server holds one of its workers"),
+        ({"ps": (9,)}, "never_fits: no server holds one of its PSs"),
+        ({"worker": (8,)}, "no_room"),
     ],
 )
 def test_a_job_that_cannot_be_complete_is_told_why(change: dict[str, Any], word: str) -> None:
@@ -492,6 +570,20 @@ def test_a_job_that_cannot_be_complete_is_told_why(change: dict[str, Any], word:
     answer = made.offer(replace(case.jobs[0], **change))
     assert (answer.admitted, answer.plan, answer.shortfall) == (False, None, np.inf)
     assert answer.reason.startswith(word)
+
+
+def test_an_answer_that_is_only_asked_for_changes_nothing() -> None:
+    """It is what the offer then says, the draws being the same; asked for twice, it is the same again."""
+    case = CASES["prices_spread_work"]
+    asked, offered = (make(list(case.jobs), np.array(case.capacity, float), 4) for _ in range(2))
+    for job in case.jobs:
+        before = (asked.dual, asked.ledger.load.copy())
+        first = asked.answer(job)
+        assert asked.dual == before[0]
+        assert (asked.ledger.load == before[1]).all()
+        again, then = asked.offer(job), offered.offer(job)
+        assert first.plan == again.plan == then.plan
+        assert first.reason == again.reason == then.reason
 
 
 # -- options -----------------------------------------------------------------------------------------------------------

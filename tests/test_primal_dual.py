@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,17 @@ import pytest
 
 from conftest import Said
 from skedge.core.errors import PolicyError, ScenarioError
+from skedge.core.events import Event, Order, Reject
+from skedge.core.kernel import Kernel
 from skedge.core.model import Cluster, Job, Physics, Server, job_table
-from skedge.core.policy import make_policy
+from skedge.core.policy import View, make_policy
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import SECOND
 from skedge.core.value import Sigmoid
 from skedge.explain import explain
 from skedge.policies import pdors
+from skedge.policies.offer_terms import least
+from skedge.policies.pdors import PdOrs
 from skedge.policies.plan_rows import Held, anywhere, reservations
 from skedge.policies.relaxation import SolverError
 from skedge.run import Run, prepared, run
@@ -85,9 +90,6 @@ def test_work_that_outlives_its_plan_goes_on_and_planned_jobs_go_first() -> None
 
 
 def test_a_server_that_goes_out_of_service_breaks_the_plans_on_it() -> None:
-    from skedge.core.events import Event
-    from skedge.core.kernel import Kernel
-
     scenario = system(one(minibatches=80, utility=Sigmoid(10.0, 4.0, 6.0)))
     kernel = Kernel(scenario, prepared("pdors", scenario))
     list(kernel.handle(Event(0, arrived=(0,))))
@@ -141,13 +143,32 @@ def test_constants_can_come_from_a_file(tmp_path: Path, suffix: str) -> None:
     [
         ("pdors:low=1,high=0.5,mu=1", "U = 0.5 is not above L"),
         ("pdors:low=1", "low, high and mu go together; given is low"),
-        ("pdors:price_source=yesterday", "price_source = 'yesterday'"),
-        ("oasis:low=0,high=1,mu=1", "low must be above 0"),
+        ("pdors:price_source=yesterday", "price_source = 'yesterday': it must be trace, or file:<"),
+        ("pdors:price_source=file:", "price_source = 'file:': it must be trace, or file:<"),
+        ("oasis:low=0,high=1,mu=1", "': low must be above 0"),
+        ("pdors:low=1,high=inf;2,mu=1", "low, high and mu must be finite"),
+        ("pdors:low=1,high=a;2,mu=1", "high = 'a;2': it must be numbers with semicolons between"),
+        ("pdors:levels=0", "levels = '0': it must be greater than or equal to 1"),
+        ("pdors:gain=eq31", "gain = 'eq31': it must be 'eq29' or 'eq30', or a valid number"),
+        ("pdors:gain=-1", "gain = '-1': it must be 'eq29' or 'eq30', or greater than 0"),
     ],
 )
 def test_wrong_constants_are_refused(spec: str, said: str) -> None:
     with pytest.raises(PolicyError, match=said):
         make_policy(spec)
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("pdors:low=1;2,high=5;6;7;8,mu=1", "pdors: low has 2 numbers; it must have 1"),
+        ("oasis:low=1,high=5;6,mu=1", "oasis: low has 1 numbers; it must have 2"),
+        ("pdors:low=1,high=5;6;7,mu=1", "pdors: high is of 3 resources; the servers have gpu, memory"),
+    ],
+)
+def test_constants_of_another_cluster_are_refused(spec: str, said: str) -> None:
+    with pytest.raises(PolicyError, match=said):
+        run(resource_scenarios()[0], spec)
 
 
 def test_a_file_that_is_not_there_is_named() -> None:
@@ -167,7 +188,10 @@ def test_a_cluster_for_which_u_is_below_l_is_refused() -> None:
 def test_the_command_line_says_what_a_scenario_lacks(skedge: Skedge, small: Path, tmp_path: Path) -> None:
     said = skedge("run", small, "--policy", "pdors", "--out", tmp_path / "run")
     assert said.code != 0
-    assert "policy 'pdors' needs a horizon, resources, values, which the scenario does not have" in said.words
+    assert (
+        "policy 'pdors' needs a horizon, a utility of every job, resources, which the scenario does not have"
+        in said.words
+    )
     said = skedge("run", "s4", "--policy", "aonline", "--out", tmp_path / "run")
     assert "policy 'aonline' needs typed slots, which the scenario does not have" in said.words
 
@@ -189,6 +213,7 @@ workload:
         ("ratio: 2", "ratio: 0", "ratio: 0: it must be greater than 0"),
         ("batch: 4", "batch: 0", "batch: 0: it must be greater than or equal to 1"),
         ("steepness: 0.5", "steepness: -0.5", "steepness -0.5: the utility increases with time; it must be 0 or more"),
+        (", target: 3}", "}", "utility: steepness 0.5 without target; it must have the slots at which it falls"),
         ("horizon: 5h", "horizon: 90min", "horizon: 5400 s; it must be a whole number of slots of 3600 s"),
         ("memory: 8}", "'ps:cpu': 8}", "resources.ps:cpu: is the name of a slot"),
         ("resources: {gpu", "workers: {gpu: 1}, resources: {gpu", "resources do not go with workers and ps"),
@@ -258,17 +283,92 @@ def test_explain_tells_why_a_job_was_too_dear_and_what_would_have_admitted_it() 
         assert best["payoff"] < 0
         assert why.terms["dearest"][0]["cost"] == max(c["cost"] for c in why.terms["dearest"])
         needed = float(why.terms["would_admit"].split("a height of more than ")[1].split()[0])
-        assert _with_height(done, row["job"], needed * (1 + 1e-4)) == "finished"
-        assert _with_height(done, row["job"], needed * (1 - 1e-4)) == "rejected"
+        assert _changed(done, row["job"], utility_height=needed * (1 + 1e-4)) == "finished"
+        assert _changed(done, row["job"], utility_height=needed * (1 - 1e-4)) == "rejected"
 
 
-def _with_height(done: Run, job: int, height: float) -> str:
-    """What becomes of a job worth so much more, at the constants of the run."""
-    frame = done.scenario.jobs.frame.with_columns(
-        pl.when(pl.int_range(pl.len()) == job).then(height).otherwise("utility_height").alias("utility_height")
+def _changed(done: Run, job: int, **columns: float) -> str:
+    """What becomes of a job with other numbers, at the constants of the run."""
+    frame = done.scenario.jobs.frame
+    at = pl.int_range(pl.len()) == job
+    frame = frame.with_columns(
+        pl.when(at).then(value).otherwise(name).cast(frame.schema[name]).alias(name) for name, value in columns.items()
     )
     changed = replace(done.scenario, jobs=Jobs(frame, done.scenario.cluster))
     return str(run(changed, done.policy).jobs["state"][job])
+
+
+def test_explain_says_what_would_have_admitted_a_job_for_which_there_is_no_schedule() -> None:
+    """The least batch and the most work: tried in the scenario both are admitted, and one less and 0.1 % more not."""
+    done, tried = run(default_scenario("s4"), "pdors"), 0
+    for row in done.jobs.filter(pl.col("reason").is_not_null()).head(6).iter_rows(named=True):
+        job, terms = row["job"], explain(done, row["id"]).terms
+        assert terms is not None
+        batch = re.match(r"a batch of (\d+) instead of", terms["would_admit"])
+        work = re.search(r"(\d+) mini-batches instead of (\d+)", terms["would_admit"])
+        if batch is not None:
+            assert _changed(done, job, batch=int(batch[1])) == "finished"
+            assert _changed(done, job, batch=int(batch[1]) - 1) == "rejected"
+        if work is not None:
+            few, more = int(work[1]), int(work[1]) + int(work[2]) // 1000 + 1
+            assert _changed(done, job, epochs=1, minibatches=few) == "finished"
+            assert _changed(done, job, epochs=1, minibatches=more) == "rejected"
+        tried += batch is not None and work is not None
+    assert tried > 2
+
+
+def test_explain_says_that_finer_levels_would_have_admitted_a_job() -> None:
+    """Seed 1 of s4, job 33, for which 50 levels are too coarse: admitted at the number told, and not at one less."""
+    done = run(default_scenario("s4", seed=1), "pdors")
+    terms = explain(done, "33").terms
+    assert terms is not None
+    found = re.search(r"(\d+) levels of work instead of 50", terms["would_admit"])
+    assert found is not None
+    for levels, state in ((int(found[1]), "finished"), (int(found[1]) - 1, "rejected")):
+        assert _at_levels(done, 33, levels) == state
+
+
+def _params(done: Run) -> dict[str, Any]:
+    return prepared(done.policy, done.scenario).params.model_dump()  # type: ignore[attr-defined,no-any-return]
+
+
+def _at_levels(done: Run, number: int, levels: int) -> str:
+    """What becomes of one job if its work, and no other's, has so many levels."""
+
+    class Finer(PdOrs):
+        def _offer(self, job: int, view: View) -> Iterator[Order]:
+            given = self.params
+            if job == number:
+                self.params = given.model_copy(update={"levels": levels})
+            yield from super()._offer(job, view)
+            self.params = given
+
+    return str(run(done.scenario, Finer(**_params(done))).jobs["state"][number])
+
+
+def test_asking_for_terms_changes_no_decision() -> None:
+    """The policy is asked about every rejected job in between, which tries changes: the run is the same."""
+    scenario = default_scenario("s4")
+    plain = run(scenario, "pdors")
+
+    class Asked(PdOrs):
+        def decide(self, event: Event, view: View) -> Iterator[Order]:
+            for order in super().decide(event, view):
+                if isinstance(order, Reject):
+                    self.terms(order.job, view)
+                yield order
+
+    asked = run(scenario, Asked(**_params(plain)))
+    assert asked.schedule.runs.equals(plain.schedule.runs)
+    assert asked.schedule.prices.equals(plain.schedule.prices)
+
+
+@pytest.mark.parametrize(
+    ("low", "most", "first", "found"),
+    [(8, 100, 9, 9), (8, 100, 16, 16), (8, 100, 77, 77), (8, 100, 100, 100), (8, 100, 101, None), (0, 9, 5, 5)],
+)
+def test_the_least_number_is_found_by_doubling_and_bisection(low: int, most: int, first: int, found: int) -> None:
+    assert least(lambda n: n >= first, low, most) == found
 
 
 def test_explain_shows_the_schedule_slot_by_slot() -> None:
@@ -277,6 +377,9 @@ def test_explain_shows_the_schedule_slot_by_slot() -> None:
     why = explain(done, admitted)
     assert why.terms is not None
     assert why.verb == "reserve"
+    held = done.schedule.ps.filter(pl.col("job") == done.scenario.jobs.index[admitted])["count"].to_list()
+    told = why.timeline.filter(pl.col("what") == "has its PS")["detail"].to_list()
+    assert sorted(told) == sorted(f"{n} PS" if n == 1 else f"{n} PSs" for n in held), "on servers there is no cloud"
     slots = [row["slot"] * done.scenario.physics.slot for row in why.terms["schedule"]]
     runs = done.schedule.runs.filter(pl.col("job") == done.scenario.jobs.index[admitted])
     assert set(runs["start"].to_list()) <= set(slots)
@@ -286,7 +389,7 @@ def test_explain_shows_the_schedule_slot_by_slot() -> None:
 
 
 def test_policies_for_slots_do_not_run_on_resources_and_the_other_way_round() -> None:
-    with pytest.raises(PolicyError, match="needs a horizon, resources, values"):
+    with pytest.raises(PolicyError, match="needs a horizon, a utility of every job, resources"):
         run(small_scenario(0), "oasis")
     with pytest.raises(PolicyError, match="needs typed slots"):
         run(resource_scenarios()[0], "aonline")

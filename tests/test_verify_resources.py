@@ -68,8 +68,14 @@ def sensitive(s: Schedule) -> pl.Expr:
 ANY, TO = pl.lit(value=True), pl.col("to")
 LAST = pl.col("end") == pl.col("end").max().over("job")
 LATER = pl.col("made_at") > 0
+DONE = pl.col("completion") > HOUR
 RESERVED = pl.col("verb") == "reserve"
+EARLY = pl.col("start") >= 5 * HOUR
 PLANTED = [
+    Planted("M8", "(3): a worker did less", edit("runs", ANY, work=pl.col("work") * 0.9)),
+    Planted("M8", "(3): a run less", drop("runs", ANY)),
+    Planted("M9", "(6): complete before its workers stop", edit("jobs", DONE, completion=pl.col("completion") - HOUR)),
+    Planted("M2", "(7): workers before the arrival", edit("runs", EARLY, start=0, compute_from=0)),
     Planted("M1", "a PS in a slot, where there are none", edit("ps", ANY, slot=0)),
     Planted("M1", "a price of a resource that is not there", edit("prices", ANY, resource="tpu")),
     Planted("M10", "co-located, with PSs elsewhere", edit("runs", ~pl.col("colocated"), colocated=True)),

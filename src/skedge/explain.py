@@ -147,7 +147,7 @@ def timeline(run: Run, job: int) -> pl.DataFrame:
     ]
     rows += [_run_line(r, run.scenario.jobs.ids) for r in _runs_of(s.runs, job).iter_rows(named=True)]
     rows += [
-        (p["start"], p["end"], "has its PS", p["server"], _ps(p, bool(run.scenario.cluster.resources)))
+        (p["start"], p["end"], "has its PS", p["server"], _ps_detail(p, resources=bool(run.scenario.cluster.resources)))
         for p in _of(s.ps, job)
     ]
     rows += [
@@ -170,18 +170,18 @@ def timeline(run: Run, job: int) -> pl.DataFrame:
     return table.sort("time_s", maintain_order=True)
 
 
-def _ps(row: dict[str, Any], resources: bool) -> str:
-    if resources:
-        return _several(row["count"], "PS")
-    return "cloud" if row["slot"] is None else f"slot {row['slot']}"
-
-
 def _worth(value: float | None) -> str:
     return "" if value is None else f": its best plan is worth {value:.6g}"
 
 
 def _of(table: pl.DataFrame, job: int) -> Iterator[dict[str, Any]]:
     return table.filter(pl.col("job") == job).iter_rows(named=True)
+
+
+def _ps_detail(p: dict[str, Any], *, resources: bool) -> str:
+    if resources:
+        return _several(p["count"], "PS")
+    return "cloud" if p["slot"] is None else f"slot {p['slot']}"
 
 
 def _run_line(r: dict[str, Any], ids: list[str]) -> _Line:

@@ -319,8 +319,9 @@ def offers(scenario: Scenario) -> frozenset[str]:
         "resources": bool(cluster.resources) and not sites,
         "sites": sites,
         "typed slots, resources or sites": slots or bool(cluster.resources),
-        "values": None not in jobs.utility,
-        "resources with values, or sites": sites or (bool(cluster.resources) and None not in jobs.utility),
+        "a utility of every job": None not in jobs.utility,
+        "resources with a utility of every job, or sites": sites
+        or (bool(cluster.resources) and None not in jobs.utility),
         "a horizon": scenario.physics.horizon is not None,
     }
     return frozenset(part for part, there in parts.items() if there)

@@ -288,6 +288,8 @@ class UtilityForm(_Form):
     def _falls(self) -> UtilityForm:
         if self.steepness < 0:
             raise ValueError(f"steepness {self.steepness:g}: the utility increases with time; it must be 0 or more")
+        if self.steepness and "target" not in self.model_fields_set:
+            raise ValueError(f"steepness {self.steepness:g} without target; it must have the slots at which it falls")
         return self
 
 

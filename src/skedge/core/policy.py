@@ -39,8 +39,8 @@ class Policy(Protocol):
     name
         Its name on the command line.
     needs
-        What it needs of a scenario, of ``{"typed slots", "resources", "sites", "values", "a horizon"}``; the command
-        line says which part a scenario lacks.
+        What it needs of a scenario: ``typed slots``, ``resources``, ``sites``, ``a utility of every job``, ``a horizon``;
+        the command line says which part a scenario lacks.
     lanes
         How lanes are to serve its dispatches: ``{"preemptive": bool, "rank": "haprf" | "custom"}``.
     params
@@ -314,9 +314,21 @@ def make_policy(spec: str) -> Policy:
 
 
 def _explained(spec: str, factory: Any, error: ValidationError) -> str:
-    first = error.errors()[0]
-    key = ".".join(str(part) for part in first["loc"])
+    errors = error.errors()
+    first, key = errors[0], str(next(iter(errors[0]["loc"]), ""))
     takes = ", ".join(factory.Parameters.model_fields) or "none"
     if first["type"] == "extra_forbidden":
         return f"policy {spec!r}: it has no parameter {key!r}; it takes {takes}"
-    return f"policy {spec!r}: {key} = {first['input']!r}: {first['msg']}"
+    about_it = [one["msg"] for one in errors if one["loc"][:1] == first["loc"][:1]]
+    said = ", or ".join(dict.fromkeys(_in_our_words(message) for message in about_it))
+    if not key:
+        return f"policy {spec!r}: {said}"
+    must = "it must be " if first["msg"].startswith(_SHOULD) else ""
+    return f"policy {spec!r}: {key} = {first['input']!r}: {must}{said}"
+
+
+_SHOULD = "Input should be "
+
+
+def _in_our_words(message: str) -> str:
+    return message.removeprefix("Value error, ").removeprefix(_SHOULD).partition(", unable to parse")[0]

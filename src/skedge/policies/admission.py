@@ -201,6 +201,19 @@ class Admission:
         Raises
         ------
         ScenarioError
+            As :meth:`answer`.
+        """
+        answer = self.answer(job)
+        if answer.admitted and answer.plan is not None:
+            self._carry_out(job, answer.plan)
+        return answer
+
+    def answer(self, job: TrainingJob) -> Answer:
+        """What :meth:`offer` says; what is allocated and its prices stay as they are.
+
+        Raises
+        ------
+        ScenarioError
             If the job is not made for this cluster. A solver that fails rejects the job.
         """
         check_cluster(self.ledger.capacity, self.horizon, (job,))
@@ -218,12 +231,9 @@ class Admission:
         if plan is None:
             return Answer(job.id, False, self._why_not(job), None, ends, utility, cost)
         admitted = plan.payoff > 0
-        answer = Answer(
+        return Answer(
             job.id, admitted, _reason(plan, admitted), plan, ends, utility, cost, self._dearest(job, plan)
         )  # fmt: skip
-        if admitted:
-            self._carry_out(job, plan)
-        return answer
 
     @property
     def dual(self) -> float:
@@ -266,9 +276,12 @@ class Admission:
         return tuple(sorted(charges, key=lambda c: -c.cost)[:count])
 
     def _why_not(self, job: TrainingJob) -> str:
+        for what, demand in zip(("workers", "PSs"), job.demands, strict=True):
+            if not (self.ledger.capacity >= demand).all(axis=1).any():
+                return f"never_fits: no server holds one of its {what}, even an empty one"
         slots, needs = self.horizon - job.arrival, job.shortest(self.least_time(job))
         if needs > slots:
-            return f"never_fits: it takes {needs} slots with its {job.batch} workers at best; {slots} are left"
+            return f"never_fits: it takes {needs} slots at best with a batch of {job.batch}; {slots} are left"
         if job.largest_level(self.least_time(job)) * slots < job.quanta:
             return f"never_fits: its {job.quanta} work levels are too coarse for {slots} slots; take more levels"
         return "no_room: what is free does not hold the workers and PSs that complete it"

@@ -28,7 +28,7 @@ ratio of workers to PSs. D2: no more PSs than ceil(w / gamma): utilisation as th
 serve nobody. D3: s_i is of the dominant resource of gamma workers and their PS, which keeps it linear. D4: newcomers
 may get nothing, if the bounds leave no other way (the paper's n^min). D5: after so many `nodes` the best partition
 known is taken; none known is as none found, and the reason of those that wait names the solver. D6: if nobody runs, and
-none is found, DRF's filling is taken, or nothing would ever run.
+none is found or nobody is in it, DRF's filling is taken, or nothing would ever run.
 
 The number of nodes, not time, ends the search, so that a run is repeatable; ``time_limit`` is for a solver that hangs.
 
@@ -104,7 +104,7 @@ class Dorm(Basis):
             return
         apps = self.applications(view)
         found, reason = self._solved(apps, view)
-        if found is None and not apps.survivors.any():
+        if not apps.survivors.any() and (found is None or not found[0].any()):
             demands = apps.worker, apps.ps, apps.ratio, apps.most
             found = progressive_filling(*demands, view.amounts.copy(), self.tenants.total)
         if found is None:

@@ -1,4 +1,4 @@
-"""Optimus' allocation by marginal gains, and its placement, on arrays (Peng et al., EuroSys'18, Sec. 4.2, 4.3)."""
+"""Optimus' allocation by marginal gains, and its placement, on arrays (Peng et al., EuroSys'18, Sec. 4)."""
 
 from __future__ import annotations
 

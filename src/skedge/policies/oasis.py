@@ -118,7 +118,7 @@ class OasisPolicy(PrimalDual):
     """OASiS: jobs admitted by primal-dual prices; workers and PSs on separate servers."""
 
     name: ClassVar[str] = "oasis"
-    needs: ClassVar[frozenset[str]] = frozenset({"resources with values, or sites", "a horizon"})
+    needs: ClassVar[frozenset[str]] = frozenset({"resources with a utility of every job, or sites", "a horizon"})
     groups: ClassVar[int] = 2
 
     def calibrated(self, scenario: Scenario) -> OasisPolicy:

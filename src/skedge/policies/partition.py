@@ -147,6 +147,7 @@ def _program(apps: Applications, capacity: Floats, bounds: Bounds) -> _Program:
     was_in, at = apps.survivors, np.arange(n)
     each, one = kron(eye_array(n), np.ones((1, machines))), eye_array(n)
     room = _room(apps, capacity)
+    per_ps = np.minimum(apps.ratio, apps.most)  # the same numbers of PSs; HiGHS drops 1 / gamma where it is tiny
     rows = _Rows(n, machines)
     share = [diags_array(d[at, dominant] / total[dominant]) @ each for d in (apps.worker, apps.ps)]
     rows.add(capacity.T.ravel(), w=kron(csr_array(apps.worker.T), eye_array(machines)),
@@ -154,8 +155,8 @@ def _program(apps: Applications, capacity: Floats, bounds: Bounds) -> _Program:
     rows.add(np.zeros(n), w=-each, a=one)
     rows.add(np.zeros(n), w=each, a=-diags_array(apps.most.astype(float)))
     rows.add(np.zeros(n), s=-each, a=one)
-    rows.add(np.zeros(n), w=diags_array(1 / apps.ratio) @ each, s=-each)
-    rows.add(np.zeros(n), w=diags_array(-1 / apps.ratio) @ each, s=each, a=-_LESS_THAN_ONE * one)
+    rows.add(np.zeros(n), w=diags_array(1 / per_ps) @ each, s=-each)
+    rows.add(np.zeros(n), w=diags_array(-1 / per_ps) @ each, s=each, a=-_LESS_THAN_ONE * one)
     rows.add(fair, w=share[0], s=share[1], l=-one)
     rows.add(-fair, w=-share[0], s=-share[1], l=-one)
     rows.add(np.array([bounds.loss]), l=np.ones((1, n)))

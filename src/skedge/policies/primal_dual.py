@@ -21,7 +21,7 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.random import Generator
-from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, model_validator
 
 from skedge.core.errors import PolicyError, ScenarioError
 from skedge.core.events import Allocate, Event, Order, Price, Reject, Reserve, Suspend
@@ -37,11 +37,20 @@ from .training_job import TrainingJob, announced
 
 
 def _listed(value: object) -> object:
-    return [float(part) for part in value.split(";")] if isinstance(value, str) else value
+    try:
+        return [float(part) for part in value.split(";")] if isinstance(value, str) else value
+    except ValueError:
+        raise ValueError("it must be numbers with semicolons between") from None
 
 
 def _joined(value: tuple[float, ...] | None) -> str | None:
     return None if value is None else ";".join(repr(x) for x in value)
+
+
+def _source(value: str) -> str:
+    if value != "trace" and not (value.startswith("file:") and value != "file:"):
+        raise ValueError("it must be trace, or file:<a scenario file or jobs table>")
+    return value
 
 
 Numbers = Annotated[
@@ -69,7 +78,7 @@ class PrimalDualParams(Params):
 
     levels: int = Field(50, ge=1)
     completion: Completion = "end"
-    price_source: str = Field("trace", pattern="^(trace|file:.+)$")
+    price_source: Annotated[str, AfterValidator(_source)] = "trace"
     low: Numbers | None = None
     high: Numbers | None = None
     mu: Numbers | None = None
@@ -81,6 +90,8 @@ class PrimalDualParams(Params):
             raise ValueError(f"low, high and mu go together; given is {' and '.join(given)}")
         if self.low is None or self.high is None:
             return self
+        if not np.isfinite([*self.low, *self.high, *(self.mu or ())]).all():
+            raise ValueError("low, high and mu must be finite numbers")
         if not self.low or len(self.high) % len(self.low) or not min(self.low) > 0:
             raise ValueError("low must be above 0, and high have as many resources for each low")
         by_group = np.array(self.high).reshape(len(self.low), -1)
@@ -118,7 +129,7 @@ class Job:
 class PrimalDual(Basis):
     """Base of both policies."""
 
-    needs: ClassVar[frozenset[str]] = frozenset({"resources", "values", "a horizon"})
+    needs: ClassVar[frozenset[str]] = frozenset({"resources", "a utility of every job", "a horizon"})
     Parameters: ClassVar[type[Params]] = PrimalDualParams
     groups: ClassVar[int] = 1
 
@@ -172,6 +183,8 @@ class PrimalDual(Basis):
         p = self.params
         if p.low is None:
             raise ValueError(f"{self.name}: its constants are not set; give them, or take calibrated(scenario)")
+        if len(p.low) != self.groups:
+            raise PolicyError(f"{self.name}: low has {len(p.low)} numbers; it must have {self.groups}")
         group = np.arange(machines) % len(p.low)
         return Prices(np.array(p.low)[group], np.array(p.high).reshape(len(p.low), -1)[group], tuple(p.mu))
 
@@ -181,10 +194,12 @@ class PrimalDual(Basis):
         self.horizon = physics.slots or 0
         prices = self._prices(len(cluster.servers))
         if prices.high.shape[1] != len(cluster.resources):
-            raise PolicyError(f"{self.name}: high has {prices.high.shape[1]} resources, {cluster.resources} there are")
+            have = ", ".join(cluster.resources)
+            raise PolicyError(f"{self.name}: high is of {prices.high.shape[1]} resources; the servers have {have}")
         self.scheduler = self.admission(cluster.amounts, self.horizon, prices)
         self.jobs: dict[int, Job] = {}
         self.offered: tuple[int, TrainingJob, Answer] | None = None
+        self.draws = rng.bit_generator.state
 
     # -- events --------------------------------------------------------------------------------------------------
 
@@ -214,6 +229,7 @@ class PrimalDual(Basis):
             return
         made = announced(job, arrival, view.column, utility, self.physics, self.params.levels)
         before = self.scheduler.ledger.price[arrival:].copy()
+        self.draws = self.rng.bit_generator.state
         answer = self.scheduler.offer(made)
         self.offered, plan = (job, made, answer), answer.plan
         value = None if plan is None else plan.payoff
@@ -293,4 +309,13 @@ class PrimalDual(Basis):
         if self.offered is None or self.offered[0] != job:
             return {"compares": "its arrival with the horizon"}
         _, made, answer = self.offered
-        return told(made, answer, self.cluster, self.scheduler.least_time(made))
+        return told(made, answer, self.cluster, self._would_admit)
+
+    def _would_admit(self, changed: TrainingJob) -> bool:
+        """Whether the job that was offered last, and rejected, had been admitted so `changed`, with the same draws."""
+        now = self.rng.bit_generator.state
+        self.rng.bit_generator.state = self.draws
+        try:
+            return self.scheduler.answer(changed).admitted
+        finally:
+            self.rng.bit_generator.state = now

@@ -2,6 +2,9 @@
 
 Minimise sum_h p^w_h w_h + p^s_h s_h so that each machine's demands fit what is free (24), sum w <= F (25),
 sum w >= W_1 (26) and sum s >= W_1 / gamma, without which no PS would be bought (P1). HiGHS comes with SciPy.
+
+Both sums are taken with equality: what holds more workers or PSs holds fewer, at no higher cost. With >= a kind that
+costs nothing, of a resource that has no price (P5), could be taken beyond F, or without its PSs.
 """
 
 from __future__ import annotations
@@ -69,14 +72,14 @@ def relax(m: Market, workers: float, ratio: float, limit: float = np.inf) -> tup
         If HiGHS ends with anything else, or takes more than `limit` seconds.
     """
     from scipy.optimize import linprog  # noqa: PLC0415 - takes 0.3 s to import
-    from scipy.sparse import vstack  # noqa: PLC0415
 
     rows, prices, bounds, scale = _program(m)
-    covers = -np.kron(np.eye(2), np.ones(len(m.free)))
     done = linprog(
         prices / scale,
-        A_ub=vstack([rows, covers]),
-        b_ub=np.concatenate([m.free.ravel(), [-workers, -workers / ratio]]),
+        A_ub=rows,
+        b_ub=m.free.ravel(),
+        A_eq=np.kron(np.eye(2), np.ones(len(m.free))),
+        b_eq=[workers, workers / ratio],
         bounds=np.column_stack([np.zeros(len(bounds)), bounds]),
         method="highs",
         options={
@@ -91,8 +94,7 @@ def relax(m: Market, workers: float, ratio: float, limit: float = np.inf) -> tup
 def solve(m: Market, workers: float, ratio: float, batch: int, limit: float = np.inf) -> tuple[float, Ints, Ints]:
     """Optimum of the integer program, and an optimal placement.
 
-    The numbers of PSs also satisfy sum s >= max(1, ceil(sum w / gamma)); more workers than ceil(W_1) need no fewer PSs,
-    so sum w = ceil(W_1) is no loss.
+    It has max(1, ceil(W_1)) workers and max(1, ceil(sum w / gamma)) PSs: more workers need no fewer PSs.
 
     Returns
     -------
@@ -110,12 +112,12 @@ def solve(m: Market, workers: float, ratio: float, batch: int, limit: float = np
     if count > batch:
         return np.inf, nowhere, nowhere
     rows, prices, bounds, scale = _program(m)
-    sums = np.kron(np.eye(2), np.ones(len(m.free)))
+    sums, wanted = np.kron(np.eye(2), np.ones(len(m.free))), [count, servers_for(count, ratio)]
     done = milp(
         prices / scale,
         constraints=[
             LinearConstraint(rows, ub=m.free.ravel()),
-            LinearConstraint(sums, lb=[count, servers_for(count, ratio)]),
+            LinearConstraint(sums, lb=wanted, ub=wanted),
         ],
         bounds=Bounds(0, np.floor(bounds + 1e-9)),
         integrality=np.ones(len(prices)),
