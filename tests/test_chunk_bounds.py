@@ -106,7 +106,7 @@ def brute(pool: Pool, g: Grid, steps: int) -> float:
 @pytest.mark.parametrize("seed", range(6))
 def test_what_jobs_buy_is_what_trying_all_completions_finds(seed: int) -> None:
     """Whole seconds, so that a raster of seconds has the best completions."""
-    scenario = tiny_scenario(seed)
+    scenario = tiny_scenario(seed, most_jobs=3)
     rng = np.random.default_rng(seed)
     for pool in pools(scenario, "chunks"):
         edges = np.arange(0.0, 41.0) * SECOND
@@ -116,7 +116,7 @@ def test_what_jobs_buy_is_what_trying_all_completions_finds(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_no_bound_is_above_the_least_total_of_all_schedules(seed: int) -> None:
-    scenario = tiny_scenario(seed)
+    scenario = tiny_scenario(seed, most_jobs=3)
     least = least_total(plain(scenario))
     assert all(bound <= least for bound in bounds(scenario).values()), bounds(scenario)
 

@@ -28,6 +28,7 @@ err = Console(stderr=True, highlight=False, markup=False, emoji=False)
 _SHOWN = {
     "jct_mean_s": "mean JCT",
     "jct_rate": "rate",
+    "bound_ratio": "to bound",
     "jct_p99_s": "p99",
     "preemptions": "preempted",
     "utilisation_mean": "busy",
@@ -37,6 +38,7 @@ _SHOWN = {
 
 _SHOWN_OF_VALUE = {
     "utility_total": "utility",
+    "bound_ratio": "to bound",
     "acceptance_share": "accepted",
     "training_time_p50_s": "median time",
     "jct_mean_s": "mean JCT",
@@ -71,7 +73,7 @@ def amount(key: str, value: float | None) -> str:
         return f"{value / 1e3:,.1f} GB"
     if key.endswith(("_share", "utilisation_mean")):
         return f"{value:.1%}"
-    if key.startswith(("slowdown", "jct_rate")):
+    if key.startswith(("slowdown", "jct_rate", "bound_ratio")):
         return f"{value:.3g}"
     return f"{value:,.1f}" if key == "utility_total" else f"{value:,.0f}"
 

@@ -24,11 +24,12 @@ _ROUNDS = 300
 """Supergradient steps at most; a few tens are usual."""
 
 
-def chunk_bounds(scenario: Scenario, family: Family) -> list[Bound]:
+def chunk_bounds(scenario: Scenario, family: Family, *, fast: bool = False) -> list[Bound]:
     """Bounds on the total JCT [s] of the schedules of `family` in which every job finishes; none if one never can.
 
     ``alone`` and ``srpt`` of :mod:`.simple`, ``prices`` of :mod:`.prices`, which takes of every pool the best of the
-    three, and where time is slotted and the scenario is small ``flow`` of :mod:`.flow`.
+    three, and where time is slotted and the scenario is small ``flow`` of :mod:`.flow`, unless only `fast` ones are
+    asked for.
     """
     started = process_time()
     made = pools(scenario, family)
@@ -45,7 +46,7 @@ def chunk_bounds(scenario: Scenario, family: Family) -> list[Bound]:
     found = [
         timed("alone", lambda: alone(made), "every job with all workers of its type, or the cloud, for itself"),
         timed("srpt", lambda: srpt(made), "shortest remaining time first on one machine as fast as all workers"),
-        timed("flow", lambda: flow(made), "the linear relaxation of ILP (4), by its dual"),
+        timed("flow", lambda: None if fast else flow(made), "the linear relaxation of ILP (4), by its dual"),
         timed("prices", lambda: priced(made), "Lagrangian: every job buys worker time at the best prices found"),
     ]
     return [bound for bound in found if bound is not None]

@@ -31,7 +31,7 @@ def solve_intervals(model: ChunkModel, start: Plan, seconds: float) -> Found[Pla
     """
     size = sum(len(releases) for releases in model.releases) * len(model.jobs)
     if size > _MOST:
-        return Found(None, None, f"left out: {size} intervals, more than {_MOST}")
+        return Found(None, None, f"left out (more than {_MOST} intervals)")
     cp = cp_tools()
     m = cp.CpModel()
     until = model.horizon(start)

@@ -40,7 +40,7 @@ def solve_time_indexed(model: ChunkModel, start: Plan, seconds: float) -> Found[
     until = model.horizon(start)
     size = int(np.maximum(until - model.ready, 0).sum())
     if size > _MOST:
-        return Found(None, None, f"left out: {size} variables, more than {_MOST}")
+        return Found(None, None, f"left out (more than {_MOST} variables)")
     return _TimeIndexed(model, until).solve(start, seconds)
 
 

@@ -1,9 +1,9 @@
 """The linear relaxation of ILP (4) as a transportation problem: work of jobs to slots, aggregated by worker type.
 
 ILP (4) charges a chunk its fractional flow time, Eq. (3): the mean of the times at which it is trained, from its
-arrival on, and half of p_j. Chunks of a job and workers of a type are alike, so that of y_jdsw(t) only the sum over d, s and w
-matters: y_j(t), at most min(D_j, m) and in all D_j p_j, the m workers of the type being shared in every slot. What goes
-to the cloud costs a constant. All this is a minimum-cost flow from jobs to slots.
+arrival on, and half of p_j. Chunks of a job and workers of a type are alike, so that of y_jdsw(t) only the sum over d,
+s and w matters: y_j(t), at most min(D_j, m) and in all D_j p_j, the m workers of the type being shared in every slot.
+What goes to the cloud costs a constant. All this is a minimum-cost flow from jobs to slots.
 
 **Validity.** The program is solved by HiGHS, and only the prices of the slots, its dual, are used: the bound is
 :func:`.prices.value` at these prices, which holds for any prices, solved well or not. It is at least the optimum of the

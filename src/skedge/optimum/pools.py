@@ -14,11 +14,11 @@ Two families of schedules are told apart:
     edge zeta may be 1 where ``colocation`` is ``one_server``. A dispatched schedule does at least this work with no
     more workers than chunks, so that the bounds of this family hold for it too.
 
-**The cloud.** In the family ``chunks`` a job with one chunk in the cloud completes no earlier than the cloud's delay and
-the smaller of its two p later, and a job that is wholly there needs no more if p at zeta = 1 is the smaller one. So
+**The cloud.** In the family ``chunks`` a job with one chunk in the cloud completes no earlier than the cloud's delay
+and the smaller of its two p later, and a job that is wholly there needs no more if p at zeta = 1 is the smaller one. So
 every job is either wholly on the edge, or done after :attr:`Pool.away` with nothing taken from the pool. In the family
-``work`` a job that uses the cloud at all has until the cloud's delay at most D_j workers of the edge, then at most D_j
-anywhere at its best speed; :attr:`Pool.away` is when those are done, the edge's part for free.
+``work`` a job that uses the cloud at all has until the cloud's delay at most min(D_j, m) workers of the edge, then at
+most D_j anywhere at its best speed; :attr:`Pool.away` is when those are done, the edge's part for free.
 """
 
 from __future__ import annotations

@@ -56,6 +56,7 @@ _TITLES: dict[str, tuple[str, Better | None]] = {
     "uploaded_mb": ("uploaded", "lower"),
     "cloud_share": ("cloud share", None),
     "jct_rate": ("JCT rate", "lower"),
+    "bound_ratio": ("to the bound", "lower"),
     "utility_total": ("total utility", "higher"),
     "acceptance_share": ("accepted", "higher"),
     "training_time_p50_s": ("training time median", "lower"),
