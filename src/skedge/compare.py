@@ -83,7 +83,7 @@ class Comparison:
         seconds = np.mean([r.bound.seconds for r in found])
         unit = " s of total JCT" if found[0].metric == "jct_total_s" else " of total utility"
         return (
-            f"to bound: relative to the best bound that holds for all runs here, {names}: {value:.6g}{unit}, "
+            f"bound: relative to the best bound that holds for all runs here, {names}: {value:.6g}{unit}, "
             f"{seconds:.2g} s to compute (means over seeds)"
         )
 

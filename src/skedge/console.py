@@ -26,11 +26,11 @@ err = Console(stderr=True, highlight=False, markup=False, emoji=False)
 """For progress and errors."""
 
 _SHOWN = {
-    "jct_mean_s": "mean JCT",
+    "jct_mean_s": "JCT",
     "jct_rate": "rate",
-    "bound_ratio": "to bound",
+    "bound_ratio": "bound",
     "jct_p99_s": "p99",
-    "preemptions": "preempted",
+    "preemptions": "stops",
     "utilisation_mean": "busy",
     "cloud_share": "cloud",
 }
@@ -38,7 +38,7 @@ _SHOWN = {
 
 _SHOWN_OF_VALUE = {
     "utility_total": "utility",
-    "bound_ratio": "to bound",
+    "bound_ratio": "bound",
     "acceptance_share": "accepted",
     "training_time_p50_s": "median time",
     "jct_mean_s": "mean JCT",
@@ -73,7 +73,9 @@ def amount(key: str, value: float | None) -> str:
         return f"{value / 1e3:,.1f} GB"
     if key.endswith(("_share", "utilisation_mean")):
         return f"{value:.1%}"
-    if key.startswith(("slowdown", "jct_rate", "bound_ratio")):
+    if key == "bound_ratio":
+        return f"{value:.2f}"
+    if key.startswith(("slowdown", "jct_rate")):
         return f"{value:.3g}"
     return f"{value:,.1f}" if key == "utility_total" else f"{value:,.0f}"
 
