@@ -73,10 +73,8 @@ def amount(key: str, value: float | None) -> str:
         return f"{value / 1e3:,.1f} GB"
     if key.endswith(("_share", "utilisation_mean")):
         return f"{value:.1%}"
-    if key == "bound_ratio":
-        return f"{value:.2f}"
-    if key.startswith(("slowdown", "jct_rate")):
-        return f"{value:.3g}"
+    if key.startswith(("slowdown", "jct_rate", "bound_ratio")):
+        return f"{value:.2f}" if key == "bound_ratio" else f"{value:.3g}"
     return f"{value:,.1f}" if key == "utility_total" else f"{value:,.0f}"
 
 

@@ -17,6 +17,7 @@ from .disturbed import Disturbed
 from .feasibility import Feasibility
 from .preemptions import Preemptions
 from .rates import Rates
+from .ratio import Ratio
 from .sweep import Gain, Sweep
 
 Trained = Curves | Disturbed | Preemptions | Rates
@@ -52,7 +53,7 @@ class Study(BaseModel):
     scaled: list[str] = Field(min_length=1)
     servers: list[ServerForm] = []
     job: dict[str, Any] = {}
-    settings: Annotated[Trained | Sweep | Gain | Feasibility, Field(discriminator="kind")]
+    settings: Annotated[Trained | Sweep | Gain | Feasibility | Ratio, Field(discriminator="kind")]
 
     @property
     def name(self) -> str:
