@@ -17,6 +17,7 @@ from skedge.core.scenario import Scenario
 from skedge.core.time import SECOND
 from skedge.run import Run, run
 
+from .certificates import certificate_of_chunks
 from .chunk_bounds import chunk_bounds, priced
 from .chunk_cp import solve_intervals
 from .chunk_milp import solve_time_indexed
@@ -59,9 +60,9 @@ def optimum_of_chunks(
         known = Bound("solvers", proved, sum(a.seconds for a in attempts), "the best of every worker type, added up")
     source, best = _best(scenario, runs, parts)
     value = float(best.metrics["jct_total_s"])
-    return Optimum(
-        "chunks", "jct_total_s", "lower", best, source, value, known, tuple(bounds), tuple(attempts)
-    )  # fmt: skip
+    certificate = certificate_of_chunks(scenario)
+    shown = (*bounds, *([] if certificate is None else [certificate]))
+    return Optimum("chunks", "jct_total_s", "lower", best, source, value, known, shown, tuple(attempts))
 
 
 def _runs(scenario: Scenario, policies: Iterable[str]) -> dict[str, Run]:

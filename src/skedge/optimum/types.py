@@ -81,7 +81,7 @@ class Optimum:
     value
         Its objective.
     bound
-        The best of `bounds` and of what the solvers proved.
+        The best of what the solvers proved and of `bounds`, certificates left out: they are shown beside it.
     attempts
         Of the solvers, one each.
     """

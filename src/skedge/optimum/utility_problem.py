@@ -12,6 +12,7 @@ from skedge.core.model import Floats
 from skedge.core.scenario import Scenario
 from skedge.run import Run, run
 
+from .certificates import certificate_of_utility
 from .job_slots import JobSlots, job_slots
 from .planned import PlannedPlacements
 from .solvers import Found, cp_milp, milp
@@ -51,7 +52,8 @@ def optimum_of_utility(
     jobs = job_slots(scenario)
     if jobs is None:
         raise InputError(f"{scenario.name}: the optimum of the total utility needs physics.horizon and jobs' utilities")
-    source, best = _best_run(scenario, policies)
+    runs = _runs(scenario, policies)
+    source, best = max(runs, key=lambda item: _worth(item[1]))
     bounds = utility_bounds(scenario)
     known = best_bound(bounds, "higher")
     program = utility_program(scenario, jobs)
@@ -66,16 +68,16 @@ def optimum_of_utility(
             source, best = name, planned
         if attempt.bound is not None and attempt.bound < known.value:
             known = Bound(name, attempt.bound, attempt.seconds, "proved by the solver")
-    return Optimum(
-        "utility", "utility_total", "higher", best, source, _worth(best), known, tuple(bounds), tuple(attempts)
-    )  # fmt: skip
+    certificates = (certificate_of_utility(one) for _, one in runs)
+    shown = (*bounds, *(bound for bound in certificates if bound is not None))
+    return Optimum("utility", "utility_total", "higher", best, source, _worth(best), known, shown, tuple(attempts))
 
 
 def _worth(result: Run) -> float:
     return float(result.metrics["utility_total"])
 
 
-def _best_run(scenario: Scenario, policies: Sequence[str]) -> tuple[str, Run]:
+def _runs(scenario: Scenario, policies: Sequence[str]) -> list[tuple[str, Run]]:
     found = []
     for policy in policies:
         try:
@@ -84,7 +86,7 @@ def _best_run(scenario: Scenario, policies: Sequence[str]) -> tuple[str, Run]:
             continue
     if not found:
         raise InputError(f"{scenario.name}: none of {', '.join(policies)} runs on it")
-    return max(found, key=lambda item: _worth(item[1]))
+    return found
 
 
 def _attempt(
