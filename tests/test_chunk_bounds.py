@@ -193,3 +193,18 @@ def test_faster_workers_make_the_bound_smaller() -> None:
 def test_a_job_that_can_never_run_leaves_no_bound() -> None:
     scenario = scenario_of([job("a", 0, 1, 1)], 0)
     assert bounds(scenario) == {}
+
+
+def test_help_from_the_edge_is_paid_for() -> None:
+    """4 s of work, a worker at once, the cloud after 3 s: with 3 s of help done at 4 s, without at 7 s.
+
+    At 1/2 a second the help of 3 s is still worth it: 4 + 1.5; at 2 a second it is not: 7. Alone on the edge it takes 4
+    s, and pays 2 or 8.
+    """
+    jobs = [job("a", 0, 1, 4, upload_cloud_s=(3.0, 3.0))]
+    pool = pools(scenario_of(jobs, 1, cloud=True), "work")[0]
+    edges = np.array([0.0, 10.0]) * SECOND
+    assert pool.away == pytest.approx([4 * SECOND])
+    for price, waits in ((0.5, 5.5), (2.0, 7.0)):
+        bought = value(pool, Grid(edges, np.array([price])))
+        assert bought.value == pytest.approx((waits - 10 * price) * SECOND)

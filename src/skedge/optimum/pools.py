@@ -18,7 +18,8 @@ Two families of schedules are told apart:
 and the smaller of its two p later, and a job that is wholly there needs no more if p at zeta = 1 is the smaller one. So
 every job is either wholly on the edge, or done after :attr:`Pool.away` with nothing taken from the pool. In the family
 ``work`` a job that uses the cloud at all has until the cloud's delay at most min(D_j, m) workers of the edge, then at
-most D_j anywhere at its best speed; :attr:`Pool.away` is when those are done, the edge's part for free.
+most D_j anywhere at its best speed; :attr:`Pool.away` is when those are done. Of that, :attr:`Pool.saved` is what a
+unit of the edge's worker time before :attr:`Pool.far` is good for.
 """
 
 from __future__ import annotations
@@ -57,6 +58,9 @@ class Pool:
         How long it computes at least on the edge when it is alone.
     away
         JCT at least if the job uses the cloud; inf where there is none.
+    far, saved
+        When the data can be in the cloud; by how much a unit of the pool's worker time before it makes the JCT of such
+        a job less. 0 in the family ``chunks``.
     step
         Completions are multiples of it.
     """
@@ -69,6 +73,8 @@ class Pool:
     rate: Floats
     least: Floats
     away: Floats
+    far: Floats
+    saved: Floats
     step: int
 
     @property
@@ -103,8 +109,10 @@ def _pool(
     on_edge = (each.min(axis=1) if together else each[:, 0]).astype(np.float64)
     rate = np.minimum(chunks, max(lanes, 1)).astype(np.float64)
     fluid = chunks * on_edge / rate
-    away = np.full(len(members), np.inf)
+    away, saved = np.full(len(members), np.inf), np.zeros(len(members))
     if far is not None:
+        if family == "work" and lanes:
+            saved = each.min(axis=1) / (chunks * on_edge)
         head = np.minimum(np.maximum(far - near, 0) / fluid, 1.0) if family == "work" and lanes else 0.0
         away = (seen - arrival) + far + (1 - head) * each.min(axis=1)
         step = scenario.physics.step
@@ -118,5 +126,7 @@ def _pool(
         rate=rate,
         least=np.ceil(chunks / rate) * on_edge if family == "chunks" else fluid,
         away=away,
+        far=(seen if far is None else seen + far).astype(np.float64),
+        saved=saved,
         step=scenario.physics.step,
     )

@@ -7,8 +7,11 @@ the cheapest D_j p_j / R_j of the time from a_j to c. With what it waits, c - r_
 
     v_j = min( away_j, min over c >= a_j + least_j of  c - r_j + R_j B(c) ),
 
-and a job that uses the cloud waits away_j at least and pays nothing less than nothing. All jobs together pay at most
-m times the integral of b, for the pool has m workers. So
+and a job that uses the cloud waits away_j at least and pays nothing less than nothing. (In the family ``work`` away_j
+is with all the edge's help that it can have before its data are in the cloud, at most R_j workers from a_j on, each
+unit of which makes it less by saved_j. What it takes of that it pays for, so that it waits and pays at least as if it
+had no help, less saved_j - b(t) for R_j workers where that is above 0; the larger of both holds.) All jobs together pay
+at most m times the integral of b, for the pool has m workers. So
 
     total JCT >= sum_j v_j - m * integral of b =: L(b)   for every b >= 0.
 
@@ -53,7 +56,8 @@ class Bought(NamedTuple):
 def value(pool: Pool, grid: Grid) -> Bought:
     """L(b), and what the jobs buy."""
     total, time = _buy(
-        grid.edges, grid.price, pool.ready, pool.arrival, pool.work, pool.rate, pool.least, pool.away
+        grid.edges, grid.price, pool.ready, pool.arrival, pool.work, pool.rate, pool.least,
+        pool.away, pool.far, pool.saved,
     )  # fmt: skip
     return Bought(total - pool.lanes * float(grid.price @ np.diff(grid.edges)), time)
 
@@ -97,7 +101,7 @@ _LEAST_REACH = 1e-4
 @compiled
 def _buy(
     edges: Floats, price: Floats, ready: Floats, arrival: Floats, work: Floats, rate: Floats, least: Floats,
-    away: Floats,
+    away: Floats, far: Floats, saved: Floats,
 ) -> tuple[float, Floats]:  # fmt: skip
     """Sum of v_j, and worker time bought by cell."""
     cells = len(price)
@@ -105,16 +109,40 @@ def _buy(
     time, total = np.zeros(cells), 0.0
     for j in range(len(ready)):
         need = work[j] / rate[j]
+        helped = away[j]
+        if saved[j] > 0.0:
+            unhelped = far[j] - arrival[j] + saved[j] * work[j]
+            helped = max(helped, unhelped - _help(edges, price, ready[j], far[j], rate[j], saved[j], time, 0))
         best, stop = _cheapest(
-            edges, price, ready[j], arrival[j], need, rate[j], least[j], away[j], costs, lengths, cell
+            edges, price, ready[j], arrival[j], need, rate[j], least[j], helped, costs, lengths, cell
         )  # fmt: skip
         total += best
+        if stop < 0.0 and helped > away[j]:
+            _help(edges, price, ready[j], far[j], rate[j], saved[j], time, 1)
         if stop >= 0.0:
             n = _fill(edges, price, ready[j], need, stop, costs, lengths, cell)
             for i in range(n):
                 if cell[i] < cells:
                     time[cell[i]] += rate[j] * lengths[i]
     return total, time
+
+
+@lean
+def _help(
+    edges: Floats, price: Floats, ready: float, far: float, rate: float, saved: float, time: Floats, count: int
+) -> float:
+    """What worker time before `far` saves, less what it costs, where it saves more; noted in `time` if `count`."""
+    cells, gain, at, g = len(price), 0.0, ready, _cell_of(edges, ready)
+    while at < far:
+        here = price[g] if g < cells else 0.0
+        end = min(edges[g + 1] if g < cells else far, far)
+        if here < saved:
+            gain += rate * (end - at) * (saved - here)
+            if count == 1 and g < cells:
+                time[g] += rate * (end - at)
+        at = end
+        g += 1
+    return gain
 
 
 @lean
