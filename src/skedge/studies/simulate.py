@@ -77,9 +77,10 @@ def _ratios(one: Instance, settings: Ratio) -> tuple[list[dict[str, Any]], Verif
         done = run(faster, settings.policy)
         broken += [f"{v.rule} {v.constraint}: {v.message}" for v in done.verify(limit=3)]
         value = float(done.metrics[problem.metric])
-        if value <= 0:
+        if value <= 0 < bound.value:
             raise SkedgeError(f"{one.label}: {settings.policy} has {problem.metric} = 0, which has no ratio")
-        ratio = value / bound.value if problem.sense == "lower" else bound.value / value
+        ratio = value / bound.value if problem.sense == "lower" else bound.value / max(value, 1e-300)
+        ratio = 1.0 if value == bound.value else ratio  # also where nobody can do anything
         rows.append(
             {"seed": one.seed, "at": one.at, "epsilon": epsilon, "value": ratio, "run": value, "bound": bound.value,
              "by": bound.name, "best": best}
