@@ -91,7 +91,7 @@ class Ratio(BaseModel):
             text = f"over the {self.axis} it differs by less than {self.flat:.0%}"
             parts.append(Part(text, spread < self.flat, f"by {spread:.1%} at most"))
         known = rows.filter(pl.col("best").is_not_null()).unique(["seed", "at"])
-        gap = ((known["best"] - known["bound"]).abs() / known["best"]).to_list()
+        gap = ((known["best"] - known["bound"]).abs() / known["best"]).fill_nan(0.0).to_list()
         if gap:
             text = f"{sum(g <= 1e-6 for g in gap)} of {len(gap)} optima proved; largest gap {max(gap):.1%}"
             parts[0] = Part(parts[0].text, parts[0].holds, f"{parts[0].numbers}; {text}")
