@@ -207,7 +207,8 @@ def test_compare_gives_the_metrics_of_every_policy_and_seed(skedge: Skedge, busy
     told = skedge("compare", busy, *words, "--json")
     assert (told.code, told.err) == (0, "")
     expected = compare(busy, ["srtf", "aonline:cloud=false,q_mode=eq5"], [0, 1], processes=1)
-    assert told.json == {"seeds": [0, 1], "metrics": expected.metrics}
+    assert (told.json["seeds"], told.json["metrics"]) == ([0, 1], expected.metrics)
+    assert [b["bound"]["value"] for b in told.json["bounds"]] == [r.bound.value for r in expected.references if r]
     page = report.read_text()
     assert page.lower().startswith("<!doctype html>")
     assert "aonline:cloud=false,q_mode=eq5" in page
@@ -344,8 +345,8 @@ def test_a_metric_is_read_in_the_unit_that_its_name_says(key: str, value: float 
 
 
 def test_every_column_of_a_comparison_is_a_metric_of_a_run(folder: Path) -> None:
-    """jct_rate alone is made by the comparison."""
-    assert set(COLUMNS) - set(Run.load(folder).metrics) == {"jct_rate"}
+    """jct_rate and bound_ratio alone are made by the comparison."""
+    assert set(COLUMNS) - set(Run.load(folder).metrics) == {"jct_rate", "bound_ratio"}
 
 
 def test_ids_and_names_with_brackets_and_colons_are_printed_as_they_are(

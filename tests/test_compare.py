@@ -40,12 +40,12 @@ def test_a_comparison_is_the_same_however_many_processes_share_it() -> None:
 
 
 def test_a_comparison_holds_the_metrics_of_the_single_runs() -> None:
-    """Nothing is added but jct_rate."""
+    """Nothing is added but jct_rate and bound_ratio."""
     comparison = compare(contended, POLICIES, [3, 4], processes=1)
     for policy in POLICIES:
         for i, seed in enumerate((3, 4)):
             told = dict(comparison.metrics[policy][i])
-            del told["jct_rate"]
+            del told["jct_rate"], told["bound_ratio"]
             assert told == run(contended(seed), policy).metrics
     assert [r.policy for r in comparison.first] == list(POLICIES)
     assert {r.scenario.seed for r in comparison.first} == {3}
@@ -56,7 +56,8 @@ def test_another_policy_beside_it_changes_nothing_for_a_policy() -> None:
     alone = compare(contended, ["aonline:ps_choice=random"], [0, 1], processes=1)
     beside = compare(contended, ["fifo", "aonline:ps_choice=random"], [0, 1], processes=1)
     one, other = (c.metrics["aonline:ps_choice=random"] for c in (alone, beside))
-    assert [{**row, "jct_rate": 0} for row in one] == [{**row, "jct_rate": 0} for row in other]
+    relative = {"jct_rate": 0, "bound_ratio": 0}
+    assert [{**row, **relative} for row in one] == [{**row, **relative} for row in other]
 
 
 def test_progress_is_told_each_policy_and_seed_once() -> None:

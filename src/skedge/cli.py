@@ -31,6 +31,7 @@ from .deploy_commands import deploy_app
 from .explain import explain as explain_job
 from .export_commands import export
 from .live_commands import live
+from .optimum_commands import optimum
 from .profile_commands import profile
 from .report.build import ReportRun, ReportTable, build_report, write_report
 from .run import Run, load_whole, new_folder, prepared
@@ -56,6 +57,7 @@ for service_command in SERVICE_COMMANDS:
 commands.command()(reproduce)
 commands.command()(profile)
 commands.command()(export)
+commands.command()(optimum)
 
 
 @commands.callback(invoke_without_command=True)
@@ -283,9 +285,12 @@ def _compared(
 
 def _show(comparison: Comparison, *, as_json: bool) -> None:
     if as_json:
-        print_json({"seeds": comparison.seeds, "metrics": comparison.metrics})
+        references = [None if r is None else asdict(r) for r in comparison.references]
+        print_json({"seeds": comparison.seeds, "metrics": comparison.metrics, "bounds": references})
     else:
         out.print(comparison_table(comparison))
+        if comparison.bound_text:
+            out.print(comparison.bound_text, soft_wrap=True)
 
 
 def _report(comparison: Comparison, title: str, command: str) -> str:
@@ -297,7 +302,8 @@ def _report(comparison: Comparison, title: str, command: str) -> str:
     for policy in comparison.policies:
         estimates = (comparison.estimate(policy, column) for column in comparison.columns)
         rows.append([policy, *(None if e is None else dict(e.__dict__) for e in estimates)])
-    note = "means over seeds with 95 % confidence intervals (Student's t)" if len(comparison.seeds) > 1 else ""
+    notes = ["means over seeds with 95 % confidence intervals (Student's t)"] if len(comparison.seeds) > 1 else []
+    note = "; ".join([*notes, *([comparison.bound_text] if comparison.bound_text else [])])
     scenario = comparison.first[0].scenario
     versions = comparison.first[0].meta["versions"]
     settings = {

@@ -14,6 +14,7 @@ from joblib import Parallel, delayed
 from .core.errors import InputError, PolicyError, SkedgeError
 from .core.policy import make_policy
 from .core.scenario import Scenario
+from .optimum.problems import Reference, covering, reference
 from .run import Run, run
 from .scenario_file import default_scenario, load_scenario
 
@@ -21,13 +22,16 @@ Source = str | Path | Scenario | Callable[[int], Scenario]
 """A scenario file, the name of a shipped one (``demo``, ``s1``), a scenario, or a function from a seed to one."""
 
 COLUMNS = (
-    "jct_mean_s", "jct_rate", "jct_p50_s", "jct_p99_s", "slowdown_mean", "makespan_s", "preemptions",
+    "jct_mean_s", "jct_rate", "bound_ratio", "jct_p50_s", "jct_p99_s", "slowdown_mean", "makespan_s", "preemptions",
     "postponed_chunks", "utilisation_mean", "uploaded_mb", "cloud_share", "rejected",
 )  # fmt: skip
 """Metrics that a comparison shows, in order."""
 
-VALUE_COLUMNS = ("utility_total", "acceptance_share", "training_time_p50_s")
+VALUE_COLUMNS = ("utility_total", "bound_ratio", "acceptance_share", "training_time_p50_s")
 """Those that come first where all jobs say what they are worth."""
+
+COST_COLUMNS = ("cost_total", "cost_latency", "cost_bandwidth", "cost_exchange", "cost_transfers", "moved_mb")
+"""Those that come first at sites."""
 
 REFERENCE = "srtf"
 """JCT rate is relative to it (JSAC'22 Sec. V); to the first policy if it is not among them."""
@@ -51,21 +55,40 @@ class Comparison:
     policies, seeds
         What was compared.
     metrics
-        Of each policy and seed, ``metrics[policy][i]`` for ``seeds[i]``, with ``jct_rate`` added.
+        Of each policy and seed, ``metrics[policy][i]`` for ``seeds[i]``, with ``jct_rate`` and ``bound_ratio`` added.
     first
         The runs of the first seed, for the report.
+    references
+        By seed: the bound that ``bound_ratio`` is relative to; None where none holds for all the runs.
     """
 
     policies: tuple[str, ...]
     seeds: tuple[int, ...]
     metrics: dict[str, list[dict[str, Any]]]
     first: tuple[Run, ...]
+    references: tuple[Reference | None, ...] = ()
 
     @property
     def columns(self) -> tuple[str, ...]:
         """What there is to show."""
         rows = [row for rows in self.metrics.values() for row in rows]
-        return (*VALUE_COLUMNS, *COLUMNS) if all(VALUE_COLUMNS[0] in row for row in rows) else COLUMNS
+        first = [columns for columns in (VALUE_COLUMNS, COST_COLUMNS) if all(columns[0] in row for row in rows)]
+        return tuple(dict.fromkeys((*first[0], *COLUMNS))) if first else COLUMNS
+
+    @property
+    def bound_text(self) -> str:
+        """What ``bound_ratio`` is relative to, in a sentence; empty where there is no bound."""
+        found = [r for r in self.references if r is not None]
+        if not found:
+            return ""
+        names = ", ".join(dict.fromkeys(f"{r.bound.name!r} of {r.problem!r}" for r in found))
+        value = np.mean([r.bound.value for r in found])
+        seconds = np.mean([r.bound.seconds for r in found])
+        unit = " s of total JCT" if found[0].metric == "jct_total_s" else " of total utility"
+        return (
+            f"bound: relative to the best bound that holds for all runs here, {names}: {value:.6g}{unit}, "
+            f"{seconds:.2g} s to compute (means over seeds)"
+        )
 
     def estimate(self, policy: str, column: str) -> Estimate | None:
         """Mean and interval of a metric; None where it does not apply."""
@@ -132,19 +155,25 @@ def compare(
         raise InputError("processes: 0; it must be at least 1, or -1 for one per core")
     tasks = [(policy, i, seed) for i, seed in enumerate(seeds) for policy in policies]
     found: dict[tuple[str, int], tuple[dict[str, Any], Run | None, int]] = {}
+    covered: dict[int, set[str]] = {}
     work = (delayed(_one)(source, *task) for task in tasks)
     try:
-        for policy, i, numbers, kept, seed in Parallel(n_jobs=processes, return_as="generator_unordered")(work):
+        for policy, i, numbers, kept, seed, by in Parallel(n_jobs=processes, return_as="generator_unordered")(work):
             found[policy, i] = numbers, kept, seed
+            covered[i] = covered.get(i, set(by)) & set(by)
             if progress is not None:
                 progress(policy, seed)
     except BrokenProcessPool as error:
         raise SkedgeError("a run was ended from outside, perhaps for want of memory; try --processes 1") from error
     by_policy = {p: [found[p, i][0] for i in range(len(seeds))] for p in policies}
     _add_rates(by_policy)
+    references = tuple(reference(scenario_of(source, seed), covered[i]) for i, seed in enumerate(seeds))
+    for rows in by_policy.values():
+        for row, to in zip(rows, references, strict=True):
+            row["bound_ratio"] = None if to is None else to.ratio(row[to.metric])
     first = tuple(kept for p in policies if (kept := found[p, 0][1]) is not None)
     used = tuple(found[policies[0], i][2] for i in range(len(seeds)))
-    return Comparison(tuple(policies), used, by_policy, first)
+    return Comparison(tuple(policies), used, by_policy, first, references)
 
 
 def _check(policies: Sequence[str]) -> None:
@@ -160,9 +189,12 @@ def _check(policies: Sequence[str]) -> None:
         seen[same] = policy
 
 
-def _one(source: Source, policy: str, i: int, seed: int | None) -> tuple[str, int, dict[str, Any], Run | None, int]:
+def _one(
+    source: Source, policy: str, i: int, seed: int | None
+) -> tuple[str, int, dict[str, Any], Run | None, int, tuple[str, ...]]:
     result = run(scenario_of(source, seed), policy)
-    return policy, i, result.metrics, result if i == 0 else None, result.scenario.seed
+    covered = covering(result.scenario, result.schedule)
+    return policy, i, result.metrics, result if i == 0 else None, result.scenario.seed, covered
 
 
 def _add_rates(by_policy: dict[str, list[dict[str, Any]]]) -> None:

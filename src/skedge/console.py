@@ -30,10 +30,11 @@ _EVERY_S = 30.0
 """Least time between two lines of progress in a log."""
 
 _SHOWN = {
-    "jct_mean_s": "mean JCT",
+    "jct_mean_s": "JCT",
     "jct_rate": "rate",
+    "bound_ratio": "bound",
     "jct_p99_s": "p99",
-    "preemptions": "preempted",
+    "preemptions": "stops",
     "utilisation_mean": "busy",
     "cloud_share": "cloud",
 }
@@ -41,6 +42,7 @@ _SHOWN = {
 
 _SHOWN_OF_VALUE = {
     "utility_total": "utility",
+    "bound_ratio": "bound",
     "acceptance_share": "accepted",
     "training_time_p50_s": "median time",
     "jct_mean_s": "mean JCT",
@@ -86,8 +88,8 @@ def amount(key: str, value: float | None) -> str:
     if key.endswith(("_share", "utilisation_mean")):
         return f"{value:.1%}"
     small = key.startswith("cost_") and not 1000 <= abs(value) < 1e9
-    if small or key.startswith(("slowdown", "jct_rate")):
-        return f"{value:.4g}" if small else f"{value:.3g}"
+    if small or key.startswith(("slowdown", "jct_rate", "bound_ratio")):
+        return f"{value:.4g}" if small else f"{value:.2f}" if key == "bound_ratio" else f"{value:.3g}"
     return f"{value:,.1f}" if key == "utility_total" else f"{value:,.0f}"
 
 

@@ -16,6 +16,7 @@ from .studies import simulate
 from .studies.feasibility import Feasibility
 from .studies.outcome import shown
 from .studies.page import Findings, write_findings
+from .studies.ratio import Ratio
 from .studies.study import Study, Trained, find, known
 from .studies.sweep import Sweep
 from .studies.trial import Ran
@@ -39,6 +40,8 @@ def reproduce(
         if isinstance(study.settings, Feasibility):
             points = pl.DataFrame(study.settings.points())
             found = Findings(study, 1, points, study.settings.outcome(points), {}, 0)
+        elif isinstance(study.settings, Ratio):
+            found = _against_bounds(study, study.settings, seeds or study.seeds, quiet=as_json)
         elif isinstance(study.settings, Sweep):
             found = _simulated(study, study.settings, seeds or study.seeds, trace, quiet=as_json)
         else:
@@ -77,6 +80,22 @@ def _simulated(study: Study, settings: Sweep, seeds: int, trace: Path | None, *,
 
         rows = pl.DataFrame(simulate.carry_out(asked, settings.metric, done))
     return Findings(study, seeds, rows, settings.outcome(rows), violations, len(asked))
+
+
+def _against_bounds(study: Study, settings: Ratio, seeds: int, *, quiet: bool) -> Findings:
+    """Set runs against the offline optimum, or its bound."""
+    violations: dict[str, tuple[str, ...]] = {}
+    asked = [one for seed in range(seeds) for one in settings.instances(seed)]
+    with progress(quiet=quiet) as bar:
+        task = bar.add_task(study.name, total=len(asked), at="starting")
+
+        def done(label: str, broken: tuple[str, ...]) -> None:
+            if broken:
+                violations[label] = broken
+            bar.update(task, advance=1, at=f"{label} is done")
+
+        rows = pl.DataFrame(simulate.set_against_bounds(asked, settings, done))
+    return Findings(study, seeds, rows, settings.outcome(rows), violations, len(rows))
 
 
 def _trained(study: Study, settings: Trained, seeds: int, folder: Path, *, quiet: bool) -> Findings:

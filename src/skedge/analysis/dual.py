@@ -14,8 +14,11 @@ from .sweeps import bounds, in_groups
 
 
 def sum_alpha_s(c: Columns) -> float | None:
-    """Sum of alpha_jd = min Q over all dispatched chunks [s], as the policy recorded it; None if it recorded none."""
-    value = c.dispatches.frame["value"]
+    """Sum of alpha_jd = min Q over all dispatched chunks [s], as the policy recorded it; None if it recorded none.
+
+    A planned schedule has no alpha: it is NaN there.
+    """
+    value = c.dispatches.frame["value"].fill_nan(None)
     return None if value.len() == value.null_count() else float(value.sum())
 
 

@@ -39,8 +39,8 @@ class Policy(Protocol):
     name
         Its name on the command line.
     needs
-        What it needs of a scenario: ``typed slots``, ``resources``, ``sites``, ``a utility of every job``, ``a horizon``;
-        the command line says which part a scenario lacks.
+        What it needs of a scenario, of ``{"typed slots", "resources", "sites", "a utility of every job",
+        "a horizon"}``; the command line says which part a scenario lacks.
     lanes
         How lanes are to serve its dispatches: ``{"preemptive": bool, "rank": "haprf" | "custom"}``.
     params

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from joblib import Parallel, delayed
 
+from skedge.core.errors import SkedgeError
+from skedge.optimum.problems import problem_of
+from skedge.optimum.types import best_bound
 from skedge.run import run
 from skedge.scenario_file import scenario_from_dict
 
+from .ratio import Instance, Ratio
 from .sweep import Simulation
 
 Verified = tuple[str, ...]
@@ -41,3 +46,43 @@ def _one(one: Simulation, metric: str) -> tuple[str, float, Verified]:
     done = run(scenario, one.policy)
     broken = tuple(f"{v.rule} {v.constraint}: {v.message}" for v in done.verify(limit=3))
     return one.label, float(done.metrics[metric]), broken
+
+
+def set_against_bounds(
+    instances: Sequence[Instance], settings: Ratio, progress: Callable[[str, Verified], None]
+) -> list[dict[str, Any]]:
+    """The ratio of the policy's runs to the offline optimum at speed 1, or its best bound; a row for each run.
+
+    `progress` is told an instance's label, and which rules its runs break, when it is done.
+    """
+    rows = []
+    for one in instances:  # one at a time: the solvers take the cores
+        of_instance, broken = _ratios(one, settings)
+        rows += of_instance
+        progress(one.label, broken)
+    return rows
+
+
+def _ratios(one: Instance, settings: Ratio) -> tuple[list[dict[str, Any]], Verified]:
+    scenario = scenario_from_dict(one.data, one.label, Path())
+    problem = problem_of(scenario)[1]
+    bound = best_bound(problem.bounds(scenario, False), problem.sense)
+    best: float | None = None
+    if settings.solve_s > 0 and problem.optimum is not None:
+        found = problem.optimum(scenario, settings.solve_s)
+        bound, best = found.bound, found.value
+    rows, broken = [], []
+    for epsilon in settings.epsilons:
+        faster = replace(scenario, physics=replace(scenario.physics, speedup=1 + epsilon))
+        done = run(faster, settings.policy)
+        broken += [f"{v.rule} {v.constraint}: {v.message}" for v in done.verify(limit=3)]
+        value = float(done.metrics[problem.metric])
+        if value <= 0 < bound.value:
+            raise SkedgeError(f"{one.label}: {settings.policy} has {problem.metric} = 0, which has no ratio")
+        ratio = value / bound.value if problem.sense == "lower" else bound.value / max(value, 1e-300)
+        ratio = 1.0 if value == bound.value else ratio  # also where nobody can do anything
+        rows.append(
+            {"seed": one.seed, "at": one.at, "epsilon": epsilon, "value": ratio, "run": value, "bound": bound.value,
+             "by": bound.name, "best": best}
+        )  # fmt: skip
+    return rows, tuple(broken)

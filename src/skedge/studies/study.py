@@ -18,6 +18,7 @@ from .disturbed import Disturbed
 from .feasibility import Feasibility
 from .preemptions import Preemptions
 from .rates import Rates
+from .ratio import Ratio
 from .sweep import Gain, Sweep
 
 Trained = AtSites | Curves | Disturbed | Preemptions | Rates
@@ -55,7 +56,7 @@ class Study(BaseModel):
     servers: list[ServerForm] = []
     job: dict[str, Any] = {}
     scenario: dict[str, Any] = {}
-    settings: Annotated[Trained | Sweep | Gain | Feasibility, Field(discriminator="kind")]
+    settings: Annotated[Trained | Sweep | Gain | Feasibility | Ratio, Field(discriminator="kind")]
 
     @property
     def name(self) -> str:

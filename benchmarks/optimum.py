@@ -1,0 +1,96 @@
+"""Policies, optima and bounds on many random instances: policy >= optimum >= every bound, and how near they are.
+
+    python benchmarks/optimum.py [--instances 1000] [--first 0] [--seconds 10]
+
+Half of the instances have chunks (two worker types, with and without a cloud, slotted and continuous, 3 to 8 jobs),
+half have utilities (1 to 4 machines, 3 to 6 slots, 3 to 8 jobs). It ends at the first that is the wrong way round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import replace
+
+import numpy as np
+
+from skedge.core.errors import SkedgeError
+from skedge.core.model import Cluster, Physics
+from skedge.core.scenario import Jobs, Scenario
+from skedge.optimum.problems import PROBLEMS
+from skedge.optimum.types import Optimum
+from skedge.run import run
+from skedge.testing import resource_scenario, small_scenario
+
+SLOT = 10_000_000
+POLICIES = {"chunks": ("aonline", "aonline:cloud=false"), "utility": ("pdors", "oasis", "drf", "fifo")}
+ROUNDING = 1e-6
+
+
+def main() -> None:
+    """Draw, solve, compare, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--instances", type=int, default=1000)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    args = parser.parse_args()
+    found: dict[str, list[dict[str, float]]] = {"chunks": [], "utility": []}
+    for seed in range(args.first, args.first + args.instances):
+        name = ("chunks", "utility")[seed % 2]
+        scenario = chunks(seed) if name == "chunks" else utility(seed)
+        optimum = PROBLEMS[name].optimum
+        assert optimum is not None
+        best = optimum(scenario, args.seconds)
+        found[name].append(row(scenario, best))
+    for name, rows in found.items():
+        print(name, f"{len(rows)} instances, {sum(r['proved'] for r in rows):g} proved")
+        for key in dict.fromkeys(key for r in rows for key in r if key != "proved"):
+            values = np.array([r[key] for r in rows if r.get(key, 0) and r["proved"]])
+            half, most = np.quantile(values, [0.5, 1.0])
+            print(f"  {key:32} median {half:.4f}, 90 % {np.quantile(values, 0.9):.4f}, most {most:.4f}")
+
+
+def chunks(seed: int) -> Scenario:
+    """A small scenario with chunks."""
+    rng = np.random.default_rng(seed)
+    physics = Physics(slotted=bool(rng.integers(2)), slot=SLOT)
+    return small_scenario(seed, jobs=int(rng.integers(3, 9)), cloud=bool(rng.integers(2)), physics=physics)
+
+
+def utility(seed: int) -> Scenario:
+    """A small scenario with utilities, on the first few of its machines."""
+    rng = np.random.default_rng(seed)
+    physics = Physics(slotted=True, slot=SLOT, colocation="one_server", horizon=int(rng.integers(3, 7)) * SLOT)
+    whole = resource_scenario(seed, physics=physics, jobs=int(rng.integers(3, 9)))
+    cluster = Cluster(whole.cluster.servers[: int(rng.integers(1, 5))])
+    return replace(whole, cluster=cluster, jobs=Jobs(whole.jobs.frame, cluster))
+
+
+def row(scenario: Scenario, best: Optimum) -> dict[str, float]:
+    """Ratios of an instance, each at least 1: of the policies to the optimum, of the optimum to each bound."""
+    lower = best.sense == "lower"
+    ratios = {"proved": float(best.proved)}
+    assert not best.run.verify(limit=1), scenario.name
+    for bound in best.bounds:
+        ratios[f"optimum to {bound.name}"] = ratio(best.value, bound.value, lower=lower)
+    for policy in POLICIES[best.problem]:
+        try:
+            value = run(scenario, policy).metrics[best.metric]
+        except SkedgeError:
+            continue
+        if value:
+            ratios[f"{policy} to optimum"] = ratio(float(value), best.value, lower=lower)
+    wrong = [key for key, value in ratios.items() if key != "proved" and value < 1 - ROUNDING]
+    if wrong:
+        sys.exit(f"{scenario.name}: {wrong[0]} is {ratios[wrong[0]]}")
+    return ratios
+
+
+def ratio(value: float, reference: float, *, lower: bool) -> float:
+    """How much worse `value` is; 1 where both are nothing."""
+    worse, better = (value, reference) if lower else (reference, value)
+    return 1.0 if worse == better else worse / max(better, 1e-12)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""Bounds from a policy's own prices: valid by construction, and loose; what the papers' proofs are about.
+
+**A_online** (ERRATA J24 and section 6). Run it with fractional Q at speed 1 + eps. beta_sw(t) is the weight 1 / D_j of
+the chunks that are dispatched to a worker, as far as they are not trained; beta / (1 + eps), the mean over the workers
+of a type, is a price of their time. Then alpha is not taken from the run, as (6a') does not hold with a cloud (section
+6), but set to its minimum: v_j of :mod:`.prices` at these prices, over all times, the cloud included. The bound is
+L(beta / (1 + eps)), which holds for any prices; eps is searched. At speed 1 the dual objective would be 0.
+
+**PD-ORS.** The dual objective (10) at the prices that stand when the last job has been decided, lambda_i being
+recomputed by the relaxed costs of :mod:`.columns_lp`, a worker on the machine where it is cheapest, its PSs on theirs:
+D(p), which holds for any prices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from time import process_time
+
+import numpy as np
+
+from skedge.core.model import Floats
+from skedge.core.scenario import Scenario
+from skedge.core.time import SECOND
+from skedge.run import Run, run
+
+from .chunk_bounds import grid
+from .columns_lp import sold
+from .job_slots import job_slots
+from .pools import Pool, pools
+from .prices import Grid, value
+from .types import ROUNDING, Bound
+
+EPSILONS = (0.1, 0.25, 0.5, 1.0, 2.0)
+"""eps that are tried."""
+
+
+def certificate_of_chunks(scenario: Scenario, epsilons: Sequence[float] = EPSILONS) -> Bound | None:
+    """The best of A_online's certificates on the total JCT [s]; None where it leaves a job, or a job can never run."""
+    begun, made = process_time(), pools(scenario, "chunks")
+    if not all(np.isfinite(pool.alone).all() for pool in made):
+        return None
+    best, at = -np.inf, 0.0
+    for epsilon in epsilons:
+        speed = scenario.physics.speedup * (1 + epsilon)
+        faster = run(replace(scenario, physics=replace(scenario.physics, speedup=speed)), "aonline:q_mode=fractional")
+        if faster.metrics["finished"] < len(scenario.jobs):
+            return None
+        bound = sum(_at_beta(pool, faster, 1 + epsilon) for pool in made)
+        if bound > best:
+            best, at = bound, epsilon
+    text = f"A_online's own beta at speed 1 + {at:g}; alpha at its minimum"
+    return Bound("certificate", best / SECOND * (1 - ROUNDING), process_time() - begun, text)
+
+
+def _at_beta(pool: Pool, faster: Run, speed: float) -> float:
+    """L(beta / speed) of a pool [µs]; a pool without workers has no price."""
+    if not pool.lanes:
+        return float(pool.alone.sum())
+    edges = grid(pool)
+    price = mean_beta(faster, pool, (edges[:-1] + edges[1:]) / 2) / speed
+    return value(pool, Grid(edges, price)).value
+
+
+def mean_beta(result: Run, pool: Pool, times: Floats) -> Floats:
+    """Fractional beta_sw at `times` [µs], the mean over the workers of the pool.
+
+    A chunk counts 1 / D_j from its dispatch on, and what of it has been trained is taken away as it is trained.
+    """
+    d, runs = (table.filter(table["lane"].is_not_null() & table["job"].is_in(pool.jobs.tolist()))
+               for table in (result.schedule.decisions, result.schedule.runs))  # fmt: skip
+    weight = 1 / result.scenario.jobs.chunks
+    whole = result.scenario.true_chunk_time[:, 0]
+    sent, of = d["time"].to_numpy(), weight[d["job"].to_numpy()]
+    job, start, end = (runs[name].to_numpy() for name in ("job", "start", "end"))
+    rate = weight[job] / whole[job]
+    present = _before(times, sent, of)[0] - _grown(times, start, rate) + _grown(times, end, rate)
+    return np.maximum(present, 0.0) / pool.lanes
+
+
+def _before(times: Floats, at: np.ndarray, amount: Floats) -> tuple[Floats, Floats]:
+    """Sums of `amount`, and of `amount` x `at`, over those at or before each time."""
+    order = np.argsort(at, kind="stable")
+    place = np.searchsorted(at[order], times, side="right")
+    sums = (np.concatenate([[0.0], np.cumsum(v[order])])[place] for v in (amount, amount * at))
+    first, second = sums
+    return first, second
+
+
+def _grown(times: Floats, at: np.ndarray, rate: Floats) -> Floats:
+    """Sum of rate x (t - at) over those at or before each time t."""
+    total, moment = _before(times, at, rate)
+    return total * times - moment
+
+
+def certificate_of_utility(result: Run) -> Bound | None:
+    """The certificate of a run that states its prices (PD-ORS, OASiS) on the total utility; None without prices."""
+    begun = process_time()
+    scenario = result.scenario
+    jobs, low = job_slots(scenario), (result.meta.get("params") or {}).get("low")
+    if jobs is None or low is None:
+        return None
+    lows = [float(part) for part in (low if isinstance(low, list | tuple) else str(low).split(";"))]
+    price = final_prices(result, lows)
+    takes = scenario.jobs
+    of_worker = (takes.worker_needs @ price.transpose(1, 2, 0)).min(axis=0)
+    of_ps = (takes.ps_needs @ price.transpose(1, 2, 0)).min(axis=0)
+    each = of_worker + of_ps / takes.ratio[:, None]
+    income = float((price * scenario.cluster.amounts).sum())
+    bound = sold(jobs, each, income).value * (1 + ROUNDING)
+    text = f"the dual objective (10) at the last prices of {result.policy.partition(':')[0]}"
+    return Bound("certificate", bound, process_time() - begun, text)
+
+
+def final_prices(result: Run, low: Sequence[float]) -> Floats:
+    """Prices after the last decision, shape ``(T, servers, resources)``.
+
+    What none was stated of costs `low`; with n numbers the server of number i that of number i mod n (M29).
+    """
+    scenario, slot = result.scenario, result.scenario.physics.slot
+    cluster = scenario.cluster
+    first = np.array([low[i % len(low)] for i in range(len(cluster.servers))])
+    shape = (scenario.physics.slots or 0, len(cluster.servers), len(cluster.resources))
+    price = np.broadcast_to(first[:, None], shape).copy()
+    server = {name: i for i, name in enumerate(cluster.server_ids)}
+    resource = {name: i for i, name in enumerate(cluster.resources)}
+    stated = result.schedule.prices.sort("made_at", maintain_order=True)
+    for row in stated.iter_rows(named=True):
+        at = slice(row["from"] // slot, -(-row["to"] // slot))
+        price[at, server[row["server"]], resource[row["resource"]]] = row["price"]
+    return price

@@ -1,0 +1,162 @@
+"""Upper bounds on the total utility of DMLRS: every job alone, and R-DMLRS's linear program by columns.
+
+**Proof of validity.** Let p^r(t) >= 0 be a price of resource r in slot t. A job that is done in slot t pays for its
+worker-slots until then at least the least that :class:`.job_slots.JobSlots` lets it pay, C_i(t): its steps of all
+slots, cheapest first, until the job is whole. All jobs together pay at most sum_t sum_r C^r p^r(t), for no more is
+there. So
+
+    total utility <= sum_i max(0, max_t u_i(t) - C_i(t)) + sum_t sum_r C^r p^r(t) =: D(p)   for every p >= 0,
+
+the dual objective (10) with lambda_i recomputed by relaxed costs. Whatever found p, D(p) is a bound.
+
+**How good.** The prices are the dual of R-DMLRS (8), (9) over the plans found so far; at these prices every job says
+its best plan, which is added, until no job has a better one (column generation). The least D(p) on the way is reported.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from skedge.core.jit import compiled
+from skedge.core.model import Floats
+
+from .job_slots import JobSlots
+
+_ROUNDS = 80
+_MOST = 60_000
+"""Jobs times slots at most."""
+_MET = 1e-6
+
+
+class Sold(NamedTuple):
+    """D(p), and every job's best plan at these prices: its utility and its workers by slot; 0 where it has none."""
+
+    value: float
+    utility: Floats
+    workers: Floats
+
+
+def alone(jobs: JobSlots) -> float:
+    """Every job with all machines for itself.
+
+    **Proof.** It is trained at the most in each slot from its first on, and is worth no more later.
+    """
+    return float(np.maximum(jobs.worth.max(axis=1, initial=-np.inf), 0.0).sum())
+
+
+def sold(jobs: JobSlots, worker_price: Floats, income: float) -> Sold:
+    """D(p) for what a worker of each job costs in each slot, shape ``(jobs, T)``; `income` is sum C p."""
+    lam, utility, workers = _best_plans(jobs.worth, jobs.first, jobs.part, jobs.workers, worker_price)
+    return Sold(float(lam.sum()) + income, utility, workers)
+
+
+def dual(jobs: JobSlots, price: Floats) -> Sold:
+    """D(p) at prices by resource and slot, shape ``(T, resources)``."""
+    return sold(jobs, jobs.needs @ price.T, float((price @ jobs.capacity).sum()))
+
+
+def columns(jobs: JobSlots) -> tuple[float, int] | None:
+    """The least D(p) found, and in how many rounds; None where the scenario is too large."""
+    count, slots = jobs.worth.shape
+    if count * slots > _MOST or count == 0:
+        return None
+    price = np.zeros((slots, len(jobs.capacity)))
+    best, known = np.inf, _Columns(jobs)
+    for done in range(1, _ROUNDS + 1):
+        offer = dual(jobs, price)
+        best = min(best, offer.value)
+        if not known.add(offer):
+            return best, done
+        reached, price = known.prices()
+        if best - reached <= _MET * max(best, 1e-12):
+            return best, done
+    return best, _ROUNDS
+
+
+class _Columns:
+    """Plans found so far, and the linear program over them."""
+
+    def __init__(self, jobs: JobSlots) -> None:
+        self.jobs = jobs
+        self.owner: list[int] = []
+        self.utility: list[float] = []
+        self.use: list[Floats] = []
+        self.seen: set[tuple[int, bytes]] = set()
+
+    def add(self, offer: Sold) -> bool:
+        """Add every job's plan that is new; whether there was one."""
+        before = len(self.owner)
+        for j in np.flatnonzero(offer.utility > 0).tolist():
+            key = (j, np.round(offer.workers[j], 9).tobytes() + np.float64(offer.utility[j]).tobytes())
+            if key not in self.seen:
+                self.seen.add(key)
+                self.owner.append(j)
+                self.utility.append(float(offer.utility[j]))
+                self.use.append((offer.workers[j][:, None] * self.jobs.needs[j]).ravel())
+        return len(self.owner) > before
+
+    def prices(self) -> tuple[float, Floats]:
+        """Optimum over the plans, and the prices of its dual, shape ``(T, resources)``."""
+        from scipy import sparse  # noqa: PLC0415 - takes 0.3 s to import
+        from scipy.optimize import linprog  # noqa: PLC0415
+
+        slots, resources = self.jobs.worth.shape[1], len(self.jobs.capacity)
+        scale = np.tile(np.maximum(self.jobs.capacity, 1e-12), slots)
+        use = sparse.csr_matrix(np.array(self.use).T / scale[:, None])
+        one = sparse.csr_matrix((np.ones(len(self.owner)), (self.owner, np.arange(len(self.owner)))))
+        limit = np.concatenate([np.tile(self.jobs.capacity, slots) / scale, np.ones(one.shape[0])])
+        done = linprog(-np.array(self.utility), A_ub=sparse.vstack([use, one]), b_ub=limit, method="highs")
+        if done.status != 0:
+            return np.inf, np.zeros((slots, resources))
+        paid = np.maximum(-done.ineqlin.marginals[: slots * resources], 0.0) / scale
+        return -float(done.fun), paid.reshape(slots, resources)
+
+
+@compiled
+def _best_plans(
+    worth: Floats, first: np.ndarray, part: Floats, workers: Floats, price: Floats
+) -> tuple[Floats, Floats, Floats]:
+    """By job: lambda_i = max(0, max_t u_i(t) - C_i(t)), and the utility and the workers by slot of the plan."""
+    count, slots = worth.shape
+    lam, utility, chosen = np.zeros(count), np.zeros(count), np.zeros((count, slots))
+    cost, step = np.empty(2 * slots), np.empty(2 * slots, np.int64)
+    for j in range(count):
+        n, stop = 0, -1
+        for t in range(first[j], slots):
+            for k in range(2):
+                if part[j, k] > 0.0:
+                    n = _put(cost, step, n, workers[j, k] * price[j, t], 2 * t + k)
+            if worth[j, t] - lam[j] <= 0.0:
+                continue
+            paid, left = 0.0, 1.0
+            for i in range(n):
+                taken = min(left, part[j, step[i] % 2])
+                paid, left = paid + taken * cost[i], left - taken
+            if left <= 1e-9 and worth[j, t] - paid > lam[j]:
+                lam[j], utility[j], stop = worth[j, t] - paid, worth[j, t], t
+        if stop >= 0:
+            _spread(chosen[j], step, n, stop, part[j], workers[j])
+    return lam, utility, chosen
+
+
+@compiled
+def _spread(chosen: Floats, step: np.ndarray, n: int, stop: int, part: Floats, workers: Floats) -> None:
+    """The workers of the cheapest plan that is done in slot `stop`."""
+    left = 1.0
+    for i in range(n):
+        if step[i] // 2 <= stop:
+            taken = min(left, part[step[i] % 2])
+            chosen[step[i] // 2] += taken * workers[step[i] % 2]
+            left -= taken
+
+
+@compiled
+def _put(cost: Floats, step: np.ndarray, n: int, c: float, s: int) -> int:
+    i = n
+    while i > 0 and cost[i - 1] > c:
+        cost[i], step[i] = cost[i - 1], step[i - 1]
+        i -= 1
+    cost[i], step[i] = c, s
+    return n + 1

@@ -1,0 +1,80 @@
+"""The linear relaxation of ILP (4) as a transportation problem: work of jobs to slots, aggregated by worker type.
+
+ILP (4) charges a chunk its fractional flow time, Eq. (3): the mean of the times at which it is trained, from its
+arrival on, and half of p_j. Chunks of a job and workers of a type are alike, so that of y_jdsw(t) only the sum over d,
+s and w matters: y_j(t), at most min(D_j, m) and in all D_j p_j, the m workers of the type being shared in every slot.
+What goes to the cloud costs a constant. All this is a minimum-cost flow from jobs to slots.
+
+**Validity.** The program is solved by HiGHS, and only the prices of the slots, its dual, are used: the bound is
+:func:`.prices.value` at these prices, which holds for any prices, solved well or not. It is at least the optimum of the
+program, for a job's c_j - r_j is at least the mean time of its work and half of D_j p_j / min(D_j, m).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from skedge.core.model import Floats
+
+from .pools import Pool
+from .prices import Grid, value
+
+_MOST = 200_000
+"""Variables that are solved at most: seconds."""
+
+
+def flow(pools: Sequence[Pool]) -> float | None:
+    """The bound [µs]; None where time is not slotted, or there is too much of it."""
+    grids = [_slots(pool) for pool in pools]
+    sizes = [len(pool.jobs) * len(edges) for pool, edges in zip(pools, grids, strict=True)]
+    if any(pool.step == 1 for pool in pools) or sum(sizes) > _MOST:
+        return None
+    total = 0.0
+    for pool, edges in zip(pools, grids, strict=True):
+        dual = transport(pool, edges)[1] if pool.lanes else np.zeros(len(edges) - 1)
+        total += value(pool, Grid(edges, dual)).value if pool.lanes else float(pool.alone.sum())
+    return total
+
+
+def _slots(pool: Pool) -> Floats:
+    """Slot boundaries from the first ready time until all work could be done on one worker, or is in the cloud."""
+    to_cloud = (pool.arrival + pool.away).max()
+    busy = pool.ready.max() + pool.work.sum() / max(pool.lanes, 1)
+    until = min(to_cloud, busy) if np.isfinite(to_cloud) else busy
+    first = pool.ready.min()
+    if (until - first) / pool.step > _MOST:
+        return np.empty(_MOST + 1)
+    return np.arange(first, until + 2 * pool.step, pool.step)
+
+
+def transport(pool: Pool, edges: Floats) -> tuple[float, Floats]:
+    """Optimum of the program [µs] and the prices of the cells between `edges`, shape ``(cells,)``."""
+    from scipy import sparse  # noqa: PLC0415 - takes 0.3 s to import
+    from scipy.optimize import linprog  # noqa: PLC0415
+
+    unit, jobs, cells = float(pool.step), len(pool.jobs), len(edges) - 1
+    width, half = np.diff(edges), pool.work / pool.rate / 2
+    job, cell = np.nonzero(edges[None, 1:] > pool.ready[:, None])
+    begin = np.maximum(edges[cell], pool.ready[job])
+    cost = ((begin + edges[cell + 1]) / 2 - pool.arrival[job]) / pool.work[job]
+    there = np.isfinite(pool.away)
+    leave = np.where(there, pool.away - half, 0.0) / unit
+    n = len(job)
+    of_job = (np.concatenate([job, np.arange(jobs)]), np.arange(n + jobs))
+    share = np.concatenate([unit / pool.work[job], np.ones(jobs)])
+    done = linprog(
+        np.concatenate([cost, leave]),
+        A_ub=sparse.csr_matrix((np.ones(n), (cell, np.arange(n))), shape=(cells, n + jobs)),
+        b_ub=pool.lanes * width / unit,
+        A_eq=sparse.csr_matrix((share, of_job), shape=(jobs, n + jobs)),
+        b_eq=np.ones(jobs),
+        bounds=np.stack(
+            [np.zeros(n + jobs), np.concatenate([pool.rate[job] * (edges[cell + 1] - begin) / unit, there * 1.0])], 1
+        ),
+        method="highs",
+    )
+    if done.status != 0:
+        return 0.0, np.zeros(cells)
+    return float(done.fun * unit + half.sum()), np.maximum(-done.ineqlin.marginals, 0.0)

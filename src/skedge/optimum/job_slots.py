@@ -1,0 +1,115 @@
+"""DMLRS relaxed to what its bounds need: jobs that buy worker-slots, resources of all machines together.
+
+In every slot a job is trained either *inside* one machine, workers and PSs together, at the internal rate and with as
+many workers as the largest machine holds, or with up to F_i workers anywhere at the external rate (Fact 1). A worker
+takes alpha of the resources, and 1 / gamma of a PS's beta. Left out are what makes schedules worse: which machine it
+is, that workers and PSs are whole, that a job has one PS at least, the checkpoint overhead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from skedge.core.model import Floats
+from skedge.core.network import upload_row
+from skedge.core.scenario import Scenario
+from skedge.core.speed import servers_for
+from skedge.core.time import whole_slots
+
+_FITS = 1e-8
+"""Loads may be above the capacity by this part of it (M26)."""
+
+
+@dataclass(frozen=True)
+class JobSlots:
+    """The jobs of a scenario on servers with resources and a horizon of T slots.
+
+    Attributes
+    ----------
+    needs
+        What a worker and its share of a PS take, alpha + beta / gamma, shape ``(jobs, resources)``.
+    capacity
+        Of all machines together, shape ``(resources,)``.
+    first
+        First slot in which each job can be trained, shape ``(jobs,)``.
+    worth
+        Utility if the job's last slot is t, shape ``(jobs, T)``; -inf where that cannot be.
+    part, workers
+        A slot's two steps, shape ``(jobs, 2)``: the part of the job that is trained by going inside, and by then going
+        on to F_i workers; and the worker-slots that each of them takes for a whole job. The second takes no fewer.
+    """
+
+    needs: Floats
+    capacity: Floats
+    first: np.ndarray
+    worth: Floats
+    part: Floats
+    workers: Floats
+
+
+def job_slots(scenario: Scenario) -> JobSlots | None:
+    """The relaxation; None where there is no horizon, or a job does not say what it is worth.
+
+    In continuous time a completion within slot t is taken for one at its beginning: worth no less.
+    """
+    jobs, physics, cluster = scenario.jobs, scenario.physics, scenario.cluster
+    if physics.slots is None or None in jobs.utility or not cluster.resources:
+        return None
+    slot, count = physics.slot, physics.slots
+    delays = np.array([upload_row(scenario.delays, j).min() for j in range(len(jobs))], np.int64)
+    ready = whole_slots(jobs.arrival, physics.step) + delays
+    steps = [_steps(scenario, j) for j in range(len(jobs))]
+    part, workers = (np.array([step[k] for step in steps]).reshape(-1, 2) for k in (0, 1))
+    least = 1 / np.maximum(part.sum(axis=1), 1e-300)  # slots
+    worth = np.full((len(jobs), count), -np.inf)
+    for j, utility in enumerate(jobs.utility):
+        for t in range(int(ready[j] // slot), count):
+            end = (t + 1) * slot if physics.slotted else max(t * slot, float(ready[j] + least[j] * slot))
+            if utility is not None and (t + 1) * slot >= ready[j] + least[j] * slot * (1 - 1e-9):
+                worth[j, t] = utility((end - float(jobs.arrival[j])) / slot)
+    return JobSlots(
+        needs=jobs.worker_needs + jobs.ps_needs / jobs.ratio[:, None],
+        capacity=cluster.amounts.sum(axis=0) * (1 + _FITS),
+        first=(ready // slot).astype(np.int64),
+        worth=worth,
+        part=part,
+        workers=workers,
+    )
+
+
+def _steps(scenario: Scenario, job: int) -> tuple[tuple[float, float], tuple[float, float]]:
+    slot = scenario.physics.slot
+    outside, inside = (float(scenario.true_work[job, zeta]) / slot for zeta in (0, 1))
+    most = min(int(scenario.jobs.batch[job]), most_outside(scenario, job))
+    within = most_inside(scenario, job) if scenario.physics.colocation == "one_server" else 0
+    if within == 0 or inside > outside:
+        return (most / outside, 0.0), (outside, outside)
+    first = within / inside
+    more = most / outside - first
+    if more <= 0:
+        return (first, 0.0), (inside, inside)
+    return (first, more), (inside, max((most - within) / more, inside))
+
+
+def most_outside(scenario: Scenario, job: int) -> int:
+    """Workers of `job` that all machines hold, without their PSs."""
+    need, amounts = scenario.jobs.worker_needs[job], scenario.cluster.amounts
+    if not (need > 0).any():
+        return int(scenario.jobs.batch[job])
+    return int(np.floor((amounts[:, need > 0] / need[need > 0]).min(axis=1) + 1e-6).sum())
+
+
+def most_inside(scenario: Scenario, job: int) -> int:
+    """Workers of `job` that one machine holds with their PSs, on the machine that holds most."""
+    jobs, amounts = scenario.jobs, scenario.cluster.amounts
+    low, high = 0, int(jobs.batch[job])
+    while low < high:
+        w = (low + high + 1) // 2
+        takes = w * jobs.worker_needs[job] + servers_for(w, float(jobs.ratio[job])) * jobs.ps_needs[job]
+        if (takes <= amounts + 1e-8 * np.maximum(amounts, 1.0)).all(axis=1).any():
+            low = w
+        else:
+            high = w - 1
+    return low

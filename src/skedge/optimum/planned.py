@@ -1,0 +1,85 @@
+"""Carries out plans as runs: chunks dispatched as planned, with PSs by A_ps; placements by slot as planned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from skedge.core.events import Allocate, Dispatch, Event, Order, Reject, Suspend, WakeAt
+from skedge.core.gangs import Placement
+from skedge.core.model import Ints
+from skedge.core.policy import Basis, View
+from skedge.policies.aonline import AOnline
+
+from .utility_milp import Slots
+
+
+class PlannedChunks(AOnline):
+    """Dispatches every job on arrival as it was planned; clairvoyant, so not for the list of policies.
+
+    Parameters
+    ----------
+    lanes_of, rank_of
+        Lane of every chunk, and rank, by job.
+    """
+
+    name: ClassVar[str] = "optimum"
+
+    def __init__(self, lanes_of: Mapping[int, Ints] | None = None, rank_of: Mapping[int, int] | None = None) -> None:
+        super().__init__()
+        self.lanes_of, self.rank_of = dict(lanes_of or {}), dict(rank_of or {})
+
+    @property
+    def lanes(self) -> dict[str, Any]:
+        """Lanes preempt; the order of the jobs is the plan's."""
+        return {"preemptive": True, "rank": "custom"}
+
+    def _dispatch(self, job: int, lost: tuple[int, ...] | None, view: View) -> Dispatch:  # noqa: ARG002
+        lane = self.lanes_of[job]
+        unsaid = np.full(len(lane), np.nan)
+        return Dispatch(job, lane, self.rank_of[job], unsaid, np.zeros(len(lane), np.int64), "planned")
+
+
+class PlannedPlacements(Basis):
+    """Gives every job the workers and PSs that were planned for each slot; rejects what is in no plan.
+
+    Parameters
+    ----------
+    plan
+        By job: workers and PSs by slot.
+    """
+
+    name: ClassVar[str] = "optimum"
+    needs: ClassVar[frozenset[str]] = frozenset({"resources"})
+
+    def __init__(self, plan: Mapping[int, Slots] | None = None) -> None:
+        super().__init__()
+        self.plan = dict(plan or {})
+        self.running: dict[int, tuple[Placement, Placement]] = {}
+        self.seen: list[int] = []
+
+    def decide(self, event: Event, view: View) -> Iterator[Order]:
+        """Take from all whose placement changes with this slot, then give."""
+        for job in event.left:
+            self.running.pop(job, None)
+            self.plan.pop(job, None)
+        for job in event.arrived:
+            if job in self.plan:
+                self.seen.append(job)
+            else:
+                yield Reject(job, "not planned: its utility is not worth what it takes from others")
+        arrived = [job for job in self.seen if job in self.plan]
+        slot = view.now // self.physics.slot
+        due = {job: self.plan[job].get(slot) for job in arrived}
+        for job in [job for job, at in self.running.items() if due.get(job) != at]:
+            del self.running[job]
+            yield Suspend(job, "planned")
+        for job, at in due.items():
+            if at is not None and job not in self.running:
+                self.running[job] = at
+                yield Allocate(job, *at, "planned")
+        later = [t for job in arrived for t in (*self.plan[job], max(self.plan[job]) + 1) if t > slot]
+        if later:
+            yield WakeAt(min(later) * self.physics.slot)

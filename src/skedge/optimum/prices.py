@@ -1,0 +1,261 @@
+"""The Lagrangian bound: workers have a price over time, and every job buys the cheapest way to be done.
+
+**Proof of validity.** Let b(t) >= 0 be the price of a worker of a pool at time t. Take any schedule, and a job j of it
+that is trained on the edge and completes at c. It holds at most R_j = min(D_j, m) workers at a time, all of them
+between its ready time a_j and c, and D_j p_j worker time in all, so it pays at least R_j B(c), B(c) being the cost of
+the cheapest D_j p_j / R_j of the time from a_j to c. With what it waits, c - r_j, that is at least
+
+    v_j = min( away_j, min over c >= a_j + least_j of  c - r_j + R_j B(c) ),
+
+and a job that uses the cloud waits away_j at least and pays nothing less than nothing. (In the family ``work`` away_j
+is with all the edge's help that it can have before its data are in the cloud, at most R_j workers from a_j on, each
+unit of which makes it less by saved_j. What it takes of that it pays for, so that it waits and pays at least as if it
+had no help, less saved_j - b(t) for R_j workers where that is above 0; the larger of both holds.) All jobs together pay
+at most m times the integral of b, for the pool has m workers. So
+
+    total JCT >= sum_j v_j - m * integral of b =: L(b)   for every b >= 0.
+
+Whatever found b, L(b) is a bound; :func:`value` computes it exactly for prices that are constant on the cells of a grid
+and 0 behind it. That the grid is coarse makes b less good, not L(b) wrong.
+
+**How good.** A job's c - r_j is at least its mean busy time and half of D_j p_j / R_j, so that max L is at least the
+optimum of the linear relaxation of ILP (4) in which the term p/2 of Eq. (3) is the job's, not the chunk's
+(:mod:`.flow`). b is what that program's dual says, then improved along supergradients: the time that the jobs buy in a
+cell, less what there is.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from skedge.core.jit import compiled, inlined, lean
+from skedge.core.model import Floats
+
+from .pools import Pool
+
+
+class Grid(NamedTuple):
+    """Prices of a pool: `price` [1/worker] from ``edges[i]`` to ``edges[i + 1]`` [µs], 0 behind the last.
+
+    `price` is a waiting time [µs] per worker time [µs].
+    """
+
+    edges: Floats
+    price: Floats
+
+
+class Bought(NamedTuple):
+    """What the jobs buy at given prices: L(b) [µs], and worker time by cell [µs]."""
+
+    value: float
+    time: Floats
+
+
+def value(pool: Pool, grid: Grid) -> Bought:
+    """L(b), and what the jobs buy."""
+    total, time = _buy(
+        grid.edges, grid.price, pool.ready, pool.arrival, pool.work, pool.rate, pool.least,
+        pool.away, pool.far, pool.saved,
+    )  # fmt: skip
+    return Bought(total - pool.lanes * float(grid.price @ np.diff(grid.edges)), time)
+
+
+def improve(pool: Pool, grid: Grid, rounds: int) -> tuple[float, Grid]:
+    """The best L(b) found from the prices of `grid` on, and its prices: a projected supergradient method.
+
+    Steps are Polyak's towards a target above the best value; the target comes nearer when it is not reached.
+    """
+    width = np.diff(grid.edges)
+    price, best, kept, reach, stalled = grid.price.copy(), -np.inf, grid, 0.05, 0
+    for _ in range(rounds):
+        here = Grid(grid.edges, price)
+        bought = value(pool, here)
+        if bought.value > best * (1 + 1e-5):
+            stalled = 0
+        else:
+            stalled += 1
+        if bought.value > best:
+            best, kept = bought.value, here
+        if stalled >= _PATIENCE:
+            reach, stalled, price = reach / 2, 0, kept.price
+            continue
+        excess = bought.time / width - pool.lanes
+        excess[(price <= 0) & (excess < 0)] = 0.0
+        norm = float((excess**2) @ width)
+        if norm <= 0 or reach < _LEAST_REACH:
+            break
+        step = ((1 + reach) * max(best, 1.0) - bought.value) / norm
+        price = np.maximum(price + step * excess, 0.0)
+    return best, kept
+
+
+_PATIENCE = 6
+"""Rounds without a better value before the target is brought nearer."""
+
+_LEAST_REACH = 1e-4
+"""A target that is so near, relatively, is not worth a round."""
+
+
+@compiled
+def _buy(
+    edges: Floats, price: Floats, ready: Floats, arrival: Floats, work: Floats, rate: Floats, least: Floats,
+    away: Floats, far: Floats, saved: Floats,
+) -> tuple[float, Floats]:  # fmt: skip
+    """Sum of v_j, and worker time bought by cell."""
+    cells = len(price)
+    costs, lengths, cell = np.empty(cells + 3), np.empty(cells + 3), np.empty(cells + 3, np.int64)
+    time, total = np.zeros(cells), 0.0
+    for j in range(len(ready)):
+        need = work[j] / rate[j]
+        helped = away[j]
+        if saved[j] > 0.0:
+            unhelped = far[j] - arrival[j] + saved[j] * work[j]
+            helped = max(helped, unhelped - _help(edges, price, ready[j], far[j], rate[j], saved[j], time, 0))
+        best, stop = _cheapest(
+            edges, price, ready[j], arrival[j], need, rate[j], least[j], helped, costs, lengths, cell
+        )  # fmt: skip
+        total += best
+        if stop < 0.0 and helped > away[j]:
+            _help(edges, price, ready[j], far[j], rate[j], saved[j], time, 1)
+        if stop >= 0.0:
+            n = _fill(edges, price, ready[j], need, stop, costs, lengths, cell)
+            for i in range(n):
+                if cell[i] < cells:
+                    time[cell[i]] += rate[j] * lengths[i]
+    return total, time
+
+
+@lean
+def _help(
+    edges: Floats, price: Floats, ready: float, far: float, rate: float, saved: float, time: Floats, count: int
+) -> float:
+    """What worker time before `far` saves, less what it costs, where it saves more; noted in `time` if `count`."""
+    cells, gain, at, g = len(price), 0.0, ready, _cell_of(edges, ready)
+    while at < far:
+        here = price[g] if g < cells else 0.0
+        end = min(edges[g + 1] if g < cells else far, far)
+        if here < saved:
+            gain += rate * (end - at) * (saved - here)
+            if count == 1 and g < cells:
+                time[g] += rate * (end - at)
+        at = end
+        g += 1
+    return gain
+
+
+@lean
+def _cheapest(
+    edges: Floats, price: Floats, ready: float, arrival: float, need: float, rate: float, least: float, away: float,
+    costs: Floats, lengths: Floats, cell: np.ndarray,
+) -> tuple[float, float]:  # fmt: skip
+    """v_j, and the completion c that gives it; -1 where that is :attr:`Pool.away`.
+
+    Goes along the cells with the cheapest `need` of the time so far. Within a cell, later completion exchanges dearest
+    time for the cell's, so that the cost is convex there and its least value is where an exchange ends.
+    """
+    cells, first = len(price), ready + least
+    best, stop = away, -1.0
+    n, filled, cost, at = 0, 0.0, 0.0, ready
+    g = _cell_of(edges, ready)
+    while at - arrival < best:
+        here = price[g] if g < cells else 0.0
+        end = edges[g + 1] if g < cells else max(first, at) + 2 * need
+        if at < first < end:
+            end = first
+        at, filled, cost, n = _take(here, end, need, rate, at, filled, cost, costs, lengths, cell, n, g)
+        if filled >= need:
+            best, stop = _better(at, first, arrival, cost, best, stop)
+        swapped = 0.0
+        while filled >= need and at < end and n > 0 and costs[n - 1] > here:
+            part = min(end - at, lengths[n - 1])
+            cost -= rate * (costs[n - 1] - here) * part
+            lengths[n - 1] -= part
+            n -= 1 if lengths[n - 1] <= 0.0 else 0
+            swapped, at = swapped + part, at + part
+            best, stop = _better(at, first, arrival, cost, best, stop)
+        if swapped > 0.0:
+            n = _insert(costs, lengths, cell, n, here, swapped, g)
+        at = end
+        if filled >= need:
+            best, stop = _better(at, first, arrival, cost, best, stop)
+        if g >= cells and at > first:
+            break
+        if g < cells and at >= edges[g + 1]:
+            g += 1
+    return best, stop
+
+
+@inlined
+def _take(
+    here: float, end: float, need: float, rate: float, at: float, filled: float, cost: float,
+    costs: Floats, lengths: Floats, cell: np.ndarray, n: int, g: int,
+) -> tuple[float, float, float, int]:  # fmt: skip
+    """Take of the cell what is still needed: (at, filled, cost, entries)."""
+    if filled >= need:
+        return at, filled, cost, n
+    part = min(end - at, need - filled)
+    filled += part
+    if need - filled <= 1e-9 * need:
+        filled = need
+    return at + part, filled, cost + rate * here * part, _insert(costs, lengths, cell, n, here, part, g)
+
+
+@inlined
+def _better(at: float, first: float, arrival: float, cost: float, best: float, stop: float) -> tuple[float, float]:
+    """The better of the completion `at`, if it may be, and the best so far."""
+    if at >= first and at - arrival + cost < best:
+        return at - arrival + cost, at
+    return best, stop
+
+
+@lean
+def _fill(
+    edges: Floats, price: Floats, ready: float, need: float, stop: float, costs: Floats, lengths: Floats,
+    cell: np.ndarray,
+) -> int:  # fmt: skip
+    """The cheapest `need` of the time from `ready` to `stop`: number of entries, by cost."""
+    cells = len(price)
+    n, filled, at, g = 0, 0.0, ready, _cell_of(edges, ready)
+    while at < stop:
+        here = price[g] if g < cells else 0.0
+        end = min(edges[g + 1] if g < cells else np.inf, stop)
+        left, part = end - at, min(end - at, max(need - filled, 0.0))
+        filled += part
+        left -= part
+        while left > 0.0 and n > 0 and costs[n - 1] > here:
+            swap = min(left, lengths[n - 1])
+            lengths[n - 1] -= swap
+            if lengths[n - 1] <= 0.0:
+                n -= 1
+            part, left = part + swap, left - swap
+        if part > 0.0:
+            n = _insert(costs, lengths, cell, n, here, part, g)
+        at = end
+        g += 1
+    return n
+
+
+@lean
+def _cell_of(edges: Floats, time: float) -> int:
+    """The cell that `time` is in; the grid begins no later than the first ready time."""
+    low, high = 0, len(edges)
+    while low < high:
+        middle = (low + high) // 2
+        if edges[middle] <= time:
+            low = middle + 1
+        else:
+            high = middle
+    return low - 1
+
+
+@lean
+def _insert(costs: Floats, lengths: Floats, cell: np.ndarray, n: int, cost: float, length: float, g: int) -> int:
+    """Put an entry among `n` that stand by cost, ascending."""
+    i = n
+    while i > 0 and costs[i - 1] > cost:
+        costs[i], lengths[i], cell[i] = costs[i - 1], lengths[i - 1], cell[i - 1]
+        i -= 1
+    costs[i], lengths[i], cell[i] = cost, length, g
+    return n + 1

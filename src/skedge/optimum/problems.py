@@ -1,0 +1,152 @@
+"""The problems of which optimum and bounds are known: one table. A further one is a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import polars as pl
+
+from skedge.core.errors import InputError
+from skedge.core.scenario import Scenario
+from skedge.core.schedule import Schedule
+
+from .chunk_bounds import chunk_bounds
+from .chunk_problem import optimum_of_chunks
+from .types import Bound, Optimum, Sense, best_bound
+from .utility_bounds import utility_bounds
+from .utility_problem import optimum_of_utility
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A problem.
+
+    Attributes
+    ----------
+    title
+        What is sought, and in which paper.
+    metric, sense
+        Of a run: its objective; and which direction is better.
+    applies
+        Whether a scenario has this problem.
+    covers
+        Whether its bounds hold for a run, by the scenario and the run's record.
+    bounds
+        Of a scenario, those that take seconds where `fast` is asked for.
+    optimum
+        Of a scenario, within so many seconds; None where there is no exact model.
+    """
+
+    title: str
+    metric: str
+    sense: Sense
+    applies: Callable[[Scenario], bool]
+    covers: Callable[[Scenario, Schedule], bool]
+    bounds: Callable[[Scenario, bool], list[Bound]]
+    optimum: Callable[[Scenario, float], Optimum] | None
+
+
+def _on_slots(scenario: Scenario) -> bool:
+    return not scenario.cluster.resources
+
+
+def _with_utilities(scenario: Scenario) -> bool:
+    jobs, physics = scenario.jobs, scenario.physics
+    return bool(scenario.cluster.resources) and physics.horizon is not None and None not in jobs.utility
+
+
+def _all_finished(scenario: Scenario, schedule: Schedule) -> bool:
+    return int((schedule.jobs["state"].cast(pl.String) == "finished").sum()) == len(scenario.jobs)
+
+
+def _all_dispatched(scenario: Scenario, schedule: Schedule) -> bool:
+    allocated = schedule.decisions["verb"].cast(pl.String).is_in(["allocate", "allocate_each"]).any()
+    return _all_finished(scenario, schedule) and not allocated
+
+
+PROBLEMS: dict[str, Problem] = {
+    "chunks": Problem(
+        title="total JCT of schedules that dispatch chunks (JSAC'22, MINLP (2) chunk by chunk, without migration)",
+        metric="jct_total_s",
+        sense="lower",
+        applies=_on_slots,
+        covers=_all_dispatched,
+        bounds=lambda scenario, fast: chunk_bounds(scenario, "chunks", fast=fast),
+        optimum=optimum_of_chunks,
+    ),
+    "work": Problem(
+        title="total JCT of any schedule: chunks, gangs, workers that come and go (JSAC'22 (2), She et al. (2))",
+        metric="jct_total_s",
+        sense="lower",
+        applies=_on_slots,
+        covers=_all_finished,
+        bounds=lambda scenario, fast: chunk_bounds(scenario, "work", fast=fast),
+        optimum=None,
+    ),
+    "utility": Problem(
+        title="total utility of the jobs done by the horizon (PD-ORS, DMLRS)",
+        metric="utility_total",
+        sense="higher",
+        applies=_with_utilities,
+        covers=lambda _scenario, _schedule: True,
+        bounds=lambda scenario, _fast: utility_bounds(scenario),
+        optimum=optimum_of_utility,
+    ),
+}
+"""By name; of those that apply to a scenario, the first is the narrowest."""
+
+
+def problem_of(scenario: Scenario, name: str | None = None) -> tuple[str, Problem]:
+    """The problem of this name, or the first that applies.
+
+    Raises
+    ------
+    InputError
+        If it is unknown, or none applies.
+    """
+    if name is not None:
+        if name not in PROBLEMS:
+            raise InputError(f"problem {name!r} is unknown; known are {', '.join(PROBLEMS)}")
+        if not PROBLEMS[name].applies(scenario):
+            raise InputError(f"{scenario.name} has no problem {name!r}: {PROBLEMS[name].title}")
+        return name, PROBLEMS[name]
+    for found, problem in PROBLEMS.items():
+        if problem.applies(scenario):
+            return found, problem
+    raise InputError(
+        f"{scenario.name}: on servers with resources the optimum is of the total utility; that needs physics.horizon "
+        "and jobs' utilities"
+    )
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The best bound of a problem, which runs are set against."""
+
+    problem: str
+    metric: str
+    sense: Sense
+    bound: Bound
+
+    def ratio(self, value: float | None) -> float | None:
+        """Value over bound, or bound over value where higher ones are better: at least 1; None without a value."""
+        if not value:
+            return None
+        return value / self.bound.value if self.sense == "lower" else self.bound.value / value
+
+
+def reference(scenario: Scenario, covered: Iterable[str]) -> Reference | None:
+    """The best fast bound of the first of the problems `covered`; None where there is none."""
+    names = set(covered)
+    for name, problem in PROBLEMS.items():
+        if name in names:
+            bounds = problem.bounds(scenario, True)
+            if bounds:
+                return Reference(name, problem.metric, problem.sense, best_bound(bounds, problem.sense))
+    return None
+
+
+def covering(scenario: Scenario, schedule: Schedule) -> tuple[str, ...]:
+    """The problems whose bounds hold for a run."""
+    return tuple(n for n, p in PROBLEMS.items() if p.applies(scenario) and p.covers(scenario, schedule))

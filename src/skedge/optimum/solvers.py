@@ -1,0 +1,174 @@
+"""HiGHS and CP-SAT, as far as they are there: what they are given, and what they come back with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from skedge.core.errors import InputError
+from skedge.core.model import Floats
+
+T = TypeVar("T")
+INSTALL = "exact optima need the extra `optimum`: pip install 'skedge[optimum]'"
+
+
+@dataclass(frozen=True)
+class Found(Generic[T]):
+    """A solution, or None; what was proved of all solutions, in the model's own objective, or None; and the word."""
+
+    solution: T | None
+    bound: float | None
+    said: str
+
+
+def cp_tools() -> Any:
+    """The module of CP-SAT.
+
+    Raises
+    ------
+    InputError
+        If OR-Tools is not there.
+    """
+    try:
+        from ortools.sat.python import cp_model  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise InputError(f"{INSTALL} ({error})") from error
+    return cp_model
+
+
+def highs_tools() -> Any:
+    """The module of HiGHS.
+
+    Raises
+    ------
+    InputError
+        If highspy is not there.
+    """
+    try:
+        import highspy  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise InputError(f"{INSTALL} ({error})") from error
+    return highspy
+
+
+def cp_solve(model: Any, seconds: float, read: Callable[[Any], T]) -> Found[T]:
+    """Let CP-SAT minimise or maximise `model`; `read` makes the solution of a function from variable to value."""
+    cp = cp_tools()
+    solver = cp.CpSolver()
+    solver.parameters.max_time_in_seconds = max(seconds, 0.01)
+    solver.parameters.num_workers = 2
+    solver.parameters.random_seed = 0
+    status = solver.solve(model)
+    said = solver.status_name(status).lower()
+    if status not in (cp.OPTIMAL, cp.FEASIBLE):
+        bound = solver.best_objective_bound if status == cp.UNKNOWN else None
+        return Found(None, bound if bound is not None and math.isfinite(bound) else None, said)
+    return Found(read(solver.value), float(solver.best_objective_bound), said)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of a linear program: low <= A x <= high, A by (row, column, value)."""
+
+    row: list[int]
+    column: list[int]
+    value: list[float]
+    low: list[float]
+    high: list[float]
+
+    @staticmethod
+    def none() -> Rows:
+        """No rows yet."""
+        return Rows([], [], [], [], [])
+
+    def add(self, terms: list[tuple[int, float]], low: float, high: float) -> None:
+        """Add one row."""
+        number = len(self.low)
+        for column, value in terms:
+            self.row.append(number)
+            self.column.append(column)
+            self.value.append(value)
+        self.low.append(low)
+        self.high.append(high)
+
+
+def milp(
+    cost: Floats, upper: Floats, whole: np.ndarray, rows: Rows, start: Floats, seconds: float, *, gap: float
+) -> Found[Floats]:
+    """Let HiGHS minimise cost x over rows, 0 <= x <= upper, x whole where `whole` says so, from `start` on.
+
+    `gap` is how much value and bound may differ for HiGHS to call the value optimal.
+    """
+    highspy = highs_tools()
+    h = highspy.Highs()
+    for option, value in (
+        ("output_flag", False), ("time_limit", max(seconds, 0.01)), ("mip_rel_gap", 0.0), ("mip_abs_gap", gap),
+        ("random_seed", 0), ("threads", 2), ("mip_feasibility_tolerance", 1e-9),
+        ("primal_feasibility_tolerance", 1e-9),
+    ):  # fmt: skip
+        h.setOptionValue(option, value)
+    h.passModel(_highs_lp(highspy, cost, upper, whole, rows))
+    known = highspy.HighsSolution()
+    known.col_value = start.tolist()
+    h.setSolution(known)
+    h.run()
+    info, status = h.getInfo(), h.modelStatusToString(h.getModelStatus()).lower()
+    bound = float(info.mip_dual_bound)
+    has = info.primal_solution_status == 2  # feasible
+    values = np.array(h.getSolution().col_value) if has else None
+    return Found(values, bound if math.isfinite(bound) else None, status)
+
+
+def cp_milp(cost: Floats, upper: Floats, whole: np.ndarray, rows: Rows, start: Floats, seconds: float) -> Found[Floats]:
+    """Let CP-SAT minimise the same program, all of whose variables are whole.
+
+    Coefficients become whole numbers, a millionth of each row's largest exact; they are rounded so that no solution of
+    the program is lost, and the bound stays one. What comes out may miss a row by as much.
+    """
+    if not whole.all():
+        raise ValueError("CP-SAT takes whole variables only")
+    m = cp_tools().CpModel()
+    x = [m.new_int_var(0, int(u), "") for u in upper]
+    columns, values = np.array(rows.column, np.int64), np.array(rows.value, float)
+    ends = np.cumsum(np.bincount(rows.row, minlength=len(rows.low)))
+    for i, (low, high) in enumerate(zip(rows.low, rows.high, strict=True)):
+        of_row = slice(ends[i - 1] if i else 0, ends[i])
+        v, scope = values[of_row], [x[k] for k in columns[of_row]]
+        scale = 1.0 if (v == np.rint(v)).all() else _FINE / float(np.abs(v).max(initial=1e-300))
+        if high < np.inf:
+            m.add(_weighted(scope, np.floor(v * scale + _NOISE)) <= math.ceil(high * scale - _NOISE))
+        if low > -np.inf:
+            m.add(_weighted(scope, np.ceil(v * scale - _NOISE)) >= math.floor(low * scale + _NOISE))
+    scale = _FINE / float(np.abs(cost).max(initial=1e-300))
+    m.minimize(_weighted(x, np.rint(cost * scale)))
+    for variable, hint in zip(x, np.rint(start), strict=True):
+        m.add_hint(variable, int(hint))
+    found = cp_solve(m, seconds, lambda read: np.array([read(v) for v in x], float))
+    lost = float(upper @ (np.abs(cost) > 0)) * 0.5 / scale
+    return Found(found.solution, None if found.bound is None else found.bound / scale - lost, found.said)
+
+
+def _weighted(variables: list[Any], weights: Floats) -> Any:
+    return sum(int(w) * v for v, w in zip(variables, weights, strict=True) if w)
+
+
+_FINE, _NOISE = 1e6, 1e-6
+
+
+def _highs_lp(highspy: Any, cost: Floats, upper: Floats, whole: np.ndarray, rows: Rows) -> Any:
+    lp = highspy.HighsLp()
+    lp.num_col_, lp.num_row_ = len(cost), len(rows.low)
+    lp.col_cost_, lp.col_lower_, lp.col_upper_ = cost, np.zeros(len(cost)), upper
+    lp.row_lower_, lp.row_upper_ = np.array(rows.low, float), np.array(rows.high, float)
+    order = np.argsort(np.array(rows.row), kind="stable")
+    lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+    lp.a_matrix_.start_ = np.concatenate([[0], np.cumsum(np.bincount(rows.row, minlength=len(rows.low)))])
+    lp.a_matrix_.index_ = np.array(rows.column)[order]
+    lp.a_matrix_.value_ = np.array(rows.value, float)[order]
+    kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
+    lp.integrality_ = [kinds[int(w)] for w in whole]
+    return lp

@@ -1,0 +1,54 @@
+"""The chunk problem by trying everything: which worker every chunk is on, and every order of the jobs, slot by slot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import permutations, product
+
+
+@dataclass(frozen=True)
+class PlainJob:
+    """Times in slots; `ready` by worker; `each` is p at zeta = 0; `away` is the completion in the cloud, or None."""
+
+    arrival: int
+    chunks: int
+    each: int
+    ready: tuple[int, ...]
+    away: int | None
+
+
+def least_total(jobs: list[PlainJob]) -> int:
+    """Least sum of c_j - r_j over all schedules that dispatch chunks, preemption allowed."""
+    best = None
+    for placed in product(*(list(_places(job)) for job in jobs)):
+        for order in permutations(range(len(jobs))):
+            total = _total(jobs, placed, order)
+            best = total if best is None else min(best, total)
+    assert best is not None
+    return best
+
+
+def _places(job: PlainJob) -> Iterator[tuple[int, ...] | None]:
+    """Chunks by worker; None: in the cloud."""
+    if job.away is not None:
+        yield None
+    for counts in product(range(job.chunks + 1), repeat=len(job.ready)):
+        if sum(counts) == job.chunks:
+            yield counts
+
+
+def _total(jobs: list[PlainJob], placed: tuple[tuple[int, ...] | None, ...], order: tuple[int, ...]) -> int:
+    done = [job.away if place is None else 0 for job, place in zip(jobs, placed, strict=True)]
+    for worker in range(len(jobs[0].ready)):
+        left = {j: p[worker] * jobs[j].each for j, p in enumerate(placed) if p is not None and p[worker]}
+        slot = 0
+        while left:
+            served = next((j for j in order if j in left and jobs[j].ready[worker] <= slot), None)
+            slot += 1
+            if served is not None:
+                left[served] -= 1
+                if left[served] == 0:
+                    del left[served]
+                    done[served] = max(done[served] or 0, slot)
+    return sum((c or 0) - job.arrival for job, c in zip(jobs, done, strict=True))
