@@ -70,7 +70,7 @@ def version_option(
         raise typer.Exit
 
 
-ScenarioArgument = Annotated[str, typer.Argument(help="A scenario file (YAML), or a shipped one: demo, s1, s2, s4.")]
+ScenarioArgument = Annotated[str, typer.Argument(help="A scenario file (YAML), or a shipped one: demo, s1 to s4.")]
 RunArgument = Annotated[Path, typer.Argument(help="A run folder.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 SeedOption = Annotated[int | None, typer.Option(help="Seed instead of the scenario's.", min=0)]

@@ -11,6 +11,9 @@ import pytest
 import report_samples as samples
 
 from skedge.report.build import ReportRun, build_report, write_report
+from skedge.report.site_picture import ARROWS
+from skedge.run import prepared, run
+from skedge.testing import site_scenario
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
@@ -235,5 +238,34 @@ def test_what_is_left_out_is_said(browser: Any, runs: list[ReportRun], errors: l
     assert limit.startswith("Showing ")
     assert "of 10,500 bars" in limit
     assert "window" in limit
+    page.close()
+    assert errors == []
+
+
+def test_sites_and_their_flows_are_drawn_without_a_script(
+    browser: Any, errors: list[str], scheme: str, tmp_path: Path
+) -> None:
+    """Every site and arrow has a place in view, no name leaves the picture, and a folded policy opens."""
+    scenario = site_scenario(5, sites=12, jobs=40)
+    done = run(scenario, prepared("fifo", scenario))
+    both = [ReportRun(name, scenario, done.schedule, done.metrics, done.utilisation) for name in ("a", "b")]
+    path = tmp_path / "sites.html"
+    write_report(path, build_report(both))
+    page = _open(browser, path, errors, scheme)
+    first, second = (page.locator(".flows").nth(i) for i in range(2))
+    assert first.locator(".flow").count() == ARROWS
+    assert first.locator("[data-site]").count() == 12
+    picture = first.locator("svg").bounding_box()
+    for name in first.locator("svg text").all():
+        box = name.bounding_box()
+        assert box["x"] >= picture["x"]
+        assert box["x"] + box["width"] <= picture["x"] + picture["width"]
+    assert not second.locator("svg").is_visible()
+    second.locator("summary").click()
+    assert second.locator("svg").is_visible()
+    strongest = first.locator(".flow").last
+    assert strongest.evaluate("flow => getComputedStyle(flow).opacity") == "0.8"
+    strongest.locator("polygon").hover(force=True)
+    assert strongest.evaluate("flow => getComputedStyle(flow).opacity") == "1"
     page.close()
     assert errors == []

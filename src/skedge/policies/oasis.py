@@ -137,7 +137,7 @@ class OasisPolicy(PrimalDual):
             super().start(cluster, physics, rng)
             return
         Basis.start(self, cluster, physics, rng)
-        prices, params = self._prices(len(cluster.servers)), SiteOasisParams(levels=self.params.levels)
+        prices, params = self._prices(cluster, groups=1), SiteOasisParams(levels=self.params.levels)
         self.at_sites = SiteDriver(SiteOasis(sites_of(cluster), physics.slots or 1, prices, params), physics)
 
     def decide(self, event: Event, view: View) -> Iterator[Order]:

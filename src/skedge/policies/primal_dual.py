@@ -178,25 +178,25 @@ class PrimalDual(Basis):
         }
         return type(self)(**{**self.params.model_dump(), **constants})
 
-    def _prices(self, machines: int) -> Prices:
+    def _prices(self, cluster: Cluster, groups: int) -> Prices:
         """The frozen constants by machine: groups take turns, as :func:`.machines.split` has it."""
-        p = self.params
+        p, resources = self.params, len(cluster.resources)
         if p.low is None:
             raise ValueError(f"{self.name}: its constants are not set; give them, or take calibrated(scenario)")
-        if len(p.low) != self.groups:
-            raise PolicyError(f"{self.name}: low has {len(p.low)} numbers; it must have {self.groups}")
-        group = np.arange(machines) % len(p.low)
-        return Prices(np.array(p.low)[group], np.array(p.high).reshape(len(p.low), -1)[group], tuple(p.mu))
+        if len(p.low) != groups:
+            raise PolicyError(f"{self.name}: low has {len(p.low)} numbers; it must have {groups}")
+        high = np.array(p.high).reshape(groups, -1)
+        if high.shape[1] != resources:
+            have = ", ".join(cluster.resources)
+            raise PolicyError(f"{self.name}: high is of {high.shape[1]} resources; the servers have {have}")
+        group = np.arange(len(cluster.servers)) % groups
+        return Prices(np.array(p.low)[group], high[group], tuple(p.mu))
 
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Begin a run."""
         super().start(cluster, physics, rng)
         self.horizon = physics.slots or 0
-        prices = self._prices(len(cluster.servers))
-        if prices.high.shape[1] != len(cluster.resources):
-            have = ", ".join(cluster.resources)
-            raise PolicyError(f"{self.name}: high is of {prices.high.shape[1]} resources; the servers have {have}")
-        self.scheduler = self.admission(cluster.amounts, self.horizon, prices)
+        self.scheduler = self.admission(cluster.amounts, self.horizon, self._prices(cluster, self.groups))
         self.jobs: dict[int, Job] = {}
         self.offered: tuple[int, TrainingJob, Answer] | None = None
         self.draws = rng.bit_generator.state

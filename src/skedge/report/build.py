@@ -31,6 +31,7 @@ from .bars import Bars, choose_bars
 from .curves import jct_distribution, over_time
 from .encode import finite, inert_json, packed, whole
 from .rows import Layout, lay_out
+from .site_section import site_section
 from .table import ReportTable, metrics_table, table_view
 
 __all__ = ["BAR_CAP", "ReportRun", "ReportTable", "build_report", "write_report"]
@@ -99,7 +100,7 @@ def build_report(
         "time": over_time([r.utilisation for r in runs], _submitting(runs)),
         **_run_views(runs, bar_cap),
     }
-    return _page(title, data)
+    return _page(title, data, site_section([(r.label, r.scenario, r.schedule) for r in runs]))
 
 
 def write_report(path: Path | str, page: str) -> None:
@@ -253,7 +254,7 @@ def _kept_rows(run: ReportRun, table: str, bars: Bars, kept: Ints, cap: int) -> 
     return view
 
 
-def _page(title: str, data: Mapping[str, Any]) -> str:
+def _page(title: str, data: Mapping[str, Any], sites: str) -> str:
     vendor = _asset("vendor/uPlot.iife.min.js").strip()
     script = "\n".join(['"use strict";', *(_asset(name) for name in _SCRIPTS)]).strip()
     parts = {
@@ -263,6 +264,7 @@ def _page(title: str, data: Mapping[str, Any]) -> str:
         "licence": _asset("vendor/LICENSE").strip(),
         "vendor_css": _asset("vendor/uPlot.min.css").strip(),
         "css": _asset("report.css").strip(),
+        "sites": sites,
         "data": inert_json(data),
         "vendor_js": vendor,
         "script": script,

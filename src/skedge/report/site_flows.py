@@ -1,0 +1,84 @@
+"""What a run at sites did at each, and what it moved between them, from the record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from skedge.core.model import Floats
+from skedge.core.scenario import Scenario
+from skedge.core.schedule import Schedule
+from skedge.core.time import SECOND
+
+_HOUR = 3600 * SECOND
+
+
+@dataclass(frozen=True)
+class Flows:
+    """Data moved, and work, by site.
+
+    Attributes
+    ----------
+    names
+        Of the sites.
+    cost
+        Of a MB from the row's site to the column's, shape ``(sites, sites)``.
+    moved
+        MB from the row's site to the column's, shape ``(sites, sites)``.
+    stored
+        MB of all jobs' data that lay at each site before anything was moved, shape ``(sites,)``.
+    work, ps
+        Hours for which workers, and PSs, were held at each site: two workers for an hour are two, shape ``(sites,)``.
+    """
+
+    names: list[str]
+    cost: Floats
+    moved: Floats
+    stored: Floats
+    work: Floats
+    ps: Floats
+
+    @property
+    def total_cost(self) -> float:
+        """Of all data moved."""
+        return float((self.moved * self.cost).sum())
+
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        """Pairs (from, to) between which data moved, the most MB first, equal ones in the order of the sites."""
+        source, target = np.nonzero(self.moved)
+        order = np.lexsort((target, source, -self.moved[source, target]))
+        return list(zip(source[order].tolist(), target[order].tolist(), strict=True))
+
+    def share(self, pairs: list[tuple[int, int]]) -> float:
+        """Part of all MB moved that `pairs` have; 1 where nothing moved."""
+        moved = float(self.moved.sum())
+        return sum(float(self.moved[pair]) for pair in pairs) / moved if moved else 1.0
+
+
+def flows(scenario: Scenario, schedule: Schedule) -> Flows | None:
+    """Add up a record by site; None where the cluster is not one of sites."""
+    cluster, jobs = scenario.cluster, scenario.jobs
+    if cluster.transfer_cost is None:
+        return None
+    names = cluster.server_ids
+    moved = schedule.uploads.filter(pl.col("from_site").is_not_null()).group_by("from_site", "to_server")
+    table, sums = np.zeros((len(names), len(names))), moved.agg(pl.col("mb").sum())
+    table[_numbers(sums["from_site"], names), _numbers(sums["to_server"], names)] = sums["mb"].to_numpy()
+    stored = jobs.chunk_mb @ jobs.data
+    work = _hours(schedule.runs, "workers", names)
+    return Flows(names, cluster.transfer_cost, table, stored, work, _hours(schedule.ps, "count", names))
+
+
+def _hours(frame: pl.DataFrame, count: str, names: list[str]) -> Floats:
+    held = (pl.col(count) * (pl.col("end") - pl.col("start"))).sum() / _HOUR
+    sums = frame.group_by("server").agg(held.alias("hours"))
+    hours = np.zeros(len(names))
+    hours[_numbers(sums["server"], names)] = sums["hours"].to_numpy()
+    return hours
+
+
+def _numbers(column: pl.Series, names: list[str]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    return column.cast(pl.String).cast(pl.Enum(names)).to_physical().to_numpy().astype(np.int64)
