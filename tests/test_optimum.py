@@ -152,6 +152,7 @@ def test_columns_price_what_is_scarce() -> None:
         "ps_needs": {"cpu": 1.0},
         "epochs": 1,
         "chunks": 1,
+        "minibatches": 10,
         "minibatch_s": 1.0,
     }
     jobs = [Job(str(i), 0, utility=Sigmoid(2 * u, 0, 1), **fields) for i, u in enumerate((3.0, 5.0))]

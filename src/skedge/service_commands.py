@@ -22,7 +22,7 @@ from rich.table import Table
 from .console import duration, err, out, print_json, working
 from .core.errors import InputError, SkedgeError
 from .core.scenario import Scenario
-from .live.standing import STATES
+from .live.states import STATES
 from .run import for_service, new_folder
 from .scenario_file import cluster_fields, load_cluster_file, read_spec
 

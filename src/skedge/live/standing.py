@@ -13,9 +13,6 @@ from skedge.why import why
 
 from .ray_world import RayWorld
 
-STATES = ("PENDING", "RUNNING", "SUSPENDED", "COMPLETED", "FAILED", "CANCELLED")
-"""States of a job, in Slurm's words."""
-
 
 class Standing:
     """Reads kernel and world, and keeps what has happened; for the controller's thread alone.
@@ -166,7 +163,7 @@ class Standing:
         return record.rejected.get(job) or record.failed.get(job) or "completed"
 
     def state(self, job: int) -> str:
-        """One of :data:`STATES`."""
+        """One of :data:`.states.STATES`."""
         record = self.kernel.record
         if self.kernel.standing[job] == REJECTED:
             return "FAILED"
