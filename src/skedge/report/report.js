@@ -33,7 +33,7 @@ function showHeader(data) {
   const facts = Object.fromEntries(data.facts);
   byId("lede").textContent =
     `${data.runs.length} ${data.runs.length === 1 ? "run" : "runs"} of scenario ${facts.scenario}: ` +
-    `${facts.jobs} jobs, ${facts.servers}, ${facts.lanes} lanes, seed ${facts["scenario seed"]}.`;
+    `${facts.jobs} jobs, ${facts.servers}, ${facts.workers}, seed ${facts["scenario seed"]}.`;
 }
 
 function showSettings(data) {
