@@ -124,13 +124,18 @@ class Engine:
         self._note_pids()
 
     def _add_node(self, server: str) -> None:
-        self.nodes[server] = self.local.add_node(
-            num_cpus=1,
-            node_ip_address="127.0.0.1",
-            object_store_memory=_STORE_BYTES,
-            labels={"server": server},
-            wait=False,
-        )
+        try:
+            self.nodes[server] = self.local.add_node(
+                num_cpus=1,
+                node_ip_address="127.0.0.1",
+                object_store_memory=_STORE_BYTES,
+                labels={"server": server},
+                wait=False,
+            )
+        except Exception as error:  # Ray's own is one of no kind
+            raise SkedgeError(
+                f"Ray could not start a node for server {server!r}: {error}; is this machine busy with other work?"
+            ) from error
 
     def _note_pids(self) -> None:
         aside = self.folder / f".{_PIDS}"
