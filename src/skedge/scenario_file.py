@@ -30,7 +30,6 @@ from .core.time import SECOND, ticks
 from .core.value import Sigmoid
 from .scenario_schema import (
     ClusterFileForm,
-    CostDrawForm,
     DrawForm,
     Form,
     JobForm,
@@ -43,7 +42,7 @@ from .scenario_schema import (
     json_schema,
     problems,
 )
-from .site_draw import draw_costs
+from .site_draw import transfer_costs
 from .traces.formats import read_trace
 from .traces.frame import stretched
 from .traces.site_jobs import SiteRanges, site_jobs
@@ -348,36 +347,11 @@ def _cluster(form: ClusterFileForm, base: Path) -> Cluster:
 def _with_costs(form: ClusterFileForm, servers: list[Server], base: Path) -> Cluster:
     """The cluster, with what a MB costs between its servers if the file says it."""
     given, asymmetric = form.cluster.transfer_cost, form.cluster.asymmetric
-    if given is None:
-        if asymmetric:
-            raise ScenarioError("cluster.asymmetric: goes with transfer_cost, which is missing")
-        return Cluster(servers)
-    if isinstance(given, CostDrawForm):
-        cost = draw_costs(given, len(servers), form.seed, base)
-    else:
-        cost = _cost_table(base / given, servers) if isinstance(given, str) else _cost_rows(given, len(servers))
-    return Cluster(servers, cost, asymmetric=asymmetric)
-
-
-def _cost_rows(rows: list[list[float]], servers: int) -> Floats:
-    for i, row in enumerate(rows):
-        if len(row) != servers:
-            raise ScenarioError(f"cluster.transfer_cost[{i}]: has {len(row)} numbers; there are {servers} servers")
-    return np.array(rows, np.float64)
-
-
-def _cost_table(path: Path, servers: list[Server]) -> Floats:
-    """A CSV whose header names the servers, in their order, with a row of numbers for each."""
-    try:
-        table = pl.read_csv(path, glob=False, infer_schema=False)
-        cost = table.cast(pl.Float64).to_numpy()
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise ScenarioError(f"cluster.transfer_cost: {path}: cannot be read: {str(error).splitlines()[0]}") from error
-    if table.columns != [s.id for s in servers]:
-        raise ScenarioError(
-            f"cluster.transfer_cost: {path}: its header must name the servers in their order, from {servers[0].id!r} on"
-        )
-    return np.asarray(cost, np.float64)
+    if given is not None:
+        return Cluster(servers, transfer_costs(given, servers, form.seed, base), asymmetric=asymmetric)
+    if asymmetric:
+        raise ScenarioError("cluster.asymmetric: goes with transfer_cost, which is missing")
+    return Cluster(servers)
 
 
 def _draw(form: ClusterFileForm) -> DrawForm:

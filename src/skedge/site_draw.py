@@ -11,7 +11,7 @@ from numpy.random import Generator, default_rng
 
 from .core.errors import ScenarioError
 from .core.model import Floats, Server
-from .scenario_schema import CostDrawForm
+from .scenario_schema import CostDrawForm, Costs
 
 _SHAPES, _COSTS = 9, 10
 """Streams of a seed."""
@@ -38,6 +38,19 @@ def draw_sites(count: int, seed: int) -> list[Server]:
         Server(f"m{i}", capacity={"gpu": gpu, "cpu": cpu, "memory": memory, "storage": STORAGE_GB})
         for i, (gpu, cpu, memory) in enumerate(shapes[k] for k in drawn)
     ]
+
+
+def transfer_costs(given: Costs | CostDrawForm | str, servers: list[Server], seed: int, base: Path) -> Floats:
+    """Cost of a MB between the servers: as rows, from a CSV, or drawn; shape ``(servers, servers)``.
+
+    Raises
+    ------
+    ScenarioError
+        If rows are not as long as they must be, or a file cannot be read.
+    """
+    if isinstance(given, CostDrawForm):
+        return draw_costs(given, len(servers), seed, base)
+    return _cost_table(base / given, servers) if isinstance(given, str) else _cost_rows(given, len(servers))
 
 
 def draw_costs(form: CostDrawForm, sites: int, seed: int, base: Path) -> Floats:
@@ -111,3 +124,24 @@ def _round_trips(path: Path, name: str) -> Floats:
             f"{table.shape}"
         )
     return np.asarray((table + table.T) / 2)
+
+
+def _cost_rows(rows: list[list[float]], servers: int) -> Floats:
+    for i, row in enumerate(rows):
+        if len(row) != servers:
+            raise ScenarioError(f"cluster.transfer_cost[{i}]: has {len(row)} numbers; there are {servers} servers")
+    return np.array(rows, np.float64)
+
+
+def _cost_table(path: Path, servers: list[Server]) -> Floats:
+    """A CSV whose header names the servers, in their order, with a row of numbers for each."""
+    try:
+        table = pl.read_csv(path, glob=False, infer_schema=False)
+        cost = table.cast(pl.Float64).to_numpy()
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise ScenarioError(f"cluster.transfer_cost: {path}: cannot be read: {str(error).splitlines()[0]}") from error
+    if table.columns != [s.id for s in servers]:
+        raise ScenarioError(
+            f"cluster.transfer_cost: {path}: its header must name the servers in their order, from {servers[0].id!r} on"
+        )
+    return np.asarray(cost, np.float64)
