@@ -450,9 +450,9 @@ def test_a_cost_beyond_floats_still_decides() -> None:
         (np.zeros((0, 1)), np.zeros((0, 0)), r"sites: capacity has shape \(0, 1\); it takes an amount by site"),
         (np.ones((2, 1)), np.zeros((3, 3)), r"sites: cost has shape \(3, 3\); 2 sites take 2 x 2"),
         (np.array([[1.0], [-1.0]]), TWO.cost, "site 1: capacity = -1.0 in column 0; it must be 0 or more"),
-        (np.ones((2, 1)), np.array([[0, np.nan], [1, 0]]), "site 0: cost = nan in column 1; it must be 0 or more"),
-        (np.ones((2, 1)), np.array([[0.0, 1], [1, 2]]), "site 1: cost = 2.0 per MB to itself; it must be 0"),
-        (np.ones((2, 1)), np.array([[0.0, 1], [2, 0]]), "sites 0 and 1: cost = 1.0 one way and 2.0 back; they must be"),
+        (np.ones((2, 1)), np.array([[0, np.nan], [1, 0]]), "from '0' to '1' it is nan; it must be 0 or more"),
+        (np.ones((2, 1)), np.array([[0.0, 1], [1, 2]]), "from '1' to '1' it is 2; a MB that stays must cost 0"),
+        (np.ones((2, 1)), np.array([[0.0, 1], [2, 0]]), "from '0' to '1' it is 1 and 2 back; they must be equal"),
     ],
 )
 def test_sites_that_are_none_are_refused(capacity: Floats, cost: Floats, said: str) -> None:

@@ -389,7 +389,7 @@ def test_explain_shows_the_schedule_slot_by_slot() -> None:
 
 
 def test_policies_for_slots_do_not_run_on_resources_and_the_other_way_round() -> None:
-    with pytest.raises(PolicyError, match="needs a horizon, a utility of every job, resources"):
+    with pytest.raises(PolicyError, match="needs a horizon, resources with a utility of every job, or sites"):
         run(small_scenario(0), "oasis")
     with pytest.raises(PolicyError, match="needs typed slots"):
         run(resource_scenarios()[0], "aonline")

@@ -70,7 +70,7 @@ def test_a_simulated_study_asks_for_scenarios_that_its_policies_fit(path: Path) 
     sizes = set()
     for one in {str(one.data): one for one in asked}.values():
         scenario = scenario_from_dict(one.data, one.label, Path())
-        sizes.add((len(scenario.cluster.servers), len(scenario.jobs)))
+        sizes.add((len(scenario.cluster.servers), len(scenario.jobs), type(scenario.jobs.latency[0])))
         assert scenario.seed == one.seed
     assert len(sizes) == len(settings.values)
     for policy in settings.policies:

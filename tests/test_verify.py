@@ -12,6 +12,7 @@ from skedge.core.model import Physics
 from skedge.core.schedule import Schedule
 from small_records import DISPATCH, GANG, Change, S, add, again, both, dispatched, drop, edit, gangs, scenario
 from test_verify_resources import PLANTED as ON_RESOURCES
+from test_verify_sites import PLANTED as AT_SITES
 
 
 @dataclass(frozen=True)
@@ -154,7 +155,7 @@ def test_a_planted_violation_is_reported_with_its_rule_job_and_time(planted: Pla
 
 
 def test_every_rule_has_a_planted_violation() -> None:
-    assert {planted.rule for planted in (*PLANTED, *ON_RESOURCES)} == set(RULES)
+    assert {planted.rule for planted in (*PLANTED, *ON_RESOURCES, *AT_SITES)} == set(RULES)
 
 
 def test_violations_carry_the_papers_constraint() -> None:

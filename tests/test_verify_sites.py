@@ -2,69 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
-from typing import Any
 
 import polars as pl
 import pytest
 
-from skedge.core.schedule import Schedule
 from skedge.run import Run, run
 from skedge.testing import site_scenario
+from test_verify_resources import Planted, drop, edit
 
 SLOT = 10_000_000
-Change = Callable[[Schedule], Schedule]
 
 
 @cache
 def done() -> Run:
     return run(site_scenario(1, jobs=40), "okita")
-
-
-def edit(table: str, where: pl.Expr, **columns: Any) -> Change:
-    """The first row that satisfies `where`, with these columns set."""
-
-    def change(s: Schedule) -> Schedule:
-        frame: pl.DataFrame = getattr(s, table)
-        row = frame.with_row_index("_row").filter(where)["_row"][0]
-        at = pl.int_range(pl.len()) == row
-        new = frame.with_columns(
-            pl.when(at).then(value if isinstance(value, pl.Expr) else pl.lit(value)).otherwise(pl.col(name))
-            .cast(frame.schema[name]).alias(name)
-            for name, value in columns.items()
-        )  # fmt: skip
-        return replace(s, **{table: new})
-
-    return change
-
-
-def drop(table: str, where: pl.Expr) -> Change:
-    """Without the first row that satisfies `where`."""
-
-    def change(s: Schedule) -> Schedule:
-        frame: pl.DataFrame = getattr(s, table)
-        row = frame.with_row_index("_row").filter(where)["_row"][0]
-        return replace(s, **{table: frame.filter(pl.int_range(pl.len()) != row)})
-
-    return change
-
-
-def both(*changes: Change) -> Change:
-    def change(s: Schedule) -> Schedule:
-        for one in changes:
-            s = one(s)
-        return s
-
-    return change
-
-
-@dataclass(frozen=True)
-class Planted:
-    rule: str
-    what: str
-    change: Change
 
 
 ANY = pl.lit(value=True)
