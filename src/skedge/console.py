@@ -208,7 +208,7 @@ class JobProgress:
         """Take note of an event."""
         if event.finished:
             self.done += len(event.finished)
-            self.progress.update(self.task, completed=self.done, at=f"{event.time / SECOND / 86400:.2f} d")
+            self.progress.update(self.task, completed=self.done, at=duration(event.time / SECOND))
 
 
 @contextmanager
