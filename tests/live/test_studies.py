@@ -29,7 +29,7 @@ def at(engine: Engine) -> Bench:
         )
         for server in SERVERS
     ]
-    return Bench(engine, [form.model_dump(exclude_defaults=True) for form in forms])
+    return Bench(engine, [form.model_dump(exclude_defaults=True) for form in forms], {})
 
 
 def smaller(figure: str, **settings: Any) -> Study:
