@@ -13,7 +13,9 @@ from oracles.site_instances import draw_jobs, draw_sites
 from skedge.analysis.columns import columns
 from skedge.analysis.costs import moved_mb
 from skedge.core.errors import OrderError, PolicyError
-from skedge.core.events import Allocate, Transfer, WakeAt
+from skedge.core.events import Allocate, Event, Order, Reject, Suspend, Transfer, Upload, WakeAt
+from skedge.core.kernel import FINISHED, REJECTED, Kernel
+from skedge.core.latency import Linear
 from skedge.core.model import Cluster, Job, Physics, Server, job_table
 from skedge.core.policy import Basis, make_policy
 from skedge.core.scenario import Jobs, Scenario
@@ -213,3 +215,59 @@ def test_a_run_is_loaded_as_it_was(tmp_path) -> None:  # type: ignore[no-untyped
     assert loaded.metrics == done.metrics
     assert loaded.verify() == []
     assert (loaded.scenario.cluster.transfer_cost == done.scenario.cluster.transfer_cost).all()
+
+
+def carried_through(kernel: Kernel, outages: dict[int, tuple[tuple[int, str], ...]], cap: int = 40) -> list[Order]:
+    """Slot after slot: servers change at the beginning of the slots named, then what has workers is trained."""
+    gangs, sites, orders, arrived = kernel.gangs, kernel.sites, list[Order](), (0,)
+    assert sites is not None
+    for slot in range(cap):
+        trained, finished = {job: sites.trains(job, where) for job, where in gangs.placed.items()}, []
+        for job, done in trained.items():
+            left = sites.left[job].sum() - sum(chunks for _, chunks in done)
+            finished += [job] if left == 0 else []
+        facts = tuple((job, done) for job, done in trained.items() if done)
+        event = Event(
+            slot * SLOT, finished=tuple(finished), arrived=arrived, trained=facts, servers=outages.get(slot, ())
+        )
+        orders += kernel.handle(replace(event, woke=True))
+        arrived = ()
+        if kernel.standing[0] in (FINISHED, REJECTED):
+            return orders
+    raise AssertionError("the job never ends")
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_job_waits_for_a_site_out_of_service_and_is_not_rejected(policy: str) -> None:
+    """Workers fit at site 0 alone: it is out of service at first, then again in the middle of the training."""
+    sites = Sites(np.array([[4.0, 8.0], [0.0, 8.0]]), np.array([[0.0, 1.0], [1.0, 0.0]]))
+    job = SiteJob(0, 0, 1, 1.0, 2.0, 1.0, (6, 6), (1.0, 1.0), (0.0, 1.0), Linear(1.0))
+    scenario = scenario_of(sites, [job])
+    kernel = Kernel(scenario, prepared(make_policy(policy), scenario))
+    lost, back = ((0, "lost"),), ((0, ""),)
+    orders = carried_through(kernel, {0: lost, 3: back, 4: lost, 20: back})
+    assert kernel.standing[0] == FINISHED
+    assert not any(isinstance(order, Reject) for order in orders)
+    assert sum(isinstance(order, Allocate) for order in orders) >= 2
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_what_no_sites_can_hold_is_rejected_on_arrival(policy: str) -> None:
+    sites = Sites(np.array([[4.0, 8.0], [0.0, 8.0]]), np.array([[0.0, 1.0], [1.0, 0.0]]))
+    job = SiteJob(0, 0, 1, 1.0, 2.0, 1.0, (6, 6), (5.0, 1.0), (0.0, 1.0), Linear(1.0))
+    scenario = scenario_of(sites, [job])
+    (order,) = carried_through(Kernel(scenario, prepared(make_policy(policy), scenario)), {})
+    assert isinstance(order, Reject)
+
+
+def test_a_job_that_has_begun_cannot_be_rejected_and_sites_take_no_uploads() -> None:
+    sites = Sites(np.array([[4.0, 8.0]]), np.zeros((1, 1)))
+    job = SiteJob(0, 0, 1, 1.0, 2.0, 1.0, (6,), (1.0, 1.0), (0.0, 1.0), Linear(1.0))
+    scenario = scenario_of(sites, [job])
+    kernel = Kernel(scenario, prepared(make_policy("okita"), scenario))
+    list(kernel.handle(Event(0, arrived=(0,))))
+    with pytest.raises(OrderError, match="uploaded; at sites"):
+        kernel._apply(Upload(0, ((0, 1),)))
+    kernel._apply(Suspend(0, "moved"))
+    with pytest.raises(OrderError, match="has begun: it cannot be rejected"):
+        kernel._apply(Reject(0, "never_fits"))

@@ -536,6 +536,9 @@ class Kernel:
 
     def _upload(self, order: Upload) -> None:
         self._in_system(order.job)
+        if self.sites is not None:
+            name = self.scenario.jobs.ids[order.job]
+            raise OrderError("M31", f"job {name!r}: data are uploaded; at sites they lie there, and are moved")
         if self.standing[order.job] == DISPATCHED or order.job in self.gangs.placed:
             raise OrderError("M6", f"job {self.scenario.jobs.ids[order.job]!r} has its data where it runs")
         self._check_servers(order.job, order.where)
@@ -568,7 +571,8 @@ class Kernel:
 
     def _reject(self, order: Reject) -> None:
         self._in_system(order.job)
-        if self.standing[order.job] == DISPATCHED or order.job in self.gangs.data:
+        begun = order.job in self.gangs.started or order.job in self.gangs.data
+        if self.standing[order.job] == DISPATCHED or begun:
             raise OrderError("M18", f"job {self.scenario.jobs.ids[order.job]!r} has begun: it cannot be rejected")
         self.standing[order.job] = REJECTED
         self.record.reject(self.now, order)

@@ -74,6 +74,10 @@ class Server:
     what: str
 
 
+ENDS = {"back": "lost", "uncordoned": "cordoned"}
+"""What ends what, of :attr:`Server.what`."""
+
+
 @dataclass(frozen=True)
 class Submitted:
     """A job has been submitted: the fields of a job of a scenario file."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
@@ -43,7 +43,7 @@ from skedge.core.time import NEVER, SECOND
 from .checkpoint import Checkpoints
 from .engine import Engine
 from .gang_work import GangWork
-from .inputs import Cancelled, Due, Input, Resumed, Server, Submitted, Told, Uploaded, from_json, to_json
+from .inputs import ENDS, Cancelled, Due, Input, Resumed, Server, Submitted, Told, Uploaded, from_json, to_json
 from .journal import SqlJournal
 from .lane_work import LaneWork
 from .maker import Calls
@@ -428,8 +428,8 @@ class RayWorld:
             raise SkedgeError("Ray's head no longer answers; go on from the run's state with --resume")
         out = self.out.setdefault(given.server, set())
         was_out = bool(out)
-        if given.what in _ENDS:
-            out.discard(_ENDS[given.what])
+        if given.what in ENDS:
+            out.discard(ENDS[given.what])
         else:
             out.add(given.what)
         for trainer in self.trainers.values():
@@ -437,19 +437,12 @@ class RayWorld:
                 trainer.lose(given.server)
             elif given.what == "back":
                 trainer.regain(given.server)
+        if self.sites is not None:
+            self.sites.changed(given, told=was_out != bool(out))
+            return None
         if was_out == bool(out):
             return None
-        if self.sites is not None:
-            self.sites.changed(given)
-            return None
         return Event(self.now(), servers=((given.server, ""),)) if was_out else self._out_of_service(given)
-
-    def changes(self, given: Sequence[Server]) -> Iterator[tuple[int, str]]:
-        """(server, why) of those that have changed in the end, why being empty for one that is back."""
-        for server in sorted({one.server for one in given}):
-            what = [one.what for one in given if one.server == server]
-            if len(what) % 2:  # gone and back again within a slot is no change
-                yield server, "" if what[-1] in _ENDS else f"server_{what[-1]}"
 
     def _out_of_service(self, given: Server) -> Event:
         self.uploads.lose(given.server)
@@ -547,6 +540,3 @@ class RayWorld:
             told = self.told.get()
             if isinstance(told, Told) and told.what == "result":
                 self.results[told.job] = told.result
-
-
-_ENDS = {"back": "lost", "uncordoned": "cordoned"}

@@ -7,6 +7,7 @@ told at its end.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from skedge.core.events import Allocate, Event, Suspend, Transfer
 from skedge.core.gangs import Placement
 from skedge.core.site_work import whole_chunks
 
-from .inputs import Server, Told
+from .inputs import ENDS, Server, Told
 from .trainer import Team
 from .uploads import Transport
 
@@ -154,10 +155,12 @@ class SiteWork:
         self.failed.setdefault(job, reason)
         self._stop(job)
 
-    def changed(self, given: Server) -> None:
-        """A server has gone out of service, or come back: told at the end of the slot."""
-        self.servers.append(given)
+    def changed(self, given: Server, *, told: bool) -> None:
+        """A server has changed; `told` at the end of the slot if it so goes out of service, or comes back."""
+        if told:
+            self.servers.append(given)
         if given.what == "lost":
+            self.world.uploads.lose(given.server)
             for (job, number), work in list(self.open.items()):
                 if given.server in (work.site, self.world.ps_site.get(job)):
                     del self.open[job, number]
@@ -174,8 +177,7 @@ class SiteWork:
         self.failed = {}
         for job in (*finished, *(job for job, _ in failed)):
             self._leave(job, finished=job in finished)
-        servers = tuple(world.changes(self.servers))
-        self.servers = []
+        servers = tuple(self._changes())
         for server, why in servers:
             if why:
                 self._lose(server)
@@ -188,6 +190,17 @@ class SiteWork:
             at, finished=tuple(finished), failed=failed, servers=servers, arrived=arrived, woke=woke, trained=trained
         )
 
+    def _changes(self) -> Iterator[tuple[int, str]]:
+        """(server, why), one a server: one lost and back within a slot is told to be back when the next ends."""
+        told, later = set[int](), list[Server]()
+        for given in self.servers:
+            if given.server in told:
+                later.append(given)
+            else:
+                told.add(given.server)
+                yield given.server, "" if given.what in ENDS else f"server_{given.what}"
+        self.servers = later
+
     def _leave(self, job: int, *, finished: bool) -> None:
         if job in self.held:
             self._close(job, preempted=False)
@@ -196,7 +209,6 @@ class SiteWork:
 
     def _lose(self, server: int) -> None:
         """Who stands on a server that is out of service, or has its PS there, is suspended by the kernel."""
-        self.world.uploads.lose(server)
         for job, held in list(self.held.items()):
             if self.world.ps_site.get(job) == server or any(site == server for site, _ in held.where):
                 self.suspend(Suspend(job))

@@ -52,7 +52,7 @@ from .admission import better
 from .okita_plans import Plan, Search, every_plan, least, osf
 from .site_placement import SLACK, Placement, Weights, room, rooms
 from .site_slots import Conflict, Decision, Progress, SiteScheduler, Verb
-from .sites import Bools, Sites
+from .sites import Bools, SiteJob, Sites
 from .transfer import transfer
 
 _GRAIN = 2.0**40
@@ -85,7 +85,13 @@ class Okita(SiteScheduler):
     def __init__(self, sites: Sites, params: OkitaParams | None = None) -> None:
         super().__init__(sites)
         self.params = params or OkitaParams()
-        self._searches: dict[int, tuple[Ints, Search]] = {}
+        self._searches: dict[int, tuple[Sites, Ints, Search]] = {}
+
+    def arrive(self, job: SiteJob) -> None:
+        """As :meth:`.SiteScheduler.arrive`; a job that has no plan on empty sites is given up (O26)."""
+        super().arrive(job)
+        if rooms(self.sites, job, job.chunks, self.sites.capacity, self.params).most == 0:
+            self.give_up(job.id)
 
     def decide(self, slot: int) -> list[Decision]:
         """Alg. 1 lines 4-24 for one slot."""
@@ -99,6 +105,9 @@ class Okita(SiteScheduler):
         for i in order:
             at = active[i]
             plan = plans[at.job.id]
+            if plan is None:
+                decisions.append(Decision(at.job.id, "delay", at.left, priority=float(priority[i])))
+                continue
             over = overdrawn(free, plan.placement.demand(at.job))
             conflict = self._conflict(at, plan, slot, free, present.first(over)) if over.any() else None
             decision = self._decision(at, plan, conflict, float(priority[i]))
@@ -108,15 +117,9 @@ class Okita(SiteScheduler):
             decisions.append(decision)
         return decisions
 
-    def _tentative(self, slot: int) -> dict[int, Plan]:
-        """Alg. 1 lines 4-10; jobs without any plan are given up (O26)."""
-        plans = {}
-        for at in list(self.active.values()):
-            plan = self._best(at, slot - at.job.arrival)
-            if plan is None:
-                self.give_up(at.job.id)
-            else:
-                plans[at.job.id] = plan
+    def _tentative(self, slot: int) -> dict[int, Plan | None]:
+        """Alg. 1 lines 4-10; None for a job that has no plan while sites are out of service."""
+        plans = {job: self._best(at, slot - at.job.arrival) for job, at in self.active.items()}
         self._searches = {job: made for job, made in self._searches.items() if job in self.active}
         return plans
 
@@ -124,10 +127,10 @@ class Okita(SiteScheduler):
         if self.params.search == "every":
             return least(at.job, every_plan(self.sites, at.job, at.left, self.params), waited)
         known = self._searches.get(at.job.id)
-        if known is None or known[0] is not at.left:
-            known = at.left, Search(self.sites, at.job, at.left, self.params)
+        if known is None or known[0] is not self.sites or known[1] is not at.left:
+            known = self.sites, at.left, Search(self.sites, at.job, at.left, self.params)
             self._searches[at.job.id] = known
-        return known[1].best(waited)
+        return known[2].best(waited)
 
     def _conflict(
         self, at: Progress, plan: Plan, slot: int, free: Floats, occupant: tuple[int, int]

@@ -35,5 +35,5 @@ class OkitaPolicy(Basis):
     def terms(self, job: int, view: View) -> dict[str, Any]:
         """The enumeration over N, the chosen sites with Q's terms, the PS's cost, migrate or delay, what moved."""
         d = self.driver
-        found = explained(d.scheduler.sites, self.params, d.jobs, d.slot, d.decided, job)
+        found = explained(d.there, self.params, d.jobs, d.slot, d.decided, job)
         return told(found, self.cluster.server_ids, view.job_id)

@@ -4,7 +4,8 @@ The schedulers (:mod:`.okita`, :mod:`.site_fixed`, :mod:`.site_oasis`) decide sl
 (:mod:`.site_slots`). Here what was really trained takes the place of what they thought would be.
 
 **Where the papers are silent.** A job that arrives within a slot is looked at in the next one. While a server is out of
-service it has no capacity, and a job that would stand there waits; its data can be had all the same.
+service it has no capacity, and a job that would stand there waits; its data can be had all the same. Rejected is only
+what does not fit even when all servers are in service.
 """
 
 from __future__ import annotations
@@ -37,13 +38,15 @@ class SiteDriver:
         The decisions of the last slot, in the order in which they were made.
     jobs
         The jobs in the system, as the scheduler knows them.
+    there
+        The sites as they are now: those out of service have no capacity.
     slot
         The last slot that was decided.
     """
 
     def __init__(self, scheduler: SiteScheduler, physics: Physics) -> None:
         self.scheduler, self.physics = scheduler, physics
-        self.full = scheduler.sites
+        self.full = self.there = scheduler.sites
         self.decided: list[Decision] = []
         self.jobs: dict[int, SiteJob] = {}
         self.waits: set[int] = set()
@@ -53,7 +56,7 @@ class SiteDriver:
         """Take in who came and left; at the beginning of a slot decide for all that are there."""
         active, slot = self.scheduler.active, self.physics.slot
         if event.servers:
-            self.scheduler.sites = replace(self.full, capacity=view.amounts.copy())
+            self.there = self.full if view.in_service.all() else replace(self.full, capacity=view.amounts.copy())
         for job in event.left:
             self._forget(job)
         for job in event.interrupted:
@@ -61,13 +64,14 @@ class SiteDriver:
         for job in event.arrived:
             self.jobs[job] = made = site_job(job, view, self.physics)
             self.scheduler.arrive(made)
-        late = event.woke and self.wake_at <= view.now  # in a live run the boundary has just passed
-        if (view.now % slot == 0 or late) and view.now // slot > self.slot:
+        if view.now % slot == 0 and view.now // slot > self.slot:
             self.slot = view.now // slot
             for at in active.values():
                 left = view.chunks_left(at.job.id)
                 at.left = at.left if (at.left == left).all() else left.copy()
+            self.scheduler.sites = self.there
             self.decided = self.scheduler.decide(self.slot)
+            self.scheduler.sites = self.full
             yield from self._orders(view)
         for job in [job for job in self.jobs if job not in active]:
             self._forget(job)

@@ -38,7 +38,7 @@ from .machines import split
 from .okita_plans import most_workers
 from .pricing import LEAST, Ledger, Prices, Stakes, calibrate
 from .site_placement import SLACK, Placement, room
-from .site_slots import Decision, SiteScheduler
+from .site_slots import Decision, Progress, SiteScheduler
 from .sites import SiteJob, Sites
 from .transfer import transfer
 
@@ -109,19 +109,15 @@ class SiteOasis(SiteScheduler):
     def arrive(self, job: SiteJob) -> None:
         """As :meth:`.SiteScheduler.arrive`, and the job's schedule is made."""
         super().arrive(job)
-        plan = self._plan(job)
-        if plan is None:
+        if not self._plan(self.active[job.id], job.arrival):
             self.give_up(job.id)
-            return
-        self.plans[job.id] = plan
-        for slot, booked in plan.items():
-            at = Placement(booked.workers, booked.ps, 0.0).demand(job)
-            self.ledger.take(slot, np.arange(len(self.sites)), at)
 
     def decide(self, slot: int) -> list[Decision]:
-        """As planned."""
+        """As planned; what a site out of service has left undone at the end of a plan is planned anew."""
         decisions = []
         for at in self.active.values():
+            if slot > max(self.plans[at.job.id]):
+                self._plan(at, slot)
             booked = self.plans[at.job.id].get(slot)
             if booked is None:
                 decisions.append(Decision(at.job.id, "delay", at.left))
@@ -131,41 +127,45 @@ class SiteOasis(SiteScheduler):
             decisions.append(Decision(at.job.id, "run", at.left, Placement(booked.workers, booked.ps, cost), moved))
         return decisions
 
-    def _plan(self, job: SiteJob) -> dict[int, Booked] | None:
-        """The schedule by slot; None if there can be none."""
-        empty = self._offer(job, self.sites.capacity.copy(), np.zeros_like(self.sites.capacity))
-        quantum = min(-(-int(job.chunks.sum()) // self.params.levels), empty.chunks(job.rate))
+    def _plan(self, at: Progress, start: int) -> bool:
+        """Make and book the schedule of what is left, from a slot on; whether there can be one."""
+        job = at.job
+        empty = self._offer(job, self.ledger.capacity.copy(), np.zeros_like(self.sites.capacity))
+        quantum = min(-(-int(at.left.sum()) // self.params.levels), empty.chunks(job.rate))
         if quantum == 0:
-            return None
-        while (plan := self._within(job, quantum)) is None:
+            return False
+        while (plan := self._within(at, start, quantum)) is None:
             self.ledger = longer(self.ledger)
-        return plan
+        self.plans[job.id] = plan
+        for slot, booked in plan.items():
+            demand = Placement(booked.workers, booked.ps, 0.0).demand(job)
+            self.ledger.take(slot, np.arange(len(self.sites)), demand)
+        return True
 
-    def _within(self, job: SiteJob, quantum: int) -> dict[int, Booked] | None:
+    def _within(self, at: Progress, start: int, quantum: int) -> dict[int, Booked] | None:
         """The schedule by slot, in levels of `quantum` chunks; None if the books cannot hold it."""
-        levels = -(-int(job.chunks.sum()) // quantum)
-        slots = range(job.arrival, len(self.ledger.load))
+        job, levels = at.job, -(-int(at.left.sum()) // quantum)
+        slots = range(start, len(self.ledger.load))
         offers = [self._offer(job, self.ledger.free(slot), self.ledger.price[slot]) for slot in slots]
         theta = np.full((len(offers), levels + 1), np.inf)
-        for at, offer in enumerate(offers):
-            slot_costs(offer.order, offer.room, offer.price, offer.fixed, quantum, job.rate, theta[at])
+        for offer, costs in zip(offers, theta, strict=True):
+            slot_costs(offer.order, offer.room, offer.price, offer.fixed, quantum, job.rate, costs)
         total, last = np.empty_like(theta), np.empty(theta.shape, np.int64)
         prefix_table(theta, levels, total, last)
-        end = self._end(job, total[:, -1])
         plan, left = {}, levels
-        for at in range(end, -1, -1):
-            if last[at, left] > 0:
-                plan[job.arrival + at] = offers[at].booked(int(last[at, left]) * quantum, job.rate)
-                left -= int(last[at, left])
+        for after in range(self._end(job, start, total[:, -1]), -1, -1):
+            if last[after, left] > 0:
+                plan[start + after] = offers[after].booked(int(last[after, left]) * quantum, job.rate)
+                left -= int(last[after, left])
         return plan or None
 
-    def _end(self, job: SiteJob, cost: Floats) -> int:
-        """Index of the last slot of the cheapest completion, -1 if there is none; a later one must be better."""
-        rise = job.latency.rise(1, np.arange(1, len(cost) + 1))
+    def _end(self, job: SiteJob, start: int, cost: Floats) -> int:
+        """Slots from `start` to the end of the cheapest completion, -1 if there is none; a later one must be better."""
+        rise = job.latency.rise(1, start - job.arrival + np.arange(1, len(cost) + 1))
         best, end = np.inf, -1
-        for at in np.flatnonzero(np.isfinite(cost)):
-            if end < 0 or cost[at] + rise[at] < best - TOLERANCE * abs(best):
-                best, end = cost[at] + rise[at], int(at)
+        for after in np.flatnonzero(np.isfinite(cost)):
+            if end < 0 or cost[after] + rise[after] < best - TOLERANCE * abs(best):
+                best, end = cost[after] + rise[after], int(after)
         return end
 
     def _offer(self, job: SiteJob, free: Floats, price: Floats) -> Offer:

@@ -149,11 +149,11 @@ class SiteScheduler:
     outcomes: dict[int, Outcome] = field(default_factory=dict, init=False)
 
     def decide(self, slot: int) -> list[Decision]:
-        """A decision for every active job, in the order in which they were made; may call :meth:`give_up`."""
+        """A decision for every active job, in the order in which they were made."""
         raise NotImplementedError
 
     def arrive(self, job: SiteJob) -> None:
-        """Take in a job, in its arrival slot or later.
+        """Take in a job, in its arrival slot or later; one that empty sites cannot hold is given up at once.
 
         Raises
         ------
