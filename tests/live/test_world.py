@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from conftest import SERVERS
 from skedge.core.events import Allocate, Suspend
-from skedge.core.model import Cluster, Job, Physics, Server, job_table
+from skedge.core.latency import Linear
+from skedge.core.model import Cluster, Job, Physics, job_table
+from skedge.core.model import Server as ServerOf
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import SECOND
-from skedge.live.inputs import Told
+from skedge.live.inputs import Server, Told
 from skedge.live.ray_world import NoEngine, RayWorld
 from skedge.live.training import Program
 
@@ -27,7 +31,7 @@ def test_a_result_that_comes_before_the_last_chunk_is_told_waits_for_it() -> Non
 
 def test_one_process_stands_for_the_pss_of_a_job_on_the_first_server_that_has_some() -> None:
     """On servers with resources: 2 PSs on m1 and 1 on m2 are one process, on m1."""
-    cluster = Cluster([Server(f"m{i}", capacity={"gpu": 4.0}) for i in range(3)])
+    cluster = Cluster([ServerOf(f"m{i}", capacity={"gpu": 4.0}) for i in range(3)])
     needs = {"gpu": 1.0}
     job = Job("a", 0.0, 1, 2, 6, 0.1, batch=2, worker_needs=needs, ps_needs=needs)
     scenario = Scenario(cluster, Jobs(job_table([job])[0], cluster), Physics(slot=SECOND))
@@ -37,3 +41,23 @@ def test_one_process_stands_for_the_pss_of_a_job_on_the_first_server_that_has_so
     assert world.ps_site == {0: 1}
     world.perform(Suspend(0))
     assert world.ps_site == {}
+
+
+def test_a_site_lost_and_back_within_a_slot_is_out_of_service_for_the_next() -> None:
+    """Its workers have trained nothing: the scheduler must hear of it, one change a slot."""
+    cluster = Cluster([ServerOf(f"m{i}", capacity={"gpu": 4.0}) for i in range(2)], np.array([[0.0, 1.0], [1.0, 0.0]]))
+    job = Job(
+        "a", 0.0, 1, 2, 6, 0.1, worker_needs={"gpu": 1.0}, ps_needs={"gpu": 1.0}, exchange_mb=1.0,
+        data={"m0": 1, "m1": 1}, latency=Linear(1.0),
+    )  # fmt: skip
+    table, given = job_table([job])
+    physics = Physics(slot=SECOND, slotted=True, horizon=10 * SECOND)
+    world = RayWorld(
+        Scenario(cluster, Jobs(table, cluster, given), physics), {"a": Program("m:f", {}, 2, 1, 6)}, NoEngine(2)
+    )
+    sites = world.sites
+    assert sites is not None
+    for what in ("cordoned", "lost", "uncordoned", "back"):
+        world._take_in(Server(0, what))
+    told = [event.servers for event in (sites.end_slot() for _ in range(3)) if event is not None]
+    assert told == [((0, "server_cordoned"),), ((0, ""),)]
