@@ -13,6 +13,7 @@ import pytest
 
 from oracles.product import play
 from skedge.core import kernel as kernel_module
+from skedge.core import slots, storage
 from skedge.core.drive import drive
 from skedge.core.errors import OrderError, SkedgeError, StateError
 from skedge.core.events import (
@@ -167,11 +168,12 @@ def test_the_cloud_is_refused_where_there_is_none(rule: str, order: Order) -> No
 
 
 def test_every_rule_that_the_kernel_names_has_a_wrong_order_here() -> None:
-    """The rules in the kernel's source are those of the table above, M15 and M25, which need more: below, and M31.
+    """The rules named by the kernel and its ledgers are those of the table above, and some that need more.
 
-    That is of sites: ``test_sites.py``.
+    M15 and M25: below. M31 is of sites: ``test_sites.py``.
     """
-    named = set(re.findall(r'OrderError\(\s*"(M\d+)"', inspect.getsource(kernel_module)))
+    text = "".join(inspect.getsource(module) for module in (kernel_module, slots, storage))
+    named = set(re.findall(r'OrderError\(\s*"(M\d+)"', text))
     assert named == {rule for rule, _ in WRONG.values()} | {"M15", "M25", "M31"}
 
 
@@ -274,14 +276,14 @@ def test_a_job_that_ends_gives_back_all_that_it_held() -> None:
     dispatched = handled(
         Kernel(scenario(), Script([dispatch(A, 0, 1)], [AssignPS(A, 0)])), arrival(A), Event(0, started=(A,))
     )
-    assert dispatched.free_storage[0] == 0
-    assert dispatched.ps_job[0] == A
+    assert dispatched.storage.free[0] == 0
+    assert dispatched.slots.ps_job[0] == A
     for kernel in (dispatched, handled(Kernel(scenario(), Script([allocate(A, (0, 2), ps=0)])), arrival(A))):
         handled(kernel, Event(20 * S, finished=(A,)))
         kernel.validate_state()
-        assert kernel.free_workers.tolist() == [[2, 0], [1, 1], [0, 0]]
-        assert kernel.ps_job.tolist() == [-1, -1, -1]
-        assert kernel.free_storage.tolist() == [4.0, np.inf, np.inf]
+        assert kernel.slots.free.tolist() == [[2, 0], [1, 1], [0, 0]]
+        assert kernel.slots.ps_job.tolist() == [-1, -1, -1]
+        assert kernel.storage.free.tolist() == [4.0, np.inf, np.inf]
 
 
 # -- the self-check ---------------------------------------------------------------------------------------------------
@@ -299,7 +301,7 @@ def test_sound_books_pass_the_self_check() -> None:
 @pytest.mark.parametrize("change", [1, -1])
 def test_self_check_finds_a_wrong_number_of_free_workers(change: int) -> None:
     kernel = busy_kernel()
-    kernel.free_workers[0, 0] += change
+    kernel.slots.free[0, 0] += change
     with pytest.raises(StateError, match="free workers"):
         kernel.validate_state()
 
@@ -308,14 +310,14 @@ def test_self_check_finds_a_worker_given_twice() -> None:
     """Two placements of the one gpu of s1, with books that agree: free is -1."""
     kernel = busy_kernel()
     kernel.gangs.placed[C] = ((1, 1),)
-    kernel.free_workers[1, 0] -= 1
+    kernel.slots.free[1, 0] -= 1
     with pytest.raises(StateError, match="free workers"):
         kernel.validate_state()
 
 
 def test_self_check_finds_a_ps_slot_of_nobody() -> None:
     kernel = busy_kernel()
-    kernel.ps_job[2] = A
+    kernel.slots.ps_job[2] = A
     with pytest.raises(StateError, match="PS slots"):
         kernel.validate_state()
 
@@ -329,7 +331,7 @@ def test_self_check_finds_a_ps_slot_of_another_job() -> None:
 
 def test_self_check_finds_lost_storage() -> None:
     kernel = busy_kernel()
-    kernel.free_storage[0] += 2
+    kernel.storage.free[0] += 2
     with pytest.raises(StateError, match="storage"):
         kernel.validate_state()
 
@@ -346,8 +348,8 @@ def test_a_job_that_fails_leaves_everything_that_it_held() -> None:
     queued = [lanes.rows[lane, i, :4].tolist() for lane in range(4) for i in range(lanes.waiting[lane])]
     assert queued == [[B, 20 * S, 1, 2]], "job, rank, order of dispatch, chunks"
     assert lanes.coming.tolist() == [0, 0, 0, 0]
-    assert kernel.ps_job.tolist() == [-1, -1, -1]
-    assert kernel.free_storage[0] == 4.0
+    assert kernel.slots.ps_job.tolist() == [-1, -1, -1]
+    assert kernel.storage.free[0] == 4.0
     assert kernel.active().tolist() == [B]
     kernel.validate_state()
     last = kernel.record.decisions_table().row(-1, named=True)
@@ -360,8 +362,8 @@ def test_a_gang_that_fails_gives_its_workers_back() -> None:
     kernel = Kernel(scenario(), Script([Allocate(A, ((0, 2),), 0)], []))
     list(kernel.handle(arrival(A)))
     list(kernel.handle(Event(2 * S, failed=((A, "no module"),))))
-    assert kernel.free_workers.tolist() == kernel.scenario.cluster.workers.tolist()
-    assert kernel.ps_job.tolist() == [-1, -1, -1]
+    assert kernel.slots.free.tolist() == kernel.scenario.cluster.workers.tolist()
+    assert kernel.slots.ps_job.tolist() == [-1, -1, -1]
     kernel.validate_state()
 
 

@@ -42,13 +42,13 @@ def test_gangs_on_a_server_out_of_service_lose_their_workers_and_their_ps() -> N
     event = kernel._absorb(Event(2 * S, servers=((0, "lost"),)))
     assert (event.interrupted, event.without_ps, event.lost) == ((A,), (), ())
     assert kernel.gangs.placed == {B: ((1, 1),)}
-    assert kernel.capacity.tolist() == [[0, 0], [1, 1], [0, 0]]
-    assert kernel.ps_job.tolist() == [OUT_OF_SERVICE, B, -1]
+    assert kernel.slots.capacity.tolist() == [[0, 0], [1, 1], [0, 0]]
+    assert kernel.slots.ps_job.tolist() == [OUT_OF_SERVICE, B, -1]
     kernel.validate_state()
     back = kernel._absorb(Event(3 * S, servers=((0, ""),)))
     assert back.interrupted == ()
-    assert kernel.free_workers.tolist() == [[2, 0], [0, 1], [0, 0]]
-    assert kernel.ps_job.tolist() == [-1, B, -1]
+    assert kernel.slots.free.tolist() == [[2, 0], [0, 1], [0, 0]]
+    assert kernel.slots.ps_job.tolist() == [-1, B, -1]
     kernel.validate_state()
 
 

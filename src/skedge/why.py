@@ -133,11 +133,11 @@ def _here(kernel: Kernel, lane: int, now: int) -> Ints:
 def _without_lanes(kernel: Kernel, job: int) -> Why:
     """A job of a dispatching policy that is not dispatched: it finds no storage, or no server in service."""
     kind = int(kernel.scenario.jobs.worker_type[job])
-    if kernel.capacity[:, kind].sum() == 0:
+    if kernel.slots.capacity[:, kind].sum() == 0:
         return _out(kernel, job, int(kernel.scenario.jobs.chunks[job]))
-    servers = np.flatnonzero(kernel.capacity[:, kind] > 0)
+    servers = np.flatnonzero(kernel.slots.capacity[:, kind] > 0)
     need = float(kernel.scenario.jobs.chunk_mb[job] * kernel.scenario.jobs.chunks[job])
-    return Why("no_storage", "storage MB", need, float(kernel.free_storage[servers].sum()))
+    return Why("no_storage", "storage MB", need, float(kernel.storage.free[servers].sum()))
 
 
 def _on_resources(kernel: Kernel, job: int) -> Why:
@@ -157,12 +157,12 @@ def _gang(kernel: Kernel, job: int) -> Why:
         return _on_resources(kernel, job)
     jobs, cluster = kernel.scenario.jobs, kernel.scenario.cluster
     need, kind = int(jobs.workers[job]), int(jobs.worker_type[job])
-    if kind < 0 or need > cluster.workers[:, kind].sum() or need > kernel.capacity[:, kind].sum():
+    if kind < 0 or need > cluster.workers[:, kind].sum() or need > kernel.slots.capacity[:, kind].sum():
         return _out(kernel, job, need)
-    free = int(kernel.free_workers[:, kind].sum())
+    free = int(kernel.slots.free[:, kind].sum())
     if free < need:
         return Why("no_workers", _worker(kernel, job), need, free, _holder(kernel, job, kind))
-    slots = kernel.ps_job[cluster.ps_type == jobs.ps_type[job]]
+    slots = kernel.slots.ps_job[cluster.ps_type == jobs.ps_type[job]]
     if cluster.cloud is None and not (slots < 0).any():
         return _without_ps(kernel, job)
     if _planned(kernel, job):
@@ -180,14 +180,14 @@ def _planned(kernel: Kernel, job: int) -> bool:
 def _without_ps(kernel: Kernel, job: int) -> Why:
     """No PS is free for `job`, perhaps because servers are out of service."""
     cluster, kind = kernel.scenario.cluster, int(kernel.scenario.jobs.ps_type[job])
-    slots = kernel.ps_job[cluster.ps_type == kind]
+    slots = kernel.slots.ps_job[cluster.ps_type == kind]
     token = "server_out" if (slots == OUT_OF_SERVICE).any() else "no_ps"
     return Why(token, f"ps:{cluster.ps_types[kind]}" if kind >= 0 else "ps", 1, 0, _served(kernel, slots))
 
 
 def _out(kernel: Kernel, job: int, need: int) -> Why:
     kind = int(kernel.scenario.jobs.worker_type[job])
-    free = int(kernel.free_workers[:, kind].sum()) if kind >= 0 else 0
+    free = int(kernel.slots.free[:, kind].sum()) if kind >= 0 else 0
     return Why("server_out", _worker(kernel, job), need, free)
 
 

@@ -23,7 +23,6 @@ import numpy as np
 from .errors import OrderError, StateError
 from .events import (
     CLOUD,
-    OUT_OF_SERVICE,
     Allocate,
     AssignPS,
     Dispatch,
@@ -50,13 +49,15 @@ from .lanes import (
     empty_lanes,
     with_room,
 )
-from .model import Floats, Ints
+from .model import Ints
 from .network import Delays, upload_delay, upload_row
 from .policy import Policy, View
 from .record import Record
 from .resources import Pool
 from .scenario import Scenario
 from .site_work import SiteWork
+from .slots import Slots
+from .storage import Storage
 
 WAITING, DISPATCHED, FINISHED, REJECTED = range(4)
 """Standing of a job that has arrived; one that has failed counts as finished."""
@@ -82,19 +83,16 @@ class Kernel:
         Time to train a chunk by job and zeta [µs]: as announced, corrected by facts.
     in_service
         Whether each server is in service, shape ``(servers,)``.
-    capacity, free_workers
-        Workers of the servers in service, and those of them that no gang holds, shape ``(servers, types)``.
+    slots, storage
+        What servers have left of workers, PS slots and room for chunks.
     pool
         What servers with resources have left; None where servers have slots.
     sites
         What is left to train where, in a cluster of sites; None elsewhere.
-    ps_job, ps_of
-        Job of every PS slot (-1: free, OUT_OF_SERVICE), and PS slot, or (server, count) pairs, of every job that has
-        one.
+    ps_of
+        PS slot, or (server, count) pairs, of every job that has one.
     sent, lost
         Lane of every chunk of the dispatched jobs; chunks whose server is out of service, to be dispatched again.
-    free_storage
-        Storage left [MB], shape ``(servers,)``.
     record
         The tables of the run, as far as the kernel makes them: decisions, PSs, plans.
     """
@@ -106,7 +104,6 @@ class Kernel:
         self.standing = np.full(len(jobs), -1, np.int64)
         self.columns = jobs.columns
         self.chunk_time, self.factor = scenario.chunk_time, dict[int, float]()
-        self.worker_type: list[int] = jobs.worker_type.tolist()
         lanes = policy.lanes
         self.belief: Lanes = empty_lanes(
             cluster.lanes, preemptive=lanes["preemptive"], overhead=physics.checkpoint_overhead
@@ -114,14 +111,10 @@ class Kernel:
         self.gangs = Gangs(scenario.announced_work, scenario.delays, physics.step, physics.checkpoint_overhead)
         self.servers = len(cluster.servers)
         self.in_service = np.ones(self.servers, np.bool_)
-        self.capacity: Ints = cluster.workers.copy()
-        self.free_workers: Ints = cluster.workers.copy()
-        self.ps_job: Ints = np.full(len(cluster.ps_server), -1, np.int64)
+        self.slots, self.storage = Slots(cluster, jobs), Storage(cluster, jobs)
         self.ps_of: dict[int, int | Placement] = {}
         self.pool = Pool(cluster, jobs) if cluster.resources else None
         self.sites = None if cluster.transfer_cost is None else SiteWork(scenario)
-        self.free_storage: Floats = cluster.storage_mb.copy()
-        self.stored: dict[int, dict[int, int]] = {}
         self.running: set[int] = set()
         self.wholly_in_cloud: set[int] = set()
         self.sent: dict[int, Ints] = {}
@@ -200,7 +193,7 @@ class Kernel:
         self.standing = np.append(self.standing, np.full(len(scenario.jobs) - len(self.scenario.jobs), -1))
         self.chunk_time = np.concatenate([self.chunk_time, scenario.chunk_time[len(self.chunk_time) :]])
         self.scenario, self.columns = scenario, scenario.jobs.columns
-        self.worker_type = scenario.jobs.worker_type.tolist()
+        self.slots.jobs = self.storage.jobs = scenario.jobs
         self.gangs.extend(scenario.announced_work, scenario.delays)
         self.record.extend(scenario)
         if self.pool is not None:
@@ -228,6 +221,8 @@ class Kernel:
             if why:
                 interrupted += self._interrupt(server, why)
                 without_ps += self._without_ps(server)
+        for server, why in event.servers:
+            self.slots.serve(server, back=not why)
             if self.pool is not None:
                 self.pool.serve(server, back=not why)
         for job, chunks in event.lost:
@@ -240,16 +235,11 @@ class Kernel:
             raise StateError(f"server {cluster.label(server)!r} is told to change, but it is so already")
         self.in_service[server] = back
         self.record.server(self.now, server, why)
-        self.capacity[server] = cluster.workers[server] if back else 0
-        if back:
-            self.free_workers[server] = cluster.workers[server]
-            self.ps_job[(cluster.ps_server == server) & (self.ps_job == OUT_OF_SERVICE)] = -1
-        else:
+        if not back:
             if server == cluster.cloud:
                 self.wholly_in_cloud.clear()
             self.gangs.forget(server)
-            for job in self.stored:
-                self._clear(job, server)
+            self.storage.lose(server)
 
     def _interrupt(self, server: int, why: str) -> list[int]:
         """Take the workers of the gangs that stand on `server`, or have their PS there; returns which."""
@@ -260,7 +250,6 @@ class Kernel:
             self.gangs.suspend(job, self.now)
             self.running.discard(job)
             self.record.decide(self.now, job, "suspend", why, server)
-        self.free_workers[server] = 0
         return hit
 
     def _stands_on(self, job: int, where: Placement, server: int) -> bool:
@@ -278,7 +267,6 @@ class Kernel:
         hit = [job for job in self.ps_of if server in self._ps_sites(job)]
         for job in hit:
             self._release_ps(job)
-        self.ps_job[self.scenario.cluster.ps_server == server] = OUT_OF_SERVICE
         return hit
 
     def _lose(self, job: int, chunks: tuple[int, ...]) -> None:
@@ -301,9 +289,7 @@ class Kernel:
         self.sent.pop(job, None)
         self.lost.pop(job, None)
         self._release_ps(job)
-        for server in list(self.stored.get(job, ())):
-            self._clear(job, server)
-        self.stored.pop(job, None)
+        self.storage.forget(job)
 
     def _with_broken_plans(self, event: Event) -> Event:
         broken = []
@@ -360,7 +346,7 @@ class Kernel:
             out.append(cluster.cloud)
         if out:
             raise OrderError("M25", f"job {name!r} is sent to {cluster.label(out[0])!r}, which is out of service")
-        self._store(job, edge)
+        self.storage.store(job, edge)
         self.belief = with_room(self.belief)
         dispatch_groups(
             self.belief, job, self.dispatches, order.rank, int(self.chunk_time[job, 0]),
@@ -377,26 +363,6 @@ class Kernel:
             self.lost[job] -= set(chunks)
         self.dispatches += 1
         self.record.dispatch(self.now, order)
-
-    def _store(self, job: int, edge: Ints) -> None:
-        mb = self.columns["chunk_mb"][job]
-        if not np.isfinite(self.free_storage).any() or mb == 0:
-            return
-        servers, chunks = np.unique(self.scenario.cluster.lane_server[edge], return_counts=True)
-        short = chunks * mb > self.free_storage[servers] * (1 + 1e-12)
-        if short.any():
-            server = self.scenario.cluster.label(int(servers[short][0]))
-            raise OrderError(
-                "M17", f"server {server!r} has no room for the chunks of job {self.scenario.jobs.ids[job]!r}"
-            )
-        self.free_storage[servers] -= chunks * mb
-        held = self.stored.setdefault(job, {})
-        for one, n in zip(servers.tolist(), chunks.tolist(), strict=True):
-            held[one] = held.get(one, 0) + n
-
-    def _clear(self, job: int, server: int) -> None:
-        """The chunks of `job` no longer need room on `server`."""
-        self.free_storage[server] += self.stored[job].pop(server, 0) * self.columns["chunk_mb"][job]
 
     def _allocate(self, order: Allocate) -> None:
         job = order.job
@@ -421,14 +387,15 @@ class Kernel:
     def _take(self, job: int, order: Allocate) -> None:
         """Give `job` its workers and its PS, or PSs."""
         self._check_servers(job, order.where)
+        self._check_in_service(job, order.where)
         if isinstance(order.ps, tuple) and self.pool is not None:
             self._check_servers(job, order.ps, "PS")
-            self._check_in_service(job, (*order.where, *order.ps))
+            self._check_in_service(job, order.ps)
             self.pool.take(job, order.where, order.ps)
             self.ps_of[job] = order.ps
             self.record.take_ps(job, self.now)
         elif not isinstance(order.ps, tuple) and self.pool is None:
-            self._take_workers(job, order.where)
+            self.slots.take(job, order.where)
             self._take_ps(job, order.ps)
         else:
             takes = "a PS slot" if self.pool is None else "(server, PSs) pairs"
@@ -439,22 +406,6 @@ class Kernel:
             if not self.in_service[server]:
                 name, label = self.scenario.jobs.ids[job], self.scenario.cluster.label(server)
                 raise OrderError("M25", f"job {name!r} is given {label!r}, which is out of service")
-
-    def _take_workers(self, job: int, where: Placement) -> None:
-        jobs, cloud = self.scenario.jobs, self.scenario.cluster.cloud
-        kind, total = self.worker_type[job], sum(n for _, n in where)
-        if not 1 <= total <= jobs.chunks[job] or min(n for _, n in where) < 1:
-            raise OrderError("M5", f"job {jobs.ids[job]!r} has {jobs.chunks[job]} chunks; {total} workers are given")
-        for server, n in where:
-            if server == cloud:
-                if not self.in_service[cloud]:
-                    raise OrderError("M25", f"job {jobs.ids[job]!r} is given the cloud, which is out of service")
-                continue
-            free = int(self.free_workers[server, kind]) if kind >= 0 else 0
-            if free < n:
-                label = self.scenario.cluster.label(server)
-                raise OrderError("M4", f"job {jobs.ids[job]!r} is given {n} workers on {label!r}; {free} are free")
-            self.free_workers[server, kind] = free - n
 
     def _check_servers(self, job: int, where: Placement, what: str = "worker") -> None:
         name, servers = self.scenario.jobs.ids[job], {server for server, _ in where}
@@ -476,13 +427,7 @@ class Kernel:
         self.record.decide(self.now, order.job, "suspend", order.reason)
 
     def _free_workers(self, job: int) -> None:
-        if self.pool is not None:
-            self.pool.release(job)
-            return
-        kind, cloud = self.worker_type[job], self.scenario.cluster.cloud
-        for server, n in self.gangs.placed[job]:
-            if server != cloud:
-                self.free_workers[server, kind] += n
+        (self.slots if self.pool is None else self.pool).release(job)
 
     def _assign_ps(self, order: AssignPS) -> None:
         self._in_system(order.job)
@@ -495,20 +440,12 @@ class Kernel:
         self._take_ps(order.job, order.ps)
 
     def _take_ps(self, job: int, ps: int) -> None:
-        jobs, cluster = self.scenario.jobs, self.scenario.cluster
-        if ps == CLOUD:
-            if cluster.cloud is None:
-                raise OrderError("M13", f"job {jobs.ids[job]!r} is given a PS in the cloud, and there is none")
-            if not self.in_service[cluster.cloud]:
-                raise OrderError("M25", f"job {jobs.ids[job]!r} is given a PS in the cloud, which is out of service")
-        elif not 0 <= ps < len(self.ps_job) or cluster.ps_type[ps] != jobs.ps_type[job]:
-            raise OrderError("M13", f"job {jobs.ids[job]!r} is given a PS slot of another type")
-        elif self.ps_job[ps] == OUT_OF_SERVICE:
-            raise OrderError("M25", f"job {jobs.ids[job]!r} is given PS slot {ps}, whose server is out of service")
-        elif self.ps_job[ps] >= 0:
-            raise OrderError("M13", f"PS slot {ps} serves job {jobs.ids[self.ps_job[ps]]!r} already")
-        else:
-            self.ps_job[ps] = job
+        name, cloud = self.scenario.jobs.ids[job], self.scenario.cluster.cloud
+        if ps == CLOUD and cloud is None:
+            raise OrderError("M13", f"job {name!r} is given a PS in the cloud, and there is none")
+        if ps == CLOUD and not self.in_service[cloud]:
+            raise OrderError("M25", f"job {name!r} is given a PS in the cloud, which is out of service")
+        self.slots.take_ps(job, ps)
         self.ps_of[job] = ps
         self.record.take_ps(job, self.now)
 
@@ -516,8 +453,8 @@ class Kernel:
         ps = self.ps_of.pop(job, None)
         if ps is not None:
             self.record.release_ps(job, ps, self.now)
-            if not isinstance(ps, tuple) and ps != CLOUD:
-                self.ps_job[ps] = -1
+            if not isinstance(ps, tuple):
+                self.slots.release_ps(ps)
 
     def _transfer(self, order: Transfer) -> None:
         job = order.job
@@ -618,23 +555,8 @@ class Kernel:
         if self.pool is not None:
             self.pool.validate()
             return
-        cluster, jobs = self.scenario.cluster, self.scenario.jobs
-        free = self.capacity.copy()
-        for job, where in self.gangs.placed.items():
-            for server, n in where:
-                if server != cluster.cloud:
-                    free[server, jobs.worker_type[job]] -= n
-        if (free != self.free_workers).any() or (free < 0).any():
-            raise StateError("free workers do not follow from the placements")
-        serving = {job: ps for job, ps in self.ps_of.items() if ps != CLOUD}
-        if serving != {int(j): int(p) for p, j in enumerate(self.ps_job) if 0 <= j < OUT_OF_SERVICE}:
-            raise StateError("PS slots do not follow from who holds them")
-        storage = cluster.storage_mb.copy()
-        for job, held in self.stored.items():
-            for server, chunks in held.items():
-                storage[server] -= chunks * jobs.chunk_mb[job]
-        if not np.allclose(storage, self.free_storage):
-            raise StateError("free storage does not follow from what is stored")
+        self.slots.validate({job: ps for job, ps in self.ps_of.items() if not isinstance(ps, tuple)})
+        self.storage.validate()
 
     def unanswered(self) -> Ints:
         """Jobs that are still in the system: at the end of a run there is none."""

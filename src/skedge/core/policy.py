@@ -210,12 +210,12 @@ class View:
     @property
     def capacity(self) -> Ints:
         """Workers of the servers in service, shape ``(servers, worker types)``."""
-        return _shown(self._kernel.capacity)
+        return _shown(self._kernel.slots.capacity)
 
     @property
     def free_workers(self) -> Ints:
         """Workers of the servers in service that no gang holds, shape ``(servers, worker types)``."""
-        return _shown(self._kernel.free_workers)
+        return _shown(self._kernel.slots.free)
 
     @property
     def amounts(self) -> Floats:
@@ -235,7 +235,7 @@ class View:
 
         A slot of a server out of service has a number that no job has.
         """
-        return _shown(self._kernel.ps_job)
+        return _shown(self._kernel.slots.ps_job)
 
     def ps_of(self, job: int) -> int | None:
         """PS slot of `job` (CLOUD = -1), None if it has none."""
@@ -250,7 +250,7 @@ class View:
     @property
     def free_storage(self) -> Any:
         """Storage left on every server [MB], shape ``(servers,)``, inf where unlimited."""
-        return _shown(self._kernel.free_storage)
+        return _shown(self._kernel.storage.free)
 
     def belief(self) -> Any:
         """The kernel's lanes, for :func:`skedge.core.projection.insert_cost`: catching them up is the only change."""

@@ -91,7 +91,7 @@ class Standing:
     def servers(self) -> list[dict[str, Any]]:
         """A row for every server."""
         cluster, kernel = self.kernel.scenario.cluster, self.kernel
-        held = (cluster.workers - kernel.free_workers).sum(axis=1) * kernel.in_service
+        held = (cluster.workers - kernel.slots.free).sum(axis=1) * kernel.in_service
         return [
             {
                 "server": server.id,
