@@ -74,7 +74,7 @@ def test_every_policy_is_counted_on_the_same_jobs(at: Bench) -> None:
     study = smaller("fig5", policies=["aonline", "srtf"], jobs=[2, 3], epochs=(1, 2), chunks=(1, 2), span_s=1.0)
     rows, _ = carried_out(study, at)
     assert rows.select("policy", "jobs").rows() == [("aonline", 2), ("srtf", 2), ("aonline", 3), ("srtf", 3)]
-    assert rows["jct_mean_s"].to_list() == pytest.approx(rows["jct_mean_simulated_s"].to_list(), rel=0.3)
+    assert (rows["jct_mean_s"] >= 0.95 * rows["jct_mean_simulated_s"]).all(), "none is sooner than foreseen"
     assert len(study.settings.outcome(rows).parts) == 3
 
 
