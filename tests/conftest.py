@@ -13,7 +13,7 @@ import pytest
 
 from skedge.cli import app
 from skedge.run import run
-from skedge.scenario_file import save_scenario
+from skedge.scenario_save import save_scenario
 from skedge.testing import small_scenario
 
 TEXT = """

@@ -20,7 +20,8 @@ from skedge.core.errors import InputError, ScenarioError
 from skedge.deploy import crd, kuberay
 from skedge.deploy.kuberay import Settings, as_yaml, group_names, manifests
 from skedge.live.health import HEALTH
-from skedge.scenario_file import cluster_fields, load_cluster_file, load_scenario, read_spec, shipped
+from skedge.scenario_file import load_cluster_file, load_scenario, read_spec, shipped
+from skedge.scenario_save import cluster_fields
 
 Skedge = Callable[..., Any]
 Manifest = dict[str, Any]

@@ -30,7 +30,7 @@ from skedge.optimum.utility_bounds import utility_bounds
 from skedge.optimum.utility_problem import SOLVERS as UTILITY_SOLVERS
 from skedge.optimum.utility_problem import optimum_of_utility
 from skedge.run import Run, run
-from skedge.scenario_file import save_scenario
+from skedge.scenario_save import save_scenario
 from skedge.testing import resource_scenario, resource_scenarios, small_scenario
 
 pytest.importorskip("ortools")

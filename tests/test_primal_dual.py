@@ -28,7 +28,8 @@ from skedge.policies.pdors import PdOrs
 from skedge.policies.plan_rows import Held, anywhere, reservations
 from skedge.policies.relaxation import SolverError
 from skedge.run import Run, prepared, run
-from skedge.scenario_file import default_scenario, load_scenario, save_scenario
+from skedge.scenario_file import default_scenario, load_scenario
+from skedge.scenario_save import save_scenario
 from skedge.testing import check_policy, resource_scenario, resource_scenarios, small_scenario
 
 Skedge = Callable[..., Said]

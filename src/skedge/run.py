@@ -33,7 +33,8 @@ from .core.model import Cluster
 from .core.policy import Policy, make_policy
 from .core.scenario import Scenario
 from .core.schedule import Schedule, schema
-from .scenario_file import load_jobs, load_scenario, save_scenario
+from .scenario_file import load_jobs, load_scenario
+from .scenario_save import save_scenario
 from .sim.world import SimulatedWorld
 
 FORMAT = 1

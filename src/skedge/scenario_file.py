@@ -1,4 +1,4 @@
-"""Scenario files: YAML to a :class:`~skedge.core.scenario.Scenario` and back.
+"""Scenario files: YAML to a :class:`~skedge.core.scenario.Scenario`; :mod:`skedge.scenario_save` is the way back.
 
 The form of a file is :mod:`skedge.scenario_schema`. Everything that a file leaves to be drawn (trace, jobs, cluster)
 depends on the seed alone, each through a stream of its own: more jobs leave a cluster of so many servers as it was, and
@@ -8,15 +8,13 @@ more servers leave the ones before them as they were.
 from __future__ import annotations
 
 import importlib.resources
-import os
 import re
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
-import yaml
 from numpy.random import Generator, default_rng
 from pydantic import ValidationError
 
@@ -26,8 +24,9 @@ from .core.latency import KINDS, LatencyCost
 from .core.model import JOB_SCHEMA, PS, WORKER, Cluster, Floats, Job, Physics, Server, job_table
 from .core.scenario import Jobs, Scenario
 from .core.speed import minibatch_seconds
-from .core.time import SECOND, ticks
+from .core.time import ticks
 from .core.value import Sigmoid
+from .scenario_problems import problems
 from .scenario_schema import (
     ClusterFileForm,
     DrawForm,
@@ -40,8 +39,8 @@ from .scenario_schema import (
     TrainForm,
     WorkloadForm,
     json_schema,
-    problems,
 )
+from .scenario_yaml import read_yaml
 from .site_draw import transfer_costs
 from .traces.formats import read_trace
 from .traces.frame import stretched
@@ -52,7 +51,6 @@ from .traces.workload import PaperRanges, TraceShares, paper_jobs, trace_jobs
 
 __all__ = [
     "check_chunks",
-    "cluster_fields",
     "default_scenario",
     "job_from_spec",
     "job_of",
@@ -61,7 +59,6 @@ __all__ = [
     "load_jobs",
     "load_scenario",
     "read_spec",
-    "save_scenario",
     "scenario_from_dict",
     "server_of",
     "shipped",
@@ -91,7 +88,7 @@ def load_scenario(path: Path | str, seed: int | None = None) -> Scenario:
         Where a trace or a machine list that it names is wrong.
     """
     path = Path(path)
-    return scenario_from_dict(_yaml(path), str(path), path.parent, seed)
+    return scenario_from_dict(read_yaml(path), str(path), path.parent, seed)
 
 
 def load_jobs(path: Path | str, cluster: Cluster) -> Jobs:
@@ -133,7 +130,7 @@ def load_cluster_file(path: Path | str, seed: int | None = None) -> Scenario:
         As :func:`load_scenario`; also where the cluster is drawn by a load and there is no workload.
     """
     path = Path(path)
-    form = _form(_yaml(path), str(path), seed, ClusterFileForm)
+    form = _form(read_yaml(path), str(path), seed, ClusterFileForm)
     try:
         cluster = _cluster(form, path.parent)
         return Scenario(cluster, Jobs(job_table([])[0], cluster), _physics(form), form.seed, form.name)
@@ -203,7 +200,7 @@ def trainings(path: Path | str) -> dict[str, TrainForm]:
     ScenarioError
         If the file is wrong, or one of its jobs does not say what it trains.
     """
-    form = _form(_yaml(Path(path)), str(path), None, ScenarioForm)
+    form = _form(read_yaml(Path(path)), str(path), None, ScenarioForm)
     found = {}
     for job in form.workload.jobs or ():
         if job.train is None:
@@ -299,7 +296,7 @@ def read_spec(path: Path | str) -> dict[str, Any]:
     ScenarioError
         As :func:`job_from_spec`; also if the file cannot be read.
     """
-    data = _yaml(Path(path))
+    data = read_yaml(Path(path))
     job_from_spec(data, str(path))
     return dict(data)  # type: ignore[call-overload]
 
@@ -501,124 +498,3 @@ def _check_all_given(scenario: Scenario) -> None:
             ):
                 field = "upload_cloud_s" if server.kind == "cloud" else "upload_edge_s"
                 raise ScenarioError(f"job {job!r}: upload has no delay for {server.id!r}; name it, or give {field}")
-
-
-def save_scenario(scenario: Scenario, folder: Path | str) -> Path:
-    """Write `scenario` with nothing left to draw: ``scenario.yaml`` and ``jobs.parquet`` in `folder`.
-
-    For a cluster of sites also ``transfer_cost.csv``. :func:`load_scenario` of the file gives an equal scenario. Equal
-    scenarios give equal bytes.
-
-    Returns
-    -------
-    pathlib.Path
-        The scenario file.
-    """
-    folder = Path(folder)
-    text = yaml.safe_dump(_resolved(scenario), sort_keys=False, allow_unicode=True, width=120)
-    folder.mkdir(parents=True, exist_ok=True)
-    table, costs, file = folder / "jobs.parquet", folder / _COSTS, folder / "scenario.yaml"
-    written = [table, file]
-    scenario.jobs.frame.write_parquet(_aside(table))
-    if scenario.cluster.transfer_cost is not None:
-        frame = pl.DataFrame(scenario.cluster.transfer_cost, schema=scenario.cluster.server_ids, orient="row")
-        frame.write_csv(_aside(costs))
-        written.insert(1, costs)
-    _aside(file).write_text(text, encoding="utf-8")
-    for path in written:
-        os.replace(_aside(path), path)
-    return file
-
-
-_COSTS = "transfer_cost.csv"
-"""Where the costs between sites stand in a saved scenario: as YAML 500 x 500 numbers would take seconds to read."""
-
-
-def _aside(path: Path) -> Path:
-    """Where to write before renaming, so that nothing half-written is left."""
-    return path.with_name(path.name + ".part")
-
-
-def _resolved(scenario: Scenario) -> dict[str, Any]:
-    workload: dict[str, Any] = {"table": "jobs.parquet"}
-    if scenario.jobs.given:
-        workload["upload"] = {job: dict(delays) for job, delays in sorted(scenario.jobs.given.items())}
-    fields = cluster_fields(scenario)
-    if scenario.cluster.transfer_cost is not None:
-        fields["cluster"]["transfer_cost"] = _COSTS
-    return {**fields, "workload": workload}
-
-
-def cluster_fields(scenario: Scenario) -> dict[str, Any]:
-    """Content of a cluster file that :func:`load_cluster_file` makes the same cluster of, with nothing left to draw."""
-    p, cluster = scenario.physics, scenario.cluster
-    return {
-        "name": scenario.name,
-        "seed": scenario.seed,
-        "slot": p.slot / SECOND,
-        "physics": {
-            "slotted": p.slotted,
-            "colocation": p.colocation,
-            "charge_upload": p.charge_upload,
-            "checkpoint_overhead": p.checkpoint_overhead / SECOND,
-            "estimate_error": float(p.estimate_error),
-            "speedup": float(p.speedup),
-            **({} if p.horizon is None else {"horizon": p.horizon / SECOND}),
-        },
-        "cluster": {"servers": [_server_fields(s) for s in cluster.servers], **_cost_fields(cluster)},
-    }
-
-
-def _cost_fields(cluster: Cluster) -> dict[str, Any]:
-    if cluster.transfer_cost is None:
-        return {}
-    return {"transfer_cost": cluster.transfer_cost.tolist(), **({"asymmetric": True} if cluster.asymmetric else {})}
-
-
-def _server_fields(server: Server) -> dict[str, Any]:
-    fields = {
-        "id": server.id,
-        "kind": server.kind,
-        "workers": _slots(server, WORKER),
-        "ps": _slots(server, PS),
-        "resources": {r: float(n) for r, n in server.capacity.items() if not r.startswith((WORKER, PS))},
-        "storage_mb": None if server.storage_mb is None else float(server.storage_mb),
-        "site": server.site,
-    }
-    return {name: value for name, value in fields.items() if value not in (None, {})}
-
-
-def _slots(server: Server, prefix: str) -> dict[str, int]:
-    return {r.removeprefix(prefix): int(n) for r, n in server.capacity.items() if r.startswith(prefix)}
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML as it should be: a key given twice is an error, not the last one's win."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        """Build a mapping; its keys must differ."""
-        seen: set[str] = set()
-        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
-            if key.value in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} is given twice", key.start_mark)
-            seen.add(key.value)
-        return super().construct_mapping(node, deep)
-
-
-def _yaml(path: Path) -> object:
-    try:
-        return yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506  a SafeLoader
-    except OSError as error:
-        raise ScenarioError(f"{path}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ScenarioError(f"{path}: is not UTF-8 text: {error}") from error
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        raise ScenarioError(f"{path}: {line}is not YAML: {error.problem}") from error
-    except RecursionError as error:
-        raise ScenarioError(
-            f"{path}: is not a scenario: its lists or mappings stand too deep in one another"
-        ) from error
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that there is not, such as 2017-13-01
-        raise ScenarioError(f"{path}: is not YAML: {error}") from error

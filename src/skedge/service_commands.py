@@ -24,7 +24,8 @@ from .core.errors import InputError, SkedgeError
 from .core.scenario import Scenario
 from .live.states import STATES
 from .run import for_service, new_folder
-from .scenario_file import cluster_fields, load_cluster_file, read_spec
+from .scenario_file import load_cluster_file, read_spec
+from .scenario_save import cluster_fields
 
 _UP_S = 180.0
 _DOWN_S = 60.0

@@ -13,7 +13,8 @@ from rich.table import Table
 from .console import out, print_json
 from .core.errors import TraceError
 from .run import new_folder
-from .scenario_file import save_scenario, scenario_from_dict, shipped
+from .scenario_file import scenario_from_dict, shipped
+from .scenario_save import save_scenario
 from .traces.describe import describe, rows
 from .traces.formats import READERS, read_trace
 
