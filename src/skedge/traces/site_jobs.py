@@ -13,12 +13,10 @@ import numpy as np
 import polars as pl
 from numpy.random import Generator
 
-from skedge.core.model import DATA, JOB_SCHEMA, PS_NEEDS, WORKER_NEEDS
+from skedge.core.model import DATA
 
 from .frame import check_frame
-
-Range = tuple[float, float]
-Counts = tuple[int, int]
+from .jobs_table import OF_A_PS, OF_A_WORKER, Counts, Range, drawn_needs, jobs_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +47,8 @@ class SiteRanges:
     chunk_mb: Range = (20.0, 60.0)
     slot_chunks: Range = (5.0, 15.0)
     exchange_mb: Range = (30.0, 575.0)
-    worker_needs: Mapping[str, Counts] = field(
-        default_factory=lambda: {"gpu": (0, 4), "cpu": (1, 10), "memory": (2, 32), "storage": (5, 10)}
-    )
-    ps_needs: Mapping[str, Counts] = field(
-        default_factory=lambda: {"cpu": (1, 10), "memory": (2, 32), "storage": (5, 10)}
-    )
+    worker_needs: Mapping[str, Counts] = field(default_factory=lambda: OF_A_WORKER)
+    ps_needs: Mapping[str, Counts] = field(default_factory=lambda: OF_A_PS)
     latency: Literal["exponential", "linear", "piecewise"] = "exponential"
     tau: Range = (20.0, 100.0)
     rate: Range = (0.25, 0.25)
@@ -96,21 +90,14 @@ def site_jobs(
         "minibatch_s": slot_s / rng.uniform(*r.slot_chunks, n),
         "exchange_mb": rng.uniform(*r.exchange_mb, n),
     }
-    for prefix, needs in ((WORKER_NEEDS, r.worker_needs), (PS_NEEDS, r.ps_needs)):
-        for resource, ends in needs.items():
-            drawn[prefix + resource] = rng.integers(*ends, n, endpoint=True).astype(np.float64)
+    drawn |= drawn_needs(rng, n, r.worker_needs, r.ps_needs)
     drawn["latency"] = pl.Series([r.latency]).new_from_index(0, n)
     for name in _NUMBERS[r.latency]:
         low, high = getattr(r, name)
         drawn[f"latency_{name}"] = rng.uniform(low, high, n)
     drawn |= {DATA + site: data[:, i] for i, site in enumerate(sites)}
-    ones = dict.fromkeys(("epochs", "minibatches", "workers"), np.ones(n, np.int64))
-    text = dict.fromkeys(("worker_type", "ps_type"), pl.Series([""]).new_from_index(0, n))
-    known = {"id": trace["id"], "arrival_s": trace["submit_s"], "bandwidth_mbps": np.ones(n), **ones, **text, **drawn}
-    none = {name: np.zeros(n) for name in JOB_SCHEMA if name not in known}
-    table = pl.DataFrame(known | none)
-    beyond = [name for name in table.columns if name not in JOB_SCHEMA]
-    return table.select(*(pl.col(name).cast(kind) for name, kind in JOB_SCHEMA.items()), *beyond)
+    ones = dict.fromkeys(("epochs", "minibatches", "workers", "bandwidth_mbps"), np.ones(n, np.int64))
+    return jobs_table(trace, ones | drawn)
 
 
 _NUMBERS = {

@@ -15,12 +15,10 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from skedge.core.errors import TraceError
-from skedge.core.model import JOB_SCHEMA, PS_NEEDS, WORKER_NEEDS, Floats, Ints
+from skedge.core.model import Floats, Ints
 
 from .frame import check_frame
-
-Range = tuple[float, float]
-Counts = tuple[int, int]
+from .jobs_table import OF_A_PS, OF_A_WORKER, Counts, Range, drawn_needs, jobs_table
 
 CLASSES = {"0": 0, "1": 1, "2": 1, "3": 2}
 """Kind of a job by Google's scheduling class (PD-ORS Sec. V): 0 time-insensitive, 1 and 2 -sensitive, 3 -critical."""
@@ -66,12 +64,8 @@ class ValueRanges:
     batch: Counts = (1, 200)
     bandwidth_mbps: Range = (100.0, 5120.0)
     internal_factor: float = 20.0
-    worker_needs: Mapping[str, Counts] = field(
-        default_factory=lambda: {"gpu": (0, 4), "cpu": (1, 10), "memory": (2, 32), "storage": (5, 10)}
-    )
-    ps_needs: Mapping[str, Counts] = field(
-        default_factory=lambda: {"cpu": (1, 10), "memory": (2, 32), "storage": (5, 10)}
-    )
+    worker_needs: Mapping[str, Counts] = field(default_factory=lambda: OF_A_WORKER)
+    ps_needs: Mapping[str, Counts] = field(default_factory=lambda: OF_A_PS)
     height: Range = (1.0, 100.0)
     target: Range = (1.0, 15.0)
     mix: tuple[float, float, float] | Literal["classes"] = (0.1, 0.55, 0.35)
@@ -115,23 +109,12 @@ def value_jobs(
         "batch": rng.integers(*r.batch, n, endpoint=True),
         "bandwidth_mbps": rng.uniform(*r.bandwidth_mbps, n),
     }
-    for prefix, needs in ((WORKER_NEEDS, r.worker_needs), (PS_NEEDS, r.ps_needs)):
-        for resource, ends in needs.items():
-            drawn[prefix + resource] = rng.integers(*ends, n, endpoint=True).astype(np.float64)
+    drawn |= drawn_needs(rng, n, r.worker_needs, r.ps_needs)
     drawn["utility_height"], drawn["utility_target"] = rng.uniform(*r.height, n), rng.uniform(*r.target, n)
     drawn["utility_steepness"] = _steepness(_kinds(trace, r.mix, rng), rng)
     drawn["internal_mbps"] = r.internal_factor * drawn["bandwidth_mbps"]
     drawn["workers"] = np.minimum(drawn["batch"], trace["gpus"].to_numpy())
-    same = {"id": trace["id"], "arrival_s": trace["submit_s"], "chunks": np.ones(n, np.int64)}
-    text = dict.fromkeys(("worker_type", "ps_type"), pl.Series([""]).new_from_index(0, n))
-    known = {**same, **text, **drawn}
-    none = {name: np.zeros(n) for name in JOB_SCHEMA if name not in known}
-    table = pl.DataFrame(known | none)
-    return table.select(*(pl.col(name).cast(kind) for name, kind in JOB_SCHEMA.items()), *_beyond(table))
-
-
-def _beyond(table: pl.DataFrame) -> list[str]:
-    return [name for name in table.columns if name not in JOB_SCHEMA]
+    return jobs_table(trace, {"chunks": np.ones(n, np.int64), **drawn})
 
 
 def _kinds(trace: pl.DataFrame, mix: tuple[float, float, float] | Literal["classes"], rng: Generator) -> Ints:

@@ -14,17 +14,17 @@ import polars as pl
 from numpy.random import Generator
 
 from skedge.core.errors import TraceError
-from skedge.core.model import JOB_SCHEMA, Floats, Ints
+from skedge.core.model import Floats, Ints
 from skedge.core.speed import MBIT_PER_MB
 
 from .frame import check_frame
+from .jobs_table import Range, jobs_table
 
 TABLE_II = ((27, 58), (115, 58), (60, 58))
 """Data chunks D and mini-batches per chunk B of JSAC'22 Table II: ResNet-50 and -101 on CIFAR10, GoogLeNet and LeNet on
 Caltech101, AlexNet and Inception-BN on ImageNet-12; two models each, so the three rows are drawn alike."""
 
 HOUR_S = 3600.0
-Range = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,5 +264,4 @@ def _drawn(types: Sequence[str], n: int, rng: Generator) -> Sequence[str]:
 
 def _table(trace: pl.DataFrame, **columns: Ints | Floats | Sequence[str]) -> pl.DataFrame:
     workers = np.minimum(np.asarray(columns["chunks"]), trace["gpus"].to_numpy())
-    named = {"id": trace["id"], "arrival_s": trace["submit_s"], "workers": workers, **columns}
-    return pl.DataFrame({c: named[c] for c in JOB_SCHEMA}, schema=JOB_SCHEMA)
+    return jobs_table(trace, {"workers": workers, **columns})

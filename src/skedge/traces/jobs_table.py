@@ -1,0 +1,40 @@
+"""What the makers of jobs tables share: the table itself, and the needs of PD-ORS's and Okita's evaluations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.random import Generator
+
+from skedge.core.model import JOB_SCHEMA, PS_NEEDS, WORKER_NEEDS, Floats
+
+Range = tuple[float, float]
+Counts = tuple[int, int]
+
+OF_A_WORKER: Mapping[str, Counts] = {"gpu": (0, 4), "cpu": (1, 10), "memory": (2, 32), "storage": (5, 10)}
+OF_A_PS: Mapping[str, Counts] = {"cpu": (1, 10), "memory": (2, 32), "storage": (5, 10)}
+"""What a worker and a PS need of each resource in both papers, drawn uniformly, ends included."""
+
+
+def drawn_needs(
+    rng: Generator, jobs: int, worker: Mapping[str, Counts], ps: Mapping[str, Counts]
+) -> dict[str, Floats]:  # fmt: skip
+    """Columns of what a worker and a PS of each of so many jobs need: whole numbers, resource after resource."""
+    return {
+        prefix + resource: rng.integers(*ends, jobs, endpoint=True).astype(np.float64)
+        for prefix, needs in ((WORKER_NEEDS, worker), (PS_NEEDS, ps))
+        for resource, ends in needs.items()
+    }
+
+
+def jobs_table(trace: pl.DataFrame, columns: Mapping[str, Any]) -> pl.DataFrame:
+    """The jobs that arrive as `trace` says, in its order; 0, or no name, where `columns` has nothing."""
+    named = {"id": trace["id"], "arrival_s": trace["submit_s"], **columns}
+    nothing = {
+        name: pl.Series(["" if kind == pl.String else 0], dtype=kind).new_from_index(0, len(trace))
+        for name, kind in JOB_SCHEMA.items()
+    }
+    return pl.DataFrame(nothing | named).cast(pl.Schema(JOB_SCHEMA))
