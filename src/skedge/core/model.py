@@ -22,6 +22,7 @@ from .value import Sigmoid
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 
 WORKER = "worker:"
 """Prefix of the resource that one worker slot of a type is."""

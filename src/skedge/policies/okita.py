@@ -46,13 +46,13 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from skedge.core.model import Floats, Ints
+from skedge.core.model import Bools, Floats, Ints
 
 from .admission import better
 from .okita_plans import Plan, Search, every_plan, least, osf
 from .site_placement import SLACK, Placement, Weights, room, rooms
 from .site_slots import Conflict, Decision, Progress, SiteScheduler, Verb
-from .sites import Bools, SiteJob, Sites
+from .sites import SiteJob, Sites
 from .transfer import transfer
 
 _GRAIN = 2.0**40

@@ -25,13 +25,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from skedge.core.errors import ScenarioError
 from skedge.core.latency import LatencyCost
 from skedge.core.model import Floats, Ints, check_transfer_cost
-
-Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from skedge.core.gangs import Gangs, Placement
-from skedge.core.model import Floats, Ints
+from skedge.core.model import Bools, Floats, Ints
 from skedge.core.record import server_column
 from skedge.core.scenario import Scenario
 from skedge.core.schedule import schema
@@ -144,6 +144,21 @@ class RunLog:
         job, server, n, start, compute_from, end, done, workers, zeta, preempted = table.T
         jobs = self.scenario.jobs
         share = done / self.scenario.true_work[job, zeta] * n / workers
+        work = jobs.chunks[job] * jobs.minibatches[job] * share
+        return self._held(job, server, n, start, compute_from, end, work, zeta == 1, preempted)
+
+    def _site_table(self) -> pl.DataFrame:
+        if not self.site_rows:
+            return pl.DataFrame(schema=self.schema)
+        job, site, n, start, end, chunks, preempted = np.frombuffer(self.site_rows, np.int64).reshape(-1, 7).T
+        work = chunks * self.scenario.jobs.minibatches[job]
+        return self._held(job, site, n, start, start, end, work, np.zeros(len(job), bool), preempted)
+
+    def _held(
+        self, job: Ints, server: Ints, n: Ints, start: Ints, compute_from: Ints, end: Ints, work: Floats | Ints,
+        colocated: Bools, preempted: Ints,
+    ) -> pl.DataFrame:  # fmt: skip
+        """Rows of workers that a job held on a server, in no lane."""
         columns = {
             "job": job,
             "chunk": _nobody(len(job)),
@@ -153,27 +168,8 @@ class RunLog:
             "start": start,
             "compute_from": compute_from,
             "end": end,
-            "work": jobs.chunks[job] * jobs.minibatches[job] * share,
-            "colocated": zeta == 1,
-            "preempted": preempted == 1,
-        }
-        return pl.DataFrame(columns).cast(self.schema)
-
-    def _site_table(self) -> pl.DataFrame:
-        if not self.site_rows:
-            return pl.DataFrame(schema=self.schema)
-        job, site, n, start, end, chunks, preempted = np.frombuffer(self.site_rows, np.int64).reshape(-1, 7).T
-        columns = {
-            "job": job,
-            "chunk": _nobody(len(job)),
-            "server": server_column(site, self.scenario.cluster.server_ids),
-            "lane": _nobody(len(job)),
-            "workers": n,
-            "start": start,
-            "compute_from": start,
-            "end": end,
-            "work": (chunks * self.scenario.jobs.minibatches[job]).astype(np.float64),
-            "colocated": np.zeros(len(job), bool),
+            "work": work,
+            "colocated": colocated,
             "preempted": preempted == 1,
         }
         return pl.DataFrame(columns).cast(self.schema)
