@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from skedge.core.events import CANCELLED, CLOUD, Event, Order
+from skedge.core.events import CANCELLED, CLOUD, Event, Order, Transfer
 from skedge.core.kernel import REJECTED, Kernel
 from skedge.core.time import SECOND
 from skedge.sim.what_if import forecast
@@ -54,6 +54,8 @@ class Standing:
             lanes = self.kernel.scenario.cluster.lane_server
             on = [servers[int(lanes[lane])] if lane != CLOUD else servers[int(cloud or 0)] for lane in order.lane]
             where = ", ".join(f"{on.count(name)} on {name}" for name in dict.fromkeys(on))
+        elif isinstance(order, Transfer):
+            where = f"{order.chunks} chunks from {servers[order.source]} to {servers[order.target]}"
         elif hasattr(order, "where"):
             where = ", ".join(f"{n} on {servers[server]}" for server, n in order.where)
         return " ".join(part for part in (where, getattr(order, "reason", "")) if part)
@@ -91,25 +93,32 @@ class Standing:
     def servers(self) -> list[dict[str, Any]]:
         """A row for every server."""
         cluster, kernel = self.kernel.scenario.cluster, self.kernel
-        held = (cluster.workers - kernel.slots.free).sum(axis=1) * kernel.in_service
+        held = [0] * len(cluster.servers)
+        for server, n in (at for where in kernel.gangs.placed.values() for at in where):
+            held[server] += n
+        jobs = [set[str]() for _ in cluster.servers]
+        for job in self.world.in_system:
+            for server in self._on(job):
+                jobs[server].add(kernel.scenario.jobs.ids[job])
         return [
             {
                 "server": server.id,
                 "kind": server.kind,
                 "state": "+".join(sorted(self.world.out.get(i, ()))) or "up",
                 "slots": {name: n if cluster.resources else int(n) for name, n in server.capacity.items()},
-                "workers_of_gangs": int(held[i]),
-                "jobs": sorted(self._jobs_on(i)),
+                "workers_of_gangs": held[i],
+                "jobs": sorted(jobs[i]),
             }
             for i, server in enumerate(cluster.servers)
         ]
 
-    def _jobs_on(self, server: int) -> set[str]:
-        ids = self.kernel.scenario.jobs.ids
-        gangs = {job for job, gang in self.world.gangs.board.held.items() if server in gang.shares}
-        board = self.world.lanes.board.chunks
-        running = {job for job, chunk in self.world.log.open if board[job][chunk].server == server}
-        return {ids[job] for job in gangs | running}
+    def _on(self, job: int) -> set[int]:
+        """Servers on which a job is trained now."""
+        world, gangs = self.world, self.world.gangs.board.held
+        if world.sites is not None:
+            return {site for site, _ in self.kernel.gangs.placed.get(job, ())}
+        chunks = {world.lanes.board.chunks[job][chunk].server for chunk in world.log.running(job)}
+        return chunks | set(gangs[job].shares if job in gangs else ())
 
     def _forecast(self) -> dict[int, int]:
         """Completions of the jobs in the system [µs], by a what-if simulation of the present state."""
@@ -131,7 +140,7 @@ class Standing:
             "submitted_s": int(kernel.scenario.jobs.arrival[job]) / SECOND,
             "ended_s": None if in_system else ended,
             "progress": done / (program.steps * program.chunks),
-            "servers": sorted(name for name in self._servers_of(job)),
+            "servers": sorted(kernel.scenario.cluster.server_ids[server] for server in self._on(job)),
             "forecast_s": ends[job] / SECOND if job in ends else None,
             "now_s": world.real_now() / SECOND,
             "reason": {
@@ -152,11 +161,6 @@ class Standing:
         if job not in self.world.trainers:
             return [0] * self.world.program(job).chunks
         return [max(pair) for pair in zip(self.world.progress[job], self.world.trainers[job].progress, strict=True)]
-
-    def _servers_of(self, job: int) -> set[str]:
-        servers, board = self.kernel.scenario.cluster.server_ids, self.world.lanes.board.chunks
-        on = set(self.world.gangs.board.held[job].shares) if job in self.world.gangs.board.held else set()
-        return {servers[s] for s in on | {board[job][chunk].server for chunk in self.world.log.running(job)}}
 
     def _left(self, job: int) -> str:
         record = self.kernel.record
