@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
 from conftest import SERVERS
@@ -11,8 +13,10 @@ from skedge.core.model import Cluster, Job, Physics, job_table
 from skedge.core.model import Server as ServerOf
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import SECOND
-from skedge.live.inputs import Server, Told
+from skedge.live.inputs import Server, Told, from_json, to_json
+from skedge.live.journal import SqlJournal
 from skedge.live.ray_world import NoEngine, RayWorld
+from skedge.live.service import Service
 from skedge.live.training import Program
 
 
@@ -61,3 +65,23 @@ def test_a_site_lost_and_back_within_a_slot_is_out_of_service_for_the_next() -> 
         world._take_in(Server(0, what))
     told = [event.servers for event in (sites.end_slot() for _ in range(3)) if event is not None]
     assert told == [((0, "server_cordoned"),), ((0, ""),)]
+
+
+def test_a_job_submitted_at_sites_is_read_from_the_journal_as_it_was_given(tmp_path: Path) -> None:
+    """Its latency cost has fields that go with its kind alone: what is left out must stay so."""
+    cluster = Cluster([ServerOf(f"m{i}", capacity={"gpu": 4.0}) for i in range(2)], np.array([[0.0, 1.0], [1.0, 0.0]]))
+    table, given = job_table([])
+    empty = Scenario(cluster, Jobs(table, cluster, given), Physics(slot=SECOND, slotted=True))
+    journal = SqlJournal(f"sqlite:///{tmp_path / 'journal.db'}", {"began": 0.0})
+    service = Service(empty, "okita", tmp_path, NoEngine(2), journal)
+    spec = {
+        "name": "a", "epochs": 1, "minibatches": 5, "minibatch_s": 0.1, "chunk_mb": 1.0, "exchange_mb": 2.0,
+        "worker_needs": {"gpu": 1}, "ps_needs": {"gpu": 1}, "data": {"m0": 3, "m1": 1},
+        "latency": {"kind": "linear", "tau": 9}, "train": {"factory": "m:f"},
+    }  # fmt: skip
+    service._promise(spec)
+    submitted = from_json(to_json(service.world.told.get()))
+    service.world._take_in(submitted)
+    jobs = service.kernel.scenario.jobs
+    assert (jobs.ids, jobs.data[0].tolist(), jobs.latency[0]) == (["a"], [3, 1], Linear(9.0))
+    journal.close()

@@ -100,7 +100,7 @@ class Service:
 
     def _take_job(self, fields: dict[str, Any], now: int) -> tuple[Scenario, Program]:
         """Put a submitted job behind the others."""
-        form = JobForm.model_validate({**fields, "arrival_s": now / SECOND})
+        form = _arrived(fields, now / SECOND)
         scenario = self.world.scenario.with_job(job_of(form))
         self.kernel.extend(scenario)
         train = form.train
@@ -154,12 +154,13 @@ class Service:
         form.id = self._free_name(form.id)
         scenario = self.kernel.scenario
         last = float(scenario.jobs.frame["arrival_s"][-1]) if len(scenario.jobs) else 0.0
-        fits = scenario.with_job(job_of(form.model_copy(update={"arrival_s": last + 1})))
+        fields = form.model_dump(mode="json", exclude_unset=True)
+        fits = scenario.with_job(job_of(_arrived(fields, last + 1)))  # as it will be read from the journal
         check_chunks(fits.jobs)
         assert len(fits.delays.key) == len(fits.jobs)  # noqa: S101 - delays given by server are checked here
         self.promised.add(form.id)
         future = self.submitted[form.id] = Future()
-        self.world.told.put(Submitted(form.model_dump(mode="json")))
+        self.world.told.put(Submitted(fields))
         return future
 
     def _free_name(self, name: str) -> str:
@@ -320,3 +321,8 @@ def open_journal(url: str, about: dict[str, Any]) -> SqlJournal:
             kept.close()
             raise StateError(f"the state is of a service with {key} {was}, not {wanted}; name a new --state")
     return kept
+
+
+def _arrived(fields: Mapping[str, Any], time_s: float) -> JobForm:
+    """A submitted job that arrives at this time [s]."""
+    return JobForm.model_validate({**fields, "arrival_s": time_s})
