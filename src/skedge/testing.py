@@ -31,6 +31,7 @@ __all__ = [
     "replay",
     "resource_scenario",
     "resource_scenarios",
+    "scenarios_for",
     "small_scenario",
     "small_scenarios",
 ]
@@ -68,8 +69,7 @@ def replay(journal: MemoryJournal, scenario: Scenario, policy: Policy) -> Iterat
 def check_policy(make: Callable[[], Policy], scenarios: Sequence[Scenario] | None = None) -> None:
     """Hold a policy to the contract, on each of `scenarios`.
 
-    Default: the first of :func:`small_scenarios`, :func:`resource_scenarios` and :func:`site_scenarios` that have what
-    the policy needs.
+    Default: :func:`scenarios_for` it.
 
     Parameters
     ----------
@@ -94,16 +94,19 @@ def check_policy(make: Callable[[], Policy], scenarios: Sequence[Scenario] | Non
         ``state is rebuilt by replay``
             a fresh policy, made of the parameters alone, gives the same orders when it is fed the same events.
     """
-    if scenarios is None:
-        needs, kinds = make().needs, (small_scenarios(), resource_scenarios(), site_scenarios())
-        scenarios = next((kind for kind in kinds if needs <= offers(kind[0])), kinds[0])
-    for scenario in scenarios:
+    for scenario in scenarios_for(make()) if scenarios is None else scenarios:
         journal = MemoryJournal()
         first = _run(make, scenario, journal)
         _holds(first)
         _deterministic(first, _run(make, scenario))
         _not_anticipating(first, make)
         _replays(journal, scenario, make)
+
+
+def scenarios_for(policy: Policy) -> list[Scenario]:
+    """The first of :func:`small_scenarios`, :func:`resource_scenarios`, :func:`site_scenarios` with what it needs."""
+    kinds = small_scenarios(), resource_scenarios(), site_scenarios()
+    return next((kind for kind in kinds if policy.needs <= offers(kind[0])), kinds[0])
 
 
 def _run(make: Callable[[], Policy], scenario: Scenario, journal: MemoryJournal | None = None) -> Run:
