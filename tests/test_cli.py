@@ -89,11 +89,13 @@ def test_without_a_command_help_is_shown(skedge: Skedge) -> None:
 def test_run_makes_a_verified_folder_with_the_numbers_of_the_api(
     policy: str, skedge: Skedge, busy: Path, tmp_path: Path
 ) -> None:
-    """--json has the folder, no violation, and exactly the metrics of skedge.run."""
+    """--json has the folder, no violation, exactly the metrics of skedge.run, and how long the decisions took."""
     told = skedge("run", busy, "--policy", policy, "--out", tmp_path / "r", "--json")
     assert (told.code, told.err) == (0, "")
     expected = run(load_scenario(busy), policy)
-    assert told.json == {"folder": str(tmp_path / "r"), "violations": [], "metrics": expected.metrics}
+    found = told.json
+    assert found.pop("decisions_s") > 0
+    assert found == {"folder": str(tmp_path / "r"), "violations": [], "metrics": expected.metrics}
     loaded = Run.load(tmp_path / "r")
     assert loaded.policy == expected.policy
     assert all(table.equals(expected.schedule.tables()[name]) for name, table in loaded.schedule.tables().items())

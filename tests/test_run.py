@@ -333,3 +333,12 @@ run(small_scenario(0), "srtf").save({str(tmp_path / "uncached")!r})
     subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
     run(small_scenario(0), "srtf").save(tmp_path / "cached")
     assert contents(tmp_path / "uncached") == contents(tmp_path / "cached")
+
+
+def test_the_time_of_decisions_is_known_and_no_part_of_the_record(tmp_path: Path) -> None:
+    done = run(small_scenario(0), "aonline")
+    assert done.decisions_s is not None
+    assert done.decisions_s > 0
+    again = Run.load(done.save(tmp_path / "run"))
+    assert again.decisions_s is None
+    assert again.schedule.decisions.equals(done.schedule.decisions)

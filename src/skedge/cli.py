@@ -121,12 +121,14 @@ def run(
         violations = result.verify() if verify else []
         result.write(inside)
     if as_json:
-        print_json({"folder": str(target), "violations": [asdict(v) for v in violations], "metrics": result.metrics})
+        found = [asdict(one) for one in violations]
+        numbers = {"violations": found, "metrics": result.metrics, "decisions_s": result.decisions_s}
+        print_json({"folder": str(target), **numbers})
     else:
         out.print(metrics_table(result.metrics, f"{policy} on {loaded.name}, seed {loaded.seed}"))
-        out.print(
-            f"run folder: {target}" + (", every rule verified" if verify and not violations else ""), soft_wrap=True
-        )
+        verified = ", every rule verified" if verify and not violations else ""
+        took = "" if result.decisions_s is None else f"; decisions took {result.decisions_s:.2f} s of CPU"
+        out.print(f"run folder: {target}{verified}{took}", soft_wrap=True)
     _fail_on(violations, quiet=as_json)
 
 

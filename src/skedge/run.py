@@ -13,11 +13,11 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import polars as pl
 
@@ -36,6 +36,7 @@ from .core.schedule import Schedule, schema
 from .scenario_file import load_jobs, load_scenario
 from .scenario_save import save_scenario
 from .sim.world import SimulatedWorld
+from .stopwatch import Stopwatch
 
 FORMAT = 1
 """Version of the run folder's form."""
@@ -55,11 +56,14 @@ class Run:
         Content of ``run.json``: policy, params, lanes, seed, versions.
     schedule
         The record.
+    decisions_s
+        CPU time of the policy's decisions [s]; None of a run that was read from its folder.
     """
 
     scenario: Scenario
     meta: Mapping[str, Any]
     schedule: Schedule
+    decisions_s: float | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
         """Policy, scenario, seed and size."""
@@ -354,11 +358,12 @@ def run(
         If the policy breaks a rule.
     """
     made = prepared(policy, scenario)
-    kernel = Kernel(scenario, made, journal)
+    watch = Stopwatch(made)
+    kernel = Kernel(scenario, cast("Policy", watch), journal)
     world = SimulatedWorld(scenario, preemptive=made.lanes["preemptive"])
     drive(kernel, world, progress)
     kernel.validate_state()
-    return Run(scenario, meta_of(scenario, made), kernel.record.schedule(world.runs()))
+    return Run(scenario, meta_of(scenario, made), kernel.record.schedule(world.runs()), watch.seconds)
 
 
 def meta_of(scenario: Scenario, policy: Policy) -> dict[str, Any]:
