@@ -5,7 +5,7 @@ at u while the PS is at p pays at least e_{up} = pi q^{up} E / rho for the excha
 rho y / E chunks, and no more than cap_{up} chunks are trained there in a slot. So its bandwidth cost is at least
 
     min  sum X_{ru} delta way_{ru} + sum n_{up} e_{up}
-    with sum_u X_{ru} = D^r,  sum_r X_{ru} = sum_p n_{up},  n_{up} <= cap_{up} tau_p,  sum_p tau_p <= l;  X, n, tau >= 0.
+    with sum_u X_{ru} = D^r, sum_r X_{ru} = sum_p n_{up}, n_{up} <= cap_{up} tau_p, sum_p tau_p <= l; X, n, tau >= 0.
 
 Let v_u be any price of a chunk trained at u. Then a chunk of r pays at least min_u (delta way_{ru} + v_u), and the l
 slots bring back at most max_p sum_u cap_{up} max(0, v_u - e_{up}) each:
@@ -37,8 +37,9 @@ from .columns_lp import columns
 from .job_slots import JobSlots
 from .site_terms import SiteJobTerms, SiteTerms
 
-_ROUNDS = 8
-"""Linear programs for a job."""
+_ROUNDS, _MOST = 8, 500_000
+"""Linear programs for a job at most; none where jobs times pairs of sites are more."""
+_PARTS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 _TIMES, _SLOTS = 20.0, 60
 """A job's slots in the pool end where it costs so many times what it costs alone, or after so many."""
 
@@ -90,32 +91,45 @@ class Alone:
 
 
 def alone(terms: SiteTerms) -> list[Alone]:
-    """Every job alone."""
-    return [_alone(terms, job) for job in terms.jobs]
+    """Every job alone; without linear programs where there are very many sites and jobs."""
+    rounds = _ROUNDS if len(terms.jobs) * len(terms.capacity) ** 2 <= _MOST else 0
+    return [_alone(terms, job, rounds) for job in terms.jobs]
 
 
 def line(terms: SiteTerms, job: SiteJobTerms, price: Floats) -> Line:
     """The bound that prices by site make, shape ``(sites,)``; -inf nowhere."""
     exchange = job.exchange_mb * terms.cost / job.rate
     paid = (job.chunk_mb * terms.way + price).min(axis=1)
-    gains = np.where(job.cap > 0, job.cap * np.maximum(price[:, None] - exchange, 0.0), 0.0)
+    gains = job.cap * np.maximum(price[:, None] - exchange, 0.0)
     return Line(float(job.data @ paid), float(gains.sum(axis=0).max()))
 
 
-def _alone(terms: SiteTerms, job: SiteJobTerms) -> Alone:
+def _alone(terms: SiteTerms, job: SiteJobTerms, rounds: int) -> Alone:
     """Ask for prices at the number of slots that is best so far, until it has been asked for."""
-    exchange = np.where(job.cap > 0, job.exchange_mb * terms.cost / job.rate, np.inf).min(axis=1)
-    lines, asked = [line(terms, job, np.minimum(exchange, _FAR))], set[int]()
+    lines, asked = [line(terms, job, price) for price in _simple_prices(terms, job)], set[int]()
     soonest = -(-job.chunks // job.most)
     every = range(soonest, max(soonest, job.chunks) + 1)
     while True:
         best, slots = min((_least(job, lines, slots), slots) for slots in _worth_it(job, lines, every))
-        if slots in asked or len(asked) == _ROUNDS:
+        if slots in asked or len(asked) == rounds:
             return Alone(job, tuple(lines), soonest, best)
         asked.add(slots)
         price = _prices(terms, job, slots)
         if price is not None:
             lines.append(line(terms, job, price))
+
+
+def _simple_prices(terms: SiteTerms, job: SiteJobTerms) -> list[Floats]:
+    """What a chunk pays with the PS at its best place, so that no slot brings back anything; parts of the mean.
+
+    The first makes the bound for any number of slots.
+    """
+    trains = job.cap > 0
+    exchange = job.exchange_mb * terms.cost / job.rate
+    mean = (exchange * trains).sum(axis=1) / np.maximum(trains.sum(axis=1), 1)
+    least = np.where(trains, exchange, np.inf).min(axis=1)
+    some = trains.any(axis=1)
+    return [np.where(some, price, _FAR) for price in (least, *(part * mean for part in _PARTS))]
 
 
 _FAR = 1e12
@@ -140,7 +154,8 @@ def _least(job: SiteJobTerms, lines: Sequence[Line], slots: int) -> float:
 def _prices(terms: SiteTerms, job: SiteJobTerms, slots: int) -> Floats | None:
     """Prices from the dual of the linear program for so many slots."""
     count = len(terms.capacity)
-    on = np.argwhere(job.cap > 0)
+    cap = job.cap
+    on = np.argwhere(cap > 0)
     n, moves = len(on), np.arange(count**2)
     cost = np.concatenate(
         [(job.exchange_mb * terms.cost / job.rate)[tuple(on.T)], (job.chunk_mb * terms.way).ravel(), np.zeros(count)]
@@ -149,7 +164,7 @@ def _prices(terms: SiteTerms, job: SiteJobTerms, slots: int) -> Floats | None:
     come = _matrix(np.ones(count**2), moves % count, n + moves, (count, len(cost)))
     trained = _matrix(np.ones(n), on[:, 0], np.arange(n), (count, len(cost)))
     slot = _matrix(np.ones(n), np.arange(n), np.arange(n), (n, len(cost))) - _matrix(
-        job.cap[tuple(on.T)].astype(float), np.arange(n), n + count**2 + on[:, 1], (n, len(cost))
+        cap[tuple(on.T)].astype(float), np.arange(n), n + count**2 + on[:, 1], (n, len(cost))
     )
     all_slots = _matrix(np.ones(count), np.zeros(count, int), n + count**2 + np.arange(count), (1, len(cost)))
     done = linprog(

@@ -158,7 +158,11 @@ def _read(block: Block, v: Ints) -> SitePlan:
 
 def size(terms: SiteTerms, ends: Sequence[int]) -> int:
     """Variables of the program whose tables end with these slots."""
-    return sum(block.size for block in _blocks(terms, ends))
+    sites = len(terms.capacity)
+    return sum(
+        1 + sites**2 + (end + 1 - job.first) * (1 + 2 * sites + job.pairs)
+        for job, end in zip(terms.jobs, ends, strict=True)
+    )
 
 
 def site_program(terms: SiteTerms, jobs: Sequence[Alone], ends: Sequence[int], *, late: Sequence[bool]) -> SiteProgram:
@@ -194,24 +198,25 @@ def _variables(terms: SiteTerms, block: Block, cost: Floats, upper: Floats) -> N
     for k, t in enumerate(block.slots, start=1):
         done = k * job.most >= job.chunks
         cost[block.c(t)], upper[block.c(t)] = (job.latency(t), 1) if done else (0.0, 0)
-        upper[[block.s(t, q) for q in range(block.sites)]] = (job.room >= 0).all(axis=0) & (job.cap.sum(axis=0) > 0)
+        upper[[block.s(t, q) for q in range(block.sites)]] = (job.beside >= 0) & (job.cap.sum(axis=0) > 0)
         upper[[block.n(t, q) for q in range(block.sites)]] = np.minimum(job.cap.max(axis=1), job.chunks)
         cost[block.w(t)], upper[block.w(t)] = job.exchange_mb * terms.cost[r, p], job.room[r, p]
 
 
 def _rows(block: Block, rows: Rows) -> None:
     job, sites, slots = block.job, range(block.sites), block.slots
+    room, cap = job.room, job.cap
     rows.add([(block.start, 1.0), *((block.c(t), 1.0) for t in slots)], 1, 1)
     so_far: list[tuple[int, float]] = []
     for t in slots:
         here = [(block.s(t, p), 1.0) for p in sites]
         rows.add([*here, *((block.c(u), -1.0) for u in range(t, slots.stop))], -np.inf, 0)
         for k, (r, p) in zip(block.w(t), block.pairs, strict=True):
-            rows.add([(k, 1.0), (block.s(t, p), -float(job.room[r, p]))], -np.inf, 0)
+            rows.add([(k, 1.0), (block.s(t, p), -float(room[r, p]))], -np.inf, 0)
         for r in sites:
             workers = [(block.w(t)[k], -job.rate) for k in np.flatnonzero(block.pairs[:, 0] == r)]
             rows.add([(block.n(t, r), 1.0), *workers], -np.inf, 0)
-            most = [(block.s(t, p), -float(job.cap[r, p])) for p in sites if job.cap[r, p]]
+            most = [(block.s(t, p), -float(cap[r, p])) for p in sites if cap[r, p]]
             rows.add([(block.n(t, r), 1.0), *most], -np.inf, 0)
         so_far += [(block.n(t, r), 1.0) for r in sites]
         rows.add([*so_far, *((block.c(u), -float(job.chunks)) for u in range(slots[0], t + 1))], 0, np.inf)
@@ -220,16 +225,16 @@ def _rows(block: Block, rows: Rows) -> None:
         rows.add([*left, (block.start, float(job.data[r]))], float(job.data[r]), float(job.data[r]))
         come = [(block.x(source, r), 1.0) for source in sites]
         rows.add([*come, *((block.n(t, r), -1.0) for t in slots)], 0, 0)
-        _whole_workers(block, r, rows)
+        _whole_workers(block, r, int(cap[r, r]), rows)
 
 
-def _whole_workers(block: Block, r: int, rows: Rows) -> None:
+def _whole_workers(block: Block, r: int, cap: int, rows: Rows) -> None:
     """What the chunks of a site ask for, its own workers being whole.
 
     Of the D chunks at r some leave, some are trained while the PS is there, cap in each such slot at most, and W
-    workers train rho / E each at most while it is elsewhere: D <= W rate + leave + cap S. With f = D - rate floor(D / rate) and
-    W whole, W + (leave + cap S) / f >= ceil(D / rate) (mixed integer rounding); S >= 1 makes it true by itself if its
-    factor is ceil(D / rate), which is taken where it is smaller.
+    workers train rho / E each at most while it is elsewhere: D <= W rate + leave + cap S. With W whole and
+    f = D - rate floor(D / rate), W + (leave + cap S) / f >= ceil(D / rate) (mixed integer rounding). S >= 1 makes it
+    true by itself if its factor is ceil(D / rate), which is taken where it is smaller.
     """
     job, there = block.job, float(block.job.data[r])
     need = np.ceil(there / job.rate)
@@ -239,7 +244,7 @@ def _whole_workers(block: Block, r: int, rows: Rows) -> None:
     far = np.flatnonzero((block.pairs[:, 0] == r) & (block.pairs[:, 1] != r))
     workers = [(block.w(t)[k], 1.0) for t in block.slots for k in far]
     leave = [(block.x(r, to), 1.0 / f) for to in range(block.sites) if to != r]
-    beside = [(block.s(t, r), min(float(job.cap[r, r]) / f, need)) for t in block.slots if job.cap[r, r]]
+    beside = [(block.s(t, r), min(cap / f, need)) for t in block.slots if cap]
     rows.add([*workers, *leave, *beside, (block.start, need)], need, np.inf)
 
 

@@ -44,7 +44,7 @@ def _trained(
             left[source] -= chunks
             left[target] += chunks
         if t in workers:
-            most = np.array([whole_chunks(job.rate, n) for n in workers[t].tolist()], np.int64)
+            most = np.fromiter((whole_chunks(job.rate, int(n)) for n in workers[t]), np.int64, len(left))
             trained[t] = np.minimum(left, most)
             left = left - trained[t]
     return trained
@@ -54,7 +54,7 @@ def _moves(terms: SiteTerms, job: SiteJobTerms, trained: dict[int, Ints]) -> dic
     """Where the chunks that are trained come from: the cheapest assignment of chunks to where and when."""
     came = np.repeat(np.arange(len(job.data)), job.data)
     at = [(t, r) for t, of_slot in trained.items() for r in np.repeat(np.arange(len(of_slot)), of_slot).tolist()]
-    cost: Floats = terms.way[np.ix_(came, [r for _, r in at])]
+    cost: Floats = terms.way[came[:, None], np.array([r for _, r in at])]
     moves: dict[int, dict[tuple[int, int], int]] = {t: {} for t in trained}
     for chunk, place in zip(*linear_sum_assignment(cost), strict=True):
         t, r = at[place]

@@ -3,7 +3,7 @@
 What the rules say (M26, M31 to M33) and what follows from them:
 
 - Data move at once, at any time, over other sites if that is cheaper: of a transfer only its ends matter, and a MB
-  costs :attr:`SiteTerms.way`, the cheapest way. So nothing is lost if chunks move in the slot in which they are trained.
+  costs :attr:`SiteTerms.way`, the cheapest way. So nothing is lost if chunks move just before they are trained.
 - In a slot y workers at a site train floor(rho y / E) chunks at most; how many a job can have there at most depends on
   whether its PS stands there too: :attr:`SiteJobTerms.room`.
 - The latency cost of a job is a number for each slot that may be its last.
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -40,11 +41,11 @@ class SiteJobTerms:
         delta, pi.
     worker, ps
         m, n: what a worker and the PS take, shape ``(resources,)``.
-    room
-        Workers at the row's site while the PS stands at the column's, on empty sites, no more than all its chunks need;
-        -1 where the PS has no room. Shape ``(sites, sites)``.
-    cap
-        Chunks that they train in a slot; 0 where there is no room.
+    apart, beside
+        Workers at a site while the PS stands elsewhere, and beside it, on empty sites, no more than its chunks need;
+        `beside` is -1 where the PS has no room. Shape ``(sites,)``.
+    trains
+        Chunks that 0, 1, ... workers train in a slot at a site.
     latency
         Latency cost if the given slot is its last.
     """
@@ -56,8 +57,9 @@ class SiteJobTerms:
     exchange_mb: float
     worker: Floats
     ps: Floats
-    room: Ints
-    cap: Ints
+    apart: Ints
+    beside: Ints
+    trains: Ints
     latency: Callable[[int], float]
 
     @property
@@ -66,9 +68,29 @@ class SiteJobTerms:
         return int(self.data.sum())
 
     @property
+    def room(self) -> Ints:
+        """Workers at the row's site while the PS stands at the column's, 0 where it cannot; ``(sites, sites)``."""
+        room = np.repeat(self.apart[:, None], len(self.apart), axis=1)
+        np.fill_diagonal(room, self.beside)
+        room[:, self.beside < 0] = 0
+        return room
+
+    @property
+    def cap(self) -> Ints:
+        """Chunks that they train in a slot."""
+        return np.asarray(self.trains[self.room])
+
+    @cached_property
     def most(self) -> int:
         """Chunks that it trains in a slot at most."""
-        return int(self.cap.sum(axis=0).max())
+        apart, beside = self.trains[self.apart], self.trains[self.beside.clip(0)]
+        return int((apart.sum() - apart + beside)[self.beside >= 0].max(initial=0))
+
+    @property
+    def pairs(self) -> int:
+        """How many sites of workers and of the PS go together."""
+        apart = self.apart > 0
+        return int((apart.sum() - apart + (self.beside > 0))[self.beside >= 0].sum())
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,10 +159,7 @@ def _job(scenario: Scenario, capacity: Floats, j: int) -> SiteJobTerms:
     assert f is not None  # noqa: S101 - a job at sites has one
     data, worker, ps = jobs.data[j], jobs.worker_needs[j], jobs.ps_needs[j]
     enough = int(np.ceil(data.sum() / rate))
-    room = np.repeat(_room(capacity, worker, enough)[:, None], len(capacity), axis=1)
-    np.fill_diagonal(room, _room(capacity - ps, worker, enough))
-    room[:, (capacity < ps).any(axis=1)] = -1
-    chunks = np.array([whole_chunks(rate, n) for n in range(enough + 1)])
+    fits = (capacity >= ps).all(axis=1)
     return SiteJobTerms(
         first=-(-arrival // slot),
         rate=rate,
@@ -149,8 +168,9 @@ def _job(scenario: Scenario, capacity: Floats, j: int) -> SiteJobTerms:
         exchange_mb=float(jobs.columns["exchange_mb"][j]),
         worker=worker,
         ps=ps,
-        room=room,
-        cap=np.where(room > 0, chunks[room.clip(0)], 0),
+        apart=_room(capacity, worker, enough),
+        beside=np.where(fits, _room(capacity - ps, worker, enough), -1),
+        trains=np.array([whole_chunks(rate, n) for n in range(enough + 1)]),
         latency=lambda last: f(((last + 1) * slot - arrival) / slot),
     )
 
