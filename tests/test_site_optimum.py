@@ -19,6 +19,7 @@ from skedge.core.latency import Exponential, LatencyCost, Linear, Piecewise
 from skedge.core.model import Cluster, Job, Physics, Server, job_table
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import SECOND
+from skedge.optimum import site_alone, site_problem
 from skedge.optimum.linear import dual_value, relaxed
 from skedge.optimum.site_alone import alone, line
 from skedge.optimum.site_bounds import site_bounds
@@ -31,6 +32,7 @@ from skedge.policies.sites import Sites
 from skedge.run import run
 from skedge.scenario_file import save_scenario
 from skedge.testing import site_scenario, site_scenarios
+from test_optimum import without
 from test_sites import scenario_of
 
 pytest.importorskip("ortools")
@@ -238,3 +240,37 @@ def test_the_command_keeps_a_run_at_sites_that_the_verifier_accepts(skedge: Call
     assert said.json["problem"] == "sites"
     assert said.json["proved"]
     assert skedge("verify", tmp_path / "best").code == 0
+
+
+def test_a_missing_solver_is_one_sentence_at_sites(
+    skedge: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = save_scenario(site_scenario(1, sites=3, jobs=3), tmp_path)
+    without(monkeypatch, "ortools", "highspy")
+    assert skedge("optimum", path, "--bounds").code == 0
+    said = skedge("optimum", path, "--time-limit", 1)
+    assert said.code == 1
+    assert "pip install 'skedge[optimum]'" in said.words
+
+
+def test_a_scenario_without_sites_has_no_such_problem(skedge: Callable[..., Any], busy: Path) -> None:
+    said = skedge("optimum", busy, "--problem", "sites")
+    assert said.code == 1
+    assert "has no problem 'sites'" in said.words
+
+
+def test_where_the_program_is_too_large_no_solver_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(site_problem, "MOST", 10)
+    found = optimum_of_sites(site_scenario(1, sites=3, jobs=3), 5)
+    assert [attempt.said for attempt in found.attempts] == ["not asked: more than 10 variables"] * 2
+    assert found.source in POLICIES
+    assert not found.proved
+
+
+def test_without_linear_programs_the_bound_is_lower_and_still_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    scenario = site_scenario(0, sites=4, jobs=5)
+    whole = site_bounds(scenario, fast=True)[0]
+    monkeypatch.setattr(site_alone, "_MOST", 0)
+    simple = site_bounds(scenario, fast=True)[0]
+    assert 0 < simple.value < whole.value
+    assert whole.value <= run(scenario, "okita").metrics["cost_total"]

@@ -76,7 +76,10 @@ def optimum_of_sites(
     program = _program(terms, jobs, best)
     attempts, ends = list[Attempt](), perf_counter() + seconds
     for i, name in enumerate(solvers):
-        if program is None or _cost(best) <= known.value * (1 + SAME):
+        if program is None:
+            attempts.append(Attempt(name, None, None, 0.0, f"not asked: more than {MOST:,} variables"))
+            continue
+        if _cost(best) <= known.value * (1 + SAME):
             break
         start, share = program.point(recorded(terms, best)), (ends - perf_counter()) / (len(solvers) - i)
         attempt, planned = _attempt(scenario, name, program, start, share)
