@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
+from numpy.random import Generator
+
 from skedge.core.events import Allocate, Event, Order, Reject, Suspend, Transfer, WakeAt
 from skedge.core.gangs import Placement
 from skedge.core.model import Cluster, Physics
@@ -38,9 +40,9 @@ class PlannedSites(Basis):
         self.here: list[int] = []
         self.slot = -1
 
-    def start(self, cluster: Cluster, physics: Physics, rng: object) -> None:
+    def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Begin a run."""
-        super().start(cluster, physics, rng)  # type: ignore[arg-type]
+        super().start(cluster, physics, rng)
         assert cluster.transfer_cost is not None  # noqa: S101 - a policy for sites
         self.cost, (_, self.over) = cluster.transfer_cost, ways(cluster.transfer_cost)
 
