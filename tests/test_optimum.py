@@ -31,7 +31,7 @@ from skedge.optimum.utility_problem import SOLVERS as UTILITY_SOLVERS
 from skedge.optimum.utility_problem import optimum_of_utility
 from skedge.run import Run, run
 from skedge.scenario_save import save_scenario
-from skedge.testing import resource_scenario, resource_scenarios, small_scenario
+from skedge.testing import resource_scenario, resource_scenarios, site_scenario, small_scenario
 
 pytest.importorskip("ortools")
 pytest.importorskip("highspy")
@@ -252,7 +252,7 @@ def test_a_missing_solver_is_one_sentence(skedge: Command, busy: Path, monkeypat
 @pytest.mark.parametrize(
     ("words", "part"),
     [
-        (("--problem", "jsac"), "known are chunks, work, utility"),
+        (("--problem", "jsac"), "known are chunks, work, utility, sites"),
         (("--problem", "utility"), "has no problem 'utility'"),
     ],
 )
@@ -271,9 +271,9 @@ def test_bounds_alone_have_no_schedule_to_keep(skedge: Command, busy: Path, tmp_
 
 def test_every_problem_has_a_metric_that_runs_have() -> None:
     resources = resource_scenario(0, physics=resource_scenarios()[0].physics)
+    suited = {"aonline": small_scenario(0), "pdors": resources, "okita": site_scenario(0)}
     for problem in PROBLEMS.values():
-        scenario = small_scenario(0) if problem.applies(small_scenario(0)) else resources
-        policy = "aonline" if problem.sense == "lower" else "pdors"
+        policy, scenario = next(item for item in suited.items() if problem.applies(item[1]))
         assert run(scenario, policy).metrics[problem.metric] is not None
 
 

@@ -30,8 +30,13 @@ COLUMNS = (
 VALUE_COLUMNS = ("utility_total", "bound_ratio", "acceptance_share", "training_time_p50_s")
 """Those that come first where all jobs say what they are worth."""
 
-COST_COLUMNS = ("cost_total", "cost_latency", "cost_bandwidth", "cost_exchange", "cost_transfers", "moved_mb")
+COST_COLUMNS = (
+    "cost_total", "bound_ratio", "cost_latency", "cost_bandwidth", "cost_exchange", "cost_transfers", "moved_mb",
+)  # fmt: skip
 """Those that come first at sites."""
+
+UNITS = {"jct_total_s": " s of total JCT", "utility_total": " of total utility", "cost_total": " of total cost"}
+"""Of what bounds are on."""
 
 REFERENCE = "srtf"
 """JCT rate is relative to it (JSAC'22 Sec. V); to the first policy if it is not among them."""
@@ -84,7 +89,7 @@ class Comparison:
         names = ", ".join(dict.fromkeys(f"{r.bound.name!r} of {r.problem!r}" for r in found))
         value = np.mean([r.bound.value for r in found])
         seconds = np.mean([r.bound.seconds for r in found])
-        unit = " s of total JCT" if found[0].metric == "jct_total_s" else " of total utility"
+        unit = UNITS[found[0].metric]
         return (
             f"bound: relative to the best bound that holds for all runs here, {names}: {value:.6g}{unit}, "
             f"{seconds:.2g} s to compute (means over seeds)"

@@ -53,6 +53,7 @@ _SHOWN_OF_VALUE = {
 
 _SHOWN_OF_COST = {
     "cost_total": "total cost",
+    "bound_ratio": "bound",
     "cost_latency": "latency",
     "cost_bandwidth": "bandwidth",
     "moved_mb": "moved",
@@ -89,7 +90,7 @@ def amount(key: str, value: float | None) -> str:
         return f"{value:.1%}"
     small = key.startswith("cost_") and not 1000 <= abs(value) < 1e9
     if small or key.startswith(("slowdown", "jct_rate", "bound_ratio")):
-        return f"{value:.4g}" if small else f"{value:.2f}" if key == "bound_ratio" else f"{value:.3g}"
+        return f"{value:.4g}" if small else f"{value:.2f}" if key == "bound_ratio" and value < 1e4 else f"{value:.3g}"
     return f"{value:,.1f}" if key == "utility_total" else f"{value:,.0f}"
 
 

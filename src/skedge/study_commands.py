@@ -17,6 +17,7 @@ from .studies.feasibility import Feasibility
 from .studies.outcome import shown
 from .studies.page import Findings, write_findings
 from .studies.ratio import Ratio
+from .studies.ratios import Ratios
 from .studies.study import Study, Trained, find, known
 from .studies.sweep import Sweep
 from .studies.trial import Ran
@@ -40,7 +41,7 @@ def reproduce(
         if isinstance(study.settings, Feasibility):
             points = pl.DataFrame(study.settings.points())
             found = Findings(study, 1, points, study.settings.outcome(points), {}, 0)
-        elif isinstance(study.settings, Ratio):
+        elif isinstance(study.settings, Ratio | Ratios):
             found = _against_bounds(study, study.settings, seeds or study.seeds, quiet=as_json)
         elif isinstance(study.settings, Sweep):
             found = _simulated(study, study.settings, seeds or study.seeds, trace, quiet=as_json)
@@ -82,7 +83,7 @@ def _simulated(study: Study, settings: Sweep, seeds: int, trace: Path | None, *,
     return Findings(study, seeds, rows, settings.outcome(rows), violations, len(asked))
 
 
-def _against_bounds(study: Study, settings: Ratio, seeds: int, *, quiet: bool) -> Findings:
+def _against_bounds(study: Study, settings: Ratio | Ratios, seeds: int, *, quiet: bool) -> Findings:
     """Set runs against the offline optimum, or its bound."""
     violations: dict[str, tuple[str, ...]] = {}
     asked = [one for seed in range(seeds) for one in settings.instances(seed)]

@@ -13,6 +13,8 @@ from skedge.core.schedule import Schedule
 
 from .chunk_bounds import chunk_bounds
 from .chunk_problem import optimum_of_chunks
+from .site_bounds import site_bounds
+from .site_problem import at_sites, optimum_of_sites
 from .types import Bound, Optimum, Sense, best_bound
 from .utility_bounds import utility_bounds
 from .utility_problem import optimum_of_utility
@@ -93,6 +95,15 @@ PROBLEMS: dict[str, Problem] = {
         bounds=lambda scenario, _fast: utility_bounds(scenario),
         optimum=optimum_of_utility,
     ),
+    "sites": Problem(
+        title="total latency and bandwidth cost of schedules that finish every job (Okita, (2))",
+        metric="cost_total",
+        sense="lower",
+        applies=at_sites,
+        covers=_all_finished,
+        bounds=lambda scenario, fast: site_bounds(scenario, fast=fast),
+        optimum=optimum_of_sites,
+    ),
 }
 """By name; of those that apply to a scenario, the first is the narrowest."""
 
@@ -115,8 +126,8 @@ def problem_of(scenario: Scenario, name: str | None = None) -> tuple[str, Proble
         if problem.applies(scenario):
             return found, problem
     raise InputError(
-        f"{scenario.name}: on servers with resources the optimum is of the total utility; that needs physics.horizon "
-        "and jobs' utilities"
+        f"{scenario.name}: on servers with resources the optimum is of the total utility, which needs physics.horizon "
+        "and jobs' utilities, or at sites of the total cost, which needs cluster.transfer_cost and jobs' latency"
     )
 
 

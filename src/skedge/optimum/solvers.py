@@ -97,18 +97,20 @@ class Rows:
 
 
 def milp(
-    cost: Floats, upper: Floats, whole: np.ndarray, rows: Rows, start: Floats, seconds: float, *, gap: float
-) -> Found[Floats]:
+    cost: Floats, upper: Floats, whole: np.ndarray, rows: Rows, start: Floats, seconds: float, *, gap: float,
+    tolerance: float = 1e-9,
+) -> Found[Floats]:  # fmt: skip
     """Let HiGHS minimise cost x over rows, 0 <= x <= upper, x whole where `whole` says so, from `start` on.
 
-    `gap` is how much value and bound may differ for HiGHS to call the value optimal.
+    `gap` is how much value and bound may differ for HiGHS to call the value optimal, `tolerance` by how much rows may
+    be missed.
     """
     highspy = highs_tools()
     h = highspy.Highs()
     for option, value in (
         ("output_flag", False), ("time_limit", max(seconds, 0.01)), ("mip_rel_gap", 0.0), ("mip_abs_gap", gap),
-        ("random_seed", 0), ("threads", 2), ("mip_feasibility_tolerance", 1e-9),
-        ("primal_feasibility_tolerance", 1e-9),
+        ("random_seed", 0), ("threads", 2), ("mip_feasibility_tolerance", tolerance),
+        ("primal_feasibility_tolerance", tolerance),
     ):  # fmt: skip
         h.setOptionValue(option, value)
     h.passModel(_highs_lp(highspy, cost, upper, whole, rows))
@@ -126,8 +128,9 @@ def milp(
 def cp_milp(cost: Floats, upper: Floats, whole: np.ndarray, rows: Rows, start: Floats, seconds: float) -> Found[Floats]:
     """Let CP-SAT minimise the same program, all of whose variables are whole.
 
-    Coefficients become whole numbers, a millionth of each row's largest exact; they are rounded so that no solution of
-    the program is lost, and the bound stays one. What comes out may miss a row by as much.
+    Coefficients become whole numbers, a millionth of each row's largest exact, and the cost to 14 digits of its largest
+    value; they are rounded so that no solution of the program is lost, and the bound stays one. What comes out may miss
+    a row by as much.
     """
     if not whole.all():
         raise ValueError("CP-SAT takes whole variables only")
@@ -143,7 +146,7 @@ def cp_milp(cost: Floats, upper: Floats, whole: np.ndarray, rows: Rows, start: F
             m.add(_weighted(scope, np.floor(v * scale + _NOISE)) <= math.ceil(high * scale - _NOISE))
         if low > -np.inf:
             m.add(_weighted(scope, np.ceil(v * scale - _NOISE)) >= math.floor(low * scale + _NOISE))
-    scale = _FINE / float(np.abs(cost).max(initial=1e-300))
+    scale = _EXACT / max(float(upper @ np.abs(cost)), 1e-300)
     m.minimize(_weighted(x, np.rint(cost * scale)))
     for variable, hint in zip(x, np.rint(start), strict=True):
         m.add_hint(variable, int(hint))
@@ -156,7 +159,7 @@ def _weighted(variables: list[Any], weights: Floats) -> Any:
     return sum(int(w) * v for v, w in zip(variables, weights, strict=True) if w)
 
 
-_FINE, _NOISE = 1e6, 1e-6
+_FINE, _NOISE, _EXACT = 1e6, 1e-6, 1e14
 
 
 def _highs_lp(highspy: Any, cost: Floats, upper: Floats, whole: np.ndarray, rows: Rows) -> Any:

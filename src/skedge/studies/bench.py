@@ -20,6 +20,7 @@ from skedge.scenario_schema import ServerForm, TrainForm
 
 from .feasibility import Feasibility
 from .ratio import Ratio
+from .ratios import Ratios
 from .study import Study
 from .sweep import Sweep
 from .trial import Ran, Trial, displaced
@@ -80,7 +81,7 @@ def carry_out(
 ) -> list[dict[str, Any]]:
     """Carry out all trials of `study` for the seeds 0, 1, ...; a row of results for each thing that it measures."""
     settings, rows = study.settings, list[dict[str, Any]]()
-    if isinstance(settings, Sweep | Feasibility | Ratio):
+    if isinstance(settings, Sweep | Feasibility | Ratio | Ratios):
         raise InputError(f"{study.name}: trains nothing; skedge reproduce simulates it")
     for seed in range(seeds):
         for trial in settings.trials(study.job, seed):

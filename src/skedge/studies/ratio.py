@@ -28,6 +28,19 @@ class Instance:
     data: dict[str, Any]
 
 
+def scenario_fields(base: str, fields: dict[str, Any], seed: int) -> dict[str, Any]:
+    """The fields of the shipped scenario `base` at `seed`, with `fields` set, by their dotted names."""
+    data: dict[str, Any] = copy.deepcopy(yaml.safe_load(shipped(base).read_text(encoding="utf-8")))
+    data["seed"] = seed
+    for name, value in fields.items():
+        *way, last = name.split(".")
+        place = data
+        for part in way:
+            place = place.setdefault(part, {})
+        place[last] = copy.deepcopy(value)
+    return data
+
+
 class Ratio(BaseModel):
     """Settings of a study of a policy's ratio to the optimum, or to the best bound on it.
 
@@ -63,18 +76,15 @@ class Ratio(BaseModel):
     below: float = Field(gt=1)
     flat: float | None = None
 
+    @property
+    def policies(self) -> tuple[str, ...]:
+        """What is run, as :class:`.ratios.Ratios` has it."""
+        return (self.policy,)
+
     def instances(self, seed: int) -> Iterator[Instance]:
         """The scenarios of a seed."""
         for at in self.values:
-            data: dict[str, Any] = copy.deepcopy(yaml.safe_load(shipped(self.base).read_text(encoding="utf-8")))
-            data["seed"] = seed
-            for name, value in {**self.set, self.vary: at}.items():
-                *way, last = name.split(".")
-                place = data
-                for part in way:
-                    place = place.setdefault(part, {})
-                place[last] = copy.deepcopy(value)
-            yield Instance(f"{at}-seed{seed}", seed, at, data)
+            yield Instance(f"{at}-seed{seed}", seed, at, scenario_fields(self.base, {**self.set, self.vary: at}, seed))
 
     def outcome(self, rows: pl.DataFrame) -> Outcome:
         """Judge how large the ratio is, whether it falls with eps, and whether it is flat."""

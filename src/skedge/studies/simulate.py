@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from skedge.run import run
 from skedge.scenario_file import scenario_from_dict
 
 from .ratio import Instance, Ratio
+from .ratios import Ratios
 from .sweep import Simulation
 
 Verified = tuple[str, ...]
@@ -49,9 +51,9 @@ def _one(one: Simulation, metric: str) -> tuple[str, float, Verified]:
 
 
 def set_against_bounds(
-    instances: Sequence[Instance], settings: Ratio, progress: Callable[[str, Verified], None]
+    instances: Sequence[Instance], settings: Ratio | Ratios, progress: Callable[[str, Verified], None]
 ) -> list[dict[str, Any]]:
-    """The ratio of the policy's runs to the offline optimum at speed 1, or its best bound; a row for each run.
+    """The ratio of the policies' runs to the offline optimum at speed 1, or its best bound; a row for each run.
 
     `progress` is told an instance's label, and which rules its runs break, when it is done.
     """
@@ -63,7 +65,7 @@ def set_against_bounds(
     return rows
 
 
-def _ratios(one: Instance, settings: Ratio) -> tuple[list[dict[str, Any]], Verified]:
+def _ratios(one: Instance, settings: Ratio | Ratios) -> tuple[list[dict[str, Any]], Verified]:
     scenario = scenario_from_dict(one.data, one.label, Path())
     problem = problem_of(scenario)[1]
     bound = best_bound(problem.bounds(scenario, False), problem.sense)
@@ -72,17 +74,17 @@ def _ratios(one: Instance, settings: Ratio) -> tuple[list[dict[str, Any]], Verif
         found = problem.optimum(scenario, settings.solve_s)
         bound, best = found.bound, found.value
     rows, broken = [], []
-    for epsilon in settings.epsilons:
+    for policy, epsilon in product(settings.policies, settings.epsilons):
         faster = replace(scenario, physics=replace(scenario.physics, speedup=1 + epsilon))
-        done = run(faster, settings.policy)
+        done = run(faster, policy)
         broken += [f"{v.rule} {v.constraint}: {v.message}" for v in done.verify(limit=3)]
         value = float(done.metrics[problem.metric])
         if value <= 0 < bound.value:
-            raise SkedgeError(f"{one.label}: {settings.policy} has {problem.metric} = 0, which has no ratio")
+            raise SkedgeError(f"{one.label}: {policy} has {problem.metric} = 0, which has no ratio")
         ratio = value / bound.value if problem.sense == "lower" else bound.value / max(value, 1e-300)
         ratio = 1.0 if value == bound.value else ratio  # also where nobody can do anything
         rows.append(
-            {"seed": one.seed, "at": one.at, "epsilon": epsilon, "value": ratio, "run": value, "bound": bound.value,
-             "by": bound.name, "best": best}
+            {"seed": one.seed, "at": one.at, "policy": policy, "epsilon": epsilon, "value": ratio, "run": value,
+             "bound": bound.value, "by": bound.name, "best": best}
         )  # fmt: skip
     return rows, tuple(broken)

@@ -19,6 +19,7 @@ from .feasibility import Feasibility
 from .preemptions import Preemptions
 from .rates import Rates
 from .ratio import Ratio
+from .ratios import Ratios
 from .sweep import Gain, Sweep
 
 Trained = AtSites | Curves | Disturbed | Preemptions | Rates
@@ -56,7 +57,7 @@ class Study(BaseModel):
     servers: list[ServerForm] = []
     job: dict[str, Any] = {}
     scenario: dict[str, Any] = {}
-    settings: Annotated[Trained | Sweep | Gain | Feasibility | Ratio, Field(discriminator="kind")]
+    settings: Annotated[Trained | Sweep | Gain | Feasibility | Ratio | Ratios, Field(discriminator="kind")]
 
     @property
     def name(self) -> str:

@@ -1,0 +1,48 @@
+"""A bound from the linear relaxation of a program, whatever solved it."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import sparse
+from scipy.optimize import linprog
+
+from skedge.core.model import Floats
+
+from .solvers import Rows
+
+
+def relaxed(cost: Floats, upper: Floats, rows: Rows, seconds: float) -> float | None:
+    """A lower bound on cost x over low <= A x <= high, 0 <= x <= upper; None without multipliers in so much time."""
+    matrix = _matrix(rows, len(cost))
+    low, high = np.array(rows.low), np.array(rows.high)
+    under, over, equal = np.isfinite(high) & (low < high), np.isfinite(low) & (low < high), low == high
+    done = linprog(
+        cost, A_ub=sparse.vstack([matrix[under], -matrix[over]]), b_ub=np.concatenate([high[under], -low[over]]),
+        A_eq=matrix[equal], b_eq=high[equal], bounds=np.column_stack([np.zeros(len(upper)), upper]), method="highs",
+        options={"time_limit": seconds},
+    )  # fmt: skip
+    if done.status != 0:
+        return None
+    multiplier = np.zeros(len(low))
+    multiplier[under] = done.ineqlin.marginals[: under.sum()]
+    multiplier[over] -= done.ineqlin.marginals[under.sum() :]
+    multiplier[equal] = done.eqlin.marginals
+    return dual_value(cost, upper, rows, multiplier)
+
+
+def dual_value(cost: Floats, upper: Floats, rows: Rows, multiplier: Floats) -> float:
+    """The bound that multipliers of the rows make.
+
+    **Proof.** For any y and any feasible x, cost x = y (A x) + (cost - A' y) x. Of the first, row i gives at least y_i
+    low_i where y_i >= 0 and y_i high_i where y_i < 0; of the second, variable j gives at least min(0, its factor) times
+    upper_j. Where the side that a multiplier asks for is infinite, 0 is taken for it.
+    """
+    low, high = np.array(rows.low), np.array(rows.high)
+    y = np.where(np.isfinite(np.where(multiplier >= 0, low, high)), multiplier, 0.0)
+    side = np.where(y > 0, low, np.where(y < 0, high, 0.0))
+    reduced = cost - _matrix(rows, len(cost)).T @ y
+    return float(y @ side + np.minimum(reduced, 0.0) @ upper)
+
+
+def _matrix(rows: Rows, columns: int) -> sparse.csr_matrix:
+    return sparse.csr_matrix((rows.value, (rows.row, rows.column)), shape=(len(rows.low), columns))

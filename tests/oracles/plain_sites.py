@@ -1,0 +1,109 @@
+"""Okita's problem (2) by trying everything: for two or three sites and few chunks.
+
+A state is a slot and the chunks of every job that are left, site by site. From it single chunks move, or a slot passes
+with workers and PSs anywhere; the cheapest way to a state where nothing is left is found by Dijkstra's algorithm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import heappop, heappush
+from itertools import product
+from math import floor
+
+from skedge.core.scenario import Scenario
+
+Left = tuple[tuple[int, ...], ...]
+Use = tuple[tuple[tuple[int, ...], int], ...]
+"""By job: workers by site, and where the PS is, or -1."""
+
+
+def least_cost(scenario: Scenario) -> float:
+    """Least total cost of a schedule that finishes every job."""
+    data = tuple(tuple(row) for row in scenario.jobs.data.tolist())
+    arrivals = [-(-int(a) // scenario.physics.slot) for a in scenario.jobs.arrival]
+    end = max(arrivals) + sum(map(sum, data))  # a slot without training after the last arrival can be left out
+    heap: list[tuple[float, int, Left]] = [(0.0, 0, data)]
+    done: set[tuple[int, Left]] = set()
+    while heap:
+        cost, slot, left = heappop(heap)
+        if not any(map(any, left)):
+            return cost
+        if (slot, left) in done:
+            continue
+        done.add((slot, left))
+        for more, moved in _moves(scenario, arrivals, slot, left):
+            heappush(heap, (cost + more, slot, moved))
+        if slot < end:
+            for more, trained in _slots(scenario, arrivals, slot, left):
+                heappush(heap, (cost + more, slot + 1, trained))
+    raise AssertionError("some job can never run")
+
+
+def _moves(scenario: Scenario, arrivals: list[int], slot: int, left: Left) -> Iterator[tuple[float, Left]]:
+    """A chunk goes to another site."""
+    cost, mb = scenario.cluster.transfer_cost, scenario.jobs.columns["chunk_mb"]
+    assert cost is not None
+    for j, here in enumerate(left):
+        if arrivals[j] > slot:
+            continue
+        for source, target in product(range(len(here)), repeat=2):
+            if source != target and here[source]:
+                after = list(here)
+                after[source] -= 1
+                after[target] += 1
+                yield float(cost[source, target] * mb[j]), (*left[:j], tuple(after), *left[j + 1 :])
+
+
+def _slots(scenario: Scenario, arrivals: list[int], slot: int, left: Left) -> Iterator[tuple[float, Left]]:
+    """All that can be done in a slot; nobody has workers who train nothing."""
+    jobs, q = scenario.jobs, scenario.cluster.transfer_cost
+    assert q is not None
+    choices = [list(_choices(scenario, j, here)) if arrivals[j] <= slot else [] for j, here in enumerate(left)]
+    for use in product(*([((0,) * len(here), -1), *one] for one, here in zip(choices, left, strict=True))):
+        if not _fits(scenario, use):
+            continue
+        cost, after = 0.0, []
+        for j, (workers, ps) in enumerate(use):
+            trained = _trained(scenario, j, left[j], workers)
+            after.append(tuple(there - done for there, done in zip(left[j], trained, strict=True)))
+            cost += sum(float(q[r, ps] * jobs.columns["exchange_mb"][j]) * n for r, n in enumerate(workers) if n)
+            f = jobs.latency[j]
+            if any(trained) and not any(after[-1]) and f is not None:
+                cost += f((slot + 1) - float(jobs.arrival[j]) / scenario.physics.slot)
+        yield cost, tuple(after)
+
+
+def _choices(scenario: Scenario, j: int, here: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], int]]:
+    """Workers that each train a chunk that no fewer would, and any PS."""
+    rate = float(scenario.slot_chunks[j])
+    useful = [
+        [n for n in range(there + 1) if n == 0 or _most(rate, there, n) > _most(rate, there, n - 1)] for there in here
+    ]
+    for workers in product(*useful):
+        if any(workers):
+            yield from ((workers, ps) for ps in range(len(here)))
+
+
+def _most(rate: float, there: int, workers: int) -> int:
+    return min(there, floor(rate * workers + 1e-9))
+
+
+def _trained(scenario: Scenario, j: int, here: tuple[int, ...], workers: tuple[int, ...]) -> list[int]:
+    rate = float(scenario.slot_chunks[j])
+    return [_most(rate, there, n) for there, n in zip(here, workers, strict=True)]
+
+
+def _fits(scenario: Scenario, use: Use) -> bool:
+    amounts, jobs = scenario.cluster.amounts, scenario.jobs
+    for site in range(len(amounts)):
+        taken = [
+            sum(
+                use[j][0][site] * float(jobs.worker_needs[j, k]) + (use[j][1] == site) * float(jobs.ps_needs[j, k])
+                for j in range(len(use))
+            )
+            for k in range(amounts.shape[1])
+        ]
+        if any(t > c * (1 + 1e-9) for t, c in zip(taken, amounts[site].tolist(), strict=True)):
+            return False
+    return True

@@ -1,0 +1,79 @@
+"""Studies of several policies' ratios to the optimum: what is solved, and how a claim is judged."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from skedge.studies.ratios import Ratios
+from skedge.studies.study import find
+
+
+def settings(**more: object) -> Ratios:
+    """Sites 2 and 3 with 5 jobs, jobs 5 and 9 at 2 sites: three points."""
+    return Ratios.model_validate(
+        {
+            "kind": "ratios",
+            "base": "s3",
+            "set": {"cluster.draw.servers": 2, "workload.synthetic.jobs": 5},
+            "over": [
+                {"vary": "cluster.draw.servers", "values": [2, 3], "axis": "sites"},
+                {"vary": "workload.synthetic.jobs", "values": [5, 9], "axis": "jobs"},
+            ],
+            "policies": ["okita", "fifo"],
+            "solve_s": 1,
+            **more,
+        }
+    )
+
+
+def rows(okita: list[float], fifo: list[float]) -> pl.DataFrame:
+    """Ratios at each point; the optimum of the first is proved, the others' bounds are 10 % below what was found."""
+    return pl.DataFrame(
+        [
+            {"seed": 0, "at": at, "policy": policy, "value": value, "best": 10.0, "bound": 9.0 if at else 10.0}
+            for policy, values in (("okita", okita), ("fifo", fifo))
+            for at, value in enumerate(values)
+        ]
+    )
+
+
+def test_each_point_is_solved_once() -> None:
+    made = list(settings().instances(3))
+    sizes = [
+        (one.data["cluster"]["draw"]["servers"], one.data["workload"]["synthetic"]["jobs"], one.data["seed"])
+        for one in made
+    ]
+    assert sizes == [(2, 5, 3), (3, 5, 3), (2, 9, 3)]
+    assert [one.at for one in made] == [0, 1, 2]
+
+
+def test_the_first_policy_must_be_smallest_at_every_point() -> None:
+    assert settings().outcome(rows([1.0, 1.2, 1.3], [1.1, 1.3, 1.4])).holds
+    found = settings().outcome(rows([1.0, 1.2, 1.5], [1.1, 1.3, 1.4]))
+    assert not found.holds
+    assert "ahead in the mean at 2 of 3; 1 of 3 optima proved; largest gap 10.0%" in found.parts[0].numbers
+
+
+def test_every_mean_ratio_of_the_first_must_be_below_the_claim() -> None:
+    parts = settings(below=1.25).outcome(rows([1.0, 1.2, 1.3], [1.1, 1.3, 1.4])).parts
+    assert [part.holds for part in parts] == [False, True]
+    assert parts[0].numbers.startswith("at most 1.300")
+
+
+def test_the_shipped_studies_name_sites_and_jobs() -> None:
+    for figure in ("fig7", "fig8"):
+        found = find("okita", figure).settings
+        assert isinstance(found, Ratios)
+        names = [row[1] for row in found.outcome(_level(found)).rows[:5]]
+        assert names[0] == "3 sites, 4 jobs"
+        assert len(set(names)) == 5
+
+
+def _level(of: Ratios) -> pl.DataFrame:
+    return pl.DataFrame(
+        [
+            {"seed": 0, "at": one.at, "policy": policy, "value": 1.0, "best": 1.0, "bound": 1.0}
+            for policy in of.policies
+            for one in of.instances(0)
+        ]
+    )
