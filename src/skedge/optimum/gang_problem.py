@@ -1,0 +1,105 @@
+"""The optimum of She et al.'s problem (2): total JCT of schedules that give every job one gang, once and for good."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from time import perf_counter
+
+import numpy as np
+import polars as pl
+
+from skedge.core.errors import InputError, SkedgeError
+from skedge.core.scenario import Scenario
+from skedge.core.schedule import Schedule
+from skedge.core.time import SECOND
+from skedge.run import Run, run
+
+from .gang_bounds import gang_bounds
+from .gang_cp import solve_gang_intervals
+from .gang_milp import solve_gangs_time_indexed
+from .gang_model import GangModel, GangPlan, gang_model, gangs_of, plan_of
+from .planned import PlannedGangs
+from .solvers import Found
+from .types import SAME, Attempt, Bound, Optimum, best_bound
+
+POLICIES = ("batch", "batch:order=shortest", "batchsche", "fifo", "fifo:rule=earliest_server")
+"""Whose runs the solvers start from: those that give each job one gang."""
+
+Solver = Callable[[GangModel, GangPlan, int, float], Found[GangPlan]]
+SOLVERS: dict[str, Solver] = {"CP-SAT intervals": solve_gang_intervals, "HiGHS time-indexed": solve_gangs_time_indexed}
+
+
+def one_gang_each(scenario: Scenario, schedule: Schedule) -> bool:
+    """Whether all jobs finished, each by one allocation of a gang with one PS."""
+    runs, verbs = schedule.runs, schedule.decisions["verb"].cast(pl.String)
+    if (schedule.jobs["state"].cast(pl.String) != "finished").any() or verbs.eq("allocate_each").any():
+        return False
+    once = runs.select("job", "start").unique().height == schedule.ps.height == len(scenario.jobs)
+    return once and bool(runs["chunk"].is_null().all())
+
+
+def optimum_of_gangs(
+    scenario: Scenario, seconds: float, solvers: Sequence[str] = tuple(SOLVERS), policies: Sequence[str] = POLICIES
+) -> Optimum:
+    """The best schedule of one gang a job, found within `seconds` of wall time after the policies' runs.
+
+    Raises
+    ------
+    InputError
+        If no policy finishes all jobs, or a solver is not there.
+    """
+    source, best = min(_runs(scenario, policies), key=lambda item: _total(item[1]))
+    bounds = gang_bounds(scenario)
+    known, model = best_bound(bounds, "lower"), gang_model(scenario)
+    plan = plan_of(model, scenario, best)
+    attempts, ends = list[Attempt](), perf_counter() + seconds
+    for i, name in enumerate(solvers):
+        if model.total(plan) / SECOND - known.value <= SAME * _total(best):
+            break
+        begun = perf_counter()
+        least = int(np.ceil((known.value * SECOND + model.arrivals) / model.unit - 1e-6))
+        found = SOLVERS[name](model, plan, least, (ends - begun) / (len(solvers) - i))
+        value = bound = None
+        if found.bound is not None:
+            bound = (found.bound * model.unit - model.arrivals) / SECOND
+            known = max(known, Bound(name, bound, 0.0, "proved by the solver"), key=lambda b: b.value)
+        if found.solution is not None:
+            value = model.total(found.solution) / SECOND
+            plan = min(plan, found.solution, key=model.total)
+            planned = _carried_out(scenario, model, found.solution)
+            if planned is not None and _total(planned) < _total(best):
+                source, best = name, planned
+        attempts.append(Attempt(name, value, bound, perf_counter() - begun, found.said))
+    if known.name in solvers:
+        known = Bound(known.name, known.value, sum(a.seconds for a in attempts), known.note)
+    return Optimum("gangs", "jct_total_s", "lower", best, source, _total(best), known, tuple(bounds), tuple(attempts))
+
+
+def _total(result: Run) -> float:
+    return float(result.metrics["jct_total_s"])
+
+
+def _runs(scenario: Scenario, policies: Iterable[str]) -> list[tuple[str, Run]]:
+    found = []
+    for policy in policies:
+        try:
+            result = run(scenario, policy)
+        except SkedgeError:
+            continue  # slots that are too long for its batches, or no server that it can use
+        if one_gang_each(scenario, result.schedule):
+            found.append((policy, result))
+    if not found:
+        raise InputError(
+            f"{scenario.name}: none of {', '.join(policies)} finishes all jobs; the optimum of the total JCT is of "
+            "schedules in which all do"
+        )
+    return found
+
+
+def _carried_out(scenario: Scenario, model: GangModel, plan: GangPlan) -> Run | None:
+    """The plan as a run; None where it does not keep the rules."""
+    try:
+        result = run(scenario, PlannedGangs(gangs_of(model, plan)))
+    except SkedgeError:
+        return None
+    return None if result.verify(limit=1) else result
