@@ -48,31 +48,50 @@ def optimum_of_gangs(
     InputError
         If no policy finishes all jobs, or a solver is not there.
     """
-    source, best = min(_runs(scenario, policies), key=lambda item: _total(item[1]))
-    bounds = gang_bounds(scenario)
-    known, model = best_bound(bounds, "lower"), gang_model(scenario)
-    plan = plan_of(model, scenario, best)
+    found = min(_runs(scenario, policies), key=lambda item: _total(item[1]))
+    bounds, model = gang_bounds(scenario), gang_model(scenario)
+    known, plan = best_bound(bounds, "lower"), plan_of(model, scenario, found[1])
+    best = _better(scenario, model, found, found[0], plan)
     attempts, ends = list[Attempt](), perf_counter() + seconds
     for i, name in enumerate(solvers):
-        if model.total(plan) / SECOND - known.value <= SAME * _total(best):
+        if model.total(plan) / SECOND - known.value <= SAME * known.value:
             break
-        begun = perf_counter()
-        least = int(np.ceil((known.value * SECOND + model.arrivals) / model.unit - 1e-6))
-        found = SOLVERS[name](model, plan, least, (ends - begun) / (len(solvers) - i))
-        value = bound = None
-        if found.bound is not None:
-            bound = (found.bound * model.unit - model.arrivals) / SECOND
-            known = max(known, Bound(name, bound, 0.0, "proved by the solver"), key=lambda b: b.value)
-        if found.solution is not None:
-            value = model.total(found.solution) / SECOND
-            plan = min(plan, found.solution, key=model.total)
-            planned = _carried_out(scenario, model, found.solution)
-            if planned is not None and _total(planned) < _total(best):
-                source, best = name, planned
-        attempts.append(Attempt(name, value, bound, perf_counter() - begun, found.said))
-    if known.name in solvers:
-        known = Bound(known.name, known.value, sum(a.seconds for a in attempts), known.note)
-    return Optimum("gangs", "jct_total_s", "lower", best, source, _total(best), known, tuple(bounds), tuple(attempts))
+        attempt, solution = _attempt(name, model, plan, known.value, (ends - perf_counter()) / (len(solvers) - i))
+        attempts.append(attempt)
+        if solution is not None:
+            plan = min(plan, solution, key=model.total)
+            best = _better(scenario, model, best, name, solution)
+        if attempt.bound is not None and attempt.bound > known.value:
+            known = Bound(name, attempt.bound, attempt.seconds, "proved by the solver")
+    source, result = best
+    return Optimum(
+        "gangs", "jct_total_s", "lower", result, source, _total(result), known, tuple(bounds), tuple(attempts)
+    )
+
+
+def _attempt(
+    name: str, model: GangModel, plan: GangPlan, known: float, seconds: float
+) -> tuple[Attempt, GangPlan | None]:
+    """What a solver makes of `plan`; `known` is a bound on the total JCT [s]."""
+    begun = perf_counter()
+    least = int(np.ceil((known * SECOND + model.arrivals) / model.unit - 1e-6))
+    found = SOLVERS[name](model, plan, least, seconds)
+    value = None if found.solution is None else model.total(found.solution) / SECOND
+    bound = None if found.bound is None else (found.bound * model.unit - model.arrivals) / SECOND
+    return Attempt(name, value, bound, perf_counter() - begun, found.said), found.solution
+
+
+def _better(
+    scenario: Scenario, model: GangModel, best: tuple[str, Run], name: str, plan: GangPlan
+) -> tuple[str, Run]:
+    """The plan as a run, by `name`, if it is better than the best that is known and keeps the rules."""
+    if model.total(plan) / SECOND >= _total(best[1]):
+        return best
+    try:
+        result = run(scenario, PlannedGangs(gangs_of(model, plan)))
+    except SkedgeError:
+        return best
+    return best if result.verify(limit=1) or _total(result) >= _total(best[1]) else (name, result)
 
 
 def _total(result: Run) -> float:
@@ -95,11 +114,3 @@ def _runs(scenario: Scenario, policies: Iterable[str]) -> list[tuple[str, Run]]:
         )
     return found
 
-
-def _carried_out(scenario: Scenario, model: GangModel, plan: GangPlan) -> Run | None:
-    """The plan as a run; None where it does not keep the rules."""
-    try:
-        result = run(scenario, PlannedGangs(gangs_of(model, plan)))
-    except SkedgeError:
-        return None
-    return None if result.verify(limit=1) else result
