@@ -20,7 +20,9 @@ from .run import new_folder
 
 def optimum(
     scenario: Annotated[str, typer.Argument(help="A scenario file (YAML), or a shipped one: demo, s1 to s4.")],
-    problem: Annotated[str | None, typer.Option(help="chunks, work, utility; default: the first that applies.")] = None,
+    problem: Annotated[
+        str | None, typer.Option(help="chunks, gangs, work, utility; default: the first that applies.")
+    ] = None,
     time_limit: Annotated[float, typer.Option(help="Seconds that the solvers have together.", min=0.1)] = 60.0,
     only_bounds: Annotated[bool, typer.Option("--bounds", help="Bounds alone, no solver.")] = False,
     folder: Annotated[Path | None, typer.Option("--out", help="Run folder to make of the best schedule.")] = None,

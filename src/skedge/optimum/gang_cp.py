@@ -158,4 +158,3 @@ class _Intervals:
             together[j] = any(value(t) for t in v["t"].values())
         start, done = (np.array([value(v[name]) for v in self.variables], np.int64) for name in ("begin", "done"))
         return GangPlan(start, done, workers, ps, together)
-

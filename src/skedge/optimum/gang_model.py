@@ -7,11 +7,11 @@ is proved holds for every record of one gang a job: the PS may be where no data 
 and waits for its data (BatchSche, FIFO) counts from when it computes, for it could have been given then.
 
 **What is left out.** A gang with n workers takes d(n) = E D M / (p n), rounded up to slots (H9); of numbers of workers
-that take equally long only the least is kept, as fewer workers are in nobody's way. Of schedules that use the cloud's
-workers only one is kept for each job: D_j workers and the PS there, from when its data are there. What uses the cloud at
-all starts no earlier, with no more workers at no better a speed; so it is done no earlier, and takes something of the
-edge besides. Where there is a cloud, the PS of a gang that is spread is there (xi = 0 either way). That xi = 1 is not
-slower than xi = 0 is needed for schedules to come out as planned, not for the bounds.
+that take equally long only the least is kept, as fewer workers are in nobody's way. Of schedules that use workers of
+the cloud only one is kept for each job: D_j workers and the PS there, from when its data are there. What uses the cloud
+at all starts no earlier, with no more workers at no better a speed; so it is done no earlier, and takes of the edge
+besides. Where there is a cloud, the PS of a gang that is spread is there (xi = 0 either way). A job that is slower with
+xi = 1 than with xi = 0 may not come out as planned; the bounds hold for it too.
 """
 
 from __future__ import annotations
@@ -197,7 +197,8 @@ def gang_model(scenario: Scenario) -> GangModel:
 
 def _time(work: int, workers: int, unit: int) -> int:
     """d_j = E D M / (p D_u), rounded up to µs and then to units."""
-    return -(-(-(-work // workers)) // unit)
+    exact = -(-work // workers)
+    return -(-exact // unit)
 
 
 def _modes(work: int, most: int, unit: int, *, together: bool) -> tuple[Mode, ...]:
@@ -260,8 +261,7 @@ def gangs_of(model: GangModel, plan: GangPlan) -> dict[int, PlannedGang]:
     for j, job in enumerate(model.jobs):
         where = tuple((int(s), int(plan.workers[j, s])) for s in np.flatnonzero(plan.workers[j]))
         start = int(plan.start[j])
-        if not where:
-            assert model.cloud is not None, "without a cloud every job has workers on the edge"
+        if not where and model.cloud is not None:
             where, start = ((model.cloud, job.most),), int(job.ready[model.cloud])
         made[j] = PlannedGang(start * model.unit, where, int(plan.ps[j]))
     return made

@@ -81,9 +81,7 @@ def _attempt(
     return Attempt(name, value, bound, perf_counter() - begun, found.said), found.solution
 
 
-def _better(
-    scenario: Scenario, model: GangModel, best: tuple[str, Run], name: str, plan: GangPlan
-) -> tuple[str, Run]:
+def _better(scenario: Scenario, model: GangModel, best: tuple[str, Run], name: str, plan: GangPlan) -> tuple[str, Run]:
     """The plan as a run, by `name`, if it is better than the best that is known and keeps the rules."""
     if model.total(plan) / SECOND >= _total(best[1]):
         return best
@@ -113,4 +111,3 @@ def _runs(scenario: Scenario, policies: Iterable[str]) -> list[tuple[str, Run]]:
             "schedules in which all do"
         )
     return found
-

@@ -15,6 +15,7 @@ from skedge.core.policy import Basis, View
 from skedge.policies.aonline import AOnline
 
 from .gang_model import PlannedGang
+from .types import PLANNED
 from .utility_milp import Slots
 
 
@@ -27,7 +28,7 @@ class PlannedChunks(AOnline):
         Lane of every chunk, and rank, by job.
     """
 
-    name: ClassVar[str] = "optimum"
+    name: ClassVar[str] = PLANNED
 
     def __init__(self, lanes_of: Mapping[int, Ints] | None = None, rank_of: Mapping[int, int] | None = None) -> None:
         super().__init__()
@@ -53,7 +54,7 @@ class PlannedGangs(Basis):
         By job.
     """
 
-    name: ClassVar[str] = "optimum"
+    name: ClassVar[str] = PLANNED
 
     def __init__(self, plan: Mapping[int, PlannedGang] | None = None) -> None:
         super().__init__()
@@ -91,7 +92,7 @@ class PlannedPlacements(Basis):
         By job: workers and PSs by slot.
     """
 
-    name: ClassVar[str] = "optimum"
+    name: ClassVar[str] = PLANNED
     needs: ClassVar[frozenset[str]] = frozenset({"resources"})
 
     def __init__(self, plan: Mapping[int, Slots] | None = None) -> None:

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from skedge.scenario_file import shipped
 
 from .figure import Figure, Line
-from .outcome import Cell, Outcome, Part, mean_of, shown
+from .outcome import Cell, Outcome, Part, mean_of, shown, slope
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,8 @@ class Ratio(BaseModel):
         A shipped scenario, and fields of it that are set, by their dotted names.
     vary, values, axis
         The field that is varied, its values, and what the figure calls it.
+    problem
+        Which optimum (:data:`skedge.optimum.problems.PROBLEMS`); left out: the first that applies.
     policy
         What is run.
     epsilons
@@ -47,6 +49,8 @@ class Ratio(BaseModel):
         What every mean ratio is claimed to be below.
     flat
         Where given: at each eps the means over the values are claimed to differ by less than this part of the least.
+    rises
+        Whether the ratio is claimed to rise with the value, at each eps.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -57,11 +61,13 @@ class Ratio(BaseModel):
     vary: str
     values: list[int] = Field(min_length=1)
     axis: str
+    problem: str | None = None
     policy: str
     epsilons: list[float] = Field(min_length=1)
     solve_s: float = Field(0.0, ge=0)
     below: float = Field(gt=1)
     flat: float | None = None
+    rises: bool = False
 
     def instances(self, seed: int) -> Iterator[Instance]:
         """The scenarios of a seed."""
@@ -90,6 +96,8 @@ class Ratio(BaseModel):
             spread = max(max(of) / min(of) - 1 for of in means)
             text = f"over the {self.axis} it differs by less than {self.flat:.0%}"
             parts.append(Part(text, spread < self.flat, f"by {spread:.1%} at most"))
+        if self.rises:
+            parts += [self._rises(rows, epsilon) for epsilon in self.epsilons]
         known = rows.filter(pl.col("best").is_not_null()).unique(["seed", "at"])
         gap = ((known["best"] - known["bound"]).abs() / known["best"]).fill_nan(0.0).to_list()
         if gap:
@@ -103,6 +111,12 @@ class Ratio(BaseModel):
         name = f"ratio of {self.policy} to the optimum, or its bound"
         figure = Figure(f"{name}, over {self.axis}", self.axis, name, tuple(lines), guides=(1.0,))
         return Outcome(tuple(parts), ("eps", self.axis, "ratio"), tuple(table), figure)
+
+    def _rises(self, rows: pl.DataFrame, epsilon: float) -> Part:
+        here = rows.filter(pl.col("epsilon") == epsilon).sort("at").group_by("seed")
+        slopes = mean_of(slope(of["at"].to_list(), of["value"].to_list()) for _, of in here)
+        numbers = f"{shown(slopes, 5)} more for each of the {self.axis}"
+        return Part(f"it rises with the {self.axis}", slopes.mean > 0, numbers)
 
     def _line(self, rows: pl.DataFrame, epsilon: float) -> Line:
         here = rows.filter(pl.col("epsilon") == epsilon)
