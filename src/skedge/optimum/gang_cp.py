@@ -38,7 +38,8 @@ def solve_gang_intervals(model: GangModel, start: GangPlan, least: int, seconds:
     InputError
         If OR-Tools is not there.
     """
-    if len(model.jobs) * len(model.workers) > _MOST:
+    until = model.horizon(start)
+    if sum(len(job.done_by(int(until[j])).servers) for j, job in enumerate(model.jobs)) > _MOST:
         return Found(None, None, f"left out (more than {_MOST} intervals)")
     return _Intervals(model, start).solve(least, seconds)
 
@@ -50,7 +51,7 @@ class _Intervals:
         self.on_workers: dict[tuple[int, int], list[tuple[Any, Any]]] = {}
         self.on_ps: dict[tuple[int, int], list[tuple[Any, Any]]] = {}
         until = model.horizon(start)
-        self.variables = [self._job(j, job, int(until[j])) for j, job in enumerate(model.jobs)]
+        self.variables = [self._job(j, job.done_by(int(until[j])), int(until[j])) for j, job in enumerate(model.jobs)]
 
     def solve(self, least: int, seconds: float) -> Found[GangPlan]:
         """Solve, and read the plan and the bound on the sum of the completions."""
@@ -65,8 +66,8 @@ class _Intervals:
 
     def _job(self, j: int, job: GangJob, until: int) -> dict[str, Any]:
         """The variables of a job, its rows and what is known of it."""
-        m, servers = self.m, self.model.usable(job).tolist()
-        first = int(job.ready[servers].min()) if job.modes else 0
+        m = self.m
+        first = int(job.ready[job.servers].min()) if job.modes else 0
         away = m.new_bool_var("") if job.away >= 0 else m.new_constant(0)
         mode = [m.new_bool_var("") for _ in job.modes]
         m.add_exactly_one([away, *mode])
@@ -82,15 +83,15 @@ class _Intervals:
         whole = m.new_optional_interval_var(begin, size, end, ~away, "")
         if job.modes:
             self.on_workers.setdefault((-1, job.kind), []).append((whole, n))
-        found |= {"y": self._workers(job, found, servers), "t": {}, "z": {}}
+        found |= {"y": self._workers(job, found), "t": {}, "z": {}}
         self._servers_of_all(job, found)
         self._ps(job, found)
         self._hint(j, job, found)
         return found
 
-    def _workers(self, job: GangJob, v: dict[str, Any], servers: list[int]) -> dict[int, Any]:
+    def _workers(self, job: GangJob, v: dict[str, Any]) -> dict[int, Any]:
         m, y = self.m, dict[int, Any]()
-        for s in servers:
+        for s in job.servers.tolist():
             y[s] = m.new_int_var(0, min(int(self.model.workers[s, job.kind]), job.most), "")
             there = m.new_bool_var("")
             m.add(y[s] >= 1).only_enforce_if(there)
@@ -105,7 +106,7 @@ class _Intervals:
         """t: exactly one server where the mode is together, which has all workers."""
         m = self.m
         together = [b for k, b in zip(job.modes, v["mode"], strict=True) if k.together]
-        for s in np.intersect1d(self.model.usable(job), self.model.with_ps(job)).tolist() if together else ():
+        for s in np.intersect1d(job.servers, self.model.with_ps(job)).tolist() if together else ():
             v["t"][s] = m.new_bool_var("")
             m.add(v["y"][s] == v["n"]).only_enforce_if(v["t"][s])
         m.add(sum(v["t"].values()) == sum(together))

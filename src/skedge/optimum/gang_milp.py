@@ -41,7 +41,7 @@ def solve_gangs_time_indexed(model: GangModel, start: GangPlan, least: int, seco
         If highspy is not there.
     """
     until = model.horizon(start)
-    size = sum(_size(model, job, int(until[j])) for j, job in enumerate(model.jobs))
+    size = sum(_size(model, job.done_by(int(until[j])), int(until[j])) for j, job in enumerate(model.jobs))
     if size > _MOST:
         return Found(None, None, f"left out (more than {_MOST} variables)")
     return _TimeIndexed(model, start).solve(least, seconds)
@@ -51,9 +51,8 @@ def _size(model: GangModel, job: GangJob, until: int) -> int:
     """Variables of a job, at most."""
     if not job.modes:
         return 1
-    servers = model.usable(job)
-    first = int(job.ready[servers].min())
-    wide = 1 + len(servers) + (len(model.with_ps(job)) if model.cloud is None else 0)
+    first = int(job.ready[job.servers].min())
+    wide = 1 + len(job.servers) + (len(model.with_ps(job)) if model.cloud is None else 0)
     return 1 + sum(max(0, until - mode.time + 1 - first) * wide for mode in job.modes)
 
 
@@ -79,7 +78,7 @@ class _TimeIndexed:
         self.away, self.begins = list[int](), list[_Begin]()
         for j, job in enumerate(model.jobs):
             self.away.append(self._column(float(max(job.away, 0)), float(job.away >= 0)))
-            mine = list(self._begins(j, job, int(until[j])))
+            mine = list(self._begins(j, job.done_by(int(until[j])), int(until[j])))
             self.rows.add([(self.away[j], 1.0), *((begin.x, 1.0) for begin in mine)], 1, 1)
             self.begins += mine
         for (what, s, kind, _), terms in self.load.items():
@@ -97,8 +96,8 @@ class _TimeIndexed:
                     for t in range(int(job.ready[s]), until - mode.time + 1):
                         yield self._on_one(j, job, mode, t, s)
             else:
-                for t in range(int(job.ready[self.model.usable(job)].min()), until - mode.time + 1):
-                    there = [s for s in self.model.usable(job).tolist() if job.ready[s] <= t]
+                for t in range(int(job.ready[job.servers].min()), until - mode.time + 1):
+                    there = [s for s in job.servers.tolist() if job.ready[s] <= t]
                     if self.model.workers[there, job.kind].sum() >= mode.workers:
                         yield self._spread(j, job, mode, t, there)
 

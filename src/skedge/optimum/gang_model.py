@@ -16,7 +16,7 @@ xi = 1 than with xi = 0 may not come out as planned; the bounds hold for it too.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -51,6 +51,8 @@ class GangJob:
         D_j.
     ready
         When its data can be on each server [units], shape ``(servers,)``.
+    servers
+        Those of the edge that have workers for it.
     modes
         On the edge; none where it cannot be there.
     away
@@ -61,8 +63,17 @@ class GangJob:
     ps_kind: int
     most: int
     ready: Ints
+    servers: Ints
     modes: tuple[Mode, ...]
     away: int
+
+    def done_by(self, until: int) -> GangJob:
+        """What is left of its servers and modes if it is to be done by `until` [units] on the edge."""
+        least = min((mode.time for mode in self.modes), default=0)
+        servers = self.servers[self.ready[self.servers] + least <= until]
+        first = int(self.ready[servers].min()) if len(servers) else until
+        modes = tuple(mode for mode in self.modes if first + mode.time <= until)
+        return replace(self, servers=servers, modes=modes)
 
 
 @dataclass(frozen=True)
@@ -122,17 +133,13 @@ class GangModel:
         """Sum of c_j - a_j [µs]."""
         return int(plan.done.sum()) * self.unit - self.arrivals
 
-    def usable(self, job: GangJob) -> Ints:
-        """Servers of the edge that have workers for a job."""
-        return np.flatnonzero(self.workers[:, job.kind] > 0) if job.kind >= 0 else np.empty(0, np.int64)
-
     def with_ps(self, job: GangJob) -> Ints:
         """Servers of the edge that have PSs for a job."""
         return np.flatnonzero(self.ps[:, job.ps_kind] > 0) if job.ps_kind >= 0 else np.empty(0, np.int64)
 
     def places(self, job: GangJob, mode: Mode) -> Ints:
         """Servers that alone can have a job in a mode that is together."""
-        both = np.intersect1d(self.usable(job), self.with_ps(job))
+        both = np.intersect1d(job.servers, self.with_ps(job))
         return both[self.workers[both, job.kind] >= mode.workers]
 
     @cached_property
@@ -141,8 +148,8 @@ class GangModel:
         return np.array([self._on_edge(job) for job in self.jobs], np.int64)
 
     def _on_edge(self, job: GangJob) -> int:
-        servers, best = self.usable(job), NEVER
-        order = servers[np.argsort(job.ready[servers], kind="stable")]
+        best = NEVER
+        order = job.servers[np.argsort(job.ready[job.servers], kind="stable")]
         room = np.cumsum(self.workers[order, job.kind]) if len(order) else order
         for mode in job.modes:
             if mode.together:
@@ -162,13 +169,15 @@ class GangModel:
         """No job has to be done later, by job [units], `plan` being one schedule.
 
         While nothing runs and all data are there what is still to come can be moved forward, so that all is done when
-        the last data are there and all jobs have run one after the other. And a job that is done later than it and the
-        others' earliest completions allow makes the sum larger than that of `plan`.
+        the last data are there and all jobs have run one after the other. A job that is done later than it and the
+        others' earliest completions allow makes the sum larger than that of `plan`. And what is done later than in the
+        cloud can go there.
         """
-        last = max((int(job.ready[self.usable(job)].max()) for job in self.jobs if job.modes), default=0)
+        last = max((int(job.ready[job.servers].max()) for job in self.jobs if job.modes), default=0)
         longest = sum(max((mode.time for mode in job.modes), default=0) for job in self.jobs)
         slack = int(plan.done.sum() - self.earliest.sum())
-        return np.maximum(np.minimum(last + longest, self.earliest + slack), plan.done)
+        away = np.array([NEVER if job.away < 0 else job.away for job in self.jobs], np.int64)
+        return np.maximum(np.minimum(np.minimum(last + longest, self.earliest + slack), away), plan.done)
 
 
 def gang_model(scenario: Scenario) -> GangModel:
@@ -185,13 +194,14 @@ def gang_model(scenario: Scenario) -> GangModel:
         kind, ps_kind, most = int(jobs.worker_type[j]), int(jobs.ps_type[j]), int(jobs.chunks[j])
         work = scenario.true_work[j]
         room = workers[:, kind] if kind >= 0 else np.zeros(len(edge), np.int64)
+        servers = np.flatnonzero(room)
         ps_room = ps[:, ps_kind] if ps_kind >= 0 else np.zeros(len(edge), np.int64)
         spread = int(room.sum()) if cluster.cloud is not None or ps_room.any() else 0
         modes = _modes(int(work[0]), min(most, spread), unit, together=False)
         if together:
             modes += _modes(int(work[1]), min(most, int(room[ps_room > 0].max(initial=0))), unit, together=True)
         away = -1 if cluster.cloud is None else int(ready[cluster.cloud]) + _time(int(work.min()), most, unit)
-        made.append(GangJob(kind, ps_kind, most, ready, modes, away))
+        made.append(GangJob(kind, ps_kind, most, ready, servers, modes, away))
     return GangModel(unit, tuple(made), workers, ps, cluster.cloud, int(jobs.arrival.sum()))
 
 
@@ -212,7 +222,10 @@ def _modes(work: int, most: int, unit: int, *, together: bool) -> tuple[Mode, ..
 
 
 def plan_of(model: GangModel, scenario: Scenario, result: Run) -> GangPlan:
-    """What a run did that gave each job one gang; workers that make no job faster are left out."""
+    """What a run did that gave each job one gang, less workers that make no job faster.
+
+    What would be done no later with all its workers in the cloud is there.
+    """
     count, servers = len(model.jobs), len(model.workers)
     start, done = np.zeros(count, np.int64), np.zeros(count, np.int64)
     workers, ps = np.zeros((count, servers), np.int64), np.full(count, CLOUD)
@@ -225,7 +238,7 @@ def plan_of(model: GangModel, scenario: Scenario, result: Run) -> GangPlan:
     for job, server in result.schedule.ps.select("job", "server").iter_rows():
         ps[job] = CLOUD if number[server] == model.cloud else number[server]
     for j, job in enumerate(model.jobs):
-        if model.cloud is not None and workers[j, model.cloud]:
+        if model.cloud is not None and (workers[j, model.cloud] or job.away <= done[j]):
             workers[j], ps[j], done[j], together[j] = 0, CLOUD, job.away, False
             continue
         if model.cloud is not None and not together[j]:
