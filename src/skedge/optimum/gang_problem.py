@@ -51,7 +51,7 @@ def optimum_of_gangs(
     found = min(_runs(scenario, policies), key=lambda item: _total(item[1]))
     bounds, model = gang_bounds(scenario), gang_model(scenario)
     known, plan = best_bound(bounds, "lower"), plan_of(model, scenario, found[1])
-    best = _better(scenario, model, found, found[0], plan)
+    best = _better(scenario, model, found, f"{found[0]}, improved", plan)
     attempts, ends = list[Attempt](), perf_counter() + seconds
     for i, name in enumerate(solvers):
         if model.total(plan) / SECOND - known.value <= SAME * known.value:
