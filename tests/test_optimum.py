@@ -252,7 +252,7 @@ def test_a_missing_solver_is_one_sentence(skedge: Command, busy: Path, monkeypat
 @pytest.mark.parametrize(
     ("words", "part"),
     [
-        (("--problem", "jsac"), "known are chunks, work, utility, sites"),
+        (("--problem", "jsac"), "known are chunks, gangs, work, utility, sites"),
         (("--problem", "utility"), "has no problem 'utility'"),
     ],
 )

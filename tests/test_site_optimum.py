@@ -30,7 +30,7 @@ from skedge.optimum.site_recorded import recorded
 from skedge.optimum.site_terms import site_terms
 from skedge.policies.sites import Sites
 from skedge.run import run
-from skedge.scenario_file import save_scenario
+from skedge.scenario_save import save_scenario
 from skedge.testing import site_scenario, site_scenarios
 from test_optimum import without
 from test_sites import scenario_of

@@ -19,6 +19,7 @@ from .core.events import Allocate, Dispatch, Event, Order, Postpone, Reject, Res
 from .core.kernel import Kernel
 from .core.policy import Policy, View
 from .core.time import SECOND
+from .optimum.types import PLANNED
 from .run import Run, prepared
 from .sim.world import SimulatedWorld
 
@@ -40,6 +41,8 @@ class _DecisionReached(Exception):  # noqa: N818 - it stops a replay, it is not 
         super().__init__()
         self.time, self.order, self.terms = time, order, terms
 
+
+_FORESEEN = "nothing then: skedge optimum made the plan with all jobs known in advance"
 
 _PLACES = Dispatch, Allocate, Reserve, Reject
 _DECIDES = *_PLACES, Postpone, Suspend, Transfer
@@ -113,10 +116,32 @@ def explain(run: Run, job: str, at_s: float | None = None) -> Explanation:
     if index is None:
         near = ", ".join(run.scenario.jobs.ids[:5])
         raise InputError(f"job {job!r} is not in this run; its jobs are {near}, … ({len(run.scenario.jobs)} in all)")
-    reached = _replay(run, index, None if at_s is None else round(at_s * SECOND))
+    at = None if at_s is None else round(at_s * SECOND)
+    if run.policy == PLANNED:
+        time, verb, reason = _on_record(run, index, at)
+        return Explanation(job, time / SECOND, verb, reason, {"compares": _FORESEEN}, timeline(run, index))
+    reached = _replay(run, index, at)
     verb = type(reached.order).__name__.lower()
     reason = getattr(reached.order, "reason", "")
     return Explanation(job, reached.time / SECOND, verb, reason, reached.terms, timeline(run, index))
+
+
+def _on_record(run: Run, job: int, at: int | None) -> tuple[int, str, str]:
+    """Time [µs], verb and reason of the decision that would be explained, from the record."""
+    kinds = _PLACES if at is None else _DECIDES
+    own = run.schedule.decisions.filter(
+        pl.col("job") == job,
+        pl.col("verb").cast(pl.String).is_in([kind.__name__.lower() for kind in kinds]),
+        pl.col("time") >= (at or 0),
+    )
+    if not len(own):
+        raise _never(run, job, at)
+    return own.select("time", pl.col("verb").cast(pl.String), pl.col("reason").cast(pl.String)).row(0)
+
+
+def _never(run: Run, job: int, at: int | None) -> InputError:
+    when = "" if at is None else f" from {at / SECOND:g} s on"
+    return InputError(f"job {run.scenario.jobs.ids[job]!r}: the policy never decided on it{when}")
 
 
 def _replay(run: Run, job: int, at: int | None) -> _DecisionReached:
@@ -127,8 +152,7 @@ def _replay(run: Run, job: int, at: int | None) -> _DecisionReached:
         drive(kernel, world)
     except _DecisionReached as reached:
         return reached
-    when = "" if at is None else f" from {at / SECOND:g} s on"
-    raise InputError(f"job {run.scenario.jobs.ids[job]!r}: the policy never decided on it{when}")
+    raise _never(run, job, at)
 
 
 def timeline(run: Run, job: int) -> pl.DataFrame:

@@ -21,7 +21,7 @@ from .run import new_folder
 def optimum(
     scenario: Annotated[str, typer.Argument(help="A scenario file (YAML), or a shipped one: demo, s1 to s4.")],
     problem: Annotated[
-        str | None, typer.Option(help="chunks, work, utility, sites; default: the first of them.")
+        str | None, typer.Option(help="chunks, gangs, work, utility, sites; default: the first that applies.")
     ] = None,
     time_limit: Annotated[float, typer.Option(help="Seconds that the solvers have together.", min=0.1)] = 60.0,
     only_bounds: Annotated[bool, typer.Option("--bounds", help="Bounds alone, no solver.")] = False,

@@ -24,7 +24,7 @@ from .studies.trial import Ran
 
 
 def reproduce(
-    paper: Annotated[str, typer.Argument(help="The paper: jsac22, okita, pdors.")],
+    paper: Annotated[str, typer.Argument(help="The paper: jsac22, okita, pdors, she.")],
     figure: Annotated[str | None, typer.Argument(help="The figure; left out: those that there are are listed.")] = None,
     folder: Annotated[Path | None, typer.Option("--out", help="Folder to make; default PAPER-FIGURE.")] = None,
     seeds: Annotated[int | None, typer.Option(help="How many seeds, from 0 on; default: the study's.", min=1)] = None,

@@ -25,14 +25,19 @@ _ROUNDS = 300
 
 
 def chunk_bounds(scenario: Scenario, family: Family, *, fast: bool = False) -> list[Bound]:
-    """Bounds on the total JCT [s] of the schedules of `family` in which every job finishes; none if one never can.
+    """Bounds on the total JCT [s] of the schedules of `family` in which every job finishes; none if one never can."""
+    return bounds_on(lambda: pools(scenario, family), fast=fast)
+
+
+def bounds_on(make: Callable[[], list[Pool]], *, fast: bool) -> list[Bound]:
+    """Bounds [s] on what the pools that `make` makes allow.
 
     ``alone`` and ``srpt`` of :mod:`.simple`, ``prices`` of :mod:`.prices`, which takes of every pool the best of the
     three, and where time is slotted and the scenario is small ``flow`` of :mod:`.flow`, unless only `fast` ones are
     asked for.
     """
     started = process_time()
-    made = pools(scenario, family)
+    made = make()
     if not all(np.isfinite(pool.alone).all() for pool in made):
         return []
     setting_up = process_time() - started

@@ -1,4 +1,4 @@
-"""Carries out plans as runs: chunks dispatched as planned, with PSs by A_ps; placements by slot as planned."""
+"""Carries out plans as runs: chunks with PSs by A_ps, gangs, placements by slot; all as planned."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from skedge.core.events import Allocate, Dispatch, Event, Order, Reject, Suspend, WakeAt
+from skedge.core.errors import PolicyError
+from skedge.core.events import CLOUD, Allocate, Dispatch, Event, Order, Reject, Suspend, Upload, WakeAt
 from skedge.core.gangs import Placement
 from skedge.core.model import Ints
 from skedge.core.policy import Basis, View
 from skedge.policies.aonline import AOnline
 
+from .gang_model import PlannedGang
+from .types import PLANNED
 from .utility_milp import Slots
 
 
@@ -25,7 +28,7 @@ class PlannedChunks(AOnline):
         Lane of every chunk, and rank, by job.
     """
 
-    name: ClassVar[str] = "optimum"
+    name: ClassVar[str] = PLANNED
 
     def __init__(self, lanes_of: Mapping[int, Ints] | None = None, rank_of: Mapping[int, int] | None = None) -> None:
         super().__init__()
@@ -42,6 +45,44 @@ class PlannedChunks(AOnline):
         return Dispatch(job, lane, self.rank_of[job], unsaid, np.zeros(len(lane), np.int64), "planned")
 
 
+class PlannedGangs(Basis):
+    """Gives every job the one gang that was planned, when it was planned; its data are brought there on arrival.
+
+    Parameters
+    ----------
+    plan
+        By job.
+    """
+
+    name: ClassVar[str] = PLANNED
+
+    def __init__(self, plan: Mapping[int, PlannedGang] | None = None) -> None:
+        super().__init__()
+        self.plan = dict(plan or {})
+        self.waiting: dict[int, PlannedGang] = {}
+
+    def decide(self, event: Event, view: View) -> Iterator[Order]:
+        """Upload what arrives; start what is due."""
+        for job in event.arrived:
+            self.waiting[job] = gang = self.plan[job]
+            yield Upload(job, gang.where)
+        for job, gang in [due for due in self.waiting.items() if due[1].start <= view.now]:
+            del self.waiting[job]
+            yield Allocate(job, gang.where, self._ps(job, gang, view), "planned")
+        if self.waiting:
+            yield WakeAt(min(gang.start for gang in self.waiting.values()))
+
+    def _ps(self, job: int, gang: PlannedGang, view: View) -> int:
+        """A free PS slot of the job's type on the server planned."""
+        if gang.ps == CLOUD:
+            return CLOUD
+        kind, cluster = int(view.column("ps_type")[job]), self.cluster
+        free = (cluster.ps_server == gang.ps) & (cluster.ps_type == kind) & (view.ps_job < 0)
+        if not free.any():
+            raise PolicyError(f"job {view.job_id(job)!r}: its PS is planned where none is free")
+        return int(np.argmax(free))
+
+
 class PlannedPlacements(Basis):
     """Gives every job the workers and PSs that were planned for each slot; rejects what is in no plan.
 
@@ -51,7 +92,7 @@ class PlannedPlacements(Basis):
         By job: workers and PSs by slot.
     """
 
-    name: ClassVar[str] = "optimum"
+    name: ClassVar[str] = PLANNED
     needs: ClassVar[frozenset[str]] = frozenset({"resources"})
 
     def __init__(self, plan: Mapping[int, Slots] | None = None) -> None:

@@ -14,6 +14,9 @@ Sense = Literal["lower", "higher"]
 ROUNDING = 1e-9
 """By so much of themselves bounds are relaxed, so that float arithmetic cannot make them beat a schedule."""
 
+PLANNED = "optimum"
+"""What a run that carried out a plan says its policy is; no policy has this name, so it cannot be replayed."""
+
 SAME = 1e-6
 """A value and a bound that differ by less than this part of the value have met: ten of a MILP's tolerances."""
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
 import polars as pl
-import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
-from skedge.scenario_file import shipped
-
 from .figure import Figure, Line
-from .outcome import Cell, Outcome, Part, mean_of, shown
+from .outcome import Cell, Outcome, Part, mean_of, shown, slope
+from .varied import scenario_fields
 
 
 @dataclass(frozen=True)
@@ -28,19 +25,6 @@ class Instance:
     data: dict[str, Any]
 
 
-def scenario_fields(base: str, fields: dict[str, Any], seed: int) -> dict[str, Any]:
-    """The fields of the shipped scenario `base` at `seed`, with `fields` set, by their dotted names."""
-    data: dict[str, Any] = copy.deepcopy(yaml.safe_load(shipped(base).read_text(encoding="utf-8")))
-    data["seed"] = seed
-    for name, value in fields.items():
-        *way, last = name.split(".")
-        place = data
-        for part in way:
-            place = place.setdefault(part, {})
-        place[last] = copy.deepcopy(value)
-    return data
-
-
 class Ratio(BaseModel):
     """Settings of a study of a policy's ratio to the optimum, or to the best bound on it.
 
@@ -50,6 +34,8 @@ class Ratio(BaseModel):
         A shipped scenario, and fields of it that are set, by their dotted names.
     vary, values, axis
         The field that is varied, its values, and what the figure calls it.
+    problem
+        Which optimum (:data:`skedge.optimum.problems.PROBLEMS`); left out: the first that applies.
     policy
         What is run.
     epsilons
@@ -60,6 +46,8 @@ class Ratio(BaseModel):
         What every mean ratio is claimed to be below.
     flat
         Where given: at each eps the means over the values are claimed to differ by less than this part of the least.
+    rises
+        Whether the ratio is claimed to rise with the value, at each eps.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -70,11 +58,13 @@ class Ratio(BaseModel):
     vary: str
     values: list[int] = Field(min_length=1)
     axis: str
+    problem: str | None = None
     policy: str
     epsilons: list[float] = Field(min_length=1)
     solve_s: float = Field(0.0, ge=0)
     below: float = Field(gt=1)
     flat: float | None = None
+    rises: bool = False
 
     @property
     def policies(self) -> tuple[str, ...]:
@@ -100,6 +90,8 @@ class Ratio(BaseModel):
             spread = max(max(of) / min(of) - 1 for of in means)
             text = f"over the {self.axis} it differs by less than {self.flat:.0%}"
             parts.append(Part(text, spread < self.flat, f"by {spread:.1%} at most"))
+        if self.rises:
+            parts += [self._rises(rows, epsilon) for epsilon in self.epsilons]
         known = rows.filter(pl.col("best").is_not_null()).unique(["seed", "at"])
         gap = ((known["best"] - known["bound"]).abs() / known["best"]).fill_nan(0.0).to_list()
         if gap:
@@ -113,6 +105,12 @@ class Ratio(BaseModel):
         name = f"ratio of {self.policy} to the optimum, or its bound"
         figure = Figure(f"{name}, over {self.axis}", self.axis, name, tuple(lines), guides=(1.0,))
         return Outcome(tuple(parts), ("eps", self.axis, "ratio"), tuple(table), figure)
+
+    def _rises(self, rows: pl.DataFrame, epsilon: float) -> Part:
+        here = rows.filter(pl.col("epsilon") == epsilon).sort("at").group_by("seed")
+        slopes = mean_of(slope(of["at"].to_list(), of["value"].to_list()) for _, of in here)
+        numbers = f"{shown(slopes, 5)} more for each of the {self.axis}"
+        return Part(f"it rises with the {self.axis}", slopes.mean > 0, numbers)
 
     def _line(self, rows: pl.DataFrame, epsilon: float) -> Line:
         here = rows.filter(pl.col("epsilon") == epsilon)

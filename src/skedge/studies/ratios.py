@@ -12,7 +12,8 @@ from skedge.compare import Estimate
 
 from .figure import Figure, Line
 from .outcome import Cell, Outcome, Part, mean_of, shown
-from .ratio import Instance, scenario_fields
+from .ratio import Instance
+from .varied import scenario_fields
 
 
 class Axis(BaseModel):
@@ -40,6 +41,8 @@ class Ratios(BaseModel):
         A shipped scenario, and fields of it that are set, those that are varied among them.
     over
         What is varied, one after the other.
+    problem
+        Which optimum (:data:`skedge.optimum.problems.PROBLEMS`); left out: the first that applies.
     policies
         What is run; the claim is of the first: its ratios are below those of the others, if there are others.
     solve_s
@@ -54,6 +57,7 @@ class Ratios(BaseModel):
     base: str
     set: dict[str, Any]
     over: list[Axis] = Field(min_length=1)
+    problem: str | None = None
     policies: list[str] = Field(min_length=1)
     solve_s: float = Field(gt=0)
     below: float | None = Field(None, gt=1)

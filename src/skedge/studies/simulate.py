@@ -67,7 +67,7 @@ def set_against_bounds(
 
 def _ratios(one: Instance, settings: Ratio | Ratios) -> tuple[list[dict[str, Any]], Verified]:
     scenario = scenario_from_dict(one.data, one.label, Path())
-    problem = problem_of(scenario)[1]
+    problem = problem_of(scenario, settings.problem)[1]
     bound = best_bound(problem.bounds(scenario, False), problem.sense)
     best: float | None = None
     if settings.solve_s > 0 and problem.optimum is not None:

@@ -5,7 +5,6 @@ PD-ORS Fig. 6 to 9 and 12 to 17; Okita Fig. 9, 10 and 14.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,15 +12,14 @@ from typing import Any, Literal
 
 import numpy as np
 import polars as pl
-import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
 from skedge.compare import Estimate
 from skedge.core.errors import InputError
-from skedge.scenario_file import shipped
 
 from .figure import Figure, Line
 from .outcome import Cell, Outcome, Part, mean_of, shown, slope
+from .varied import scenario_fields
 
 
 @dataclass(frozen=True)
@@ -99,14 +97,7 @@ class Sweep(BaseModel):
 
     def _data(self, fields: dict[str, Any], seed: int, trace: Path | None) -> dict[str, Any]:
         """The base with `fields` set and, of a trace, the part that is the seed's."""
-        data: dict[str, Any] = copy.deepcopy(yaml.safe_load(shipped(self.base).read_text(encoding="utf-8")))
-        data["seed"] = seed
-        for name, value in fields.items():
-            *way, last = name.split(".")
-            place = data
-            for part in way:
-                place = place.setdefault(part, {})
-            place[last] = copy.deepcopy(value)
+        data = scenario_fields(self.base, fields, seed)
         if trace is not None:
             part = data["workload"]["trace"]
             jobs = [value for value in self.values if isinstance(value, int)]

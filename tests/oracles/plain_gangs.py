@@ -1,0 +1,99 @@
+"""She et al.'s problem (2) by trying everything: every placement of workers and PS, every start, slot by slot."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from fractions import Fraction
+from itertools import product
+from math import ceil, inf
+
+from skedge.core.network import upload_row
+from skedge.core.scenario import Scenario
+
+Held = Counter[tuple[str, int, str, int]]
+"""Workers and PSs of a type that are taken on a server in a slot."""
+
+Option = tuple[int, int, tuple[int, ...], int]
+"""Completion, start, workers by server, server of the PS."""
+
+
+def least_total_of_gangs(scenario: Scenario) -> float:
+    """Least sum of c_j - a_j in slots; the cloud has everything without limit."""
+    rows = list(scenario.jobs.frame.iter_rows(named=True))
+    until = sum(ceil(_work(row, together=False)) for row in rows) + max(
+        _ready(scenario, j, row, s) for j, row in enumerate(rows) for s in range(len(scenario.cluster.servers))
+    )
+    options = [sorted(_options(scenario, j, row, until)) for j, row in enumerate(rows)]
+    arrivals = sum(Fraction(row["arrival_s"]) for row in rows) / _slot(scenario)
+    return float(_least(scenario, rows, options, 0, Counter(), inf) - arrivals)
+
+
+def _slot(scenario: Scenario) -> Fraction:
+    return Fraction(scenario.physics.slot, 10**6)
+
+
+def _work(row: dict[str, float | str], *, together: bool) -> Fraction:
+    """E D M / p in worker-slots of an hour, Eq. (1)."""
+    each = Fraction(row["minibatch_s"]) + Fraction(row["ps_update_s"])
+    if not together:
+        each += Fraction(2 * 8 * row["gradient_mb"] / row["bandwidth_mbps"]).limit_denominator(1000)  # type: ignore[operator]
+    return Fraction(row["epochs"]) * Fraction(row["chunks"]) * Fraction(row["minibatches"]) * each / 3600
+
+
+def _ready(scenario: Scenario, j: int, row: dict[str, float | str], server: int) -> int:
+    delay = Fraction(int(upload_row(scenario.delays, j)[server]), scenario.physics.slot)
+    return ceil(Fraction(row["arrival_s"]) / _slot(scenario)) + ceil(delay)
+
+
+def _options(scenario: Scenario, j: int, row: dict[str, float | str], until: int) -> Iterator[Option]:
+    servers, most = scenario.cluster.servers, int(row["chunks"])
+    one_server = scenario.physics.colocation == "one_server"
+    room = [_room(s, "worker", row["worker_type"], most) for s in servers]
+    with_ps = [s for s, server in enumerate(servers) if _room(server, "ps", row["ps_type"], 1)]
+    for y in product(*(range(min(n, most) + 1) for n in room)):
+        if not 1 <= sum(y) <= most:
+            continue
+        used = [s for s, n in enumerate(y) if n]
+        first = max(_ready(scenario, j, row, s) for s in used)
+        for ps in with_ps:
+            together = used == [ps] and (one_server or servers[ps].kind == "cloud")
+            lasts = ceil(_work(row, together=together) / sum(y))
+            for start in range(first, until - lasts + 1):
+                yield start + lasts, start, y, ps
+
+
+def _room(server: object, what: str, kind: object, most: int) -> int:
+    return most if server.kind == "cloud" else int(server.capacity.get(f"{what}:{kind}", 0))  # type: ignore[attr-defined]
+
+
+def _least(
+    scenario: Scenario, rows: list[dict[str, float | str]], options: list[list[Option]], j: int, held: Held, best: float
+) -> float:
+    """Least sum of the completions of the jobs from `j` on that is below `best`, beside what is held; else `best`."""
+    if j == len(options):
+        return min(best, 0)
+    rest = sum(own[0][0] for own in options[j + 1 :])
+    for done, start, y, ps in options[j]:
+        if done + rest >= best:
+            break
+        taken = _taken(scenario, rows[j], y, ps, range(start, done))
+        after = held + taken
+        if all(after[key] <= _limit(scenario, key) for key in taken):
+            best = min(best, done + _least(scenario, rows, options, j + 1, after, best - done))
+    return best
+
+
+def _taken(scenario: Scenario, row: dict[str, float | str], y: tuple[int, ...], ps: int, slots: range) -> Held:
+    edge = [s for s, server in enumerate(scenario.cluster.servers) if server.kind != "cloud"]
+    found: Held = Counter()
+    for t in slots:
+        found.update({("worker", s, str(row["worker_type"]), t): y[s] for s in edge if y[s]})
+        if ps in edge:
+            found[("ps", ps, str(row["ps_type"]), t)] += 1
+    return found
+
+
+def _limit(scenario: Scenario, key: tuple[str, int, str, int]) -> int:
+    what, server, kind, _ = key
+    return int(scenario.cluster.servers[server].capacity.get(f"{what}:{kind}", 0))
