@@ -72,7 +72,7 @@ def test_the_command_lists_the_figures_of_a_paper_with_their_claims(skedge: Sked
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("nobody99",), "paper 'nobody99' has no studies; there are jsac22, okita, pdors"),
+        (("nobody99",), "paper 'nobody99' has no studies; there are jsac22, okita, pdors, she"),
         (
             ("jsac22", "fig99"),
             "figure 'fig99' of jsac22 is not there; there are accuracy, fig12, fig13, fig3, fig4, fig5, fig6",

@@ -96,21 +96,23 @@ class Rows:
         self.high.append(high)
 
 
+_MISSED = 1e-7
+"""By how much HiGHS may miss a row. At 1e-9 HiGHS 1.14 once called a value optimal that CP-SAT beat by 0.2 %."""
+
+
 def milp(
-    cost: Floats, upper: Floats, whole: np.ndarray, rows: Rows, start: Floats, seconds: float, *, gap: float,
-    tolerance: float = 1e-9,
+    cost: Floats, upper: Floats, whole: np.ndarray, rows: Rows, start: Floats, seconds: float, *, gap: float
 ) -> Found[Floats]:  # fmt: skip
     """Let HiGHS minimise cost x over rows, 0 <= x <= upper, x whole where `whole` says so, from `start` on.
 
-    `gap` is how much value and bound may differ for HiGHS to call the value optimal, `tolerance` by how much rows may
-    be missed.
+    `gap` is how much value and bound may differ for HiGHS to call the value optimal.
     """
     highspy = highs_tools()
     h = highspy.Highs()
     for option, value in (
         ("output_flag", False), ("time_limit", max(seconds, 0.01)), ("mip_rel_gap", 0.0), ("mip_abs_gap", gap),
-        ("random_seed", 0), ("threads", 2), ("mip_feasibility_tolerance", tolerance),
-        ("primal_feasibility_tolerance", tolerance),
+        ("random_seed", 0), ("threads", 2), ("mip_feasibility_tolerance", _MISSED),
+        ("primal_feasibility_tolerance", _MISSED),
     ):  # fmt: skip
         h.setOptionValue(option, value)
     h.passModel(_highs_lp(highspy, cost, upper, whole, rows))
