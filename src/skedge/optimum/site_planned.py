@@ -14,6 +14,7 @@ from skedge.core.policy import Basis, View
 
 from .site_milp import SitePlan
 from .site_terms import ways
+from .types import PLANNED
 
 
 class PlannedSites(Basis):
@@ -30,7 +31,7 @@ class PlannedSites(Basis):
         By job.
     """
 
-    name: ClassVar[str] = "optimum"
+    name: ClassVar[str] = PLANNED
     needs: ClassVar[frozenset[str]] = frozenset({"sites"})
 
     def __init__(self, plans: Mapping[int, SitePlan] | None = None) -> None:
