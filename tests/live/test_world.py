@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 
 from conftest import SERVERS
 from skedge.core.events import Allocate, Suspend
@@ -17,6 +19,7 @@ from skedge.live.inputs import Server, Told, from_json, to_json
 from skedge.live.journal import SqlJournal
 from skedge.live.ray_world import NoEngine, RayWorld
 from skedge.live.service import Service
+from skedge.live.trainer import Trainer
 from skedge.live.training import Program
 
 
@@ -85,3 +88,22 @@ def test_a_job_submitted_at_sites_is_read_from_the_journal_as_it_was_given(tmp_p
     jobs = service.kernel.scenario.jobs
     assert (jobs.ids, jobs.data[0].tolist(), jobs.latency[0]) == (["a"], [3, 1], Linear(9.0))
     journal.close()
+
+
+def test_a_lost_process_stands_in_the_jobs_log_with_its_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a server that is out of service it says nothing more: that is an event of its own."""
+    import ray  # not earlier: it reads its settings when it is imported
+
+    def lost(_: object) -> object:
+        raise ray.exceptions.RayActorError
+
+    monkeypatch.setattr(ray, "wait", lambda refs, timeout: (refs, []))
+    monkeypatch.setattr(ray, "get", lost)
+    lines = list[str]()
+    none: Any = None
+    program = Program("m:f", {}, 2, 1, 6)
+    trainer = Trainer(0, "a", program, none, none, none, none, log=lines.append, servers=("m0", "m1"))
+    assert trainer._call("asked", 1) is None
+    trainer.out.add(1)
+    assert trainer._call("asked", 1) is None
+    assert lines == ["a process on m1 was lost: what it was asked for is done again"]

@@ -332,6 +332,7 @@ class RayWorld:
                 engine.maker,
                 self.pace(job, 0),
                 log=write,
+                servers=self.scenario.cluster.server_ids,
             )
             trainer.out |= {server for server, why in self.out.items() if "lost" in why}
             self.progress[job] = [0] * program.chunks

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,6 +60,8 @@ class Trainer(threading.Thread):
         Measures what came out.
     log
         Takes a line for the job's log.
+    servers
+        Names of the servers, for the log.
     """
 
     def __init__(
@@ -74,11 +76,12 @@ class Trainer(threading.Thread):
         pace: float = 0.0,
         checkpoint_s: float = 2.0,
         log: Callable[[str], None] | None = None,
+        servers: Sequence[str] = (),
     ) -> None:
         super().__init__(name=f"train {name}", daemon=True)
         self.job, self.job_name, self.program, self.tell, self.pace = job, name, program, tell, pace
         self.new_ps, self.release, self.maker = new_ps, release, maker
-        self.checkpoint_s, self.log = checkpoint_s, log
+        self.checkpoint_s, self.log, self.servers = checkpoint_s, log, servers
         self.change = threading.Condition()
         self.teams: dict[int, Team] = {}
         self.leaving: set[int] = set()
@@ -317,6 +320,8 @@ class Trainer(threading.Thread):
             return ray.get(ref)
         except (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError):
             self.deaths += 1
+            if server is not None and server not in self.out:
+                self._line(f"a process on {self.servers[server]} was lost: what it was asked for is done again")
             return None
         except ray.exceptions.RayTaskError as error:
             if isinstance(error.cause, ray.exceptions.RayError | NotLoadedError):
