@@ -212,3 +212,51 @@ def test_real_sites_are_read(file: str) -> None:
     assert math.isclose(cost.max(), 0.08)
     assert (cost == cost.T).all()
     assert len(np.unique(cost)) > 5000, "no two pairs are alike"
+
+
+def test_what_no_site_can_hold_is_told_by_run_compare_and_explain(skedge: Any, tmp_path: Path) -> None:
+    """A cost of 0 is not good news where nothing is trained."""
+    text = """
+name: none
+slot: 1h
+physics: {slotted: true}
+cluster:
+  servers: [{id: a, resources: {gpu: 0, cpu: 1}}, {id: b, resources: {gpu: 0, cpu: 2}}]
+  transfer_cost: [[0, 1], [1, 0]]
+workload:
+  jobs:
+    - {id: big, arrival_s: 0, epochs: 20, minibatches: 50, minibatch_s: 0.5, chunk_mb: 40, data: {a: 6, b: 4},
+       exchange_mb: 200, worker_needs: {gpu: 1}, ps_needs: {cpu: 2}, latency: {kind: linear, tau: 50}}
+"""
+    path = tmp_path / "none.yaml"
+    path.write_text(text)
+    told = skedge("run", path, "--policy", "okita", "--out", tmp_path / "r")
+    assert "1 of 1 jobs did not finish; the first, big: never_fits" in told.out
+    told = skedge("explain", tmp_path / "r", "big")
+    assert (told.code, "it has no place on the sites" in told.out) == (0, True)
+    told = skedge("compare", path, "--policies", "okita,fifo", "--seeds", 1, "--report", tmp_path / "c.html")
+    assert "jobs not finished, which count in no time and no cost: okita 100.0%, fifo 100.0%" in told.out
+
+
+@pytest.mark.parametrize(
+    ("costs", "says"),
+    [
+        ("[[0, .nan], [.nan, 0]]", ["cluster.transfer_cost[0][1]: nan", "cluster.transfer_cost[1][0]: nan"]),
+        ("{range: [0.08, 0.02]}", ["cluster.transfer_cost.range: [0.08, 0.02]: it must be a range"]),
+        ("{range: [0, 1], buy: x}", ["cluster.transfer_cost.buy: is not a field (did you mean by?)"]),
+        ("5", ["cluster.transfer_cost: 5: it must be"]),
+    ],
+)
+def test_wrong_costs_are_told_in_the_words_of_the_form_that_was_meant(
+    skedge: Any, tmp_path: Path, costs: str, says: list[str]
+) -> None:
+    path = tmp_path / "s.yaml"
+    servers = "servers: [{id: a, resources: {gpu: 1}}, {id: b, resources: {gpu: 1}}]"
+    path.write_text(
+        f"cluster: {{{servers}, transfer_cost: {costs}}}\nworkload: {{synthetic: {{jobs: 1}}, make: okita}}\n"
+    )
+    told = skedge("run", path, "--out", tmp_path / "r")
+    lines = told.err.splitlines()
+    assert told.code == 1
+    assert len(lines) == len(says), lines
+    assert all(said in line for said, line in zip(says, lines, strict=True))

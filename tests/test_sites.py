@@ -252,6 +252,18 @@ def test_a_job_waits_for_a_site_out_of_service_and_is_not_rejected(policy: str) 
 
 
 @pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("slot", [0, 1, 2])
+def test_a_site_that_never_comes_back_holds_nobody_up_for_ever(policy: str, slot: int) -> None:
+    """Two equal sites; what was planned on the lost one is done on the other."""
+    sites = Sites(np.array([[4.0, 8.0], [4.0, 8.0]]), np.array([[0.0, 1.0], [1.0, 0.0]]))
+    job = SiteJob(0, 0, 1, 1.0, 2.0, 1.0, (6, 6), (1.0, 1.0), (0.0, 1.0), Linear(1.0))
+    scenario = scenario_of(sites, [job])
+    kernel = Kernel(scenario, prepared(make_policy(policy), scenario))
+    carried_through(kernel, {slot: ((0, "lost"),)})
+    assert kernel.standing[0] == FINISHED
+
+
+@pytest.mark.parametrize("policy", POLICIES)
 def test_what_no_sites_can_hold_is_rejected_on_arrival(policy: str) -> None:
     sites = Sites(np.array([[4.0, 8.0], [0.0, 8.0]]), np.array([[0.0, 1.0], [1.0, 0.0]]))
     job = SiteJob(0, 0, 1, 1.0, 2.0, 1.0, (6, 6), (5.0, 1.0), (0.0, 1.0), Linear(1.0))

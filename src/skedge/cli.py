@@ -126,6 +126,10 @@ def run(
         print_json({"folder": str(target), **numbers})
     else:
         out.print(metrics_table(result.metrics, f"{policy} on {loaded.name}, seed {loaded.seed}"))
+        left = result.jobs.filter(pl.col("state").cast(pl.String) != "finished")
+        if len(left):
+            first = f"the first, {left['id'][0]}: {left['reason'][0]}"
+            out.print(f"{len(left)} of {len(loaded.jobs)} jobs did not finish; {first}", soft_wrap=True)
         verified = ", every rule verified" if verify and not violations else ""
         took = "" if result.decisions_s is None else f"; decisions took {result.decisions_s:.2f} s of CPU"
         out.print(f"run folder: {target}{verified}{took}", soft_wrap=True)
@@ -291,8 +295,8 @@ def _show(comparison: Comparison, *, as_json: bool) -> None:
         print_json({"seeds": comparison.seeds, "metrics": comparison.metrics, "bounds": references})
     else:
         out.print(comparison_table(comparison))
-        if comparison.bound_text:
-            out.print(comparison.bound_text, soft_wrap=True)
+        for text in filter(None, (comparison.bound_text, comparison.unfinished_text)):
+            out.print(text, soft_wrap=True)
 
 
 def _report(comparison: Comparison, title: str, command: str) -> str:
@@ -305,7 +309,7 @@ def _report(comparison: Comparison, title: str, command: str) -> str:
         estimates = (comparison.estimate(policy, column) for column in comparison.columns)
         rows.append([policy, *(None if e is None else dict(e.__dict__) for e in estimates)])
     notes = ["means over seeds with 95 % confidence intervals (Student's t)"] if len(comparison.seeds) > 1 else []
-    note = "; ".join([*notes, *([comparison.bound_text] if comparison.bound_text else [])])
+    note = "; ".join([*notes, *filter(None, (comparison.bound_text, comparison.unfinished_text))])
     scenario = comparison.first[0].scenario
     versions = comparison.first[0].meta["versions"]
     settings = {

@@ -95,6 +95,18 @@ class Comparison:
             f"{seconds:.2g} s to compute (means over seeds)"
         )
 
+    @property
+    def unfinished_text(self) -> str:
+        """Whose numbers leave jobs out, in a sentence; empty where all finish, or utility is what counts."""
+        if VALUE_COLUMNS[0] in self.columns:
+            return ""
+        share = {
+            policy: float(np.mean([1 - row["finished"] / max(row["jobs"], 1) for row in rows]))
+            for policy, rows in self.metrics.items()
+        }
+        short = ", ".join(f"{policy} {left:.1%}" for policy, left in share.items() if left > 0)
+        return f"jobs not finished, which count in no time and no cost: {short}" if short else ""
+
     def estimate(self, policy: str, column: str) -> Estimate | None:
         """Mean and interval of a metric; None where it does not apply."""
         values = [row[column] for row in self.metrics[policy]]

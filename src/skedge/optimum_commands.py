@@ -44,7 +44,7 @@ def optimum(
         return
     with ExitStack() as stack:
         inside = None if folder is None else stack.enter_context(new_folder(folder))
-        with working(f"{name}: policies, bounds, then solvers for {time_limit:g} s"):
+        with working(f"{name}: policies (compiled the first time), bounds, then solvers for {time_limit:g} s"):
             found = chosen.optimum(loaded, time_limit)
         if inside is not None:
             found.run.write(inside)

@@ -30,7 +30,7 @@ from .core.errors import PolicyError, RunFolderError
 from .core.events import Event
 from .core.kernel import Journal, Kernel
 from .core.model import Cluster
-from .core.policy import Policy, make_policy
+from .core.policy import Policy, make_policy, registered
 from .core.scenario import Scenario
 from .core.schedule import Schedule, schema
 from .scenario_file import load_jobs, load_scenario
@@ -286,7 +286,11 @@ def prepared(policy: str | Policy, scenario: Scenario) -> Policy:
     made = make_policy(policy) if isinstance(policy, str) else policy
     lacking = made.needs - offers(scenario)
     if lacking:
-        raise PolicyError(f"policy {made.name!r} needs {', '.join(sorted(lacking))}, which the scenario does not have")
+        fit = ", ".join(name for name in sorted(registered()) if make_policy(name).needs <= offers(scenario))
+        raise PolicyError(
+            f"policy {made.name!r} needs {', '.join(sorted(lacking))}, which the scenario does not have; policies that "
+            f"fit it: {fit or 'none'}"
+        )
     calibrated: Callable[[Scenario], Policy] | None = getattr(made, "calibrated", None)
     return made if calibrated is None else calibrated(_history(made, scenario))
 

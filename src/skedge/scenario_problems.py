@@ -9,15 +9,16 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from .scenario_schema import ScenarioForm
+from .scenario_schema import COSTS, ScenarioForm
 
 
 def problems(error: ValidationError) -> Iterator[str]:
     """Say what is wrong, a line per problem: ``field.path: value: what would be right``."""
     for one in error.errors(include_url=False):
-        place, value = _place(one["loc"]), _short(one["input"])
+        loc = tuple(part for part in one["loc"] if part not in COSTS)
+        place, value = _place(loc), _short(one["input"])
         if one["type"] == "extra_forbidden":
-            yield f"{place}: {_unknown(one['loc'])}"
+            yield f"{place}: {_unknown(loc)}"
         elif one["type"] == "missing":
             yield f"{place}: is missing; it is needed"
         else:

@@ -11,8 +11,10 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
     PlainValidator,
+    Tag,
     WithJsonSchema,
     model_validator,
 )
@@ -223,14 +225,26 @@ class CostDrawForm(_Form):
 Costs = Annotated[list[list[Annotated[float, BeforeValidator(_no_bool)]]], Field(min_length=1)]
 
 
+COSTS = "rows", "drawn", "file"
+"""The forms that transfer_cost may have."""
+
+
+def _form_of_costs(value: object) -> str:
+    return COSTS[0] if isinstance(value, list) else COSTS[2] if isinstance(value, str) else COSTS[1]
+
+
 class ClusterForm(_Form):
     """The servers, given one by one or drawn; with transfer_cost they are sites between which data move (Okita)."""
 
     servers: list[ServerForm] | None = None
     draw: DrawForm | None = None
-    transfer_cost: Costs | CostDrawForm | str | None = Field(
-        None, description="cost of a MB from the row's server to the column's: rows, the path of a .csv, or drawn"
-    )
+    transfer_cost: (
+        Annotated[
+            Annotated[Costs, Tag("rows")] | Annotated[CostDrawForm, Tag("drawn")] | Annotated[str, Tag("file")],
+            Discriminator(_form_of_costs),
+        ]
+        | None
+    ) = Field(None, description="cost of a MB from the row's server to the column's: rows, a .csv, or drawn")
     asymmetric: bool = Field(False, description="says that the two directions of transfer_cost may differ")
 
     @model_validator(mode="after")

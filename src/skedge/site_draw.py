@@ -100,7 +100,8 @@ def _distances(path: Path, name: str) -> Floats:
         table = pl.read_csv(path, columns=list(_DEGREES), schema_overrides=_DEGREES)
     except pl.exceptions.PolarsError as error:
         raise ScenarioError(
-            f"cluster.transfer_cost.by: {name!r}: must have columns LATITUDE and LONGITUDE of numbers: {error}"
+            f"cluster.transfer_cost.by: {name!r}: must have columns LATITUDE and LONGITUDE of numbers: "
+            f"{str(error).splitlines()[0]}"
         ) from error
     lat, lon = np.radians(table["LATITUDE"].to_numpy()), np.radians(table["LONGITUDE"].to_numpy())
     half = (

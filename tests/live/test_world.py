@@ -68,6 +68,12 @@ def test_a_site_lost_and_back_within_a_slot_is_out_of_service_for_the_next() -> 
         world._take_in(Server(0, what))
     told = [event.servers for event in (sites.end_slot() for _ in range(3)) if event is not None]
     assert told == [((0, "server_cordoned"),), ((0, ""),)]
+    for slot in (("lost",), ("back", "lost"), ("back", "lost", "back"), ()):
+        for what in slot:
+            world._take_in(Server(0, what))
+        event = sites.end_slot()
+        told += [event.servers if event is not None else ()]
+    assert told[2:] == [((0, "server_lost"),), (), ((0, ""),), ()], "never back while it is lost"
 
 
 def test_a_job_submitted_at_sites_is_read_from_the_journal_as_it_was_given(tmp_path: Path) -> None:

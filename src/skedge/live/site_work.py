@@ -53,6 +53,8 @@ class SiteWork:
         Chunks not trained yet, by job and site.
     open
         Teams at work in this slot, by (job, number of the team).
+    servers, told_out
+        Servers that have changed in this slot, and why they went out of service if they did; those told to be out.
     overrun
         By how much slots took longer than they should [µs].
     """
@@ -65,7 +67,8 @@ class SiteWork:
         self.open: dict[tuple[int, int], _Work] = {}
         self.trained: dict[int, dict[int, int]] = {}
         self.failed: dict[int, str] = {}
-        self.servers: list[Server] = []
+        self.servers: dict[int, str] = {}
+        self.told_out: set[int] = set()
         self.begun = True
 
     # -- orders --------------------------------------------------------------------------------------------------
@@ -157,8 +160,10 @@ class SiteWork:
 
     def changed(self, given: Server, *, told: bool) -> None:
         """A server has changed; `told` at the end of the slot if it so goes out of service, or comes back."""
-        if told:
-            self.servers.append(given)
+        if told and given.what not in ENDS:
+            self.servers[given.server] = f"server_{given.what}"
+        elif told:
+            self.servers.setdefault(given.server, "")
         if given.what == "lost":
             self.world.uploads.lose(given.server)
             for (job, number), work in list(self.open.items()):
@@ -191,15 +196,21 @@ class SiteWork:
         )
 
     def _changes(self) -> Iterator[tuple[int, str]]:
-        """(server, why), one a server: one lost and back within a slot is told to be back when the next ends."""
-        told, later = set[int](), list[Server]()
-        for given in self.servers:
-            if given.server in told:
-                later.append(given)
-            else:
-                told.add(given.server)
-                yield given.server, "" if given.what in ENDS else f"server_{given.what}"
-        self.servers = later
+        """(server, why), one a server: one lost and back within a slot is told to be back when the next ends.
+
+        Who was told to be out, and is out now, has not changed, whatever was in between.
+        """
+        changed, self.servers = self.servers, {}
+        for server, why in sorted(changed.items()):
+            is_out = bool(self.world.out.get(server))
+            if server not in self.told_out and why:
+                self.told_out.add(server)
+                yield server, why
+                if not is_out:
+                    self.servers[server] = ""
+            elif server in self.told_out and not is_out:
+                self.told_out.remove(server)
+                yield server, ""
 
     def _leave(self, job: int, *, finished: bool) -> None:
         if job in self.held:

@@ -35,13 +35,17 @@ def dual_value(cost: Floats, upper: Floats, rows: Rows, multiplier: Floats) -> f
 
     **Proof.** For any y and any feasible x, cost x = y (A x) + (cost - A' y) x. Of the first, row i gives at least y_i
     low_i where y_i >= 0 and y_i high_i where y_i < 0; of the second, variable j gives at least min(0, its factor) times
-    upper_j. Where the side that a multiplier asks for is infinite, 0 is taken for it.
+    upper_j. Where the side that a multiplier asks for is infinite, 0 is taken for it. What floats may have lost in
+    these sums is taken off.
     """
     low, high = np.array(rows.low), np.array(rows.high)
     y = np.where(np.isfinite(np.where(multiplier >= 0, low, high)), multiplier, 0.0)
     side = np.where(y > 0, low, np.where(y < 0, high, 0.0))
-    reduced = cost - _matrix(rows, len(cost)).T @ y
-    return float(y @ side + np.minimum(reduced, 0.0) @ upper)
+    matrix = _matrix(rows, len(cost))
+    reduced = cost - matrix.T @ y
+    parts, grain = np.abs(cost) + abs(matrix).T @ np.abs(y), np.finfo(float).eps * (len(cost) + len(low))
+    lost = grain * (np.abs(y) @ np.abs(side) + parts @ np.where(reduced < grain * parts, upper, 0.0))
+    return float(y @ side + np.minimum(reduced, 0.0) @ upper - lost)
 
 
 def _matrix(rows: Rows, columns: int) -> sparse.csr_matrix:

@@ -131,7 +131,8 @@ def problem_of(scenario: Scenario, name: str | None = None) -> tuple[str, Proble
         if name not in PROBLEMS:
             raise InputError(f"problem {name!r} is unknown; known are {', '.join(PROBLEMS)}")
         if not PROBLEMS[name].applies(scenario):
-            raise InputError(f"{scenario.name} has no problem {name!r}: {PROBLEMS[name].title}")
+            others = ", ".join(one for one, problem in PROBLEMS.items() if problem.applies(scenario)) or "none"
+            raise InputError(f"{scenario.name} has no problem {name!r} ({PROBLEMS[name].title}); it has {others}")
         return name, PROBLEMS[name]
     for found, problem in PROBLEMS.items():
         if problem.applies(scenario):

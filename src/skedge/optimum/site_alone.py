@@ -40,6 +40,8 @@ from .site_terms import SiteJobTerms, SiteTerms
 _ROUNDS, _MOST = 8, 500_000
 """Linear programs for a job at most; none where jobs times pairs of sites are more."""
 _PARTS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+_ROUNDED = 1e-11
+"""What a difference of two sums of floats may be too large by, as a part of them."""
 _TIMES, _SLOTS = 20.0, 60
 """A job's slots in the pool end where it costs so many times what it costs alone, or after so many."""
 
@@ -181,7 +183,7 @@ def _matrix(value: Floats, row: np.ndarray, column: np.ndarray, shape: tuple[int
 def pooled(terms: SiteTerms, jobs: Sequence[Alone]) -> float | None:
     """All jobs, their slots and the resources of all sites together; None where the table is too large."""
     ends = [of.last(_TIMES * of.value, of.job.first + of.soonest + _SLOTS) for of in jobs]
-    out = np.array([of.later(end) for of, end in zip(jobs, ends, strict=True)])
+    out = np.array([min(of.later(end), _TIMES * of.value) for of, end in zip(jobs, ends, strict=True)])
     worth = np.full((len(jobs), max(ends) + 1), -np.inf)
     for i, (of, end) in enumerate(zip(jobs, ends, strict=True)):
         for t in range(of.job.first + of.soonest - 1, end + 1):
@@ -200,4 +202,4 @@ def pooled(terms: SiteTerms, jobs: Sequence[Alone]) -> float | None:
             workers=np.repeat((chunks / rate)[:, None], 2, axis=1),
         )
     )
-    return None if sold is None else float(out.sum() - sold[0])
+    return None if sold is None else float(out.sum() - sold[0] - _ROUNDED * (out.sum() + sold[0]))

@@ -35,5 +35,7 @@ class OkitaPolicy(Basis):
     def terms(self, job: int, view: View) -> dict[str, Any]:
         """The enumeration over N, the chosen sites with Q's terms, the PS's cost, migrate or delay, what moved."""
         d = self.driver
+        if not any(one.job == job and one.tentative is not None for one in d.decided):
+            return {"compares": "nothing: it has no place on the sites, as they are"}
         found = explained(d.there, self.params, d.jobs, d.slot, d.decided, job)
         return told(found, self.cluster.server_ids, view.job_id)

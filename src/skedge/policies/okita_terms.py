@@ -106,13 +106,13 @@ def told(found: Explained, ids: Sequence[str], name: Callable[[int], str]) -> di
         "compares": "bandwidth cost and latency cost of a plan, by the number of its workers N",
         "decision": one.verb,
         "priority": one.priority,
-        "plan": f"{workers_of} workers for {found.slots} slots",
+        "plan": f"workers {workers_of}, slots {found.slots}",
         "by_workers": [
             {
                 "workers": c.workers, "slots": c.slots, "exchange": c.parameters, "transfers": c.data,
                 "latency": c.latency, "total": c.total,
             }
-            for c in found.choices
+            for c in sorted(found.choices, key=lambda one: one.total)
         ],
         "sites": [
             {

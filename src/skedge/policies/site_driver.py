@@ -112,9 +112,9 @@ class SiteDriver:
         for one in self.decided:
             held = view.placement(one.job)
             if held and (one.job not in gets or (held, view.ps_placement(one.job)) != where(gets[one.job])):
-                yield Suspend(one.job, "moved" if one.job in gets else one.verb)
+                yield Suspend(one.job, "moved" if one.job in gets else _why_not(one))
             elif not held and one.job not in gets and one.job not in self.waits:
-                yield Postpone(one.job, one.verb)
+                yield Postpone(one.job, _why_not(one))
                 self.waits.add(one.job)
         for job, one in gets.items():
             self.scheduler.pay(one)
@@ -136,6 +136,11 @@ class SiteDriver:
         mb, cost = self.jobs[one.job].chunk_mb, self.full.cost
         for source, target, chunks in one.transfer.moves.tolist():
             yield Transfer(one.job, source, target, chunks, "data", mb * chunks * float(cost[source, target]))
+
+
+def _why_not(one: Decision) -> str:
+    """Why a job stands nowhere: it is delayed, or a site that it would stand on is out of service."""
+    return one.verb if one.placement is None else "out_of_service"
 
 
 def sites_of(cluster: Cluster) -> Sites:

@@ -48,7 +48,7 @@ class Fixed(SiteScheduler):
 
     def __init__(self, sites: Sites, weights: Weights | None = None) -> None:
         super().__init__(sites)
-        self.weights = weights or Weights()
+        self.full, self.weights = sites, weights or Weights()
         self.most: dict[int, int] = {}
         self.counts: dict[int, int] = {}
         self.placements: dict[int, Placement] = {}
@@ -66,8 +66,9 @@ class Fixed(SiteScheduler):
             self.give_up(job.id)
 
     def interrupted(self, job: int) -> None:
-        """It begins anew, where there is room."""
+        """It begins anew, where there is room, with as many workers as its rule gives it then."""
         self.placements.pop(job, None)
+        self.counts.pop(job, None)
 
     def decide(self, slot: int) -> list[Decision]:
         """Those that have begun go on; then the others begin as they came, each at what is free."""
@@ -98,6 +99,10 @@ class Fixed(SiteScheduler):
         placement = place(self.sites, job, rooms(self.sites, job, at.left, free, self.weights), self.counts[job.id])
         if placement is not None:
             self.placements[job.id] = placement
+        elif self.sites is not self.full:  # more than what is in service could ever hold: it asks anew
+            there = rooms(self.sites, job, at.left, self.sites.capacity, self.weights)
+            if self.counts[job.id] > there.most:
+                del self.counts[job.id]
         return placement
 
 

@@ -130,7 +130,7 @@ class SiteOasis(SiteScheduler):
     def _plan(self, at: Progress, start: int) -> bool:
         """Make and book the schedule of what is left, from a slot on; whether there can be one."""
         job = at.job
-        empty = self._offer(job, self.ledger.capacity.copy(), np.zeros_like(self.sites.capacity))
+        empty = self._offer(job, self.sites.capacity.copy(), np.zeros_like(self.sites.capacity))
         quantum = min(-(-int(at.left.sum()) // self.params.levels), empty.chunks(job.rate))
         if quantum == 0:
             return False
@@ -146,7 +146,8 @@ class SiteOasis(SiteScheduler):
         """The schedule by slot, in levels of `quantum` chunks; None if the books cannot hold it."""
         job, levels = at.job, -(-int(at.left.sum()) // quantum)
         slots = range(start, len(self.ledger.load))
-        offers = [self._offer(job, self.ledger.free(slot), self.ledger.price[slot]) for slot in slots]
+        there = self.sites.capacity
+        offers = [self._offer(job, np.minimum(self.ledger.free(t), there), self.ledger.price[t]) for t in slots]
         theta = np.full((len(offers), levels + 1), np.inf)
         for offer, costs in zip(offers, theta, strict=True):
             slot_costs(offer.order, offer.room, offer.price, offer.fixed, quantum, job.rate, costs)
