@@ -274,3 +274,25 @@ def test_without_linear_programs_the_bound_is_lower_and_still_one(monkeypatch: p
     simple = site_bounds(scenario, fast=True)[0]
     assert 0 < simple.value < whole.value
     assert whole.value <= run(scenario, "okita").metrics["cost_total"]
+
+
+STEEP = {
+    "by direction": {},
+    "exponential": {"latency": "exponential", "latency_tau": 20.0, "latency_rate": 30.0},
+    "late": {"latency": "piecewise", "latency_early": 1.0, "latency_late": 1e12, "latency_deadline": 8.0},
+}
+
+
+@pytest.mark.parametrize("kind", STEEP)
+@pytest.mark.parametrize("seed", range(8))
+def test_no_run_costs_less_than_a_bound_where_floats_are_strained(kind: str, seed: int) -> None:
+    """Costs that differ by direction; latency costs beside which the rest vanishes: the bound is still below."""
+    made, rng = site_scenario(seed, sites=3, jobs=4), np.random.default_rng(seed)
+    cost = rng.uniform(0.02, 0.2, (3, 3)) * (1 - np.eye(3))
+    cluster = Cluster(list(made.cluster.servers), cost, asymmetric=True)
+    frame = made.jobs.frame.with_columns(**{name: pl.lit(value) for name, value in STEEP[kind].items()})
+    steep = replace(made, cluster=cluster, jobs=Jobs(frame, cluster))
+    bounds = {bound.name: bound.value for bound in site_bounds(steep, fast=False)}
+    assert {"alone", "pooled"} <= set(bounds)
+    least = min(run(steep, policy).metrics["cost_total"] for policy in POLICIES)
+    assert max(bounds.values()) <= least, bounds
