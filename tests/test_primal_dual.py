@@ -173,7 +173,7 @@ def test_constants_of_another_cluster_are_refused(spec: str, said: str) -> None:
 
 
 def test_a_file_that_is_not_there_is_named() -> None:
-    with pytest.raises(ScenarioError, match=r"nowhere\.yaml: cannot be read"):
+    with pytest.raises(PolicyError, match=r"price_source: nowhere\.yaml: cannot be read"):
         prepared("pdors:price_source=file:nowhere.yaml", resource_scenarios()[0])
 
 

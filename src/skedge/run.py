@@ -26,7 +26,7 @@ from .analysis.rules import Findings
 from .analysis.verify import Violation, verify
 from .analysis.verify_names import known_rows
 from .core.drive import drive
-from .core.errors import PolicyError, RunFolderError
+from .core.errors import PolicyError, RunFolderError, ScenarioError
 from .core.events import Event
 from .core.kernel import Journal, Kernel
 from .core.model import Cluster
@@ -300,7 +300,10 @@ def _history(policy: Policy, scenario: Scenario) -> Scenario:
     source = str(getattr(policy.params, "price_source", ""))
     if not source.startswith("file:"):
         return scenario
-    return replace(scenario, jobs=load_jobs(source.removeprefix("file:"), scenario.cluster))
+    try:
+        return replace(scenario, jobs=load_jobs(source.removeprefix("file:"), scenario.cluster))
+    except ScenarioError as error:
+        raise PolicyError(f"price_source: {error}; it must be a table of jobs") from error
 
 
 def for_service(policy: str | Policy, scenario: Scenario) -> Policy:

@@ -144,7 +144,9 @@ class Scenario:
         chunks = floats(f, "chunks")
         _within(jobs, "chunks", chunks, _MOST_CHUNKS)
         work = chunks * floats(f, "epochs") * floats(f, "minibatches") * each
-        _within(jobs, "chunks x epochs x minibatches x minibatch_s", work, _MOST_WORK_S)
+        parts = "minibatch_s + ps_update_s + 2 gradient_mb / bandwidth_mbps"
+        ratio = " x ratio / batch" if self.cluster.resources else ""
+        _within(jobs, f"chunks x epochs x minibatches x ({parts}{ratio})", work, _MOST_WORK_S)
         if self.cluster.transfer_cost is not None:
             self._check_sites()
 
