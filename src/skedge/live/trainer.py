@@ -76,7 +76,8 @@ class Trainer(threading.Thread):
         pace: float = 0.0,
         checkpoint_s: float = 2.0,
         log: Callable[[str], None] | None = None,
-        servers: Sequence[str] = (),
+        *,
+        servers: Sequence[str],
     ) -> None:
         super().__init__(name=f"train {name}", daemon=True)
         self.job, self.job_name, self.program, self.tell, self.pace = job, name, program, tell, pace

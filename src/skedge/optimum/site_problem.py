@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from time import perf_counter, process_time
-
-import numpy as np
 
 from skedge.core.errors import InputError, SkedgeError
 from skedge.core.model import Floats
@@ -18,7 +16,7 @@ from .site_milp import SitePlan, SiteProgram, site_program, size
 from .site_planned import PlannedSites
 from .site_recorded import recorded
 from .site_terms import SiteTerms, never_fits, site_terms
-from .solvers import Found, cp_milp, milp
+from .solvers import whole_solvers
 from .types import SAME, Attempt, Bound, Optimum, best_bound
 
 POLICIES = ("okita", "fifo", "drf", "oasis")
@@ -27,22 +25,7 @@ MOST = 60_000
 """Variables at most."""
 _BEYOND = 10
 """Slots after the best run's last in which a job may end in the program."""
-
-
-Solver = Callable[[SiteProgram, Floats, float], Found[Floats]]
-
-
-def _highs(program: SiteProgram, start: Floats, seconds: float) -> Found[Floats]:
-    whole = np.ones(len(program.cost), bool)
-    return milp(program.cost, program.upper, whole, program.rows, start, seconds, gap=1e-6)
-
-
-def _cp_sat(program: SiteProgram, start: Floats, seconds: float) -> Found[Floats]:
-    whole = np.ones(len(program.cost), bool)
-    return cp_milp(program.cost, program.upper, whole, program.rows, start, seconds)
-
-
-SOLVERS: dict[str, Solver] = {"HiGHS": _highs, "CP-SAT": _cp_sat}
+SOLVERS = whole_solvers(gap=1e-6)
 
 
 def at_sites(scenario: Scenario) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -127,15 +127,13 @@ def milp(
     return Found(values, bound if math.isfinite(bound) else None, status)
 
 
-def cp_milp(cost: Floats, upper: Floats, whole: np.ndarray, rows: Rows, start: Floats, seconds: float) -> Found[Floats]:
+def cp_milp(cost: Floats, upper: Floats, rows: Rows, start: Floats, seconds: float) -> Found[Floats]:
     """Let CP-SAT minimise the same program, all of whose variables are whole.
 
     Coefficients become whole numbers, a millionth of each row's largest exact, and the cost to 14 digits of its largest
     value; they are rounded so that no solution of the program is lost, and the bound stays one. What comes out may miss
     a row by as much.
     """
-    if not whole.all():
-        raise ValueError("CP-SAT takes whole variables only")
     m = cp_tools().CpModel()
     x = [m.new_int_var(0, int(u), "") for u in upper]
     columns, values = np.array(rows.column, np.int64), np.array(rows.value, float)
@@ -177,3 +175,35 @@ def _highs_lp(highspy: Any, cost: Floats, upper: Floats, whole: np.ndarray, rows
     kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
     lp.integrality_ = [kinds[int(w)] for w in whole]
     return lp
+
+
+class WholeProgram(Protocol):
+    """Minimise cost x over rows, 0 <= x <= upper, all x whole."""
+
+    @property
+    def cost(self) -> Floats:
+        """Of every variable, shape ``(variables,)``."""
+
+    @property
+    def upper(self) -> Floats:
+        """Of every variable, shape ``(variables,)``."""
+
+    @property
+    def rows(self) -> Rows:
+        """The constraints."""
+
+
+WholeSolver = Callable[[WholeProgram, Floats, float], Found[Floats]]
+
+
+def whole_solvers(gap: float) -> dict[str, WholeSolver]:
+    """Solvers of such programs, from a start and for so many seconds; `gap` as :func:`milp` has it."""
+
+    def highs(program: WholeProgram, start: Floats, seconds: float) -> Found[Floats]:
+        whole = np.ones(len(program.cost), bool)
+        return milp(program.cost, program.upper, whole, program.rows, start, seconds, gap=gap)
+
+    def cp_sat(program: WholeProgram, start: Floats, seconds: float) -> Found[Floats]:
+        return cp_milp(program.cost, program.upper, program.rows, start, seconds)
+
+    return {"HiGHS": highs, "CP-SAT": cp_sat}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from time import perf_counter
 
 import numpy as np
@@ -15,28 +15,14 @@ from skedge.run import Run, run
 from .certificates import certificate_of_utility
 from .job_slots import JobSlots, job_slots
 from .planned import PlannedPlacements
-from .solvers import Found, cp_milp, milp
+from .solvers import whole_solvers
 from .types import SAME, Attempt, Bound, Optimum, best_bound
 from .utility_bounds import utility_bounds
 from .utility_milp import Slots, UtilityProgram, utility_program
 
 POLICIES = ("pdors", "drf", "fifo")
 """Whose runs the solvers start from."""
-
-Solver = Callable[[UtilityProgram, Floats, float], Found[Floats]]
-
-
-def _highs(program: UtilityProgram, start: Floats, seconds: float) -> Found[Floats]:
-    whole = np.ones(len(program.cost), bool)
-    return milp(program.cost, program.upper, whole, program.rows, start, seconds, gap=1e-9)
-
-
-def _cp_sat(program: UtilityProgram, start: Floats, seconds: float) -> Found[Floats]:
-    whole = np.ones(len(program.cost), bool)
-    return cp_milp(program.cost, program.upper, whole, program.rows, start, seconds)
-
-
-SOLVERS: dict[str, Solver] = {"HiGHS": _highs, "CP-SAT": _cp_sat}
+SOLVERS = whole_solvers(gap=1e-9)
 
 
 def optimum_of_utility(
