@@ -29,7 +29,7 @@ class GangParams(Params):
         True: a preempted job resumes only where its data are.
     placement
         ``literal``: a job ranked before others takes their workers even where free ones would do; ``keep_running``:
-        it takes free ones first.
+        it takes free ones first, also if it has run before on workers that another job holds now.
     """
 
     allow_cloud: bool = False

@@ -1,6 +1,7 @@
 """Where a gang goes: the placement rule that the gang baselines share, compiled.
 
-A gang of k workers is put on exactly its last servers if their counts are free (its data are there); else on the
+A gang of k workers is put on exactly its last servers if their counts are free (its data are there; with
+``keep_running`` a job that returns leaves them to the jobs that run there if other free workers do); else on the
 smallest set of servers that holds k; among those on the one with the smallest largest delay, then the smallest sum of
 delays, then the lexicographically first; the servers are filled in order of (delay, server). Where data are kept, the
 delay to a server that has the data of as many workers as it could take, min(k, free), counts as 0.
@@ -189,7 +190,7 @@ def select(
         job = order[n]
         kind, k = gang.kind[job], gang.workers[job]
         if bench.total[kind] >= k and ps_left[gang.ps_kind[job]] > 0:
-            if _keeps_place(job, gang, bench):
+            if _keeps_place(job, gang, rule, bench):
                 verdict[n] = -1
             elif gang.used[job] == 0 or rule.sticky == 0:
                 verdict[n] = _place_anew(job, gang, stored, rule, bench, delays, filled)
@@ -241,26 +242,39 @@ def _take(job: int, gang: Gang, bench: Bench, verdict: int, filled: int) -> int:
 
 
 @inlined
-def _keeps_place(job: int, gang: Gang, bench: Bench) -> bool:
-    """Whether the job's last placement is free."""
-    if gang.used[job] == 0:
+def _keeps_place(job: int, gang: Gang, rule: Rule, bench: Bench) -> bool:
+    """Whether the job's last placement is free, and is not held by others where it is to take free workers first."""
+    if gang.used[job] == 0 or not _fits(job, gang, bench.free):
         return False
+    if rule.keep_running == 0 or rule.sticky or gang.running[job] or _fits(job, gang, bench.unheld):
+        return True
+    return _unheld(gang.kind[job], bench) < gang.workers[job]
+
+
+@inlined
+def _fits(job: int, gang: Gang, room: Ints) -> bool:
+    """Whether `room`, by (server, type), holds the job's last placement."""
     fits = True
     for i in range(gang.used[job]):
-        fits = fits and bench.free[gang.servers[job, i], gang.kind[job]] >= gang.counts[job, i]
+        fits = fits and room[gang.servers[job, i], gang.kind[job]] >= gang.counts[job, i]
     return fits
+
+
+@inlined
+def _unheld(kind: int, bench: Bench) -> int:
+    """Let the room of each server be its free workers that no running job holds; returns how many these are."""
+    unheld = 0
+    for s in range(len(bench.room)):
+        bench.room[s] = max(0, min(bench.free[s, kind], bench.unheld[s, kind]))
+        unheld += bench.room[s]
+    return unheld
 
 
 @compiled
 def _place_anew(job: int, gang: Gang, stored: Stored, rule: Rule, bench: Bench, delays: Delays, filled: int) -> int:
     """Place a job whose demand is left somewhere; returns on how many servers."""
     kind, k = gang.kind[job], gang.workers[job]
-    unheld = 0
-    if rule.keep_running:
-        for s in range(len(bench.room)):
-            bench.room[s] = max(0, min(bench.free[s, kind], bench.unheld[s, kind]))
-            unheld += bench.room[s]
-    if unheld < k:
+    if rule.keep_running == 0 or _unheld(kind, bench) < k:
         for s in range(len(bench.room)):
             bench.room[s] = bench.free[s, kind]
     for s in range(len(bench.room)):
