@@ -43,7 +43,7 @@ def decisions_of(run: Run) -> list[Decision]:
             runs = s.runs.filter(pl.col("job") == r["job"])
             (host,) = s.ps.filter(pl.col("job") == r["job"])["server"].to_list()
             held = dict(runs.select("server", "workers").rows())
-            slots = (runs["end"][0] - runs["start"][0]) // HOUR
+            slots = (runs["end"][0] - runs["compute_from"][0]) // HOUR
             y, eta = tuple(held.get(name, 0) for name in servers), r["value"]
             plan = Plan(KINDS[r["reason"]], y, servers.index(host), slots, 1 - eta)
         found.append(Decision(r["time"] // HOUR, r["job"], plan, eta))
@@ -424,7 +424,7 @@ def test_batchsche_takes_the_fewest_worker_slots_where_cost_is_equal() -> None:
 
 
 def test_batchsche_takes_the_earliest_completion_where_cost_and_worker_slots_are_equal() -> None:
-    """Work 3 slots, D = 4: one worker takes 3 slots, two 2 (4 worker-slots), three 1, four 1: of one and three, three."""
+    """Work 3 slots, D = 4: one worker takes 3 slots, two 2 (4 worker-slots), three 1: of one and three, three."""
     made = scenario([((4,), (1,))], [job("1", 2, 1, 4, 3, (0,))])
     run = play(made, make_policy("batchsche"))
     assert run.schedule.runs.select("workers", "start", "end").rows() == [(3, 4 * HOUR, 5 * HOUR)]

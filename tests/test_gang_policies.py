@@ -198,6 +198,62 @@ def test_literal_placement_moves_a_running_job_where_keep_running_does_not() -> 
     assert kept.metrics["migrations"] == 0
 
 
+def test_a_job_that_returns_leaves_its_last_place_to_those_that_run_there() -> None:
+    """Servers of 2 and 1; b (k=2) runs on both from 1, c (k=2) on s0 from 2 to 3, a then on s1. b returns at 3.
+
+    s0 is free and does for b, so that a, ranked behind b, keeps its worker on s1, which was b's.
+    """
+    jobs = [job("a", 0, 1, 8), job("b", 1, 2, 4), job("c", 2, 2, 1)]
+    kept = run("srtf:placement=keep_running", jobs, [(2, 3), (1, 3)])
+    assert where(kept, "b")[-1] == ("s0", 2, 3, 3, 6)
+    assert where(kept, "a") == [("s0", 1, 0, 0, 2), ("s1", 1, 2, 2, 8)]
+
+
+@pytest.mark.parametrize("policy", ["srtf", "tiresias:limit_s=3", "tiresias:limit_s=2,knob=1"])
+def test_keep_running_displaces_no_job_while_unheld_workers_would_have_done(policy: str) -> None:
+    """150 seeded scenarios, after every event: no job takes a worker that another held while enough others were free.
+
+    Free for a job are the workers that no job held when the event came, less those that jobs before it in rank take.
+    """
+    placed = displaced = 0
+    for seed in range(150):
+        pick = _pick(np.random.default_rng(seed))
+        s = ending(random_scenario(pick, Physics(), cloud=False, seed=seed), policy)
+        spec = policy + ("," if ":" in policy else ":") + "placement=keep_running"
+        made: Any = make_policy(spec)
+        kernel, before, ranked = Kernel(s, made), dict[int, dict[int, int]](), list[int]()
+
+        def choose(order: Any, view: Any, select: Any = made.choose, ranked: list[int] = ranked) -> Any:
+            ranked[:] = order.tolist()
+            return select(order, view)
+
+        made.choose = choose
+
+        def look(event: Event, ranked: list[int] = ranked, kernel: Kernel = kernel, before: Any = before) -> None:
+            nonlocal placed, displaced
+            now = {job: dict(at) for job, at in kernel.gangs.placed.items()}
+            still = {job: at for job, at in before.items() if kernel.standing[job] < 2}
+            idle = kernel.scenario.cluster.workers.sum(axis=1)
+            for at in still.values():
+                for server, n in at.items():
+                    idle[server] -= n
+            for job in ranked:
+                if job not in now or now[job] == still.get(job):
+                    continue
+                takes, enough = now[job], np.maximum(idle, 0).sum() >= sum(now[job].values())
+                from_others = any(n > max(idle[server], 0) for server, n in takes.items())
+                placed, displaced = placed + 1, displaced + from_others
+                assert not (from_others and enough), (kernel.scenario.seed, event.time, job)
+                for server, n in takes.items():
+                    idle[server] -= n
+            before.clear()
+            before.update(now)
+
+        drive(kernel, SimulatedWorld(s), look)
+    assert placed > 300
+    assert displaced > 30
+
+
 def test_moving_to_another_server_pays_the_upload_again() -> None:
     """a, moved at 5, has 20 - 4 left and waits 2 s for its data on s1: it ends at 5 + 2 + 16."""
     near_s0 = {"s0": 1.0, "s1": 2.0}
@@ -316,6 +372,20 @@ def test_tiresias_promotes_a_job_that_has_waited_knob_times_its_execution() -> N
     assert held(played, "b") == [(4, 7)]
     assert held(played, "c") == [(7, 10)]
     assert held(played, "a") == [(0, 4), (10, 12)]
+
+
+def test_tiresias_promotes_every_due_job_before_it_selects() -> None:
+    """Limit 1, knob 1, two workers. a (k=1, 3 s) is demoted at 1; b and then c (k=2) run; c is demoted at 2.
+
+    At 2 a has executed 1 and waited 1: it is promoted, though it would be selected in the second queue too. So c, which
+    is promoted at 2.5, waits until a is demoted at 3. c is demoted at 3.5, is promoted since it has waited 0.5, and
+    demoted at 4, when a has waited 1 and is promoted: a ends at 5, c at 5.5.
+    """
+    jobs = [job("a", 0, 1, 3), job("b", 0.5, 2, 0.5), job("c", 1, 2, 2)]
+    played = run("tiresias:limit_s=1,knob=1", jobs, [(2, 3)])
+    assert held(played, "a") == [(0, 1), (2, 3), (4, 5)]
+    assert held(played, "c") == [(1.5, 2), (3, 4), (5, 5.5)]
+    assert played.schedule.jobs["jct"].to_list() == [5 * SECOND, SECOND, 4.5 * SECOND]
 
 
 def test_tiresias_without_a_knob_never_promotes() -> None:

@@ -13,13 +13,16 @@ import numpy as np
 import polars as pl
 import pytest
 
+from oracles.plain_batch import Setting, a_online
 from oracles.plain_gang_policies import Interval, preemptive, rows_of, srtf, tiresias
 from oracles.product import Run, play
+from oracles.she_instances import small
 from skedge.core.model import Physics
 from skedge.core.policy import make_policy
 from skedge.core.scenario import Scenario
 from skedge.core.time import SECOND
-from test_gang_policies import job, run, scenario
+from test_batch import decisions_of, plain_terms, plain_to_compare
+from test_gang_policies import job, scenario
 
 INSTANCES = int(os.environ.get("INSTANCES", "24"))
 
@@ -75,3 +78,16 @@ def test_the_product_runs_what_the_plain_program_runs(spec: str) -> None:
         again += int(played.metrics["preemptions"] or 0)
         moved += int(played.metrics["migrations"] or 0)
     assert min(again, moved) > INSTANCES / 4
+
+
+def test_batchsche_decides_as_the_plain_program() -> None:
+    """With delays of up to ten slots: the same batches offer and accept the same, by the same plans."""
+    beyond = 0
+    for seed in range(INSTANCES):
+        s = small(seed)
+        played = play(s, make_policy("batchsche"))
+        plain, _ = a_online(s, Setting(batchsche=True))
+        assert plain_to_compare(decisions_of(played)) == plain_terms(plain), seed
+        runs = played.schedule.runs
+        beyond += int((runs["compute_from"] > runs["start"]).sum())
+    assert beyond > INSTANCES

@@ -26,6 +26,8 @@ class Setting:
     F2: float = 1.0
     normed: bool = True
     strict: bool = True
+    batchsche: bool = False
+    """Delays are ignored; plans by cost, worker-slots, completion; what runs on is found by the next batch."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ class System:
             at = arrival + int(upload_delay(self.scenario.delays, job, s))
             return at < self.tau * slot if self.setting.strict else at <= self.tau * slot
 
-        return [s for s in self.order if there(s)]
+        return [s for s in self.order if self.setting.batchsche or there(s)]
 
     def types(self, job: int) -> tuple[int, int]:
         return int(self.scenario.jobs.worker_type[job]), int(self.scenario.jobs.ps_type[job])
@@ -170,13 +172,21 @@ class System:
             found = [_first_least(central)] if central else []
             spread = self.greedy(job, n)
             for plan in [*found, *([spread] if spread else [])]:
-                if best is None or _beats(plan, best):
+                if best is None or _beats(plan, best, self.setting.batchsche):
                     best = plan
         return best
 
-    def take(self, job: int, plan: Plan) -> None:
+    def end(self, job: int, plan: Plan) -> int:
+        """Slot in which the plan ends: a job waits for its data on its workers."""
+        slot = self.scenario.physics.slot
+        seen = -(-int(self.scenario.jobs.arrival[job]) // slot)
+        ready = [seen + int(upload_delay(self.scenario.delays, job, s)) // slot for s, n in enumerate(plan.y) if n]
+        return max(self.tau, *ready) + plan.d
+
+    def take(self, job: int, plan: Plan, until: int) -> None:
+        """Book a plan up to a slot; the batch knows the slots until 2 tau."""
         u, v = self.types(job)
-        for t in range(plan.d):
+        for t in range(min(until - self.tau, self.tau)):
             for s, n in enumerate(plan.y):
                 self.f[s][u][t] += n
             self.g[plan.ps_server][v][t] += 1
@@ -203,9 +213,11 @@ def _first_least(plans: list[Plan]) -> Plan:
     return best
 
 
-def _beats(a: Plan, b: Plan) -> bool:
+def _beats(a: Plan, b: Plan, batchsche: bool) -> bool:
     if abs(a.cost - b.cost) > 1e-9:
         return a.cost < b.cost
+    if batchsche and a.d * a.workers != b.d * b.workers:
+        return a.d * a.workers < b.d * b.workers
     return (a.d, a.kind, a.workers) < (b.d, b.kind, b.workers)
 
 
@@ -223,14 +235,18 @@ def a_online(scenario: Scenario, setting: Setting, watch: Watch | None = None) -
         and not (cluster.workers[:, empty.types(job)[0]].any() and cluster.ps[:, empty.types(job)[1]].any())
     }
     waiting, decisions, tau = set(range(len(jobs))) - never, [], 1
+    held: list[tuple[int, Plan, int]] = []
     while waiting:
         system = System(scenario, setting, tau)
+        for job, plan, end in held:
+            system.take(job, plan, end)
         for job in sorted(job for job in waiting if jobs.arrival[job] < tau * slot):
             plan = system.best(job)
             if watch is not None:
                 watch(system, job, plan)
             if plan is not None and plan.cost < 1:
-                system.take(job, plan)
+                held.append((job, plan, system.end(job, plan)))
+                system.take(*held[-1])
                 waiting.discard(job)
                 decisions.append(Decision(tau, job, plan, 1 - plan.cost))
             else:

@@ -26,7 +26,7 @@ class GangParams(Params):
         False: the cloud takes only what can never fit on the edge (k_j above all workers of its type). True: it also
         takes, at once and for good, a job that does not fit now.
     sticky
-        True: a preempted job resumes only where its data are.
+        True: a preempted job resumes only in its last place, where its data are.
     placement
         ``literal``: a job ranked before others takes their workers even where free ones would do; ``keep_running``:
         it takes free ones first, also if it has run before on workers that another job holds now.

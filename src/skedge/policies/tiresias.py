@@ -2,8 +2,9 @@
 
 **Rule.** Attained service is workers * executed time. A job starts in the first of two queues; once its attained
 service reaches the limit it is demoted to the second. A pending job of the second queue that has waited at least `knob`
-times as long as it has executed is promoted, and both its clocks start anew. At every event jobs are scanned by (queue,
-first start, arrival, id), never started last; a job whose whole demand is left runs, others wait or are preempted.
+times as long as it has executed is promoted, and both its clocks start anew. At every event, after all demotions and
+promotions that are due, jobs are scanned by (queue, first start, arrival, id), never started last; a job whose whole
+demand is left runs, others wait or are preempted.
 It knows no durations.
 
 **Parameters.** The original limit, about one GPU-hour, is one worker-slot at the papers' slot of an hour: every job
@@ -11,8 +12,8 @@ would be demoted at once. Default: the median over the workload of the work D_j 
 scenario's jobs and recorded (:meth:`Tiresias.calibrated`). `knob` is infinite by default: no promotion.
 
 **Deviations.** D1: the official simulator notices demotions late (it does not multiply executed time by the GPUs);
-here they are on time. D2: promotion comes before the selection is final, so a job can be demoted, preempted and
-promoted at one instant. D3: time that a job holds its workers, uploads included, counts as executed. D4: the
+here they are on time. D2: a job that the scan would preempt is pending too, and promoted if it is due, before the scan
+is made again: it can be demoted, preempted and promoted at one instant. D3: time that a job holds its workers, uploads included, counts as executed. D4: the
 checkpoint overhead of a resumed job is no attained service, or jobs could take turns for ever without training.
 
 **Complexity.** O(J log J) per event.
@@ -119,7 +120,7 @@ class Tiresias(GangPolicy):
         self.wake_at = NEVER
 
     def decide(self, event: Event, view: View) -> Iterator[Order]:
-        """Account, demote, promote, select."""
+        """Account and demote, promote all that are due, select; D2."""
         execute(self.held, self.clocks, self.gang, view.now - self.at, self.limit)
         self.at = view.now
         yield from self.admit(event, view)
