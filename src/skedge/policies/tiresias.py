@@ -13,8 +13,9 @@ scenario's jobs and recorded (:meth:`Tiresias.calibrated`). `knob` is infinite b
 
 **Deviations.** D1: the official simulator notices demotions late (it does not multiply executed time by the GPUs);
 here they are on time. D2: a job that the scan would preempt is pending too, and promoted if it is due, before the scan
-is made again: it can be demoted, preempted and promoted at one instant. D3: time that a job holds its workers, uploads included, counts as executed. D4: the
-checkpoint overhead of a resumed job is no attained service, or jobs could take turns for ever without training.
+is made again: it can be demoted, preempted and promoted at one instant. D3: time that a job holds its workers, uploads
+included, counts as executed. D4: the checkpoint overhead of a resumed job is no attained service, or jobs could take
+turns for ever without training.
 
 **Complexity.** O(J log J) per event.
 """
