@@ -95,7 +95,7 @@ def test_run_makes_a_verified_folder_with_the_numbers_of_the_api(
     expected = run(load_scenario(busy), policy)
     found = told.json
     assert found.pop("decisions_s") > 0
-    assert found == {"folder": str(tmp_path / "r"), "violations": [], "metrics": expected.metrics}
+    assert found == {"folder": str(tmp_path / "r"), "source": {}, "violations": [], "metrics": expected.metrics}
     loaded = Run.load(tmp_path / "r")
     assert loaded.policy == expected.policy
     assert all(table.equals(expected.schedule.tables()[name]) for name, table in loaded.schedule.tables().items())
@@ -313,6 +313,63 @@ def test_trace_convert_writes_a_scenario_that_run_takes(skedge: Skedge, philly: 
     assert (len(scenario.cluster.servers), scenario.cluster.cloud) == (3, None)
     assert scenario.announced_work[:, 0].sum() / 3.6e9 == pytest.approx(12.0)  # 4 of 1 GPU-hour, 4 of 2
     assert skedge("run", told.json["scenario"], "--policy", "srtf", "--out", tmp_path / "r").code == 0
+
+
+def test_trace_convert_makes_rigid_jobs_with_a_checkpoint_overhead_of_30_s(
+    skedge: Skedge, philly: Path, tmp_path: Path
+) -> None:
+    """The default; another overhead, and divisible jobs of as many chunks as are asked for, by their options."""
+    words = ("--format", "philly-csv", "--servers", 3, "--out")
+    assert skedge("trace", "convert", philly, *words, tmp_path / "a").code == 0
+    rigid = load_scenario(tmp_path / "a" / "scenario.yaml")
+    assert rigid.jobs.chunks.tolist() == rigid.jobs.workers.tolist() == [1, 2] * 6
+    assert rigid.physics.checkpoint_overhead == 30_000_000
+    assert skedge("trace", "convert", philly, *words, tmp_path / "b", "--checkpoint-overhead", "1min").code == 0
+    assert load_scenario(tmp_path / "b" / "scenario.yaml").physics.checkpoint_overhead == 60_000_000
+    cut = ("--make", "divisible", "--chunks", "5-6")
+    assert skedge("trace", "convert", philly, *words, tmp_path / "c", *cut).code == 0
+    divisible = load_scenario(tmp_path / "c" / "scenario.yaml")
+    assert set(divisible.jobs.chunks.tolist()) == {5, 6}
+    assert divisible.physics.checkpoint_overhead == 0
+    assert "--make divisible" in skedge("trace", "convert", philly, *words, tmp_path / "d", "--chunks", 5).err
+    assert "'5-x'" in skedge("trace", "convert", philly, *words, tmp_path / "d", *cut[:3], "5-x").err
+
+
+def test_trace_convert_counts_what_it_leaves_out_and_changes_and_keeps_it_in_the_scenario(
+    skedge: Skedge, philly: Path, tmp_path: Path
+) -> None:
+    """Of 12 jobs one has 0 GPUs, one 0.5, one 64, and a blank line ends the file; the last two are not taken.
+
+    By hand: 1-hour jobs of 64, 1 (0.5 rounded up), 2, 1, 2, 1, 2, 1 GPUs and one left out: 74 GPU-hours.
+    """
+    rows = philly.read_text().splitlines()
+    rows[1] = rows[1].replace(",3600,1,", ",3600,64,")
+    rows[2] = rows[2].replace(",3600,2,", ",3600,0,")
+    rows[3] = rows[3].replace(",3600,1,", ",3600,0.5,")
+    philly.write_text("\n".join(rows) + "\n\n")
+    words = ("--format", "philly-csv", "--servers", 3, "--fractional", "ceil", "--first", 8)
+    cut = ("--make", "divisible", "--chunks", 5)
+    told = skedge("trace", "convert", philly, *words, *cut, "--out", tmp_path / "s", "--json").json["source"]
+    assert told == {
+        "trace": "jobs.csv",
+        "format": "philly-csv",
+        "rows": 13,
+        "skipped": {"blank line": 1, "no GPU": 1},
+        "outside skip and first": 3,
+        "make": "divisible",
+        "jobs": 8,
+        "changed": {"fraction of a GPU rounded up": 1, "chunks raised to the GPUs asked for": 1},
+        "gpu_hours": {"trace": 74.0, "jobs": 74.0},
+    }
+    scenario = load_scenario(tmp_path / "s" / "scenario.yaml")
+    assert scenario.source == told
+    run(scenario, "fifo").save(tmp_path / "r")
+    assert Run.load(tmp_path / "r").scenario.source == told
+    said = skedge("trace", "convert", philly, *words, *cut, "--out", tmp_path / "t").out
+    assert "left out: 1 blank line, 1 no GPU, 3 outside skip and first" in said
+    assert "changed: 1 fraction of a GPU rounded up, 1 chunks raised" in said
+    assert "GPU-hours of the trace 74, of the jobs 74" in said
+    assert said.splitlines()[-1] in skedge("run", tmp_path / "t" / "scenario.yaml", "--out", tmp_path / "q").out
 
 
 def test_a_converted_scenario_depends_on_the_seed_alone(skedge: Skedge, philly: Path, tmp_path: Path) -> None:

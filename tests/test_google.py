@@ -197,6 +197,7 @@ def test_a_scenario_like_s4_is_made_with_its_arrivals(parts: Path, skedge: Skedg
     """Three jobs over 80 slots: the last at the beginning of the last one; classes 1 and 2 sensitive, 3 critical."""
     words = ("--format", "google-events", "--statuses", "passed,failed,killed", "--make", "pdors", "--servers", 3)
     told = skedge("trace", "convert", parts, *words, "--slots", 11, "--classes", "--out", tmp_path / "s", "--json").json
+    assert told.pop("source")["rows"] == 9
     assert told == {"scenario": str(tmp_path / "s" / "scenario.yaml"), "jobs": 3, "servers": 3}
     scenario = load_scenario(tmp_path / "s" / "scenario.yaml")
     assert scenario.physics.slots == 11

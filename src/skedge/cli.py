@@ -24,6 +24,7 @@ from .console import (
     print_explanation,
     print_json,
     progress,
+    source_text,
 )
 from .core.errors import InputError, RunFolderError, SkedgeError
 from .core.policy import registered
@@ -123,9 +124,11 @@ def run(
     if as_json:
         found = [asdict(one) for one in violations]
         numbers = {"violations": found, "metrics": result.metrics, "decisions_s": result.decisions_s}
-        print_json({"folder": str(target), **numbers})
+        print_json({"folder": str(target), "source": loaded.source, **numbers})
     else:
         out.print(metrics_table(result.metrics, f"{policy} on {loaded.name}, seed {loaded.seed}"))
+        if loaded.source:
+            out.print(source_text(loaded.source), soft_wrap=True)
         left = result.jobs.filter(pl.col("state").cast(pl.String) != "finished")
         if len(left):
             first = f"the first, {left['id'][0]}: {left['reason'][0]}"

@@ -130,6 +130,25 @@ def _cell(column: str, value: Estimate | None) -> Text:
     return text
 
 
+def source_text(source: Mapping[str, Any]) -> str:
+    """Where the jobs of a scenario come from, what was left out and what was changed; empty where nothing is known."""
+    if not source:
+        return ""
+    origin = source.get("trace") or source["synthetic"]
+    rows = f"{source['rows']:,} rows of " if "rows" in source else ""
+    parts = [f"{source['jobs']:,} {source['make']} jobs made of {rows}{origin}"]
+    skipped = {**source.get("skipped", {}), "outside skip and first": source.get("outside skip and first", 0)}
+    parts += [f"left out: {_counts(skipped)}"] if any(skipped.values()) else []
+    parts += [f"changed: {_counts(source['changed'])}"] if source["changed"] else []
+    hours = source.get("gpu_hours")
+    parts += [f"GPU-hours of the trace {hours['trace']:,.0f}, of the jobs {hours['jobs']:,.0f}"] if hours else []
+    return "; ".join(parts)
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{n:,} {what}" for what, n in counts.items() if n)
+
+
 def metrics_table(metrics: Mapping[str, float | None], title: str) -> Table:
     """All metrics of a run, a row each: key, exact value, reading."""
     table = Table("metric", "value", "reading", title=title)

@@ -15,7 +15,7 @@ STAMP = "%Y-%m-%d %H:%M:%S"
 """How Philly writes a time: naive, to the second."""
 
 _LARGEST = 2.0**53
-"""Largest whole number taken: above it a float no longer holds every one."""
+"""Largest number taken: above it a float no longer holds every whole one."""
 
 
 def read_bytes(path: Path) -> bytes:
@@ -109,7 +109,7 @@ def numbers(
     value = pl.col(column).cast(pl.Float64, strict=False)
     if missing is not None:
         value = pl.when(pl.col(column) == "").then(pl.lit(missing)).otherwise(value)
-    most = high if high is not None else _LARGEST if whole else float("inf")
+    most = _LARGEST if high is None else high
     good = value.is_finite() & value.is_between(low, most) & ((value == value.round()) | (not whole))
     right = "" if low == -float("inf") else f" >= {low:g}" if high is None else f" from {low:g} to {high:g}"
     _refuse(table, good.is_null() | ~good, path, column, f"a {'whole ' if whole else ''}number{right}")
