@@ -471,7 +471,7 @@ def test_a_report_that_cannot_be_written_fails_before_the_comparison(
     report: str, message: str, skedge: Skedge, small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The place is looked at first."""
-    monkeypatch.setattr("skedge.cli.compare", None)
+    monkeypatch.setattr("skedge.compare_commands.compare", None)
     Path("there").mkdir()
     refused(skedge("compare", small, "--report", report), message)
     assert files() == {"small.yaml", "there"}

@@ -16,8 +16,10 @@ from typing import Any
 import polars as pl
 import pytest
 
-from skedge import cli
+from skedge import cli, compare_commands
+from skedge.analysis.verify import Violation
 from skedge.compare import COLUMNS, compare
+from skedge.compare_commands import DEMO_POLICIES, split_policies
 from skedge.console import amount, comparison_table, duration
 from skedge.core.policy import make_policy, registered
 from skedge.run import Run, run
@@ -216,43 +218,122 @@ def test_compare_gives_the_metrics_of_every_policy_and_seed(skedge: Skedge, busy
     assert "aonline:cloud=false,q_mode=eq5" in page
 
 
+def test_two_comparisons_write_the_same_bytes_but_for_their_times(skedge: Skedge, busy: Path, tmp_path: Path) -> None:
+    """Report, numbers and run folders; with one process and with two. What is printed as JSON is comparison.json."""
+    words = ("--policies", "srtf,fifo", "--seeds", 2)
+    for name, processes in (("a", 1), ("b", 2)):
+        told = skedge("compare", busy, *words, "--processes", processes, "--out", tmp_path / name, "--json")
+        assert (told.code, told.json) == (0, json.loads((tmp_path / name / "comparison.json").read_text()))
+    one, two = ({p.relative_to(tmp_path / n): p for p in (tmp_path / n).rglob("*") if p.is_file()} for n in "ab")
+    assert set(one) == set(two)
+    assert {str(name) for name in one if one[name].read_bytes() != two[name].read_bytes()} <= {"times.json"}
+    assert {"report.html", "comparison.json", "runs/srtf-seed1/run.json"} <= set(map(str, one))
+
+
+def test_compare_keeps_all_run_folders_those_of_the_best_policy_or_none(
+    skedge: Skedge, busy: Path, tmp_path: Path
+) -> None:
+    """srtf is the best of the two in the mean JCT of seeds 0 and 1."""
+    mean = {
+        p: sum(row["jct_mean_s"] for row in rows) for p, rows in compare(busy, ["srtf", "fifo"], [0, 1]).metrics.items()
+    }
+    assert mean["srtf"] < mean["fifo"]
+    best = {"srtf-seed0", "srtf-seed1"}
+    for keep, names in (("all", best | {"fifo-seed0", "fifo-seed1"}), ("best", best), ("none", set())):
+        words = ("--policies", "srtf,fifo", "--seeds", 2, "--processes", 1, "--keep", keep)
+        assert skedge("compare", busy, *words, "--out", tmp_path / keep).code == 0
+        assert {path.name for path in (tmp_path / keep).glob("runs/*")} == names
+        assert {p.name for p in (tmp_path / keep).iterdir()} - {"runs"} == {
+            "report.html", "comparison.json", "times.json",
+        }  # fmt: skip
+    assert skedge("verify", tmp_path / "best" / "runs" / "srtf-seed1").code == 0
+
+
+def test_compare_says_that_every_rule_is_verified_on_the_screen_and_in_the_report(
+    skedge: Skedge, busy: Path, tmp_path: Path
+) -> None:
+    told = skedge(
+        "compare", busy, "--policies", "srtf", "--seeds", 1, "--processes", 1, "--report", tmp_path / "c.html"
+    )
+    assert "1 runs, every rule verified" in told.out
+    assert "every rule verified" in (tmp_path / "c.html").read_text()
+
+
+def test_a_comparison_with_a_broken_rule_exits_with_1_and_names_it(
+    skedge: Skedge, busy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The report and the JSON are written all the same."""
+    broken = [Violation("M8", "(2b)", 3, 17, "a chunk runs too long")]
+    monkeypatch.setattr(Run, "verify", lambda self, limit=20: broken)
+    words = ("--policies", "srtf", "--seeds", 1, "--processes", 1)
+    told = skedge("compare", busy, *words, "--report", tmp_path / "c.html")
+    assert told.code == 1
+    assert told.err == "srtf, seed 0: M8 (2b): a chunk runs too long\n"
+    assert "rules broken by srtf with seed 0: M8" in told.out
+    assert "rules broken by srtf with seed 0: M8" in (tmp_path / "c.html").read_text()
+    told = skedge("compare", busy, *words, "--report", tmp_path / "d.html", "--json")
+    assert (told.code, told.json["verified"], told.json["violations"][0]["rule"]) == (1, False, "M8")
+
+
+def test_with_fewer_than_5_seeds_no_interval_is_printed(skedge: Skedge, busy: Path, tmp_path: Path) -> None:
+    words = ("--policies", "srtf,fifo", "--processes", 1, "--report", tmp_path / "c.html", "--seeds")
+    few, enough = (skedge("compare", busy, *words, n).out for n in (4, 5))
+    assert "±" not in few
+    assert "no intervals with fewer than 5 seeds" in few
+    assert "±" in enough
+    assert "- srtf" in enough
+
+
 def test_the_comparison_fits_a_screen_of_80_columns_uncut(skedge: Skedge, busy: Path) -> None:
-    """Six policies, means and half widths: no column is cut off."""
-    comparison = compare(busy, cli.DEMO_POLICIES, [0, 1], processes=1)
+    """Six policies over five seeds, means, intervals and differences: no column is cut off."""
+    comparison = compare(busy, DEMO_POLICIES, [0, 1, 2, 3, 4], processes=1)
     from rich.console import Console
 
     console = Console(width=80, file=io.StringIO())
     console.print(comparison_table(comparison))
     printed = console.file.getvalue()  # type: ignore[attr-defined]
     assert "…" not in printed
-    assert all(policy in printed for policy in cli.DEMO_POLICIES)
+    assert all(policy in printed for policy in DEMO_POLICIES)
     assert "±" in printed
 
 
 def test_demo_puts_runs_and_report_into_one_folder_and_may_be_repeated(
     skedge: Skedge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every policy's run folder and report.html; the next demo replaces it; what it says to type works."""
+    """By kind of jobs every policy's run folder and a report; the next replaces it; what it says to type works."""
     calls = []
 
     def one_process(source: Any, names: Any, seeds: Any, **more: Any) -> Any:
         calls.append((source, tuple(names), tuple(seeds)))
         return compare(source, names, seeds, **{**more, "processes": 1})
 
-    monkeypatch.setattr(cli, "compare", one_process)
-    monkeypatch.setattr(cli, "DEMO_POLICIES", ("srtf", "aonline:cloud=false"))
+    monkeypatch.setattr(compare_commands, "compare", one_process)
+    monkeypatch.setattr(compare_commands, "DEMO_POLICIES", ("srtf", "aonline:cloud=false"))
     out = tmp_path / "demo"
     told = skedge("demo", "--out", out)
     assert told.code == 0
-    assert sorted(p.name for p in out.iterdir()) == ["aonline-cloud-false", "report.html", "srtf"]
-    assert Run.load(out / "srtf").verify() == []
+    assert sorted(p.name for p in out.iterdir()) == ["divisible", "rigid"]
+    for kind in out.iterdir():
+        assert sorted(p.name for p in kind.iterdir()) == ["aonline-cloud-false", "report.html", "srtf"]
+    rigid, divisible = (Run.load(out / kind / "srtf") for kind in ("rigid", "divisible"))
+    assert rigid.verify() == divisible.verify() == []
+    assert rigid.scenario.jobs.ids == divisible.scenario.jobs.ids
+    assert rigid.scenario.jobs.chunks.sum() < divisible.scenario.jobs.chunks.sum()
+    for word in (
+        "rigid: a job trains on the GPUs that it asked for",
+        "divisible: the same work is cut into",
+        "within 1 %",
+    ):
+        assert word in told.out
     hint = told.out.split("skedge explain ")[1].split()
     assert skedge("explain", *hint[:2]).code == 0
     again = skedge("demo", "--out", out, "--seed", 3, "--json")
-    assert again.json["seeds"] == [3]
-    assert again.json["metrics"]["srtf"][0]["jobs"] == 400
-    assert Run.load(out / "srtf").meta["seed"] == 3
-    assert calls == [("demo", ("srtf", "aonline:cloud=false"), (seed,)) for seed in (None, 3)]
+    for kind in ("rigid", "divisible"):
+        assert again.json[kind]["seeds"] == [3]
+        assert again.json[kind]["metrics"]["srtf"][0]["jobs"] == 400
+        assert Run.load(out / kind / "srtf").meta["seed"] == 3
+    policies, demos = ("srtf", "aonline:cloud=false"), ("demo", "demo-divisible")
+    assert calls == [(name, policies, (seed,)) for seed in (None, 3) for name in demos]
     assert [p.name for p in tmp_path.iterdir()] == ["demo"]
 
 
@@ -267,7 +348,7 @@ def test_demo_puts_runs_and_report_into_one_folder_and_may_be_repeated(
 )
 def test_a_list_of_policies_is_split_at_policies_and_not_at_their_parameters(given: str, expected: list[str]) -> None:
     """A part `key=value` belongs to the policy before it; every part is a policy that can be made."""
-    parts = [part.strip() for part in cli.split_policies(given)]
+    parts = [part.strip() for part in split_policies(given)]
     assert parts == expected
     for part in parts:
         make_policy(part)
