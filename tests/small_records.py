@@ -127,11 +127,11 @@ def gangs() -> Schedule:
         (0, None, "s0", None, 2, 9, 9, 15, 4.0, False, False),
     ]
     decisions = [
-        (0, 0, "allocate", "s0"),
-        (3, 1, "allocate", "s1"),
-        (4, 2, "allocate", "cloud"),
-        (7, 0, "suspend", None),
-        (9, 0, "allocate", "s0"),
+        (0, 0, "allocate", "s0", 2),
+        (3, 1, "allocate", "s1", 1),
+        (4, 2, "allocate", "cloud", 2),
+        (7, 0, "suspend", None, None),
+        (9, 0, "allocate", "s0", 2),
     ]
     ps = [(0, "s0", 0, 1, 0, 7), (1, "s1", 0, 1, 3, 10), (2, "cloud", None, 1, 4, 12), (0, "s0", 0, 1, 9, 15)]
     uploads = [(0, "s0", 2, 20.0, 0, 1), (1, "s1", 1, 10.0, 3, 4), (2, "cloud", 2, 20.0, 4, 9)]
@@ -146,7 +146,7 @@ def gangs() -> Schedule:
         uploads=table("uploads", "job to_server chunks mb start end", uploads),
         plans=table("plans", "job server workers ps from to made_at", [(1, "s1", 1, 1, 3, 10, 3)]),
         prices=table("prices", "job", []),
-        decisions=table("decisions", "time job verb server", decisions),
+        decisions=table("decisions", "time job verb server workers", decisions),
         jobs=_jobs(jobs),
         outages=table("outages", "server start end reason", []),
     )

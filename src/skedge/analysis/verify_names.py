@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from skedge.core.model import PS, WORKER
 from skedge.core.scenario import Scenario
-from skedge.core.schedule import Schedule
+from skedge.core.schedule import SUPPLIES, Schedule
 
 from .columns import Columns, Table, columns
 from .rules import Findings
@@ -111,7 +111,8 @@ def _prices(c: Columns, t: Table) -> Mask:
 
 
 def _decisions(c: Columns, t: Table) -> Mask:
-    wrong = _no_job(c, t) | (t["time"] < 0)
+    brings = t.frame["verb"].is_in(SUPPLIES).fill_null(value=False).to_numpy()
+    wrong = _no_job(c, t) | (t["time"] < 0) | ((t["workers"] > 0) != brings)
     verbs: Mask = t.frame["verb"].is_in(["dispatch", "redispatch"]).to_numpy()
     if not verbs.any():
         return wrong

@@ -25,8 +25,12 @@ VERBS = (
     "reject",
     "fail",
     "transfer",
+    "upload",
 )
 """What a decision can be; ``allocate_each`` allocates to a job that is no gang, ``fail`` is a fact that stands here."""
+
+SUPPLIES = ("allocate", "allocate_each", "upload")
+"""Decisions that bring data to servers, for `workers` workers each."""
 
 
 STATES = ("finished", "rejected", "failed", "cancelled")
@@ -51,9 +55,10 @@ def schema(servers: list[str]) -> dict[str, Columns]:
     decisions
         Every order; for ``dispatch`` one row per chunk: `value` is alpha [s], `rank` the lane's order (smaller first),
         `postponed` the number of chunks that complete later because of it. For the others `chunk` and
-        `lane` are null. For ``allocate``, ``reserve``, ``postpone`` and ``reject`` `value` is what the policy found the
-        job's best plan worth (batch schedulers: 1 - cost, of which eta is the positive part; PD-ORS and OASiS: lambda,
-        utility less cost), null if it does not say.
+        `lane` are null. ``allocate``, ``allocate_each`` and ``upload`` have one row per server, with its `workers`. For
+        ``allocate``, ``reserve``, ``postpone`` and ``reject`` `value` is what the policy found the job's best plan
+        worth (batch schedulers: 1 - cost, of which eta is the positive part; PD-ORS and OASiS: lambda, utility less
+        cost), null if it does not say.
     prices
         From `made_at` on, a unit of `resource` costs `price` per slot on this server between `from` and `to`, because
         of the decision on `job`; what no row covers costs what it cost at first (M29). Empty where there are no prices.
@@ -83,7 +88,7 @@ def schema(servers: list[str]) -> dict[str, Columns]:
         }),
         "decisions": pl.Schema({
             "time": i64, "job": i32, "verb": pl.Enum(list(VERBS)), "chunk": i32, "lane": i32, "server": server,
-            "rank": i64, "postponed": i32, "value": real, "reason": pl.Categorical(),
+            "workers": i32, "rank": i64, "postponed": i32, "value": real, "reason": pl.Categorical(),
         }),
         "jobs": pl.Schema({
             "job": i32, "id": text, "arrival": i64, "admitted": i64, "first_start": i64, "completion": i64,
