@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from importlib.metadata import version as installed_version
 from pathlib import Path
@@ -42,7 +46,7 @@ commands = typer.Typer(
     help="Schedulers for distributed machine-learning training over edge servers and a cloud.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
+    rich_markup_mode=None,  # brackets in help are units
 )
 commands.add_typer(trace_app, name="trace")
 commands.add_typer(deploy_app, name="deploy")
@@ -202,19 +206,40 @@ def _fail_on(violations: list[Any], *, quiet: bool) -> None:
     raise typer.Exit(1)
 
 
-def app() -> None:
-    """Entry point: one sentence for every error of ours or of the machine, 130 for Ctrl-C."""
+_ENDED = {130: "interrupted", 143: "ended by SIGTERM"}
+"""Exit codes of signals: 128 and the signal's number."""
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM unwind the command as Ctrl-C does, so that nothing half-written stays."""
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
-        commands()
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def app() -> None:
+    """Entry point: one sentence for every error of ours or of the machine, 130 for Ctrl-C, 143 for SIGTERM."""
+    try:
+        with _ended_by_sigterm():
+            commands()
     except SkedgeError as error:
         sentence = str(error)
     except OSError as error:
         sentence = f"{error.filename or 'input or output'}: {error.strerror or error}"
+    except UnicodeEncodeError as error:
+        sentence = f"the output cannot be written in {error.encoding}; set PYTHONIOENCODING=utf-8"
     except MemoryError:
         sentence = "there is not enough memory for this; take fewer jobs, or --processes 1"
     except SystemExit as done:
-        if done.code == 130:
-            err.print("skedge: interrupted; nothing was written")
+        if done.code in _ENDED:
+            err.print(f"skedge: {_ENDED[done.code]}; nothing was written")
         raise
     else:
         return

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed
+from joblib.externals.loky.backend.resource_tracker import ensure_running
 
 from .analysis.verify import Violation
 from .core.errors import InputError, PolicyError, SkedgeError
@@ -261,21 +262,38 @@ def compare(
 
 def _parallel(work: Sequence[Any], processes: int) -> Generator[_Made, None, None]:
     """Do the work in processes that Ctrl-C and SIGTERM do not reach: this process ends them, in order."""
-    with _ignored(signal.SIGINT, signal.SIGTERM):  # what is ignored as a process starts, it ignores for good
+    if processes != 1:
+        ensure_running()  # joblib's tracker: as it starts it would let the signals through again
+    with _held_back(signal.SIGINT, signal.SIGTERM):  # what is held back as a process starts never reaches it
         done = Parallel(n_jobs=processes, return_as="generator_unordered")(work)
-    yield from done
+    with _quiet_manager():
+        yield from done
 
 
 @contextmanager
-def _ignored(*signals: signal.Signals) -> Iterator[None]:
-    """Ignore `signals` for a moment; only the main thread can."""
-    main = threading.current_thread() is threading.main_thread()
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in signals} if main else {}
+def _quiet_manager() -> Iterator[None]:
+    """Where work is given up, joblib's thread may find its queue closed: no traceback of that."""
+    before = threading.excepthook
+
+    def hook(args: threading.ExceptHookArgs) -> None:
+        if type(args.thread).__name__ != "_ExecutorManagerThread":
+            before(args)
+
+    threading.excepthook = hook
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        threading.excepthook = before
+
+
+@contextmanager
+def _held_back(*signals: signal.Signals) -> Iterator[None]:
+    """Let `signals` wait until the end."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _comparison(

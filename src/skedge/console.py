@@ -166,7 +166,7 @@ def _equal(comparison: Comparison) -> str:
 
 def _plain_table(title: str, columns: Sequence[str]) -> Table:
     """A table without vertical lines: names to the left, numbers to the right."""
-    table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, padding=0)
+    table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=0)
     for i, column in enumerate(columns):
         table.add_column(column, no_wrap=True, justify="right" if i else "left")
     return table
@@ -211,8 +211,8 @@ def _range(column: str, value: Estimate) -> str:
 def _difference(column: str, value: Estimate | None) -> Text:
     if value is None or value.high is None:
         return Text("–")
-    text = Text(f"{amount(column, value.mean)}{'*' if value.sign else ''}")
-    return text.append(f"\n±{amount(column, value.high - value.mean)}", "dim")
+    half = f"±{amount(column, value.high - value.mean)}{'*' if value.sign else ''}"
+    return Text(f"{amount(column, value.mean)}\n").append(half, "dim")
 
 
 def source_text(source: Mapping[str, Any]) -> str:

@@ -18,7 +18,9 @@ from .scenario_save import save_scenario
 from .traces.describe import describe, rows
 from .traces.formats import READERS, read_trace
 
-trace_app = typer.Typer(help="Real traces: what is in them, and scenarios made of them.", no_args_is_help=True)
+trace_app = typer.Typer(
+    help="Real traces: what is in them, and scenarios made of them.", no_args_is_help=True, rich_markup_mode=None
+)
 
 Format = StrEnum("Format", {name: name for name in READERS})  # type: ignore[misc]
 

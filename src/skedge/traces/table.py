@@ -10,6 +10,7 @@ from pathlib import Path
 import polars as pl
 
 from skedge.core.errors import TraceError
+from skedge.files import no_device
 
 STAMP = "%Y-%m-%d %H:%M:%S"
 """How Philly writes a time: naive, to the second."""
@@ -27,7 +28,8 @@ def read_bytes(path: Path) -> bytes:
         Where the file is missing, cannot be read, or its compression is broken off.
     """
     try:
-        return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        content = no_device(path).read_bytes()
+        return gzip.decompress(content) if path.suffix == ".gz" else content
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise TraceError(f"{path}: is not a whole gzip file ({error})") from error
     except OSError as error:
