@@ -1,8 +1,10 @@
 """Time the policies on a window of the real Philly trace, each from start to verified run folder.
 
-    python benchmarks/window.py TRACE.csv.gz MACHINE_LIST [--form i|ii|paper] [--policies a,b] [--first N]
+    python benchmarks/window.py TRACE.csv.gz MACHINE_LIST [--form i|ii|paper] [--make rigid|divisible] [--policies a;b]
+        [--first N]
 
-Form i: `trace` jobs on the edge alone, one worker type, the machine list scaled down to an offered load of 0.9.
+Form i: the trace's own work on the edge alone, one worker type, the machine list scaled down to an offered load of 0.9;
+jobs rigid (default), or divisible.
 Form ii: the same jobs on half as many machines, with the cloud. Form paper: jobs as in JSAC'22 Sec. V on as many
 machines as form i takes (140), with the cloud; it reports how many go there.
 
@@ -39,7 +41,7 @@ def main() -> None:
         base = Path(folder)
         found = convert(args, base / "window", args.first)
         convert(args, base / "warm", 300)
-        print(f"form {args.form}: {found['jobs']} jobs, {found['lanes']} lanes")
+        print(f"form {args.form}: {found['jobs']} {found['source']['make']} jobs, {found['lanes']} lanes")
         print(f"{'policy':34} {'CPU s':>7} {'GB':>5} {'jobs/s':>8} {'chunks/s':>9} {'JCT h':>8} {'cloud jobs':>10}")
         for policy in (args.policies or POLICIES[args.form]).split(";"):
             run(base / "warm", policy, base)
@@ -52,6 +54,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("trace", type=Path)
     parser.add_argument("machines", type=Path)
     parser.add_argument("--form", choices=sorted(POLICIES), default="i")
+    parser.add_argument("--make", choices=("rigid", "divisible"), default="rigid", help="jobs of forms i and ii")
     parser.add_argument("--policies", help="separated by semicolons")
     parser.add_argument("--first", type=int)
     return parser.parse_args()
@@ -62,7 +65,7 @@ def convert(args: argparse.Namespace, folder: Path, first: int | None) -> dict[s
     size = {"i": ["--load", "0.9"], "ii": ["--load", "1.8"], "paper": ["--servers", "140"]}[args.form]
     options = [*size, "--machines", str(args.machines), "--out", str(folder), "--json"]
     options += ["--no-cloud"] if args.form == "i" else ["--cloud"]
-    options += ["--make", "paper" if args.form == "paper" else "trace"]
+    options += ["--make", "paper" if args.form == "paper" else args.make]
     options += ["--first", str(first)] if first else []
     command = [*SKEDGE, "trace", "convert", str(args.trace), "--format", "philly-csv", *options]
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)

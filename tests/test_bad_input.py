@@ -150,7 +150,7 @@ def test_a_short_file_that_stands_for_a_billion_values_is_refused_at_once(skedge
     ("scenario", "message"),
     [
         ("nosuch.yaml", "nosuch.yaml: cannot be read: No such file or directory"),
-        ("nosuch", "scenario 'nosuch' is not shipped; there are demo, live-demo, s1, s2"),
+        ("nosuch", "scenario 'nosuch' is not shipped; there are demo, demo-divisible, live-demo, s1"),
         (".", ".: cannot be read: Is a directory"),
         ("small.yaml/x.yaml", "small.yaml/x.yaml: cannot be read: Not a directory"),
     ],
@@ -256,13 +256,10 @@ WRONG_TRACES = {
     ),
     "a column twice": ("philly-csv", "timestamp, " + HEADER + "x," + ROW, "line 1: column 'timestamp' is there twice"),
     "NaN": ("philly-csv", HEADER + ROW + ROW.replace(",60,1", ",nan,1"), "line 3, column duration: 'nan'; it must be"),
-    "a negative duration": ("philly-csv", HEADER + ROW.replace(",60,1", ",-60,1"), "line 2, column duration: '-60'"),
-    "no GPU": ("philly-csv", HEADER + ROW.replace(",60,1", ",60,0"), "line 2, column num_gpus: '0'; it must be"),
-    "half a GPU": (
-        "philly-csv",
-        HEADER + ROW.replace(",60,1", ",60,0.5"),
-        "column num_gpus: '0.5'; it must be a whole",
-    ),
+    "a negative duration": ("philly-csv", HEADER + ROW.replace(",60,1", ",-60,1"), "no job is left (1 ends before"),
+    "no GPU": ("philly-csv", HEADER + ROW.replace(",60,1", ",60,0"), "no job is left (1 no GPU)"),
+    "half a GPU": ("philly-csv", HEADER + ROW.replace(",60,1", ",60,0.5"), "no job is left (1 fraction of a GPU)"),
+    "fewer than no GPU": ("philly-csv", HEADER + ROW.replace(",60,1", ",60,-1"), "line 2, column num_gpus: '-1'; it"),
     "GPUs beyond 64 bits": ("philly-csv", HEADER + ROW.replace(",60,1", f",60,{10**23}"), "line 2, column num_gpus"),
     "a day that is not": (
         "philly-csv",
@@ -474,7 +471,7 @@ def test_a_report_that_cannot_be_written_fails_before_the_comparison(
     report: str, message: str, skedge: Skedge, small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The place is looked at first."""
-    monkeypatch.setattr("skedge.cli.compare", None)
+    monkeypatch.setattr("skedge.compare_commands.compare", None)
     Path("there").mkdir()
     refused(skedge("compare", small, "--report", report), message)
     assert files() == {"small.yaml", "there"}

@@ -16,8 +16,10 @@ from typing import Any
 import polars as pl
 import pytest
 
-from skedge import cli
+from skedge import cli, compare_commands
+from skedge.analysis.verify import Violation
 from skedge.compare import COLUMNS, compare
+from skedge.compare_commands import DEMO_POLICIES, split_policies
 from skedge.console import amount, comparison_table, duration
 from skedge.core.policy import make_policy, registered
 from skedge.run import Run, run
@@ -95,7 +97,7 @@ def test_run_makes_a_verified_folder_with_the_numbers_of_the_api(
     expected = run(load_scenario(busy), policy)
     found = told.json
     assert found.pop("decisions_s") > 0
-    assert found == {"folder": str(tmp_path / "r"), "violations": [], "metrics": expected.metrics}
+    assert found == {"folder": str(tmp_path / "r"), "source": {}, "violations": [], "metrics": expected.metrics}
     loaded = Run.load(tmp_path / "r")
     assert loaded.policy == expected.policy
     assert all(table.equals(expected.schedule.tables()[name]) for name, table in loaded.schedule.tables().items())
@@ -216,43 +218,122 @@ def test_compare_gives_the_metrics_of_every_policy_and_seed(skedge: Skedge, busy
     assert "aonline:cloud=false,q_mode=eq5" in page
 
 
+def test_two_comparisons_write_the_same_bytes_but_for_their_times(skedge: Skedge, busy: Path, tmp_path: Path) -> None:
+    """Report, numbers and run folders; with one process and with two. What is printed as JSON is comparison.json."""
+    words = ("--policies", "srtf,fifo", "--seeds", 2)
+    for name, processes in (("a", 1), ("b", 2)):
+        told = skedge("compare", busy, *words, "--processes", processes, "--out", tmp_path / name, "--json")
+        assert (told.code, told.json) == (0, json.loads((tmp_path / name / "comparison.json").read_text()))
+    one, two = ({p.relative_to(tmp_path / n): p for p in (tmp_path / n).rglob("*") if p.is_file()} for n in "ab")
+    assert set(one) == set(two)
+    assert {str(name) for name in one if one[name].read_bytes() != two[name].read_bytes()} <= {"times.json"}
+    assert {"report.html", "comparison.json", "runs/srtf-seed1/run.json"} <= set(map(str, one))
+
+
+def test_compare_keeps_all_run_folders_those_of_the_best_policy_or_none(
+    skedge: Skedge, busy: Path, tmp_path: Path
+) -> None:
+    """srtf is the best of the two in the mean JCT of seeds 0 and 1."""
+    mean = {
+        p: sum(row["jct_mean_s"] for row in rows) for p, rows in compare(busy, ["srtf", "fifo"], [0, 1]).metrics.items()
+    }
+    assert mean["srtf"] < mean["fifo"]
+    best = {"srtf-seed0", "srtf-seed1"}
+    for keep, names in (("all", best | {"fifo-seed0", "fifo-seed1"}), ("best", best), ("none", set())):
+        words = ("--policies", "srtf,fifo", "--seeds", 2, "--processes", 1, "--keep", keep)
+        assert skedge("compare", busy, *words, "--out", tmp_path / keep).code == 0
+        assert {path.name for path in (tmp_path / keep).glob("runs/*")} == names
+        assert {p.name for p in (tmp_path / keep).iterdir()} - {"runs"} == {
+            "report.html", "comparison.json", "times.json",
+        }  # fmt: skip
+    assert skedge("verify", tmp_path / "best" / "runs" / "srtf-seed1").code == 0
+
+
+def test_compare_says_that_every_rule_is_verified_on_the_screen_and_in_the_report(
+    skedge: Skedge, busy: Path, tmp_path: Path
+) -> None:
+    told = skedge(
+        "compare", busy, "--policies", "srtf", "--seeds", 1, "--processes", 1, "--report", tmp_path / "c.html"
+    )
+    assert "1 runs, every rule verified" in told.out
+    assert "every rule verified" in (tmp_path / "c.html").read_text()
+
+
+def test_a_comparison_with_a_broken_rule_exits_with_1_and_names_it(
+    skedge: Skedge, busy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The report and the JSON are written all the same."""
+    broken = [Violation("M8", "(2b)", 3, 17, "a chunk runs too long")]
+    monkeypatch.setattr(Run, "verify", lambda self, limit=20: broken)
+    words = ("--policies", "srtf", "--seeds", 1, "--processes", 1)
+    told = skedge("compare", busy, *words, "--report", tmp_path / "c.html")
+    assert told.code == 1
+    assert told.err == "srtf, seed 0: M8 (2b): a chunk runs too long\n"
+    assert "rules broken by srtf with seed 0: M8" in told.out
+    assert "rules broken by srtf with seed 0: M8" in (tmp_path / "c.html").read_text()
+    told = skedge("compare", busy, *words, "--report", tmp_path / "d.html", "--json")
+    assert (told.code, told.json["verified"], told.json["violations"][0]["rule"]) == (1, False, "M8")
+
+
+def test_with_fewer_than_5_seeds_no_interval_is_printed(skedge: Skedge, busy: Path, tmp_path: Path) -> None:
+    words = ("--policies", "srtf,fifo", "--processes", 1, "--report", tmp_path / "c.html", "--seeds")
+    few, enough = (skedge("compare", busy, *words, n).out for n in (4, 5))
+    assert "±" not in few
+    assert "no intervals with fewer than 5 seeds" in few
+    assert "±" in enough
+    assert "- srtf" in enough
+
+
 def test_the_comparison_fits_a_screen_of_80_columns_uncut(skedge: Skedge, busy: Path) -> None:
-    """Six policies, means and half widths: no column is cut off."""
-    comparison = compare(busy, cli.DEMO_POLICIES, [0, 1], processes=1)
+    """Six policies over five seeds, means, intervals and differences: no column is cut off."""
+    comparison = compare(busy, DEMO_POLICIES, [0, 1, 2, 3, 4], processes=1)
     from rich.console import Console
 
     console = Console(width=80, file=io.StringIO())
     console.print(comparison_table(comparison))
     printed = console.file.getvalue()  # type: ignore[attr-defined]
     assert "…" not in printed
-    assert all(policy in printed for policy in cli.DEMO_POLICIES)
+    assert all(policy in printed for policy in DEMO_POLICIES)
     assert "±" in printed
 
 
 def test_demo_puts_runs_and_report_into_one_folder_and_may_be_repeated(
     skedge: Skedge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every policy's run folder and report.html; the next demo replaces it; what it says to type works."""
+    """By kind of jobs every policy's run folder and a report; the next replaces it; what it says to type works."""
     calls = []
 
     def one_process(source: Any, names: Any, seeds: Any, **more: Any) -> Any:
         calls.append((source, tuple(names), tuple(seeds)))
         return compare(source, names, seeds, **{**more, "processes": 1})
 
-    monkeypatch.setattr(cli, "compare", one_process)
-    monkeypatch.setattr(cli, "DEMO_POLICIES", ("srtf", "aonline:cloud=false"))
+    monkeypatch.setattr(compare_commands, "compare", one_process)
+    monkeypatch.setattr(compare_commands, "DEMO_POLICIES", ("srtf", "aonline:cloud=false"))
     out = tmp_path / "demo"
     told = skedge("demo", "--out", out)
     assert told.code == 0
-    assert sorted(p.name for p in out.iterdir()) == ["aonline-cloud-false", "report.html", "srtf"]
-    assert Run.load(out / "srtf").verify() == []
+    assert sorted(p.name for p in out.iterdir()) == ["divisible", "rigid"]
+    for kind in out.iterdir():
+        assert sorted(p.name for p in kind.iterdir()) == ["aonline-cloud-false", "report.html", "srtf"]
+    rigid, divisible = (Run.load(out / kind / "srtf") for kind in ("rigid", "divisible"))
+    assert rigid.verify() == divisible.verify() == []
+    assert rigid.scenario.jobs.ids == divisible.scenario.jobs.ids
+    assert rigid.scenario.jobs.chunks.sum() < divisible.scenario.jobs.chunks.sum()
+    for word in (
+        "rigid: a job trains on the GPUs that it asked for",
+        "divisible: the same work is cut into",
+        "within 1 %",
+    ):
+        assert word in told.out
     hint = told.out.split("skedge explain ")[1].split()
     assert skedge("explain", *hint[:2]).code == 0
     again = skedge("demo", "--out", out, "--seed", 3, "--json")
-    assert again.json["seeds"] == [3]
-    assert again.json["metrics"]["srtf"][0]["jobs"] == 400
-    assert Run.load(out / "srtf").meta["seed"] == 3
-    assert calls == [("demo", ("srtf", "aonline:cloud=false"), (seed,)) for seed in (None, 3)]
+    for kind in ("rigid", "divisible"):
+        assert again.json[kind]["seeds"] == [3]
+        assert again.json[kind]["metrics"]["srtf"][0]["jobs"] == 400
+        assert Run.load(out / kind / "srtf").meta["seed"] == 3
+    policies, demos = ("srtf", "aonline:cloud=false"), ("demo", "demo-divisible")
+    assert calls == [(name, policies, (seed,)) for seed in (None, 3) for name in demos]
     assert [p.name for p in tmp_path.iterdir()] == ["demo"]
 
 
@@ -267,7 +348,7 @@ def test_demo_puts_runs_and_report_into_one_folder_and_may_be_repeated(
 )
 def test_a_list_of_policies_is_split_at_policies_and_not_at_their_parameters(given: str, expected: list[str]) -> None:
     """A part `key=value` belongs to the policy before it; every part is a policy that can be made."""
-    parts = [part.strip() for part in cli.split_policies(given)]
+    parts = [part.strip() for part in split_policies(given)]
     assert parts == expected
     for part in parts:
         make_policy(part)
@@ -313,6 +394,63 @@ def test_trace_convert_writes_a_scenario_that_run_takes(skedge: Skedge, philly: 
     assert (len(scenario.cluster.servers), scenario.cluster.cloud) == (3, None)
     assert scenario.announced_work[:, 0].sum() / 3.6e9 == pytest.approx(12.0)  # 4 of 1 GPU-hour, 4 of 2
     assert skedge("run", told.json["scenario"], "--policy", "srtf", "--out", tmp_path / "r").code == 0
+
+
+def test_trace_convert_makes_rigid_jobs_with_a_checkpoint_overhead_of_30_s(
+    skedge: Skedge, philly: Path, tmp_path: Path
+) -> None:
+    """The default; another overhead, and divisible jobs of as many chunks as are asked for, by their options."""
+    words = ("--format", "philly-csv", "--servers", 3, "--out")
+    assert skedge("trace", "convert", philly, *words, tmp_path / "a").code == 0
+    rigid = load_scenario(tmp_path / "a" / "scenario.yaml")
+    assert rigid.jobs.chunks.tolist() == rigid.jobs.workers.tolist() == [1, 2] * 6
+    assert rigid.physics.checkpoint_overhead == 30_000_000
+    assert skedge("trace", "convert", philly, *words, tmp_path / "b", "--checkpoint-overhead", "1min").code == 0
+    assert load_scenario(tmp_path / "b" / "scenario.yaml").physics.checkpoint_overhead == 60_000_000
+    cut = ("--make", "divisible", "--chunks", "5-6")
+    assert skedge("trace", "convert", philly, *words, tmp_path / "c", *cut).code == 0
+    divisible = load_scenario(tmp_path / "c" / "scenario.yaml")
+    assert set(divisible.jobs.chunks.tolist()) == {5, 6}
+    assert divisible.physics.checkpoint_overhead == 0
+    assert "--make divisible" in skedge("trace", "convert", philly, *words, tmp_path / "d", "--chunks", 5).err
+    assert "'5-x'" in skedge("trace", "convert", philly, *words, tmp_path / "d", *cut[:3], "5-x").err
+
+
+def test_trace_convert_counts_what_it_leaves_out_and_changes_and_keeps_it_in_the_scenario(
+    skedge: Skedge, philly: Path, tmp_path: Path
+) -> None:
+    """Of 12 jobs one has 0 GPUs, one 0.5, one 64, and a blank line ends the file; the last two are not taken.
+
+    By hand: 1-hour jobs of 64, 1 (0.5 rounded up), 2, 1, 2, 1, 2, 1 GPUs and one left out: 74 GPU-hours.
+    """
+    rows = philly.read_text().splitlines()
+    rows[1] = rows[1].replace(",3600,1,", ",3600,64,")
+    rows[2] = rows[2].replace(",3600,2,", ",3600,0,")
+    rows[3] = rows[3].replace(",3600,1,", ",3600,0.5,")
+    philly.write_text("\n".join(rows) + "\n\n")
+    words = ("--format", "philly-csv", "--servers", 3, "--fractional", "ceil", "--first", 8)
+    cut = ("--make", "divisible", "--chunks", 5)
+    told = skedge("trace", "convert", philly, *words, *cut, "--out", tmp_path / "s", "--json").json["source"]
+    assert told == {
+        "trace": "jobs.csv",
+        "format": "philly-csv",
+        "rows": 13,
+        "skipped": {"blank line": 1, "no GPU": 1},
+        "outside skip and first": 3,
+        "make": "divisible",
+        "jobs": 8,
+        "changed": {"fraction of a GPU rounded up": 1, "chunks raised to the GPUs asked for": 1},
+        "gpu_hours": {"trace": 74.0, "jobs": 74.0},
+    }
+    scenario = load_scenario(tmp_path / "s" / "scenario.yaml")
+    assert scenario.source == told
+    run(scenario, "fifo").save(tmp_path / "r")
+    assert Run.load(tmp_path / "r").scenario.source == told
+    said = skedge("trace", "convert", philly, *words, *cut, "--out", tmp_path / "t").out
+    assert "left out: 1 blank line, 1 no GPU, 3 outside skip and first" in said
+    assert "changed: 1 fraction of a GPU rounded up, 1 chunks raised" in said
+    assert "GPU-hours of the trace 74, of the jobs 74" in said
+    assert said.splitlines()[-1] in skedge("run", tmp_path / "t" / "scenario.yaml", "--out", tmp_path / "q").out
 
 
 def test_a_converted_scenario_depends_on_the_seed_alone(skedge: Skedge, philly: Path, tmp_path: Path) -> None:

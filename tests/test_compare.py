@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
-from skedge.compare import COLUMNS, Comparison, Estimate, compare, estimate, scenario_of
+from skedge.compare import COLUMNS, Comparison, Times, compare, run_name, scenario_of
 from skedge.core.errors import InputError, PolicyError, ScenarioError
 from skedge.core.model import Cluster, Job, Server, job_table
 from skedge.core.scenario import Jobs, Scenario
-from skedge.run import run
+from skedge.intervals import Estimate, bounded, estimate
+from skedge.run import Run, run
 from skedge.scenario_file import default_scenario, load_scenario
 from skedge.testing import small_scenario
 
@@ -144,12 +148,123 @@ def test_intervals_of_95_percent_hold_the_mean_19_times_of_20() -> None:
     assert held == pytest.approx(0.95, abs=4 * (0.95 * 0.05 / 2000) ** 0.5)
 
 
+def test_bounded_metrics_have_intervals_within_their_values() -> None:
+    """Student's t says that shares of 0, 0, 0, 0, 1 lie between -0.355 and 0.755; no share is negative."""
+    values = np.array([0.0, 0.0, 0.0, 0.0, 1.0])
+    assert estimate(values).low == pytest.approx(0.2 - 2.776 * 0.2, abs=1e-3)
+    found = bounded(values)
+    assert found.mean == 0.2
+    assert 0 <= found.low < 0.2 < found.high <= 1  # type: ignore[operator]
+
+
+def test_the_bootstrap_interval_of_many_values_is_that_of_the_normal_distribution() -> None:
+    """Of 400 values the mean is normal: 1.96 standard errors on each side, to 15 % of that; and always the same."""
+    values = np.random.default_rng(3).exponential(10, 400)
+    found, error = bounded(values), 1.96 * values.std(ddof=1) / 20
+    assert found == bounded(values)
+    assert found.high - found.mean == pytest.approx(error, rel=0.15)  # type: ignore[operator]
+    assert found.mean - found.low == pytest.approx(error, rel=0.15)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("n", [1, 2, 4])
+def test_fewer_than_5_values_have_a_mean_and_no_interval(n: int) -> None:
+    assert bounded(np.arange(float(n))) == Estimate((n - 1) / 2)
+
+
+def test_five_equal_values_have_a_bootstrap_interval_of_no_width() -> None:
+    assert bounded(np.full(5, 0.1)) == Estimate(0.1, 0.1, 0.1)
+
+
+def rows(**columns: list[float | None]) -> dict[str, list[dict[str, float | None]]]:
+    """Metrics by policy of one column."""
+    return {policy: [{"jct_mean_s": value} for value in values] for policy, values in columns.items()}
+
+
 def test_the_estimate_of_a_comparison_is_over_its_seeds() -> None:
     """And None where a seed has no value."""
-    rows = {"p": [{"x": 1.0, "y": 1.0}, {"x": 3.0, "y": None}]}
-    comparison = Comparison(("p",), (0, 1), rows, ())
-    assert comparison.estimate("p", "x") == estimate(np.array([1.0, 3.0]))
-    assert comparison.estimate("p", "y") is None
+    comparison = Comparison(("p", "q"), (0, 1), rows(p=[1.0, 3.0], q=[1.0, None]), ())
+    assert comparison.estimate("p", "jct_mean_s") == Estimate(2.0)
+    assert comparison.estimate("q", "jct_mean_s") is None
+    assert comparison.difference("q", "jct_mean_s") is None
+
+
+def test_differences_are_taken_seed_by_seed_and_decide_what_means_cannot() -> None:
+    """JCTs vary by 40 between seeds, but fifo is 2, 3, 2, 3, 2 behind: 2.4 +- 2.776 * 0.5477 / sqrt(5) = 0.680."""
+    base = [10.0, 50.0, 20.0, 40.0, 30.0]
+    behind = [b + d for b, d in zip(base, (2, 3, 2, 3, 2), strict=True)]
+    comparison = Comparison(("fifo", "srtf"), tuple(range(5)), rows(fifo=behind, srtf=base), ())
+    found = comparison.difference("fifo", "jct_mean_s")
+    assert found is not None
+    assert (found.mean, found.low, found.high) == pytest.approx((2.4, 1.720, 3.080), abs=1e-3)
+    assert comparison.difference("srtf", "jct_mean_s") is None  # the reference
+    assert comparison.best("jct_mean_s") == "srtf"
+    assert comparison.estimate("srtf", "jct_mean_s").high > comparison.estimate("fifo", "jct_mean_s").low  # type: ignore[union-attr, operator]
+
+
+@pytest.mark.parametrize(
+    ("fifo", "best"),
+    [
+        ([12.0, 53.0, 19.0, 39.0, 32.0], None),  # ahead in two seeds of five: the interval holds 0
+        ([10.0, 50.0, 20.0, 40.0, 30.0], None),  # the same
+        ([9.0, 49.0, 19.0, 39.0, 29.0], "fifo"),  # 1 less in each seed
+        ([9.0, 49.0, 19.0, 39.0, None], None),
+    ],
+)
+def test_a_policy_is_best_only_where_its_differences_to_all_others_are_decided(
+    fifo: list[float | None], best: str | None
+) -> None:
+    comparison = Comparison(("fifo", "srtf"), tuple(range(5)), rows(fifo=fifo, srtf=[10.0, 50.0, 20.0, 40.0, 30.0]), ())
+    assert comparison.best("jct_mean_s") == best
+
+
+def test_with_fewer_than_5_seeds_nothing_is_decided() -> None:
+    comparison = Comparison(("fifo", "srtf"), (0, 1), rows(fifo=[5.0, 5.0], srtf=[1.0, 1.0]), ())
+    assert comparison.best("jct_mean_s") is None
+    assert comparison.difference("fifo", "jct_mean_s") == Estimate(4.0)
+
+
+# --- verification, run folders, times
+
+
+def test_every_run_of_a_comparison_is_verified() -> None:
+    comparison = compare(contended, POLICIES, [3, 4], processes=1)
+    assert comparison.violations == {policy: [[], []] for policy in POLICIES}
+    assert comparison.verified_text == "6 runs, every rule verified"
+    assert compare(contended, ["fifo"], [3], processes=1, verify=False).verified_text == ""
+
+
+def test_a_run_that_breaks_a_rule_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last run of seed 4 ends a second late: M8 among others."""
+
+    def late(scenario: Scenario, policy: str) -> Run:
+        made = run(scenario, policy)
+        if scenario.seed != 4:
+            return made
+        last = pl.col("end") == pl.col("end").max()
+        runs = made.schedule.runs.with_columns(end=pl.when(last).then(pl.col("end") + 10**6).otherwise(pl.col("end")))
+        return replace(made, schedule=replace(made.schedule, runs=runs))
+
+    monkeypatch.setattr(sys.modules["skedge.compare"], "run", late)
+    comparison = compare(contended, ["fifo"], [3, 4], processes=1)
+    assert comparison.violations is not None
+    assert comparison.violations["fifo"][0] == []
+    assert "M8" in {found.rule for found in comparison.violations["fifo"][1]}
+    assert comparison.verified_text.startswith("rules broken by fifo with seed 4: ")
+
+
+def test_the_run_folders_of_a_comparison_are_those_of_its_runs(tmp_path: Path) -> None:
+    """Written where they are made, by two processes."""
+    compare(contended, ["srtf", "aonline:cloud=false"], [3, 4], processes=2, folder=tmp_path)
+    names = {run_name(policy, seed) for policy in ("srtf", "aonline:cloud=false") for seed in (3, 4)}
+    assert {path.name for path in tmp_path.iterdir()} == names
+    loaded = Run.load(tmp_path / run_name("aonline:cloud=false", 4))
+    assert loaded.metrics == run(contended(4), "aonline:cloud=false").metrics
+
+
+def test_times_are_measured_for_every_run() -> None:
+    times = compare(contended, ["fifo"], [3, 4], processes=1).times["fifo"]
+    assert all(isinstance(one, Times) and one.run > 0 and one.verify > 0 for one in times)
+    assert len(times) == 2
 
 
 # --- what is compared

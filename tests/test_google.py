@@ -147,6 +147,16 @@ def test_wrong_events_are_one_error_that_names_line_column_and_value(text: str, 
     assert message in str(told.value)
 
 
+def test_blank_lines_of_events_and_of_tables_of_jobs_are_left_out_and_counted(parts: Path, tmp_path: Path) -> None:
+    """Everything else is as without them."""
+    (parts / "part-00001-of-00002.csv").write_text(SECOND + "\n")
+    trace = read_google_events(parts, ALL)
+    assert (trace.frame.to_dict(as_series=False), trace.skipped) == (JOBS, {"blank line": 1, **SKIPPED})
+    table = tmp_path / "j.csv"
+    table.write_text("job_id,submit_us,sched_class,schedule_us,end_us,end_event\n7,6,3,7,9,4\n\n")
+    assert read_google_jobs(table).skipped == {"blank line": 1}
+
+
 def test_what_is_no_trace_is_refused(tmp_path: Path) -> None:
     """A folder without parts, Parquet that is none, a table without classes."""
     with pytest.raises(TraceError, match=r"has no file named part-\*"):
@@ -187,6 +197,7 @@ def test_a_scenario_like_s4_is_made_with_its_arrivals(parts: Path, skedge: Skedg
     """Three jobs over 80 slots: the last at the beginning of the last one; classes 1 and 2 sensitive, 3 critical."""
     words = ("--format", "google-events", "--statuses", "passed,failed,killed", "--make", "pdors", "--servers", 3)
     told = skedge("trace", "convert", parts, *words, "--slots", 11, "--classes", "--out", tmp_path / "s", "--json").json
+    assert told.pop("source")["rows"] == 9
     assert told == {"scenario": str(tmp_path / "s" / "scenario.yaml"), "jobs": 3, "servers": 3}
     scenario = load_scenario(tmp_path / "s" / "scenario.yaml")
     assert scenario.physics.slots == 11

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from skedge import cli, console
+from skedge import compare_commands, console
 
 README = Path(__file__).parents[1] / "README.md"
 
@@ -20,7 +20,7 @@ def block(name: str) -> list[str]:
     return match[1].split("\n")
 
 
-@pytest.mark.parametrize("policy", cli.DEMO_POLICIES)
+@pytest.mark.parametrize("policy", compare_commands.DEMO_POLICIES)
 def test_the_demo_table_of_the_readme_is_what_demo_prints(policy: str, demo_lines: list[str]) -> None:
     """Each policy's line in the README is a line of the table of `skedge demo`."""
     (shown,) = [line for line in block("demo") if line.split()[0] == policy]
@@ -29,7 +29,9 @@ def test_the_demo_table_of_the_readme_is_what_demo_prints(policy: str, demo_line
 
 @pytest.fixture(scope="module")
 def demo_lines() -> list[str]:
-    comparison = cli.compare("demo", cli.DEMO_POLICIES, [None])
+    names, policies = compare_commands.DEMO, compare_commands.DEMO_POLICIES
+    comparisons = {kind: compare_commands.compare(name, policies, [None]) for kind, name in names.items()}
     screen = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    screen.print(console.comparison_table(comparison))
+    screen.print(console.demo_table(comparisons))
+    screen.print(console.demo_text(comparisons), soft_wrap=True)
     return [line.rstrip() for line in screen.export_text().split("\n")]

@@ -302,7 +302,7 @@ def test_grid_of_a_long_run_keeps_the_means() -> None:
     assert max(chart["submitted"][0]) == 300.0
 
 
-def test_table_marks_the_best_and_chooses_units() -> None:
+def test_table_marks_what_it_is_given_as_decided_and_chooses_units() -> None:
     table = ReportTable(
         ["policy", "jct_mean_s", "finished", "my score"],
         [
@@ -310,6 +310,7 @@ def test_table_marks_the_best_and_chooses_units() -> None:
             ["b", {"mean": 14400.0, "low": None, "high": None}, 5, "n/a"],
             ["c", None, 5, "20"],
         ],
+        {"jct_mean_s": 0},
     )
     view = table_view(table)
     assert [c["unit"] for c in view["columns"]] == ["", "h", "", ""]
@@ -332,6 +333,7 @@ def test_report_without_comparison_shows_the_metrics(runs: list[ReportRun]) -> N
     view = _data(build_report(runs, None, "t", {}))["comparison"]
     assert [row[0]["text"] for row in view["rows"]] == ["aonline", "gangs"]
     assert [c["title"] for c in view["columns"]][:3] == ["policy", "jobs", "finished"]
+    assert not any("best" in cell for row in view["rows"] for cell in row)  # one run each decides nothing
 
 
 def test_wrong_input_is_named(runs: list[ReportRun]) -> None:

@@ -132,7 +132,12 @@ def test_every_field_reaches_the_scenario(tmp_path):
 
 
 def test_a_slot_is_an_hour_unless_said_otherwise():
-    assert drawn().physics == Physics(slot=HOUR)
+    assert drawn(workload__make="divisible").physics == Physics(slot=HOUR)
+
+
+def test_rigid_jobs_take_30_s_to_be_restored_unless_said_otherwise():
+    assert drawn().physics.checkpoint_overhead == 30 * SECOND
+    assert drawn(physics={"checkpoint_overhead": 0}).physics.checkpoint_overhead == 0
 
 
 @pytest.mark.parametrize(
@@ -252,7 +257,10 @@ def test_a_file_that_is_not_there_is_refused(tmp_path):
         ({"cluster__draw__load": 0.9}, "exactly one of servers, load; it has servers and load"),
         ({"cluster__draw__servers": None}, "exactly one of servers, load; it has none"),
         ({"workload__table": "x.csv"}, "exactly one of synthetic, trace, jobs, table; it has synthetic and table"),
-        ({"workload__bandwidth_mbps": [1, 2]}, "workload: bandwidth_mbps does not go with make: trace"),
+        ({"workload__bandwidth_mbps": [1, 2]}, "workload: bandwidth_mbps does not go with make: rigid"),
+        ({"workload__chunks": [8, 8]}, "workload: chunks does not go with make: rigid"),
+        ({"workload__make": "trace"}, r"workload\.make: 'trace': it must be .*rigid.*divisible"),
+        ({"source": {"x": 1}}, "source goes with jobs and table"),
         ({"workload__make": "paper", "workload__upload_share": 0.1}, "upload_share does not go with make: paper"),
         ({"workload__upload": {"0": {"e0": 1}}}, "upload goes with table"),
         ({"workload__communication_share": 0.995}, "nothing is left for training"),
@@ -499,7 +507,7 @@ def test_s1_is_the_papers_setting():
 
 
 def test_a_scenario_that_is_not_shipped_is_refused_with_those_that_are():
-    with pytest.raises(ScenarioError, match="'s9' is not shipped; there are demo, live-demo, s1"):
+    with pytest.raises(ScenarioError, match="'s9' is not shipped; there are demo, demo-divisible, live-demo, s1"):
         default_scenario("s9")
 
 

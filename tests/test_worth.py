@@ -141,7 +141,7 @@ def test_alternating_arrivals_are_at_slots_twice_as_many_at_even_ones() -> None:
         ({"workload": {"synthetic": {"jobs": 5, "arrivals": "alternating"}}}, "arrivals: alternating needs a span"),
         ({"workload": {"synthetic": {"jobs": 5}, "make": "pdors", "mix": [0.5, 0.5, 0.5]}}, "have a sum of 1"),
         (
-            {"workload": {"synthetic": {"jobs": 5}, "make": "trace", "mix": [0, 0, 1]}},
+            {"workload": {"synthetic": {"jobs": 5}, "make": "rigid", "mix": [0, 0, 1]}},
             "mix does not go with make",
         ),
         (

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import shutil
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from importlib.metadata import version as installed_version
 from pathlib import Path
@@ -14,18 +16,19 @@ import polars as pl
 import typer
 from rich.text import Text
 
-from .compare import Comparison, compare, scenario_of
+from .compare import folder_name, scenario_of
+from .compare_commands import compare_command, demo
 from .console import (
     JobProgress,
-    comparison_table,
     err,
     metrics_table,
     out,
     print_explanation,
     print_json,
     progress,
+    source_text,
 )
-from .core.errors import InputError, RunFolderError, SkedgeError
+from .core.errors import SkedgeError
 from .core.policy import registered
 from .deploy_commands import deploy_app
 from .explain import explain as explain_job
@@ -33,27 +36,25 @@ from .export_commands import export
 from .live_commands import live
 from .optimum_commands import optimum
 from .profile_commands import profile
-from .report.build import ReportRun, ReportTable, build_report, write_report
 from .run import Run, load_whole, new_folder, prepared
 from .run import run as run_policy
 from .service_commands import COMMANDS as SERVICE_COMMANDS
 from .study_commands import reproduce
 from .trace_commands import trace_app
 
-DEMO_POLICIES = ("aonline", "aonline:cloud=false", "srtf", "tiresias", "fifo", "fifo:rule=earliest_server")
-"""What ``skedge demo`` and ``skedge compare`` set side by side unless told otherwise."""
-
 commands = typer.Typer(
     help="Schedulers for distributed machine-learning training over edge servers and a cloud.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
+    rich_markup_mode=None,  # brackets in help are units
 )
 commands.add_typer(trace_app, name="trace")
 commands.add_typer(deploy_app, name="deploy")
 commands.command()(live)
 for service_command in SERVICE_COMMANDS:
     commands.command()(service_command)
+commands.command()(demo)
+commands.command(name="compare")(compare_command)
 commands.command()(reproduce)
 commands.command()(profile)
 commands.command()(export)
@@ -77,32 +78,6 @@ SeedOption = Annotated[int | None, typer.Option(help="Seed instead of the scenar
 
 
 @commands.command()
-def demo(
-    folder: Annotated[Path, typer.Option("--out", help="Where the runs and report.html go.")] = Path("skedge-demo"),
-    seed: SeedOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """A Philly-like trace, six policies side by side, a table and report.html, in a minute."""
-    if os.path.lexists(folder) and not _is_demo(folder):
-        raise RunFolderError(f"{folder}: exists and is not an earlier demo; name another folder with --out")
-    with new_folder(folder, replacing=True) as inside:
-        comparison = _compared("demo", DEMO_POLICIES, [seed], quiet=as_json)
-        for policy, result in zip(comparison.policies, comparison.first, strict=True):
-            made = inside / _folder_name(policy)
-            made.mkdir()
-            result.write(made)
-        write_report(inside / "report.html", _report(comparison, "skedge demo", "skedge demo"))
-    _show(comparison, as_json=as_json)
-    if not as_json:
-        a_run = folder / _folder_name(comparison.policies[0])
-        out.print(f"the picture:  {folder / 'report.html'}", soft_wrap=True)
-        out.print(
-            f"why a job is where it is:  {_program()} explain {a_run} {_interesting(comparison.first[0])}",
-            soft_wrap=True,
-        )
-
-
-@commands.command()
 def run(
     scenario: ScenarioArgument,
     policy: Annotated[str, typer.Option(help="name or name:key=value,…; see `skedge policies`.")] = "aonline",
@@ -114,7 +89,7 @@ def run(
     """Simulate one policy, verify the record, keep it in a run folder."""
     loaded = scenario_of(scenario, seed)
     made = prepared(policy, loaded)
-    target = folder or Path("runs") / _folder_name(f"{loaded.name}-{policy}-seed{loaded.seed}")
+    target = folder or Path("runs") / folder_name(f"{loaded.name}-{policy}-seed{loaded.seed}")
     with new_folder(target) as inside:
         with progress(quiet=as_json) as bar:
             result = run_policy(loaded, made, progress=JobProgress(bar, len(loaded.jobs), made.name))
@@ -123,9 +98,11 @@ def run(
     if as_json:
         found = [asdict(one) for one in violations]
         numbers = {"violations": found, "metrics": result.metrics, "decisions_s": result.decisions_s}
-        print_json({"folder": str(target), **numbers})
+        print_json({"folder": str(target), "source": loaded.source, **numbers})
     else:
         out.print(metrics_table(result.metrics, f"{policy} on {loaded.name}, seed {loaded.seed}"))
+        if loaded.source:
+            out.print(source_text(loaded.source), soft_wrap=True)
         left = result.jobs.filter(pl.col("state").cast(pl.String) != "finished")
         if len(left):
             first = f"the first, {left['id'][0]}: {left['reason'][0]}"
@@ -134,30 +111,6 @@ def run(
         took = "" if result.decisions_s is None else f"; decisions took {result.decisions_s:.2f} s of CPU"
         out.print(f"run folder: {target}{verified}{took}", soft_wrap=True)
     _fail_on(violations, quiet=as_json)
-
-
-@commands.command(name="compare")
-def compare_command(
-    scenario: ScenarioArgument,
-    policies: Annotated[str, typer.Option(help="Policies, separated by commas.")] = ",".join(DEMO_POLICIES),
-    seeds: Annotated[int, typer.Option(help="How many seeds, from the scenario's on.", min=1)] = 5,
-    processes: Annotated[int, typer.Option(help="Runs at a time; -1: one per core.")] = -1,
-    report: Annotated[Path, typer.Option(help="Where the report goes.")] = Path("comparison.html"),
-    as_json: JsonOption = False,
-) -> None:
-    """Policies side by side over several seeds, in parallel, with 95 % confidence intervals."""
-    _check_report(report)
-    first = scenario_of(scenario).seed
-    names = split_policies(policies)
-    comparison = _compared(scenario, names, [first + i for i in range(seeds)], processes, quiet=as_json)
-    command = f"skedge compare {scenario} --policies {policies} --seeds {seeds}"
-    try:
-        write_report(report, _report(comparison, f"skedge: {scenario}", command))
-    except OSError as error:
-        raise InputError(f"{report}: the report cannot be written: {error.strerror}") from error
-    _show(comparison, as_json=as_json)
-    if not as_json:
-        out.print(f"the picture (first seed):  {report}")
 
 
 @commands.command()
@@ -243,99 +196,6 @@ def _kind(annotation: Any) -> str:
 _KINDS = {int: "whole number", float: "number", bool: "true | false", str: "text", type(None): "none"}
 
 
-def split_policies(text: str) -> list[str]:
-    """Policies of a comma-separated list; ``key=value`` after a comma goes on the policy before it."""
-    specs: list[str] = []
-    for part in text.split(","):
-        if specs and "=" in part and ":" not in part.split("=")[0]:
-            specs[-1] += "," + part
-        else:
-            specs.append(part.strip())
-    return specs
-
-
-def _is_demo(folder: Path) -> bool:
-    """Whether `folder` holds what a demo makes and nothing else, so that it may be replaced."""
-    if not (folder / "report.html").is_file():
-        return False
-    return all(entry.name == "report.html" or (entry / "run.json").is_file() for entry in folder.iterdir())
-
-
-def _check_report(path: Path) -> None:
-    """Find out before a long comparison that its report cannot be written."""
-    wrong = None if os.path.isdir(path.parent) else f"{path.parent} is not a folder"
-    if os.path.isdir(path):
-        wrong = "it is a folder"
-    if wrong is None and not os.access(path.parent, os.W_OK):
-        wrong = f"{path.parent} does not let files be made in it"
-    if wrong is not None:
-        raise InputError(f"{path}: the report cannot be written: {wrong}; name a file in a folder that is there")
-
-
-def _compared(
-    scenario: str,
-    names: tuple[str, ...] | list[str],
-    seeds: list[int | None] | list[int],
-    processes: int = -1,
-    *,
-    quiet: bool,
-) -> Comparison:
-    with progress(quiet=quiet) as bar:
-        task = bar.add_task("comparing", total=len(names) * len(seeds), at="")
-
-        def done(policy: str, seed: int) -> None:
-            bar.update(task, advance=1, at=f"{policy}, seed {seed}")
-
-        return compare(scenario, names, seeds, processes=processes, progress=done)
-
-
-def _show(comparison: Comparison, *, as_json: bool) -> None:
-    if as_json:
-        references = [None if r is None else asdict(r) for r in comparison.references]
-        print_json({"seeds": comparison.seeds, "metrics": comparison.metrics, "bounds": references})
-    else:
-        out.print(comparison_table(comparison))
-        for text in filter(None, (comparison.bound_text, comparison.unfinished_text)):
-            out.print(text, soft_wrap=True)
-
-
-def _report(comparison: Comparison, title: str, command: str) -> str:
-    runs = [
-        ReportRun(policy, r.scenario, r.schedule, r.metrics, r.utilisation)
-        for policy, r in zip(comparison.policies, comparison.first, strict=True)
-    ]
-    rows = []
-    for policy in comparison.policies:
-        estimates = (comparison.estimate(policy, column) for column in comparison.columns)
-        rows.append([policy, *(None if e is None else dict(e.__dict__) for e in estimates)])
-    notes = ["means over seeds with 95 % confidence intervals (Student's t)"] if len(comparison.seeds) > 1 else []
-    note = "; ".join([*notes, *filter(None, (comparison.bound_text, comparison.unfinished_text))])
-    scenario = comparison.first[0].scenario
-    versions = comparison.first[0].meta["versions"]
-    settings = {
-        "compared seeds": ", ".join(map(str, comparison.seeds)),
-        "chunks": str(int(scenario.jobs.chunks.sum())),
-        "versions": ", ".join(f"{k} {v}" for k, v in versions.items()),
-        "command": command,
-    }
-    return build_report(runs, ReportTable(["policy", *comparison.columns], rows, note=note), title, settings)
-
-
-def _program() -> str:
-    """How the user called skedge: by its path where the name alone would not find it."""
-    return "skedge" if shutil.which("skedge") else sys.argv[0]
-
-
-def _folder_name(policy: str) -> str:
-    return "".join(c if c.isalnum() or c in "._-" else "-" for c in policy)
-
-
-def _interesting(result: Run) -> str:
-    """The job that postponed the most chunks of others: there is something to explain."""
-    harm = result.schedule.decisions.group_by("job").agg(pl.col("postponed").sum()).sort("postponed", "job")
-    return str(result.scenario.jobs.ids[int(harm["job"][-1]) if len(harm) else 0])
-
-
 def _fail_on(violations: list[Any], *, quiet: bool) -> None:
     if not violations:
         return
@@ -346,19 +206,40 @@ def _fail_on(violations: list[Any], *, quiet: bool) -> None:
     raise typer.Exit(1)
 
 
-def app() -> None:
-    """Entry point: one sentence for every error of ours or of the machine, 130 for Ctrl-C."""
+_ENDED = {130: "interrupted", 143: "ended by SIGTERM"}
+"""Exit codes of signals: 128 and the signal's number."""
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM unwind the command as Ctrl-C does, so that nothing half-written stays."""
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
-        commands()
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def app() -> None:
+    """Entry point: one sentence for every error of ours or of the machine, 130 for Ctrl-C, 143 for SIGTERM."""
+    try:
+        with _ended_by_sigterm():
+            commands()
     except SkedgeError as error:
         sentence = str(error)
     except OSError as error:
         sentence = f"{error.filename or 'input or output'}: {error.strerror or error}"
+    except UnicodeEncodeError as error:
+        sentence = f"the output cannot be written in {error.encoding}; set PYTHONIOENCODING=utf-8"
     except MemoryError:
         sentence = "there is not enough memory for this; take fewer jobs, or --processes 1"
     except SystemExit as done:
-        if done.code == 130:
-            err.print("skedge: interrupted; nothing was written")
+        if done.code in _ENDED:
+            err.print(f"skedge: {_ENDED[done.code]}; nothing was written")
         raise
     else:
         return

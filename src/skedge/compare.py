@@ -1,19 +1,26 @@
-"""Policies side by side, over seeds, in parallel, with confidence intervals."""
+"""Policies side by side, over seeds, in parallel, every run verified, with confidence intervals."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import signal
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed
+from joblib.externals.loky.backend.resource_tracker import ensure_running
 
+from .analysis.verify import Violation
 from .core.errors import InputError, PolicyError, SkedgeError
 from .core.policy import make_policy
 from .core.scenario import Scenario
+from .intervals import FEWEST, Estimate, bounded, estimate
 from .optimum.problems import Reference, covering, reference
 from .run import Run, run
 from .scenario_file import default_scenario, load_scenario
@@ -39,16 +46,20 @@ UNITS = {"jct_total_s": " s of total JCT", "utility_total": " of total utility",
 """Of what bounds are on."""
 
 REFERENCE = "srtf"
-"""JCT rate is relative to it (JSAC'22 Sec. V); to the first policy if it is not among them."""
+"""JCT rate and differences are relative to it (JSAC'22 Sec. V); to the first policy if it is not among them."""
+
+HIGHER_IS_BETTER = ("utility_total", "acceptance_share", "utilisation_mean")
+NEITHER_IS_BETTER = ("cloud_share",)
+"""Of the columns; of the others less is better."""
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """Mean over seeds and its 95 % confidence interval (Student's t); `low` and `high` are None for one seed."""
+class Times:
+    """Times of a run [s]: of its policy's decisions (CPU), and of simulating and verifying it (wall)."""
 
-    mean: float
-    low: float | None = None
-    high: float | None = None
+    decisions: float
+    run: float
+    verify: float
 
 
 @dataclass(frozen=True)
@@ -65,6 +76,10 @@ class Comparison:
         The runs of the first seed, for the report.
     references
         By seed: the bound that ``bound_ratio`` is relative to; None where none holds for all the runs.
+    violations
+        Of each policy and seed, the violations that the verifier found; None where it was not asked.
+    times
+        Of each policy and seed. They differ from run to run, so no result shows them.
     """
 
     policies: tuple[str, ...]
@@ -72,6 +87,25 @@ class Comparison:
     metrics: dict[str, list[dict[str, Any]]]
     first: tuple[Run, ...]
     references: tuple[Reference | None, ...] = ()
+    violations: dict[str, list[list[Violation]]] | None = None
+    times: dict[str, list[Times]] = field(default_factory=dict)
+
+    @property
+    def reference(self) -> str:
+        """The policy that rates and differences are relative to."""
+        return REFERENCE if REFERENCE in self.policies else self.policies[0]
+
+    @property
+    def leading(self) -> str:
+        """The metric that differences are of: the mean JCT, the total utility or the total cost."""
+        return self.columns[0]
+
+    @property
+    def best_in_the_mean(self) -> str:
+        """The policy with the best mean of the leading metric, decided or not; the first of equals."""
+        sign = -1 if self.leading in HIGHER_IS_BETTER else 1
+        means = {policy: self.estimate(policy, self.leading) for policy in self.policies}
+        return min(self.policies, key=lambda p: np.inf if (found := means[p]) is None else sign * found.mean)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -88,11 +122,34 @@ class Comparison:
             return ""
         names = ", ".join(dict.fromkeys(f"{r.bound.name!r} of {r.problem!r}" for r in found))
         value = np.mean([r.bound.value for r in found])
-        seconds = np.mean([r.bound.seconds for r in found])
         unit = UNITS[found[0].metric]
+        mean = " (mean over seeds)" if len(self.seeds) > 1 else ""
+        return f"bound: relative to the best bound that holds for all runs here, {names}: {value:.6g}{unit}{mean}"
+
+    @property
+    def verified_text(self) -> str:
+        """What the verifier said of the runs, in a sentence; empty where it was not asked."""
+        if self.violations is None:
+            return ""
+        broken = [
+            f"{policy} with seed {seed}: {', '.join(dict.fromkeys(v.rule for v in found))}"
+            for policy, by_seed in self.violations.items()
+            for seed, found in zip(self.seeds, by_seed, strict=True)
+            if found
+        ]
+        runs = len(self.policies) * len(self.seeds)
+        return f"rules broken by {'; '.join(broken)}" if broken else f"{runs} runs, every rule verified"
+
+    @property
+    def interval_text(self) -> str:
+        """What the intervals are, in a sentence; empty for one seed."""
+        if len(self.seeds) < 2:
+            return ""
+        if len(self.seeds) < FEWEST:
+            return f"means over seeds; no intervals with fewer than {FEWEST} seeds"
         return (
-            f"bound: relative to the best bound that holds for all runs here, {names}: {value:.6g}{unit}, "
-            f"{seconds:.2g} s to compute (means over seeds)"
+            f"means over seeds with 95 % bootstrap intervals; differences to {self.reference} on equal seeds with 95 % "
+            "intervals of Student's t, * where those do not hold 0"
         )
 
     @property
@@ -108,22 +165,34 @@ class Comparison:
         return f"jobs not finished, which count in no time and no cost: {short}" if short else ""
 
     def estimate(self, policy: str, column: str) -> Estimate | None:
-        """Mean and interval of a metric; None where it does not apply."""
-        values = [row[column] for row in self.metrics[policy]]
-        if any(value is None for value in values):
+        """Mean and bootstrap interval of a metric; None where it does not apply."""
+        values = self._values(policy, column)
+        return None if values is None else bounded(values)
+
+    def difference(self, policy: str, column: str, to: str | None = None) -> Estimate | None:
+        """Mean and interval of a metric less that of policy `to` (default: the reference), seed by seed.
+
+        None where it does not apply, or for the reference itself.
+        """
+        mine, theirs = self._values(policy, column), self._values(to or self.reference, column)
+        if mine is None or theirs is None or policy == (to or self.reference):
             return None
-        return estimate(np.array(values, float))
+        return estimate(mine - theirs) if len(mine) >= FEWEST else Estimate(float((mine - theirs).mean()))
 
+    def best(self, column: str) -> str | None:
+        """The policy that is better in a metric than each other one, by the intervals of the differences; else None."""
+        if column in NEITHER_IS_BETTER:
+            return None
+        wanted = 1 if column in HIGHER_IS_BETTER else -1
+        for policy in self.policies:
+            others = [self.difference(policy, column, to=other) for other in self.policies if other != policy]
+            if others and all(d is not None and d.sign == wanted for d in others):
+                return policy
+        return None
 
-def estimate(values: np.ndarray) -> Estimate:
-    """Mean of `values` and its 95 % confidence interval by Student's t."""
-    mean = float(values.mean())
-    if len(values) < 2:
-        return Estimate(mean)
-    from scipy.stats import t  # noqa: PLC0415 - takes a second to import, and one seed needs none
-
-    half = float(t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values)))
-    return Estimate(mean, mean - half, mean + half)
+    def _values(self, policy: str, column: str) -> np.ndarray | None:
+        values = [row[column] for row in self.metrics[policy]]
+        return None if any(value is None for value in values) else np.array(values, float)
 
 
 def scenario_of(source: Source, seed: int | None = None) -> Scenario:
@@ -148,6 +217,8 @@ def compare(
     *,
     processes: int = -1,
     progress: Callable[[str, int], None] | None = None,
+    verify: bool = True,
+    folder: Path | None = None,
 ) -> Comparison:
     """Run every policy on the scenario at every seed.
 
@@ -158,7 +229,11 @@ def compare(
     processes
         How many runs at a time; -1: one per core. It changes nothing in the results.
     progress
-        Told (policy, seed) when a run is done.
+        Called with policy and seed when a run is done.
+    verify
+        Check every rule of the model on each record, where the run is made.
+    folder
+        Write each run's folder into it, as :func:`run_name` names it; None: runs are not written.
 
     Raises
     ------
@@ -170,27 +245,76 @@ def compare(
     _check(policies)
     if processes == 0:
         raise InputError("processes: 0; it must be at least 1, or -1 for one per core")
+    made: dict[tuple[str, int], _Made] = {}
     tasks = [(policy, i, seed) for i, seed in enumerate(seeds) for policy in policies]
-    found: dict[tuple[str, int], tuple[dict[str, Any], Run | None, int]] = {}
-    covered: dict[int, set[str]] = {}
-    work = (delayed(_one)(source, *task) for task in tasks)
+    work = [delayed(_one)(source, *task, verify=verify, folder=folder) for task in tasks]
     try:
-        for policy, i, numbers, kept, seed, by in Parallel(n_jobs=processes, return_as="generator_unordered")(work):
-            found[policy, i] = numbers, kept, seed
-            covered[i] = covered.get(i, set(by)) & set(by)
-            if progress is not None:
-                progress(policy, seed)
+        with closing(_parallel(work, processes)) as done:
+            for one in done:
+                made[one.policy, one.i] = one
+                if progress is not None:
+                    progress(one.policy, one.seed)
     except BrokenProcessPool as error:
         raise SkedgeError("a run was ended from outside, perhaps for want of memory; try --processes 1") from error
-    by_policy = {p: [found[p, i][0] for i in range(len(seeds))] for p in policies}
-    _add_rates(by_policy)
-    references = tuple(reference(scenario_of(source, seed), covered[i]) for i, seed in enumerate(seeds))
-    for rows in by_policy.values():
+    by_policy = {p: [made[p, i] for i in range(len(seeds))] for p in policies}
+    return _comparison(source, seeds, by_policy, verify=verify)
+
+
+def _parallel(work: Sequence[Any], processes: int) -> Generator[_Made, None, None]:
+    """Do the work in processes that Ctrl-C and SIGTERM do not reach: this process ends them, in order."""
+    if processes != 1:
+        ensure_running()  # joblib's tracker: as it starts it would let the signals through again
+    with _held_back(signal.SIGINT, signal.SIGTERM):  # what is held back as a process starts never reaches it
+        done = Parallel(n_jobs=processes, return_as="generator_unordered")(work)
+    with _quiet_manager():
+        yield from done
+
+
+@contextmanager
+def _quiet_manager() -> Iterator[None]:
+    """Where work is given up, joblib's thread may find its queue closed: no traceback of that."""
+    before = threading.excepthook
+
+    def hook(args: threading.ExceptHookArgs) -> None:
+        if type(args.thread).__name__ != "_ExecutorManagerThread":
+            before(args)
+
+    threading.excepthook = hook
+    try:
+        yield
+    finally:
+        threading.excepthook = before
+
+
+@contextmanager
+def _held_back(*signals: signal.Signals) -> Iterator[None]:
+    """Let `signals` wait until the end."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _comparison(
+    source: Source, seeds: Sequence[int | None], made: dict[str, list[_Made]], *, verify: bool
+) -> Comparison:
+    metrics = {policy: [one.metrics for one in ones] for policy, ones in made.items()}
+    _add_rates(metrics)
+    covered = [set.intersection(*(set(ones[i].covered) for ones in made.values())) for i in range(len(seeds))]
+    references = tuple(reference(scenario_of(source, seed), by) for seed, by in zip(seeds, covered, strict=True))
+    for rows in metrics.values():
         for row, to in zip(rows, references, strict=True):
             row["bound_ratio"] = None if to is None else to.ratio(row[to.metric])
-    first = tuple(kept for p in policies if (kept := found[p, 0][1]) is not None)
-    used = tuple(found[policies[0], i][2] for i in range(len(seeds)))
-    return Comparison(tuple(policies), used, by_policy, first, references)
+    return Comparison(
+        tuple(made),
+        tuple(one.seed for one in next(iter(made.values()))),
+        metrics,
+        tuple(first for ones in made.values() if (first := ones[0].run) is not None),
+        references,
+        {policy: [one.violations for one in ones] for policy, ones in made.items()} if verify else None,
+        {policy: [one.times for one in ones] for policy, ones in made.items()},
+    )
 
 
 def _check(policies: Sequence[str]) -> None:
@@ -206,12 +330,44 @@ def _check(policies: Sequence[str]) -> None:
         seen[same] = policy
 
 
-def _one(
-    source: Source, policy: str, i: int, seed: int | None
-) -> tuple[str, int, dict[str, Any], Run | None, int, tuple[str, ...]]:
-    result = run(scenario_of(source, seed), policy)
+@dataclass(frozen=True)
+class _Made:
+    """What the process that made a run sends back: what the comparison needs, and the run itself of the first seed."""
+
+    policy: str
+    i: int
+    seed: int
+    metrics: dict[str, Any]
+    run: Run | None
+    covered: tuple[str, ...]
+    violations: list[Violation]
+    times: Times
+
+
+def run_name(policy: str, seed: int) -> str:
+    """Name of the folder of a policy's run."""
+    return f"{folder_name(policy)}-seed{seed}"
+
+
+def folder_name(text: str) -> str:
+    """`text` as the name of a folder."""
+    return "".join(c if c.isalnum() or c in "._-" else "-" for c in text)
+
+
+def _one(source: Source, policy: str, i: int, seed: int | None, *, verify: bool, folder: Path | None) -> _Made:
+    scenario = scenario_of(source, seed)
+    begun = time.perf_counter()
+    result = run(scenario, policy)
+    simulated = time.perf_counter()
+    violations = result.verify() if verify else []
+    times = Times(result.decisions_s or 0.0, simulated - begun, time.perf_counter() - simulated)
+    if folder is not None:
+        made = folder / run_name(policy, scenario.seed)
+        made.mkdir(parents=True)
+        result.write(made)
     covered = covering(result.scenario, result.schedule)
-    return policy, i, result.metrics, result if i == 0 else None, result.scenario.seed, covered
+    kept = result if i == 0 else None
+    return _Made(policy, i, scenario.seed, result.metrics, kept, tuple(covered), violations, times)
 
 
 def _add_rates(by_policy: dict[str, list[dict[str, Any]]]) -> None:

@@ -15,10 +15,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 from rich.text import Text
 
-from .compare import Comparison, Estimate
+from .compare import Comparison
 from .core.events import Event
 from .core.time import SECOND
 from .explain import Explanation
+from .intervals import FEWEST, Estimate
 
 out = Console(highlight=False, markup=False, emoji=False)
 """For results. Ids and paths of users stand in what is printed, so brackets and colons mean nothing in it."""
@@ -63,18 +64,23 @@ _SHOWN_OF_COST = {
 """The same at sites."""
 
 
+_DIFFERENCE = "difference"
+"""Column of the differences to the reference."""
+
+
 def print_json(value: object) -> None:
     """Print `value` as JSON; NaN and infinities become null."""
-    out.print_json(json.dumps(_finite(value)))
+    out.print_json(json.dumps(finite(value)))
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """`value` with NaN and infinities as None, as JSON needs it."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(k): _finite(v) for k, v in value.items()}
+        return {str(k): finite(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(v) for v in value]
+        return [finite(v) for v in value]
     return value
 
 
@@ -95,39 +101,137 @@ def amount(key: str, value: float | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds in the largest unit that keeps it above 1."""
-    for unit, length in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
-        if abs(seconds) >= length * 1.5:
-            return f"{seconds / length:.3g} {unit}"
-    return f"{seconds:.3g} s"
+    """Seconds in the largest unit that keeps it above 1.5."""
+    unit, length = _unit(seconds)
+    return f"{seconds / length:.3g} {unit}"
+
+
+def _unit(seconds: float) -> tuple[str, float]:
+    units = (("d", 86400.0), ("h", 3600.0), ("min", 60.0))
+    return next((unit for unit in units if abs(seconds) >= unit[1] * 1.5), ("s", 1.0))
 
 
 def comparison_table(comparison: Comparison) -> Table:
-    """One row per policy: means, and half widths of 95 % intervals where there are several seeds."""
-    of_value = "utility_total" in comparison.columns
-    shown = dict(_SHOWN_OF_VALUE if of_value else _SHOWN)
-    if "cost_total" in comparison.columns:
-        shown = dict(_SHOWN_OF_COST)
-    if not of_value and any(row["rejected"] for rows in comparison.metrics.values() for row in rows):
-        shown["rejected"] = "rejected"
-    seeds = comparison.seeds
-    title = f"seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} seeds, {seeds[0]} to {seeds[-1]}: mean ± 95 %"
-    table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, padding=0)
-    table.add_column("policy", no_wrap=True)
-    for column in shown.values():
-        table.add_column(column, justify="right", no_wrap=True)
-    for policy in comparison.policies:
-        table.add_row(policy, *(_cell(column, comparison.estimate(policy, column)) for column in shown))
+    """One row per policy: means; with enough seeds also the intervals of the leading metric and its differences."""
+    c = comparison
+    shown = _columns(c)
+    title = f"seed {c.seeds[0]}" if len(c.seeds) == 1 else f"{len(c.seeds)} seeds, {c.seeds[0]} to {c.seeds[-1]}: means"
+    table = _plain_table(title, ["policy", *shown.values()])
+    for policy in c.policies:
+        table.add_row(policy, *(_shown_cell(c, policy, column) for column in shown))
     return table
 
 
-def _cell(column: str, value: Estimate | None) -> Text:
+def demo_table(comparisons: Mapping[str, Comparison]) -> Table:
+    """The same jobs under several assumptions, side by side: a row per policy."""
+    first = next(iter(comparisons.values()))
+    columns = ("jct_mean_s", "jct_rate", "bound_ratio")
+    titles = [f"{kind} JCT" if i == 0 else _SHOWN[c] for kind in comparisons for i, c in enumerate(columns)]
+    table = _plain_table(f"seed {first.seeds[0]}", ["policy", *titles])
+    for policy in first.policies:
+        table.add_row(policy, *(_cell(c, one.estimate(policy, c)) for one in comparisons.values() for c in columns))
+    return table
+
+
+def demo_text(comparisons: Mapping[str, Comparison]) -> str:
+    """What each kind of jobs of the demo assumes, and which policies are equal on them."""
+    lines = [f"{kind}: {_ASSUMED[kind]}; {_equal(one)}" for kind, one in comparisons.items()]
+    return "\n".join([*lines, next(iter(comparisons.values())).verified_text])
+
+
+_ASSUMED = {
+    "rigid": "a job trains on the GPUs that it asked for, never more; displaced work takes 30 s to be restored",
+    "divisible": "the same work is cut into 27 to 115 chunks that as many workers can share, restored at no cost",
+}
+"""In a sentence."""
+
+_ALIKE = 0.01
+"""Mean JCTs that differ by no more than this are called equal on the screen."""
+
+
+def _equal(comparison: Comparison) -> str:
+    """Which policies have equal mean JCTs, within 1 % from the least to the greatest of a group."""
+    jct = {policy: rows[0]["jct_mean_s"] for policy, rows in comparison.metrics.items()}
+    groups: list[list[str]] = []
+    for policy in sorted(jct, key=lambda p: jct[p]):
+        if groups and jct[policy] <= jct[groups[-1][0]] * (1 + _ALIKE):
+            groups[-1].append(policy)
+        else:
+            groups.append([policy])
+    if len(groups) == 1:
+        return "every policy is equal within 1 %"
+    alike = "; ".join(", ".join(group) for group in groups if len(group) > 1)
+    return f"equal within 1 %: {alike}" if alike else "no two policies are equal within 1 %"
+
+
+def _plain_table(title: str, columns: Sequence[str]) -> Table:
+    """A table without vertical lines: names to the left, numbers to the right."""
+    table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=0)
+    for i, column in enumerate(columns):
+        table.add_column(column, no_wrap=True, justify="right" if i else "left")
+    return table
+
+
+def _columns(comparison: Comparison) -> dict[str, str]:
+    """Columns of the screen by key; with intervals the second is the difference to the reference, not the rate."""
+    of_value, of_cost = ("utility_total" in comparison.columns, "cost_total" in comparison.columns)
+    shown = dict(_SHOWN_OF_COST if of_cost else _SHOWN_OF_VALUE if of_value else _SHOWN)
+    if not of_value and any(row["rejected"] for rows in comparison.metrics.values() for row in rows):
+        shown["rejected"] = "rejected"
+    if len(comparison.seeds) < FEWEST:
+        return shown
+    leading, *others = (item for item in shown.items() if item[0] != "jct_rate")
+    return dict([leading, (_DIFFERENCE, f"- {comparison.reference}"), *others])
+
+
+def _shown_cell(comparison: Comparison, policy: str, column: str) -> Text:
+    leading = comparison.leading
+    if column == _DIFFERENCE:
+        return _difference(leading, comparison.difference(policy, leading))
+    return _cell(column, comparison.estimate(policy, column), spread=column == leading)
+
+
+def _cell(column: str, value: Estimate | None, *, spread: bool = False) -> Text:
     if value is None:
         return Text("–")
     text = Text(amount(column, value.mean))
-    if value.high is not None and value.low != value.high:
-        text.append(f"\n±{amount(column, value.high - value.mean)}", "dim")
+    if spread and value.low is not None and value.low != value.high:
+        text.append(f"\n{_range(column, value)}", "dim")
     return text
+
+
+def _range(column: str, value: Estimate) -> str:
+    """Ends of an interval in the unit of its mean, which stands above it."""
+    ends = [end for end in (value.low, value.high) if end is not None]
+    if column.endswith("_s"):
+        return "–".join(f"{end / _unit(value.mean)[1]:.3g}" for end in ends)
+    return "–".join(amount(column, end).partition(" ")[0] for end in ends)
+
+
+def _difference(column: str, value: Estimate | None) -> Text:
+    if value is None or value.high is None:
+        return Text("–")
+    half = f"±{amount(column, value.high - value.mean)}{'*' if value.sign else ''}"
+    return Text(f"{amount(column, value.mean)}\n").append(half, "dim")
+
+
+def source_text(source: Mapping[str, Any]) -> str:
+    """Where the jobs of a scenario come from, what was left out and what was changed; empty where nothing is known."""
+    if not source:
+        return ""
+    origin = source.get("trace") or source["synthetic"]
+    rows = f"{source['rows']:,} rows of " if "rows" in source else ""
+    parts = [f"{source['jobs']:,} {source['make']} jobs made of {rows}{origin}"]
+    skipped = {**source.get("skipped", {}), "outside skip and first": source.get("outside skip and first", 0)}
+    parts += [f"left out: {_counts(skipped)}"] if any(skipped.values()) else []
+    parts += [f"changed: {_counts(source['changed'])}"] if source["changed"] else []
+    hours = source.get("gpu_hours")
+    parts += [f"GPU-hours of the trace {hours['trace']:,.0f}, of the jobs {hours['jobs']:,.0f}"] if hours else []
+    return "; ".join(parts)
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{n:,} {what}" for what, n in counts.items() if n)
 
 
 def metrics_table(metrics: Mapping[str, float | None], title: str) -> Table:

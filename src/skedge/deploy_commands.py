@@ -16,7 +16,9 @@ from .deploy.kuberay import Settings, as_yaml, group_names, manifests
 from .report.build import write_report
 from .scenario_file import load_cluster_file
 
-deploy_app = typer.Typer(help="The live service on Kubernetes: manifests to apply.", no_args_is_help=True)
+deploy_app = typer.Typer(
+    help="The live service on Kubernetes: manifests to apply.", no_args_is_help=True, rich_markup_mode=None
+)
 
 
 @deploy_app.callback()

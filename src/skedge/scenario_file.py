@@ -14,40 +14,28 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
-from numpy.random import Generator, default_rng
 from pydantic import ValidationError
 
 from .cluster_draw import draw_cluster, drawn_types
 from .core.errors import ScenarioError, TraceError
-from .core.latency import KINDS, LatencyCost
-from .core.model import JOB_SCHEMA, PS, WORKER, Cluster, Floats, Job, Physics, Server, job_table
+from .core.model import PS, WORKER, Cluster, Physics, Server, job_table
 from .core.scenario import Jobs, Scenario
-from .core.speed import minibatch_seconds
 from .core.time import ticks
-from .core.value import Sigmoid
+from .scenario_jobs import job_of, latest_s, made_jobs, read_jobs_table, work_s
 from .scenario_problems import problems
 from .scenario_schema import (
     ClusterFileForm,
     DrawForm,
     Form,
     JobForm,
-    LatencyForm,
     ScenarioForm,
     ServerForm,
-    TraceForm,
     TrainForm,
-    WorkloadForm,
     json_schema,
 )
 from .scenario_yaml import read_yaml
 from .site_draw import transfer_costs
-from .traces.formats import read_trace
-from .traces.frame import stretched
-from .traces.site_jobs import SiteRanges, site_jobs
-from .traces.synthetic import at_slots, philly_like
-from .traces.value_jobs import ValueRanges, value_jobs
-from .traces.workload import PaperRanges, TraceShares, paper_jobs, trace_jobs
+from .traces.workload import RESTORE_S
 
 __all__ = [
     "check_chunks",
@@ -64,9 +52,6 @@ __all__ = [
     "shipped",
     "trainings",
 ]
-
-_TRACE_STREAM, _JOBS_STREAM = 1, 2
-"""Streams of a seed; :mod:`skedge.cluster_draw` has the others."""
 
 
 def load_scenario(path: Path | str, seed: int | None = None) -> Scenario:
@@ -103,7 +88,7 @@ def load_jobs(path: Path | str, cluster: Cluster) -> Jobs:
     if path.suffix in (".yaml", ".yml"):
         return Jobs(load_scenario(path).jobs.frame, cluster)
     try:
-        return Jobs(_table(path), cluster)
+        return Jobs(read_jobs_table(path), cluster)
     except ScenarioError as error:
         raise ScenarioError(str(error).replace("workload.table", str(path))) from error
 
@@ -315,14 +300,14 @@ def _form(data: object, where: str, seed: int | None, kind: type[Form]) -> Form:
 def _scenario(form: ScenarioForm, base: Path) -> Scenario:
     if form.cluster.servers is not None:
         cluster = _with_costs(form, [server_of(s) for s in form.cluster.servers], base)
-        frame, given = _jobs(form, cluster.worker_types, cluster.ps_types, cluster.server_ids, base)
+        frame, given, source = made_jobs(form, cluster.worker_types, cluster.ps_types, cluster.server_ids, base)
     else:
         draw = _draw(form)
         worker_types, ps_types = drawn_types(draw, form.seed)
-        frame, given = _jobs(form, worker_types, ps_types, draw.named or [], base)
-        servers = draw_cluster(draw, form.seed, base, work_s(frame), float(_latest(frame)))
+        frame, given, source = made_jobs(form, worker_types, ps_types, draw.named or [], base)
+        servers = draw_cluster(draw, form.seed, base, work_s(frame), latest_s(frame))
         cluster = _with_costs(form, servers, base)
-    scenario = Scenario(cluster, Jobs(frame, cluster, given), _physics(form), form.seed, form.name)
+    scenario = Scenario(cluster, Jobs(frame, cluster, given), _physics(form), form.seed, form.name, source)
     _check_given(scenario)
     return scenario
 
@@ -356,21 +341,6 @@ def _draw(form: ClusterFileForm) -> DrawForm:
     return form.cluster.draw
 
 
-def work_s(jobs: pl.DataFrame) -> float:
-    """Sum up the work of a jobs table [worker-seconds], D p without co-location, before rounding."""
-    columns = ("minibatch_s", "ps_update_s", "gradient_mb", "bandwidth_mbps")
-    each = minibatch_seconds(*(_column(jobs, c) for c in columns))
-    return float((_column(jobs, "chunks") * _column(jobs, "epochs") * _column(jobs, "minibatches") * each).sum())
-
-
-def _column(jobs: pl.DataFrame, name: str) -> Floats:
-    return jobs[name].cast(pl.Float64).to_numpy()
-
-
-def _latest(jobs: pl.DataFrame) -> float:
-    return float(_column(jobs, "arrival_s").max(initial=0.0))
-
-
 def server_of(form: ServerForm) -> Server:
     """The server that a form says."""
     slots = {WORKER + name: n for name, n in form.workers.items()} | {PS + name: n for name, n in form.ps.items()}
@@ -385,93 +355,18 @@ def _physics(form: ClusterFileForm) -> Physics:
         colocation=p.colocation,
         charge_upload=p.charge_upload,
         data=p.data,
-        checkpoint_overhead=ticks(p.checkpoint_overhead),
+        checkpoint_overhead=ticks(_overhead(form)),
         estimate_error=p.estimate_error,
         speedup=p.speedup,
         horizon=None if p.horizon is None else ticks(p.horizon),
     )
 
 
-_Given = dict[str, Mapping[str, float]]
-
-
-def _jobs(
-    form: ScenarioForm, worker_types: tuple[str, ...], ps_types: tuple[str, ...], sites: list[str], base: Path
-) -> tuple[pl.DataFrame, _Given]:
-    """Give the jobs table, and the upload delays given one by one."""
-    w = form.workload
-    if w.jobs is not None:
-        return job_table([job_of(j) for j in w.jobs])
-    if w.table is not None:
-        return _table(base / w.table), dict(w.upload)
-    if w.make not in ("pdors", "okita") and not (worker_types and ps_types):
-        raise ScenarioError(
-            "cluster.servers: no edge server has workers and PSs; jobs made from a trace need a type each"
-        )
-    trace = _trace(w, default_rng([form.seed, _TRACE_STREAM]), base, form.slot)
-    rng = default_rng([form.seed, _JOBS_STREAM])
-    if w.make == "pdors":
-        return value_jobs(trace, rng, slot_s=form.slot, ranges=ValueRanges(**w.options())), {}
-    if w.make == "okita":
-        if not sites:
-            raise ScenarioError("workload.make: okita: takes servers that are named, or drawn with resources or shapes")
-        return site_jobs(trace, rng, sites, slot_s=form.slot, ranges=SiteRanges(**w.options())), {}
-    if w.make == "paper":
-        ranges = PaperRanges(**w.options())
-        return paper_jobs(trace, rng, worker_types, ps_types, slot_s=form.slot, ranges=ranges), {}
-    return trace_jobs(trace, rng, worker_types, ps_types, shares=TraceShares(**w.options())), {}
-
-
-def job_of(form: JobForm) -> Job:
-    """The job that a form says."""
-    fields = form.model_dump(exclude={"train", "utility", "latency", "internal_mbps"})
-    if form.internal_mbps is not None:
-        fields["internal_mbps"] = form.internal_mbps
-    utility = None if form.utility is None else Sigmoid(**form.utility.model_dump())
-    return Job(upload_s=fields.pop("upload"), utility=utility, latency=_latency(form.latency), **fields)
-
-
-def _latency(form: LatencyForm | None) -> LatencyCost | None:
-    return None if form is None else KINDS[form.kind](**form.model_dump(exclude={"kind"}, exclude_none=True))
-
-
-def _trace(form: WorkloadForm, rng: Generator, base: Path, slot_s: float) -> pl.DataFrame:
-    if form.synthetic is not None and form.synthetic.arrivals != "philly-like":
-        slots = round((form.synthetic.span or 0.0) / slot_s)
-        if slots < 1:
-            raise ScenarioError(f"workload.synthetic.span: {form.synthetic.span:g} s: it must be a slot or more")
-        return at_slots(form.synthetic.jobs, rng, slot_s=slot_s, slots=slots, kind=form.synthetic.arrivals)
-    if form.synthetic is not None:
-        return philly_like(form.synthetic.jobs, rng, span_s=form.synthetic.span)
-    assert form.trace is not None  # noqa: S101  the form has exactly one source
-    return _part(form.trace, read_trace(base / form.trace.path, form.trace.format, form.trace.statuses).frame)
-
-
-def _part(form: TraceForm, frame: pl.DataFrame) -> pl.DataFrame:
-    """Take the jobs that `form` asks for, from the first one's submission, over the span that it asks for."""
-    part = frame.slice(form.skip, form.first)
-    if not len(part):
-        raise ScenarioError(f"workload.trace.skip: {form.skip}: leaves no job; the trace has {len(frame)}")
-    part = part.with_columns(pl.col("submit_s") - pl.col("submit_s").first())
-    return part if form.span is None else stretched(part, form.span)
-
-
-def _table(path: Path) -> pl.DataFrame:
-    if path.suffix not in (".parquet", ".csv"):
-        raise ScenarioError(f"workload.table: {str(path)!r}: must end in .parquet or .csv")
-    try:
-        # in CSV the types are the schema's, so that an id of digits stays text
-        parquet = path.suffix == ".parquet"
-        table = (
-            pl.read_parquet(path, glob=False) if parquet else pl.read_csv(path, schema_overrides=JOB_SCHEMA, glob=False)
-        )
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise ScenarioError(f"workload.table: {path}: cannot be read: {str(error).splitlines()[0]}") from error
-    missing = [c for c in JOB_SCHEMA if c not in table.columns]
-    if missing or not len(table):
-        what = f"column {missing[0]!r} is missing" if missing else "has no row"
-        raise ScenarioError(f"workload.table: {path}: {what}; a jobs table has the columns {', '.join(JOB_SCHEMA)}")
-    return table
+def _overhead(form: ClusterFileForm) -> float:
+    """Checkpoint overhead [s]: as given, or what the jobs' maker assumes."""
+    rigid = form.workload is not None and form.workload.making == "rigid"
+    given = form.physics.checkpoint_overhead
+    return (RESTORE_S if rigid else 0.0) if given is None else given
 
 
 def _check_given(scenario: Scenario) -> None:

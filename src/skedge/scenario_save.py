@@ -57,7 +57,8 @@ def _resolved(scenario: Scenario) -> dict[str, Any]:
     fields = cluster_fields(scenario)
     if scenario.cluster.transfer_cost is not None:
         fields["cluster"]["transfer_cost"] = _COSTS
-    return {**fields, "workload": workload}
+    source = {"source": dict(scenario.source)} if scenario.source else {}
+    return {**fields, "workload": workload, **source}
 
 
 def cluster_fields(scenario: Scenario) -> dict[str, Any]:

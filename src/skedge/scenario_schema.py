@@ -150,7 +150,7 @@ class PhysicsForm(_Form):
     colocation: Literal["cloud", "one_server"] = "cloud"
     charge_upload: bool = True
     data: Literal["kept", "last_place"] = "kept"
-    checkpoint_overhead: Duration = 0.0
+    checkpoint_overhead: Duration | None = Field(None, description="left out: 30 s with make: rigid, else 0")
     estimate_error: Number = Field(0.0, ge=0)
     speedup: Number = Field(1.0, gt=0)
     horizon: Span | None = Field(None, description="what prices, plans and utilities look at; whole slots")
@@ -278,6 +278,7 @@ class TraceForm(_Form):
     statuses: list[Literal["passed", "failed", "killed"]] = Field(["passed"], min_length=1)
     skip: Count = Field(0, ge=0, description="leave out so many jobs at the start")
     first: Count | None = Field(None, ge=1, description="then take so many; left out: all")
+    fractional: Literal["skip", "ceil"] = Field("skip", description="jobs that ask for a fraction of a GPU")
     span: Span | None = Field(None, description="stretch or compress the submissions to this span")
 
 
@@ -380,6 +381,9 @@ class JobForm(_Form):
         return self
 
 
+Making = Literal["rigid", "divisible", "paper", "pdors", "okita"]
+
+
 class WorkloadForm(_Form):
     """Where the jobs come from, exactly one source, and how a trace is made into jobs."""
 
@@ -388,12 +392,10 @@ class WorkloadForm(_Form):
     jobs: list[JobForm] | None = Field(None, min_length=1)
     table: str | None = Field(None, description="path of a jobs table, .parquet or .csv")
     upload: dict[str, dict[str, Duration]] = Field({}, description="with table: upload delays by job and server")
-    make: Literal["paper", "pdors", "okita", "trace"] | None = Field(
-        None, description="with synthetic and trace; left out: trace"
-    )
+    make: Making | None = Field(None, description="with synthetic and trace; left out: rigid")
     epochs: CountRange | None = None
-    chunks: CountRange | None = Field(None, description="with minibatches; left out: the rows of JSAC'22's Table II")
-    minibatches: CountRange | None = None
+    chunks: CountRange | None = Field(None, description="left out: the rows of JSAC'22's Table II")
+    minibatches: CountRange | None = Field(None, description="with make: paper and chunks")
     gradient_mb: PositiveRange | None = None
     chunk_mb: NumberRange | None = None
     minibatch_h: PositiveRange | None = None
@@ -434,10 +436,10 @@ class WorkloadForm(_Form):
         _exactly_one(self, "synthetic", "trace", "jobs", "table")
         if self.upload and self.table is None:
             raise ValueError("upload goes with table; a job of jobs has its own upload")
-        taken = _OPTIONS[self.make or "trace"] if self.made else {}
-        for name in ["make", *PAPER_OPTIONS, *TRACE_OPTIONS, *PDORS_OPTIONS, *OKITA_OPTIONS]:
+        taken = _OPTIONS[self.making] if self.made else {}
+        for name in ["make", *dict.fromkeys(name for options in _OPTIONS.values() for name in options)]:
             if getattr(self, name) is not None and name not in taken and not (name == "make" and self.made):
-                with_what = f"make: {self.make or 'trace'}" if self.made else "jobs and table, which are complete"
+                with_what = f"make: {self.making}" if self.made else "jobs and table, which are complete"
                 raise ValueError(f"{name} does not go with {with_what}")
         return self
 
@@ -446,9 +448,14 @@ class WorkloadForm(_Form):
         """Whether jobs are made from a trace."""
         return self.synthetic is not None or self.trace is not None
 
+    @property
+    def making(self) -> Making | Literal[""]:
+        """How jobs are made from a trace; empty where they are given."""
+        return (self.make or "rigid") if self.made else ""
+
     def options(self) -> dict[str, Any]:
         """Give the options that the file sets for `make`, by their names in the code."""
-        names = _OPTIONS[self.make or "trace"]
+        names = _OPTIONS[self.making]
         return {names[name]: getattr(self, name) for name in names if getattr(self, name) is not None}
 
 
@@ -458,12 +465,14 @@ PAPER_OPTIONS: Mapping[str, str] = {
     name: name for name in (*_SAME, *_SIZES, "minibatch_h", "ps_update_ms", "bandwidth_mbps", *_UPLOADS)
 }
 """Fields for ``make: paper`` and their names in :class:`skedge.traces.workload.PaperRanges`."""
-TRACE_OPTIONS: Mapping[str, str] = {name: name for name in (*_SAME, "upload_spread", "cloud_factor")} | {
+RIGID_OPTIONS: Mapping[str, str] = {name: name for name in (*_SAME, "upload_spread", "cloud_factor")} | {
     "communication_share": "communication",
     "ps_update_share": "ps_update",
     "upload_share": "upload",
 }
-"""Fields for ``make: trace`` and their names in :class:`skedge.traces.workload.TraceShares`."""
+"""Fields for ``make: rigid`` and their names in :class:`skedge.traces.workload.TraceShares`."""
+DIVISIBLE_OPTIONS: Mapping[str, str] = {**RIGID_OPTIONS, "chunks": "chunks"}
+"""Those for ``make: divisible``."""
 _SAMPLES, _NEEDS = ("samples", "sample_slots", "ratio", "batch", "internal_factor"), ("worker_needs", "ps_needs")
 PDORS_OPTIONS: Mapping[str, str] = {
     name: name for name in ("epochs", "gradient_mb", "bandwidth_mbps", *_SAMPLES, *_NEEDS, "height", "target", "mix")
@@ -474,7 +483,13 @@ OKITA_OPTIONS: Mapping[str, str] = {
     name: name for name in ("site_chunks", "chunk_mb", "slot_chunks", "exchange_mb", *_NEEDS, *_LATENCIES)
 }
 """Fields for ``make: okita`` and their names in :class:`skedge.traces.site_jobs.SiteRanges`."""
-_OPTIONS = {"paper": PAPER_OPTIONS, "trace": TRACE_OPTIONS, "pdors": PDORS_OPTIONS, "okita": OKITA_OPTIONS}
+_OPTIONS: Mapping[str, Mapping[str, str]] = {
+    "rigid": RIGID_OPTIONS,
+    "divisible": DIVISIBLE_OPTIONS,
+    "paper": PAPER_OPTIONS,
+    "pdors": PDORS_OPTIONS,
+    "okita": OKITA_OPTIONS,
+}
 
 
 class ClusterFileForm(_Form):
@@ -492,6 +507,15 @@ class ScenarioForm(ClusterFileForm):
     """A scenario file."""
 
     workload: WorkloadForm
+    source: dict[str, Any] = Field(
+        {}, description="written by skedge: where jobs came from, what was left out, changed"
+    )
+
+    @model_validator(mode="after")
+    def _source_is_read(self) -> ScenarioForm:
+        if self.source and self.workload.made:
+            raise ValueError("source goes with jobs and table; of jobs that are made it is written by skedge")
+        return self
 
 
 def _exactly_one(form: Form, *names: str) -> Form:

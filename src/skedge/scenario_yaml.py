@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from .core.errors import ScenarioError
+from .files import no_device
 
 
 class _Loader(yaml.SafeLoader):
@@ -33,7 +34,7 @@ def read_yaml(path: Path) -> object:
         If it cannot be read, or is not YAML; names the file, and line and column where they are known.
     """
     try:
-        return yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506  a SafeLoader
+        return yaml.load(no_device(path).read_text(encoding="utf-8"), _Loader)  # noqa: S506  a SafeLoader
     except OSError as error:
         raise ScenarioError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

@@ -11,6 +11,7 @@ from numpy.random import Generator, default_rng
 
 from .core.errors import ScenarioError
 from .core.model import Floats, Server
+from .files import no_device
 from .scenario_schema import CostDrawForm, Costs
 
 _SHAPES, _COSTS = 9, 10
@@ -113,7 +114,8 @@ def _distances(path: Path, name: str) -> Floats:
 
 def _round_trips(path: Path, name: str) -> Floats:
     """A square matrix of numbers, one row a line, in text or gzip; both directions' mean."""
-    text = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    content = no_device(path).read_bytes()
+    text = gzip.decompress(content) if path.suffix == ".gz" else content
     rows = [line.split() for line in text.decode().splitlines() if line.strip()]
     try:
         table = np.array(rows, np.float64)

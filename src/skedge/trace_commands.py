@@ -10,7 +10,7 @@ import typer
 import yaml
 from rich.table import Table
 
-from .console import out, print_json
+from .console import out, print_json, source_text
 from .core.errors import TraceError
 from .run import new_folder
 from .scenario_file import scenario_from_dict, shipped
@@ -18,7 +18,9 @@ from .scenario_save import save_scenario
 from .traces.describe import describe, rows
 from .traces.formats import READERS, read_trace
 
-trace_app = typer.Typer(help="Real traces: what is in them, and scenarios made of them.", no_args_is_help=True)
+trace_app = typer.Typer(
+    help="Real traces: what is in them, and scenarios made of them.", no_args_is_help=True, rich_markup_mode=None
+)
 
 Format = StrEnum("Format", {name: name for name in READERS})  # type: ignore[misc]
 
@@ -26,14 +28,25 @@ Format = StrEnum("Format", {name: name for name in READERS})  # type: ignore[mis
 class Make(StrEnum):
     """How jobs are made from a trace."""
 
+    rigid = "rigid"
+    divisible = "divisible"
     paper = "paper"
-    trace = "trace"
     pdors = "pdors"
+
+
+class Fractional(StrEnum):
+    """What becomes of a job that asks for a fraction of a GPU."""
+
+    skip = "skip"
+    ceil = "ceil"
 
 
 TraceArgument = Annotated[Path, typer.Argument(help="The trace file (.gz is read as it is).")]
 FormatOption = Annotated[Format, typer.Option("--format", help="How the file is written.")]
 StatusesOption = Annotated[str, typer.Option(help="Which jobs are taken: passed, failed, killed, separated by commas.")]
+FractionalOption = Annotated[
+    Fractional, typer.Option(help="Jobs that ask for a fraction of a GPU: left out, or given the next whole number.")
+]
 
 
 @trace_app.command("describe")
@@ -41,11 +54,12 @@ def describe_command(
     path: TraceArgument,
     form: FormatOption,
     statuses: StatusesOption = "passed",
+    fractional: FractionalOption = Fractional.skip,
     gpus: Annotated[int | None, typer.Option(help="GPUs of a cluster, for the offered load.", min=1)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Print what is in a trace: arrivals, sizes, durations, load."""
-    figures = describe(read_trace(path, form.value, _statuses(statuses)), gpus)
+    figures = describe(read_trace(path, form.value, _statuses(statuses), fractional.value), gpus)
     if as_json:
         print_json(figures)
         return
@@ -61,16 +75,25 @@ def convert_command(
     form: FormatOption,
     folder: Annotated[Path, typer.Option("--out", help="Folder to make, with scenario.yaml and jobs.parquet.")],
     statuses: StatusesOption = "passed",
+    fractional: FractionalOption = Fractional.skip,
     make: Annotated[
         Make,
         typer.Option(
-            help="paper: JSAC'22 Sec. V; trace: each job takes its real duration; pdors: s4 with its arrivals."
+            help="rigid: a job trains on the GPUs that it asked for, for its duration; divisible: the same work in "
+            "chunks that any number of workers share; paper: JSAC'22 Sec. V; pdors: s4 with its arrivals."
         ),
-    ] = Make.trace,
-    skip: Annotated[int, typer.Option(help="Leave out so many jobs first.", min=0)] = 0,
-    first: Annotated[int | None, typer.Option(help="Take so many jobs; default all.", min=1)] = None,
-    load: Annotated[float, typer.Option(help="As many machines as bring the offered load to this.", min=0.01)] = 0.9,
-    servers: Annotated[int | None, typer.Option(help="Or so many machines.", min=1)] = None,
+    ] = Make.rigid,
+    chunks: Annotated[
+        str | None, typer.Option(help="divisible: chunks of a job, N or LOW-HIGH; default 27, 60 or 115 (Table II).")
+    ] = None,
+    checkpoint_overhead: Annotated[
+        str | None,
+        typer.Option(help="Time that displaced work takes to be restored, like 30s; default 30s if rigid, else 0s."),
+    ] = None,
+    skip: Annotated[int, typer.Option(help="Jobs left out at the start.", min=0)] = 0,
+    first: Annotated[int | None, typer.Option(help="Jobs taken then; default all.", min=1)] = None,
+    load: Annotated[float, typer.Option(help="Offered load: as many machines as bring it to this.", min=0.01)] = 0.9,
+    servers: Annotated[int | None, typer.Option(help="Number of machines, instead of --load.", min=1)] = None,
     machines: Annotated[str, typer.Option(help="philly-like, or the path of a machine list.")] = "philly-like",
     worker_types: Annotated[int, typer.Option(help="Worker types.", min=1)] = 1,
     cloud: Annotated[bool, typer.Option(help="With a cloud.")] = True,
@@ -86,24 +109,43 @@ def convert_command(
         "path": str(path.resolve()),
         "format": form.value,
         "statuses": list(_statuses(statuses)),
+        "fractional": fractional.value,
         "skip": skip,
     } | ({} if first is None else {"first": first})
-    data = {"name": path.name.split(".")[0], "seed": seed}
+    if chunks is not None and make is not Make.divisible:
+        raise TraceError(f"--chunks {chunks}: goes with --make divisible; rigid jobs have a chunk on each GPU")
+    data: dict[str, Any] = {"name": path.name.split(".")[0], "seed": seed}
     if make is Make.pdors:
         data |= _like_s4(source, servers, slots, classes=classes)
     else:
         wanted = {"load": load} if servers is None else {"servers": servers}
         listed = machines if machines == "philly-like" else str(Path(machines).resolve())
         data["cluster"] = {"draw": {**wanted, "machines": listed, "worker_types": worker_types, "cloud": cloud}}
-        data["workload"] = {"trace": source, "make": make.value}
+        data["workload"] = {"trace": source, "make": make.value, "chunks": _chunks(chunks)}
+    if checkpoint_overhead is not None:
+        data["physics"] = data.get("physics", {}) | {"checkpoint_overhead": checkpoint_overhead}
     scenario = scenario_from_dict(data, str(path), Path())
     with new_folder(folder) as aside:
         save_scenario(scenario, aside)
     cluster = scenario.cluster
     size = {"servers": len(cluster.servers)} if cluster.resources else {"lanes": cluster.lanes}
     found = {"scenario": str(folder / "scenario.yaml"), "jobs": len(scenario.jobs), **size}
+    if as_json:
+        print_json({**found, "source": scenario.source})
+        return
     counts = ", ".join(f"{found[what]} {what}" for what in ("jobs", *size))
-    print_json(found) if as_json else out.print(f"{found['scenario']}: {counts}")
+    out.print(f"{found['scenario']}: {counts}", soft_wrap=True)
+    out.print(source_text(scenario.source), soft_wrap=True)
+
+
+def _chunks(text: str | None) -> list[int] | None:
+    """The range that ``N`` or ``LOW-HIGH`` says."""
+    if text is None:
+        return None
+    low, _, high = text.partition("-")
+    if not (low.isdigit() and (high or low).isdigit()):
+        raise TraceError(f"--chunks {text!r}: it must be a number, or a range like 27-115")
+    return [int(low), int(high or low)]
 
 
 def _like_s4(source: dict[str, Any], servers: int | None, slots: int, *, classes: bool) -> dict[str, Any]:

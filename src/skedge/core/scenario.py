@@ -129,6 +129,9 @@ class Scenario:
 
     The seed drives the upload delays, the true durations (``estimate_error``) and the policies' generators, each by
     its own stream, so that one more consumer changes nothing for the others.
+
+    `source` says where the jobs come from: rows of the trace by what became of them, and what was changed. Nothing is
+    computed from it.
     """
 
     cluster: Cluster
@@ -136,6 +139,7 @@ class Scenario:
     physics: Physics = field(default_factory=Physics)
     seed: int = 0
     name: str = "scenario"
+    source: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse more work or chunks than times and tables can hold, naming the job from which on it is too much."""

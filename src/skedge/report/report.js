@@ -90,7 +90,7 @@ function showComparison(table) {
   };
   fill(table.rows);
   byId("comparison").append(element("table", {}, element("thead", {}, element("tr", {}, ...heads)), body));
-  const marks = table.rows.some((row) => row.some((cell) => cell.best)) ? "★ marks the best value of a column. " : "";
+  const marks = table.rows.some((row) => row.some((cell) => cell.best)) ? "★ marks a policy whose difference to each other one has an interval on its side. " : "";
   byId("comparison-note").textContent = `${marks}Titles sort the table. ${table.note}`;
 }
 

@@ -27,15 +27,15 @@ class ReportTable:
         Keys of the metrics (``jct_mean_s``), which are given a title and a unit, or titles that are shown as they are.
     rows
         Cells, one per column.
-    better
-        Columns whose best value is to be marked, besides those known by their key.
+    best
+        By column, the row to be marked: that whose value is decidedly the best.
     note
         What the intervals are, shown below the table.
     """
 
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]
-    better: Mapping[str, Better] = field(default_factory=dict)
+    best: Mapping[str, int] = field(default_factory=dict)
     note: str = ""
 
 
@@ -57,6 +57,9 @@ _TITLES: dict[str, tuple[str, Better | None]] = {
     "cloud_share": ("cloud share", None),
     "jct_rate": ("JCT rate", "lower"),
     "bound_ratio": ("to the bound", "lower"),
+    "difference_jct_mean_s": ("JCT mean less the reference's", "lower"),
+    "difference_utility_total": ("total utility less the reference's", "higher"),
+    "difference_cost_total": ("total cost less the reference's", "lower"),
     "utility_total": ("total utility", "higher"),
     "cost_total": ("total cost", "lower"),
     "cost_latency": ("latency cost", "lower"),
@@ -79,17 +82,16 @@ def metrics_table(metrics: Sequence[tuple[str, Mapping[str, float | int | None]]
 
 
 def table_view(table: ReportTable) -> dict[str, Any]:
-    """`table` as the page shows it: every cell with its text, its interval, its exact value and whether it is best."""
+    """`table` as the page shows it: every cell with its text, its interval, its exact value and its mark."""
     columns, cells = [], []
     for i, key in enumerate(table.columns):
         column = [row[i] if i < len(row) else None for row in table.rows]
         title, better = _TITLES.get(key, (key, None))
-        better = table.better.get(key, better)
         factor, unit = _unit(key, [v for v in map(_value, column) if v is not None])
         columns.append({"title": title, "unit": unit, "better": better})
         digits = _digits([v / factor for cell in column for v in _numbers(cell)])
-        best = _best([_value(c) for c in column], better)
-        cells.append([_shown(c, factor, digits, marked=j in best) for j, c in enumerate(column)])
+        best = table.best.get(key)
+        cells.append([_shown(c, factor, digits, marked=j == best) for j, c in enumerate(column)])
     return {"columns": columns, "rows": [list(row) for row in zip(*cells, strict=True)], "note": table.note}
 
 
@@ -113,15 +115,6 @@ def _unit(key: str, values: Sequence[float]) -> tuple[float, str]:
     units = _TIME_UNITS if key.endswith("_s") else _SIZE_UNITS if key.endswith("_mb") else ((1.0, ""),)
     middle = float(np.median(np.abs(values))) if len(values) else 0.0
     return next(((f, name) for f, name in units if middle >= 2 * f), units[-1])
-
-
-def _best(values: Sequence[float | None], better: Better | None) -> set[int]:
-    """Rows that hold the best value; none where all are alike."""
-    known = [v for v in values if v is not None]
-    if better is None or len(known) < 2 or min(known) == max(known):
-        return set()
-    best = min(known) if better == "lower" else max(known)
-    return {i for i, v in enumerate(values) if v == best}
 
 
 def _shown(cell: Cell, factor: float, digits: int, *, marked: bool) -> dict[str, Any]:

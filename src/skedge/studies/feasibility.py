@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field
 
-from skedge.compare import Estimate
+from skedge.intervals import Estimate
 from skedge.policies.rounding import packing_gain
 
 from .figure import Figure, Line

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skedge.compare import Estimate, estimate
+from skedge.intervals import Estimate, estimate
 
 from .figure import Figure
 

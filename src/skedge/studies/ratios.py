@@ -8,7 +8,7 @@ from typing import Any, Literal
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field
 
-from skedge.compare import Estimate
+from skedge.intervals import Estimate
 
 from .figure import Figure, Line
 from .outcome import Cell, Outcome, Part, mean_of, shown

@@ -14,8 +14,8 @@ import numpy as np
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field
 
-from skedge.compare import Estimate
 from skedge.core.errors import InputError
+from skedge.intervals import Estimate
 
 from .figure import Figure, Line
 from .outcome import Cell, Outcome, Part, mean_of, shown, slope

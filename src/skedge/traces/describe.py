@@ -28,7 +28,8 @@ def describe(trace: Trace | pl.DataFrame, gpus: int | None = None) -> dict[str, 
     Returns
     -------
     dict
-        `jobs`, `skipped` (rows left out, by reason), `span_s`, `statuses` (jobs by status), `gap_s` (quantiles p1..p99,
+        `jobs`, `skipped` (rows left out, by reason), `changed` (jobs changed, by what), `span_s`,
+        `statuses` (jobs by status), `gap_s` (quantiles p1..p99,
         `mean`, `cv`: standard deviation over mean, `zero`: share of gaps of no length), `hour` (jobs per hour: `mean`,
         `max`, `dispersion`: variance over mean, `lag1`: autocorrelation from one hour to the next), `gpus` (jobs by
         GPU count), `groups` (jobs by group, where there are at most 16), `duration_s` (quantiles, `mean`), `gpu_hours`,
@@ -42,6 +43,7 @@ def describe(trace: Trace | pl.DataFrame, gpus: int | None = None) -> dict[str, 
     return {
         "jobs": len(frame),
         "skipped": trace.skipped if isinstance(trace, Trace) else {},
+        "changed": trace.changed if isinstance(trace, Trace) else {},
         "span_s": span,
         "statuses": _counts(frame["status"]),
         "gap_s": _gaps(np.diff(frame["submit_s"].to_numpy())),

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from skedge.core.errors import TraceError
 
-from .frame import Trace
+from .frame import Fractional, Trace
 from .google import read_google_events, read_google_jobs
 from .philly import read_philly_csv, read_philly_log
 from .swf import read_swf
 
-READERS: Mapping[str, Callable[[Path, Collection[str]], Trace]] = {
+READERS: Mapping[str, Callable[[Path, Collection[str], Fractional], Trace]] = {
     "google-events": read_google_events,
     "google-jobs": read_google_jobs,
     "philly-csv": read_philly_csv,
@@ -22,8 +22,12 @@ READERS: Mapping[str, Callable[[Path, Collection[str]], Trace]] = {
 """Reader of each format that a scenario file or the command line can name."""
 
 
-def read_trace(path: Path | str, form: str, statuses: Collection[str] = ("passed",)) -> Trace:
+def read_trace(
+    path: Path | str, form: str, statuses: Collection[str] = ("passed",), fractional: Fractional = "skip"
+) -> Trace:
     """Read a trace file of the format named `form`, one of :data:`READERS`; jobs of `statuses` only.
+
+    Jobs that ask for a fraction of a GPU are left out, or with `fractional` ``ceil`` given the next whole number.
 
     Raises
     ------
@@ -32,4 +36,4 @@ def read_trace(path: Path | str, form: str, statuses: Collection[str] = ("passed
     """
     if form not in READERS:
         raise TraceError(f"format {form!r} is unknown; there are {', '.join(READERS)}")
-    return READERS[form](Path(path), statuses)
+    return READERS[form](Path(path), statuses, fractional)

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import polars as pl
 
 from skedge.core.errors import TraceError
+
+from .table import left_out
 
 TRACE_SCHEMA: dict[str, Any] = {
     "id": pl.String,
@@ -33,9 +35,13 @@ LONGEST_S = 1e9
 """Longest time taken [s]: about thirty years; anything above is a unit gone wrong."""
 
 
+Fractional = Literal["skip", "ceil"]
+"""What becomes of a job that asks for a fraction of a GPU: it is left out, or given the next whole number."""
+
+
 @dataclass(frozen=True)
 class Trace:
-    """A trace that was read: its frame, and what was left out.
+    """A trace that was read: its frame, what was left out, and what was changed.
 
     Attributes
     ----------
@@ -45,11 +51,19 @@ class Trace:
         Name of the file, or of the generator.
     skipped
         Rows left out, by reason.
+    changed
+        Jobs taken with a value other than the file's, by what was changed.
     """
 
     frame: pl.DataFrame
     source: str
     skipped: dict[str, int] = field(default_factory=dict)
+    changed: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        """Rows of the file: jobs taken and left out."""
+        return len(self.frame) + sum(self.skipped.values())
 
 
 def check_frame(frame: pl.DataFrame, source: str) -> pl.DataFrame:
@@ -109,15 +123,56 @@ def with_status(frame: pl.DataFrame, statuses: Collection[str]) -> pl.DataFrame:
     return frame.filter(pl.col("status").is_in(list(statuses)))
 
 
-def finished(frame: pl.DataFrame, source: Path | str, statuses: Collection[str], skipped: dict[str, int]) -> Trace:
-    """Make a trace of `frame`: only `statuses`, from its first submission, checked; what is left out is counted."""
-    taken = with_status(frame, statuses)
-    left_out = {**skipped, "other status": len(frame) - len(taken)}
+def finished(
+    frame: pl.DataFrame,
+    source: Path | str,
+    statuses: Collection[str],
+    skipped: dict[str, int],
+    fractional: Fractional = "skip",
+    changed: dict[str, int] | None = None,
+) -> Trace:
+    """Make a trace of `frame`: only `statuses`, from its first submission, checked; what is left out is counted.
+
+    Jobs without a run time or a GPU, and those that end before they start, are left out whatever the format.
+
+    Parameters
+    ----------
+    frame
+        The columns of a trace frame; `gpus` may be fractions.
+    source
+        Name of the file.
+    statuses
+        Which jobs are taken.
+    skipped, changed
+        What the reader has left out and changed so far.
+    fractional
+        What becomes of fractions of a GPU.
+    """
+    usable, unusable = left_out(frame, _unusable(fractional))
+    taken = with_status(usable, statuses)
+    added = {reason: n + skipped.get(reason, 0) for reason, n in unusable.items()}
+    out = {**skipped, **added, "other status": len(usable) - len(taken)}
     if not len(taken):
-        counted = ", ".join(f"{n} {reason}" for reason, n in left_out.items() if n) or "it is empty"
+        counted = ", ".join(f"{n} {reason}" for reason, n in out.items() if n) or "it is empty"
         raise TraceError(f"{source}: no job is left ({counted}); statuses taken: {', '.join(statuses)}")
-    checked = check_frame(from_first_submit(taken), str(source))
-    return Trace(checked, str(source), {reason: n for reason, n in left_out.items() if n})
+    rounded = len(taken.filter(pl.col("gpus") != pl.col("gpus").ceil()))
+    checked = check_frame(from_first_submit(taken.with_columns(pl.col("gpus").ceil())), str(source))
+    changes = {**(changed or {}), "fraction of a GPU rounded up": rounded}
+    return Trace(checked, str(source), _counted(out), _counted(changes))
+
+
+def _unusable(fractional: Fractional) -> dict[str, pl.Expr]:
+    gpus = pl.col("gpus").fill_null(0)
+    reasons = {
+        "ends before it starts": pl.col("duration_s") < 0,
+        "no run time": ~(pl.col("duration_s").fill_null(0) > 0),
+        "no GPU": ~(gpus > 0),
+    }
+    return reasons if fractional == "ceil" else reasons | {"fraction of a GPU": gpus != gpus.ceil()}
+
+
+def _counted(counts: dict[str, int]) -> dict[str, int]:
+    return {reason: n for reason, n in counts.items() if n}
 
 
 def stretched(frame: pl.DataFrame, span_s: float) -> pl.DataFrame:

@@ -21,8 +21,8 @@ import polars as pl
 
 from skedge.core.errors import TraceError
 
-from .frame import Trace, finished
-from .table import numbers, read_bytes, read_table
+from .frame import Fractional, Trace, finished
+from .table import filled, left_out, numbers, read_bytes, read_table
 
 _EVENTS = ("time", "missing info", "job ID", "event type", "user", "scheduling class", "job name", "logical job name")
 _SUBMIT, _SCHEDULE, _UPDATES = 0, 1, (7, 8)
@@ -37,7 +37,9 @@ _JOBS = ("job_id", "submit_us", "sched_class", "schedule_us", "end_us", "end_eve
 _SECOND = 1e6
 
 
-def read_google_events(path: Path | str, statuses: Collection[str] = ("passed",)) -> Trace:
+def read_google_events(
+    path: Path | str, statuses: Collection[str] = ("passed",), fractional: Fractional = "skip"
+) -> Trace:
     """Read ``job_events``: one part (``.csv``, ``.csv.gz``), or a folder of ``part-*`` files, which is read whole.
 
     A job's submission is its first SUBMIT; `duration_s` is from its first SCHEDULE to its last event that ends it,
@@ -53,7 +55,8 @@ def read_google_events(path: Path | str, statuses: Collection[str] = ("passed",)
     parts = sorted(path.glob("part-*")) if path.is_dir() else [path]
     if not parts:
         raise TraceError(f"{path}: has no file named part-*; job_events is a folder of such parts, or one of them")
-    events = pl.concat([_part(part) for part in parts])
+    read = [_part(part) for part in parts]
+    events = pl.concat([part for part, _ in read])
     at, kind = pl.col("time"), pl.col("type")
     ends = (kind > _SCHEDULE) & ~kind.is_in(_UPDATES)
     jobs = (
@@ -70,15 +73,15 @@ def read_google_events(path: Path | str, statuses: Collection[str] = ("passed",)
     )
     again = pl.col("last") <= _SCHEDULE  # after an end it was submitted, or scheduled, once more
     jobs = jobs.with_columns(pl.when(again).then(None).otherwise(pl.col(c)).alias(c) for c in ("end", "event"))
-    return _trace(jobs, path, statuses)
+    return _trace(jobs, path, statuses, {"blank line": sum(blank for _, blank in read)}, fractional)
 
 
-def _part(path: Path) -> pl.DataFrame:
-    """The events of one file: columns id, time, type, group."""
+def _part(path: Path) -> tuple[pl.DataFrame, int]:
+    """The events of one file, columns id, time, type, group, and the number of its blank lines."""
     try:
         table = pl.read_csv(read_bytes(path), has_header=False, infer_schema=False)
     except pl.exceptions.NoDataError:
-        return pl.DataFrame(schema={"id": pl.String, "time": pl.Int64, "type": pl.Int64, "group": pl.String})
+        return pl.DataFrame(schema={"id": pl.String, "time": pl.Int64, "type": pl.Int64, "group": pl.String}), 0
     except pl.exceptions.PolarsError as error:
         raise TraceError(f"{path}: cannot be read as CSV: {str(error).splitlines()[0]}") from error
     if len(table.columns) != len(_EVENTS):
@@ -86,9 +89,10 @@ def _part(path: Path) -> pl.DataFrame:
             f"{path}: has {len(table.columns)} columns; job_events has {len(_EVENTS)}: {', '.join(_EVENTS)}"
         )
     table = table.rename(dict(zip(table.columns, _EVENTS, strict=True))).with_row_index("_line", offset=1)
+    table, blank = filled(table)
     after = table["time"] == str(_AFTER)
     table = table.with_columns(time=pl.when(after).then(pl.lit("0")).otherwise(pl.col("time")))
-    return pl.DataFrame(
+    events = pl.DataFrame(
         {
             "id": numbers(table, path, "job ID", whole=True).cast(pl.String),
             "time": numbers(table, path, "time", whole=True),
@@ -96,9 +100,12 @@ def _part(path: Path) -> pl.DataFrame:
             "group": numbers(table, path, "scheduling class", whole=True, high=_CLASSES).cast(pl.String),
         }
     ).with_columns(time=pl.when(after).then(pl.lit(_AFTER)).otherwise(pl.col("time")))
+    return events, sum(blank.values())
 
 
-def read_google_jobs(path: Path | str, statuses: Collection[str] = ("passed",)) -> Trace:
+def read_google_jobs(
+    path: Path | str, statuses: Collection[str] = ("passed",), fractional: Fractional = "skip"
+) -> Trace:
     """Read a table of jobs made of the events, ``.parquet`` or CSV: columns :data:`_JOBS`, one row a job.
 
     `end_event` is the type of the last event that ended the job, missing (and `end_us`) if it runs still. What is left
@@ -110,7 +117,7 @@ def read_google_jobs(path: Path | str, statuses: Collection[str] = ("passed",)) 
         Naming file, line (of Parquet: the row's number and 2, as if it were CSV), column and value.
     """
     path = Path(path)
-    table = _parquet(path) if path.suffix == ".parquet" else read_table(path, _JOBS)
+    table, blank = filled(_parquet(path) if path.suffix == ".parquet" else read_table(path, _JOBS))
     open_ended = table["end_event"] == ""
     never = table["schedule_us"] == ""
     table = table.with_columns(
@@ -136,6 +143,8 @@ def read_google_jobs(path: Path | str, statuses: Collection[str] = ("passed",)) 
         ),
         path,
         statuses,
+        blank,
+        fractional,
     )
 
 
@@ -150,18 +159,18 @@ def _parquet(path: Path) -> pl.DataFrame:
     return table.select(pl.col(_JOBS).cast(pl.String).fill_null("")).with_row_index("_line", offset=2)
 
 
-def _trace(jobs: pl.DataFrame, path: Path, statuses: Collection[str]) -> Trace:
+def _trace(
+    jobs: pl.DataFrame, path: Path, statuses: Collection[str], blank: dict[str, int], fractional: Fractional
+) -> Trace:
     """A trace of a row per job: id, submit, schedule, end [µs], event (its last end, null: none), group."""
-    skipped: dict[str, int] = {}
-    for reason, out in (
-        ("no submission in the trace", pl.col("submit").is_null() | ~pl.col("submit").is_between(1, _AFTER - 1)),
-        ("never ran", pl.col("schedule").is_null() | (pl.col("schedule") == _AFTER)),
-        ("still running", pl.col("event").is_null() | (pl.col("end") == _AFTER)),
-        ("evicted or lost", ~pl.col("event").is_in(list(_STATUS))),
-        ("ended before it ran", pl.col("end") <= pl.col("schedule")),
-    ):
-        skipped[reason] = len(jobs.filter(out))
-        jobs = jobs.filter(~out)
+    reasons = {
+        "no submission in the trace": pl.col("submit").is_null() | ~pl.col("submit").is_between(1, _AFTER - 1),
+        "never ran": pl.col("schedule").is_null() | (pl.col("schedule") == _AFTER),
+        "still running": pl.col("event").is_null() | (pl.col("end") == _AFTER),
+        "evicted or lost": ~pl.col("event").is_in(list(_STATUS)),
+        "ended before it ran": pl.col("end") <= pl.col("schedule"),
+    }
+    jobs, skipped = left_out(jobs, reasons)
     frame = pl.DataFrame(
         {
             "id": jobs["id"],
@@ -172,4 +181,4 @@ def _trace(jobs: pl.DataFrame, path: Path, statuses: Collection[str]) -> Trace:
             "group": jobs["group"],
         }
     )
-    return finished(frame, path, statuses, skipped)
+    return finished(frame, path, statuses, {**blank, **skipped}, fractional)

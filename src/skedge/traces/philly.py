@@ -14,8 +14,8 @@ from pydantic import BaseModel, BeforeValidator, TypeAdapter, ValidationError
 
 from skedge.core.errors import TraceError
 
-from .frame import Trace, finished
-from .table import STAMP, numbers, read_bytes, read_table, stamps, words
+from .frame import Fractional, Trace, finished
+from .table import STAMP, check_columns, filled, left_out, numbers, read_bytes, read_table, stamps, words
 
 _STATUS = {"Pass": "passed", "Failed": "failed", "Killed": "killed"}
 
@@ -33,55 +33,67 @@ def _none(value: object) -> object:
 _Stamp = Annotated[str | None, BeforeValidator(_none)]
 
 
+def _empty(value: object) -> object:
+    return [] if value is None else value
+
+
 class _Machine(BaseModel):
-    gpus: list[str]
+    gpus: Annotated[list[str], BeforeValidator(_empty)]
 
 
 class _Attempt(BaseModel):
     start_time: _Stamp = None
     end_time: _Stamp = None
-    detail: list[_Machine] = []
+    detail: Annotated[list[_Machine], BeforeValidator(_empty)] = []
 
 
 class _LoggedJob(BaseModel):
     status: Literal["Pass", "Failed", "Killed"]
-    vc: str
+    vc: str | None
     jobid: str
     submitted_time: _Stamp
-    attempts: list[_Attempt]
+    attempts: Annotated[list[_Attempt], BeforeValidator(_empty)]
 
 
 _LOG = TypeAdapter(list[_LoggedJob])
 
 
-def read_philly_log(path: Path | str, statuses: Collection[str] = ("passed",)) -> Trace:
+def read_philly_log(
+    path: Path | str, statuses: Collection[str] = ("passed",), fractional: Fractional = "skip"
+) -> Trace:
     """Read the original ``cluster_job_log`` (JSON; ``.gz`` too) as a trace.
 
     A job's `gpus` are those of its largest attempt: the first one may have been a try on fewer. Its `duration_s` is
     the run time of its attempts added up, each from its own start to its own end: what the job held GPUs for, without
     the waits between attempts. `group` is the virtual cluster.
 
-    Left out and counted: jobs without a submission time, jobs without an attempt that has a start, an end and a GPU
-    (never ran), and jobs whose last attempt has no end (still running when the log was taken).
+    Left out and counted: jobs without a submission time; jobs without an attempt that has a start, an end and a GPU
+    (never ran); jobs whose last attempt has no end (still running when the log was taken); jobs with an attempt that
+    ends before it starts, as where the clocks went back on 2017-11-05, so that their run time is not known.
+
+    Counted as changed: jobs with `vc` null, whose group is empty, and jobs of which an attempt names no machine and is
+    therefore not part of the run time.
 
     Raises
     ------
     TraceError
-        Naming file and position: JSON that breaks off or lacks a key, a time that is none, an attempt that ends before
-        it starts, a job id used twice.
+        Naming file and position: JSON that breaks off or lacks a key, a time that is none, a job id used twice.
     """
     path = Path(path)
     jobs = _logged_jobs(path)
-    attempts = _attempts(jobs, path)
-    skipped: dict[str, int] = {}
-    for reason, out in (
-        ("no submission time", pl.col("submit_s").is_null()),
-        ("still running", pl.col("open")),
-        ("never ran", ~(pl.col("duration_s") > 0)),
-    ):
-        skipped[reason] = len(attempts.filter(out))
-        attempts = attempts.filter(~out)
-    return finished(attempts, path, statuses, skipped)
+    reasons = {
+        "no submission time": pl.col("submit_s").is_null(),
+        "still running": pl.col("open"),
+        "attempt ends before it starts": pl.col("backwards"),
+        "never ran": ~(pl.col("duration_s") > 0),
+    }
+    taken, skipped = left_out(_attempts(jobs, path), reasons)
+    of_status = taken.filter(pl.col("status").is_in(list(statuses)))
+    changed = {
+        "no virtual cluster": len(of_status.filter(group="")),
+        "attempt without machines not counted": len(of_status.filter("unplaced")),
+    }
+    return finished(taken, path, statuses, skipped, fractional, changed)
 
 
 def _logged_jobs(path: Path) -> list[_LoggedJob]:
@@ -94,17 +106,26 @@ def _logged_jobs(path: Path) -> list[_LoggedJob]:
 
 
 def _attempts(jobs: list[_LoggedJob], path: Path) -> pl.DataFrame:
-    """Add up the attempts by job: the trace frame's columns and `open`: the last attempt has no end."""
+    """Add up the attempts by job: the trace frame's columns, and what is wrong with the attempts.
+
+    `open`: the last one has no end; `backwards`: one ends before it starts; `unplaced`: one ran on no machine.
+    """
     rows = [row for number, job in enumerate(jobs) for row in _attempt_rows(number, job)]
     schema = {"job": pl.Int64, "start": pl.String, "end": pl.String, "gpus": pl.Int64}
     table = pl.DataFrame(rows, schema, orient="row")
     table = _parsed(table, ("start", "end"), path).with_columns(run_s=pl.col("end") - pl.col("start"))
-    _refuse_backwards(table, path)
-    ran = table.filter(pl.col("run_s").is_not_null() & (pl.col("gpus") > 0))
-    summed = ran.group_by("job").agg(duration_s=pl.col("run_s").sum(), gpus=pl.col("gpus").max())
-    last = table.group_by("job", maintain_order=True).agg(open=pl.col("end").last().is_null())
-    by_job = _job_columns(jobs, path).join(summed, on="job", how="left").join(last, on="job", how="left")
-    return by_job.sort("job").with_columns(pl.col("duration_s").fill_null(0.0), pl.col("open").fill_null(value=False))
+    ran, placed = pl.col("run_s").is_not_null(), pl.col("gpus") > 0
+    counts = pl.col("run_s").filter(ran & placed)
+    by_attempt = table.group_by("job", maintain_order=True).agg(
+        duration_s=counts.sum(),
+        gpus=pl.col("gpus").filter(ran & placed).max(),
+        open=pl.col("end").last().is_null(),
+        backwards=(counts < 0).any(),
+        unplaced=(ran & ~placed & (pl.col("run_s") > 0)).any(),
+    )
+    nothing = {"duration_s": 0.0, "open": False, "backwards": False, "unplaced": False}
+    jobs_table = _job_columns(jobs, path).join(by_attempt, on="job", how="left").sort("job")
+    return jobs_table.with_columns(pl.col(name).fill_null(value) for name, value in nothing.items())
 
 
 def _attempt_rows(number: int, job: _LoggedJob) -> list[tuple[Any, ...]]:
@@ -117,7 +138,7 @@ def _job_columns(jobs: list[_LoggedJob], path: Path) -> pl.DataFrame:
         "id": [job.jobid for job in jobs],
         "submit_s": [job.submitted_time for job in jobs],
         "status": [_STATUS[job.status] for job in jobs],
-        "group": [job.vc for job in jobs],
+        "group": [job.vc or "" for job in jobs],
     }
     schema = {"job": pl.Int64, "id": pl.String, "submit_s": pl.String, "status": pl.String, "group": pl.String}
     return _parsed(pl.DataFrame(columns, schema), ("submit_s",), path)
@@ -135,20 +156,15 @@ def _parsed(table: pl.DataFrame, columns: tuple[str, ...], path: Path) -> pl.Dat
     return table
 
 
-def _refuse_backwards(attempts: pl.DataFrame, path: Path) -> None:
-    bad = attempts.filter(pl.col("run_s") < 0).head(1)
-    if len(bad):
-        job, run = bad["job"][0], bad["run_s"][0]
-        raise TraceError(f"{path}: jobs.{job}.attempts: an attempt ends {-run:g} s before it starts")
-
-
-def read_philly_csv(path: Path | str, statuses: Collection[str] = ("passed",)) -> Trace:
+def read_philly_csv(
+    path: Path | str, statuses: Collection[str] = ("passed",), fractional: Fractional = "skip"
+) -> Trace:
     """Read one of the two CSVs derived from Philly's log (``.gz`` too), told apart by their columns.
 
     - ``timestamp, duration, num_gpus, gpu_time, cluster``: passed jobs only; ids are the data rows' numbers from 0.
     - ``u_id, submit_time, user, gpu_num, node_num, run_time, new_status``: all jobs.
 
-    Jobs of no duration are left out and counted.
+    Left out and counted: blank lines; jobs without a run time or a GPU, and those that end before they start.
 
     Raises
     ------
@@ -156,38 +172,41 @@ def read_philly_csv(path: Path | str, statuses: Collection[str] = ("passed",)) -
         Naming file, line, column and value.
     """
     path = Path(path)
-    columns = set(read_table(path, ()).columns)
-    frame = _all_statuses(path) if columns & {"u_id", "new_status", "run_time"} else _pass_only(path)
-    ran = frame.filter(pl.col("duration_s") > 0)
-    return finished(ran, path, statuses, {"no run time": len(frame) - len(ran)})
+    table, blank = filled(read_table(path, ()))
+    passed = not set(table.columns) & {"u_id", "new_status", "run_time"}
+    check_columns(table, path, _PASS_ONLY if passed else _ALL_STATUSES)
+    frame = _pass_only(table, path) if passed else _all_statuses(table, path)
+    return finished(frame, path, statuses, blank, fractional)
 
 
-def _pass_only(path: Path) -> pl.DataFrame:
-    table = read_table(path, _PASS_ONLY)
+def _pass_only(table: pl.DataFrame, path: Path) -> pl.DataFrame:
     return pl.DataFrame(
         {
             "id": (table["_line"] - 2).cast(pl.String),
             "submit_s": stamps(table, path, "timestamp"),
-            "duration_s": numbers(table, path, "duration"),
-            "gpus": numbers(table, path, "num_gpus", 1, whole=True),
-            "status": ["passed"] * len(table),
+            "duration_s": _duration(table, path, "duration"),
+            "gpus": numbers(table, path, "num_gpus", missing=0),
+            "status": pl.repeat("passed", len(table), dtype=pl.String, eager=True),
             "group": table["cluster"],
         },
     )
 
 
-def _all_statuses(path: Path) -> pl.DataFrame:
-    table = read_table(path, _ALL_STATUSES)
+def _all_statuses(table: pl.DataFrame, path: Path) -> pl.DataFrame:
     return pl.DataFrame(
         {
             "id": table["u_id"],
             "submit_s": stamps(table, path, "submit_time"),
-            "duration_s": numbers(table, path, "run_time"),
-            "gpus": numbers(table, path, "gpu_num", 1, whole=True),
+            "duration_s": _duration(table, path, "run_time"),
+            "gpus": numbers(table, path, "gpu_num", missing=0),
             "status": words(table, path, "new_status", _STATUS),
             "group": table["user"],
         }
     )
+
+
+def _duration(table: pl.DataFrame, path: Path, column: str) -> pl.Series:
+    return numbers(table, path, column, -float("inf"), missing=0)
 
 
 def read_machines(path: Path | str) -> pl.DataFrame:
@@ -199,7 +218,7 @@ def read_machines(path: Path | str) -> pl.DataFrame:
         Naming file, line, column and value; an id used twice; no machine with a GPU.
     """
     path = Path(path)
-    table = read_table(path, ("machineId", "number of GPUs"))
+    table, _ = filled(read_table(path, ("machineId", "number of GPUs")))
     machines = pl.DataFrame({"id": table["machineId"], "gpus": numbers(table, path, "number of GPUs", whole=True)})
     twice = table.filter(pl.col("machineId").is_duplicated()).head(1)
     if len(twice):

@@ -10,19 +10,22 @@ import polars as pl
 
 from skedge.core.errors import TraceError
 
-from .frame import Trace, finished
-from .table import numbers, read_bytes
+from .frame import Fractional, Trace, finished
+from .table import left_out, numbers, read_bytes
 
 _FIELDS = 18
 _JOB, _SUBMIT, _RUN, _ALLOCATED, _REQUESTED, _STATUS, _USER = 0, 1, 3, 4, 7, 10, 11
 """Places of the fields that are taken, from 0."""
+
+_FRACTIONS = ("submit_s", "run_s", "allocated", "requested")
+"""Fields that need not be whole numbers."""
 
 _MEANING = {-1: "passed", 0: "failed", 1: "passed", 5: "killed"}
 """Field 11. -1 (unknown) stands in logs of models, where nothing fails; 2, 3, 4 are parts of a job that has a line of
 its own, and are left out."""
 
 
-def read_swf(path: Path | str, statuses: Collection[str] = ("passed",)) -> Trace:
+def read_swf(path: Path | str, statuses: Collection[str] = ("passed",), fractional: Fractional = "skip") -> Trace:
     """Read a log in the Standard Workload Format (``.gz`` too) as a trace; a processor is taken for a GPU.
 
     `gpus` are the processors requested, or those allocated where the request is not known; `group` is the user. Left
@@ -35,7 +38,7 @@ def read_swf(path: Path | str, statuses: Collection[str] = ("passed",)) -> Trace
     """
     path = Path(path)
     table = _table(path)
-    columns = {name: numbers(table, path, name, -1, whole=name not in ("submit_s", "run_s")) for name in _names()}
+    columns = {name: numbers(table, path, name, -1, whole=name not in _FRACTIONS) for name in _names()}
     jobs = pl.DataFrame(columns).with_columns(
         gpus=pl.when(pl.col("requested") > 0).then("requested").otherwise("allocated"),
         submit_s=pl.col("submit_s").clip(0),
@@ -43,15 +46,13 @@ def read_swf(path: Path | str, statuses: Collection[str] = ("passed",)) -> Trace
         group=pl.col("user").cast(pl.String),
         id=pl.col("id").cast(pl.String),
     )
-    skipped: dict[str, int] = {}
-    for reason, out in (
-        ("partial execution", pl.col("status").is_null()),
-        ("no run time", pl.col("run_s") <= 0),
-        ("processors unknown", pl.col("gpus") < 1),
-    ):
-        skipped[reason] = len(jobs.filter(out))
-        jobs = jobs.filter(~out)
-    return finished(jobs.rename({"run_s": "duration_s"}), path, statuses, skipped)
+    reasons = {
+        "partial execution": pl.col("status").is_null(),
+        "no run time": pl.col("run_s") <= 0,
+        "processors unknown": pl.col("gpus") <= 0,
+    }
+    jobs, skipped = left_out(jobs, reasons)
+    return finished(jobs.rename({"run_s": "duration_s"}), path, statuses, skipped, fractional)
 
 
 def _names() -> dict[str, int]:

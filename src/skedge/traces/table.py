@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import polars as pl
 
 from skedge.core.errors import TraceError
+from skedge.files import no_device
 
 STAMP = "%Y-%m-%d %H:%M:%S"
 """How Philly writes a time: naive, to the second."""
 
 _LARGEST = 2.0**53
-"""Largest whole number taken: above it a float no longer holds every one."""
+"""Largest number taken: above it a float no longer holds every whole one."""
 
 
 def read_bytes(path: Path) -> bytes:
@@ -27,7 +28,8 @@ def read_bytes(path: Path) -> bytes:
         Where the file is missing, cannot be read, or its compression is broken off.
     """
     try:
-        return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        content = no_device(path).read_bytes()
+        return gzip.decompress(content) if path.suffix == ".gz" else content
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise TraceError(f"{path}: is not a whole gzip file ({error})") from error
     except OSError as error:
@@ -36,6 +38,8 @@ def read_bytes(path: Path) -> bytes:
 
 def read_table(path: Path, needed: Sequence[str]) -> pl.DataFrame:
     """Read a CSV file with a header as text columns, names and values stripped, and `_line`: the line in the file.
+
+    Lines without any value keep their number; :func:`filled` leaves them out.
 
     Raises
     ------
@@ -52,17 +56,52 @@ def read_table(path: Path, needed: Sequence[str]) -> pl.DataFrame:
         raise TraceError(f"{path}: line 1: column {twice!r} is there twice")
     table = table.rename(dict(zip(table.columns, names, strict=True)))
     table = table.with_columns(pl.all().str.strip_chars().fill_null(""))
-    missing = [c for c in needed if c not in table.columns]
-    if missing:
-        have = ", ".join(c for c in table.columns if c)
-        raise TraceError(f"{path}: line 1: column {missing[0]!r} is missing; the file has {have}")
+    check_columns(table, path, needed)
     return table.select(pl.exclude("_line")).with_row_index("_line", offset=2)
 
 
+def check_columns(table: pl.DataFrame, path: Path, needed: Sequence[str]) -> None:
+    """Require the columns `needed`.
+
+    Raises
+    ------
+    TraceError
+        Naming the first that is missing, and those of the file.
+    """
+    missing = [c for c in needed if c not in table.columns]
+    if missing:
+        have = ", ".join(c for c in table.columns if c and c != "_line")
+        raise TraceError(f"{path}: line 1: column {missing[0]!r} is missing; the file has {have}")
+
+
+def filled(table: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, int]]:
+    """`table` of :func:`read_table` without its blank lines, and how many those are."""
+    return left_out(table, {"blank line": pl.all_horizontal(pl.exclude("_line").fill_null("") == "")})
+
+
+def left_out(table: pl.DataFrame, reasons: Mapping[str, pl.Expr]) -> tuple[pl.DataFrame, dict[str, int]]:
+    """`table` without the rows that one of `reasons` applies to, and their number by the first that does."""
+    counts: dict[str, int] = {}
+    for reason, out in reasons.items():
+        kept = table.filter(~out.fill_null(value=False))
+        counts[reason] = len(table) - len(kept)
+        table = kept
+    return table, counts
+
+
 def numbers(
-    table: pl.DataFrame, path: Path, column: str, low: float = 0.0, *, whole: bool = False, high: float | None = None
+    table: pl.DataFrame,
+    path: Path,
+    column: str,
+    low: float = 0.0,
+    *,
+    whole: bool = False,
+    high: float | None = None,
+    missing: float | None = None,
 ) -> pl.Series:
     """`column` as numbers >= `low`, and <= `high` where it is given; whole ones where `whole`.
+
+    An empty value is `missing`, where that is given.
 
     Raises
     ------
@@ -70,10 +109,12 @@ def numbers(
         Naming the first line whose value is missing, no number, NaN, infinite, out of range, or not whole.
     """
     value = pl.col(column).cast(pl.Float64, strict=False)
-    most = high if high is not None else _LARGEST if whole else float("inf")
+    if missing is not None:
+        value = pl.when(pl.col(column) == "").then(pl.lit(missing)).otherwise(value)
+    most = _LARGEST if high is None else high
     good = value.is_finite() & value.is_between(low, most) & ((value == value.round()) | (not whole))
-    right = f">= {low:g}" if high is None else f"from {low:g} to {high:g}"
-    _refuse(table, good.is_null() | ~good, path, column, f"a {'whole ' if whole else ''}number {right}")
+    right = "" if low == -float("inf") else f" >= {low:g}" if high is None else f" from {low:g} to {high:g}"
+    _refuse(table, good.is_null() | ~good, path, column, f"a {'whole ' if whole else ''}number{right}")
     return table.select(value.cast(pl.Int64) if whole else value).to_series()
 
 

@@ -1,4 +1,7 @@
-"""Jobs tables made from a trace: the paper's draws (:func:`paper_jobs`) or the trace's own work (:func:`trace_jobs`).
+"""Jobs tables made from a trace: the trace's own work, or the paper's draws (:func:`paper_jobs`).
+
+The trace's own work is made in two ways: as gangs of the GPUs asked for (:func:`rigid_jobs`), or cut into as many
+chunks as JSAC'22's models have (:func:`divisible_jobs`). Both draw the same numbers from the same generator.
 
 A jobs table has the columns :data:`~skedge.core.model.JOB_SCHEMA`. Everything drawn is drawn column by column from one
 generator, in a fixed order.
@@ -8,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -18,13 +22,25 @@ from skedge.core.model import Floats, Ints
 from skedge.core.speed import MBIT_PER_MB
 
 from .frame import check_frame
-from .jobs_table import Range, jobs_table
+from .jobs_table import Counts, Range, jobs_table
 
-TABLE_II = ((27, 58), (115, 58), (60, 58))
+MINIBATCHES = 58
+TABLE_II = ((27, MINIBATCHES), (115, MINIBATCHES), (60, MINIBATCHES))
 """Data chunks D and mini-batches per chunk B of JSAC'22 Table II: ResNet-50 and -101 on CIFAR10, GoogLeNet and LeNet on
 Caltech101, AlexNet and Inception-BN on ImageNet-12; two models each, so the three rows are drawn alike."""
 
 HOUR_S = 3600.0
+
+RESTORE_S = 30.0
+"""Checkpoint overhead of rigid jobs unless given [s]: what Pollux's simulator charges for each change of a job's GPUs
+(Qiao et al., OSDI'21; petuum/adaptdl, branch osdi21-artifact, simulator/simulator.py, ``Job.reallocate``)."""
+
+
+class Made(NamedTuple):
+    """A jobs table, and the number of jobs by what was changed beside the trace or the draw."""
+
+    table: pl.DataFrame
+    changed: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +85,7 @@ class PaperRanges:
 
 @dataclass(frozen=True, slots=True)
 class TraceShares:
-    """How a trace's duration is split into the model's parts, by :func:`trace_jobs`.
+    """How a trace's duration is split into the model's parts, by :func:`rigid_jobs` and :func:`divisible_jobs`.
 
     Attributes
     ----------
@@ -90,6 +106,8 @@ class TraceShares:
         q [MB], drawn uniformly, > 0; the bandwidth follows from `communication`.
     chunk_mb
         Size of a chunk [MB], drawn uniformly.
+    chunks
+        D of divisible jobs, drawn uniformly, ends included; None: a row of Table II.
     """
 
     communication: float = 0.1
@@ -100,6 +118,7 @@ class TraceShares:
     epochs: tuple[int, int] = (20, 60)
     gradient_mb: Range = (30.0, 575.0)
     chunk_mb: Range = (20.0, 60.0)
+    chunks: Counts | None = None
 
     def __post_init__(self) -> None:
         if self.communication < 0 or self.ps_update < 0 or not self.communication + self.ps_update < 1:
@@ -122,7 +141,7 @@ def paper_jobs(
     *,
     slot_s: float = HOUR_S,
     ranges: PaperRanges | None = None,
-) -> pl.DataFrame:
+) -> Made:
     """Jobs of JSAC'22 Sec. V: arrivals and GPU counts of `trace`, everything else drawn from `ranges`.
 
     Parameters
@@ -140,14 +159,14 @@ def paper_jobs(
 
     Returns
     -------
-    polars.DataFrame
-        A jobs table in the trace's order. A gang has min(D, gpus) workers.
+    Made
+        A jobs table in the trace's order. A gang has min(D, gpus) workers; those of fewer than gpus are counted.
     """
     r = ranges or PaperRanges()
     n = len(check_frame(trace, "trace"))
     chunks, minibatches = _sizes(r, n, rng)
     edge, cloud = slot_s * np.array(r.upload_edge_slots), slot_s * np.array(r.upload_cloud_slots)
-    return _table(
+    table = _table(
         trace,
         chunks=chunks,
         minibatches=minibatches,
@@ -164,21 +183,24 @@ def paper_jobs(
         upload_cloud_lo_s=np.full(n, cloud[0]),
         upload_cloud_hi_s=np.full(n, cloud[1]),
     )
+    smaller = int((table["workers"] < trace["gpus"]).sum())
+    return Made(table, {"gang smaller than the GPUs asked for, as it has no more chunks": smaller})
 
 
-def trace_jobs(
+def rigid_jobs(
     trace: pl.DataFrame,
     rng: Generator,
     worker_types: Sequence[str],
     ps_types: Sequence[str],
     *,
     shares: TraceShares | None = None,
-) -> pl.DataFrame:
-    """Jobs that do the work of `trace`: each, alone on its GPUs, takes its real duration.
+) -> Made:
+    """Jobs that do the work of `trace` on the GPUs that it asked for: D = k = gpus, one chunk on each.
 
-    A gang of k = min(D, gpus) workers that communicate (zeta = 0) needs D p / k: so p = k duration / D, and with
-    p = E B / n (JSAC'22 Eq. (1)) one mini-batch takes m + G + 2 q / b = p / (E B). Of that, `shares` gives the parts;
-    q is drawn and b follows. Times are exact to the microsecond to which the model rounds a chunk up.
+    As a gang such a job takes its real duration, and no policy can train it on more workers than that. Its work is
+    gpus x duration: one chunk takes p = duration. With p = E B / n (JSAC'22 Eq. (1)) one mini-batch takes
+    m + G + 2 q / b = p / (E B); of that, `shares` gives the parts; q is drawn and b follows. Times are exact to the
+    microsecond to which the model rounds a chunk up.
 
     A job of a type costs the same on every server that has the type: the trace knows one kind of GPU. A chunk's upload
     delay does not depend on k, as all chunks of a gang are uploaded side by side.
@@ -196,8 +218,8 @@ def trace_jobs(
 
     Returns
     -------
-    polars.DataFrame
-        A jobs table in the trace's order.
+    Made
+        A jobs table in the trace's order; nothing is changed.
 
     Raises
     ------
@@ -205,21 +227,61 @@ def trace_jobs(
         For a job of no duration.
     """
     s = shares or TraceShares()
+    _drawn_chunks(s, len(trace), rng)  # not used: so that the other columns are those of the same jobs made divisible
+    return Made(_timed(trace, rng, worker_types, ps_types, s, trace["gpus"].to_numpy()), {})
+
+
+def divisible_jobs(
+    trace: pl.DataFrame,
+    rng: Generator,
+    worker_types: Sequence[str],
+    ps_types: Sequence[str],
+    *,
+    shares: TraceShares | None = None,
+) -> Made:
+    """Jobs that do the work of `trace`, cut into D chunks that any number of workers up to D can train.
+
+    D is drawn, or a row of Table II, and at least the GPUs asked for. A gang of k = gpus workers that communicate
+    (zeta = 0) needs D p / k, which is the job's real duration; a policy that takes more workers is as much faster.
+    Parameters, times and errors are those of :func:`rigid_jobs`.
+
+    Returns
+    -------
+    Made
+        A jobs table in the trace's order; jobs whose D was raised to the GPUs asked for are counted.
+    """
+    s = shares or TraceShares()
+    drawn, gpus = _drawn_chunks(s, len(trace), rng), trace["gpus"].to_numpy()
+    table = _timed(trace, rng, worker_types, ps_types, s, np.maximum(drawn, gpus))
+    return Made(table, {"chunks raised to the GPUs asked for": int((drawn < gpus).sum())})
+
+
+def _drawn_chunks(s: TraceShares, n: int, rng: Generator) -> Ints:
+    return _table_ii(n, rng)[0] if s.chunks is None else rng.integers(*s.chunks, n, endpoint=True)
+
+
+def _timed(
+    trace: pl.DataFrame,
+    rng: Generator,
+    worker_types: Sequence[str],
+    ps_types: Sequence[str],
+    s: TraceShares,
+    chunks: Ints,
+) -> pl.DataFrame:
+    """The jobs table of `chunks` chunks each whose work is gpus x duration."""
     n = len(check_frame(trace, "trace"))
     duration = trace["duration_s"].to_numpy()
     if not (duration > 0).all():
         raise TraceError(f"trace: row {int(np.argmin(duration))}, column duration_s: 0; a job's work needs time")
-    chunks, minibatches = _table_ii(n, rng)
     epochs = rng.integers(s.epochs[0], s.epochs[1], n, endpoint=True)
-    workers = np.minimum(chunks, trace["gpus"].to_numpy())
-    each = workers * duration / (chunks * epochs * minibatches)
+    each = trace["gpus"].to_numpy() * duration / (chunks * epochs * MINIBATCHES)
     gradient = rng.uniform(*s.gradient_mb, n)
     bandwidth, gradient = _bandwidth(gradient, s.communication * each)
     edge = s.upload * duration
     return _table(
         trace,
         chunks=chunks,
-        minibatches=minibatches,
+        minibatches=np.full(n, MINIBATCHES),
         epochs=epochs,
         minibatch_s=(1 - s.communication - s.ps_update) * each,
         ps_update_s=s.ps_update * each,

@@ -1,0 +1,22 @@
+"""What is read as a file must be one."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+
+def no_device(path: Path) -> Path:
+    """`path`, unless it is a device, such as ``/dev/full``, which may never end.
+
+    Raises
+    ------
+    OSError
+        If it is a device, or is not there.
+    """
+    mode = os.stat(path).st_mode
+    if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+        raise OSError(errno.EINVAL, "it is a device, not a file", str(path))
+    return path
