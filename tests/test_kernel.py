@@ -37,6 +37,7 @@ from skedge.core.kernel import Kernel
 from skedge.core.model import Cluster, Job, Server, job_table
 from skedge.core.policy import Basis, View, make_policy
 from skedge.core.scenario import Jobs, Scenario
+from skedge.core.size import UNLIMITED
 from skedge.sim.world import SimulatedWorld
 
 # lanes 0, 1 (gpu of s0), 2 (gpu of s1), 3 (tpu of s1); PS slots 0 (cpu of s0), 1 (cpu of s1), 2 (mem of s1)
@@ -283,7 +284,7 @@ def test_a_job_that_ends_gives_back_all_that_it_held() -> None:
         kernel.validate_state()
         assert kernel.slots.free.tolist() == [[2, 0], [1, 1], [0, 0]]
         assert kernel.slots.ps_job.tolist() == [-1, -1, -1]
-        assert kernel.storage.free.tolist() == [4.0, np.inf, np.inf]
+        assert kernel.storage.free.tolist() == [4_000_000, UNLIMITED, UNLIMITED]
 
 
 # -- the self-check ---------------------------------------------------------------------------------------------------
@@ -349,7 +350,7 @@ def test_a_job_that_fails_leaves_everything_that_it_held() -> None:
     assert queued == [[B, 20 * S, 1, 2]], "job, rank, order of dispatch, chunks"
     assert lanes.coming.tolist() == [0, 0, 0, 0]
     assert kernel.slots.ps_job.tolist() == [-1, -1, -1]
-    assert kernel.storage.free[0] == 4.0
+    assert kernel.storage.free[0] == 4_000_000
     assert kernel.active().tolist() == [B]
     kernel.validate_state()
     last = kernel.record.decisions_table().row(-1, named=True)

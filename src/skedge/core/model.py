@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from .errors import ScenarioError
 from .latency import LatencyCost, latency_columns
+from .size import UNLIMITED, whole_bytes
 from .time import HOUR, seconds
 from .value import Sigmoid
 
@@ -67,8 +68,8 @@ class Cluster:
         Number of the slot on its server, from 0.
     workers, ps
         Slots by server and type, shape ``(servers, types)``.
-    storage_mb
-        Shape ``(servers,)``; ``inf`` where unlimited.
+    storage_bytes
+        U_s [bytes], shape ``(servers,)``; :data:`~skedge.core.size.UNLIMITED` where there is no limit.
     resources
         Names of what servers without slots have, in order of first appearance; empty where they have slots.
     amounts
@@ -99,7 +100,7 @@ class Cluster:
         self.ps = _slots(self.servers, PS, self.ps_types)
         self.lane_server, self.lane_type, self.lane_slot = _enumerate(self.servers, WORKER, self.worker_types)
         self.ps_server, self.ps_type, self.ps_slot = _enumerate(self.servers, PS, self.ps_types)
-        self.storage_mb: Floats = np.array([np.inf if s.storage_mb is None else s.storage_mb for s in self.servers])
+        self.storage_bytes = _storage(self.servers)
         self.resources = tuple(dict.fromkeys(r for s in self.servers for r in s.capacity if not _is_slot(r)))
         self.amounts: Floats = np.array(
             [[s.capacity.get(r, 0) for r in self.resources] for s in self.servers], np.float64
@@ -204,6 +205,11 @@ def _check_one_kind(servers: Sequence[Server]) -> None:
             f"cluster.servers ({clouds[0]}): a cloud does not go with resources such as {kinds[False]}; give a server "
             "with as much of each as it may use"
         )
+
+
+def _storage(servers: Sequence[Server]) -> Ints:
+    limit = whole_bytes(np.array([s.storage_mb or 0.0 for s in servers], np.float64))
+    return np.where([s.storage_mb is None for s in servers], UNLIMITED, limit)
 
 
 def _types(servers: Sequence[Server], prefix: str) -> tuple[str, ...]:

@@ -121,8 +121,8 @@ class View:
     def column(self, name: str) -> Ints:
         """A column of the announced jobs: arrival, chunks, minibatches, workers, worker_type, ps_type, chunk_mb.
 
-        Also batch, ratio, worker_needs and ps_needs (jobs x resources), data (jobs x servers), exchange_mb,
-        minibatch_s, ps_update_s, gradient_mb, bandwidth_mbps and internal_mbps.
+        Also chunk_bytes, batch, ratio, worker_needs and ps_needs (jobs x resources), data (jobs x servers),
+        exchange_mb, minibatch_s, ps_update_s, gradient_mb, bandwidth_mbps and internal_mbps.
         """
         return _shown(self._kernel.columns[name][: self.arrived])
 
@@ -248,8 +248,11 @@ class View:
         return ps if isinstance(ps, tuple) else ()
 
     @property
-    def free_storage(self) -> Any:
-        """Storage left on every server [MB], shape ``(servers,)``, inf where unlimited."""
+    def free_bytes(self) -> Ints:
+        """Storage left on every server [bytes], shape ``(servers,)``; 2**62 where it has no limit.
+
+        A chunk fits where this is at least its ``chunk_bytes``.
+        """
         return _shown(self._kernel.storage.free)
 
     def belief(self) -> Any:

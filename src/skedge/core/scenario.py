@@ -17,6 +17,7 @@ from .job_checks import LONGEST_S, UTILITY, checked, data_of, extra_column, floa
 from .latency import LatencyCost, latency_from
 from .model import PS_NEEDS, WORKER_NEEDS, Cluster, Floats, Ints, Job, Physics, job_table
 from .network import Delays
+from .size import whole_bytes
 from .speed import chunk_ticks, minibatch_seconds, work_ticks
 from .time import SECOND, ticks, whole_slots
 from .value import Sigmoid
@@ -52,6 +53,8 @@ class Jobs:
         What a worker and a PS take of the cluster's resources, shape ``(jobs, resources)``.
     batch, ratio
         F_i, and gamma_i: workers per PS.
+    chunk_mb, chunk_bytes
+        u_j in MB, as announced, and in whole bytes, which decide what fits.
     data
         Chunks by site, D_i^r, shape ``(jobs, servers)``; without columns where the cluster is not one of sites.
     """
@@ -74,6 +77,7 @@ class Jobs:
         self.worker_type = _type_index(f["worker_type"], cluster.worker_types)
         self.ps_type = _type_index(f["ps_type"], cluster.ps_types)
         self.chunk_mb: Floats = floats(f, "chunk_mb")
+        self.chunk_bytes = whole_bytes(self.chunk_mb)
         self.given = dict(given or {})
 
     def __len__(self) -> int:
@@ -103,8 +107,8 @@ class Jobs:
     @cached_property
     def columns(self) -> dict[str, Any]:
         """What policies may see of the announced jobs, by name (:meth:`~skedge.core.policy.View.column`)."""
-        own = ("arrival", "chunks", "minibatches", "workers", "worker_type", "ps_type", "chunk_mb", "batch", "ratio")
-        columns = {name: getattr(self, name) for name in (*own, "worker_needs", "ps_needs", "data")}
+        own = ("arrival", "chunks", "minibatches", "workers", "worker_type", "ps_type", "chunk_mb", "chunk_bytes")
+        columns = {name: getattr(self, name) for name in (*own, "batch", "ratio", "worker_needs", "ps_needs", "data")}
         for name in ("minibatch_s", "ps_update_s", "gradient_mb", "bandwidth_mbps"):
             columns[name] = floats(self.frame, name)
         return columns | {name: extra_column(self.frame, name) for name in ("internal_mbps", "exchange_mb")}

@@ -60,9 +60,10 @@ from skedge.core.events import CLOUD, AssignPS, Dispatch, Event, Order, Reject
 from skedge.core.model import Cluster, Ints, Physics
 from skedge.core.policy import Basis, Params, View
 from skedge.core.projection import EQ5, FRACTIONAL, LARGEST_SCALE, MARGINAL, weight_table
+from skedge.core.size import UNLIMITED
 from skedge.core.time import SECOND
 
-from .greedy import ALMOST, Chunks, Desk, count_postponed, greedy, make_desk
+from .greedy import Chunks, Desk, count_postponed, greedy, make_desk, take_room
 from .terms import Candidates
 
 Part = tuple[int, tuple[int, ...] | None]
@@ -113,7 +114,7 @@ class AOnline(Basis):
         self.waiting: list[Part] = []
         self.without_ps: list[int] = []
         self.rank: dict[int, int] = {}
-        self.limited_storage = bool(np.isfinite(cluster.storage_mb).any())
+        self.limited_storage = bool((cluster.storage_bytes != UNLIMITED).any())
         self.qualified = [cluster.lanes_of(k) for k in range(len(cluster.worker_types))]
         self.ps_slots = [np.flatnonzero(cluster.ps_type == k) for k in range(len(cluster.ps_types))]
         self.desk = make_desk(0, 0)
@@ -159,7 +160,7 @@ class AOnline(Basis):
             self.weights_with(chunks.chunks),
         )
         desk = self.desk_for(len(candidates), view)
-        storage = view.free_storage.copy()
+        storage = view.free_bytes.copy()
         if not greedy(lanes, chunks, candidates, servers, delays, weights, storage, desk, lane, alpha, postponed):
             return None
         if (postponed < 0).any():
@@ -173,9 +174,9 @@ class AOnline(Basis):
         lanes, c = self.candidates(job, view), self.chunks_of(job, view)
         rows: list[dict[str, Any]] = []
         field = Candidates(view, self.cluster, c, lanes, self.weights_with(c.chunks))
-        storage = view.free_storage.copy()
+        storage = view.free_bytes.copy()
         for d in range(c.chunks):
-            field.drop(storage, c.chunk_mb)
+            field.drop(storage)
             options = [field.terms(lane) for lane in field.best(_SHOWN)]
             if c.cloud_delay >= 0:
                 cloud = field.cloud(zeta=int(d == 0))
@@ -186,7 +187,7 @@ class AOnline(Basis):
             if not options:
                 break
             rows.append({"chunk": d, "chosen": options[0], "others": options[1:]})
-            storage[self.cluster.lane_server[options[0]["lane"]]] -= c.chunk_mb
+            take_room(storage, self.cluster.lane_server[options[0]["lane"]], c.chunk_bytes)
             field.put(options[0]["lane"])
         return {"compares": "Q of Eq. (5), " + self.params.q_mode, "candidates": len(lanes), "chunks": rows}
 
@@ -208,12 +209,11 @@ class AOnline(Basis):
         return self._may_use_cloud() and bool(view.in_service[self.cluster.cloud])
 
     def _fits_empty_storage(self, job: int, candidates: Ints, view: View) -> bool:
-        mb = float(view.column("chunk_mb")[job])
-        if self._may_use_cloud() or mb == 0 or not self.limited_storage:
+        size, chunks = int(view.column("chunk_bytes")[job]), int(view.column("chunks")[job])
+        if self._may_use_cloud() or size == 0 or not self.limited_storage:
             return True
         servers = np.unique(self.cluster.lane_server[candidates])
-        room = np.floor(self.cluster.storage_mb[servers] / (mb * ALMOST))
-        return bool(room.sum() >= view.column("chunks")[job])
+        return bool(np.minimum(self.cluster.storage_bytes[servers] // size, chunks).sum() >= chunks)
 
     def chunks_of(self, job: int, view: View) -> Chunks:
         """What :func:`greedy` needs to know of `job`."""
@@ -228,7 +228,7 @@ class AOnline(Basis):
             now=view.now,
             release=int(view.column("arrival")[job]),
             each=int(p[0]),
-            chunk_mb=float(view.column("chunk_mb")[job]),
+            chunk_bytes=int(view.column("chunk_bytes")[job]),
             cloud_delay=view.upload_delay(job, cloud) if self._cloud(view) and cloud is not None else -1,
             cloud_each=(int(p[0]), int(p[1])),
             mode=_MODES[self.params.q_mode],
