@@ -12,9 +12,12 @@ from hypothesis import strategies as st
 from skedge.analysis.verify import verify
 from skedge.core.errors import OrderError
 from skedge.core.model import Cluster, Job, Physics, Server, job_table
+from skedge.core.policy import View
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.size import whole_bytes
 from skedge.core.storage import Storage
+from skedge.policies.aonline import AOnline
+from skedge.policies.waiting import Need, Waiting
 from skedge.run import Run, run
 
 
@@ -107,3 +110,79 @@ def test_a_server_without_a_limit_takes_chunks_of_any_size() -> None:
     result = run(scenario(None, (300, 1e8)), "aonline")
     assert dispatched_at_once(result)
     assert result.verify() == []
+
+
+# -- jobs that wait for storage ---------------------------------------------------------------------------------------
+
+
+def test_a_job_that_waits_is_tried_again_only_when_it_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So 200 jobs, of which 8 or so fit at once, fail 200 times at most, each on its arrival."""
+    failed: list[int] = []
+    dispatch = AOnline._dispatch
+
+    def counted(self: AOnline, job: int, lost: tuple[int, ...] | None, view: View) -> object:
+        order = dispatch(self, job, lost, view)
+        failed.extend([job] * (order is None))
+        return order
+
+    monkeypatch.setattr(AOnline, "_dispatch", counted)
+    result = run(scenario(100, *[(1 + i % 4, 5.0 + i % 3) for i in range(200)], gap_s=0.01), "aonline")
+    assert result.verify() == []
+    assert 150 < len(failed) == len(set(failed))
+
+
+KINDS = [np.array([0, 1]), np.array([1, 2, 3]), np.array([], np.int64)]
+
+
+@settings(max_examples=200, deadline=None, derandomize=True, database=None)
+@given(
+    st.lists(st.tuples(st.integers(-1, 2), st.integers(0, 9), st.integers(1, 6)), max_size=30),
+    st.lists(st.integers(-1, 20), min_size=4, max_size=4),
+    st.sets(st.integers(0, 30)),
+    st.booleans(),
+)
+def test_the_first_waiting_job_that_fits_is_found(
+    needs: list[tuple[int, int, int]], free: list[int], gone: set[int], anywhere: bool
+) -> None:
+    """Against counting, server by server, with some jobs gone; and in the same order after tidying up."""
+    waiting = Waiting(KINDS)
+    for job, need in enumerate(needs):
+        waiting.add(Need(job, None, *need))
+    waiting.remove_jobs(tuple(gone))
+    expected = [job for job, need in enumerate(needs) if job not in gone and (anywhere or fits(*need, free))]
+    for _ in range(2):
+        assert [waiting.needs[at].job for at in places(waiting, free, anywhere=anywhere)] == expected
+        waiting.tidy()
+    assert len(waiting) == len(set(range(len(needs))) - gone)
+
+
+def fits(kind: int, size: int, chunks: int, free: list[int]) -> bool:
+    """Chunk by chunk, on the first server that has room."""
+    left = {server: free[server] for server in (KINDS[kind].tolist() if kind >= 0 else []) if free[server] >= 0}
+    for _ in range(chunks):
+        server = next((one for one, room in left.items() if room >= size), None)
+        if server is None:
+            return False
+        left[server] -= size
+    return True
+
+
+def places(waiting: Waiting, free: list[int], *, anywhere: bool) -> list[int]:
+    found, room = [], np.array(free)
+    at = -1
+    while (at := waiting.next_fit(room, at + 1, anywhere=anywhere)) >= 0:
+        found.append(at)
+    return found
+
+
+def test_lost_chunks_of_a_job_are_entries_of_their_own() -> None:
+    """One of two entries of a job is taken: the job still waits; with the other it is gone."""
+    waiting = Waiting(KINDS)
+    waiting.add(Need(7, (0, 2), 0, 5, 2))
+    waiting.add(Need(7, (1,), 0, 5, 1))
+    room = np.array([5, 0, 0, 0])
+    assert waiting.next_fit(room, 0, anywhere=False) == 1
+    assert waiting.remove(1).lost == (1,)
+    assert (len(waiting), waiting.next_fit(room, 0, anywhere=False)) == (1, -1)
+    waiting.remove_jobs((7,))
+    assert len(waiting) == 0

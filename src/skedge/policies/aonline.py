@@ -43,7 +43,7 @@ A(t0), A_1, A_2        :func:`skedge.core.projection._at_arrival`
   room waits until a job ends (the paper is silent).
 
 **Complexity.** Per job: Q on H qualified lanes, each linear in its queue, and a scan of H per chunk:
-O(H (K + D_j)) with K groups on a lane.
+O(H (K + D_j)) with K groups on a lane. Of the jobs that wait for storage only those that fit are tried again.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ from skedge.core.time import SECOND
 
 from .greedy import Chunks, Desk, count_postponed, greedy, make_desk, take_room
 from .terms import Candidates
+from .waiting import Need, Waiting
 
 Part = tuple[int, tuple[int, ...] | None]
 """A job to dispatch whole (None), or lost chunks of it to dispatch again."""
@@ -111,20 +112,19 @@ class AOnline(Basis):
         """Begin a run."""
         super().start(cluster, physics, rng)
         self.weights = weight_table(1, 1)
-        self.waiting: list[Part] = []
         self.without_ps: list[int] = []
         self.rank: dict[int, int] = {}
         self.limited_storage = bool((cluster.storage_bytes != UNLIMITED).any())
         self.qualified = [cluster.lanes_of(k) for k in range(len(cluster.worker_types))]
+        self.waiting = Waiting([np.unique(cluster.lane_server[lanes]) for lanes in self.qualified])
         self.ps_slots = [np.flatnonzero(cluster.ps_type == k) for k in range(len(cluster.ps_types))]
         self.desk = make_desk(0, 0)
 
     def decide(self, event: Event, view: View) -> Iterator[Order]:
         """Alg. 1: dispatch the arrivals, in order, then give the jobs that begin to run a PS."""
-        if self.waiting and (event.left or event.servers):
-            waited = [part for part in self.waiting if part[0] not in event.left]
-            self.waiting = []
-            yield from self._dispatch_all(waited, view)
+        if len(self.waiting) and (event.left or event.servers):
+            self.waiting.remove_jobs(event.left)
+            yield from self._dispatch_waiting(view)
         yield from self._dispatch_all(list(event.lost), view)
         yield from self._dispatch_all([(job, None) for job in event.arrived], view)
         yield from self._assign_ps(event, view)
@@ -136,9 +136,26 @@ class AOnline(Basis):
         for job, lost in parts:
             order = self._dispatch(job, lost, view)
             if order is None:
-                self.waiting.append((job, lost))
+                self.waiting.add(self._need(job, lost, view))
             else:
                 yield order
+
+    def _dispatch_waiting(self, view: View) -> Iterator[Order]:
+        """Dispatch, in order, what has waited and now fits; the others would find no place."""
+        at = -1
+        while (at := self.waiting.next_fit(self._room(view), at + 1, anywhere=self._cloud(view))) >= 0:
+            need = self.waiting.remove(at)
+            yield from self._dispatch_all([(need.job, need.lost)], view)
+        self.waiting.tidy()
+
+    def _need(self, job: int, lost: tuple[int, ...] | None, view: View) -> Need:
+        kind, size, chunks = (int(view.column(name)[job]) for name in ("worker_type", "chunk_bytes", "chunks"))
+        return Need(job, lost, kind, size, chunks if lost is None else len(lost))
+
+    @staticmethod
+    def _room(view: View) -> Ints:
+        """Storage left on every server [bytes], below 0 where it is out of service."""
+        return np.where(view.in_service, view.free_bytes, -1)
 
     def _dispatch(self, job: int, lost: tuple[int, ...] | None, view: View) -> Dispatch | Reject | None:
         if lost is None:
