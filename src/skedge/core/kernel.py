@@ -58,6 +58,7 @@ from .scenario import Scenario
 from .site_work import SiteWork
 from .slots import Slots
 from .storage import Storage
+from .time import NEVER
 
 WAITING, DISPATCHED, FINISHED, REJECTED = range(4)
 """Standing of a job that has arrived; one that has failed counts as finished."""
@@ -515,8 +516,9 @@ class Kernel:
         self.record.reject(self.now, order)
 
     def _wake_at(self, order: WakeAt) -> None:
-        if order.time < self.now:
-            raise OrderError("M1", f"cannot wake at {order.time} µs: it is {self.now} µs")
+        if not isinstance(order.time, int | np.integer) or not self.now < order.time < NEVER:
+            what = f"it must be a whole number above {self.now}, which is now"
+            raise OrderError("M1", f"cannot wake at {order.time} µs: {what}")
 
     # -- what the view shows -------------------------------------------------------------------------------------
 

@@ -193,7 +193,7 @@ class Scenario:
     @cached_property
     def true_chunk_time(self) -> Ints:
         """True time to train a chunk [µs], by job and zeta, shape ``(jobs, 2)``; the world's and the verifier's."""
-        return self.chunk_time if self.physics.estimate_error == 0 else self._chunk_time(self.true_factor)
+        return self.chunk_time if (self.true_factor == 1).all() else self._chunk_time(self.true_factor)
 
     @cached_property
     def exact_chunk_time(self) -> Ints:

@@ -274,8 +274,9 @@ class SimulatedWorld:
         self.gangs.upload(order.job, order.where, self.now)
 
     def _reserve(self, order: Reserve) -> None:
-        self._note(order.start, WAKE, order.job)
-        self._note(order.end, WAKE, order.job)
+        for time in (order.start, order.end):
+            if time > self.now:
+                self._note(time, WAKE, order.job)
 
     def _wake_at(self, order: WakeAt) -> None:
         self._note(order.time, WAKE, -1)
