@@ -329,8 +329,12 @@ def _loaded(name: str, point: EntryPoint) -> Any:
     try:
         return point.load()
     except (Exception, SystemExit) as error:  # a package not ours can raise anything when it is imported
-        reason = next(iter(str(error).splitlines()), "") or type(error).__name__
-        raise PolicyError(f"policy {name!r} cannot be loaded from {point.value!r}: {reason}") from error
+        raise PolicyError(f"policy {name!r} cannot be loaded from {point.value!r}: {in_a_line(error)}") from error
+
+
+def in_a_line(error: BaseException) -> str:
+    """The first line of what `error` says; its type where it says nothing."""
+    return next(iter(str(error).splitlines()), "") or type(error).__name__
 
 
 def _explained(spec: str, factory: Any, error: ValidationError) -> str:
