@@ -46,13 +46,14 @@ A, B, C = range(3)
 S = 1_000_000
 
 
-def scenario(*, cloud: bool = True, upload_s: float = 0.0) -> Scenario:
+def scenario(*, cloud: bool = True, upload_s: float = 0.0, gradient_mb: float = 0.0) -> Scenario:
     edge = [
         Server("s0", capacity={"worker:gpu": 2, "ps:cpu": 1}, storage_mb=4.0),
         Server("s1", capacity={"worker:gpu": 1, "worker:tpu": 1, "ps:cpu": 1, "ps:mem": 1}),
     ]
     cluster = Cluster([*edge, Server("cloud", "cloud")] if cloud else edge)
     made: dict[str, Any] = {"minibatch_s": 1.0, "workers": 2, "chunk_mb": 2.0, "upload_edge_s": (upload_s, upload_s)}
+    made["gradient_mb"] = gradient_mb
     jobs = [Job(name, arrival_s, 1, 2, 10, **made) for name, arrival_s in (("a", 0), ("b", 1), ("c", 5))]
     frame, given = job_table(jobs)
     return Scenario(cluster, Jobs(frame, cluster, given))

@@ -174,8 +174,8 @@ class View:
         return _shown(self._kernel.gangs.workers[: self.arrived])
 
     def wholly_in_cloud(self, job: int) -> bool:
-        """Whether every chunk of `job` was dispatched to the cloud."""
-        return job in self._kernel.wholly_in_cloud
+        """Whether the last dispatch of every chunk of `job` was to the cloud."""
+        return self._kernel.wholly_in_cloud(self._past(job))
 
     def placement(self, job: int) -> tuple[tuple[int, int], ...]:
         """(server, workers) pairs that `job` holds now."""
