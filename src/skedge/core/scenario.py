@@ -13,17 +13,21 @@ import polars as pl
 from numpy.random import Generator, default_rng
 
 from .errors import ScenarioError
-from .job_checks import LONGEST_S, UTILITY, checked, data_of, extra_column, floats, in_order, needs
+from .fields import Number, Rule, made_of, settle, text
+from .job_checks import UTILITY, checked, data_of, extra_column, floats, in_order, needs
 from .latency import LatencyCost, latency_from
 from .model import PS_NEEDS, WORKER_NEEDS, Cluster, Floats, Ints, Job, Physics, job_table
 from .network import Delays
 from .size import whole_bytes
 from .speed import chunk_ticks, minibatch_seconds, work_ticks
-from .time import SECOND, ticks, whole_slots
+from .time import LONGEST_S, SECOND, ticks, whole_slots
 from .value import Sigmoid
 
 _MOST_WORK_S = 1e12
 """Most work that the jobs may have [worker-seconds]: times have to stay well within 62 bits of µs."""
+
+_MOST_MINIBATCHES = 1e18
+"""Most mini-batches that the jobs may have: they are counted in 64 bits."""
 
 _MOST_CHUNKS = 1e8
 """Most chunks that the jobs may have: a row or more of the record each."""
@@ -143,11 +147,14 @@ class Scenario:
 
     def __post_init__(self) -> None:
         """Refuse more work or chunks than times and tables can hold, naming the job from which on it is too much."""
+        settle(self, _SCENARIO, "scenario")
         f, jobs, physics = self.jobs.frame, self.jobs, self.physics
         each = jobs.minibatch_seconds(colocated=False) * (1 + physics.estimate_error) / physics.speedup
         chunks = floats(f, "chunks")
         _within(jobs, "chunks", chunks, _MOST_CHUNKS)
-        work = chunks * floats(f, "epochs") * floats(f, "minibatches") * each
+        minibatches = chunks * floats(f, "epochs") * floats(f, "minibatches")
+        _within(jobs, "chunks x epochs x minibatches", minibatches, _MOST_MINIBATCHES)
+        work = minibatches * each
         parts = "minibatch_s + ps_update_s + 2 gradient_mb / bandwidth_mbps"
         ratio = " x ratio / batch" if self.cluster.resources else ""
         _within(jobs, f"chunks x epochs x minibatches x ({parts}{ratio})", work, _MOST_WORK_S)
@@ -288,6 +295,15 @@ class Scenario:
     def rng(self, purpose: str) -> Generator:
         """A generator of its own for `purpose`, from the scenario's seed."""
         return default_rng([self.seed, _bits(purpose) % 2**32])
+
+
+_SCENARIO: dict[str, Rule] = {
+    "cluster": made_of(Cluster),
+    "jobs": made_of(Jobs),
+    "physics": made_of(Physics),
+    "seed": Number("a whole number, at least 0 and below 2**53", 0, 2**53, whole=True),
+    "name": text,
+}
 
 
 def _within(jobs: Jobs, what: str, of_job: Floats, most: float) -> None:
