@@ -13,6 +13,7 @@ import pytest
 from skedge.core.events import CLOUD, Allocate, AssignPS, Dispatch, Event, Order
 from skedge.core.policy import Basis, Policy, View, make_policy, registered
 from skedge.core.scenario import Scenario
+from skedge.policies.gang import GangPolicy
 from skedge.testing import (
     ContractError,
     MemoryJournal,
@@ -134,6 +135,37 @@ class Remembers(Spread):
         return int(self.all_chunks[job + 1 :].sum())
 
 
+class KnowsTheTruth(Spread):
+    """Reaches through the view for how long the chunks of the job will really take."""
+
+    def shift(self, job: int, view: View) -> int:
+        return int(view._kernel.scenario.true_chunk_time[job, 0] % 5)
+
+
+class KnowsWhoIsLate(Spread):
+    """Ranks a job last if it will take longer than it says."""
+
+    @property
+    def lanes(self) -> dict[str, Any]:
+        return {"preemptive": True, "rank": "custom"}
+
+    def dispatch(self, job: int, view: View, lane: np.ndarray) -> Dispatch:
+        sound = super().dispatch(job, view, lane)
+        late = view._kernel.scenario.true_factor[job] > 1
+        return Dispatch(job, lane, sound.rank * (100 if late else 1), sound.alpha, sound.postponed)
+
+
+class TrulyShortestFirst(GangPolicy):
+    """Ranks jobs by their true work."""
+
+    name: ClassVar[str] = "truly_shortest"
+
+    def decide(self, event: Event, view: View) -> Iterator[Order]:
+        yield from self.admit(event, view)
+        order = self.active[view._kernel.scenario.true_work[self.active, 0].argsort(kind="stable")]
+        yield from self.carry_out(self.note(order, self.choose(order, view)), view, "truly_shortest")
+
+
 class Dice(Spread):
     """Draws from the operating system, not from the generator that it is given."""
 
@@ -211,6 +243,9 @@ def test_the_sound_policy_that_the_others_spoil_keeps_the_contract() -> None:
     [
         (KnowsHowManyCome, "never anticipating"),
         (KnowsWhatComesNext, "never anticipating"),
+        (KnowsTheTruth, "never reads true durations"),
+        (KnowsWhoIsLate, "never reads true durations"),
+        (TrulyShortestFirst, "never reads true durations"),
         (Remembers, "state is rebuilt by replay"),
         (Dice, "deterministic"),
         (GlobalDice, "deterministic"),
@@ -235,13 +270,14 @@ def test_what_is_said_of_a_broken_clause_names_the_rule_or_the_job(make: Callabl
 
 
 def test_state_kept_outside_of_a_run_is_caught_in_whichever_run_it_first_tells() -> None:
-    """One check begins 7 runs: one with a journal and one without, 4 of fewer jobs, the replay of the journal."""
+    """One check begins 10 runs: with a journal and without, 4 of fewer jobs, 3 of other durations, the replay."""
     scenario = [small_scenario(0, jobs=12)]
     clauses = []
-    for Counts.limit in range(2, 8):
+    for Counts.limit in range(2, 11):
         Counts.runs = 0
         clauses.append(broken_clause(Counts, scenario))
-    assert clauses == ["deterministic", *["never anticipating"] * 4, "state is rebuilt by replay"]
+    middle = [*["never anticipating"] * 4, *["never reads true durations"] * 3]
+    assert clauses == ["deterministic", *middle, "state is rebuilt by replay"]
 
 
 def test_one_instance_used_for_two_runs_starts_anew_in_each() -> None:

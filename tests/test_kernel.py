@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -15,7 +15,7 @@ from oracles.product import play
 from skedge.core import kernel as kernel_module
 from skedge.core import slots, storage
 from skedge.core.drive import drive
-from skedge.core.errors import OrderError, SkedgeError, StateError
+from skedge.core.errors import OrderError, PolicyError, SkedgeError, StateError
 from skedge.core.events import (
     CLOUD,
     Allocate,
@@ -37,6 +37,7 @@ from skedge.core.kernel import Kernel
 from skedge.core.model import Cluster, Job, Server, job_table
 from skedge.core.policy import Basis, View, make_policy
 from skedge.core.scenario import Jobs, Scenario
+from skedge.core.size import UNLIMITED
 from skedge.sim.world import SimulatedWorld
 
 # lanes 0, 1 (gpu of s0), 2 (gpu of s1), 3 (tpu of s1); PS slots 0 (cpu of s0), 1 (cpu of s1), 2 (mem of s1)
@@ -45,13 +46,14 @@ A, B, C = range(3)
 S = 1_000_000
 
 
-def scenario(*, cloud: bool = True, upload_s: float = 0.0) -> Scenario:
+def scenario(*, cloud: bool = True, upload_s: float = 0.0, gradient_mb: float = 0.0) -> Scenario:
     edge = [
         Server("s0", capacity={"worker:gpu": 2, "ps:cpu": 1}, storage_mb=4.0),
         Server("s1", capacity={"worker:gpu": 1, "worker:tpu": 1, "ps:cpu": 1, "ps:mem": 1}),
     ]
     cluster = Cluster([*edge, Server("cloud", "cloud")] if cloud else edge)
     made: dict[str, Any] = {"minibatch_s": 1.0, "workers": 2, "chunk_mb": 2.0, "upload_edge_s": (upload_s, upload_s)}
+    made["gradient_mb"] = gradient_mb
     jobs = [Job(name, arrival_s, 1, 2, 10, **made) for name, arrival_s in (("a", 0), ("b", 1), ("c", 5))]
     frame, given = job_table(jobs)
     return Scenario(cluster, Jobs(frame, cluster, given))
@@ -104,6 +106,9 @@ def after_arrivals(*orders: Any, cloud: bool = True) -> Kernel:
 WRONG: dict[str, tuple[str, tuple[Any, ...]]] = {
     "something that is no order": ("M1", ("allocate a",)),
     "a wake-up in the past": ("M1", (WakeAt(S - 1),)),
+    "a wake-up at this very time": ("M1", (WakeAt(S),)),
+    "a wake-up at no time": ("M1", (WakeAt(float("nan")),)),  # type: ignore[arg-type]
+    "a wake-up beyond all time": ("M1", (WakeAt(10**400),)),
     "a job that has not arrived": ("M2", (dispatch(C, 0, 1),)),
     "a job that does not exist": ("M2", (Reject(7, "no"),)),
     "a job with a negative number": ("M2", (Reject(-1, "no"),)),
@@ -283,7 +288,7 @@ def test_a_job_that_ends_gives_back_all_that_it_held() -> None:
         kernel.validate_state()
         assert kernel.slots.free.tolist() == [[2, 0], [1, 1], [0, 0]]
         assert kernel.slots.ps_job.tolist() == [-1, -1, -1]
-        assert kernel.storage.free.tolist() == [4.0, np.inf, np.inf]
+        assert kernel.storage.free.tolist() == [4_000_000, UNLIMITED, UNLIMITED]
 
 
 # -- the self-check ---------------------------------------------------------------------------------------------------
@@ -349,7 +354,7 @@ def test_a_job_that_fails_leaves_everything_that_it_held() -> None:
     assert queued == [[B, 20 * S, 1, 2]], "job, rank, order of dispatch, chunks"
     assert lanes.coming.tolist() == [0, 0, 0, 0]
     assert kernel.slots.ps_job.tolist() == [-1, -1, -1]
-    assert kernel.storage.free[0] == 4.0
+    assert kernel.storage.free[0] == 4_000_000
     assert kernel.active().tolist() == [B]
     kernel.validate_state()
     last = kernel.record.decisions_table().row(-1, named=True)
@@ -464,3 +469,47 @@ def test_copies_bring_all_chunks_to_each_server_shares_bring_each_once() -> None
     for copies, chunks in ((True, 2), (False, 1)):
         kernel = after_arrivals(Upload(A, ((0, 2), (1, 2)), copies), allocate(A, (1, 1)))
         assert kernel.record._uploads_table().select("to_server", "chunks").rows() == [("s0", chunks), ("s1", chunks)]
+
+
+# -- runs that must end -----------------------------------------------------------------------------------------------
+
+
+class Insists(Script):
+    """Answers every event before 50 s with the same order."""
+
+    def __init__(self, order: Callable[[int], Order]) -> None:
+        super().__init__()
+        self.order = order
+        self.asked: list[int] = []
+
+    def decide(self, event: Event, view: View) -> list[Order]:
+        self.asked.append(view.now)
+        assert len(self.asked) < 100, "the run does not end"
+        return [self.order(view.now)] if view.now < 50 * S else []
+
+
+def test_a_policy_that_asks_to_be_woken_now_is_refused() -> None:
+    """M1, at its first attempt: it would be woken for ever."""
+    policy = Insists(WakeAt)
+    with pytest.raises(OrderError, match=r"cannot wake at 0 µs: it must be a whole number above 0, which is now"):
+        drive(Kernel(scenario(), policy), SimulatedWorld(scenario()))
+    assert policy.asked == [0]
+
+
+def test_a_plan_that_begins_now_wakes_no_policy_now() -> None:
+    """A plan from now to 50 s, made whenever a job arrives (0, 1 and 5 s), wakes at its end alone."""
+    policy = Insists(lambda now: Reserve(A, 0, 1, now, 50 * S))
+    with pytest.raises(SkedgeError, match="left 3 jobs unanswered"):
+        drive(Kernel(scenario(), policy), SimulatedWorld(scenario()))
+    assert policy.asked == [0, S, 5 * S, 50 * S]
+
+
+def test_a_column_that_is_not_there_is_named_with_the_nearest_and_all_that_are() -> None:
+    """As an author mistypes it."""
+    view = Kernel(scenario(), Script()).view
+    with pytest.raises(
+        PolicyError, match=r"column\('chunk'\): is not a column \(did you mean chunks\?\); there are arr"
+    ):
+        view.column("chunk")
+    with pytest.raises(PolicyError, match=r"view.column\('zzz'\): is not a column; there are arrival, chunks, .*data"):
+        view.column("zzz")

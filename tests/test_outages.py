@@ -149,8 +149,8 @@ def played(scenario: Scenario, policy: str) -> Iterator[tuple[Kernel, SimulatedW
 
 def in_cloud(world: SimulatedWorld) -> dict[int, InCloud]:
     starts = {job: time for time, _, kind, job, _ in world.agenda if kind == CLOUD_STARTS}
-    ends = {job: time for time, _, kind, job, _ in world.agenda if kind == CLOUD_ENDS}
-    return {job: InCloud(int(world.cloud_chunks[job]), starts.get(job, 0), end) for job, end in ends.items()}
+    ends = {job: (time, chunks) for time, _, kind, job, chunks in world.agenda if kind == CLOUD_ENDS}
+    return {job: InCloud(chunks, starts.get(job, 0), end) for job, (end, chunks) in ends.items()}
 
 
 def wakes(world: SimulatedWorld) -> list[int]:

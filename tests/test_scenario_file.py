@@ -309,7 +309,7 @@ def test_a_drawn_cluster_has_2_or_8_workers_a_server_and_1_to_4_ps_for_each():
     assert set(workers) == {2, 8}
     assert set(ps // workers) == {1, 2, 3, 4}
     assert (ps % workers == 0).all()
-    assert (s.cluster.storage_mb[:-1] == 100).all()
+    assert (s.cluster.storage_bytes[:-1] == 100_000_000).all()
     assert s.cluster.cloud == 20
 
 

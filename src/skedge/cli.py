@@ -29,7 +29,7 @@ from .console import (
     source_text,
 )
 from .core.errors import SkedgeError
-from .core.policy import registered
+from .core.policy import in_a_line, registered
 from .deploy_commands import deploy_app
 from .explain import explain as explain_job
 from .export_commands import export
@@ -166,9 +166,12 @@ def policies(as_json: JsonOption = False) -> None:
 
 def _policy_row(name: str, point: Any) -> dict[str, Any]:
     try:
-        factory = point.load()
-    except Exception as error:  # a stranger's package; the other policies are shown all the same
-        return {"name": name, "about": f"cannot be loaded: {error}", "needs": [], "parameters": []}
+        return _described(name, point.load())
+    except (Exception, SystemExit) as error:  # a package not ours can raise anything; the others are shown all the same
+        return {"name": name, "about": f"cannot be loaded: {in_a_line(error)}", "needs": [], "parameters": []}
+
+
+def _described(name: str, factory: Any) -> dict[str, Any]:
     fields = factory.Parameters.model_fields.items() if hasattr(factory, "Parameters") else ()
     parameters = [{"name": key, "default": _text(f.default), "type": _kind(f.annotation)} for key, f in fields]
     about = next(iter((factory.__doc__ or "").strip().splitlines()), "")

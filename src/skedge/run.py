@@ -286,13 +286,21 @@ def prepared(policy: str | Policy, scenario: Scenario) -> Policy:
     made = make_policy(policy) if isinstance(policy, str) else policy
     lacking = made.needs - offers(scenario)
     if lacking:
-        fit = ", ".join(name for name in sorted(registered()) if make_policy(name).needs <= offers(scenario))
+        fit = ", ".join(name for name in sorted(registered()) if _fits(name, scenario))
         raise PolicyError(
             f"policy {made.name!r} needs {', '.join(sorted(lacking))}, which the scenario does not have; policies that "
             f"fit it: {fit or 'none'}"
         )
     calibrated: Callable[[Scenario], Policy] | None = getattr(made, "calibrated", None)
     return made if calibrated is None else calibrated(_history(made, scenario))
+
+
+def _fits(name: str, scenario: Scenario) -> bool:
+    """Whether a policy can run on `scenario`; one whose package is broken cannot."""
+    try:
+        return make_policy(name).needs <= offers(scenario)
+    except PolicyError:
+        return False
 
 
 def _history(policy: Policy, scenario: Scenario) -> Scenario:

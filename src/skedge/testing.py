@@ -6,7 +6,7 @@ Also :class:`MemoryJournal` and :func:`replay`, by which a state is rebuilt.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 
 import numpy as np
 import polars as pl
@@ -91,6 +91,9 @@ def check_policy(make: Callable[[], Policy], scenarios: Sequence[Scenario] | Non
             two runs with one seed give equal tables;
         ``never anticipating``
             without the arrivals from some moment on, all decisions before it are the same;
+        ``never reads true durations``
+            with other true durations of the jobs from some job on, announced alike, all orders are the same until the
+            first fact that differs;
         ``state is rebuilt by replay``
             a fresh policy, made of the parameters alone, gives the same orders when it is fed the same events.
     """
@@ -100,6 +103,7 @@ def check_policy(make: Callable[[], Policy], scenarios: Sequence[Scenario] | Non
         _holds(first)
         _deterministic(first, _run(make, scenario))
         _not_anticipating(first, make)
+        _not_clairvoyant(first, journal, make)
         _replays(journal, scenario, make)
 
 
@@ -152,6 +156,41 @@ def _not_anticipating(full: Run, make: Callable[[], Policy]) -> None:
             )
 
 
+def _not_clairvoyant(full: Run, written: MemoryJournal, make: Callable[[], Policy]) -> None:
+    """Until a fact differs the policy has been given the same in both runs, so its orders must be the same."""
+    scenario, count = full.scenario, len(full.scenario.jobs)
+    for first in sorted({0, count // 3, 2 * count // 3}):
+        other = _with_other_truth(scenario, first)
+        for (event, orders), (event_now, orders_now) in zip(written.entries, _played(other, make, scenario)):  # noqa: B905
+            if _plain(event) != _plain(event_now):
+                break
+            if list(map(_plain, orders)) != list(map(_plain, orders_now)):
+                raise ContractError(
+                    "never reads true durations",
+                    f"on {scenario.name}: orders at {event.time} µs change with the true durations of job "
+                    f"{scenario.jobs.ids[first]!r} and those after it, of which nothing is known then",
+                )
+
+
+def _with_other_truth(scenario: Scenario, first: int) -> Scenario:
+    """`scenario` with the true durations of the jobs from `first` on up to three times as long or as short."""
+    other = replace(scenario)
+    factor = 3.0 ** scenario.rng("other truth").uniform(-1, 1, len(scenario.jobs))
+    factor[:first] = 1
+    other.__dict__["true_factor"] = scenario.true_factor * factor
+    return other
+
+
+def _played(scenario: Scenario, make: Callable[[], Policy], history: Scenario) -> Iterator[tuple[Event, list[Order]]]:
+    """The events of a run, each with its orders, of the policy with the constants that it takes from `history`."""
+    policy, journal = prepared(make(), history), MemoryJournal()
+    kernel, world = Kernel(scenario, policy, journal), SimulatedWorld(scenario, preemptive=policy.lanes["preemptive"])
+    while (event := world.next_event()) is not None:
+        for order in list(kernel.handle(event)):
+            world.perform(order)
+        yield journal.entries[-1]
+
+
 def _decided(decisions: pl.DataFrame, until: int) -> pl.DataFrame:
     columns = ["time", "job", "verb", "chunk", "lane", "server", "rank", "reason"]
     return decisions.filter(pl.col("time") < until).select(columns).cast({"reason": pl.String})
@@ -177,9 +216,13 @@ def _fresh(policy: Policy) -> Policy:
     return type(policy)(**policy.params.model_dump()) if hasattr(policy, "calibrated") else policy
 
 
-def _plain(order: Order) -> tuple[object, ...]:
-    values = (getattr(order, name) for name in order.__dataclass_fields__)
-    return (type(order).__name__, *(v.tolist() if isinstance(v, np.ndarray) else v for v in values))
+def _plain(value: object) -> object:
+    """An order or an event as what can be compared: its arrays as lists."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if not is_dataclass(value):
+        return value
+    return (type(value).__name__, *(_plain(getattr(value, field.name)) for field in fields(value)))
 
 
 def small_scenarios() -> list[Scenario]:

@@ -10,6 +10,7 @@ from .core.events import CLOUD, OUT_OF_SERVICE
 from .core.kernel import DISPATCHED, REJECTED, WAITING, Kernel
 from .core.lanes import ARRIVE, JOB, RANK, SEQ
 from .core.model import Ints
+from .core.size import megabytes
 from .core.time import SECOND
 
 TOKENS = {
@@ -137,7 +138,7 @@ def _without_lanes(kernel: Kernel, job: int) -> Why:
         return _out(kernel, job, int(kernel.scenario.jobs.chunks[job]))
     servers = np.flatnonzero(kernel.slots.capacity[:, kind] > 0)
     need = float(kernel.scenario.jobs.chunk_mb[job] * kernel.scenario.jobs.chunks[job])
-    return Why("no_storage", "storage MB", need, float(kernel.storage.free[servers].sum()))
+    return Why("no_storage", "storage MB", need, float(megabytes(kernel.storage.free[servers]).sum()))
 
 
 def _on_resources(kernel: Kernel, job: int) -> Why:

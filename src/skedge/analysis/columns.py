@@ -121,16 +121,6 @@ def ready_times(c: Columns) -> NDArray[np.int64]:
     return ready
 
 
-def all_cloud(c: Columns) -> NDArray[np.bool_]:
-    """By job: it is dispatched, and every chunk of it to the cloud: zeta_j of a dispatched job."""
-    d, jobs = c.dispatches, len(c.scenario.jobs)
-    cloud = -1 if c.scenario.cluster.cloud is None else c.scenario.cluster.cloud
-    there = np.bincount(d["job"][d["server"] == cloud], minlength=jobs)
-    total = np.bincount(d["job"], minlength=jobs)
-    whole: NDArray[np.bool_] = (total > 0) & (there == total)
-    return whole
-
-
 def gang_intervals(c: Columns) -> pl.DataFrame:
     """One row per allocation of a gang, in order of (job, start).
 

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from skedge.core.model import Floats, Ints
 from skedge.core.time import NEVER
 
-from .columns import Columns, all_cloud, failure_times, next_outage, ready_times
+from .columns import Columns, failure_times, next_outage, ready_times
 from .rules import MOST_WORK_ERROR, Findings, Say
 from .sweeps import bounds, in_groups, lane_service, totals
+from .zeta import Zeta
 
 Mask = NDArray[np.bool_]
 
@@ -36,7 +37,7 @@ class Chunks:
     ready
         When the chunk of each dispatch row reaches its server [µs].
     zeta
-        By job: 1 if it is wholly in the cloud.
+        1 while a job is wholly in the cloud.
     first, last, runs, work
         First start, last end, number of runs and mini-batches of each chunk.
     """
@@ -49,7 +50,7 @@ class Chunks:
         self.row = np.full(self.count, -1, np.int32)
         self.row[self.sent[::-1]] = np.arange(len(self.sent), dtype=np.int32)[::-1]
         self.ready = ready_times(c)
-        self.zeta = all_cloud(c).astype(np.int64)
+        self.zeta = Zeta(c)
         self.first, self.last, self.runs = bounds(self.run, c.chunks["start"], c.chunks["end"], self.count)
         self.work: Floats = np.bincount(self.run, c.chunks["work"], self.count).astype(np.float64)
         self.run_row = self.row[self.run]
@@ -80,7 +81,7 @@ def check_chunks(k: Chunks, found: Findings, slack: int, *, haprf: bool) -> None
     _moved_for_a_reason(k, found)
     _not_early(k, found, slack)
     _work(k, found, slack)
-    _colocated(k, found)
+    _colocated(k, found, slack)
     _cloud_starts(k, found, slack)
     if haprf:
         _ranks(k, found)
@@ -180,7 +181,9 @@ def _work(k: Chunks, found: Findings, slack: int) -> None:
     """M8: the runs of a dispatched chunk last p_j(zeta) and one checkpoint overhead for each preemption."""
     t, physics, scenario = k.c.chunks, k.c.scenario.physics, k.c.scenario
     done, displaced = totals(k.run, t["start"], t["end"], t["preempted"], k.count)
-    each = scenario.true_chunk_time[np.arange(len(scenario.jobs)), k.zeta]
+    for job in k.zeta.changed():
+        _convert(k, job, done)
+    each = scenario.true_chunk_time[np.arange(len(scenario.jobs)), k.zeta.last]
     need = np.repeat(each, scenario.jobs.chunks) + physics.checkpoint_overhead * displaced
     failed = np.repeat(failure_times(k.c) < NEVER, scenario.jobs.chunks)
     over, late = done - need, np.repeat(k.c.late, scenario.jobs.chunks)
@@ -189,6 +192,20 @@ def _work(k: Chunks, found: Findings, slack: int) -> None:
         number = chunk - k.c.first_chunk[job]
         text = f"chunk {number} is trained for {done[chunk]} µs; it needs {need[chunk]} µs"
         found.add("M8", int(job), int(k.last[chunk]), text)
+
+
+def _convert(k: Chunks, job: int, done: Ints) -> None:
+    """Where zeta of a job changes, count what its chunks have `done` as time at the last zeta; not the overheads."""
+    t, overhead = k.c.chunks, k.c.scenario.physics.checkpoint_overhead
+    rows = np.flatnonzero(t["job"] == job)
+    each, total = k.c.scenario.true_chunk_time[job], dict[int, float]()
+    for row in rows[np.argsort(t["start"][rows], kind="stable")]:
+        chunk, start, end = int(k.run[row]), int(t["start"][row]), int(t["end"][row])
+        restart = min(overhead, end - start) if chunk in total else 0
+        spent = restart + k.zeta.converted(job, start + restart, end, each)
+        total[chunk] = total.get(chunk, 0.0) + spent
+    for chunk, spent in total.items():
+        done[chunk] = round(spent)
 
 
 def minibatches(c: Columns, found: Findings) -> None:
@@ -207,14 +224,15 @@ def _batches(what: str, got: NDArray[Any], need: Floats) -> Say:
     return lambda i: f"{what} {got[i]:g} mini-batches; E D B is {need[i]:g}"
 
 
-def _colocated(k: Chunks, found: Findings) -> None:
+def _colocated(k: Chunks, found: Findings, slack: int) -> None:
+    """M10: `colocated` of a run is zeta of its job when it starts."""
     t = k.c.chunks
-    zeta = k.zeta[t["job"]] == 1
+    other = np.where(t["colocated"], 0, 1)
+    wrong = k.zeta.always(t["job"], t["start"] - slack, t["start"] + slack, other)
     say = "colocated is {}; the job is {}wholly in the cloud"
-    moved = np.isin(t["job"], k.job(k.moved))
     found.rows(
-        "M10", (t["colocated"] != zeta) & ~moved, t["job"], t["start"],
-        lambda i: say.format(bool(t["colocated"][i]), "" if zeta[i] else "not "),
+        "M10", wrong, t["job"], t["start"],
+        lambda i: say.format(bool(t["colocated"][i]), "" if other[i] else "not "),
     )  # fmt: skip
 
 

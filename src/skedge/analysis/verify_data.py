@@ -6,8 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skedge.core.jit import compiled
-from skedge.core.model import Floats, Ints
+from skedge.core.model import Ints
 from skedge.core.network import upload_delays
+from skedge.core.size import UNLIMITED, megabytes
 from skedge.core.time import NEVER
 
 from .columns import Columns, next_outage
@@ -98,8 +99,9 @@ def _brought(sent: _Rows, uploads: _Rows, chunks: NDArray[np.int32], servers: in
 
 def check_storage(c: Columns, found: Findings) -> None:
     """M17: chunks lie on their server from dispatch until the job is complete; together they fit (ERRATA J19)."""
-    limit = c.scenario.cluster.storage_mb
-    if not np.isfinite(limit).any():
+    limit = c.scenario.cluster.storage_bytes
+    limited = limit != UNLIMITED
+    if not limited.any():
         return
     d = c.dispatches
     completion = np.full(len(c.scenario.jobs), -1, np.int64)
@@ -107,35 +109,36 @@ def check_storage(c: Columns, found: Findings) -> None:
     done = completion[d["job"]]
     end = np.where(done >= 0, np.maximum(done, d["time"]), NEVER)
     end = np.minimum(end, next_outage(c, d["server"], d["time"]))
-    where = np.where(np.isfinite(limit)[d["server"]], d["server"], -1).astype(np.int32)
+    where = np.where(limited[d["server"]], d["server"], -1).astype(np.int32)
     coming, first = in_groups(where, d["time"], len(limit))
     going, _ = in_groups(where, end, len(limit))
-    mb = c.scenario.jobs.chunk_mb[d["job"]]
-    full, held = _overfull((coming, going, first), d["time"], end, mb, limit, found.limit)
+    size = c.scenario.jobs.chunk_bytes[d["job"]]
+    full, held = _overfull((coming, going, first), d["time"], end, size, limit, found.limit)
     for row, stored in zip(full, held, strict=True):
         server, time = int(d["server"][row]), int(d["time"][row])
-        text = f"server {server} stores {stored:g} MB at {time} µs; it has room for {limit[server]:g} MB"
+        has, room = megabytes(stored), megabytes(limit[server])
+        text = f"server {server} stores {has:.15g} MB at {time} µs; it has room for {room:.15g} MB"
         found.add("M17", int(d["job"][row]), time, text)
 
 
 @compiled
 def _overfull(
-    by_server: tuple[Ints, Ints, Ints], start: Ints, end: Ints, mb: Floats, limit: Floats, room: int
-) -> tuple[Ints, Floats]:
-    """Rows with which a server holds more than its `limit`, and what it holds then; leaving comes before coming.
+    by_server: tuple[Ints, Ints, Ints], start: Ints, end: Ints, size: Ints, limit: Ints, room: int
+) -> tuple[Ints, Ints]:
+    """Rows with which a server holds more than its `limit` [bytes], and what it holds then; leaving precedes coming.
 
     `by_server`: rows of each server by `start`, by `end`, and where each server begins among them.
     """
     coming, going, first = by_server
-    full, amount, n = np.empty(room, np.int64), np.empty(room, np.float64), 0
+    full, amount, n = np.empty(room, np.int64), np.empty(room, np.int64), 0
     for server in range(len(limit)):
-        held, k = 0.0, first[server]
+        held, k = 0, first[server]
         for i in coming[first[server] : first[server + 1]]:
             while k < first[server + 1] and end[going[k]] <= start[i]:
-                held -= mb[going[k]]
+                held -= size[going[k]]
                 k += 1
-            held += mb[i]
-            if held > limit[server] * (1 + _FLOAT) + _FLOAT and n < room:
+            held += size[i]
+            if held > limit[server] and n < room:
                 full[n], amount[n] = i, held
                 n += 1
     return full[:n], amount[:n]

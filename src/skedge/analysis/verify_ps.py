@@ -11,20 +11,28 @@ from skedge.core.time import NEVER
 from .columns import Columns, next_outage
 from .rules import Findings
 from .sweeps import in_groups, merged, uncovered
+from .zeta import Zeta
 
 
-def check_ps(c: Columns, found: Findings, slack: int, all_cloud: Ints) -> None:
-    """All rules on PSs; `all_cloud` is 1 for the jobs that are dispatched wholly to the cloud."""
+def check_ps(c: Columns, found: Findings, slack: int, zeta: Zeta) -> None:
+    """All rules on PSs; `zeta` is 1 while a job is dispatched wholly to the cloud."""
     rows, first = in_groups(c.ps["job"], c.ps["start"], len(c.scenario.jobs))
     _while_running(c, found, slack, rows, first)
     if c.scenario.cluster.resources:
         return  # M28 has how many
     _one_each(c, found, slack, rows)
     _slots(c, found, slack)
-    cloud = c.scenario.cluster.cloud
-    outside = (all_cloud[c.ps["job"]] == 1) & (c.ps["server"] != cloud)
+    _with_cloud_jobs(c, found, slack, zeta)
+
+
+def _with_cloud_jobs(c: Columns, found: Findings, slack: int, zeta: Zeta) -> None:
+    """M15: a PS given to a job that is wholly in the cloud is there, if the cloud is in service."""
+    t, cloud = c.ps, c.scenario.cluster.cloud
+    edge = np.flatnonzero(t["server"] != cloud)
+    job, start = t["job"][edge], t["start"][edge]
+    wrong = zeta.always(job, start - slack - 1, start + slack, 1) & ~_out_at(c, cloud, start, slack)
     say = "the job is wholly in the cloud, its PS is on server {}"
-    found.rows("M15", outside, c.ps["job"], c.ps["start"], lambda i: say.format(c.ps["server"][i]))
+    found.rows("M15", wrong, job, start, lambda i: say.format(t["server"][edge[i]]))
 
 
 def running(c: Columns) -> tuple[Ints, Ints, Ints]:
@@ -50,6 +58,14 @@ def _during_outages(c: Columns, at: Ints) -> NDArray[np.bool_]:
     out = np.zeros(len(at), bool)
     for start, end in zip(c.outages["start"], c.outages["end"], strict=True):
         out |= (start <= at) & (at <= (NEVER if end is None or end < 0 else end))
+    return out
+
+
+def _out_at(c: Columns, server: int | None, at: Ints, slack: int) -> NDArray[np.bool_]:
+    """Whether `server` was out of service at each of these times."""
+    out, o = np.zeros(len(at), bool), c.outages
+    for start, end in zip(o["start"][o["server"] == server], o["end"][o["server"] == server], strict=True):
+        out |= (start <= at + slack) & (at - slack <= (NEVER if end < 0 else end))
     return out
 
 

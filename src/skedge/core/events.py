@@ -250,7 +250,7 @@ class Reject:
 
 @dataclass(frozen=True, slots=True)
 class WakeAt:
-    """Ask for an event at `time` [µs], not earlier than now."""
+    """Ask for an event at `time` [µs], later than now."""
 
     time: int
 

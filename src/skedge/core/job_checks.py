@@ -10,16 +10,13 @@ import polars as pl
 from .errors import ScenarioError
 from .latency import latency_from
 from .model import DATA, EXTRA_SCHEMA, JOB_SCHEMA, PS_NEEDS, WORKER_NEEDS, Cluster, Floats, Ints
+from .time import LONGEST_S
 
 _AT_LEAST_ONE = ("epochs", "chunks", "minibatches", "workers")
 _NOT_NEGATIVE = (
     "arrival_s", "minibatch_s", "ps_update_s", "gradient_mb", "chunk_mb",
     "upload_edge_lo_s", "upload_edge_hi_s", "upload_cloud_lo_s", "upload_cloud_hi_s",
 )  # fmt: skip
-LONGEST_S = 1e8
-"""Latest arrival and longest delay taken [s]: three years."""
-
-
 UTILITY = ("utility_height", "utility_steepness", "utility_target")
 """Columns of a utility, in the order of :class:`~skedge.core.value.Sigmoid`."""
 _DEFAULTS = {"batch": 1.0, "ratio": 1.0, "internal_mbps": np.inf, "exchange_mb": 0.0}

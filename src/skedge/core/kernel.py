@@ -58,6 +58,7 @@ from .scenario import Scenario
 from .site_work import SiteWork
 from .slots import Slots
 from .storage import Storage
+from .time import NEVER
 
 WAITING, DISPATCHED, FINISHED, REJECTED = range(4)
 """Standing of a job that has arrived; one that has failed counts as finished."""
@@ -117,7 +118,6 @@ class Kernel:
         self.pool = Pool(cluster, jobs) if cluster.resources else None
         self.sites = None if cluster.transfer_cost is None else SiteWork(scenario)
         self.running: set[int] = set()
-        self.wholly_in_cloud: set[int] = set()
         self.sent: dict[int, Ints] = {}
         self.lost: dict[int, set[int]] = {}
         self.plan_ends: list[tuple[int, int]] = []
@@ -237,8 +237,6 @@ class Kernel:
         self.in_service[server] = back
         self.record.server(self.now, server, why)
         if not back:
-            if server == cluster.cloud:
-                self.wholly_in_cloud.clear()
             self.gangs.forget(server)
             self.storage.lose(server)
 
@@ -276,7 +274,6 @@ class Kernel:
             if lane != CLOUD and not believe_lost(self.belief, lane, job, self.now):
                 raise StateError(f"chunk {chunk} of job {job} is told as lost, but it is on no lane")
         self.lost.setdefault(job, set()).update(chunks)
-        self.wholly_in_cloud.discard(job)
 
     def _finish(self, job: int) -> None:
         if self.standing[job] not in (WAITING, DISPATCHED):
@@ -286,7 +283,6 @@ class Kernel:
             self._free_workers(job)
         self.gangs.finish(job)
         self.running.discard(job)
-        self.wholly_in_cloud.discard(job)
         self.sent.pop(job, None)
         self.lost.pop(job, None)
         self._release_ps(job)
@@ -356,8 +352,6 @@ class Kernel:
         self.standing[job] = DISPATCHED
         if order.chunks is None:
             self.sent[job] = lane
-            if len(edge) == 0:
-                self.wholly_in_cloud.add(job)
         else:
             self.sent[job] = self.sent[job].copy()
             self.sent[job][list(chunks)] = lane
@@ -434,7 +428,8 @@ class Kernel:
         self._in_system(order.job)
         if order.job not in self.running or order.job in self.ps_of or self.pool is not None:
             raise OrderError("M12", f"job {self.scenario.jobs.ids[order.job]!r} does not run, or has a PS already")
-        if order.job in self.wholly_in_cloud and order.ps != CLOUD:
+        cloud = self.scenario.cluster.cloud
+        if order.ps != CLOUD and self.wholly_in_cloud(order.job) and self.in_service[cloud]:
             raise OrderError(
                 "M15", f"job {self.scenario.jobs.ids[order.job]!r} is wholly in the cloud: so must its PS be"
             )
@@ -517,8 +512,9 @@ class Kernel:
         self.record.reject(self.now, order)
 
     def _wake_at(self, order: WakeAt) -> None:
-        if order.time < self.now:
-            raise OrderError("M1", f"cannot wake at {order.time} µs: it is {self.now} µs")
+        if not isinstance(order.time, int | np.integer) or not self.now < order.time < NEVER:
+            what = f"it must be a whole number above {self.now}, which is now"
+            raise OrderError("M1", f"cannot wake at {order.time} µs: {what}")
 
     # -- what the view shows -------------------------------------------------------------------------------------
 
@@ -530,6 +526,10 @@ class Kernel:
     def is_running(self, job: int) -> bool:
         """Whether `job` holds workers or has a chunk in service."""
         return job in self.running
+
+    def wholly_in_cloud(self, job: int) -> bool:
+        """Zeta of a dispatched job: whether the last dispatch of every chunk was to the cloud (M10)."""
+        return job in self.sent and bool((self.sent[job] == CLOUD).all())
 
     def upload_delay(self, job: int, server: int) -> int:
         """Delay of a chunk of `job` to `server` [µs]."""

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import ScenarioError
+from .fields import Number
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -49,8 +50,7 @@ class Exponential:
     family: ClassVar[Literal["slope", "deadline"]] = "slope"
 
     def __post_init__(self) -> None:
-        _require("tau", self.tau, self.tau > 0, "above 0")
-        _require("rate", self.rate, self.rate > 0, "above 0")
+        _settle(self, tau=("tau", _ABOVE_0), rate=("rate", _ABOVE_0))
 
     def __call__(self, slots: float) -> float:
         """Cost of a response after so many slots; finite (see the module)."""
@@ -92,8 +92,7 @@ class Linear:
     family: ClassVar[Literal["slope", "deadline"]] = "slope"
 
     def __post_init__(self) -> None:
-        _require("tau", self.tau, self.tau > 0, "above 0")
-        _require("base", self.base, self.base >= 0, "0 or more")
+        _settle(self, tau=("tau", _ABOVE_0), base=("base", _NOT_NEGATIVE))
 
     def __call__(self, slots: float) -> float:
         """Cost of a response after so many slots."""
@@ -135,9 +134,9 @@ class Piecewise:
     family: ClassVar[Literal["slope", "deadline"]] = "deadline"
 
     def __post_init__(self) -> None:
-        _require("tau_1", self.early, self.early >= 0, "0 or more")
-        _require("tau_2", self.late, self.late >= self.early, f"at least tau_1 = {self.early}")
-        _require("c", self.deadline, self.deadline > 0, "above 0")
+        _settle(self, early=("tau_1", _NOT_NEGATIVE))
+        not_less = Number(f"at least tau_1 = {self.early:.15g}", self.early)
+        _settle(self, late=("tau_2", not_less), deadline=("c", _ABOVE_0))
 
     def __call__(self, slots: float) -> float:
         """Cost of a response after so many slots."""
@@ -163,9 +162,14 @@ def _log(x: float) -> float:
     return math.log(x) if x > 0 else -math.inf
 
 
-def _require(name: str, value: float, holds: bool, right: str) -> None:
-    if not (math.isfinite(value) and holds):
-        raise ScenarioError(f"latency cost: {name} = {value}; it must be {right}")
+_ABOVE_0 = Number("above 0", 0, above=True)
+_NOT_NEGATIVE = Number("0 or more", 0)
+
+
+def _settle(cost: LatencyCost, **rules: tuple[str, Number]) -> None:
+    """Check and cast numbers, each by its symbol and its rule."""
+    for name, (symbol, rule) in rules.items():
+        object.__setattr__(cost, name, rule(f"latency cost: {symbol}", getattr(cost, name)))
 
 
 KINDS: dict[str, type[Exponential] | type[Linear] | type[Piecewise]] = {

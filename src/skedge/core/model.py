@@ -16,8 +16,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from .errors import ScenarioError
-from .latency import LatencyCost, latency_columns
-from .time import HOUR, seconds
+from .fields import Number, Rule, flag, made_of, mapping, one_of, optional, pair, settle, shown, text
+from .latency import KINDS, LatencyCost, latency_columns
+from .size import MOST_MB, UNLIMITED, whole_bytes
+from .time import HOUR, LONGEST_S, SECOND, seconds
 from .value import Sigmoid
 
 Ints = NDArray[np.int64]
@@ -46,6 +48,31 @@ class Server:
     storage_mb: float | None = None
     site: str | None = None
 
+    def __post_init__(self) -> None:
+        """Check and cast the fields.
+
+        Raises
+        ------
+        ScenarioError
+            Naming the field, its value and what would be right.
+        """
+        settle(self, _SERVER, f"server {shown(self.id)}")
+
+
+def _amount(resource: str) -> Rule:
+    return _SLOTS if _is_slot(resource) else _AMOUNT
+
+
+_SLOTS = Number("a whole number from 0 to 100000", 0, 100_000, whole=True)
+_AMOUNT = Number("a number from 0 to 1e+15", 0, 1e15)
+_SERVER: dict[str, Rule] = {
+    "id": text,
+    "kind": one_of("edge", "cloud"),
+    "capacity": mapping(_amount),
+    "storage_mb": optional(Number(f"None (no limit) or a number from 0 to {MOST_MB:g}", 0, MOST_MB)),
+    "site": optional(text),
+}
+
 
 class Cluster:
     """All servers, and their slots as arrays.
@@ -67,8 +94,8 @@ class Cluster:
         Number of the slot on its server, from 0.
     workers, ps
         Slots by server and type, shape ``(servers, types)``.
-    storage_mb
-        Shape ``(servers,)``; ``inf`` where unlimited.
+    storage_bytes
+        U_s [bytes], shape ``(servers,)``; :data:`~skedge.core.size.UNLIMITED` where there is no limit.
     resources
         Names of what servers without slots have, in order of first appearance; empty where they have slots.
     amounts
@@ -89,7 +116,7 @@ class Cluster:
     def __init__(
         self, servers: Sequence[Server], transfer_cost: Floats | None = None, *, asymmetric: bool = False
     ) -> None:
-        self.servers = tuple(servers)
+        self.servers = tuple(made_of(Server)(f"cluster.servers[{i}]", s) for i, s in enumerate(servers))
         _check_servers(self.servers)
         clouds = [i for i, s in enumerate(self.servers) if s.kind == "cloud"]
         self.cloud: int | None = clouds[0] if clouds else None
@@ -99,13 +126,13 @@ class Cluster:
         self.ps = _slots(self.servers, PS, self.ps_types)
         self.lane_server, self.lane_type, self.lane_slot = _enumerate(self.servers, WORKER, self.worker_types)
         self.ps_server, self.ps_type, self.ps_slot = _enumerate(self.servers, PS, self.ps_types)
-        self.storage_mb: Floats = np.array([np.inf if s.storage_mb is None else s.storage_mb for s in self.servers])
+        self.storage_bytes = _storage(self.servers)
         self.resources = tuple(dict.fromkeys(r for s in self.servers for r in s.capacity if not _is_slot(r)))
         self.amounts: Floats = np.array(
             [[s.capacity.get(r, 0) for r in self.resources] for s in self.servers], np.float64
         )
-        self.asymmetric = asymmetric
-        self.transfer_cost: Floats | None = None if transfer_cost is None else np.asarray(transfer_cost, np.float64)
+        self.asymmetric = flag("cluster.asymmetric", asymmetric)
+        self.transfer_cost: Floats | None = None if transfer_cost is None else _costs(transfer_cost)
         if self.transfer_cost is not None:
             self._check_sites(self.transfer_cost)
 
@@ -131,6 +158,13 @@ class Cluster:
     def label(self, server: int) -> str:
         """Name of `server`."""
         return self.servers[server].id
+
+
+def _costs(given: Any) -> Floats:
+    try:
+        return np.asarray(given, np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ScenarioError(f"cluster.transfer_cost: {error}; it must be a table of numbers") from error
 
 
 def check_transfer_cost(cost: Floats, labels: Sequence[str], *, asymmetric: bool) -> None:
@@ -174,13 +208,6 @@ def _check_servers(servers: Sequence[Server]) -> None:
         seen.add(s.id)
         if s.kind == "cloud" and s.capacity:
             raise ScenarioError(f"{where}.capacity: the cloud has every type without limit; it must be left out")
-        for resource, amount in s.capacity.items():
-            if not 0 <= amount < np.inf:
-                raise ScenarioError(f"{where}.capacity[{resource}]: {amount} is not a number >= 0")
-            if _is_slot(resource) and amount != int(amount):
-                raise ScenarioError(f"{where}.capacity[{resource}]: {amount} is not a whole number >= 0")
-        if s.storage_mb is not None and not s.storage_mb >= 0:
-            raise ScenarioError(f"{where}.storage_mb: {s.storage_mb} is not a number >= 0")
     if sum(s.kind == "cloud" for s in servers) > 1:
         raise ScenarioError("cluster.servers: more than one server has kind cloud; the model has one cloud")
     _check_one_kind(servers)
@@ -204,6 +231,11 @@ def _check_one_kind(servers: Sequence[Server]) -> None:
             f"cluster.servers ({clouds[0]}): a cloud does not go with resources such as {kinds[False]}; give a server "
             "with as much of each as it may use"
         )
+
+
+def _storage(servers: Sequence[Server]) -> Ints:
+    limit = whole_bytes(np.array([s.storage_mb or 0.0 for s in servers], np.float64))
+    return np.where([s.storage_mb is None for s in servers], UNLIMITED, limit)
 
 
 def _types(servers: Sequence[Server], prefix: str) -> tuple[str, ...]:
@@ -300,6 +332,36 @@ class Job:
     data: Mapping[str, int] = field(default_factory=dict)
     exchange_mb: float = 0.0
     latency: LatencyCost | None = None
+
+    def __post_init__(self) -> None:
+        """Check and cast the fields.
+
+        Raises
+        ------
+        ScenarioError
+            Naming the field, its value and what would be right.
+        """
+        settle(self, _JOB, f"job {shown(self.id)}")
+
+
+_COUNT = Number("a whole number, at least 1 and below 2**53", 1, 2**53, whole=True)
+_NOT_NEGATIVE = Number(f"a number from 0 to {LONGEST_S:g}", 0, LONGEST_S)
+_NEEDS = Number("a number, 0 or more", 0)
+_JOB: dict[str, Rule] = {
+    "id": text,
+    **dict.fromkeys(("epochs", "chunks", "minibatches", "workers", "batch"), _COUNT),
+    **dict.fromkeys(("arrival_s", "minibatch_s", "ps_update_s", "gradient_mb", "chunk_mb"), _NOT_NEGATIVE),
+    **dict.fromkeys(("bandwidth_mbps", "ratio"), Number("a number from 1e-09 to 1e+15", 1e-9, 1e15)),
+    **dict.fromkeys(("worker_type", "ps_type"), text),
+    **dict.fromkeys(("upload_edge_s", "upload_cloud_s"), pair(_NOT_NEGATIVE)),
+    **dict.fromkeys(("worker_needs", "ps_needs"), mapping(lambda _: _NEEDS)),
+    "upload_s": mapping(lambda _: _NOT_NEGATIVE),
+    "internal_mbps": Number("a number above 0, or inf", 0, above=True, endless=True),
+    "utility": optional(made_of(Sigmoid)),
+    "data": mapping(lambda _: Number("a whole number of chunks, 0 or more", 0, 2**53, whole=True)),
+    "exchange_mb": _NEEDS,
+    "latency": optional(made_of(*KINDS.values())),
+}
 
 
 JOB_SCHEMA: dict[str, Any] = {
@@ -423,21 +485,14 @@ class Physics:
     horizon: int | None = None
 
     def __post_init__(self) -> None:
-        """Check the ranges; the overhead is rounded up to whole steps.
+        """Check and cast the fields; the overhead is rounded up to whole steps.
 
         Raises
         ------
         ScenarioError
-            If a number is out of its range.
+            Naming the field, its value and what would be right.
         """
-        for name, good in (
-            ("slot", self.slot >= 1),
-            ("checkpoint_overhead", self.checkpoint_overhead >= 0),
-            ("estimate_error", 0 <= self.estimate_error < np.inf),
-            ("speedup", 0 < self.speedup < np.inf),
-        ):
-            if not good:
-                raise ScenarioError(f"physics.{name}: {getattr(self, name)} is out of range")
+        settle(self, _PHYSICS, "physics")
         if self.horizon is not None and (self.horizon < 1 or self.horizon % self.slot):
             raise ScenarioError(
                 f"physics.horizon: {seconds(self.horizon):g} s; it must be a whole number of slots of "
@@ -454,3 +509,16 @@ class Physics:
     def step(self) -> int:
         """Granularity of time [µs]: the slot when slotted, else 1."""
         return self.slot if self.slotted else 1
+
+
+_LONGEST = int(LONGEST_S) * SECOND
+_PHYSICS: dict[str, Rule] = {
+    "slot": Number(f"a whole number of µs from 1 to {_LONGEST}", 1, _LONGEST, whole=True),
+    "slotted": flag,
+    "colocation": one_of("cloud", "one_server"),
+    "charge_upload": flag,
+    "checkpoint_overhead": Number(f"a whole number of µs from 0 to {_LONGEST}", 0, _LONGEST, whole=True),
+    "estimate_error": Number("a number from 0 to 1e+09", 0, 1e9),
+    "speedup": Number("a number from 1e-09 to 1e+09", 1e-9, 1e9),
+    "horizon": optional(Number(f"None or a whole number of µs from 1 to {_LONGEST}", 1, _LONGEST, whole=True)),
+}

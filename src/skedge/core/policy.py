@@ -8,7 +8,8 @@ a true duration or a future arrival. ``docs/write-a-policy.md`` walks through a 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from importlib.metadata import entry_points
+from difflib import get_close_matches
+from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 from numpy.random import Generator
@@ -121,10 +122,20 @@ class View:
     def column(self, name: str) -> Ints:
         """A column of the announced jobs: arrival, chunks, minibatches, workers, worker_type, ps_type, chunk_mb.
 
-        Also batch, ratio, worker_needs and ps_needs (jobs x resources), data (jobs x servers), exchange_mb,
-        minibatch_s, ps_update_s, gradient_mb, bandwidth_mbps and internal_mbps.
+        Also chunk_bytes, batch, ratio, worker_needs and ps_needs (jobs x resources), data (jobs x servers),
+        exchange_mb, minibatch_s, ps_update_s, gradient_mb, bandwidth_mbps and internal_mbps.
+
+        Raises
+        ------
+        PolicyError
+            If there is no such column; names those that there are.
         """
-        return _shown(self._kernel.columns[name][: self.arrived])
+        columns = self._kernel.columns
+        if name not in columns:
+            close = get_close_matches(str(name), columns, n=1)
+            guess = f" (did you mean {close[0]}?)" if close else ""
+            raise PolicyError(f"view.column({name!r}): is not a column{guess}; there are {', '.join(columns)}")
+        return _shown(columns[name][: self.arrived])
 
     def utility(self, job: int) -> Sigmoid | None:
         """What `job` is worth by its training time in slots; None if nobody says."""
@@ -163,8 +174,8 @@ class View:
         return _shown(self._kernel.gangs.workers[: self.arrived])
 
     def wholly_in_cloud(self, job: int) -> bool:
-        """Whether every chunk of `job` was dispatched to the cloud."""
-        return job in self._kernel.wholly_in_cloud
+        """Whether the last dispatch of every chunk of `job` was to the cloud."""
+        return self._kernel.wholly_in_cloud(self._past(job))
 
     def placement(self, job: int) -> tuple[tuple[int, int], ...]:
         """(server, workers) pairs that `job` holds now."""
@@ -247,8 +258,11 @@ class View:
         return ps if isinstance(ps, tuple) else ()
 
     @property
-    def free_storage(self) -> Any:
-        """Storage left on every server [MB], shape ``(servers,)``, inf where unlimited."""
+    def free_bytes(self) -> Ints:
+        """Storage left on every server [bytes], shape ``(servers,)``; 2**62 where it has no limit.
+
+        A chunk fits where this is at least its ``chunk_bytes``.
+        """
         return _shown(self._kernel.storage.free)
 
     def belief(self) -> Any:
@@ -271,7 +285,7 @@ def _shown(array: Any) -> Any:
     return shown
 
 
-def registered() -> dict[str, Any]:
+def registered() -> dict[str, EntryPoint]:
     """All policies by name: the entry points ``skedge.policies`` of every installed package, ours included."""
     return {point.name: point for point in sorted(entry_points(group="skedge.policies"), key=lambda p: p.name)}
 
@@ -288,10 +302,7 @@ def make_policy(spec: str) -> Policy:
     points = registered()
     if name not in points:
         raise PolicyError(f"policy {name!r} is unknown; known are {', '.join(points)}")
-    try:
-        factory = points[name].load()
-    except (ImportError, AttributeError) as error:
-        raise PolicyError(f"policy {name!r} cannot be loaded from {points[name].value!r}: {error}") from error
+    factory = _loaded(name, points[name])
     pairs = [part.partition("=") for part in given.split(",") if part]
     keys = [key.strip() for key, _, _ in pairs]
     twice = [key for key in keys if keys.count(key) > 1]
@@ -310,6 +321,19 @@ def make_policy(spec: str) -> Policy:
     if lacks:
         raise PolicyError(f"policy {name!r} has no {lacks[0]!r}; a policy has what skedge.core.policy.Policy lists")
     return made
+
+
+def _loaded(name: str, point: EntryPoint) -> Any:
+    """What an entry point names; a broken package is an error of this policy alone."""
+    try:
+        return point.load()
+    except (Exception, SystemExit) as error:  # a package not ours can raise anything when it is imported
+        raise PolicyError(f"policy {name!r} cannot be loaded from {point.value!r}: {in_a_line(error)}") from error
+
+
+def in_a_line(error: BaseException) -> str:
+    """The first line of what `error` says; its type where it says nothing."""
+    return next(iter(str(error).splitlines()), "") or type(error).__name__
 
 
 def _explained(spec: str, factory: Any, error: ValidationError) -> str:

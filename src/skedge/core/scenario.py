@@ -13,16 +13,21 @@ import polars as pl
 from numpy.random import Generator, default_rng
 
 from .errors import ScenarioError
-from .job_checks import LONGEST_S, UTILITY, checked, data_of, extra_column, floats, in_order, needs
+from .fields import Number, Rule, made_of, settle, text
+from .job_checks import UTILITY, checked, data_of, extra_column, floats, in_order, needs
 from .latency import LatencyCost, latency_from
 from .model import PS_NEEDS, WORKER_NEEDS, Cluster, Floats, Ints, Job, Physics, job_table
 from .network import Delays
+from .size import whole_bytes
 from .speed import chunk_ticks, minibatch_seconds, work_ticks
-from .time import SECOND, ticks, whole_slots
+from .time import LONGEST_S, SECOND, ticks, whole_slots
 from .value import Sigmoid
 
 _MOST_WORK_S = 1e12
 """Most work that the jobs may have [worker-seconds]: times have to stay well within 62 bits of µs."""
+
+_MOST_MINIBATCHES = 1e18
+"""Most mini-batches that the jobs may have: they are counted in 64 bits."""
 
 _MOST_CHUNKS = 1e8
 """Most chunks that the jobs may have: a row or more of the record each."""
@@ -52,6 +57,8 @@ class Jobs:
         What a worker and a PS take of the cluster's resources, shape ``(jobs, resources)``.
     batch, ratio
         F_i, and gamma_i: workers per PS.
+    chunk_mb, chunk_bytes
+        u_j in MB, as announced, and in whole bytes, which decide what fits.
     data
         Chunks by site, D_i^r, shape ``(jobs, servers)``; without columns where the cluster is not one of sites.
     """
@@ -74,6 +81,7 @@ class Jobs:
         self.worker_type = _type_index(f["worker_type"], cluster.worker_types)
         self.ps_type = _type_index(f["ps_type"], cluster.ps_types)
         self.chunk_mb: Floats = floats(f, "chunk_mb")
+        self.chunk_bytes = whole_bytes(self.chunk_mb)
         self.given = dict(given or {})
 
     def __len__(self) -> int:
@@ -103,8 +111,8 @@ class Jobs:
     @cached_property
     def columns(self) -> dict[str, Any]:
         """What policies may see of the announced jobs, by name (:meth:`~skedge.core.policy.View.column`)."""
-        own = ("arrival", "chunks", "minibatches", "workers", "worker_type", "ps_type", "chunk_mb", "batch", "ratio")
-        columns = {name: getattr(self, name) for name in (*own, "worker_needs", "ps_needs", "data")}
+        own = ("arrival", "chunks", "minibatches", "workers", "worker_type", "ps_type", "chunk_mb", "chunk_bytes")
+        columns = {name: getattr(self, name) for name in (*own, "batch", "ratio", "worker_needs", "ps_needs", "data")}
         for name in ("minibatch_s", "ps_update_s", "gradient_mb", "bandwidth_mbps"):
             columns[name] = floats(self.frame, name)
         return columns | {name: extra_column(self.frame, name) for name in ("internal_mbps", "exchange_mb")}
@@ -143,11 +151,14 @@ class Scenario:
 
     def __post_init__(self) -> None:
         """Refuse more work or chunks than times and tables can hold, naming the job from which on it is too much."""
+        settle(self, _SCENARIO, "scenario")
         f, jobs, physics = self.jobs.frame, self.jobs, self.physics
         each = jobs.minibatch_seconds(colocated=False) * (1 + physics.estimate_error) / physics.speedup
         chunks = floats(f, "chunks")
         _within(jobs, "chunks", chunks, _MOST_CHUNKS)
-        work = chunks * floats(f, "epochs") * floats(f, "minibatches") * each
+        minibatches = chunks * floats(f, "epochs") * floats(f, "minibatches")
+        _within(jobs, "chunks x epochs x minibatches", minibatches, _MOST_MINIBATCHES)
+        work = minibatches * each
         parts = "minibatch_s + ps_update_s + 2 gradient_mb / bandwidth_mbps"
         ratio = " x ratio / batch" if self.cluster.resources else ""
         _within(jobs, f"chunks x epochs x minibatches x ({parts}{ratio})", work, _MOST_WORK_S)
@@ -193,7 +204,7 @@ class Scenario:
     @cached_property
     def true_chunk_time(self) -> Ints:
         """True time to train a chunk [µs], by job and zeta, shape ``(jobs, 2)``; the world's and the verifier's."""
-        return self.chunk_time if self.physics.estimate_error == 0 else self._chunk_time(self.true_factor)
+        return self.chunk_time if (self.true_factor == 1).all() else self._chunk_time(self.true_factor)
 
     @cached_property
     def exact_chunk_time(self) -> Ints:
@@ -288,6 +299,15 @@ class Scenario:
     def rng(self, purpose: str) -> Generator:
         """A generator of its own for `purpose`, from the scenario's seed."""
         return default_rng([self.seed, _bits(purpose) % 2**32])
+
+
+_SCENARIO: dict[str, Rule] = {
+    "cluster": made_of(Cluster),
+    "jobs": made_of(Jobs),
+    "physics": made_of(Physics),
+    "seed": Number("a whole number, at least 0 and below 2**53", 0, 2**53, whole=True),
+    "name": text,
+}
 
 
 def _within(jobs: Jobs, what: str, of_job: Floats, most: float) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from .errors import OrderError, StateError
-from .model import Cluster, Floats, Ints
+from .model import Cluster, Ints
 from .scenario import Jobs
+from .size import UNLIMITED
 
 
 class Storage:
@@ -15,14 +16,15 @@ class Storage:
     Attributes
     ----------
     free
-        Storage left [MB], shape ``(servers,)``; inf where it is not limited.
+        Storage left [bytes], shape ``(servers,)``; UNLIMITED where there is no limit.
     held
-        Chunks of each job by server; of chunks without a size nothing is noted.
+        Chunks of each job by server with a limit; chunks without a size are not noted.
     """
 
     def __init__(self, cluster: Cluster, jobs: Jobs) -> None:
         self.cluster, self.jobs = cluster, jobs
-        self.free: Floats = cluster.storage_mb.copy()
+        self.free: Ints = cluster.storage_bytes.copy()
+        self.limited = self.free != UNLIMITED
         self.held: dict[int, dict[int, int]] = {}
 
     def store(self, job: int, lanes: Ints) -> None:
@@ -33,15 +35,16 @@ class Storage:
         OrderError
             If a server has no room for them (M17).
         """
-        mb = self.jobs.chunk_mb[job]
-        if not np.isfinite(self.free).any() or mb == 0:
+        size = self.jobs.chunk_bytes[job]
+        if not self.limited.any() or size == 0:
             return
-        servers, chunks = np.unique(self.cluster.lane_server[lanes], return_counts=True)
-        short = chunks * mb > self.free[servers] * (1 + 1e-12)
+        on = self.cluster.lane_server[lanes]
+        servers, chunks = np.unique(on[self.limited[on]], return_counts=True)
+        short = chunks > self.free[servers] // size
         if short.any():
             server = self.cluster.label(int(servers[short][0]))
             raise OrderError("M17", f"server {server!r} has no room for the chunks of job {self.jobs.ids[job]!r}")
-        self.free[servers] -= chunks * mb
+        self.free[servers] -= chunks * size
         held = self.held.setdefault(job, {})
         for one, n in zip(servers.tolist(), chunks.tolist(), strict=True):
             held[one] = held.get(one, 0) + n
@@ -65,12 +68,12 @@ class Storage:
         StateError
             If it does not follow from what is stored.
         """
-        free = self.cluster.storage_mb.copy()
+        free = self.cluster.storage_bytes.copy()
         for job, held in self.held.items():
             for server, chunks in held.items():
-                free[server] -= chunks * self.jobs.chunk_mb[job]
-        if not np.allclose(free, self.free):
+                free[server] -= chunks * self.jobs.chunk_bytes[job]
+        if not np.array_equal(free, self.free):
             raise StateError("free storage does not follow from what is stored")
 
     def _clear(self, job: int, server: int) -> None:
-        self.free[server] += self.held[job].pop(server, 0) * self.jobs.chunk_mb[job]
+        self.free[server] += self.held[job].pop(server, 0) * self.jobs.chunk_bytes[job]

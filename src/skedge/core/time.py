@@ -20,6 +20,9 @@ SECOND = 1_000_000
 HOUR = 3600 * SECOND
 """Microseconds in an hour: the papers' slot."""
 
+LONGEST_S = 1e8
+"""Latest arrival and longest duration taken [s]: three years."""
+
 NEVER = 2**62
 """Later than every time that can occur [µs]."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from .errors import ScenarioError
+from .fields import Number
 
 _LARGEST_EXPONENT = 700.0
 """exp overflows beyond; a utility is then 1e-304 of its height and no more than a number above nought."""
@@ -36,15 +36,16 @@ class Sigmoid:
     target: float
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.height) and self.height > 0):
-            raise ScenarioError(f"utility: theta1 = {self.height}; it must be above 0")
-        if not (math.isfinite(self.steepness) and self.steepness >= 0):
-            raise ScenarioError(
-                f"utility: theta2 = {self.steepness}; below 0 the utility increases with time, it must be 0 or more"
-            )
-        if not math.isfinite(self.target):
-            raise ScenarioError(f"utility: theta3 = {self.target}; it must be a finite number of slots")
+        for name, symbol, rule in _RULES:
+            object.__setattr__(self, name, rule(f"utility: {symbol}", getattr(self, name)))
 
     def __call__(self, slots: float) -> float:
         """Utility of a training time of so many slots; non-increasing, in (0, theta1)."""
         return self.height / (1 + math.exp(min(self.steepness * (slots - self.target), _LARGEST_EXPONENT)))
+
+
+_RULES = (
+    ("height", "theta1", Number("above 0", 0, above=True)),
+    ("steepness", "theta2", Number("0 or more: below 0 the utility increases with time", 0)),
+    ("target", "theta3", Number("a finite number of slots")),
+)

@@ -32,7 +32,7 @@ class LaneWork:
     running
         Chunks in service of each job.
     in_cloud
-        Jobs all of whose chunks were dispatched to the cloud: communication is free there (zeta = 1).
+        Jobs of which the last dispatch of every chunk was to the cloud: communication is free there (zeta = 1).
     preemption_s
         From each decision to displace a chunk to the displacing job's first update with its own [s].
     """
@@ -50,8 +50,8 @@ class LaneWork:
         """Send the chunks of a job, or its lost ones again, on their way."""
         world = self.world
         sent = self.board.dispatch(order, world.lane_server, world.scenario.cluster.cloud)
-        if order.chunks is None and all(chunk.lane == CLOUD for chunk in sent):
-            self.in_cloud.add(order.job)
+        wholly = all(chunk.lane == CLOUD for chunk in self.board.chunks[order.job])
+        (self.in_cloud.add if wholly else self.in_cloud.discard)(order.job)
         world.trainer(order.job).pace = world.pace(order.job, int(order.job in self.in_cloud))
         self.sent_at[order.job] = world.now()
         by_server: dict[int, list[int]] = {}
@@ -117,7 +117,6 @@ class LaneWork:
         """A server is out of service: its chunks leave, those that train after their mini-batch; returns the others."""
         gone: dict[int, list[int]] = {}
         for chunk in self.board.lose(server):
-            self.in_cloud.discard(chunk.job)
             if (chunk.job, chunk.number) in self.world.log.open:
                 self.world.trainers[chunk.job].take(chunk.number)
             else:

@@ -43,7 +43,7 @@ A(t0), A_1, A_2        :func:`skedge.core.projection._at_arrival`
   room waits until a job ends (the paper is silent).
 
 **Complexity.** Per job: Q on H qualified lanes, each linear in its queue, and a scan of H per chunk:
-O(H (K + D_j)) with K groups on a lane.
+O(H (K + D_j)) with K groups on a lane. Of the jobs that wait for storage only those that fit are tried again.
 """
 
 from __future__ import annotations
@@ -60,10 +60,12 @@ from skedge.core.events import CLOUD, AssignPS, Dispatch, Event, Order, Reject
 from skedge.core.model import Cluster, Ints, Physics
 from skedge.core.policy import Basis, Params, View
 from skedge.core.projection import EQ5, FRACTIONAL, LARGEST_SCALE, MARGINAL, weight_table
+from skedge.core.size import UNLIMITED
 from skedge.core.time import SECOND
 
-from .greedy import ALMOST, Chunks, Desk, count_postponed, greedy, make_desk
+from .greedy import Chunks, Desk, count_postponed, greedy, make_desk, take_room
 from .terms import Candidates
+from .waiting import Need, Waiting
 
 Part = tuple[int, tuple[int, ...] | None]
 """A job to dispatch whole (None), or lost chunks of it to dispatch again."""
@@ -110,20 +112,19 @@ class AOnline(Basis):
         """Begin a run."""
         super().start(cluster, physics, rng)
         self.weights = weight_table(1, 1)
-        self.waiting: list[Part] = []
         self.without_ps: list[int] = []
         self.rank: dict[int, int] = {}
-        self.limited_storage = bool(np.isfinite(cluster.storage_mb).any())
+        self.limited_storage = bool((cluster.storage_bytes != UNLIMITED).any())
         self.qualified = [cluster.lanes_of(k) for k in range(len(cluster.worker_types))]
+        self.waiting = Waiting([np.unique(cluster.lane_server[lanes]) for lanes in self.qualified])
         self.ps_slots = [np.flatnonzero(cluster.ps_type == k) for k in range(len(cluster.ps_types))]
         self.desk = make_desk(0, 0)
 
     def decide(self, event: Event, view: View) -> Iterator[Order]:
         """Alg. 1: dispatch the arrivals, in order, then give the jobs that begin to run a PS."""
-        if self.waiting and (event.left or event.servers):
-            waited = [part for part in self.waiting if part[0] not in event.left]
-            self.waiting = []
-            yield from self._dispatch_all(waited, view)
+        if len(self.waiting) and (event.left or event.servers):
+            self.waiting.remove_jobs(event.left)
+            yield from self._dispatch_waiting(view)
         yield from self._dispatch_all(list(event.lost), view)
         yield from self._dispatch_all([(job, None) for job in event.arrived], view)
         yield from self._assign_ps(event, view)
@@ -135,9 +136,26 @@ class AOnline(Basis):
         for job, lost in parts:
             order = self._dispatch(job, lost, view)
             if order is None:
-                self.waiting.append((job, lost))
+                self.waiting.add(self._need(job, lost, view))
             else:
                 yield order
+
+    def _dispatch_waiting(self, view: View) -> Iterator[Order]:
+        """Dispatch, in order, what has waited and now fits; the others would find no place."""
+        at = -1
+        while (at := self.waiting.next_fit(self._room(view), at + 1, anywhere=self._cloud(view))) >= 0:
+            need = self.waiting.remove(at)
+            yield from self._dispatch_all([(need.job, need.lost)], view)
+        self.waiting.tidy()
+
+    def _need(self, job: int, lost: tuple[int, ...] | None, view: View) -> Need:
+        kind, size, chunks = (int(view.column(name)[job]) for name in ("worker_type", "chunk_bytes", "chunks"))
+        return Need(job, lost, kind, size, chunks if lost is None else len(lost))
+
+    @staticmethod
+    def _room(view: View) -> Ints:
+        """Storage left on every server [bytes], below 0 where it is out of service."""
+        return np.where(view.in_service, view.free_bytes, -1)
 
     def _dispatch(self, job: int, lost: tuple[int, ...] | None, view: View) -> Dispatch | Reject | None:
         if lost is None:
@@ -159,7 +177,7 @@ class AOnline(Basis):
             self.weights_with(chunks.chunks),
         )
         desk = self.desk_for(len(candidates), view)
-        storage = view.free_storage.copy()
+        storage = view.free_bytes.copy()
         if not greedy(lanes, chunks, candidates, servers, delays, weights, storage, desk, lane, alpha, postponed):
             return None
         if (postponed < 0).any():
@@ -173,9 +191,9 @@ class AOnline(Basis):
         lanes, c = self.candidates(job, view), self.chunks_of(job, view)
         rows: list[dict[str, Any]] = []
         field = Candidates(view, self.cluster, c, lanes, self.weights_with(c.chunks))
-        storage = view.free_storage.copy()
+        storage = view.free_bytes.copy()
         for d in range(c.chunks):
-            field.drop(storage, c.chunk_mb)
+            field.drop(storage)
             options = [field.terms(lane) for lane in field.best(_SHOWN)]
             if c.cloud_delay >= 0:
                 cloud = field.cloud(zeta=int(d == 0))
@@ -186,7 +204,7 @@ class AOnline(Basis):
             if not options:
                 break
             rows.append({"chunk": d, "chosen": options[0], "others": options[1:]})
-            storage[self.cluster.lane_server[options[0]["lane"]]] -= c.chunk_mb
+            take_room(storage, self.cluster.lane_server[options[0]["lane"]], c.chunk_bytes)
             field.put(options[0]["lane"])
         return {"compares": "Q of Eq. (5), " + self.params.q_mode, "candidates": len(lanes), "chunks": rows}
 
@@ -208,12 +226,11 @@ class AOnline(Basis):
         return self._may_use_cloud() and bool(view.in_service[self.cluster.cloud])
 
     def _fits_empty_storage(self, job: int, candidates: Ints, view: View) -> bool:
-        mb = float(view.column("chunk_mb")[job])
-        if self._may_use_cloud() or mb == 0 or not self.limited_storage:
+        size, chunks = int(view.column("chunk_bytes")[job]), int(view.column("chunks")[job])
+        if self._may_use_cloud() or size == 0 or not self.limited_storage:
             return True
         servers = np.unique(self.cluster.lane_server[candidates])
-        room = np.floor(self.cluster.storage_mb[servers] / (mb * ALMOST))
-        return bool(room.sum() >= view.column("chunks")[job])
+        return bool(np.minimum(self.cluster.storage_bytes[servers] // size, chunks).sum() >= chunks)
 
     def chunks_of(self, job: int, view: View) -> Chunks:
         """What :func:`greedy` needs to know of `job`."""
@@ -228,7 +245,7 @@ class AOnline(Basis):
             now=view.now,
             release=int(view.column("arrival")[job]),
             each=int(p[0]),
-            chunk_mb=float(view.column("chunk_mb")[job]),
+            chunk_bytes=int(view.column("chunk_bytes")[job]),
             cloud_delay=view.upload_delay(job, cloud) if self._cloud(view) and cloud is not None else -1,
             cloud_each=(int(p[0]), int(p[1])),
             mode=_MODES[self.params.q_mode],

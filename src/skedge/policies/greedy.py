@@ -21,11 +21,9 @@ from skedge.core.projection import (
     insert_cost,
     is_plain,
 )
+from skedge.core.size import UNLIMITED
 
 CLOUD = -1
-ALMOST = 1 - 1e-9
-"""A chunk fits where this part of it does: sums of sizes are in floats."""
-
 TOLERANCE = 1e-9
 """In floats a candidate is better only if it is better by more than this, relatively."""
 
@@ -42,8 +40,8 @@ class Chunks(NamedTuple):
         Time of the decision and r_j [µs].
     each
         p at zeta = 0 [µs].
-    chunk_mb
-        u_j [MB].
+    chunk_bytes
+        u_j [bytes].
     cloud_delay
         Delta to the cloud [µs]; -1 where the cloud may not be used.
     cloud_each
@@ -59,7 +57,7 @@ class Chunks(NamedTuple):
     now: int
     release: int
     each: int
-    chunk_mb: float
+    chunk_bytes: int
     cloud_delay: int
     cloud_each: tuple[int, int]
     mode: int
@@ -71,6 +69,13 @@ def fill_group(group: Ints, c: Chunks, arrive: int, count: int) -> None:
     group[JOB], group[RANK], group[SEQ], group[COUNT] = c.job, c.chunks * c.each, c.seq, count
     group[EACH] = group[LEFT] = c.each
     group[CHUNKS], group[HEAD], group[ARRIVE] = c.chunks, 0, arrive
+
+
+@inlined
+def take_room(free_bytes: Ints, server: int, size: int) -> None:
+    """Store a chunk on `server`; one without a limit stays so."""
+    if free_bytes[server] != UNLIMITED:
+        free_bytes[server] -= size
 
 
 @inlined
@@ -181,7 +186,7 @@ def greedy(
     lane_server: Ints,
     delays: Delays,
     weights: Ints,
-    free_storage: Floats,
+    free_bytes: Ints,
     desk: Desk,
     lane_of: Ints,
     alpha: Floats,
@@ -189,7 +194,7 @@ def greedy(
 ) -> bool:
     """Alg. 2 for one job; fills `lane_of`, `alpha` [µs] and `postponed`. False if a chunk finds no place.
 
-    `candidates` are the qualified lanes in order of (server, worker), `free_storage` [MB] by server is used up in
+    `candidates` are the qualified lanes in order of (server, worker), `free_bytes` by server is used up in
     place. Line numbers are those of Alg. 2 with ERRATA J4-J6, J13, J19. C_j is a heap; an entry may be a lower bound,
     which is replaced by Q when it comes to the top.
     """
@@ -213,7 +218,7 @@ def greedy(
         if best < 0:
             return False
         lane = candidates[best]
-        if free_storage[lane_server[lane]] < c.chunk_mb * ALMOST:
+        if free_bytes[lane_server[lane]] < c.chunk_bytes:
             n -= 1
             desk.heap[0] = desk.heap[n]
         elif desk.known[best] == 0:
@@ -223,7 +228,7 @@ def greedy(
             desk.known[best] = 1
         else:
             lane_of[d], alpha[d], postponed[d] = lane, desk.value[best] / weights[0], desk.harmed[best]
-            free_storage[lane_server[lane]] -= c.chunk_mb
+            take_room(free_bytes, lane_server[lane], c.chunk_bytes)
             if d == 0:
                 # lines 17-20: a chunk is on the edge, so the cloud no longer co-locates (J4)
                 cloud_exact, cloud_value = cloud_cost(c, 0, weights)

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from skedge.core.lanes import CHUNKS, COUNT, EACH, FIELDS, HEAD, JOB, LEFT, RANK, Lanes
-from skedge.core.model import Cluster, Floats, Ints
+from skedge.core.model import Cluster, Ints
 from skedge.core.network import upload_delay
 from skedge.core.policy import View
 from skedge.core.projection import EQ5, FRACTIONAL, catch_up, chunks_on, delayed, load, number_chunks, place, run_queue
 from skedge.core.time import SECOND
 
-from .greedy import ALMOST, Chunks, cloud_cost, edge_cost, fill_group, is_better
+from .greedy import Chunks, cloud_cost, edge_cost, fill_group, is_better
 
 _NOISE = 1e-9
 """What float arithmetic may leave of a difference, as a part of Q."""
@@ -55,11 +55,10 @@ class Candidates:
         self.placed[lane] = self.placed.get(lane, 0) + 1
         self.q[lane] = self.cost(lane, self.placed[lane] + 1)
 
-    def drop(self, free_storage: Floats, chunk_mb: float) -> None:
+    def drop(self, free_bytes: Ints) -> None:
         """Leave out lanes whose server has no room for another chunk."""
-        self.q = {
-            lane: q for lane, q in self.q.items() if free_storage[self.cluster.lane_server[lane]] >= chunk_mb * ALMOST
-        }
+        size, server = self.chunks.chunk_bytes, self.cluster.lane_server
+        self.q = {lane: q for lane, q in self.q.items() if free_bytes[server[lane]] >= size}
 
     def best(self, count: int) -> list[int]:
         """The `count` lanes of least Q, ties as the search breaks them: by lane."""

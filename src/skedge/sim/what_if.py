@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from skedge.core.events import Dispatch
 from skedge.core.jit import lean
 from skedge.core.kernel import DISPATCHED, Kernel
 from skedge.core.lanes import COUNT, JOB, Lanes, absorb, believe_until
@@ -64,6 +65,7 @@ class _Ahead(SimulatedWorld):
         physics = replace(kernel.scenario.physics, estimate_error=0.0)
         scenario = kernel.scenario if physics == kernel.scenario.physics else _with(kernel.scenario, physics)
         super().__init__(scenario, preemptive=bool(kernel.belief.preemptive))
+        self.kernel = kernel
         self.now, self.arrived, self.dispatches = now, kernel.arrived, kernel.dispatches
         self.arrivals = self.arrivals[: kernel.arrived]
         self._lanes_from(kernel)
@@ -105,13 +107,15 @@ class _Ahead(SimulatedWorld):
         self.truth.size[2] += len(jobs)
 
     def _cloud_from(self, job: int, part: InCloud) -> None:
-        self.cloud_chunks[job] = part.chunks
         self.truth.left[job] += part.chunks
         if part.start > self.now:
-            self._note(part.start, CLOUD_STARTS, job)
+            self._note(part.start, CLOUD_STARTS, job, part.chunks)
         else:
             self.truth.in_service[job] += part.chunks
-        self._note(max(part.end, self.now + 1, part.start + 1), CLOUD_ENDS, job)
+        self._note(max(part.end, self.now + 1, part.start + 1), CLOUD_ENDS, job, part.chunks)
+
+    def _zeta(self, order: Dispatch) -> int:
+        return int(self.kernel.wholly_in_cloud(order.job))
 
 
 def _with(scenario: Scenario, physics: object) -> Scenario:

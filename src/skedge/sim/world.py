@@ -23,7 +23,7 @@ from skedge.core.events import (
 )
 from skedge.core.gangs import Gangs, Placement
 from skedge.core.kernel import colocated
-from skedge.core.lanes import dispatch_groups, with_room
+from skedge.core.lanes import NO_LINKS, dispatch_groups, with_room
 from skedge.core.model import Ints
 from skedge.core.network import upload_delay
 from skedge.core.scenario import Scenario
@@ -55,7 +55,6 @@ class SimulatedWorld:
         self.agenda: list[tuple[int, int, int, int, int]] = []
         self.sequence = self.stale = 0
         self.gang_version: dict[int, int] = {}
-        self.cloud_chunks: dict[int, int] = {}
         self.now, self.unsettled, self.slot_noted = 0, False, -1
         self.facts: list[Ints] = []
         self._performers: dict[type, Any] = {
@@ -117,18 +116,18 @@ class SimulatedWorld:
         self.truth.size[3] = 0
         woke, trained = False, tuple[tuple[int, Placement], ...]()
         while self.agenda and self.agenda[0][0] <= self.now:
-            _, _, kind, job, version = heappop(self.agenda)
+            _, _, kind, job, number = heappop(self.agenda)
             if kind == WAKE:
                 woke = True
             elif kind == SLOT_ENDS:
                 trained = self._slot_ends(finished)
             elif kind == GANG_ENDS:
-                if version == self.gang_version[job]:
+                if number == self.gang_version[job]:
                     self._finish_gang(job)
                     finished.append(job)
                 else:
                     self.stale -= 1
-            elif self._cloud(kind, job):
+            elif self._cloud(kind, job, number):
                 finished.append(job)
         arrived = self._arrivals_now()
         if not (finished or arrived or woke or trained):
@@ -187,39 +186,44 @@ class SimulatedWorld:
         if perform is not None:
             perform(order)
 
-    def _note(self, time: int, kind: int, job: int, version: int = 0) -> None:
+    def _note(self, time: int, kind: int, job: int, number: int = 0) -> None:
+        """Put an entry on the agenda; `number`: chunks in the cloud, or which allocation of a gang it is."""
         self.sequence += 1
         step = self.scenario.physics.step
-        heappush(self.agenda, (-(-time // step) * step, self.sequence, kind, job, version))
+        heappush(self.agenda, (-(-time // step) * step, self.sequence, kind, job, number))
 
     def _dispatch(self, order: Dispatch) -> None:
         job, truth, scenario = order.job, self.truth, self.scenario
         self.truth = truth = truth._replace(lanes=with_room(truth.lanes))
-        links = truth.links[truth.first[job] : truth.first[job + 1]]
+        links = truth.links[truth.first[job] : truth.first[job + 1]] if order.chunks is None else NO_LINKS
         dispatch_groups(
             truth.lanes, job, self.dispatches, order.rank, int(scenario.true_chunk_time[job, 0]),
-            len(order.lane), order.lane, scenario.cluster.lane_server, scenario.delays, self.now, links,
+            int(scenario.jobs.chunks[job]), order.lane, scenario.cluster.lane_server, scenario.delays, self.now, links,
         )  # fmt: skip
         self.dispatches += 1
         self.unsettled = True
         truth_of.arrive_now(truth, order.lane, self.now)
         in_cloud = np.flatnonzero(order.lane == CLOUD)
         if len(in_cloud):
-            self._send_to_cloud(job, in_cloud, zeta=int(len(in_cloud) == len(order.lane)))
+            chunks = in_cloud if order.chunks is None else np.array(order.chunks)[in_cloud]
+            self._send_to_cloud(job, chunks, self._zeta(order))
+
+    def _zeta(self, order: Dispatch) -> int:
+        """1 where the job is wholly in the cloud; servers are in service all the time, so chunks are sent once."""
+        return int((order.lane == CLOUD).all())
 
     def _send_to_cloud(self, job: int, chunks: Ints, zeta: int) -> None:
         cloud = self.scenario.cluster.cloud
         assert cloud is not None  # noqa: S101 - the kernel has checked the order
         start = self.now + int(upload_delay(self.scenario.delays, job, cloud))
         end = start + int(self.scenario.true_chunk_time[job, zeta])
-        self.cloud_chunks[job] = len(chunks)
         self.log.cloud_runs(job, chunks, start, end, zeta)
-        self._note(start, CLOUD_STARTS, job)
-        self._note(end, CLOUD_ENDS, job)
+        self._note(start, CLOUD_STARTS, job, len(chunks))
+        self._note(end, CLOUD_ENDS, job, len(chunks))
 
-    def _cloud(self, kind: int, job: int) -> bool:
-        """The cloud chunks of `job` start or end; whether the job is finished."""
-        chunks, truth = self.cloud_chunks[job], self.truth
+    def _cloud(self, kind: int, job: int, chunks: int) -> bool:
+        """`chunks` chunks of `job` in the cloud start or end; whether the job is finished."""
+        truth = self.truth
         change = chunks if kind == CLOUD_STARTS else -chunks
         truth.in_service[job] += change
         truth.told[truth.size[2], 0] = job
@@ -275,8 +279,9 @@ class SimulatedWorld:
         self.gangs.upload(order.job, order.where, self.now)
 
     def _reserve(self, order: Reserve) -> None:
-        self._note(order.start, WAKE, order.job)
-        self._note(order.end, WAKE, order.job)
+        for time in (order.start, order.end):
+            if time > self.now:
+                self._note(time, WAKE, order.job)
 
     def _wake_at(self, order: WakeAt) -> None:
         self._note(order.time, WAKE, -1)

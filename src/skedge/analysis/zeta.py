@@ -1,0 +1,67 @@
+"""Zeta of dispatched jobs over time: whether a job is wholly in the cloud, where communication is free (M10)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from skedge.core.model import Bools, Floats, Ints
+
+from .columns import Array, Columns
+
+
+class Zeta:
+    """By job, 1 from each dispatch on after which the last dispatch of all its chunks was to the cloud, else 0.
+
+    It changes only where chunks are dispatched again.
+
+    Attributes
+    ----------
+    last
+        By job: zeta after its last dispatch; 0 of jobs that are not dispatched.
+    """
+
+    def __init__(self, c: Columns) -> None:
+        d, count = c.dispatches, len(c.scenario.jobs)
+        total, edge = np.bincount(d["job"], minlength=count), np.bincount(d["job"][d["lane"] >= 0], minlength=count)
+        self.last: Ints = ((total > 0) & (edge == 0)).astype(np.int64)
+        again = np.unique(d["job"][(d.frame["verb"] == "redispatch").to_numpy()]).tolist()
+        self._changes = {job: _changes(c, job) for job in again}
+        for job, (_, zeta) in self._changes.items():
+            self.last[job] = zeta[-1]
+
+    def at(self, job: Array, time: Array) -> Ints:
+        """Zeta of each job at each time [µs]; before its first dispatch the one that it has after it."""
+        zeta = self.last[job]
+        for one, (times, values) in self._changes.items():
+            mine = np.flatnonzero(job == one)
+            zeta[mine] = values[np.maximum(np.searchsorted(times, time[mine], side="right") - 1, 0)]
+        return zeta
+
+    def always(self, job: Array, start: Array, end: Array, value: Array | int) -> Bools:
+        """Whether zeta of each job is `value` from each start to each end [µs], looked at there alone."""
+        same: Bools = (self.at(job, start) == value) & (self.at(job, end) == value)
+        return same
+
+    def changed(self) -> list[int]:
+        """Jobs of which zeta changes."""
+        return [job for job, (_, zeta) in self._changes.items() if zeta.min() < zeta.max()]
+
+    def converted(self, job: int, start: int, end: int, each: Ints) -> float:
+        """The time from `start` to `end` [µs] as time at the last zeta; `each` is p of the job by zeta [µs]."""
+        times, zeta = self._changes[job]
+        edges = np.clip([start, *times[1:], end], start, end)
+        factor: Floats = each[self.last[job]] / each[zeta]
+        return float(np.diff(edges) @ factor)
+
+
+def _changes(c: Columns, job: int) -> tuple[Ints, Ints]:
+    """Times of the dispatches of a job [µs], ascending, and zeta from each on."""
+    d = c.dispatches
+    rows = np.flatnonzero(d["job"] == job)
+    times, lanes = np.unique(d["time"][rows]), np.zeros(int(c.scenario.jobs.chunks[job]), np.int64)
+    zeta = np.zeros(len(times), np.int64)
+    for i, time in enumerate(times):
+        now = rows[d["time"][rows] == time]
+        lanes[d["chunk"][now]] = d["lane"][now]
+        zeta[i] = (lanes < 0).all()
+    return times, zeta

@@ -1,0 +1,147 @@
+"""Fields of the public dataclasses, checked and cast where they are made: one sentence says what is wrong."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from numbers import Real
+from reprlib import Repr
+from typing import Any
+
+import numpy as np
+
+from .errors import ScenarioError
+
+Rule = Callable[[str, Any], Any]
+"""Takes a field's name and its value; returns the value in its type, or raises a ScenarioError."""
+
+_NUMBERS: Any = Real
+_SHORT = Repr()
+_SHORT.maxlong = _SHORT.maxstring = _SHORT.maxother = 40
+
+
+def settle(made: Any, rules: Mapping[str, Rule], where: str, link: str = ".") -> None:
+    """Check and cast the fields of a frozen dataclass by their `rules`; `where` names it in errors."""
+    for name, rule in rules.items():
+        object.__setattr__(made, name, rule(f"{where}{link}{name}", getattr(made, name)))
+
+
+def refuse(name: str, value: Any, right: str) -> None:
+    """Raise the sentence that every wrong field gets."""
+    raise ScenarioError(f"{name} = {shown(value)}; it must be {right}")
+
+
+def shown(value: Any) -> str:
+    """`value` as in source code, cut short; a NumPy number as a number."""
+    return _SHORT.repr(value.item() if isinstance(value, np.generic) else value)
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A finite number from `low` to `high`.
+
+    Attributes
+    ----------
+    right
+        What it must be, in words.
+    whole
+        True: an integer; 3.0 is one.
+    above
+        True: `low` itself is too low.
+    endless
+        True: inf is allowed.
+    """
+
+    right: str
+    low: float = -math.inf
+    high: float = math.inf
+    whole: bool = False
+    above: bool = False
+    endless: bool = False
+
+    def __call__(self, name: str, value: Any) -> Any:
+        """Cast `value`."""
+        number = self._cast(value)
+        if number is None or not self._in_range(number):
+            refuse(name, value, self.right)
+        return number
+
+    def _cast(self, value: Any) -> Any:
+        if isinstance(value, bool | np.bool_) or not isinstance(value, _NUMBERS):
+            return None
+        try:
+            number = float(value)
+            if self.whole:
+                return int(value) if math.isfinite(number) and int(value) == value else None
+        except (OverflowError, ValueError):  # more than a float holds
+            return None
+        return number
+
+    def _in_range(self, number: float) -> bool:
+        finite = math.isfinite(number) or (self.endless and number == math.inf)
+        return finite and self.low <= number <= self.high and not (self.above and number == self.low)
+
+
+def text(name: str, value: Any) -> str:
+    """Text that is not empty."""
+    if not isinstance(value, str) or not value:
+        refuse(name, value, "text, not empty")
+    return str(value)
+
+
+def flag(name: str, value: Any) -> bool:
+    """True or False."""
+    if not isinstance(value, bool | np.bool_):
+        refuse(name, value, "True or False")
+    return bool(value)
+
+
+def one_of(*choices: str) -> Rule:
+    """One of these texts."""
+
+    def rule(name: str, value: Any) -> Any:
+        if not isinstance(value, str) or value not in choices:
+            refuse(name, value, " or ".join(map(repr, choices)))
+        return value
+
+    return rule
+
+
+def made_of(*kinds: type) -> Rule:
+    """An object of one of these classes."""
+
+    def rule(name: str, value: Any) -> Any:
+        if not isinstance(value, kinds):
+            refuse(name, value, " or ".join(kind.__name__ for kind in kinds))
+        return value
+
+    return rule
+
+
+def optional(rule: Rule) -> Rule:
+    """None, or what `rule` takes."""
+    return lambda name, value: None if value is None else rule(name, value)
+
+
+def pair(rule: Rule) -> Rule:
+    """Two values, each as `rule` takes it."""
+
+    def both(name: str, value: Any) -> Any:
+        values = value.tolist() if isinstance(value, np.ndarray) else value
+        if not isinstance(values, tuple | list) or len(values) != 2:
+            refuse(name, value, "a pair (low, high)")
+        return tuple(rule(f"{name}[{i}]", one) for i, one in enumerate(values))
+
+    return both
+
+
+def mapping(rule_of: Callable[[str], Rule]) -> Rule:
+    """A mapping of names to what ``rule_of(name)`` takes."""
+
+    def rule(name: str, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            refuse(name, value, "a mapping of names to numbers")
+        return {text(f"{name}: a name", key): rule_of(key)(f"{name}[{key}]", one) for key, one in value.items()}
+
+    return rule

@@ -1,0 +1,190 @@
+"""The public dataclasses, made by hand: a wrong value is one sentence, and whatever is taken runs and verifies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import fields, is_dataclass, replace
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from skedge.core.errors import InputError, ScenarioError
+from skedge.core.latency import Exponential, Linear, Piecewise
+from skedge.core.model import Cluster, Job, Physics, Server, job_table
+from skedge.core.scenario import Jobs, Scenario
+from skedge.core.value import Sigmoid
+from skedge.run import run
+from skedge.scenario_file import load_scenario
+from skedge.scenario_save import save_scenario
+
+HOSTILE = [
+    True, None, "3", "", b"3", float("nan"), float("inf"), -float("inf"), -1, -0.5, 0, -0.0, 1, 3, 2.0, 2.5, 1e-9,
+    5e-324, 1e9, 1e308, -1e308, 2**53, 2**63, 2**64, 10**400, -(10**400), np.float64(2.5), np.float32(0.1), np.int8(3),
+    np.uint64(2**64 - 1), np.bool_(True), np.float64("nan"), np.array(2.0), np.array([1.0, 2.0]), Fraction(1, 3),
+    Decimal("1.5"), 1j, [], [1], (1, 2), (2.0, 1), (np.int64(1), 2), ("a", "b"), (True, 1), (1, float("nan")), {},
+    {"e": 1}, {"e": "1"}, {"e": float("nan")}, {1: 2}, {"gpu": 10**400}, {"worker:gpu": 2.5}, {"worker:gpu": -1},
+    object(), int, "edge", "cloud", "a b", "\x00",
+]  # fmt: skip
+"""What a caller might give for a field."""
+
+
+def on_slots() -> dict[str, Any]:
+    """The parts of a scenario on slots, by name."""
+    return {
+        "policies": ("aonline", "srtf"),
+        "server": Server("e", capacity={"worker:gpu": 2, "ps:cpu": 2}, storage_mb=100.0, site="north"),
+        "job": Job("a", 1.0, 1, 3, 2, 1.0, workers=2, chunk_mb=10.6, upload_edge_s=(1.0, 2.0), upload_s={"e": 1.0}),
+        "physics": Physics(slot=5_000_000, checkpoint_overhead=10),
+        "cost": None,
+    }
+
+
+def on_resources() -> dict[str, Any]:
+    """The parts of a scenario on resources, with a utility."""
+    needs: dict[str, Any] = {"worker_needs": {"gpu": 1.0}, "ps_needs": {"memory": 0.5}, "batch": 4, "ratio": 2.0}
+    return {
+        "policies": ("drf", "pdors"),
+        "server": Server("e", capacity={"gpu": 4.0, "memory": 4.5}),
+        "job": Job("a", 1.0, 1, 3, 20, 0.5, gradient_mb=5.0, utility=Sigmoid(20.0, 0.5, 3.0), **needs),
+        "physics": Physics(slot=5_000_000, slotted=True, colocation="one_server", horizon=60_000_000),
+        "cost": None,
+    }
+
+
+def at_sites() -> dict[str, Any]:
+    """The parts of a scenario of one site, with a latency cost."""
+    more: dict[str, Any] = {"worker_needs": {"gpu": 1.0}, "ps_needs": {"memory": 0.5}, "data": {"e": 3}}
+    return {
+        "policies": ("okita",),
+        "server": Server("e", capacity={"gpu": 4.0, "memory": 4.5}),
+        "job": Job("a", 0.0, 1, 3, 2, 0.5, chunk_mb=10.0, exchange_mb=5.0, latency=Exponential(20.0), **more),
+        "physics": Physics(slot=5_000_000, slotted=True),
+        "cost": np.zeros((1, 1)),
+    }
+
+
+KINDS: list[Callable[[], dict[str, Any]]] = [on_slots, on_resources, at_sites]
+FIELDS = [
+    (part, field.name)
+    for part, made in (("server", Server), ("job", Job), ("physics", Physics))
+    for field in fields(made)
+]
+FIELDS += [
+    ("scenario", "seed"),
+    ("scenario", "name"),
+    ("scenario", "cluster"),
+    ("scenario", "jobs"),
+    ("cluster", "cost"),
+]
+
+
+def scenario(parts: dict[str, Any], **wrong: Any) -> Scenario:
+    cluster = Cluster([parts["server"]], parts["cost"])
+    table, given_delays = job_table([parts["job"], replace(parts["job"], id="b", arrival_s=2.0)])
+    made = Scenario(cluster, Jobs(table, cluster, given_delays), parts["physics"], 7, "fields")
+    return replace(made, **wrong) if wrong else made
+
+
+_SHORTEST_SLOT = 1000
+"""Runs of 10 s with shorter slots [µs] are sound and take minutes: such scenarios are only made."""
+
+
+def attempted(kind: Callable[[], dict[str, Any]], part: str, field: str, value: Any) -> str:
+    """What came of a scenario with one field set: "ran", or the sentence of the refusal."""
+    try:
+        parts = kind()
+        if part == "cluster":
+            parts["cost"] = value
+        elif part != "scenario":
+            parts[part] = replace(parts[part], **{field: value})
+        made = scenario(parts, **({field: value} if part == "scenario" else {}))
+        for policy in parts["policies"] if made.physics.slot >= _SHORTEST_SLOT else ():
+            assert run(made, policy).verify() == [], (policy, part, field, value)
+    except InputError as error:  # also of the policy: the scenario lacks what it needs
+        return str(error)
+    return "ran"
+
+
+@settings(max_examples=120, deadline=None, derandomize=True, database=None)
+@given(st.sampled_from(KINDS), st.sampled_from(FIELDS), st.sampled_from(HOSTILE))
+def test_any_value_of_any_field_is_refused_in_a_sentence_or_runs(
+    kind: Callable[[], dict[str, Any]], place: tuple[str, str], value: Any
+) -> None:
+    """Never another exception, never a record that breaks a rule; benchmarks/fields.py tries all."""
+    said = attempted(kind, *place, value)
+    assert said == "ran" or ("\n" not in said and len(said) < 400), said
+
+
+@pytest.mark.parametrize("made", [Sigmoid(2.0, 0.5, 3.0), Exponential(1.0), Linear(1.0), Piecewise(1.0, 2.0, 3.0)])
+def test_utilities_and_latency_costs_take_numbers_alone(made: Any) -> None:
+    """Every field with every hostile value: refused in a sentence, or a float."""
+    assert is_dataclass(made)
+    for field in fields(made):
+        for value in HOSTILE:
+            with suppress(ScenarioError):
+                taken = getattr(replace(made, **{field.name: value}), field.name)
+                assert type(taken) is float
+                assert np.isfinite(taken)
+
+
+@pytest.mark.parametrize(("storage_mb", "chunk_mb", "chunks"), [(100, 10.6, 5), (1, 0.2, 5), (np.int32(2), 1, 2)])
+def test_a_whole_number_of_mb_is_as_good_as_a_float(storage_mb: Any, chunk_mb: float, chunks: int) -> None:
+    """Without a cloud: two jobs, each of which needs up to all the storage, run and verify."""
+    parts = on_slots()
+    parts["server"] = Server("e", capacity={"worker:gpu": 2, "ps:cpu": 2}, storage_mb=storage_mb)
+    parts["job"] = replace(parts["job"], chunks=chunks, chunk_mb=chunk_mb)
+    result = run(scenario(parts), "aonline")
+    assert result.jobs["state"].to_list() == ["finished"] * 2
+    assert result.verify() == []
+
+
+WRONG: list[tuple[Callable[[], Any], str]] = [
+    (
+        lambda: Server("e", storage_mb=-1),
+        "server 'e'.storage_mb = -1; it must be None (no limit) or a number from 0 to",
+    ),
+    (lambda: Server("e", storage_mb=True), "server 'e'.storage_mb = True; it must be"),
+    (lambda: Server("e", storage_mb=np.float64("nan")), "server 'e'.storage_mb = nan; it must be"),
+    (lambda: Server("e", capacity={"worker:gpu": 1.5}), "capacity[worker:gpu] = 1.5; it must be a whole number from 0"),
+    (lambda: Server("e", kind="fog"), "server 'e'.kind = 'fog'; it must be 'edge' or 'cloud'"),  # type: ignore[arg-type]
+    (lambda: Server(7), "server 7.id = 7; it must be text"),  # type: ignore[arg-type]
+    (lambda: Job("a", "0", 1, 1, 1, 1.0), "job 'a'.arrival_s = '0'; it must be a number from 0"),  # type: ignore[arg-type]
+    (lambda: Job("a", 0, 1, 2.5, 1, 1.0), "job 'a'.chunks = 2.5; it must be a whole number"),  # type: ignore[arg-type]
+    (lambda: Job("a", 0, 1, 1, 1, None), "job 'a'.minibatch_s = None; it must be"),  # type: ignore[arg-type]
+    (lambda: Job("a", 10**400, 1, 1, 1, 1.0), "job 'a'.arrival_s = 1000"),
+    (lambda: Job("a", 0, 1, 1, 1, 1.0, upload_edge_s=(1, -2)), "upload_edge_s[1] = -2; it must be a number from 0"),
+    (lambda: Job("a", 0, 1, 1, 1, 1.0, utility=3), "job 'a'.utility = 3; it must be Sigmoid"),  # type: ignore[arg-type]
+    (lambda: Physics(slot=0), "physics.slot = 0; it must be a whole number of µs from 1"),
+    (lambda: Physics(slotted=1), "physics.slotted = 1; it must be True or False"),  # type: ignore[arg-type]
+    (lambda: Physics(speedup=float("inf")), "physics.speedup = inf; it must be a number from 1e-09"),
+    (lambda: Sigmoid(0, 1, 1), "utility: theta1 = 0; it must be above 0"),
+    (lambda: Cluster(["e"]), "cluster.servers[0] = 'e'; it must be Server"),  # type: ignore[list-item]
+]
+
+
+@pytest.mark.parametrize(("make", "message"), WRONG)
+def test_a_wrong_value_names_class_field_value_and_what_is_right(make: Callable[[], Any], message: str) -> None:
+    """When the object is made, not when it is used."""
+    with pytest.raises(ScenarioError) as refused:
+        make()
+    assert message in str(refused.value)
+    assert len(str(refused.value)) < 200
+
+
+def test_numpy_scalars_are_kept_as_python_numbers(tmp_path: Any) -> None:
+    """So that a scenario made of them is saved and read back equal, its seed too."""
+    parts = on_slots()
+    parts["server"] = replace(parts["server"], capacity={"worker:gpu": np.int64(2), "ps:cpu": np.float64(2)})
+    parts["job"] = replace(parts["job"], chunks=np.int32(3), arrival_s=np.float32(1), upload_edge_s=(np.int8(1), 2))
+    made = scenario(parts, seed=np.int64(5))
+    assert [type(value) for value in parts["server"].capacity.values()] == [int, int]
+    assert (type(parts["job"].chunks), type(parts["job"].arrival_s), type(made.seed)) == (int, float, int)
+    again = load_scenario(save_scenario(made, tmp_path))
+    assert again.jobs.frame.equals(made.jobs.frame)
+    assert (again.seed, again.cluster.servers) == (5, made.cluster.servers)
