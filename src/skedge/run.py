@@ -38,7 +38,7 @@ from .scenario_save import save_scenario
 from .sim.world import SimulatedWorld
 from .stopwatch import Stopwatch
 
-FORMAT = 1
+FORMAT = 2
 """Version of the run folder's form."""
 
 _LIBRARIES = ("numpy", "numba", "polars")
@@ -81,6 +81,16 @@ class Run:
         """The policy as ``name:key=value,...``."""
         return str(self.meta["policy"])
 
+    @property
+    def live(self) -> bool:
+        """Whether jobs were trained for real; else it is a simulation."""
+        return self.meta.get("world") is not None
+
+    @property
+    def tolerance(self) -> int:
+        """By how much times may be off [µs]: 0 in a simulation, whatever ``run.json`` says."""
+        return int(self.meta.get("tolerance", 0)) if self.live else 0
+
     @cached_property
     def metrics(self) -> dict[str, Any]:
         """Numbers of the run by key (:func:`skedge.analysis.metrics.metrics`)."""
@@ -94,11 +104,9 @@ class Run:
     def verify(self, limit: int = 20) -> list[Violation]:
         """Violations of the rules of ``docs/model.md``; an empty list if there are none.
 
-        Times of a live run are compared with the tolerance that its ``run.json`` states.
+        Times of a live run are compared with the tolerance that its ``run.json`` states, those of a simulation exactly.
         """
-        return verify(
-            self.scenario, self.schedule, self.meta, tolerance=int(self.meta.get("tolerance", 0)), limit=limit
-        )
+        return verify(self.scenario, self.schedule, self.meta, tolerance=self.tolerance, limit=limit)
 
     def must_be_whole(self) -> None:
         """Refuse a record with rows that cannot be (M1), from which nothing can be computed.

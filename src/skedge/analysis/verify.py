@@ -16,12 +16,15 @@ from .rules import RULES, Findings, Violation
 from .verify_chunks import Chunks, check_chunks, check_lanes, check_outages, minibatches
 from .verify_data import check_storage, check_uploads
 from .verify_gangs import check_gangs
-from .verify_jobs import answers, completions, decision_times, plans_kept, preempted_flags, slot_boundaries
+from .verify_jobs import answers, completions, decision_times, plans_kept, preempted_flags, slot_boundaries, undisturbed
 from .verify_names import known_rows
+from .verify_orders import check_orders
 from .verify_prices import check_prices
 from .verify_ps import check_ps
 from .verify_resources import check_resources
 from .verify_sites import check_sites
+from .verify_supplies import check_supplies
+from .verify_work import check_work
 
 __all__ = ["RULES", "Violation", "verify"]
 
@@ -36,7 +39,7 @@ def verify(
     meta
         Of the run: ``lanes``, a mapping with ``preemptive`` (bool, default True) and ``rank`` (``haprf``: rule M20 is
         checked; anything else: it is not), and ``params``: rules M29 and M30 are checked where those have ``low`` and
-        ``high``. Of a live run also ``late_s``: by job id, by how much its training took
+        ``high``. Of a live run, which names its ``world``, also ``late_s``: by job id, by how much its training took
         longer than announced, as its trainer has measured; M8 allows for it.
     tolerance
         Allowed in every comparison of times [µs], >= 0: 0 for a simulation, what clocks and messages cost for a live
@@ -48,11 +51,13 @@ def verify(
     -------
     Violations by rule, of each rule the first `limit` found. Rows that break M1 are left out of all other rules.
     """
-    found = Findings(scenario, limit)
+    found, live = Findings(scenario, limit), meta.get("world") is not None
     lanes = meta.get("lanes") or {}
     preemptive = bool(lanes.get("preemptive", True))
-    c = known_rows(scenario, schedule, found, meta.get("late_s"))
+    c = known_rows(scenario, schedule, found, meta.get("late_s") if live else None)
     answers(c, found)
+    if not live:
+        undisturbed(c, found)
     completions(c, found, tolerance)
     decision_times(c, found, tolerance)
     plans_kept(c, found, tolerance)
@@ -61,9 +66,12 @@ def verify(
     chunks = Chunks(c)
     check_chunks(chunks, found, tolerance, haprf=lanes.get("rank") == "haprf")
     check_outages(c, found, tolerance)
+    check_work(chunks, found, measured=live)
     check_lanes(chunks, found, tolerance, preemptive=preemptive)
     preempted_flags(c, found, chunks.last[chunks.run], preemptive=preemptive)
     check_uploads(c, found, tolerance)
+    check_supplies(c, found)
+    check_orders(c, found, tolerance)
     check_storage(c, found)
     check_ps(c, found, tolerance, chunks.zeta)
     check_gangs(c, found, tolerance)

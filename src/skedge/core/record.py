@@ -18,6 +18,9 @@ from .schedule import VERBS, Schedule, schema
 
 _CODES = {verb: code for code, verb in enumerate(VERBS)}
 _ALLOCATE = {True: _CODES["allocate"], False: _CODES["allocate_each"]}
+COPIES, SHARES = "copies", "shares"
+"""What an ordered upload brings to each server: all chunks of the job, or those of its workers there."""
+
 _NONE = float("nan")
 """Stands for a value that is not said."""
 
@@ -62,11 +65,18 @@ class Record:
         self.dispatches.append((now, order))
 
     def decide(
-        self, now: int, job: int, verb: str, reason: str, server: int | None = None, value: float | None = None
+        self,
+        now: int,
+        job: int,
+        verb: str,
+        reason: str,
+        server: int | None = None,
+        value: float | None = None,
+        workers: int = 0,
     ) -> None:
-        """Note a decision that has no chunk."""
+        """Note a decision that has no chunk; `workers` 0: it is of none."""
         code = self.reasons.setdefault(reason, len(self.reasons))
-        self.decisions.extend((now, job, _CODES[verb], -1 if server is None else server, code))
+        self.decisions.extend((now, job, _CODES[verb], -1 if server is None else server, code, workers))
         self.values.append(_NONE if value is None else value)
 
     def allocate(self, now: int, order: Allocate, before: Data) -> None:
@@ -74,8 +84,8 @@ class Record:
         self.admitted.setdefault(order.job, now)
         code, verb = self.reasons.setdefault(order.reason, len(self.reasons)), _ALLOCATE[order.gang]
         value = _NONE if order.value is None else order.value
-        for server, _ in order.where:
-            self.decisions.extend((now, order.job, verb, server, code))
+        for server, n in order.where:
+            self.decisions.extend((now, order.job, verb, server, code, n))
             self.values.append(value)
         if self.scenario.cluster.transfer_cost is None:
             self._gang_upload(now, order.job, order.where, before)
@@ -86,7 +96,9 @@ class Record:
         self.decide(now, order.job, "transfer", order.reason, order.target, order.value)
 
     def upload(self, now: int, order: Upload) -> None:
-        """Note an upload ahead of the allocation."""
+        """Note an upload ahead of the allocation: what was ordered, and what it brings."""
+        for server, n in order.where:
+            self.decide(now, order.job, "upload", COPIES if order.copies else SHARES, server, workers=n)
         if not order.copies:
             self._gang_upload(now, order.job, order.where, {})
             return
@@ -268,7 +280,7 @@ class Record:
         return pl.concat([self._dispatch_decisions(), self._other_decisions()]).sort("time", maintain_order=True)
 
     def _other_decisions(self) -> pl.DataFrame:
-        table, types = _rows(self.decisions, 5), self.schema["decisions"]
+        table, types = _rows(self.decisions, 6), self.schema["decisions"]
         verbs = pl.Series(VERBS, dtype=pl.Enum(list(VERBS)))
         reasons = pl.Series(list(self.reasons), dtype=pl.String).cast(pl.Categorical())
         columns = {
@@ -278,6 +290,7 @@ class Record:
             "server": self._server_name(table[:, 3]),
             "reason": reasons.gather(table[:, 4]),
             "value": pl.Series(np.array(self.values)).fill_nan(None),
+            "workers": pl.Series(table[:, 5]).replace(0, None),
         }
         empty = (pl.lit(None, kind).alias(name) for name, kind in types.items() if name not in columns)
         return pl.DataFrame(columns).with_columns(*empty).select(list(types)).cast(types)
@@ -307,6 +320,7 @@ class Record:
             "postponed": _joined([order.postponed for _, order in self.dispatches]),
             "value": np.concatenate([np.empty(0), *(order.alpha for _, order in self.dispatches)]),
             "reason": reasons.gather(of),
+            "workers": pl.Series([None], dtype=pl.Int32).new_from_index(0, len(job)),
         }
         return pl.DataFrame(columns).cast(self.schema["decisions"])
 

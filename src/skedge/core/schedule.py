@@ -25,8 +25,13 @@ VERBS = (
     "reject",
     "fail",
     "transfer",
+    "upload",
 )
-"""What a decision can be; ``allocate_each`` allocates to a job that is no gang, ``fail`` is a fact that stands here."""
+"""What a decision can be.
+
+``allocate_each`` allocates to a job that is no gang, ``upload`` brings data ahead of an allocation, ``fail`` is a fact
+that stands here.
+"""
 
 
 STATES = ("finished", "rejected", "failed", "cancelled")
@@ -54,6 +59,8 @@ def schema(servers: list[str]) -> dict[str, Columns]:
         `lane` are null. For ``allocate``, ``reserve``, ``postpone`` and ``reject`` `value` is what the policy found the
         job's best plan worth (batch schedulers: 1 - cost, of which eta is the positive part; PD-ORS and OASiS: lambda,
         utility less cost), null if it does not say.
+        `workers` is how many an ``allocate`` gives of this server, or an ``upload`` brings data for; of an ``upload``
+        the reason is ``copies`` where the server gets all chunks, ``shares`` where it gets those of its workers.
     prices
         From `made_at` on, a unit of `resource` costs `price` per slot on this server between `from` and `to`, because
         of the decision on `job`; what no row covers costs what it cost at first (M29). Empty where there are no prices.
@@ -84,6 +91,7 @@ def schema(servers: list[str]) -> dict[str, Columns]:
         "decisions": pl.Schema({
             "time": i64, "job": i32, "verb": pl.Enum(list(VERBS)), "chunk": i32, "lane": i32, "server": server,
             "rank": i64, "postponed": i32, "value": real, "reason": pl.Categorical(),
+            "workers": i32,
         }),
         "jobs": pl.Schema({
             "job": i32, "id": text, "arrival": i64, "admitted": i64, "first_start": i64, "completion": i64,
