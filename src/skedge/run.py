@@ -391,6 +391,7 @@ def meta_of(scenario: Scenario, policy: Policy) -> dict[str, Any]:
         "policy": f"{policy.name}:{changed}" if changed else policy.name,
         "params": {key: _in_json(value) for key, value in params.items()},
         "lanes": policy.lanes,
+        "promises": getattr(policy, "promises", {}),
         "seed": scenario.seed,
         "scenario": scenario.name,
         "versions": {"skedge": version("skedge"), **{name: version(name) for name in _LIBRARIES}},

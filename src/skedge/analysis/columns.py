@@ -154,7 +154,7 @@ def gang_intervals(c: Columns) -> pl.DataFrame:
     )
 
 
-_ON_GANGS = ["allocate", "allocate_each", "upload", "suspend"]
+_ON_GANGS = ["allocate", "allocate_each", "upload", "suspend", "assign_ps"]
 
 
 def gang_orders(c: Columns) -> pl.DataFrame:

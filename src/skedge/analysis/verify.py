@@ -13,6 +13,7 @@ from skedge.core.scenario import Scenario
 from skedge.core.schedule import Schedule
 
 from .rules import RULES, Findings, Violation
+from .verify_alpha import check_alpha
 from .verify_chunks import Chunks, check_chunks, check_lanes, check_outages, minibatches
 from .verify_data import check_storage, check_uploads
 from .verify_gangs import check_gangs
@@ -52,7 +53,7 @@ def verify(
     Violations by rule, of each rule the first `limit` found. Rows that break M1 are left out of all other rules.
     """
     found, live = Findings(scenario, limit), meta.get("world") is not None
-    lanes = meta.get("lanes") or {}
+    lanes, promises = meta.get("lanes") or {}, meta.get("promises") or {}
     preemptive = bool(lanes.get("preemptive", True))
     c = known_rows(scenario, schedule, found, meta.get("late_s") if live else None)
     answers(c, found)
@@ -67,6 +68,8 @@ def verify(
     check_chunks(chunks, found, tolerance, haprf=lanes.get("rank") == "haprf")
     check_outages(c, found, tolerance)
     check_work(chunks, found, measured=live)
+    if not live:
+        check_alpha(chunks, found, str(promises.get("alpha")), preemptive=preemptive)
     check_lanes(chunks, found, tolerance, preemptive=preemptive)
     preempted_flags(c, found, chunks.last[chunks.run], preemptive=preemptive)
     check_uploads(c, found, tolerance)

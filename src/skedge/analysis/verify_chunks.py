@@ -238,7 +238,7 @@ def _ranks(k: Chunks, found: Findings) -> None:
     """M20: rank = D_j p_j with the announced p_j at zeta = 0, so that the largest gamma = 1/(D p) is first."""
     d, scenario = k.c.dispatches, k.c.scenario
     right = (scenario.jobs.chunks * scenario.chunk_time[:, 0])[d["job"]]
-    wrong = (d["lane"] >= 0) & (d["rank"] != right)
+    wrong = d["rank"] != right
     found.rows("M20", wrong, d["job"], d["time"], lambda i: f"rank is {d['rank'][i]}; D p is {right[i]}")
 
 

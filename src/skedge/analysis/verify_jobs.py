@@ -74,6 +74,9 @@ def undisturbed(c: Columns, found: Findings) -> None:
     for server, start in zip(c.outages["server"].tolist(), c.outages["start"].tolist(), strict=True):
         label = c.scenario.cluster.label(server)
         found.add("M25", None, start, f"{label!r} goes out of service; in a simulation all servers are in service")
+    d = c.decisions
+    lost = (d.frame["verb"] == "suspend").to_numpy() & (d["server"] >= 0)
+    found.rows("M25", lost, d["job"], d["time"], lambda _: "is suspended for a server; in a simulation all are in service")
 
 
 def completions(c: Columns, found: Findings, slack: int) -> None:

@@ -149,11 +149,11 @@ def _prices(c: Columns, t: Table) -> Mask:
 
 
 _HAS = {
-    "server": {"dispatch", "redispatch", "allocate", "allocate_each", "reserve", "transfer", "upload"},
+    "server": {"dispatch", "redispatch", "allocate", "allocate_each", "reserve", "transfer", "upload", "assign_ps"},
     "chunk": {"dispatch", "redispatch"},
     "rank": {"dispatch", "redispatch"},
     "postponed": {"dispatch", "redispatch"},
-    "workers": {"allocate", "allocate_each", "upload"},
+    "workers": {"allocate", "allocate_each", "upload", "assign_ps"},
 }
 """The verbs of which a decision has something in these columns; the others have nothing there."""
 

@@ -7,7 +7,7 @@ import polars as pl
 
 from skedge.core.time import NEVER
 
-from .columns import Columns, failure_times, gang_intervals, gang_orders
+from .columns import Columns, Table, failure_times, gang_intervals, gang_orders
 from .rules import Findings
 
 _PLACES = ("dispatch", "redispatch", "allocate", "allocate_each")
@@ -17,12 +17,22 @@ def check_orders(c: Columns, found: Findings, slack: int) -> None:
     """M2: decisions come in the order of time, and those on gangs are the beginnings and the ends of their runs."""
     _in_order(c, found)
     _admitted(c, found)
+    _planned(c, found)
     orders = gang_orders(c)
     if len(c.gangs) or len(orders):
         intervals = gang_intervals(c)
-        _carried_out(c, found, slack, orders)
-        _ended(found, slack, intervals, orders, c)
-        _suspended(found, slack, intervals, orders)
+        given = orders.filter(~pl.col("verb").is_in(["upload", "assign_ps"]))
+        _carried_out(found, slack, given, c.gangs, "workers")
+        if c.scenario.cluster.resources:
+            _carried_out(found, slack, _with_suspensions(orders), c.ps, "count")
+        _repeated(found, orders)
+        _ended(found, slack, intervals, given, c)
+        _suspended(found, slack, intervals, given)
+        _served(c, found, slack, intervals)
+
+
+def _with_suspensions(orders: pl.DataFrame) -> pl.DataFrame:
+    return orders.filter(pl.col("verb").is_in(["assign_ps", "suspend"]))
 
 
 def _in_order(c: Columns, found: Findings) -> None:
@@ -44,19 +54,77 @@ def _admitted(c: Columns, found: Findings) -> None:
     )  # fmt: skip
 
 
-def _carried_out(c: Columns, found: Findings, slack: int, orders: pl.DataFrame) -> None:
-    """M2: every allocation has its runs, with the workers that it gives, unless another order of its instant ends it."""
-    t, last = c.gangs, pl.col("order") == pl.col("order").max().over("job", "time")
-    given = orders.filter(pl.col("verb") != "upload").filter(last, pl.col("verb") != "suspend")
-    held = pl.DataFrame({"job": t["job"], "server": t["server"], "time": t["start"], "held": t["workers"]})
+def _carried_out(found: Findings, slack: int, orders: pl.DataFrame, t: Table, count: str) -> None:
+    """M2: what an order gives is held, and nothing else, unless another order of its instant takes its place.
+
+    `orders` give workers, or PSs, and suspend; `t` has what is held, `count` of it in each row.
+    """
+    what = "workers" if count == "workers" else "PSs"
+    last = pl.col("order") == pl.col("order").max().over("job", "time")
+    given = orders.filter(last, pl.col("verb") != "suspend").with_columns(parts=pl.len().over("order"))
+    held = pl.DataFrame({"job": t["job"], "server": t["server"], "time": t["start"], "held": t[count]})
     held = held.cast(pl.Int64).group_by("job", "server", "time").agg(pl.col("held").sum())
+    held = held.with_columns(places=pl.len().over("job", "time")).sort("time")
     both = given.sort("time", maintain_order=True).join_asof(
-        held.sort("time"), on="time", by=["job", "server"], strategy="nearest", tolerance=slack, check_sortedness=False
+        held, on="time", by=["job", "server"], strategy="nearest", tolerance=slack, check_sortedness=False
     )
     wrong = both.filter(pl.col("held").fill_null(0) != pl.col("workers")).sort("order")
     for row in wrong.head(found.limit).iter_rows(named=True):
-        text = f"is allocated {row['workers']} workers on server {row['server']}; it then holds {row['held'] or 0} there"
+        text = f"is given {row['workers']} {what} on server {row['server']}; it then holds {row['held'] or 0} there"
         found.add("M2", row["job"], row["time"], text)
+    for row in both.filter(pl.col("places") != pl.col("parts")).head(found.limit).iter_rows(named=True):
+        text = f"is given {what} on {row['parts']} servers; it then holds some on {row['places']}"
+        found.add("M2", row["job"], row["time"], text)
+    begun = held.with_columns(pl.col("time").alias("begun")).join_asof(
+        given.select("job", "server", "time", "parts").sort("time"), on="time", by=["job", "server"],
+        strategy="nearest", tolerance=slack, check_sortedness=False,
+    )  # fmt: skip
+    for row in begun.filter(pl.col("parts").is_null()).head(found.limit).iter_rows(named=True):
+        text = f"holds {row['held']} {what} on server {row['server']}; no order gives them"
+        found.add("M2", row["job"], row["begun"], text)
+
+
+def _repeated(found: Findings, orders: pl.DataFrame) -> None:
+    """M2: no two orders of one instant that follow each other are the same."""
+    held = ("allocate", "allocate_each", "suspend")
+    for kinds in (held, ("assign_ps", "suspend"), ("upload",)):
+        one = orders.filter(pl.col("verb").is_in(kinds)).group_by("order", maintain_order=True).agg(
+            pl.col("job", "time", "verb").first(), pl.struct("server", "workers").alias("what")
+        )  # fmt: skip
+        same = pl.all_horizontal(pl.col(name) == pl.col(name).shift() for name in ("job", "time", "verb", "what"))
+        again = one.filter(same & (pl.col("verb") != "suspend"))
+        for job, time, verb in again.select("job", "time", "verb").head(found.limit).iter_rows():
+            found.add("M2", job, time, f"the same order, {verb}, is given twice at one time")
+
+
+def _planned(c: Columns, found: Findings) -> None:
+    """M19: every plan was reserved by a decision, and every reservation is a plan."""
+    d, p = c.decisions, c.plans
+    rows = np.flatnonzero((d.frame["verb"] == "reserve").to_numpy())
+    if not len(rows) and not len(p):
+        return
+    said = pl.DataFrame({name: d[name][rows] for name in ("job", "server", "time")}).cast(pl.Int64)
+    made = pl.DataFrame({"job": p["job"], "server": p["server"], "time": p["made_at"]}).cast(pl.Int64)
+    both = pl.concat([said.with_columns(n=pl.lit(1)), made.with_columns(n=pl.lit(-1))])
+    for job, server, time, n in (
+        both.group_by("job", "server", "time").agg(pl.col("n").sum()).filter(pl.col("n") != 0).sort("job", "time")
+        .head(found.limit).iter_rows()
+    ):  # fmt: skip
+        text = "decision to reserve than plans" if n > 0 else "plan than decisions to reserve"
+        found.add("M19", job, time, f"there is one more {text} on server {server}")
+
+
+def _served(c: Columns, found: Findings, slack: int, intervals: pl.DataFrame) -> None:
+    """M14: the PSs of a gang are held as long as the allocation that they serve."""
+    t = c.ps
+    rows = np.flatnonzero(np.isin(t["job"], c.gangs["job"]))
+    held = pl.DataFrame({"job": t["job"][rows], "time": t["start"][rows], "end": t["end"][rows]}).cast(pl.Int64)
+    held = held.sort("time", maintain_order=True)
+    of = intervals.select(pl.col("job").cast(pl.Int64), time="start", until="end").sort("time")
+    both = held.join_asof(of, on="time", by="job", strategy="nearest", tolerance=slack, check_sortedness=False)
+    wrong = both.filter(pl.col("until").is_null() | ((pl.col("until") - pl.col("end")).abs() > slack))
+    for job, time, end, until in wrong.head(found.limit).iter_rows():
+        found.add("M14", job, time, f"holds a PS until {end} µs; its workers, held from then, it has until {until} µs")
 
 
 def _near(these: pl.DataFrame, those: pl.DataFrame, slack: int) -> pl.DataFrame:
@@ -71,7 +139,7 @@ def _near(these: pl.DataFrame, those: pl.DataFrame, slack: int) -> pl.DataFrame:
 def _ended(found: Findings, slack: int, intervals: pl.DataFrame, orders: pl.DataFrame, c: Columns) -> None:
     """M11: an allocation that ends before its job has an order that ends it: it is suspended, or given others."""
     left = intervals.filter("preempted").select(pl.col("job").cast(pl.Int64), pl.col("end").alias("time"))
-    ends = pl.concat([orders.filter(pl.col("verb") != "upload").select("job", "time"), _failures(c)])
+    ends = pl.concat([orders.select("job", "time"), _failures(c)])
     for job, time, *_ in _near(left, ends, slack).head(found.limit).iter_rows():
         found.add("M11", job, time, "loses its workers; no decision then takes them")
 
@@ -90,7 +158,7 @@ def _suspended(found: Findings, slack: int, intervals: pl.DataFrame, orders: pl.
     ends = pl.concat([intervals.select(pl.col("job").cast(pl.Int64), time="end"), given.select(at)])
     for job, time, *_ in _near(suspended.select(at), ends, slack).head(found.limit).iter_rows():
         found.add("M2", job, time, "is suspended; it held no workers until then")
-    again = orders.filter(pl.col("verb") != "upload").filter(
+    again = orders.filter(
         pl.col("verb") == "suspend", pl.col("verb").shift() == "suspend", pl.col("job") == pl.col("job").shift()
     )
     for job, time in again.select(at).head(found.limit).iter_rows():

@@ -66,8 +66,10 @@ def _one_each(c: Columns, found: Findings, slack: int, rows: Ints) -> None:
     )
     other = (t["server"][before] != t["server"][after]) | (t["slot"][before] != t["slot"][after])
     lost = next_outage(c, t["server"][before], t["start"][before]) <= start + slack
-    moved = same & ~twice & (start <= end) & other & ~lost
-    found.rows("M14", moved, job, start, lambda i: f"changes its PS at {start[i]} µs while it runs on")
+    dispatched = np.zeros(len(c.scenario.jobs), bool)
+    dispatched[c.dispatches["job"]] = True
+    moved = same & ~twice & (start <= end) & (other | dispatched[job]) & ~lost
+    found.rows("M14", moved, job, start, lambda i: f"changes its PS at {start[i]} µs while it runs on, or is given it anew")
 
 
 def _slots(c: Columns, found: Findings, slack: int) -> None:

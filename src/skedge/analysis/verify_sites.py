@@ -15,7 +15,7 @@ import polars as pl
 from skedge.core.model import Ints
 from skedge.core.time import NEVER
 
-from .columns import Columns
+from .columns import Columns, failure_times
 from .rules import Findings
 
 _ALMOST = 1e-9
@@ -120,7 +120,7 @@ def _trained(c: Columns, found: Findings, moves: list[_Move]) -> None:
 
 def _cut_short(c: Columns) -> Ints:
     """Most that each run can have trained: what it has, if its job failed or a server was lost; else no limit."""
-    t, failed = c.gangs, c.jobs.frame["state"].is_in(["failed", "cancelled"]).to_numpy()
+    t, failed = c.gangs, failure_times(c) < NEVER
     out = c.decisions.frame.filter(
         pl.col("verb") == "suspend", pl.col("reason").cast(pl.String).str.starts_with("server_")
     )
@@ -163,7 +163,8 @@ def _follow(
         if at in busy and not left.any() and at != max(busy):
             found.add("M33", job, (at + 1) * slot, "goes on holding workers; nothing is left to train")
             return
-    state = c.jobs.frame["state"][job]
+    rows = np.flatnonzero(c.jobs["job"] == job)
+    state = c.jobs.frame["state"][int(rows[0])] if len(rows) else None
     if left.any() == (state == "finished"):
         text = f"is {state}; {int(left.sum())} of its chunks are not trained"
         found.add("M33", job, None, text)

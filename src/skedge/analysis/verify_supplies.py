@@ -43,7 +43,7 @@ def _needed(c: Columns) -> Iterator[_Upload]:
     """The uploads that follow from the orders on gangs, job by job."""
     chunks, lost = c.scenario.jobs.chunks.tolist(), _losses(c)
     kept = getattr(c.scenario.physics, "data", "last_place") == "kept"
-    orders = gang_orders(c).filter(pl.col("verb") != "suspend").with_columns(
+    orders = gang_orders(c).filter(~pl.col("verb").is_in(["suspend", "assign_ps"])).with_columns(
         copies=(pl.col("reason") == COPIES) & (pl.col("verb") == "upload")
     )  # fmt: skip
     table = orders.select("job", "order", "time", "verb", "copies", "server", "workers").rows()

@@ -87,6 +87,8 @@ class Record:
         for server, n in order.where:
             self.decisions.extend((now, order.job, verb, server, code, n))
             self.values.append(value)
+        for server, n in order.ps if isinstance(order.ps, tuple) else ():
+            self.decide(now, order.job, "assign_ps", order.reason, server, workers=n)
         if self.scenario.cluster.transfer_cost is None:
             self._gang_upload(now, order.job, order.where, before)
 

@@ -59,7 +59,8 @@ def schema(servers: list[str]) -> dict[str, Columns]:
         `lane` are null. For ``allocate``, ``reserve``, ``postpone`` and ``reject`` `value` is what the policy found the
         job's best plan worth (batch schedulers: 1 - cost, of which eta is the positive part; PD-ORS and OASiS: lambda,
         utility less cost), null if it does not say.
-        `workers` is how many an ``allocate`` gives of this server, or an ``upload`` brings data for; of an ``upload``
+        `workers` is how many an ``allocate`` gives of this server, or an ``upload`` brings data for, and of an ``assign_ps``,
+        on servers with resources, how many PSs; of an ``upload``
         the reason is ``copies`` where the server gets all chunks, ``shares`` where it gets those of its workers.
     prices
         From `made_at` on, a unit of `resource` costs `price` per slot on this server between `from` and `to`, because
