@@ -14,14 +14,16 @@ from skedge.core.schedule import Schedule
 
 from .rules import RULES, Findings, Violation
 from .verify_alpha import check_alpha
+from .verify_batches import check_batches
 from .verify_chunks import Chunks, check_chunks, check_lanes, check_outages, minibatches
 from .verify_data import check_storage, check_uploads
 from .verify_gangs import check_gangs
 from .verify_jobs import answers, completions, decision_times, plans_kept, preempted_flags, slot_boundaries, undisturbed
 from .verify_names import known_rows
 from .verify_orders import check_orders
+from .verify_plans import check_plans
 from .verify_prices import check_prices
-from .verify_ps import check_ps
+from .verify_ps import check_edge_first, check_ps
 from .verify_resources import check_resources
 from .verify_sites import check_sites
 from .verify_supplies import check_supplies
@@ -62,6 +64,7 @@ def verify(
     completions(c, found, tolerance)
     decision_times(c, found, tolerance)
     plans_kept(c, found, tolerance)
+    check_plans(c, found, tolerance)
     slot_boundaries(c, found, tolerance)
     minibatches(c, found)
     chunks = Chunks(c)
@@ -77,6 +80,10 @@ def verify(
     check_orders(c, found, tolerance)
     check_storage(c, found)
     check_ps(c, found, tolerance, chunks.zeta)
+    if not live and promises.get("ps") == "edge_first":
+        check_edge_first(c, found, chunks.zeta)
+    if not live and isinstance(promises.get("batches"), dict):
+        check_batches(c, found, promises["batches"])
     check_gangs(c, found, tolerance)
     if scenario.cluster.resources:
         check_resources(c, found, tolerance)

@@ -17,7 +17,6 @@ def check_orders(c: Columns, found: Findings, slack: int) -> None:
     """M2: decisions come in the order of time, and those on gangs are the beginnings and the ends of their runs."""
     _in_order(c, found)
     _admitted(c, found)
-    _planned(c, found)
     orders = gang_orders(c)
     if len(c.gangs) or len(orders):
         intervals = gang_intervals(c)
@@ -95,23 +94,6 @@ def _repeated(found: Findings, orders: pl.DataFrame) -> None:
         again = one.filter(same & (pl.col("verb") != "suspend"))
         for job, time, verb in again.select("job", "time", "verb").head(found.limit).iter_rows():
             found.add("M2", job, time, f"the same order, {verb}, is given twice at one time")
-
-
-def _planned(c: Columns, found: Findings) -> None:
-    """M19: every plan was reserved by a decision, and every reservation is a plan."""
-    d, p = c.decisions, c.plans
-    rows = np.flatnonzero((d.frame["verb"] == "reserve").to_numpy())
-    if not len(rows) and not len(p):
-        return
-    said = pl.DataFrame({name: d[name][rows] for name in ("job", "server", "time")}).cast(pl.Int64)
-    made = pl.DataFrame({"job": p["job"], "server": p["server"], "time": p["made_at"]}).cast(pl.Int64)
-    both = pl.concat([said.with_columns(n=pl.lit(1)), made.with_columns(n=pl.lit(-1))])
-    for job, server, time, n in (
-        both.group_by("job", "server", "time").agg(pl.col("n").sum()).filter(pl.col("n") != 0).sort("job", "time")
-        .head(found.limit).iter_rows()
-    ):  # fmt: skip
-        text = "decision to reserve than plans" if n > 0 else "plan than decisions to reserve"
-        found.add("M19", job, time, f"there is one more {text} on server {server}")
 
 
 def _served(c: Columns, found: Findings, slack: int, intervals: pl.DataFrame) -> None:
