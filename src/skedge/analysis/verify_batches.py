@@ -7,6 +7,7 @@ held when the batch begins, to the ends of their plans, and of those that it has
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -201,8 +202,9 @@ def _as_said(c: Columns, found: Findings, expected: list[_Row]) -> None:
     said = sorted(zip(*(column.tolist() if isinstance(column, np.ndarray) else column.to_list() for column in columns), strict=True))
     expected = sorted(expected)
     keys, right = [row[:6] for row in said], [row[:6] for row in expected]
-    for row in sorted(set(keys) ^ set(right))[: found.limit] or [key for key in set(keys) if keys.count(key) > 1]:
-        what = "is not on record" if row in right and row not in keys else "follows from no acceptance"
+    differ = (Counter(keys) - Counter(right)) + (Counter(right) - Counter(keys))
+    for row in sorted(differ)[: found.limit]:
+        what = "is not on record" if row not in keys else "follows from no acceptance, or stands there twice"
         found.add("M36", row[1], row[0], f"the price of {row[3]} on server {row[2]} from {row[4]} to {row[5]} µs {what}")
     if keys != right:
         return
