@@ -97,21 +97,64 @@ def _same(a: float | None, b: float | None) -> bool:
 
 
 def equivalent(run: Run, changed: Schedule) -> str | None:
-    """Why `changed` says the same as the record of `run`; None if it does not."""
-    plain = {name: _canonical(name, table) for name, table in run.schedule.tables().items()}
-    other = {name: _canonical(name, table) for name, table in changed.tables().items()}
-    differ = [name for name in plain if not plain[name].equals(other[name])]
-    if not differ:
-        return "rows in another order, or the words of a reason"
+    """Why `changed` says the same as the record of `run`, or is as good a record; None if neither is so.
+
+    What is as good a record is not what the policy did: ``skedge verify --replay`` finds it.
+    """
+    slot = run.scenario.physics.slot
+    for why, plain in _READINGS.items():
+        is_, right = changed.tables(), run.schedule.tables()
+        if all(plain(name, is_[name], slot).equals(plain(name, right[name], slot)) for name in right):
+            return why
     return None
 
 
-def _canonical(name: str, table: pl.DataFrame) -> pl.DataFrame:
-    """The table without what says nothing: the order of rows (but of decisions of one instant) and free words."""
+def _rows(name: str, table: pl.DataFrame, slot: int) -> pl.DataFrame:
+    """The table without what says nothing: the order of rows, and free words; prices slot by slot."""
     words = table.drop("reason", strict=False)
-    if name == "decisions":
-        return words.sort("time", maintain_order=True)
+    if name == "prices" and len(words):
+        steps = pl.int_ranges(pl.col("from"), pl.col("to"), slot)
+        words = words.with_columns(at=steps).drop("from", "to").explode("at")
     return words.sort(words.columns, nulls_last=True)
+
+
+def _but_ps(name: str, table: pl.DataFrame, slot: int) -> pl.DataFrame:
+    return _rows(name, table.drop("server", "slot") if name == "ps" else table, slot)
+
+
+def _but_values(name: str, table: pl.DataFrame, slot: int) -> pl.DataFrame:
+    sent = pl.col("verb").cast(pl.String).is_in(["dispatch", "redispatch"])
+    said = table.with_columns(pl.when(sent).then("value")) if name == "decisions" else table
+    return _rows(name, said, slot)
+
+
+def _but_plans(name: str, table: pl.DataFrame, slot: int) -> pl.DataFrame:
+    kept = [column for column in table.columns if column not in ("from", "to", "workers", "ps", "broken_at")]
+    return _rows(name, table.select(kept) if name == "plans" else table, slot)
+
+
+def _but_postponed(name: str, table: pl.DataFrame, slot: int) -> pl.DataFrame:
+    waits = pl.col("verb").cast(pl.String) == "postpone" if name == "decisions" else pl.lit(value=False)
+    return _rows(name, table.filter(~waits), slot)
+
+
+def _but_replaced(name: str, table: pl.DataFrame, slot: int) -> pl.DataFrame:
+    if name != "decisions":
+        return _rows(name, table, slot)
+    gives = pl.col("verb").cast(pl.String).str.starts_with("allocate") | (pl.col("verb").cast(pl.String) == "assign_ps")
+    last = pl.struct("job", "time", "verb", "server").is_last_distinct()
+    return _rows(name, table.filter(~gives | last), slot)
+
+
+_READINGS: dict[str, Callable[[str, pl.DataFrame, int], pl.DataFrame]] = {
+    "the same: rows in another order, the words of a reason": _rows,
+    "as good: another free PS, which no policy's record has to justify": _but_ps,
+    "as good: a value that a policy found and nothing is computed of": _but_values,
+    "as good: a plan that its job keeps all the same": _but_plans,
+    "as good: a postponement, which nothing follows from": _but_postponed,
+    "as good: an order that another of its instant replaces": _but_replaced,
+}
+"""Why a record is equivalent, and the reading in which the two are equal."""
 
 
 # -- mutations -------------------------------------------------------------------------------------------------------

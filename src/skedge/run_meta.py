@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -103,9 +104,14 @@ def broken_meta(meta: Mapping[str, Any], scenario: Scenario) -> Iterator[str]:
 
 def _of_policy(meta: Mapping[str, Any]) -> dict[str, Any] | None:
     """Lanes, parameters and promises of the policy that `meta` names; None where no such policy is registered."""
+    return _of_registered(str(meta.get("policy")))
+
+
+@lru_cache(maxsize=64)
+def _of_registered(spec: str) -> dict[str, Any] | None:
     try:
-        policy = make_policy(str(meta["policy"]))
-    except (PolicyError, KeyError):
+        policy = make_policy(spec)
+    except PolicyError:
         return None
     params = {key: _in_json(value) for key, value in policy.params.model_dump(mode="json").items()}
     return {"lanes": policy.lanes, "params": params, "promises": getattr(policy, "promises", {})}

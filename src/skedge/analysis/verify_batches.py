@@ -54,11 +54,11 @@ class _Books:
         return sum((b - a) * price for a, b, price in self.steps(place, slots))
 
     def _price(self, place: Place, load: int) -> float:
-        kind, server = place
+        kind, _ = place
         cluster, worker = self.c.scenario.cluster, kind.startswith(WORKER)
         capacity = self.capacity(place)
-        if not np.isfinite(capacity):
-            return 0.0
+        if not np.isfinite(capacity) or capacity == 0:
+            return np.inf if capacity == 0 else 0.0
         types, most = (cluster.worker_types, self.says["F1"]) if worker else (cluster.ps_types, self.says["F2"])
         scale = 2 * self.says["T"] * len(cluster.servers) * max(len(types), 1)
         return float(((scale * most + 1) ** (load / capacity) - 1) / (scale if self.says["normed"] else 1))

@@ -37,6 +37,9 @@ _MAY_BE_NULL = {
 _MAY_BE_NAN = {("decisions", "value")}
 """A planned schedule has no alpha."""
 
+_MAY_BE_NEGATIVE = {"rank", "postponed"}
+"""A rank is the policy's own; -1 chunks postponed: it does not say."""
+
 _LATEST = 2**61
 """Times are before this [µs], so that sums of two are numbers too."""
 
@@ -71,8 +74,10 @@ def _filled(name: str, frame: pl.DataFrame, found: Findings) -> pl.DataFrame:
         if kind.is_float():
             bad = frame[column].is_infinite() if (name, column) in _MAY_BE_NAN else ~frame[column].is_finite()
             parts += [bad.fill_null(value=False)] if bad.any() else []
-        elif kind == pl.Int64 and column != "rank" and (frame[column].max() or 0) >= _LATEST:  # type: ignore[operator]
-            parts.append((frame[column] >= _LATEST).fill_null(value=False))
+        elif kind.is_integer() and column not in _MAY_BE_NEGATIVE:
+            low, high = frame[column].min(), frame[column].max()
+            if low is not None and (low < 0 or high >= _LATEST):  # type: ignore[operator]
+                parts.append(((frame[column] < 0) | (frame[column] >= _LATEST)).fill_null(value=False))
     if not parts:
         return frame
     wrong = np.logical_or.reduce([part.to_numpy() for part in parts])
