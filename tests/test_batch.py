@@ -416,11 +416,18 @@ def test_batchsche_chooses_without_regard_to_uploads_and_its_jobs_wait_for_their
 
 
 def test_batchsche_takes_the_fewest_worker_slots_where_cost_is_equal() -> None:
-    """Work 12, D = 4: one worker takes 3 slots, two 2 (4 worker-slots), three 1 (3), four 1: of 3 the first, at 4."""
-    made = scenario([((4,), (1,))], [job("1", 2, 1, 4, 3, (0,))])
+    """Work 4.5 slots, D = 3: one worker takes 5 slots, two 3 (6 worker-slots), three 2 (6). Its batch begins at 8."""
+    made = scenario([((4,), (1,))], [job("1", 4, 1, 3, 6, (0,))])
     one, earliest = (play(made, make_policy(spec)) for spec in ("batchsche", "batchsche:tie=earliest"))
-    assert one.schedule.runs.select("workers", "start", "end").rows() == [(1, 4 * HOUR, 7 * HOUR)]
-    assert earliest.schedule.runs.select("workers", "start", "end").rows() == [(3, 4 * HOUR, 5 * HOUR)]
+    assert one.schedule.runs.select("workers", "start", "end").rows() == [(1, 8 * HOUR, 13 * HOUR)]
+    assert earliest.schedule.runs.select("workers", "start", "end").rows() == [(3, 8 * HOUR, 10 * HOUR)]
+
+
+def test_batchsche_takes_the_earliest_completion_where_cost_and_worker_slots_are_equal() -> None:
+    """Work 3 slots, D = 4: one worker takes 3 slots, two 2 (4 worker-slots), three 1, four 1: of one and three, three."""
+    made = scenario([((4,), (1,))], [job("1", 2, 1, 4, 3, (0,))])
+    run = play(made, make_policy("batchsche"))
+    assert run.schedule.runs.select("workers", "start", "end").rows() == [(3, 4 * HOUR, 5 * HOUR)]
 
 
 def test_batchsche_sends_jobs_to_the_cloud_that_costs_nothing() -> None:

@@ -46,6 +46,7 @@ class Followed:
     def __init__(self, left: int, delay: list[int], overhead: int) -> None:
         self.left, self.delay, self.overhead = left, delay, overhead
         self.workers: list[Worker] = []
+        self.readys: list[list[int]] = [[] for _ in delay]
         self.holds = self.ran = False
         self.now = self.stopped = 0
 
@@ -69,8 +70,23 @@ class Followed:
             kept += here + [Worker(server, ready, ready + restore) for _ in range(n - len(here))]
         self.workers, self.holds, self.ran = kept, True, True
 
+    def place_where_data_are_kept(self, where: dict[int, int]) -> None:
+        """As :meth:`place`; every server keeps a list of when the data of its first, second, ... worker came."""
+        goes_on = self.holds or (self.ran and self.stopped == self.now)
+        restore, workers = self.overhead if self.ran else 0, list[Worker]()
+        for server, n in where.items():
+            here = sorted((w for w in self.workers if w.server == server), key=lambda w: w.begin)[:n] if goes_on else []
+            for w in here:
+                workers.append(replace(w, begin=max(self.now, w.begin)))
+            while len(self.readys[server]) < n:
+                self.readys[server].append(self.now + self.delay[server])
+            for ready in self.readys[server][len(here) : n]:
+                workers.append(Worker(server, ready, max(self.now, ready) + restore))
+        self.workers, self.holds, self.ran = workers, True, True
 
-def test_the_ledger_is_the_sum_of_workers_followed_one_by_one() -> None:
+
+@pytest.mark.parametrize("keeps", [True, False], ids=["kept", "last_place"])
+def test_the_ledger_is_the_sum_of_workers_followed_one_by_one(keeps: bool) -> None:
     """400 seeded sequences of placements, growth, loss and pauses on three servers: what is left, and when it ends."""
     rng = np.random.default_rng(7)
     paused = joined = 0
@@ -79,7 +95,7 @@ def test_the_ledger_is_the_sum_of_workers_followed_one_by_one() -> None:
         one = job("a", 0, 1, 1, upload_s={f"s{s}": d / S for s, d in enumerate(delay)}, chunks=9)
         delays = scenario([one], [(9, 1)] * 3).delays
         work = 100_000
-        ledger = Gangs(np.array([[work, work]]), delays, 1, overhead)
+        ledger = Gangs(np.array([[work, work]]), delays, 1, overhead, kept=keeps)
         plain = Followed(work, delay, overhead)
         for _ in range(8):
             plain.go_on(plain.now + int(rng.integers(0, 5)))
@@ -93,7 +109,7 @@ def test_the_ledger_is_the_sum_of_workers_followed_one_by_one() -> None:
             if plain.holds:
                 ledger.suspend(0, plain.now)
             ledger.place(0, tuple(where.items()), 0, plain.now, gang=False)
-            plain.place(where)
+            (plain.place_where_data_are_kept if keeps else plain.place)(where)
             joined += len({w.begin for w in plain.workers}) > 1
             got = Counter((s, begin) for s, n, begin in ledger.begins(0) for _ in range(n))
             assert got == Counter((w.server, w.begin) for w in plain.workers)
@@ -107,16 +123,21 @@ def test_the_ledger_is_the_sum_of_workers_followed_one_by_one() -> None:
     assert min(paused, joined) > 100
 
 
-def test_workers_on_their_way_are_the_last_to_be_kept_and_the_first_to_go() -> None:
-    """Two compute on s0, a third comes at 4 + 3; at 5 one is taken: the two go on. At 6 it comes anew, at 9."""
+@pytest.mark.parametrize("keeps", [True, False], ids=["kept", "last_place"])
+def test_workers_on_their_way_are_the_last_to_be_kept_and_the_first_to_go(keeps: bool) -> None:
+    """Two compute on s0, a third comes at 4 + 3; at 5 one is taken: the two go on. At 6 it comes again.
+
+    Its data, under way since 4, are there at 7; where only the last place counts they come anew, at 9.
+    """
     one = job("a", 0, 1, 100, upload_s={"s0": 3 / S}, chunks=3)
-    gangs = Gangs(np.array([[1000, 1000]]), scenario([one], [(3, 1)]).delays, 1, 0)
-    for now, n, begins in ((0, 2, [(2, 3)]), (4, 3, [(2, 4), (1, 7)]), (5, 2, [(2, 5)]), (6, 3, [(2, 6), (1, 9)])):
+    gangs = Gangs(np.array([[1000, 1000]]), scenario([one], [(3, 1)]).delays, 1, 0, kept=keeps)
+    third = 7 if keeps else 9
+    for now, n, begins in ((0, 2, [(2, 3)]), (4, 3, [(2, 4), (1, 7)]), (5, 2, [(2, 5)]), (6, 3, [(2, 6), (1, third)])):
         if now:
             gangs.suspend(0, now)
         gangs.place(0, ((0, n),), 0, now, gang=False)
         assert [(k, begin) for _, k, begin in gangs.begins(0)] == begins
-    assert gangs.left_of(0, 10) == 1000 - 2 * 7 - 1
+    assert gangs.left_of(0, 10) == 1000 - 2 * 7 - (10 - third)
 
 
 def test_a_measured_speed_stretches_what_is_left_of_a_job_that_is_no_gang() -> None:
@@ -205,8 +226,8 @@ NEW_AT_6 = AT_6 & (pl.col("server") == "1")
     ids=lambda x: x if isinstance(x, str) else "",
 )
 def test_the_verifier_finds_what_is_planted(rule: str, change: Change) -> None:
-    """In DRF's golden case: job 0 grows at 6, its two workers on server 1 begin at 8."""
-    case = CASES["DRF shrinks and grows"]
+    """In DRF's golden case, data in the last place: job 0 grows at 6, its two workers on server 1 begin at 8."""
+    case = CASES["DRF shrinks and grows, data in the last place"]
     run = play(case.scenario, make_policy("drf"))
     found = {v.rule for v in verify(case.scenario, change(run.schedule), run.meta)}
     assert rule in found

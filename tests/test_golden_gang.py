@@ -66,7 +66,7 @@ def test_completions_and_interruptions_are_those_walked_by_hand(case: Case) -> N
 
 def test_drf_lets_every_worker_begin_when_its_own_data_are_there() -> None:
     """Job 0: server 0 computes from 1, server 1 from 2; it grows at 6, the first two go on, the others from 8."""
-    run = product(CASES["DRF shrinks and grows"])
+    run = product(CASES["DRF shrinks and grows, data in the last place"])
     rows = run.schedule.runs.filter(pl.col("job") == 0).sort("start", "server")
     got = rows.select("server", "workers", "start", "compute_from", "end").rows()
     walked = [("0", 2, 0, 1, 3), ("1", 2, 0, 2, 3), ("0", 2, 3, 3, 6), ("0", 2, 6, 6, 9), ("1", 2, 6, 8, 9)]

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 
 from skedge.analysis.metrics import jct_rate, metrics, utilisation
 from skedge.core.model import Physics
-from small_records import DISPATCH, GANG, S, both, dispatched, drop, edit, gangs, scenario
+from small_records import DISPATCH, GANG, S, again, both, dispatched, drop, edit, gangs, scenario
 
 SLOT_OF_5_S = Physics(slot=5 * S, slotted=True)
 
@@ -60,11 +61,24 @@ def test_metrics_of_gangs() -> None:
 
 
 def test_a_gang_that_comes_back_elsewhere_has_migrated() -> None:
-    assert metrics(scenario(), edit("runs", 3, server="s1")(gangs()), GANG)["migrations"] == 1
+    elsewhere = both(edit("runs", 3, server="s1"), edit("decisions", 4, server="s1"))
+    assert metrics(scenario(), elsewhere(gangs()), GANG)["migrations"] == 1
+
+
+@pytest.mark.parametrize(("data", "migrations"), [("kept", 1), ("last_place", 2)])
+def test_a_gang_that_comes_back_to_its_data_has_not_migrated(
+    data: Literal["kept", "last_place"], migrations: int
+) -> None:
+    """a moves to s1 at 9 and back to s0 at 11, where its data still are, unless the last place alone counts."""
+    away = both(edit("runs", 3, end=11, server="s1"), edit("decisions", 4, server="s1"))
+    back = both(away, again("runs", 3, start=11, compute_from=11, end=13, server="s0"))
+    back = both(back, again("decisions", 4, time=11, server="s0"))
+    assert metrics(scenario(Physics(data=data)), back(gangs()), GANG)["migrations"] == migrations
 
 
 def test_a_gang_that_moves_without_a_break_is_not_preempted() -> None:
     at_once = edit("runs", 3, start=7, compute_from=8, end=14, server="s1")
+    at_once = both(at_once, edit("decisions", 4, time=7, server="s1"))
     got = metrics(scenario(), at_once(gangs()), GANG)
     assert (got["preemptions"], got["migrations"]) == (0, 1)
 

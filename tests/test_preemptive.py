@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from skedge.core.kernel import Kernel
 from skedge.core.model import Physics
 from skedge.core.network import upload_row
 from skedge.core.time import NEVER, SECOND
+from skedge.policies.placement import empty_stored
 from skedge.policies.preemptive import Held, Preemptive, Room, take
 from skedge.sim.world import SimulatedWorld
 from test_gang_policies import job, random_scenarios, run, scenario, where
@@ -33,18 +35,24 @@ def test_a_longer_job_takes_nothing_from_a_shorter_one() -> None:
     assert where(played, "b") == [("s0", 1, 10, 10, 17)]
 
 
-def test_a_worker_that_joins_again_pays_upload_and_overhead_and_the_other_does_not() -> None:
-    """As above with 1 s of upload and 0.5 s of overhead: a has 20 - 2*3 - 4 = 10 left at 8; the worker that comes back
-    begins at 9.5 with 8.5 left: 9.5 + 4.25. b computes from 5 to 8."""
+@pytest.mark.parametrize(("data", "begins", "end"), [("last_place", 9.5, 13.75), ("kept", 8.5, 13.25)])
+def test_a_worker_that_joins_again_pays_the_overhead_and_the_other_does_not(
+    data: Literal["kept", "last_place"], begins: float, end: float
+) -> None:
+    """As above with 1 s of upload and 0.5 s of overhead: a has 20 - 2*3 - 4 = 10 left at 8; b computes from 5 to 8.
+
+    The worker that comes back begins at 8.5 with 9.5 left: 8.5 + 4.75. Where its data have to come again it begins at
+    9.5 with 8.5 left: 9.5 + 4.25.
+    """
     near = {"s0": 1.0}
-    physics = Physics(checkpoint_overhead=SECOND // 2)
+    physics = Physics(checkpoint_overhead=SECOND // 2, data=data)
     jobs = [job("a", 0, 2, 10, upload_s=near), job("b", 4, 1, 3, upload_s=near)]
     played = run("preemptive", jobs, [(2, 2)], physics=physics)
     assert where(played, "a") == [
         ("s0", 2, 0, 1, 4),
         ("s0", 1, 4, 4, 8),
-        ("s0", 1, 8, 8, 13.75),
-        ("s0", 1, 8, 9.5, 13.75),
+        ("s0", 1, 8, 8, end),
+        ("s0", 1, 8, begins, end),
     ]
 
 
@@ -158,11 +166,11 @@ def test_the_compiled_scan_is_the_plain_one() -> None:
         held = Held(zero, zero, most, own, running, ran, zero, ps)
         left = rng.integers(1, 30, (jobs, 1)) * np.array([2, 1])
         room = Room(
-            workers.copy(), np.array([100]), rng.integers(0, 2, (servers, 1)), seed % 2, int(rng.integers(0, 3))
+            workers.copy(), np.array([100]), rng.integers(0, 2, (servers, 1)), seed % 2, int(rng.integers(0, 3)), 0
         )
-        plain = Room(workers.copy(), room.ps_left.copy(), room.ps_free.copy(), room.one_server, room.restore)
+        plain = Room(workers.copy(), room.ps_left.copy(), room.ps_free.copy(), room.one_server, room.restore, 0)
         plan, zeta = np.zeros((jobs, servers), np.int64), np.zeros(jobs, np.int64)
-        take(np.arange(jobs), left, held, room, delays, plan, zeta)
+        take(np.arange(jobs), left, held, empty_stored(), room, delays, plan, zeta)
         for j in range(jobs):
             row = upload_row(delays, j).tolist()
             got = plainly_taken(j, j, left[j].tolist(), held, plain, row) if plain.workers.any() else {}

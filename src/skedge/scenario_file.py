@@ -384,6 +384,7 @@ def _physics(form: ClusterFileForm) -> Physics:
         slotted=p.slotted,
         colocation=p.colocation,
         charge_upload=p.charge_upload,
+        data=p.data,
         checkpoint_overhead=ticks(p.checkpoint_overhead),
         estimate_error=p.estimate_error,
         speedup=p.speedup,

@@ -71,6 +71,7 @@ def cluster_fields(scenario: Scenario) -> dict[str, Any]:
             "slotted": p.slotted,
             "colocation": p.colocation,
             "charge_upload": p.charge_upload,
+            "data": p.data,
             "checkpoint_overhead": p.checkpoint_overhead / SECOND,
             "estimate_error": float(p.estimate_error),
             "speedup": float(p.speedup),

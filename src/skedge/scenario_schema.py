@@ -149,6 +149,7 @@ class PhysicsForm(_Form):
     slotted: bool = False
     colocation: Literal["cloud", "one_server"] = "cloud"
     charge_upload: bool = True
+    data: Literal["kept", "last_place"] = "kept"
     checkpoint_overhead: Duration = 0.0
     estimate_error: Number = Field(0.0, ge=0)
     speedup: Number = Field(1.0, gt=0)

@@ -1,4 +1,4 @@
-"""Five cases of the gang baselines worked out by hand; the derivation stands beside each. Times are in slots.
+"""Cases of the gang baselines worked out by hand; the derivation stands beside each. Times are in slots.
 
 Every job has E = 1, m = 0.5, G = 0.25 and 2q/b = 0.25: a mini-batch takes 1 slot at zeta = 0 and 3/4 at zeta = 1.
 """
@@ -6,7 +6,7 @@ Every job has E = 1, m = 0.5, G = 0.25 and 2q/b = 0.25: a mini-batch takes 1 slo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from skedge.core.model import Cluster, Job, Physics, Server, job_table
 from skedge.core.scenario import Jobs, Scenario
@@ -173,7 +173,7 @@ Two servers with two workers each, one type, n(0)=1, no cloud; workers are grant
 w/4, at most D each; a new worker trains after delta, the others go on.
 t=0: job 0 (D=4, W=20) is alone: 4 workers. The two of server 0 train from 1, the two of server 1 from 2.
 t=3: it has trained 2*1 + 4*1 = 6. Job 1 (D=2, W=4) arrives: grants 0,1,0,1: two each. Job 0 keeps server 0 (lower
-delay), job 1 gets server 1, trains from 4, 2 per slot: 4-6.
+delay), job 1 gets server 1, trains from 4, 2 per slot: 4-6. Data count in the last place only.
 t=6: job 0 has 20-6-2*3=8 left, grows to 4 again; the new two train from 8: 2*2 done by 8, 4 left at rate 4: ends at 9.
 JCT 9 + 3 = 12; one re-placement of job 0.
     """,
@@ -181,6 +181,7 @@ JCT 9 + 3 = 12; one re-placement of job 0.
     scenario=scenario(
         ((2, 2), (2, 2)),
         (job("0", 0, 4, 5, {"0": 1, "1": 2}), job("1", 3, 2, 2, {"0": 1, "1": 1})),
+        physics=Physics(data="last_place"),
     ),
     intervals=(
         (
@@ -195,10 +196,117 @@ JCT 9 + 3 = 12; one re-placement of job 0.
     migrations=1,
 )
 
+DRF_KEPT = Case(
+    about="""
+The same jobs where data are kept. Up to 6 nothing changes: job 0 has 8 left on server 0. Server 1 still has the data of
+its two workers, so at 6 all four compute at once: 8 left at rate 4: ends at 8. JCT 8 + 3 = 11; no data move again.
+    """,
+    policy="drf",
+    scenario=replace(DRF.scenario, physics=Physics()),
+    intervals=(
+        (
+            (0, 1, 3, {"0": 2, "1": 2}, ("0", 0)),
+            (3, 3, 6, {"0": 2}, ("0", 0)),
+            (6, 6, 8, {"0": 2, "1": 2}, ("0", 0)),
+        ),
+        ((3, 4, 6, {"1": 2}, ("1", 0)),),
+    ),
+    completions=(8, 6),
+    total_jct=11,
+)
+
+_AWAY_AND_BACK = (
+    job("0", 0, 1, 10, {"0": 1, "1": 2}),
+    job("1", 3, 1, 2, {"0": 0, "1": 1}),
+    job("2", 5, 1, 2, {"0": 1, "1": 0}),
+)
+"""Job 0 is displaced from server 0, then from server 1, and each time goes to the other."""
+
+SRTF_AWAY_AND_BACK = Case(
+    about="""
+Two servers with one worker each; job 0 (W=10) has k=1 as all have, delays 1 and 2.
+t=0: job 0 on server 0, computes from 1. t=3: it has 8 left; job 1 (W=2, 0 to server 0, 1 to server 1) ranks first and
+takes server 0, 3-5. Job 0 is moved to server 1: its upload ends at 5.
+t=5: job 1 has ended, job 2 (W=2, 1 to server 0, 0 to server 1) arrives: first in rank, server 1 is nearer: 5-7. Job 0
+has computed nothing on server 1. It is moved back to server 0, where its data are: it computes 8 at once, from 5 to 13.
+t=7: job 2 ends; job 0 keeps its place. JCT 13 + 2 + 2 = 17. One migration (to server 1); the way back moves no data.
+    """,
+    policy="srtf",
+    scenario=scenario(((1, 1), (1, 1)), _AWAY_AND_BACK),
+    intervals=(
+        ((0, 1, 3, {"0": 1}, ("0", 0)), (3, 5, 5, {"1": 1}, ("0", 0)), (5, 5, 13, {"0": 1}, ("0", 0))),
+        ((3, 3, 5, {"0": 1}, ("1", 0)),),
+        ((5, 5, 7, {"1": 1}, ("1", 0)),),
+    ),
+    completions=(13, 5, 7),
+    total_jct=17,
+    migrations=1,
+)
+
+SRTF_AWAY_AND_BACK_LAST_PLACE = Case(
+    about="""
+The same jobs where only the last place counts: at 5 job 0 uploads to server 0 again, for 1, and computes 8 from 6 to
+14. Two migrations.
+    """,
+    policy="srtf",
+    scenario=scenario(((1, 1), (1, 1)), _AWAY_AND_BACK, physics=Physics(data="last_place")),
+    intervals=(
+        ((0, 1, 3, {"0": 1}, ("0", 0)), (3, 5, 5, {"1": 1}, ("0", 0)), (5, 6, 14, {"0": 1}, ("0", 0))),
+        ((3, 3, 5, {"0": 1}, ("1", 0)),),
+        ((5, 5, 7, {"1": 1}, ("1", 0)),),
+    ),
+    completions=(14, 5, 7),
+    total_jct=18,
+    migrations=2,
+)
+
+SRTF_PREFERS_ITS_DATA = Case(
+    about="""
+Three servers with one worker each. Job 2 (W=12, delays 1, 2, 0.5 to servers 0, 1, 2) begins on server 1, is sent to
+server 2, and then finds servers 0 and 1 free.
+t=0: jobs 0 and 1 (W=2 and 3, delays 0 to server 0 and to server 2, 9 elsewhere) are there until 2 and 3; job 2, behind
+them in rank, gets server 1 and computes from 2. It keeps its place at 2 and 3.
+t=4: job 2 has 10 left. Job 3 (W=6, delay 0 to server 1) takes server 1 until 10; job 2 goes to server 2, which is
+nearer than server 0, and computes from 4.5.
+t=10: job 2 has 4.5 left. Job 3 ends; job 4 (W=2, delay 0 to server 2) takes server 2, 10-12. Servers 0 and 1 are free:
+the delay to 0 is 1, that to 1 counts as 0, since the data are there: job 2 computes on server 1 from 10 to 14.5.
+JCT 2 + 3 + 14.5 + 6 + 2 = 27.5. One migration, at 4.
+    """,
+    policy="srtf",
+    scenario=scenario(
+        ((1, 1), (1, 1), (1, 1)),
+        (
+            job("0", 0, 1, 2, {"0": 0, "1": 9, "2": 9}),
+            job("1", 0, 1, 3, {"0": 9, "1": 9, "2": 0}),
+            job("2", 0, 1, 12, {"0": 1, "1": 2, "2": 0.5}),
+            job("3", 4, 1, 6, {"0": 9, "1": 0, "2": 9}),
+            job("4", 10, 1, 2, {"0": 9, "1": 9, "2": 0}),
+        ),
+    ),
+    intervals=(
+        ((0, 0, 2, {"0": 1}, ("0", 0)),),
+        ((0, 0, 3, {"2": 1}, ("2", 0)),),
+        (
+            (0, 2, 4, {"1": 1}, ("1", 0)),
+            (4, 4.5, 10, {"2": 1}, ("1", 0)),
+            (10, 10, 14.5, {"1": 1}, ("1", 0)),
+        ),
+        ((4, 4, 10, {"1": 1}, ("0", 0)),),
+        ((10, 10, 12, {"2": 1}, ("2", 0)),),
+    ),
+    completions=(2, 3, 14.5, 10, 12),
+    total_jct=27.5,
+    migrations=1,
+)
+
 CASES = {
     "SRTF preempts and resumes": SRTF,
     "Tiresias demotes and promotes": TIRESIAS,
     "FIFO holds the line": FIFO_STRICT,
     "FIFO reserves the earliest server": FIFO_EARLIEST_SERVER,
-    "DRF shrinks and grows": DRF,
+    "DRF shrinks and grows, data in the last place": DRF,
+    "DRF shrinks and grows": DRF_KEPT,
+    "SRTF sends a gang away and back": SRTF_AWAY_AND_BACK,
+    "SRTF sends a gang away and back, data in the last place": SRTF_AWAY_AND_BACK_LAST_PLACE,
+    "SRTF prefers the server that has the data": SRTF_PREFERS_ITS_DATA,
 }

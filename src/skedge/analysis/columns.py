@@ -194,14 +194,10 @@ def _by_server(frame: pl.DataFrame) -> pl.DataFrame:
 def gang_holdings(intervals: pl.DataFrame) -> pl.DataFrame:
     """One row per server of each of :func:`gang_intervals`, in their order.
 
-    Columns `at` (row of the interval), job, start, server, `n` and `before`: the workers held there now and in the
-    job's last allocation, 0 in its first.
+    Columns `at` (row of the interval), job, start, server and `n`, the workers held there.
     """
     held = intervals.select(pl.int_range(pl.len()).alias("at"), "job", "start", "where").explode("where")
-    held = held.unnest("where")
-    earlier = held.select("job", "server", before="n", at=pl.col("at") + 1)
-    held = held.join(earlier, on=["at", "job", "server"], how="left", maintain_order="left")
-    return held.with_columns(pl.col("before").fill_null(0))
+    return held.unnest("where")
 
 
 def first_of_job(job: Array) -> NDArray[np.bool_]:

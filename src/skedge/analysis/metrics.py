@@ -18,9 +18,10 @@ from skedge.core.scenario import Scenario
 from skedge.core.schedule import Schedule
 from skedge.core.time import SECOND
 
-from .columns import Columns, columns, first_of_job, gang_holdings, gang_intervals, ready_times
+from .columns import Columns, columns, first_of_job, gang_intervals, ready_times
 from .costs import costs
 from .dual import sum_alpha_s, sum_beta_s
+from .supplies import supplies
 from .sweeps import bounds, in_groups, merged
 from .worth import holdings, use_by_resource, worth
 
@@ -162,20 +163,19 @@ def _interruptions(c: Columns, intervals: pl.DataFrame) -> Metrics:
     """Preemptions, postponed chunks, migrations.
 
     A preemption is a running chunk displaced before it is finished, or a gang that loses all its workers before its
-    job is finished. A migration is a gang's allocation, after its first, that holds more workers on some server than
-    the one before: data move again. A postponed chunk completes strictly later because of a dispatch (|A_2|).
+    job is finished. A migration is a gang's allocation, after its first, for which data must be brought to some server
+    again (M7). A postponed chunk completes strictly later because of a dispatch (|A_2|).
     """
     start, end = intervals["start"].to_numpy(), intervals["end"].to_numpy()
     again = ~first_of_job(intervals["job"].to_numpy())[1:]
     suspended = int((again & (start[1:] > end[:-1])).sum())
-    held = gang_holdings(intervals).filter(pl.col("n") > pl.col("before"))
-    more = np.zeros(len(intervals), bool)
-    more[held["at"].to_numpy()] = True
-    migrations = int((again & more[1:]).sum())
+    brought = supplies(c).filter(pl.col("n") > pl.col("before"), pl.col("verb") != "upload")
+    moved = intervals[1:].filter(pl.Series(again))
+    moved = moved.join(brought, left_on=["job", "start"], right_on=["job", "time"], how="semi")
     return {
         "preemptions": int(c.chunks["preempted"].sum()) + suspended,
         "postponed_chunks": int(np.maximum(c.dispatches["postponed"], 0).sum(dtype=np.int64)),
-        "migrations": migrations,
+        "migrations": len(moved),
     }
 
 

@@ -2,94 +2,105 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
+from typing import NamedTuple
 
 import polars as pl
+
+from skedge.core.network import upload_delay
 
 from .columns import Columns, not_gangs
 from .rules import Findings
 
-_Part = tuple[int, int, int]
-"""(workers, when their data are there [µs], from when they compute [µs])."""
+_Parts = list[tuple[int, int]]
+"""(workers, a time [µs]), in order of the times."""
+
+
+class _Order(NamedTuple):
+    """An order on a server: when [µs], its workers, for how many the server was supplied, and with it when."""
+
+    time: int
+    n: int
+    before: int
+    parts: _Parts
 
 
 @dataclass
 class _Last:
-    """A job's last allocation: its workers by server, and when it ended [µs]."""
+    """A job's last allocation: when it ended [µs], and by server how many of its workers compute from when."""
 
     end: int | None = None
-    parts: dict[int, list[_Part]] = field(default_factory=dict)
+    parts: dict[int, _Parts] = field(default_factory=dict)
 
 
-def check_begins(c: Columns, found: Findings, slack: int) -> None:
+def check_begins(c: Columns, found: Findings, given: pl.DataFrame, slack: int) -> None:
     """Follow each job from allocation to allocation; see that its workers compute from when they should.
 
-    On a server the workers that begin first are kept. They go on if the job held them until now, else they begin when
-    their data are there, and restored. Each further one needs an upload begun since the last allocation, and begins
-    when that has ended; it is restored too unless the job has never run.
+    Workers that the job held on a server until now continue, those that begin first if there are fewer. The others
+    begin when their data are there, and restored unless the job has never run; `given`: what servers are supplied for.
     """
     each = pl.Series(not_gangs(c), dtype=pl.Int32).implode()
     frame = c.gangs.frame.with_columns(pl.Series("server", c.gangs["server"], dtype=pl.Int32))
     frame = frame.filter(pl.col("job").is_in(each)).sort("job", "start", "server", "compute_from")
     rows = frame.select("job", "start", "server", "compute_from", "end", "workers").rows()
-    uploads = _uploads(c, each)
+    stock = _Stock(c, given.filter(pl.col("job").is_in(each)))
     for job, of_job in groupby(rows, itemgetter(0)):
         last = _Last()
         for start, allocation in groupby(of_job, itemgetter(1)):
-            _follow(c, found, slack, job, start, list(allocation), last, uploads)
+            _follow(c, found, slack, stock, job, start, list(allocation), last)
 
 
-def _uploads(c: Columns, each: pl.Expr | pl.Series) -> dict[tuple[int, int], list[tuple[int, int]]]:
-    """(begun, ready) of all uploads of a job to a server, in order of time [µs]."""
-    u, out = c.uploads, dict[tuple[int, int], list[tuple[int, int]]]()
-    table = pl.DataFrame({"job": u["job"], "server": u["to_server"], "begun": u["start"], "ready": u["end"]})
-    for job, server, begun, ready in table.filter(pl.col("job").is_in(each)).sort("begun", maintain_order=True).rows():
-        out.setdefault((job, server), []).append((begun, ready))
-    return out
+class _Stock:
+    """What each server has been supplied with for each job, order by order."""
+
+    def __init__(self, c: Columns, given: pl.DataFrame) -> None:
+        self.orders: dict[tuple[int, int], list[_Order]] = {}
+        for job, server, time, n, before in given.select("job", "server", "time", "n", "before").rows():
+            orders = self.orders.setdefault((job, server), [])
+            parts = part(orders[-1].parts, 0, before) if orders else []
+            if n > before:
+                parts = [*parts, (n - before, time + int(upload_delay(c.scenario.delays, job, server)))]
+            orders.append(_Order(time, n, before, parts))
+
+    def at(self, job: int, server: int, time: int, n: int) -> _Order:
+        """The last order of `n` workers on the server until a time [µs]."""
+        orders = self.orders.get((job, server), [])
+        until = orders[: bisect_right(orders, time, key=lambda order: order.time)]
+        return next((order for order in reversed(until) if order.n == n), _Order(time, n, 0, []))
 
 
 def _follow(
     c: Columns,
     found: Findings,
     slack: int,
+    stock: _Stock,
     job: int,
     start: int,
     rows: list[tuple[int, ...]],
     last: _Last,
-    uploads: dict[tuple[int, int], list[tuple[int, int]]],
 ) -> None:
     """Check one allocation against the one before, and make it the last."""
-    goes_on = last.end is not None and start <= last.end + slack
+    holds = last.parts if last.end is not None and start <= last.end + slack else {}
     restore = 0 if last.end is None else c.scenario.physics.checkpoint_overhead
-    parts: dict[int, list[_Part]] = {}
+    parts: dict[int, _Parts] = {}
     for server, on_server in groupby(rows, itemgetter(2)):
         got = [(n, begin) for *_, begin, _, n in on_server]
-        kept = _first(last.parts.get(server, []), sum(n for n, _ in got))
-        expected = [(k, ready, begin if goes_on else max(start, ready) + restore) for k, ready, begin in kept]
-        new = sum(n for n, _ in got) - sum(k for k, _, _ in kept)
-        if new:
-            since = (0 if last.end is None else last.end) - slack
-            near = [up for up in uploads.get((job, server), []) if since <= up[0] <= start + slack]
-            if not near:
-                text = f"holds {new} more workers on server {server} than before; nothing was uploaded"
-                found.add("M7", job, start, text)
-            ready = near[-1][1] if near else start
-            expected.append((new, ready, max(start, ready) + restore))
-        parts[server] = sorted(expected, key=itemgetter(2))
+        count = sum(n for n, _ in got)
+        order = stock.at(job, server, start + slack, count)
+        stay = part(holds.get(server, []), 0, min(count, order.before))
+        join = part(order.parts, sum(n for n, _ in stay), count)
+        parts[server] = [*stay, *((n, max(start, ready) + restore) for n, ready in join)]
         _compare(found, slack, job, start, rows[0][4], server, got, parts[server])
     last.end, last.parts = rows[0][4], parts
 
 
-def _first(parts: list[_Part], n: int) -> list[_Part]:
-    """The `n` workers of `parts` that begin first; all if there are fewer."""
-    kept = []
-    for k, ready, begin in parts:
-        if n > 0:
-            kept.append((min(k, n), ready, begin))
-            n -= k
-    return kept
+def part(parts: _Parts, first: int, last: int) -> _Parts:
+    """The workers of `parts` from number `first` to before number `last`."""
+    workers = [time for n, time in parts for _ in range(n)][first:last]
+    return [(len(list(same)), time) for time, same in groupby(workers)]
 
 
 def _compare(
@@ -99,12 +110,15 @@ def _compare(
     start: int,
     end: int,
     server: int,
-    got: list[tuple[int, int]],
-    expected: list[_Part],
+    got: _Parts,
+    expected: _Parts,
 ) -> None:
     """Worker by worker, in the order in which they begin."""
-    begun = [begin for n, begin in got for _ in range(n)]
-    for computes, (_, _, begin) in zip(begun, (part for part in expected for _ in range(part[0])), strict=True):
+    begun, due_from = ([begin for n, begin in parts for _ in range(n)] for parts in (got, expected))
+    if len(begun) > len(due_from):
+        text = f"holds {len(begun)} workers on server {server}; their data were brought for {len(due_from)}"
+        found.add("M7", job, start, text)
+    for computes, begin in zip(begun, due_from, strict=False):
         due = min(max(begin, start), end)
         if abs(computes - due) > slack:
             only = " only" if computes > due else ""

@@ -6,14 +6,13 @@ import numpy as np
 import polars as pl
 
 from skedge.core.model import Ints
+from skedge.core.network import upload_delays
 from skedge.core.time import NEVER
 
 from .columns import Columns, failure_times, first_of_job, gang_holdings, gang_intervals, not_gangs
 from .rules import Findings
+from .supplies import supplies
 from .verify_each import check_begins
-
-_NEVER_BEGUN = -(2**62)
-"""Start of an upload that is not there."""
 
 _MOST_WORK = 2.0**62
 """Worker time beyond which sums need unbounded integers [worker-µs]."""
@@ -34,20 +33,23 @@ def check_gangs(c: Columns, found: Findings, slack: int) -> None:
     _apart(found, intervals, slack)
     if c.scenario.cluster.transfer_cost is not None:
         return  # of sites: M31 to M33
+    given = supplies(c)
+    _brought(c, found, given, slack)
     each = pl.Series(not_gangs(c), dtype=pl.Int32).implode()
-    _not_early(c, found, intervals.filter(~pl.col("job").is_in(each)), slack)
-    check_begins(c, found, slack)
+    _not_early(c, found, intervals.filter(~pl.col("job").is_in(each)), given, slack)
+    check_begins(c, found, given, slack)
     _work(c, found, intervals, slack)
 
 
 def _decided(c: Columns, found: Findings, slack: int) -> None:
-    """M2: every allocation on a server begins with a decision for it."""
+    """M2: every allocation on a server begins with a decision for it, and for as many workers."""
     t, d = c.gangs, c.decisions
     rows = np.flatnonzero(d.frame["verb"].is_in(["allocate", "allocate_each"]).to_numpy())
-    decided = pl.DataFrame({"job": d["job"][rows], "server": d["server"][rows], "time": d["time"][rows]})
-    held = pl.DataFrame({"job": t["job"], "server": t["server"], "time": t["start"]}).with_row_index("row").sort("time")
+    decided = pl.DataFrame({name: d[name][rows] for name in ("job", "server", "time", "workers")})
+    held = pl.DataFrame({"job": t["job"], "server": t["server"], "time": t["start"], "n": t["workers"]})
+    held = held.with_columns(pl.col("n").sum().over("job", "server", "time")).with_row_index("row").sort("time")
     near = held.join_asof(
-        decided.sort("time"),
+        decided.unique(["job", "server", "time"], keep="last", maintain_order=True).sort("time"),
         on="time",
         by=["job", "server"],
         strategy="nearest",
@@ -56,8 +58,9 @@ def _decided(c: Columns, found: Findings, slack: int) -> None:
         check_sortedness=False,
     )
     none = np.zeros(len(t), bool)
-    none[near.filter(pl.col("time_right").is_null())["row"].to_numpy()] = True
-    say = "holds workers on server {} from {} µs; no decision then allocates them"
+    agree = pl.col("workers").eq_missing(pl.col("n"))
+    none[near.filter(~agree)["row"].to_numpy()] = True
+    say = "holds workers on server {} from {} µs; no decision then allocates just these"
     found.rows("M2", none, t["job"], t["start"], lambda i: say.format(t["server"][i], t["start"][i]))
 
 
@@ -159,26 +162,30 @@ def _apart(found: Findings, intervals: pl.DataFrame, slack: int) -> None:
     found.rows("M24", wrong, job, start, lambda i: say.format(start[i], last[i]))
 
 
-def _not_early(c: Columns, found: Findings, intervals: pl.DataFrame, slack: int) -> None:
-    """M7: a gang computes when its last upload has ended, and at once; a resumed one pays the checkpoint overhead.
+def _brought(c: Columns, found: Findings, given: pl.DataFrame, slack: int) -> None:
+    """M7: where a server is not supplied for all workers that an order names, an upload begins with the order."""
+    u = c.uploads
+    table = pl.DataFrame({"job": u["job"], "server": u["to_server"], "begun": u["start"]}).sort("begun")
+    near = given.filter(pl.col("chunks") > 0).sort("time").join_asof(
+        table, left_on="time", right_on="begun", by=["job", "server"], strategy="nearest", tolerance=slack,
+        check_sortedness=False,
+    )  # fmt: skip
+    absent = near.filter(pl.col("begun").is_null())
+    text = "{n} workers on server {server} need data, {before} have them; no upload begins at {time} µs"
+    for row in absent.sort("time", "job", "server").head(found.limit).iter_rows(named=True):
+        found.add("M7", row["job"], row["time"], text.format_map(row))
 
-    A server that holds more of the job's workers than in the last allocation needs an upload that starts between the
-    two; an upload under way goes on while the job is suspended.
-    """
+
+def _not_early(c: Columns, found: Findings, intervals: pl.DataFrame, given: pl.DataFrame, slack: int) -> None:
+    """M7: a gang computes when its last data are there, and at once; a resumed one pays the checkpoint overhead."""
     held = gang_holdings(intervals).with_columns(by=pl.col("start") + slack).sort("by", maintain_order=True)
-    held = held.join_asof(
-        _uploads(c), left_on="by", right_on="begun", by=["job", "server"], check_sortedness=False
-    ).sort("at", "server")
-    at, n, before = (held[name].to_numpy() for name in ("at", "n", "before"))
+    new = given.filter(pl.col("n") > pl.col("before")).sort("time", maintain_order=True)
+    new = new.select("job", "server", begun="time", ready=pl.col("time") + pl.Series(_delays(c, new)))
+    held = held.join_asof(new, left_on="by", right_on="begun", by=["job", "server"], check_sortedness=False)
     job, start, end, computes = (intervals[name].to_numpy() for name in ("job", "start", "end", "compute_from"))
     first = first_of_job(job)
-    free = np.where(first, 0, np.concatenate([[0], end[:-1]]))
-    shares = c.scenario.jobs.chunks[job] >= intervals["workers"].to_numpy()  # else a worker may have no chunk
-    absent = (n > before) & shares[at] & (held["begun"].fill_null(_NEVER_BEGUN).to_numpy() < free[at] - slack)
-    say = "holds {} workers on server {}, {} before; nothing was uploaded"
-    found.rows("M7", absent, job[at], start[at], lambda i: say.format(n[i], held["server"][i], before[i]))
     ready = start.copy()
-    np.maximum.at(ready, at, held["ready"].fill_null(0).to_numpy())
+    np.maximum.at(ready, held["at"].to_numpy(), held["ready"].fill_null(0).to_numpy())
     overhead = c.scenario.physics.checkpoint_overhead
     least, most = np.minimum(ready + np.where(first, 0, overhead), end), ready + overhead
     say_early = "computes from {} µs; its data are there, and it is restored, at {} µs"
@@ -189,11 +196,9 @@ def _not_early(c: Columns, found: Findings, intervals: pl.DataFrame, slack: int)
     )
 
 
-def _uploads(c: Columns) -> pl.DataFrame:
-    """Uploads by start: job, server, when begun and when ready [µs]."""
-    u = c.uploads
-    table = pl.DataFrame({"job": u["job"], "server": u["to_server"], "begun": u["start"], "ready": u["end"]})
-    return table.sort("begun", maintain_order=True)
+def _delays(c: Columns, given: pl.DataFrame) -> Ints:
+    """Upload delay of each row's job to its server [µs]."""
+    return upload_delays(c.scenario.delays, given["job"].to_numpy(), given["server"].to_numpy())
 
 
 def _work(c: Columns, found: Findings, intervals: pl.DataFrame, slack: int) -> None:

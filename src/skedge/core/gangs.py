@@ -21,16 +21,12 @@ from .time import NEVER
 Placement = tuple[tuple[int, int], ...]
 """(server, workers) pairs, by server."""
 
-Data = dict[int, tuple[int, int]]
-"""By server: workers, and when the data of their chunks are there [µs]."""
+Parts = tuple[tuple[int, int], ...]
+"""(workers, a time [µs]), in order of the times."""
 
-Part = tuple[int, int, int]
-"""(workers, when their data are there [µs], from when they compute [µs])."""
+Data = dict[int, Parts]
+"""By server: for how many workers it has been supplied with a job's data, and when these are there."""
 
-Parts = dict[int, tuple[Part, ...]]
-"""By server: its workers of a job that is not a gang, in the order in which they begin."""
-
-_NOTHING = 0, 0
 _NOWHERE: Data = {}
 
 
@@ -53,10 +49,13 @@ class Gangs:
         1 if the present allocation is co-located.
     placed
         Present placement.
+    kept
+        True: data stay where they were brought until the job ends or the server is lost. False: only those of the last
+        placement count.
     data
-        Where the data of each job are: (workers of the last placement, when their data are there [µs]) by server.
+        Where the data of each job are.
     parts
-        Workers of the present or last allocation of each job that is not a gang.
+        Workers of the present or last allocation of each job that is not a gang, by server: how many compute from when.
     joins
         Present allocations whose workers begin at several times: (from when [µs], how many), in order.
     stopped
@@ -71,6 +70,7 @@ class Gangs:
     delays: Delays
     step: int
     overhead: int
+    kept: bool = True
     left: Ints = field(init=False)
     workers: Ints = field(init=False)
     compute_from: Ints = field(init=False)
@@ -80,7 +80,7 @@ class Gangs:
     delay_rows: dict[int, Ints] = field(default_factory=dict)
     placed: dict[int, Placement] = field(default_factory=dict)
     data: dict[int, Data] = field(default_factory=dict)
-    parts: dict[int, Parts] = field(default_factory=dict)
+    parts: dict[int, dict[int, Parts]] = field(default_factory=dict)
     joins: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     stopped: dict[int, int] = field(default_factory=dict)
 
@@ -122,8 +122,9 @@ class Gangs:
     def place(self, job: int, where: Placement, zeta: int, now: int, *, gang: bool = True) -> None:
         """Give `job` these workers from `now`.
 
-        A gang waits for the largest delay over the servers that hold more of its workers than its last placement did;
-        uploads under way go on while it is suspended. A job that ran before pays the checkpoint overhead.
+        A gang waits for the latest data over its servers; a server that is not supplied for so many of its workers
+        begins an upload now, and uploads under way continue while the job is suspended. A job that ran before pays the
+        checkpoint overhead.
         """
         if not gang:
             self._place_each(job, where, zeta, now)
@@ -147,44 +148,34 @@ class Gangs:
     def _place_each(self, job: int, where: Placement, zeta: int, now: int) -> None:
         """Give `job` these workers from `now`; each computes when its own data are there.
 
-        On every server those that begin first are kept, as many as its last placement had and this one has. If the job
-        held them up to now they go on; after a pause they pay the checkpoint overhead. So does one that joins a job
-        that ran before, on top of the delay.
+        On every server the workers that the job holds until now continue, those that begin first if there are to be
+        fewer. The others begin when their data are there: the workers that the server is supplied for, in the order in
+        which their data come, and further ones after the delay. They pay the checkpoint overhead if the job ran before.
         """
-        goes_on, restore = self.stopped.get(job) == now, self.overhead if job in self.started else 0
-        before, row, parts = self._last_parts(job), self._delays_of(job), {}
+        holds = self.parts[job] if self.stopped.get(job) == now else {}
+        before, data, parts = self.data.get(job, _NOWHERE), self._supplied(job, where, now), dict[int, Parts]()
+        restore = self.overhead if job in self.started else 0
         for server, n in where:
-            kept = _first(before.get(server, ()), n)
-            if not goes_on:
-                kept = tuple((k, ready, max(now, ready) + restore) for k, ready, _ in kept)
-            kept = _from(now, kept)
-            new, ready = n - sum(k for k, _, _ in kept), now + int(row[server])
-            parts[server] = (*kept, (new, ready, ready + restore)) if new else kept
+            stay = _part(holds.get(server, ()), 0, n) if server in before else ()
+            join = _part(data[server], _count(stay), n)
+            parts[server] = (*_from(now, stay), *((k, max(now, ready) + restore) for k, ready in join))
         if zeta != self.zeta[job]:
             self._convert(job, zeta)
         self.started.add(job)
         self._set_parts(job, parts)
-        self.data[job] = {server: (n, parts[server][-1][1]) for server, n in where}
+        self.data[job] = {**before, **data} if self.kept else {s: _part(data[s], 0, n) for s, n in where}
         self.since[job], self.placed[job] = now, where
 
-    def _set_parts(self, job: int, parts: Parts) -> None:
+    def _set_parts(self, job: int, parts: dict[int, Parts]) -> None:
         """These are the workers of `job` now."""
         begins = dict[int, int]()
         for of_server in parts.values():
-            for n, _, begin in of_server:
+            for n, begin in of_server:
                 begins[begin] = begins.get(begin, 0) + n
         self.parts[job], self.compute_from[job], self.workers[job] = parts, min(begins), sum(begins.values())
         self.joins.pop(job, None)
         if len(begins) > 1:
             self.joins[job] = sorted(begins.items())
-
-    def _last_parts(self, job: int) -> Parts:
-        """Workers of the last placement on the servers that still have its data."""
-        last = self.parts.get(job, {})
-        return {
-            server: last.get(server, ((n, ready, ready),))
-            for server, (n, ready) in self.data.get(job, _NOWHERE).items()
-        }
 
     def begins(self, job: int) -> Iterator[tuple[int, int, int]]:
         """(server, workers, from when they compute [µs]) of the present allocation of `job`."""
@@ -193,20 +184,29 @@ class Gangs:
             yield from ((server, n, at) for server, n in self.placed[job])
             return
         for server, parts in self.parts[job].items():
-            yield from ((server, n, begin) for n, _, begin in parts)
+            yield from ((server, n, begin) for n, begin in parts)
 
     def upload(self, job: int, where: Placement, now: int) -> int:
         """Bring the data of `job` to these servers from `now` on; returns when all are there [µs]."""
-        before, row = self.data.get(job, _NOWHERE), self._delays_of(job)
-        there, latest = {}, now
-        for server, workers in where:
-            held, ready = before.get(server, _NOTHING)
-            if workers > held:
-                ready = now + int(row[server])
-            there[server] = workers, ready
-            latest = max(latest, ready)
-        self.data[job] = there
-        return latest
+        data = self._supplied(job, where, now)
+        if self.kept:
+            self.data.setdefault(job, {}).update(data)
+        else:
+            self.data[job] = {server: ((n, data[server][-1][1]),) for server, n in where}
+        return max(now, *(parts[-1][1] for parts in data.values()))
+
+    def _supplied(self, job: int, where: Placement, now: int) -> Data:
+        """The data on these servers once they are supplied for these workers; uploads that are needed begin `now`."""
+        before, row, data = self.data.get(job, _NOWHERE), self._delays_of(job), dict[int, Parts]()
+        for server, n in where:
+            there = before.get(server, ())
+            new = n - _count(there)
+            data[server] = (*there, (new, now + int(row[server]))) if new > 0 else there
+        return data
+
+    def supplied(self, job: int) -> dict[int, int]:
+        """For how many workers of `job` each server has been supplied with data."""
+        return {server: _count(there) for server, there in self.data.get(job, _NOWHERE).items()}
 
     def _delays_of(self, job: int) -> Ints:
         row = self.delay_rows.get(job)
@@ -231,7 +231,7 @@ class Gangs:
     def finish(self, job: int) -> None:
         """Close the books of a job that has finished."""
         self.left[job] = self.workers[job] = 0
-        for books in (self.placed, self.delay_rows, self.parts, self.joins, self.stopped):
+        for books in (self.placed, self.data, self.delay_rows, self.parts, self.joins, self.stopped):
             books.pop(job, None)
 
     def left_of(self, job: int, now: int) -> int:
@@ -263,19 +263,25 @@ class Gangs:
         return -(-end // self.step) * self.step
 
 
-def _first(parts: tuple[Part, ...], n: int) -> tuple[Part, ...]:
-    """The `n` workers of `parts` that begin first; all if there are fewer."""
-    kept = []
-    for k, ready, begin in parts:
-        if n > 0:
-            kept.append((min(k, n), ready, begin))
-            n -= k
-    return tuple(kept)
+def _count(parts: Parts) -> int:
+    """Workers of `parts`."""
+    return sum(n for n, _ in parts)
 
 
-def _from(now: int, parts: tuple[Part, ...]) -> tuple[Part, ...]:
+def _part(parts: Parts, first: int, last: int) -> Parts:
+    """The workers of `parts` from number `first` to before number `last`."""
+    chosen, at = [], 0
+    for n, time in parts:
+        size = min(at + n, last) - max(at, first)
+        if size > 0:
+            chosen.append((size, time))
+        at += n
+    return tuple(chosen)
+
+
+def _from(now: int, parts: Parts) -> Parts:
     """`parts`, their work counted from `now` on."""
-    return tuple((n, ready, max(now, begin)) for n, ready, begin in parts)
+    return tuple((n, max(now, begin)) for n, begin in parts)
 
 
 def _finish(begins: list[tuple[int, int]], left: int) -> int:

@@ -108,7 +108,8 @@ class Kernel:
         self.belief: Lanes = empty_lanes(
             cluster.lanes, preemptive=lanes["preemptive"], overhead=physics.checkpoint_overhead
         )
-        self.gangs = Gangs(scenario.announced_work, scenario.delays, physics.step, physics.checkpoint_overhead)
+        kept = physics.data == "kept"
+        self.gangs = Gangs(scenario.announced_work, scenario.delays, physics.step, physics.checkpoint_overhead, kept)
         self.servers = len(cluster.servers)
         self.in_service = np.ones(self.servers, np.bool_)
         self.slots, self.storage = Slots(cluster, jobs), Storage(cluster, jobs)
@@ -376,7 +377,7 @@ class Kernel:
             self._release_ps(job)
             self.gangs.suspend(job, self.now)
         self._take(job, order)
-        before = self.gangs.data.get(job, {})
+        before = self.gangs.supplied(job)
         if self.sites is None:
             self.gangs.place(job, order.where, colocated(self.scenario, order), self.now, gang=order.gang)
         else:
@@ -479,8 +480,9 @@ class Kernel:
         if self.standing[order.job] == DISPATCHED or order.job in self.gangs.placed:
             raise OrderError("M6", f"job {self.scenario.jobs.ids[order.job]!r} has its data where it runs")
         self._check_servers(order.job, order.where)
+        before = self.gangs.supplied(order.job)
         self.gangs.upload(order.job, order.where, self.now)
-        self.record.upload(self.now, order)
+        self.record.upload(self.now, order, before)
 
     def _reserve(self, order: Reserve) -> None:
         self._in_system(order.job)

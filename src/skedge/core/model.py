@@ -396,6 +396,9 @@ class Physics:
         is in the cloud (JSAC'22's algorithm); ``one_server``: also on a single edge server (She et al.).
     charge_upload
         False: uploads take no time (She et al., Fig. 7-8).
+    data
+        Where the data of a job that is allocated workers lie (M7): ``kept``: wherever they were brought, until the job
+        ends or the server is lost; ``last_place``: only on the servers of its last placement.
     checkpoint_overhead
         Added to the remaining work of a chunk, or to the restart of a gang, at each preemption [µs]; whole slots when
         slotted.
@@ -413,6 +416,7 @@ class Physics:
     slotted: bool = False
     colocation: Literal["cloud", "one_server"] = "cloud"
     charge_upload: bool = True
+    data: Literal["kept", "last_place"] = "kept"
     checkpoint_overhead: int = 0
     estimate_error: float = 0.0
     speedup: float = 1.0

@@ -176,9 +176,8 @@ class View:
         return self._kernel.gangs.placed.get(self._past(job), ())
 
     def data(self, job: int) -> tuple[tuple[int, int], ...]:
-        """(server, workers) pairs of the last placement of `job`: where its data are."""
-        there = self._kernel.gangs.data.get(self._past(job), {})
-        return tuple((server, workers) for server, (workers, _) in there.items())
+        """(server, workers) pairs: for how many of its workers `job` has data where, there or under way."""
+        return tuple(self._kernel.gangs.supplied(self._past(job)).items())
 
     def chunks_left(self, job: int) -> Ints:
         """Chunks of `job` that are not trained yet, where they lie, shape ``(servers,)``; of a cluster of sites."""

@@ -10,16 +10,16 @@ import numpy as np
 import polars as pl
 
 from .events import CANCELLED, CLOUD, Allocate, Dispatch, Price, Reject, Reserve, Transfer, Upload
-from .gangs import Data, Placement
+from .gangs import Placement
 from .model import Ints
 from .network import upload_delays
 from .scenario import Scenario
 from .schedule import VERBS, Schedule, schema
 
 _CODES = {verb: code for code, verb in enumerate(VERBS)}
-_ALLOCATE = {True: _CODES["allocate"], False: _CODES["allocate_each"]}
+_ALLOCATE = {True: "allocate", False: "allocate_each"}
 COPIES, SHARES = "copies", "shares"
-"""What an ordered upload brings to each server: all chunks of the job, or those of its workers there."""
+"""Reasons of an ``upload``: a server gets all chunks, or those of its share of the workers."""
 
 _NONE = float("nan")
 """Stands for a value that is not said."""
@@ -72,22 +72,19 @@ class Record:
         reason: str,
         server: int | None = None,
         value: float | None = None,
-        workers: int = 0,
+        workers: int = -1,
     ) -> None:
-        """Note a decision that has no chunk; `workers` 0: it is of none."""
+        """Note a decision that has no chunk; `workers` -1: it is of none."""
         code = self.reasons.setdefault(reason, len(self.reasons))
-        self.decisions.extend((now, job, _CODES[verb], -1 if server is None else server, code, workers))
+        self.decisions.extend((now, job, _CODES[verb], -1 if server is None else server, workers, code))
         self.values.append(_NONE if value is None else value)
 
-    def allocate(self, now: int, order: Allocate, before: Data) -> None:
-        """Note an allocation and the uploads that it starts: workers that the job did not have on a server before."""
+    def allocate(self, now: int, order: Allocate, before: dict[int, int]) -> None:
+        """Note an allocation and the uploads that it starts: of the workers that a server is not supplied for."""
         self.admitted.setdefault(order.job, now)
-        code, verb = self.reasons.setdefault(order.reason, len(self.reasons)), _ALLOCATE[order.gang]
-        value = _NONE if order.value is None else order.value
-        for server, n in order.where:
-            self.decisions.extend((now, order.job, verb, server, code, n))
-            self.values.append(value)
-        for server, n in order.ps if isinstance(order.ps, tuple) else ():
+        for server, n in sorted(order.where):
+            self.decide(now, order.job, _ALLOCATE[order.gang], order.reason, server, order.value, n)
+        for server, n in sorted(order.ps) if isinstance(order.ps, tuple) else ():
             self.decide(now, order.job, "assign_ps", order.reason, server, workers=n)
         if self.scenario.cluster.transfer_cost is None:
             self._gang_upload(now, order.job, order.where, before)
@@ -97,21 +94,22 @@ class Record:
         self.transfers.extend((order.job, order.source, order.target, order.chunks, now))
         self.decide(now, order.job, "transfer", order.reason, order.target, order.value)
 
-    def upload(self, now: int, order: Upload) -> None:
+    def upload(self, now: int, order: Upload, before: dict[int, int]) -> None:
         """Note an upload ahead of the allocation: what was ordered, and what it brings."""
-        for server, n in order.where:
+        for server, n in sorted(order.where):
             self.decide(now, order.job, "upload", COPIES if order.copies else SHARES, server, workers=n)
         if not order.copies:
-            self._gang_upload(now, order.job, order.where, {})
+            self._gang_upload(now, order.job, order.where, before)
             return
         chunks = self.chunks[order.job]
-        self.gang_uploads.extend(part for server, _ in order.where for part in (order.job, server, chunks, now))
+        lacking = [server for server, n in order.where if n > before.get(server, 0)]
+        self.gang_uploads.extend(part for server in lacking for part in (order.job, server, chunks, now))
 
-    def _gang_upload(self, now: int, job: int, where: Placement, before: Data) -> None:
+    def _gang_upload(self, now: int, job: int, where: Placement, before: dict[int, int]) -> None:
         """A job's chunks are spread evenly over its workers; those of workers new on a server are brought there."""
         chunks, given, total = self.chunks[job], 0, sum(n for _, n in where)
-        for server, n in where:
-            held = min(n, before[server][0]) if server in before else 0
+        for server, n in sorted(where):
+            held = min(n, before.get(server, 0))
             first, last = chunks * (given + held) // total, chunks * (given + n) // total
             given += n
             if last > first:
@@ -290,9 +288,9 @@ class Record:
             "job": table[:, 1],
             "verb": verbs.gather(table[:, 2]),
             "server": self._server_name(table[:, 3]),
-            "reason": reasons.gather(table[:, 4]),
+            "workers": pl.Series(table[:, 4]).replace(-1, None),
+            "reason": reasons.gather(table[:, 5]),
             "value": pl.Series(np.array(self.values)).fill_nan(None),
-            "workers": pl.Series(table[:, 5]).replace(0, None),
         }
         empty = (pl.lit(None, kind).alias(name) for name, kind in types.items() if name not in columns)
         return pl.DataFrame(columns).with_columns(*empty).select(list(types)).cast(types)
@@ -318,6 +316,7 @@ class Record:
             "chunk": _joined(numbers),
             "lane": pl.Series(lane.astype(np.int32)).set(pl.Series(~edge), None),
             "server": self._server_name(server),
+            "workers": pl.Series([None], dtype=pl.Int32).new_from_index(0, len(job)),
             "rank": np.repeat(np.array([order.rank for _, order in self.dispatches], np.int64), sizes),
             "postponed": _joined([order.postponed for _, order in self.dispatches]),
             "value": np.concatenate([np.empty(0), *(order.alpha for _, order in self.dispatches)]),

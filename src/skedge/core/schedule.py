@@ -33,6 +33,9 @@ VERBS = (
 that stands here.
 """
 
+SUPPLIES = ("allocate", "allocate_each", "upload")
+"""Decisions that bring data to servers, for `workers` workers each."""
+
 
 STATES = ("finished", "rejected", "failed", "cancelled")
 """How a job can leave."""
@@ -56,12 +59,12 @@ def schema(servers: list[str]) -> dict[str, Columns]:
     decisions
         Every order; for ``dispatch`` one row per chunk: `value` is alpha [s], `rank` the lane's order (smaller first),
         `postponed` the number of chunks that complete later because of it. For the others `chunk` and
-        `lane` are null. For ``allocate``, ``reserve``, ``postpone`` and ``reject`` `value` is what the policy found the
+        `lane` are null. ``allocate``, ``allocate_each`` and ``upload`` have one row per server, with the `workers` that
+        it gives or brings data for; on servers with resources ``assign_ps`` has one with the number of PSs in `workers`.
+        The reason of an ``upload`` is ``copies`` where the server gets all chunks, ``shares`` where it gets those of
+        its workers. For ``allocate``, ``reserve``, ``postpone`` and ``reject`` `value` is what the policy found the
         job's best plan worth (batch schedulers: 1 - cost, of which eta is the positive part; PD-ORS and OASiS: lambda,
         utility less cost), null if it does not say.
-        `workers` is how many an ``allocate`` gives of this server, or an ``upload`` brings data for, and of an ``assign_ps``,
-        on servers with resources, how many PSs; of an ``upload``
-        the reason is ``copies`` where the server gets all chunks, ``shares`` where it gets those of its workers.
     prices
         From `made_at` on, a unit of `resource` costs `price` per slot on this server between `from` and `to`, because
         of the decision on `job`; what no row covers costs what it cost at first (M29). Empty where there are no prices.
@@ -91,8 +94,7 @@ def schema(servers: list[str]) -> dict[str, Columns]:
         }),
         "decisions": pl.Schema({
             "time": i64, "job": i32, "verb": pl.Enum(list(VERBS)), "chunk": i32, "lane": i32, "server": server,
-            "rank": i64, "postponed": i32, "value": real, "reason": pl.Categorical(),
-            "workers": i32,
+            "workers": i32, "rank": i64, "postponed": i32, "value": real, "reason": pl.Categorical(),
         }),
         "jobs": pl.Schema({
             "job": i32, "id": text, "arrival": i64, "admitted": i64, "first_start": i64, "completion": i64,

@@ -6,6 +6,7 @@ trains those of its server's chunks that have arrived; nothing of this interrupt
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from skedge.core.events import Allocate
@@ -13,7 +14,7 @@ from skedge.core.gangs import Placement
 from skedge.core.kernel import colocated
 from skedge.core.time import NEVER
 
-from .gang_board import Allocation, GangBoard, Group, shares
+from .gang_board import Allocation, GangBoard, Group, part, shares
 from .trainer import Team
 from .uploads import Transport
 
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 class EachWork:
     """Their groups of workers on the gangs' board, and their teams."""
 
-    def __init__(self, world: RayWorld, board: GangBoard) -> None:
-        self.world, self.board = world, board
+    def __init__(self, world: RayWorld, board: GangBoard, bring: Callable[[int, int, int, range], None]) -> None:
+        self.world, self.board, self.bring = world, board, bring
 
     def allocate(self, order: Allocate) -> None:
         """Give a job these workers and this PS from now on; those that it has go on."""
@@ -37,9 +38,7 @@ class EachWork:
         trainer.pace = world.pace(job, zeta)
         world.serve_from(job, order.ps)
         given = shares(int(world.scenario.jobs.chunks[job]), order.where)
-        groups = self._groups(job, order.where, given)
-        self.board.move(job, order.where)
-        self.board.groups[job] = groups
+        groups = self.board.groups[job] = self._groups(job, order.where, given)
         now = Allocation(order.where, given, world.now(), bool(zeta), set(), groups=groups)
         self.board.held[job] = now
         for server in () if last is None else last.shares:
@@ -49,28 +48,18 @@ class EachWork:
             self._work(job, server)
 
     def _groups(self, job: int, where: Placement, given: dict[int, range]) -> dict[int, list[Group]]:
-        """Workers by server: of those that it had the first to begin, and further ones, which pay the delay."""
-        before, uploads, out = self.board.groups.get(job, {}), self.world.uploads, dict[int, list[Group]]()
-        ahead = self.board.data.get(job, {}) if job not in self.board.groups else {}
+        """Workers by server: of those that it had the first to begin, and others, as their data were brought."""
+        before, out = self.board.groups.get(job, {}), dict[int, list[Group]]()
         for server, n in where:
-            kept, left = list[Group](), n
-            for group in before.get(server, []):
-                if left > 0:
-                    kept.append(Group(min(group.workers, left), group.awaits, group.compute_from))
-                    left -= group.workers
-            new = max(left - ahead.get(server, 0), 0)
-            missing = uploads.lacks(job, server, given[server])
-            if missing or new:
-                self.world.send(job, server, missing, charged=new > 0)
-            if left > 0:
-                kept.append(Group(left, {transport.number for transport in uploads.to(job, server)}))
-            out[server] = kept
+            self.bring(job, server, n, given[server])
+            stay = part(before.get(server, []), 0, n)
+            begun = sum(group.workers for group in stay)
+            out[server] = [*stay, *part(self.board.stock[job][server], begun, n)]
+        self.board.settle(job, where)
         return out
 
     def uploaded(self, done: Transport) -> None:
         """An upload is complete: who waits for it may begin, and the chunks may be trained."""
-        for group in self.board.groups[done.job].get(done.server, []):
-            group.awaits.discard(done.number)
         held = self.board.held.get(done.job)
         if held is not None and done.server in held.shares:
             self._work(done.job, done.server)

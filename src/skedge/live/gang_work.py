@@ -23,8 +23,8 @@ class GangWork:
     """The gangs' board, and the trainers' teams of one server each."""
 
     def __init__(self, world: RayWorld) -> None:
-        self.world, self.board = world, GangBoard()
-        self.each = EachWork(world, self.board)
+        self.world, self.board = world, GangBoard(kept=world.scenario.physics.data == "kept")
+        self.each = EachWork(world, self.board, self.bring)
 
     def allocate(self, order: Allocate) -> None:
         """Give a job these workers and this PS from now on."""
@@ -50,18 +50,28 @@ class GangWork:
     def _bring_shares(self, job: int, where: Placement, *, copies: bool = False) -> dict[int, range]:
         """Bring each server of a gang the chunks that it lacks, of its share or, with `copies`, of all.
 
-        One that gets more workers pays the delay.
+        One that is not supplied for so many workers pays the delay.
         """
         chunks = int(self.world.scenario.jobs.chunks[job])
         given = {server: range(chunks) for server, _ in where} if copies else shares(chunks, where)
-        for server, grows in self.board.move(job, where).items():
-            missing = self.world.uploads.lacks(job, server, given[server])
-            if missing or grows:
-                self.world.send(job, server, missing, charged=grows)
+        for server, n in where:
+            self.bring(job, server, n, given[server])
+        self.board.settle(job, where)
         return given
+
+    def bring(self, job: int, server: int, workers: int, chunks: range) -> None:
+        """Bring a server the chunks that it lacks, with the delay if data of some workers were not brought before."""
+        uploads, new = self.world.uploads, self.board.lacking(job, server, workers)
+        missing = uploads.lacks(job, server, chunks)
+        if missing or new:
+            self.world.send(job, server, missing, charged=new > 0)
+        if new:
+            self.board.supply(job, server, new, {transport.number for transport in uploads.to(job, server)})
 
     def uploaded(self, done: Transport) -> None:
         """An upload is complete; the gang that waits for it may start."""
+        for group in self.board.stock.get(done.job, {}).get(done.server, []):
+            group.awaits.discard(done.number)
         if done.job in self.board.groups:
             self.each.uploaded(done)
         elif done.job in self.board.held:
@@ -111,10 +121,7 @@ class GangWork:
         for job, gang in list(self.board.held.items()):
             if server in gang.shares or self.world.ps_site.get(job) == server:
                 self.suspend(Suspend(job))
-        for data in self.board.data.values():
-            data.pop(server, None)
-        for groups in self.board.groups.values():
-            groups.pop(server, None)
+        self.board.lose(server)
 
     def drop(self, job: int) -> None:
         """A job has failed or was cancelled."""

@@ -377,7 +377,7 @@ class RayWorld:
             held = self.gangs.board.held.get(told.job)
             zeta = int(told.job in self.lanes.in_cloud or (held is not None and held.colocated))
             return Event(self.now(), measured=((told.job, told.round_s / self._announced(told.job, zeta)),))
-        return self.gangs.told(told) if told.job in self.gangs.board.data else self.lanes.told(told)
+        return self.gangs.told(told) if told.job in self.gangs.board.stock else self.lanes.told(told)
 
     def _fail(self, job: int, reason: str) -> Event | None:
         """The job cannot be trained, or was cancelled: it leaves, the others go on; at sites when the slot ends."""

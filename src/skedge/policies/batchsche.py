@@ -10,7 +10,7 @@ what                 :mod:`.batch`                here
 ==================== ============================ ==========================================================
 upload delays        servers whose data are there ignored when choosing: a job waits for its data on its workers
 among plans          largest utility, earliest    least cost, then fewest worker-slots: it minimises the cost of
-                     completion                   resources
+                     completion                   resources; among equals the earliest completion
 ==================== ============================ ==========================================================
 
 So the run can go on beyond the interval; what it holds is kept to its end, and the next batch finds it there. The cloud
@@ -39,7 +39,8 @@ class BatchScheParams(PricedParams):
     Attributes
     ----------
     tie
-        Among plans of one cost: ``worker_slots``, the fewest; ``earliest``, the earliest completion.
+        Among plans of one cost: ``worker_slots``, the fewest, and of these the earliest completion; ``earliest``, the
+        earliest completion.
     """
 
     tie: Literal["worker_slots", "earliest"] = "worker_slots"

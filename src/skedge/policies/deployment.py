@@ -57,7 +57,8 @@ class Rule(NamedTuple):
     literal
         1: Alg. 4 as printed; 0: the exact placement.
     least_cost
-        1: the least cost, then the fewest worker-slots (BatchSche); 0: the largest eta, then the earliest completion.
+        1: the least cost, then the fewest worker-slots, then the earliest completion (BatchSche); 0: the largest eta,
+        then the earliest completion.
     """
 
     literal: int
@@ -112,10 +113,10 @@ def _better(a: Plan, b: Plan, rule: Rule) -> bool:
         return True
     if a.cost < b.cost - ALMOST or b.cost < a.cost - ALMOST:
         return a.cost < b.cost
-    size_a, size_b = a.slots, b.slots
-    if rule.least_cost:
-        size_a, size_b = a.slots * a.workers, b.slots * b.workers
-    return size_a < size_b or (size_a == size_b and a.kind < b.kind)
+    size_a, size_b = a.slots * a.workers, b.slots * b.workers
+    if rule.least_cost and size_a != size_b:
+        return size_a < size_b
+    return a.slots < b.slots or (a.slots == b.slots and a.kind < b.kind)
 
 
 @compiled

@@ -9,7 +9,8 @@ arrival, id), one worker at a time.
 *Typed slots*, as She et al. run it: a job uses workers of one type and one PS; its dominant share is w_j over the
 workers of that type. It may have up to D_j workers, one for each chunk. A job that shrinks keeps the workers of least
 (delay, server); one that grows gets the further ones by :mod:`skedge.policies.placement`. It is no gang: a new worker
-trains when its data are there, the others go on.
+trains when its data are there, the others go on. A job that had none resumes where its data are, those of least
+(delay, server), before it gets others.
 
 *Servers with resources*, as PD-ORS runs it: a worker takes alpha_i, and with it comes a PS, beta_i, whenever
 ceil(w / gamma_i) grows. Up to F_i workers. Workers and PSs go to the servers round robin, each to the next one that has
@@ -55,7 +56,7 @@ from skedge.core.time import NEVER
 
 from .edge import EdgePolicy
 from .fairness import ONCE, progressive_filling
-from .placement import place
+from .placement import forgive, place
 from .site_driver import SiteDriver, sites_of
 from .site_fixed import SiteDrf
 from .tenants import Tenants
@@ -146,10 +147,21 @@ class Drf(EdgePolicy):
                 room[s] -= k
         more = n - sum(where.values())
         server, count = np.zeros((2, n), np.int64)
-        used = place(room, np.where(room > 0, delays, NEVER), more, server, count) if more else 0
+        delays = self._delays(job, where, more, room, delays, view)
+        used = place(room, delays, more, server, count) if more else 0
         for s, k in zip(server[:used].tolist(), count[:used].tolist(), strict=True):
             where[s] = where.get(s, 0) + k
         return tuple(sorted(where.items()))
+
+    def _delays(self, job: int, where: dict[int, int], more: int, room: Ints, delays: Ints, view: View) -> Ints:
+        """Delays that :func:`.placement.place` compares for `more` workers besides `where`."""
+        compared = np.where(room > 0, delays, NEVER)
+        if self.physics.data == "kept":
+            there = np.zeros(len(room), np.int64)
+            for s, k in view.data(job):
+                there[s] = k - where.get(s, 0)
+            forgive(room, there, more, compared)
+        return compared
 
 
 def _nearest(where: dict[int, int], n: int, delays: Ints) -> dict[int, int]:

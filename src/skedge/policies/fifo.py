@@ -40,7 +40,6 @@ from skedge.core.time import NEVER
 
 from .gang import GangParams, GangPolicy
 from .machines import round_robin
-from .placement import carry
 from .profile import Profiles, earliest, reserve
 from .site_driver import SiteDriver, sites_of
 from .site_fixed import SiteFifo
@@ -148,7 +147,7 @@ class Fifo(GangPolicy):
         queue = self.active[self.gang.running[self.active] == 0]
         if len(queue):
             verdict = self.choose(queue, view, free=view.free_workers)
-            begun = carry(queue, verdict, queue[:0], self.gang, self.bench)
+            begun = self.carried(queue, verdict, queue[:0])
             yield from self.carry_out(begun, view, "first_in_first_out")
 
     # -- earliest server -----------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from skedge.core.model import Cluster, Ints, Physics
 from skedge.core.policy import Params, View
 
 from .edge import EdgePolicy
-from .placement import Changes, Gang, Rule, carry, make_bench, select
+from .placement import Changes, Gang, Rule, carry, empty_stored, lose, make_bench, select, with_space
 
 
 class GangParams(Params):
@@ -29,7 +29,7 @@ class GangParams(Params):
         True: a preempted job resumes only where its data are.
     placement
         ``literal``: a job ranked before others takes their workers even where free ones would do; ``keep_running``:
-        it takes free ones first.
+        it takes free ones first, also if it has run before on workers that another job holds now.
     """
 
     allow_cloud: bool = False
@@ -48,10 +48,15 @@ class GangPolicy(EdgePolicy):
         """Begin a run."""
         super().start(cluster, physics, rng)
         none, nowhere = np.zeros(0, np.int64), np.zeros((0, 1), np.int64)
-        self.gang = Gang(none, none, none, nowhere, nowhere, none, none)
+        self.gang, self.stored = Gang(none, none, none, nowhere, nowhere, none, none), empty_stored()
         self.known = 0
         self.held: Ints = none
-        self.rule = Rule(int(self.stop_at_first), int(self.params.sticky), int(self.params.placement == "keep_running"))
+        self.rule = Rule(
+            stop_at_first=int(self.stop_at_first),
+            sticky=int(self.params.sticky),
+            keep_running=int(self.params.placement == "keep_running"),
+            kept=int(physics.data == "kept"),
+        )
         self.bench = make_bench(len(cluster.servers), len(cluster.worker_types), cluster.lanes)
 
     def admit(self, event: Event, view: View) -> Iterator[Order]:
@@ -61,6 +66,9 @@ class GangPolicy(EdgePolicy):
         for job in event.interrupted:
             self.held = self.held[self.held != job]
             self.gang.running[job] = self.gang.used[job] = 0
+        for server, why in event.servers:
+            if why:
+                lose(self.stored, server)
         self._make_room(view)
         yield from super().admit(event, view)
 
@@ -78,6 +86,7 @@ class GangPolicy(EdgePolicy):
                 _grown(g.servers, jobs, width), _grown(g.counts, jobs, width),
                 _longer(g.used, jobs), _longer(g.running, jobs),
             )  # fmt: skip
+        self.stored = with_space(self.stored, jobs, 0)
         now = slice(self.known, view.arrived)
         g.workers[now], g.kind[now] = new, view.column("worker_type")[now]
         g.ps_kind[now] = np.maximum(view.column("ps_type")[now], 0)
@@ -89,14 +98,20 @@ class GangPolicy(EdgePolicy):
         """Give each job of `order` its demand if that is left, of all edge workers or of `free`; returns verdicts."""
         self.bench.free[:] = view.capacity if free is None else free
         verdict = np.empty(len(order), np.int64)
-        select(order, self.gang, self.rule, self.bench, self._ps_left(view, free is not None), view.delays(), verdict)
+        ps_left = self._ps_left(view, free is not None)
+        select(order, self.gang, self.stored, self.rule, self.bench, ps_left, view.delays(), verdict)
         return verdict
 
     def note(self, order: Ints, verdict: Ints) -> Changes:
         """What the verdicts on `order`, all jobs in the system, change; from now on it is so in the policy's books."""
-        changes = carry(order, verdict, self.held, self.gang, self.bench)
+        changes = self.carried(order, verdict, self.held)
         self.held = changes.runs
         return changes
+
+    def carried(self, order: Ints, verdict: Ints, held: Ints) -> Changes:
+        """Compare verdicts with the jobs that ran, and note where jobs and their data are now."""
+        self.stored = with_space(self.stored, len(self.gang.used), int(np.maximum(verdict, 0).sum()))
+        return carry(order, verdict, held, self.gang, self.stored, self.bench)
 
     def carry_out(self, changes: Changes, view: View, reason: str) -> Iterator[Order]:
         """Orders that turn what runs into what was chosen: first all suspensions, then all placements."""

@@ -1,8 +1,10 @@
 """Where a gang goes: the placement rule that the gang baselines share, compiled.
 
-A gang of k workers is put on exactly its last servers if their counts are free (its data are there); else on the
+A gang of k workers is put on exactly its last servers if their counts are free (its data are there; with
+``keep_running`` a job that returns leaves them to the jobs that run there if other free workers do); else on the
 smallest set of servers that holds k; among those on the one with the smallest largest delay, then the smallest sum of
-delays, then the lexicographically first; the servers are filled in order of (delay, server).
+delays, then the lexicographically first; the servers are filled in order of (delay, server). Where data are kept, the
+delay to a server that has the data of as many workers as it could take, min(k, free), counts as 0.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ from skedge.core.jit import compiled, inlined
 from skedge.core.model import Ints
 from skedge.core.network import Delays, upload_delay
 from skedge.core.time import NEVER
+
+_NONE = -1
 
 _CHOSEN = 2
 """Mark of a running job that runs on."""
@@ -42,6 +46,76 @@ class Gang(NamedTuple):
     running: Ints
 
 
+class Stored(NamedTuple):
+    """For how many of its workers each job has had data brought where: a list by job, its entries in one pool.
+
+    Attributes
+    ----------
+    first
+        First entry of each job, -1 if it has none.
+    server, workers, following
+        Of an entry: where, for how many, and the job's next entry.
+    size
+        Number of entries, shape ``(1,)``.
+    """
+
+    first: Ints
+    server: Ints
+    workers: Ints
+    following: Ints
+    size: Ints
+
+
+def empty_stored() -> Stored:
+    """No data anywhere."""
+    none = np.zeros(0, np.int64)
+    return Stored(none, none, none, none, np.zeros(1, np.int64))
+
+
+def with_space(stored: Stored, jobs: int, more: int) -> Stored:
+    """`stored` with room for so many jobs, and `more` entries."""
+    if jobs > len(stored.first):
+        stored = stored._replace(first=np.append(stored.first, np.full(jobs - len(stored.first), _NONE)))
+    need = int(stored.size[0]) + more
+    if need > len(stored.server):
+        longer = np.zeros(max(need - len(stored.server), len(stored.server), 64), np.int64)
+        pool = {name: np.append(getattr(stored, name), longer) for name in ("server", "workers", "following")}
+        stored = stored._replace(**pool)
+    return stored
+
+
+@compiled
+def store(stored: Stored, job: int, server: int, workers: int) -> None:
+    """Note that `server` has the data of so many workers of `job`, if it had not of more."""
+    at = stored.first[job]
+    while at != _NONE and stored.server[at] != server:
+        at = stored.following[at]
+    if at == _NONE:
+        at = stored.size[0]
+        stored.size[0] += 1
+        stored.server[at], stored.workers[at], stored.following[at] = server, 0, stored.first[job]
+        stored.first[job] = at
+    stored.workers[at] = max(stored.workers[at], workers)
+
+
+@compiled
+def lose(stored: Stored, server: int) -> None:
+    """The data on `server` are lost."""
+    for at in range(stored.size[0]):
+        if stored.server[at] == server:
+            stored.workers[at] = 0
+
+
+@inlined
+def look_up(stored: Stored, job: int, there: Ints) -> None:
+    """Fill `there`: for how many workers of `job` each server has data."""
+    there[:] = 0
+    at = stored.first[job]
+    while at != _NONE:
+        there[stored.server[at]] = stored.workers[at]
+        at = stored.following[at]
+
+
 class Rule(NamedTuple):
     """How :func:`select` goes on.
 
@@ -53,11 +127,14 @@ class Rule(NamedTuple):
         1: a job that has data somewhere runs only there.
     keep_running
         1: prefer workers that no running job holds, so that fewer jobs are moved.
+    kept
+        1: data stay where they were brought.
     """
 
     stop_at_first: int
     sticky: int
     keep_running: int
+    kept: int
 
 
 class Bench(NamedTuple):
@@ -69,8 +146,8 @@ class Bench(NamedTuple):
         Free workers, and those that no running job holds, by (server, type); the caller fills `free`.
     total
         Free workers by type.
-    delay, room
-        Upload delay and room of each server for one job.
+    delay, room, there
+        Upload delay, room of each server for one job, and of how many workers it has the data.
     servers, counts
         Placements of the jobs that are placed anew, one after the other: room for all workers.
     """
@@ -80,6 +157,7 @@ class Bench(NamedTuple):
     total: Ints
     delay: Ints
     room: Ints
+    there: Ints
     servers: Ints
     counts: Ints
 
@@ -88,11 +166,14 @@ def make_bench(servers: int, types: int, workers: int) -> Bench:
     """A bench for a cluster of this size."""
     by_type, by_server = np.zeros((servers, types), np.int64), np.zeros(servers, np.int64)
     places = np.zeros(workers + 1, np.int64)
-    return Bench(by_type, by_type.copy(), by_type[0].copy(), by_server, by_server.copy(), places, places.copy())
+    rows = (by_server, by_server.copy(), by_server.copy())
+    return Bench(by_type, by_type.copy(), by_type[0].copy(), *rows, places, places.copy())
 
 
 @compiled
-def select(order: Ints, gang: Gang, rule: Rule, bench: Bench, ps_left: Ints, delays: Delays, verdict: Ints) -> None:
+def select(
+    order: Ints, gang: Gang, stored: Stored, rule: Rule, bench: Bench, ps_left: Ints, delays: Delays, verdict: Ints
+) -> None:
     """Scan the jobs in `order`, giving each its whole demand if that is left; others wait.
 
     Parameters
@@ -109,10 +190,10 @@ def select(order: Ints, gang: Gang, rule: Rule, bench: Bench, ps_left: Ints, del
         job = order[n]
         kind, k = gang.kind[job], gang.workers[job]
         if bench.total[kind] >= k and ps_left[gang.ps_kind[job]] > 0:
-            if _keeps_place(job, gang, bench):
+            if _keeps_place(job, gang, rule, bench):
                 verdict[n] = -1
             elif gang.used[job] == 0 or rule.sticky == 0:
-                verdict[n] = _place_anew(job, gang, rule, bench, delays, filled)
+                verdict[n] = _place_anew(job, gang, stored, rule, bench, delays, filled)
         if verdict[n] == 0:
             if rule.stop_at_first:
                 return
@@ -161,31 +242,55 @@ def _take(job: int, gang: Gang, bench: Bench, verdict: int, filled: int) -> int:
 
 
 @inlined
-def _keeps_place(job: int, gang: Gang, bench: Bench) -> bool:
-    """Whether the job's last placement is free."""
-    if gang.used[job] == 0:
+def _keeps_place(job: int, gang: Gang, rule: Rule, bench: Bench) -> bool:
+    """Whether the job's last placement is free, and is not held by others where it is to take free workers first."""
+    if gang.used[job] == 0 or not _fits(job, gang, bench.free):
         return False
+    if rule.keep_running == 0 or rule.sticky or gang.running[job] or _fits(job, gang, bench.unheld):
+        return True
+    return _unheld(gang.kind[job], bench) < gang.workers[job]
+
+
+@inlined
+def _fits(job: int, gang: Gang, room: Ints) -> bool:
+    """Whether `room`, by (server, type), holds the job's last placement."""
     fits = True
     for i in range(gang.used[job]):
-        fits = fits and bench.free[gang.servers[job, i], gang.kind[job]] >= gang.counts[job, i]
+        fits = fits and room[gang.servers[job, i], gang.kind[job]] >= gang.counts[job, i]
     return fits
 
 
+@inlined
+def _unheld(kind: int, bench: Bench) -> int:
+    """Let the room of each server be its free workers that no running job holds; returns how many these are."""
+    unheld = 0
+    for s in range(len(bench.room)):
+        bench.room[s] = max(0, min(bench.free[s, kind], bench.unheld[s, kind]))
+        unheld += bench.room[s]
+    return unheld
+
+
 @compiled
-def _place_anew(job: int, gang: Gang, rule: Rule, bench: Bench, delays: Delays, filled: int) -> int:
+def _place_anew(job: int, gang: Gang, stored: Stored, rule: Rule, bench: Bench, delays: Delays, filled: int) -> int:
     """Place a job whose demand is left somewhere; returns on how many servers."""
     kind, k = gang.kind[job], gang.workers[job]
-    unheld = 0
-    if rule.keep_running:
-        for s in range(len(bench.room)):
-            bench.room[s] = max(0, min(bench.free[s, kind], bench.unheld[s, kind]))
-            unheld += bench.room[s]
-    if unheld < k:
+    if rule.keep_running == 0 or _unheld(kind, bench) < k:
         for s in range(len(bench.room)):
             bench.room[s] = bench.free[s, kind]
     for s in range(len(bench.room)):
         bench.delay[s] = upload_delay(delays, job, s) if bench.room[s] > 0 else NEVER
+    if rule.kept:
+        look_up(stored, job, bench.there)
+        forgive(bench.room, bench.there, k, bench.delay)
     return place(bench.room, bench.delay, k, bench.servers[filled:], bench.counts[filled:])
+
+
+@compiled
+def forgive(room: Ints, there: Ints, k: int, delay: Ints) -> None:
+    """Let the delay to a server be 0 that has the data, of `there` workers, of all that it could take of `k`."""
+    for s in range(len(room)):
+        if 0 < min(k, room[s]) <= there[s]:
+            delay[s] = 0
 
 
 @compiled
@@ -283,8 +388,8 @@ class Changes(NamedTuple):
 
 
 @compiled
-def carry(order: Ints, verdict: Ints, held: Ints, gang: Gang, bench: Bench) -> Changes:
-    """Compare a selection with the jobs that ran, `held`, and note it in `gang`; see :func:`select`."""
+def carry(order: Ints, verdict: Ints, held: Ints, gang: Gang, stored: Stored, bench: Bench) -> Changes:
+    """Compare a selection with the jobs that ran, `held`; note it in `gang` and `stored`. See :func:`select`."""
     stops, moves, begins = np.empty(len(held), np.int64), np.empty(len(held), np.int64), np.empty(len(order), np.int64)
     stopped = moved = begun = running = first = 0
     runs = np.empty(len(order), np.int64)
@@ -296,6 +401,7 @@ def carry(order: Ints, verdict: Ints, held: Ints, gang: Gang, bench: Bench) -> C
             gang.used[job] = placed
             for i in range(placed):
                 gang.servers[job, i], gang.counts[job, i] = bench.servers[first + i], bench.counts[first + i]
+                store(stored, job, gang.servers[job, i], gang.counts[job, i])
             first += placed
         if gang.running[job] == 0:
             begins[begun] = job

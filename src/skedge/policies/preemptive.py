@@ -7,7 +7,8 @@ two sentences: jobs with a shorter completion time preempt others "on the server
 **Rule.** At every arrival and completion all jobs are scanned by (estimated completion, arrival, id): the remaining
 announced time with min(D_j, workers of its type) workers. Each takes, of what those before it have left, either up to
 D_j workers of the one server that lets it end earliest, or up to D_j of all servers: first those it has, then by
-(delay, server) as long as they still help; whichever ends earlier, one server if equal. Where ``colocation`` is
+(delay, server) as long as they still help; whichever ends earlier, one server if equal. Where data are kept, the delay
+to a server that has the data of as many workers as it could take counts as 0. Where ``colocation`` is
 ``one_server`` workers beside their PS are faster (xi = 1). Preemption is by the worker: what is not taken goes on, and
 a new worker begins when its data are there.
 
@@ -49,6 +50,7 @@ from skedge.core.policy import View
 from skedge.core.time import NEVER
 
 from .edge import EdgePolicy
+from .placement import Stored, empty_stored, forgive, look_up, lose, store, with_space
 
 
 class Held(NamedTuple):
@@ -95,6 +97,8 @@ class Room(NamedTuple):
         1 where communication on one server is free.
     restore
         Checkpoint overhead [µs].
+    kept
+        1 where data stay where they were brought.
     """
 
     workers: Ints
@@ -102,6 +106,7 @@ class Room(NamedTuple):
     ps_free: Ints
     one_server: int
     restore: int
+    kept: int
 
 
 class Preemptive(EdgePolicy):
@@ -116,7 +121,7 @@ class Preemptive(EdgePolicy):
         self.held = Held(
             *(np.zeros((0, len(cluster.servers)) if name == "own" else 0, np.int64) for name in Held._fields)
         )
-        self.known = 0
+        self.stored, self.known = empty_stored(), 0
 
     def demand(self, job: int, view: View) -> tuple[int, int]:
         """One worker will do; at most one for each chunk."""
@@ -128,7 +133,8 @@ class Preemptive(EdgePolicy):
         self._note(event, view)
         ranked = self.active[self.estimates(self.active, view).argsort(kind="stable")]
         plan, zeta = np.zeros((len(ranked), len(self.cluster.servers)), np.int64), np.zeros(len(ranked), np.int64)
-        take(ranked, self._remaining(ranked, view), self.held, self._room(view), view.delays(), plan, zeta)
+        left, room = self._remaining(ranked, view), self._room(view)
+        take(ranked, left, self.held, self.stored, room, view.delays(), plan, zeta)
         yield from self._carry_out(ranked, plan, zeta, view)
 
     # -- what it knows -------------------------------------------------------------------------------------------
@@ -139,6 +145,7 @@ class Preemptive(EdgePolicy):
         if view.arrived > len(held.kind):
             rows = max(2 * len(held.kind), view.arrived, 64)
             self.held = held = Held(*(_longer(column, rows) for column in held))
+            self.stored = with_space(self.stored, rows, 0)
         held.kind[new], held.most[new] = view.column("worker_type")[new], view.column("chunks")[new]
         held.ps_kind[new], held.ps_server[new] = np.maximum(view.column("ps_type")[new], 0), -1
         self.known = view.arrived
@@ -147,6 +154,7 @@ class Preemptive(EdgePolicy):
         for server, why in event.servers:
             if why:
                 held.own[:, server] = 0
+                lose(self.stored, server)
 
     def _remaining(self, jobs: Ints, view: View) -> Ints:
         """Work left of `jobs` by zeta [worker-µs], shape ``(jobs, 2)``."""
@@ -173,7 +181,8 @@ class Preemptive(EdgePolicy):
         np.add.at(ps_free, (self.cluster.ps_server[free], self.cluster.ps_type[free]), 1)
         ps_left = self._ps_left(view, running_stay=False)
         one = int(self.physics.colocation == "one_server")
-        return Room(view.capacity.copy(), ps_left, ps_free, one, self.physics.checkpoint_overhead)
+        kept = int(self.physics.data == "kept")
+        return Room(view.capacity.copy(), ps_left, ps_free, one, self.physics.checkpoint_overhead, kept)
 
     # -- orders --------------------------------------------------------------------------------------------------
 
@@ -202,6 +211,9 @@ class Preemptive(EdgePolicy):
         where: Placement = tuple((int(s), int(workers[s])) for s in np.flatnonzero(workers))
         if ps is None:
             ps = self._ps_for(job, where, view, view.ps_job)
+        self.stored = with_space(self.stored, 0, len(where))
+        for server, n in where:
+            store(self.stored, job, server, n)
         held, at = self.held, -1 if ps < 0 else int(self.cluster.ps_server[ps])
         held.own[job], held.running[job], held.ran[job], held.ps_server[job] = workers, 1, 1, at
         held.zeta[job] = int(self.physics.colocation == "one_server" and len(where) == 1 and where[0][0] == at)
@@ -215,7 +227,9 @@ def _longer(column: Ints, rows: int) -> Ints:
 
 
 @compiled
-def take(ranked: Ints, left: Ints, held: Held, room: Room, delays: Delays, plan: Ints, zeta: Ints) -> None:
+def take(
+    ranked: Ints, left: Ints, held: Held, stored: Stored, room: Room, delays: Delays, plan: Ints, zeta: Ints
+) -> None:
     """Let the jobs take workers in their order.
 
     Parameters
@@ -227,6 +241,7 @@ def take(ranked: Ints, left: Ints, held: Held, room: Room, delays: Delays, plan:
     """
     total = room.workers.sum(axis=0)
     delay, spread = np.zeros(len(room.workers), np.int64), np.zeros(len(room.workers), np.int64)
+    there = np.zeros(len(room.workers), np.int64)
     for n in range(len(ranked)):
         job = ranked[n]
         kind, ps_kind = held.kind[job], held.ps_kind[job]
@@ -235,7 +250,11 @@ def take(ranked: Ints, left: Ints, held: Held, room: Room, delays: Delays, plan:
         later = room.restore if held.ran[job] else 0
         at_once = 0 if held.running[job] else later
         for s in range(len(delay)):
-            delay[s] = upload_delay(delays, job, s) + later if room.workers[s, kind] > 0 else NEVER
+            delay[s] = upload_delay(delays, job, s) if room.workers[s, kind] > 0 else NEVER
+        if room.kept:
+            look_up(stored, job, there)
+            forgive(room.workers[:, kind], there, held.most[job], delay)
+        delay[delay < NEVER] += later
         server, beside, end = _best_server(job, left[n], held, room, delay, at_once)
         if _spread(job, left[n, 0], held, room, delay, at_once, spread) < end:
             plan[n] = spread

@@ -125,8 +125,9 @@ class Tiresias(GangPolicy):
         yield from self.admit(event, view)
         self._lengthen()
         self.clocks.stopped[list(event.interrupted)] = view.now
+        self._promote(self.active[self.gang.running[self.active] == 0], view.now)
         verdict = self._select(view)
-        while self._promote(verdict, view.now):
+        while self._promote(self.active[verdict == 0], view.now):
             verdict = self._select(view)
         changes = self.note(self.active, verdict)
         self.begun = begin(changes.begins, self.clocks, view.now, self.begun, self.restore)
@@ -164,11 +165,11 @@ class Tiresias(GangPolicy):
         self.active = self.active[ranks(self.active, self.clocks).argsort(kind="stable")]
         return self.choose(self.active, view)
 
-    def _promote(self, verdict: Ints, now: int) -> bool:
-        """Promote the pending jobs that have waited long enough; whether there was one."""
+    def _promote(self, waits: Ints, now: int) -> bool:
+        """Promote the jobs of `waits` that have waited long enough; whether there was one."""
         if math.isinf(self.params.knob):
             return False
-        pending, clocks = self._pending(self.active[verdict == 0]), self.clocks
+        pending, clocks = self._pending(waits), self.clocks
         up = pending[self._waited(pending, now) >= self.params.knob * clocks.executed[pending]]
         clocks.queue[up] = clocks.executed[up] = clocks.waited[up] = clocks.restoring[up] = 0
         clocks.stopped[up] = now

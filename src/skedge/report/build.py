@@ -155,6 +155,7 @@ def _scenario_facts(scenario: Scenario) -> dict[str, str]:
         "workers": f"{cluster.lanes:,} lanes" if not cluster.resources else f"with {', '.join(cluster.resources)}",
         "time": time,
         "uploads": "charged" if physics.charge_upload else "free",
+        "data of gangs": physics.data.replace("_", " "),
         "co-location": physics.colocation.replace("_", " "),
         "checkpoint overhead": f"{physics.checkpoint_overhead / SECOND:g} s",
         "estimate error": f"{physics.estimate_error:g}",

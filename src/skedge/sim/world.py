@@ -46,7 +46,8 @@ class SimulatedWorld:
         self.truth = truth_of.make_truth(
             scenario.cluster.lanes, jobs.chunks, preemptive=preemptive, overhead=physics.checkpoint_overhead
         )
-        self.gangs = Gangs(scenario.true_work, scenario.delays, physics.step, physics.checkpoint_overhead)
+        kept = physics.data == "kept"
+        self.gangs = Gangs(scenario.true_work, scenario.delays, physics.step, physics.checkpoint_overhead, kept)
         self.log = RunLog(scenario)
         self.sites = None if scenario.cluster.transfer_cost is None else AtSites(scenario, self.gangs, self.log)
         self.arrivals: Ints = whole_slots(jobs.arrival, physics.step)

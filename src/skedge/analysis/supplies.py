@@ -1,0 +1,89 @@
+"""Which servers a run supplies with whose data, from its decisions and outages alone (rules M7 and M16)."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from skedge.core.model import Ints
+from skedge.core.record import COPIES
+from skedge.core.schedule import SUPPLIES
+
+from .columns import Columns
+
+
+def supplies(c: Columns) -> pl.DataFrame:
+    """One row per server of every order that brings data to servers, in the order in which they were given.
+
+    Columns job, server, time, verb, `n`: workers for which the order asks, `before`: for how many the server had been
+    supplied, and `chunks`: how many must be brought there. A server is supplied for the most workers of all orders on
+    the job since its last outage; where the physics is ``last_place``, for those of the job's last order.
+    """
+    rows = _orders(c)
+    if c.scenario.physics.data == "kept" and c.scenario.cluster.transfer_cost is None:
+        most = pl.col("n").cum_max().shift(1, fill_value=0).over("job", "server", "outage")
+        rows = rows.with_columns(before=most)
+    else:
+        last = rows.select("job", "server", "outage", before="n", order=pl.col("order") + 1)
+        rows = rows.join(last, on=["job", "server", "outage", "order"], how="left", maintain_order="left")
+        rows = rows.with_columns(pl.col("before").fill_null(0))
+    return _with_chunks(c, rows).sort("row").drop("row", "order", "outage", "copies")
+
+
+def needed_uploads(c: Columns) -> pl.DataFrame:
+    """Uploads that the allocations and the ``upload`` orders of a run need: job, server, chunks, time."""
+    return supplies(c).filter(pl.col("chunks") > 0).select("job", "server", "chunks", "time")
+
+
+def _orders(c: Columns) -> pl.DataFrame:
+    """Rows of all such orders, with the number of the order among those of its job, and of its server's outages."""
+    d = c.decisions
+    chosen = np.flatnonzero(d.frame["verb"].is_in(SUPPLIES).fill_null(value=False).to_numpy() & (d["server"] >= 0))
+    rows = pl.DataFrame({name: d[name][chosen] for name in ("job", "server", "time")}).with_columns(
+        n=pl.Series(d["workers"][chosen]).cast(pl.Int64),
+        verb=d.frame["verb"][chosen].cast(pl.String),
+        copies=(d.frame["verb"][chosen] == "upload") & (d.frame["reason"][chosen].cast(pl.String) == COPIES),
+        row=pl.Series(chosen),
+        at=pl.Series(_number_in_job(d["job"])[chosen]),
+    )
+    rows = rows.sort("job", "row", maintain_order=True)
+    before = {name: pl.col(name).shift(1) for name in ("job", "server", "time", "at")}
+    goes_on = (pl.col("job") == before["job"]) & (pl.col("time") == before["time"])
+    goes_on &= (pl.col("at") == before["at"] + 1) & (pl.col("server") > before["server"])
+    goes_on &= pl.col("verb") == pl.col("verb").shift(1)
+    rows = rows.with_columns(order=(~goes_on.fill_null(value=False)).cum_sum())
+    return rows.drop("at").with_columns(outage=pl.Series(_outages_until(c, rows)))
+
+
+def _number_in_job(job: Ints) -> Ints:
+    """Number of each decision among those on its job."""
+    order = np.argsort(job, kind="stable")
+    sorted_job = job[order]
+    first = np.searchsorted(sorted_job, sorted_job)
+    number = np.empty(len(job), np.int64)
+    number[order] = np.arange(len(job)) - first
+    return number
+
+
+def _outages_until(c: Columns, rows: pl.DataFrame) -> Ints:
+    """How many outages of each row's server have begun by its time."""
+    server, time, count = rows["server"].to_numpy(), rows["time"].to_numpy(), np.zeros(len(rows), np.int64)
+    for out in np.unique(c.outages["server"]):
+        here = server == out
+        starts = np.sort(c.outages["start"][c.outages["server"] == out])
+        count[here] = np.searchsorted(starts, time[here], side="right")
+    return count
+
+
+def _with_chunks(c: Columns, rows: pl.DataFrame) -> pl.DataFrame:
+    """The chunks that each order must bring: of workers that a server was not supplied for, or copies of all.
+
+    A job's chunks are spread evenly over its workers, in the order of the servers; where a server lacks data of some,
+    they are its last ones.
+    """
+    chunks = pl.Series(c.scenario.jobs.chunks[rows["job"].to_numpy()])
+    total, given = pl.col("n").sum().over("order"), (pl.col("n").cum_sum() - pl.col("n")).over("order")
+    held = pl.min_horizontal("n", "before")
+    share = pl.lit(chunks) * (given + pl.col("n")) // total - pl.lit(chunks) * (given + held) // total
+    copy = pl.when(pl.col("n") > pl.col("before")).then(pl.lit(chunks)).otherwise(0)
+    return rows.with_columns(chunks=pl.when("copies").then(copy).otherwise(share))
