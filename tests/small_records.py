@@ -87,12 +87,12 @@ def dispatched() -> Schedule:
         (0, 0, "s0", 0, 1, 10, 10, 19, 3.0, False, False),
     ]
     decisions = [
-        (0, 0, "dispatch", 0, 0, "s0", 24 * S, 0, 6.5),
-        (0, 0, "dispatch", 1, 1, "s0", 24 * S, 0, 6.5),
-        (3, 1, "dispatch", 0, 0, "s0", 6 * S, 1, 10.0),
-        (4, 2, "dispatch", 0, None, "cloud", 18 * S, 0, 4.0),
-        (4, 2, "dispatch", 1, None, "cloud", 18 * S, 0, 4.0),
-        (10, 3, "reject", None, None, None, None, None, None),
+        (0, 0, "dispatch", 0, 0, "s0", 24 * S, 0, 6.5, None),
+        (0, 0, "dispatch", 1, 1, "s0", 24 * S, 0, 6.5, None),
+        (3, 1, "dispatch", 0, 0, "s0", 6 * S, 1, 10.0, None),
+        (4, 2, "dispatch", 0, None, "cloud", 18 * S, 0, 4.0, None),
+        (4, 2, "dispatch", 1, None, "cloud", 18 * S, 0, 4.0, None),
+        (10, 3, "reject", None, None, None, None, None, None, "no room"),
     ]
     ps = [(0, "s0", 0, 1, 1, 19), (1, "s1", 0, 1, 4, 10), (2, "cloud", None, 1, 9, 12)]
     uploads = [(0, "s0", 2, 20.0, 0, 1), (1, "s0", 1, 10.0, 3, 4), (2, "cloud", 2, 20.0, 4, 9)]
@@ -107,7 +107,7 @@ def dispatched() -> Schedule:
         uploads=table("uploads", "job to_server chunks mb start end", uploads),
         plans=table("plans", "job", []),
         prices=table("prices", "job", []),
-        decisions=table("decisions", "time job verb chunk lane server rank postponed value", decisions),
+        decisions=table("decisions", "time job verb chunk lane server rank postponed value reason", decisions),
         jobs=_jobs(jobs),
         outages=table("outages", "server start end reason", []),
     )
@@ -127,11 +127,13 @@ def gangs() -> Schedule:
         (0, None, "s0", None, 2, 9, 9, 15, 4.0, False, False),
     ]
     decisions = [
-        (0, 0, "allocate", "s0", 2),
-        (3, 1, "allocate", "s1", 1),
-        (4, 2, "allocate", "cloud", 2),
-        (7, 0, "suspend", None, None),
-        (9, 0, "allocate", "s0", 2),
+        (0, 0, "allocate", "s0", 2, None),
+        (3, 1, "reserve", "s1", None, None),
+        (3, 1, "allocate", "s1", 1, None),
+        (4, 2, "allocate", "cloud", 2, None),
+        (7, 0, "suspend", None, None, None),
+        (9, 0, "allocate", "s0", 2, None),
+        (10, 3, "reject", None, None, "no room"),
     ]
     ps = [(0, "s0", 0, 1, 0, 7), (1, "s1", 0, 1, 3, 10), (2, "cloud", None, 1, 4, 12), (0, "s0", 0, 1, 9, 15)]
     uploads = [(0, "s0", 2, 20.0, 0, 1), (1, "s1", 1, 10.0, 3, 4), (2, "cloud", 2, 20.0, 4, 9)]
@@ -146,7 +148,7 @@ def gangs() -> Schedule:
         uploads=table("uploads", "job to_server chunks mb start end", uploads),
         plans=table("plans", "job server workers ps from to made_at", [(1, "s1", 1, 1, 3, 10, 3)]),
         prices=table("prices", "job", []),
-        decisions=table("decisions", "time job verb server workers", decisions),
+        decisions=table("decisions", "time job verb server workers reason", decisions),
         jobs=_jobs(jobs),
         outages=table("outages", "server start end reason", []),
     )

@@ -340,9 +340,9 @@ def test_what_is_no_run_folder_is_refused(command: tuple[str, ...], path: str, s
 WRONG_FOLDERS: dict[str, tuple[Callable[[Path], object], str]] = {
     "garbage": (lambda f: (f / "run.json").write_text("{garbage"), "run.json: the run folder is damaged"),
     "bytes": (lambda f: (f / "run.json").write_bytes(b"\xff\xfe"), "run.json: the run folder is damaged"),
-    "a list": (lambda f: (f / "run.json").write_text("[]"), "run.json: format is not 1"),
-    "another format": (lambda f: (f / "run.json").write_text('{"format": 9}'), "run.json: format is not 1"),
-    "no policy": (lambda f: (f / "run.json").write_text('{"format": 1}'), "'policy' is missing or of a wrong type"),
+    "a list": (lambda f: (f / "run.json").write_text("[]"), "run.json: format is not 2"),
+    "another format": (lambda f: (f / "run.json").write_text('{"format": 9}'), "run.json: format is not 2"),
+    "no policy": (lambda f: (f / "run.json").write_text('{"format": 2}'), "'policy' is missing or of a wrong type"),
     "no table": (lambda f: (f / "tables" / "ps.parquet").unlink(), "ps.parquet: the run folder is incomplete"),
     "no tables": (lambda f: shutil.rmtree(f / "tables"), "runs.parquet: the run folder is incomplete"),
     "a table of garbage": (

@@ -84,7 +84,7 @@ def test_run_json_says_what_a_run_was_made_of_in_json_that_everything_reads(tmp_
     assert meta["params"] == {
         "allow_cloud": False, "sticky": True, "placement": "literal", "limit_s": limit, "knob": "inf"
     }  # fmt: skip
-    assert (meta["format"], meta["seed"], meta["scenario"]) == (1, 4, "small-4")
+    assert (meta["format"], meta["seed"], meta["scenario"]) == (2, 4, "small-4")
     assert meta["lanes"] == {"preemptive": True, "rank": "haprf"}
     assert set(meta["versions"]) == {"skedge", "numpy", "numba", "polars"}
 

@@ -16,6 +16,7 @@ import polars as pl
 import typer
 from rich.text import Text
 
+from .analysis.rules import Violation
 from .compare import folder_name, scenario_of
 from .compare_commands import compare_command, demo
 from .console import (
@@ -36,6 +37,7 @@ from .export_commands import export
 from .live_commands import live
 from .optimum_commands import optimum
 from .profile_commands import profile
+from .replay import difference
 from .run import Run, load_whole, new_folder, prepared
 from .run import run as run_policy
 from .service_commands import COMMANDS as SERVICE_COMMANDS
@@ -130,13 +132,21 @@ def explain(
 
 
 @commands.command()
-def verify(folder: RunArgument, as_json: JsonOption = False) -> None:
+def verify(
+    folder: RunArgument,
+    replay: Annotated[bool, typer.Option("--replay", help="Also run the policy again, and compare every table.")] = False,
+    as_json: JsonOption = False,
+) -> None:
     """Check every rule of the model on a run's record; exit code 1 if one is broken."""
-    violations = Run.load(folder).verify()
+    kept = Run.load(folder)
+    violations = kept.verify()
+    if replay and (differs := difference(kept)) is not None:
+        violations.append(Violation("M37", "definition", None, None, differs))
     if as_json:
         print_json([asdict(v) for v in violations])
     elif not violations:
-        out.print(f"{folder}: every rule holds")
+        live = f" (a live run: times to within {kept.tolerance / 1e6:g} s)" if kept.live else ""
+        out.print(f"{folder}: every rule holds{live}" + (", and the policy gives this record again" if replay else ""))
     _fail_on(violations, quiet=as_json)
 
 

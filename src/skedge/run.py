@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import errno
 import json
-import math
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, cast
 
@@ -33,16 +31,11 @@ from .core.model import Cluster
 from .core.policy import Policy, make_policy, registered
 from .core.scenario import Scenario
 from .core.schedule import Schedule, schema
+from .run_meta import broken_meta, meta_of, read_meta, registered_meta
 from .scenario_file import load_jobs, load_scenario
 from .scenario_save import save_scenario
 from .sim.world import SimulatedWorld
 from .stopwatch import Stopwatch
-
-FORMAT = 1
-"""Version of the run folder's form."""
-
-_LIBRARIES = ("numpy", "numba", "polars")
-
 
 @dataclass(frozen=True, repr=False)
 class Run:
@@ -81,6 +74,16 @@ class Run:
         """The policy as ``name:key=value,...``."""
         return str(self.meta["policy"])
 
+    @property
+    def live(self) -> bool:
+        """Whether jobs were trained for real; else it is a simulation."""
+        return self.meta.get("world") is not None
+
+    @property
+    def tolerance(self) -> int:
+        """By how much times may be off [µs]: 0 in a simulation, whatever ``run.json`` says."""
+        return int(self.meta.get("tolerance", 0)) if self.live else 0
+
     @cached_property
     def metrics(self) -> dict[str, Any]:
         """Numbers of the run by key (:func:`skedge.analysis.metrics.metrics`)."""
@@ -94,11 +97,11 @@ class Run:
     def verify(self, limit: int = 20) -> list[Violation]:
         """Violations of the rules of ``docs/model.md``; an empty list if there are none.
 
-        Times of a live run are compared with the tolerance that its ``run.json`` states.
+        Times of a live run are compared with the tolerance that its ``run.json`` states, those of a simulation exactly.
         """
-        return verify(
-            self.scenario, self.schedule, self.meta, tolerance=int(self.meta.get("tolerance", 0)), limit=limit
-        )
+        meta, tolerance = registered_meta(self.meta), self.tolerance
+        stated = [Violation("M37", "definition", None, None, text) for text in broken_meta(self.meta, self.scenario)]
+        return [*verify(self.scenario, self.schedule, meta, tolerance=tolerance, limit=limit), *stated[:limit]]
 
     def must_be_whole(self) -> None:
         """Refuse a record with rows that cannot be (M1), from which nothing can be computed.
@@ -148,7 +151,7 @@ class Run:
         folder = Path(folder)
         if not os.path.isfile(folder / "run.json"):
             raise RunFolderError(f"{folder}: is not a run folder (there is no run.json)")
-        meta = _read_meta(folder / "run.json")
+        meta = read_meta(folder / "run.json")
         scenario = load_scenario(folder / "scenario.yaml")
         columns = schema(scenario.cluster.server_ids)
         tables = {name: _read_table(folder / "tables" / f"{name}.parquet", columns[name]) for name in Schedule.names()}
@@ -175,23 +178,6 @@ def _json(meta: Mapping[str, Any]) -> str:
     return json.dumps(dict(meta), indent=2, sort_keys=True, allow_nan=False) + "\n"
 
 
-_META = {"policy": str, "params": dict, "lanes": dict, "seed": int, "versions": dict}
-"""What ``run.json`` must have."""
-
-
-def _read_meta(path: Path) -> dict[str, Any]:
-    try:
-        meta = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise RunFolderError(f"{path}: the run folder is damaged: {error}") from error
-    if not isinstance(meta, dict) or meta.get("format") != FORMAT:
-        raise RunFolderError(f"{path}: format is not {FORMAT}; this skedge reads format {FORMAT}")
-    wrong = [key for key, kind in _META.items() if not isinstance(meta.get(key), kind)]
-    if wrong:
-        raise RunFolderError(f"{path}: the run folder is damaged: {wrong[0]!r} is missing or of a wrong type")
-    return meta
-
-
 def _read_table(path: Path, columns: Mapping[str, Any]) -> pl.DataFrame:
     """Read a table of the record; types may differ (a stranger's record), their kinds may not."""
     try:
@@ -203,19 +189,28 @@ def _read_table(path: Path, columns: Mapping[str, Any]) -> pl.DataFrame:
             raise RunFolderError(
                 f"{path}: the run folder is damaged: it has no column {name!r} of {_kind(kind)} values"
             )
-    return table
+    try:
+        return table.select(_as(name, table.schema[name], kind) for name, kind in columns.items())
+    except pl.exceptions.PolarsError as error:
+        raise RunFolderError(f"{path}: the run folder is damaged: {_first_line(error)}") from error
+
+
+def _as(name: str, is_: pl.DataType, kind: pl.DataType) -> pl.Expr:
+    """A column in the type of the record; names that are not known become null, which rule M1 finds."""
+    column = pl.col(name)
+    if is_ == kind or (isinstance(kind, pl.Categorical) and isinstance(is_, pl.Categorical)):
+        return column
+    return column.cast(pl.String).cast(kind, strict=False) if _kind(kind) == "text" else column.cast(kind)
 
 
 def _kind(of: pl.DataType) -> str:
-    return (
-        "whole-number"
-        if of.is_integer()
-        else "number"
-        if of.is_float()
-        else "true-or-false"
-        if of == pl.Boolean
-        else "text"
-    )
+    if of.is_integer():
+        return "whole-number"
+    if of.is_float():
+        return "number"
+    if of == pl.Boolean:
+        return "true-or-false"
+    return "text" if of in (pl.String, pl.Categorical, pl.Enum) else str(of)
 
 
 def _first_line(error: Exception) -> str:
@@ -379,28 +374,3 @@ def run(
     drive(kernel, world, progress)
     kernel.validate_state()
     return Run(scenario, meta_of(scenario, made), kernel.record.schedule(world.runs()), watch.seconds)
-
-
-def meta_of(scenario: Scenario, policy: Policy) -> dict[str, Any]:
-    """Content of ``run.json``: what a run was made of."""
-    params = policy.params.model_dump(mode="json")
-    default = type(policy.params)().model_dump(mode="json")
-    changed = ",".join(f"{key}={_written(value)}" for key, value in params.items() if value != default.get(key))
-    return {
-        "format": FORMAT,
-        "policy": f"{policy.name}:{changed}" if changed else policy.name,
-        "params": {key: _in_json(value) for key, value in params.items()},
-        "lanes": policy.lanes,
-        "seed": scenario.seed,
-        "scenario": scenario.name,
-        "versions": {"skedge": version("skedge"), **{name: version(name) for name in _LIBRARIES}},
-    }
-
-
-def _in_json(value: object) -> object:
-    """JSON has no infinity: it is written as text, which parameters read again."""
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _written(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

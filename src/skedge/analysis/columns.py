@@ -144,6 +144,25 @@ def gang_intervals(c: Columns) -> pl.DataFrame:
     )
 
 
+_ON_GANGS = ["allocate", "allocate_each", "upload", "suspend", "assign_ps"]
+
+
+def gang_orders(c: Columns) -> pl.DataFrame:
+    """The decisions on gangs and their data, a row per server, by job and then as they were made.
+
+    Columns job, time, verb, server, workers, reason and `order`: rows of one order have one number. An order names its
+    servers in ascending order, each once, so that the next one is told from it.
+    """
+    d = c.decisions
+    rows = np.flatnonzero(d.frame["verb"].is_in(_ON_GANGS).to_numpy())
+    table = pl.DataFrame({name: d[name][rows] for name in ("job", "time", "server", "workers")}).cast(pl.Int64)
+    table = table.with_columns(d.frame[name].gather(rows).cast(pl.String) for name in ("verb", "reason"))
+    table = table.sort("job", maintain_order=True)
+    same = pl.all_horizontal(pl.col(name) == pl.col(name).shift() for name in ("job", "time", "verb"))
+    begins = ~(same & (pl.col("server") > pl.col("server").shift())).fill_null(value=False)
+    return table.with_columns(order=begins.cum_sum())
+
+
 def not_gangs(c: Columns) -> Array:
     """Jobs whose workers begin one by one, as the decisions say."""
     rows = (c.decisions.frame["verb"] == "allocate_each").to_numpy()

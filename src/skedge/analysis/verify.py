@@ -13,15 +13,21 @@ from skedge.core.scenario import Scenario
 from skedge.core.schedule import Schedule
 
 from .rules import RULES, Findings, Violation
+from .verify_alpha import check_alpha
+from .verify_batches import check_batches
 from .verify_chunks import Chunks, check_chunks, check_lanes, check_outages, minibatches
 from .verify_data import check_storage, check_uploads
 from .verify_gangs import check_gangs
-from .verify_jobs import answers, completions, decision_times, plans_kept, preempted_flags, slot_boundaries
+from .verify_jobs import answers, completions, decision_times, plans_kept, preempted_flags, slot_boundaries, undisturbed
 from .verify_names import known_rows
+from .verify_orders import check_orders
+from .verify_plans import check_plans
 from .verify_prices import check_prices
-from .verify_ps import check_ps
+from .verify_ps import check_edge_first, check_ps
 from .verify_resources import check_resources
 from .verify_sites import check_sites
+from .verify_supplies import check_supplies
+from .verify_work import check_work
 
 __all__ = ["RULES", "Violation", "verify"]
 
@@ -36,7 +42,7 @@ def verify(
     meta
         Of the run: ``lanes``, a mapping with ``preemptive`` (bool, default True) and ``rank`` (``haprf``: rule M20 is
         checked; anything else: it is not), and ``params``: rules M29 and M30 are checked where those have ``low`` and
-        ``high``. Of a live run also ``late_s``: by job id, by how much its training took
+        ``high``. Of a live run, which names its ``world``, also ``late_s``: by job id, by how much its training took
         longer than announced, as its trainer has measured; M8 allows for it.
     tolerance
         Allowed in every comparison of times [µs], >= 0: 0 for a simulation, what clocks and messages cost for a live
@@ -48,24 +54,36 @@ def verify(
     -------
     Violations by rule, of each rule the first `limit` found. Rows that break M1 are left out of all other rules.
     """
-    found = Findings(scenario, limit)
-    lanes = meta.get("lanes") or {}
+    found, live = Findings(scenario, limit), meta.get("world") is not None
+    lanes, promises = meta.get("lanes") or {}, meta.get("promises") or {}
     preemptive = bool(lanes.get("preemptive", True))
-    c = known_rows(scenario, schedule, found, meta.get("late_s"))
+    c = known_rows(scenario, schedule, found, meta.get("late_s") if live else None)
     answers(c, found)
+    if not live:
+        undisturbed(c, found)
     completions(c, found, tolerance)
     decision_times(c, found, tolerance)
     plans_kept(c, found, tolerance)
+    check_plans(c, found, tolerance)
     slot_boundaries(c, found, tolerance)
     minibatches(c, found)
     chunks = Chunks(c)
     check_chunks(chunks, found, tolerance, haprf=lanes.get("rank") == "haprf")
     check_outages(c, found, tolerance)
+    check_work(chunks, found, measured=live)
+    if not live:
+        check_alpha(chunks, found, str(promises.get("alpha")), preemptive=preemptive)
     check_lanes(chunks, found, tolerance, preemptive=preemptive)
     preempted_flags(c, found, chunks.last[chunks.run], preemptive=preemptive)
     check_uploads(c, found, tolerance)
+    check_supplies(c, found)
+    check_orders(c, found, tolerance)
     check_storage(c, found)
     check_ps(c, found, tolerance, chunks.zeta)
+    if not live and promises.get("ps") == "edge_first":
+        check_edge_first(c, found, chunks.zeta)
+    if not live and isinstance(promises.get("batches"), dict):
+        check_batches(c, found, promises["batches"])
     check_gangs(c, found, tolerance)
     if scenario.cluster.resources:
         check_resources(c, found, tolerance)

@@ -145,6 +145,9 @@ def _stray(k: Chunks, i: int) -> str:
 def _moved_for_a_reason(k: Chunks, found: Findings) -> None:
     """M6: a chunk is dispatched again only after the server that it was on has gone out of service."""
     d = k.c.dispatches
+    first = k.again & (k.row[k.sent] == np.arange(len(k.sent)))
+    say = "chunk {} is dispatched again, and never was before"
+    found.rows("M6", first, d["job"], d["time"], lambda i: say.format(d["chunk"][i]))
     for chunk in k.moved:
         rows = np.flatnonzero(k.sent == chunk)
         for before, row in pairwise(rows):
@@ -253,8 +256,25 @@ def _ranks(k: Chunks, found: Findings) -> None:
     """M20: rank = D_j p_j with the announced p_j at zeta = 0, so that the largest gamma = 1/(D p) is first."""
     d, scenario = k.c.dispatches, k.c.scenario
     right = (scenario.jobs.chunks * scenario.chunk_time[:, 0])[d["job"]]
-    wrong = (d["lane"] >= 0) & (d["rank"] != right)
+    wrong = d["rank"] != right
     found.rows("M20", wrong, d["job"], d["time"], lambda i: f"rank is {d['rank'][i]}; D p is {right[i]}")
+
+
+def _displaced(k: Chunks, found: Findings, slack: int, rows: Ints, place: Ints) -> None:
+    """M11: a chunk of better rank takes the lane where one is preempted, unless its server or its job is lost then.
+
+    `rows` are the runs by lane and start, `place` is the rank of each run's chunk.
+    """
+    t = k.c.chunks
+    mine = np.flatnonzero(t["preempted"][rows])
+    run, after = rows[mine], rows[np.minimum(mine + 1, len(rows) - 1)] if len(rows) else rows
+    end = t["end"][run]
+    taken = (t["lane"][after] == t["lane"][run]) & (place[after] < place[run])
+    taken &= t["start"][after] <= end + slack + k.c.late[t["job"][after]]
+    lost = next_outage(k.c, t["server"][run], t["start"][run]) <= end + slack
+    lost |= failure_times(k.c)[t["job"][run]] <= end + slack
+    say = "is preempted on lane {}; no chunk of better rank takes the lane then"
+    found.rows("M11", ~taken & ~lost, t["job"][run], end, lambda i: say.format(t["lane"][run[i]]))
 
 
 def check_lanes(k: Chunks, found: Findings, slack: int, *, preemptive: bool) -> None:
@@ -274,6 +294,7 @@ def check_lanes(k: Chunks, found: Findings, slack: int, *, preemptive: bool) -> 
     lane = np.where(place >= 0, t["lane"], -1)
     rows, first = in_groups(lane, t["start"], c.scenario.cluster.lanes)
     coming, coming_first = in_groups(d["lane"][order], ready, c.scenario.cluster.lanes)
+    _displaced(k, found, slack, rows, place)
     twice, worse, idle = lane_service(
         rows, first, t["start"], t["end"], place, coming, coming_first, ready, gone, preemptive, slack, found.limit
     )

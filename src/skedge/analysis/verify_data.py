@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from skedge.core.jit import compiled
@@ -37,14 +38,12 @@ def check_uploads(c: Columns, found: Findings, slack: int) -> None:
 
 
 def _complete(c: Columns, found: Findings, slack: int) -> None:
-    """Compare the uploads of dispatched jobs with the dispatches: each chunk is brought once, from its dispatch on.
-
-    Jobs with chunks that were dispatched again are left out: a server may have got some of them twice.
-    """
+    """Compare the uploads of dispatched jobs with the dispatches: each chunk is brought once, from its dispatch on."""
     d, u, jobs = c.dispatches, c.uploads, len(c.scenario.jobs)
     if not len(d):
         return
     again = np.unique(d["job"][(d.frame["verb"] == "redispatch").to_numpy()])
+    _brought_again(c, found, again)
     sent_once = np.where(np.isin(d["job"], again), -1, d["job"]).astype(np.int32)
     rows, first = in_groups(sent_once, d["time"], jobs)
     uploads, up_first = in_groups(u["job"], u["start"], jobs)
@@ -57,8 +56,24 @@ def _complete(c: Columns, found: Findings, slack: int) -> None:
         found.limit,
     )
     for job, server, sent, brought, time in wrong:
-        text = f"{sent} chunks are dispatched to server {server} at {time} µs; {brought} are uploaded from then"
+        text = f"{sent} chunks are dispatched to server {server} at {time} µs; {brought} are uploaded from then, at once"
         found.add("M16", int(job), int(time), text)
+
+
+def _brought_again(c: Columns, found: Findings, jobs: Ints) -> None:
+    """Compare the two for jobs with chunks that were dispatched again: a server may get some of them twice."""
+    if not len(jobs):
+        return
+    d, u = c.dispatches, c.uploads
+    sent, brought = np.flatnonzero(np.isin(d["job"], jobs)), np.flatnonzero(np.isin(u["job"], jobs))
+    needs = {"job": d["job"][sent], "server": d["server"][sent], "time": d["time"][sent], "n": np.ones(len(sent))}
+    has = {name: u[at][brought] for name, at in (("job", "job"), ("server", "to_server"), ("time", "start"))}
+    has["n"] = -u["chunks"][brought]
+    both = pl.concat([pl.DataFrame(part).cast(pl.Int64) for part in (needs, has)])
+    wrong = both.group_by("job", "server", "time").agg(pl.col("n").sum()).filter(pl.col("n") != 0).sort("job", "time")
+    for job, server, time, n in wrong.head(found.limit).iter_rows():
+        text = f"{n} more chunks are dispatched to server {server} at {time} µs than are uploaded from then"
+        found.add("M16", job, time, text)
 
 
 _Rows = tuple[Ints, Ints, NDArray[np.int32], Ints]
@@ -84,8 +99,9 @@ def _brought(sent: _Rows, uploads: _Rows, chunks: NDArray[np.int32], servers: in
             server = uploads[2][i]
             if number[server] == 0:
                 time[server] = uploads[3][i]
-            if abs(uploads[3][i] - time[server]) <= slack:
-                brought[server] += chunks[i]
+            # at another time, or in several parts, it is not the upload of the dispatch
+            late = abs(uploads[3][i] - time[server]) > slack
+            brought[server] = -1 if late or brought[server] != 0 else chunks[i]
         for rows, server_of in ((sent[0][sent[1][job] : sent[1][job + 1]], sent[2]), (ups, uploads[2])):
             for i in rows:
                 server = server_of[i]

@@ -38,6 +38,7 @@ def answers(c: Columns, found: Findings) -> None:
     failed = state.is_in(["failed", "cancelled"]).fill_null(value=False)
     silent = ((rejected | failed) & (t.frame["reason"].fill_null("") == "")).to_numpy()
     found.rows("M18", silent, t["job"], t["arrival"], lambda i: f"is {state[i]} without a reason")
+    _as_decided(c, found, state)
     unsaid = failed.to_numpy() != (failure_times(c)[t["job"]] < NEVER)
     found.rows("M18", unsaid, t["job"], t["arrival"], lambda i: f"is {state[i]}; the decisions say otherwise")
     runs = np.bincount(c.runs["job"], minlength=len(jobs))[t["job"]]
@@ -45,6 +46,37 @@ def answers(c: Columns, found: Findings) -> None:
     found.rows("M18", both, t["job"], t["arrival"], lambda i: f"is rejected and has {runs[i]} runs")
     never = finished.to_numpy() & (runs == 0)
     found.rows("M18", never, t["job"], t["arrival"], lambda _: "is finished and never ran")
+
+
+def _as_decided(c: Columns, found: Findings, state: pl.Series) -> None:
+    """M18: who is rejected was, by one decision, for its reason; who is finished has no reason."""
+    d, t = c.decisions, c.jobs
+    rows = np.flatnonzero((d.frame["verb"] == "reject").to_numpy())
+    times = np.bincount(d["job"][rows], minlength=len(c.scenario.jobs))[t["job"]]
+    wrong = times != (state == "rejected").fill_null(value=False).to_numpy()
+    found.rows("M18", wrong, t["job"], t["arrival"], lambda i: f"is {state[i]}; it has {times[i]} decisions to reject it")
+    ends = d.frame.filter(pl.col("verb").is_in(["reject", "fail"])).select("job", why=pl.col("reason").cast(pl.String))
+    said = t.frame.select("job", "reason").with_row_index("row").join(
+        ends.unique("job", keep="first"), on="job", how="left", maintain_order="left"
+    )  # fmt: skip
+    other = (said["reason"].fill_null("") != said["why"].fill_null("")).to_numpy()
+    say = "its reason is {!r}; that of the decision is {!r}"
+    found.rows(
+        "M18", other, t["job"], t["arrival"], lambda i: say.format(said["reason"][i], said["why"][i])
+    )  # fmt: skip
+
+
+def undisturbed(c: Columns, found: Findings) -> None:
+    """M18, M25: in a simulation no job fails, and all servers are in service all the time."""
+    state = c.jobs.frame["state"].cast(pl.String)
+    failed = state.is_in(["failed", "cancelled"]).fill_null(value=False).to_numpy()
+    found.rows("M18", failed, c.jobs["job"], c.jobs["arrival"], lambda i: f"is {state[i]}, in a simulation")
+    for server, start in zip(c.outages["server"].tolist(), c.outages["start"].tolist(), strict=True):
+        label = c.scenario.cluster.label(server)
+        found.add("M25", None, start, f"{label!r} goes out of service; in a simulation all servers are in service")
+    d = c.decisions
+    lost = (d.frame["verb"] == "suspend").to_numpy() & (d["server"] >= 0)
+    found.rows("M25", lost, d["job"], d["time"], lambda _: "is suspended for a server; in a simulation all are in service")
 
 
 def completions(c: Columns, found: Findings, slack: int) -> None:

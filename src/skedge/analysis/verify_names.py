@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from skedge.core.model import PS, WORKER
 from skedge.core.scenario import Scenario
-from skedge.core.schedule import SUPPLIES, Schedule
+from skedge.core.schedule import VERBS, Schedule
 
 from .columns import Columns, Table, columns
 from .rules import Findings
@@ -20,35 +20,76 @@ from .rules import Findings
 Mask = NDArray[np.bool_]
 
 _TIME = {"runs": "start", "ps": "start", "uploads": "start", "plans": "from", "prices": "made_at"}
-_TIME |= {"decisions": "time", "jobs": "arrival"}
+_TIME |= {"decisions": "time", "jobs": "arrival", "outages": "start"}
+
+_MAY_BE_NULL = {
+    "runs": {"chunk", "lane"},
+    "ps": {"slot"},
+    "uploads": {"from_site"},
+    "plans": {"broken_at"},
+    "prices": set[str](),
+    "decisions": {"chunk", "lane", "server", "rank", "postponed", "value", "reason", "workers"},
+    "jobs": {"admitted", "first_start", "completion", "jct", "value", "state", "reason"},
+    "outages": {"end", "reason"},
+}
+"""Columns without which a row says what it has to say; of decisions it depends on the verb."""
+
+_MAY_BE_NAN = {("decisions", "value")}
+"""A planned schedule has no alpha."""
+
+_MAY_BE_NEGATIVE = {"rank", "postponed"}
+"""A rank is the policy's own; -1 chunks postponed: it does not say."""
+
+_LATEST = 2**61
+"""Times are before this [µs], so that sums of two are numbers too."""
 
 
 def known_rows(
     scenario: Scenario, schedule: Schedule, found: Findings, late_s: Mapping[str, float] | None = None
 ) -> Columns:
     """Take the columns of `schedule`, without the rows that break M1."""
-    c = columns(scenario, schedule, late_s)
     kept: dict[str, Any] = {}
+    full = {name: _filled(name, table, found) for name, table in schedule.tables().items()}
+    kept = {name: table for name, table in full.items() if table is not getattr(schedule, name)}
+    schedule = replace(schedule, **kept) if kept else schedule
+    c = columns(scenario, schedule, late_s)
+    kept = {}
     for name, rule in _CHECKS.items():
         table: Table = getattr(c, name)
         wrong = rule(c, table)
         if wrong.any():
-            _tell(found, name, table, wrong)
+            _tell(found, name, table.frame, wrong)
             kept[name] = table.frame.filter(~pl.Series(wrong))
     return columns(scenario, replace(schedule, **kept), late_s) if kept else c
 
 
-def _tell(found: Findings, name: str, table: Table, wrong: Mask) -> None:
-    frame = table.frame
-    found.rows(
-        "M1",
-        wrong,
-        table["job"],
-        table[_TIME[name]],
-        lambda i: (
-            f"{name}[{i}] names what does not exist, or has an impossible count or time: {frame.row(i, named=True)}"
-        ),
-    )
+def _filled(name: str, frame: pl.DataFrame, found: Findings) -> pl.DataFrame:
+    """The rows that have a value in every column that must have one, and no number that is none."""
+    parts = [
+        frame[column].is_null()
+        for column in frame.columns
+        if frame[column].null_count() and column not in _MAY_BE_NULL[name]
+    ]
+    for column, kind in frame.schema.items():
+        if kind.is_float():
+            bad = frame[column].is_infinite() if (name, column) in _MAY_BE_NAN else ~frame[column].is_finite()
+            parts += [bad.fill_null(value=False)] if bad.any() else []
+        elif kind.is_integer() and column not in _MAY_BE_NEGATIVE:
+            low, high = frame[column].min(), frame[column].max()
+            if low is not None and (low < 0 or high >= _LATEST):  # type: ignore[operator]
+                parts.append(((frame[column] < 0) | (frame[column] >= _LATEST)).fill_null(value=False))
+    if not parts:
+        return frame
+    wrong = np.logical_or.reduce([part.to_numpy() for part in parts])
+    _tell(found, name, frame, wrong)
+    return frame.filter(~pl.Series(wrong))
+
+
+def _tell(found: Findings, name: str, frame: pl.DataFrame, wrong: Mask) -> None:
+    for i in np.flatnonzero(wrong)[: found.limit].tolist():
+        row = frame.row(i, named=True)
+        text = f"{name}[{i}] names what does not exist, or has an impossible count, time or value: {row}"
+        found.add("M1", row.get("job"), row[_TIME[name]], text)
 
 
 def _no_job(c: Columns, t: Table) -> Mask:
@@ -92,8 +133,10 @@ def _ps(c: Columns, t: Table) -> Mask:
 
 
 def _uploads(c: Columns, t: Table) -> Mask:
-    wrong = _no_job(c, t) | (t["to_server"] < 0) | (t["chunks"] < 0) | (t["chunks"] > _chunks_of(c, t))
-    return wrong | ~(t["mb"] >= 0) | (t["start"] < 0) | (t["end"] < t["start"])
+    wrong = _no_job(c, t) | (t["to_server"] < 0) | (t["chunks"] < 1) | (t["chunks"] > _chunks_of(c, t))
+    moved = t.frame["from_site"].is_not_null().to_numpy()
+    at_sites = c.scenario.cluster.transfer_cost is not None
+    return wrong | (moved != at_sites) | ~(t["mb"] >= 0) | (t["start"] < 0) | (t["end"] < t["start"])
 
 
 def _plans(c: Columns, t: Table) -> Mask:
@@ -110,9 +153,25 @@ def _prices(c: Columns, t: Table) -> Mask:
     return wrong | ~((t["price"] >= 0) & np.isfinite(t["price"]))
 
 
+_HAS = {
+    "server": {"dispatch", "redispatch", "allocate", "allocate_each", "reserve", "transfer", "upload", "assign_ps"},
+    "chunk": {"dispatch", "redispatch"},
+    "rank": {"dispatch", "redispatch"},
+    "postponed": {"dispatch", "redispatch"},
+    "workers": {"allocate", "allocate_each", "upload", "assign_ps"},
+}
+"""The verbs of which a decision has something in these columns; the others have nothing there."""
+
+_MAY_HAVE = {
+    "server": {"suspend"},
+    "lane": {"dispatch", "redispatch"},
+    "value": set(VERBS) - {"suspend", "assign_ps", "fail", "upload"},
+}
+"""Those of which it may have."""
+
+
 def _decisions(c: Columns, t: Table) -> Mask:
-    brings = t.frame["verb"].is_in(SUPPLIES).fill_null(value=False).to_numpy()
-    wrong = _no_job(c, t) | (t["time"] < 0) | ((t["workers"] > 0) != brings)
+    wrong = _no_job(c, t) | (t["time"] < 0) | (t["workers"] == 0) | (t["workers"] < -1) | _not_of_its_verb(t.frame)
     verbs: Mask = t.frame["verb"].is_in(["dispatch", "redispatch"]).to_numpy()
     if not verbs.any():
         return wrong
@@ -123,9 +182,22 @@ def _decisions(c: Columns, t: Table) -> Mask:
     return wrong | _wrong_dispatch(c, t)
 
 
+def _not_of_its_verb(frame: pl.DataFrame) -> Mask:
+    """Whether a decision lacks what its verb has to say, or says what it cannot."""
+    verb, wrong = frame["verb"].cast(pl.String), np.zeros(len(frame), bool)
+    for column in {**_HAS, **_MAY_HAVE}:
+        must, may = _HAS.get(column, set()), _MAY_HAVE.get(column, set())
+        said = frame[column].is_not_null()
+        if must and not said.all():
+            wrong |= (verb.is_in(list(must)) & ~said).to_numpy()
+        if said.any():
+            wrong |= (said & ~verb.is_in(list(must | may))).to_numpy()
+    return wrong
+
+
 def _wrong_dispatch(c: Columns, t: Table) -> Mask:
     chunk = t["chunk"]
-    wrong = (chunk < 0) | (chunk >= _chunks_of(c, t)) | (t["server"] < 0)
+    wrong = (chunk < 0) | (chunk >= _chunks_of(c, t)) | (t["server"] < 0) | (t["postponed"] < -1)
     return wrong | _wrong_lane(c, t, whole=np.ones(len(t), bool))
 
 
@@ -134,8 +206,14 @@ def _jobs(c: Columns, t: Table) -> Mask:
     place = np.clip(t["job"], 0, len(c.scenario.jobs) - 1)
     ids = t.frame["id"] != pl.Series(c.scenario.jobs.ids, dtype=pl.String).gather(pl.Series(place))
     wrong |= ids.fill_null(value=True).to_numpy() | (t["arrival"] != c.scenario.jobs.arrival[place])
+    return wrong | t.frame["value"].is_not_null().to_numpy() | ((t["admitted"] < 0) & (t.frame["admitted"].is_not_null()).to_numpy())
+
+
+def _outages(c: Columns, t: Table) -> Mask:  # noqa: ARG001 - as the others
+    end = t["end"]
+    wrong: Mask = (t["server"] < 0) | (t["start"] < 0) | ((end <= t["start"]) & (end != -1))
     return wrong
 
 
 _CHECKS = {"runs": _runs, "ps": _ps, "uploads": _uploads, "plans": _plans, "prices": _prices}
-_CHECKS |= {"decisions": _decisions, "jobs": _jobs}
+_CHECKS |= {"decisions": _decisions, "jobs": _jobs, "outages": _outages}

@@ -21,6 +21,9 @@ from .rules import Findings
 _CLOSE = 1e-6
 """Prices are powers of (U/L), with U/L up to 1e12: loads that differ by float noise differ by more in price."""
 
+_SAME = 1e-12
+"""Prices that differ by less, relatively, are the same."""
+
 
 @dataclass
 class _Books:
@@ -151,10 +154,15 @@ def _changed(c: Columns, found: Findings, books: _Books, job: int) -> None:
     made_at = int(c.plans["made_at"][np.flatnonzero(c.plans["job"] == job)[0]])
     names, servers = c.scenario.cluster.resources, c.scenario.cluster.server_ids
     for row in np.flatnonzero(p["job"] == job):
+        if p["made_at"][row] != made_at:
+            text = f"changes prices at {int(p['made_at'][row])} µs; it was admitted at {made_at} µs"
+            found.add("M29", job, int(p["made_at"][row]), text)
         where = (slice(int(p["from"][row]) // slot, int(p["to"][row]) // slot), p["server"][row], place[row])
         before = books.price[where].max(initial=0.0)
         if p["price"][row] < before * (1 - _CLOSE):
             found.add("M29", job, int(p["made_at"][row]), f"a price falls from {before:.9g} to {p['price'][row]:.9g}")
+        elif p["price"][row] <= before * (1 + _SAME):
+            found.add("M29", job, int(p["made_at"][row]), f"a price is {before:.9g}, and is said to change to that")
         books.price[where] = p["price"][row]
     right = books.at(c.scenario.cluster.amounts)
     wrong = np.abs(books.price - right) > _CLOSE * right

@@ -35,6 +35,26 @@ def _with_cloud_jobs(c: Columns, found: Findings, slack: int, zeta: Zeta) -> Non
     found.rows("M15", wrong, job, start, lambda i: say.format(t["server"][edge[i]]))
 
 
+def check_edge_first(c: Columns, found: Findings, all_cloud: Ints) -> None:
+    """M35: a dispatched job that is not wholly in the cloud has its PS there only where no slot of its type is free."""
+    t, cluster, jobs = c.ps, c.scenario.cluster, c.scenario.jobs
+    dispatched = np.zeros(len(jobs), bool)
+    dispatched[c.dispatches["job"]] = True
+    away = dispatched[t["job"]] & (t["slot"] < 0) & (all_cloud[t["job"]] == 0)
+    kind, held = jobs.ps_type[t["job"]], np.zeros(len(t), np.int64)
+    slots = np.append(np.bincount(cluster.ps_type, minlength=len(cluster.ps_types)), 0)
+    for k in np.unique(kind[away]):
+        edge = (t["slot"] >= 0) & (kind == k)
+        starts, ends = np.sort(t["start"][edge]), np.sort(t["end"][edge])
+        now = t["start"][away & (kind == k)]
+        held[away & (kind == k)] = np.searchsorted(starts, now, "right") - np.searchsorted(ends, now, "right")
+    free = slots[kind] - held
+    say = "takes a PS in the cloud at {} µs; {} of its type are free at the edge"
+    found.rows(
+        "M35", away & (free > 0), t["job"], t["start"], lambda i: say.format(t["start"][i], free[i])
+    )  # fmt: skip
+
+
 def running(c: Columns) -> tuple[Ints, Ints, Ints]:
     """When each job runs, as (job, start, end), by job and start; runs that touch are one."""
     rows, first = in_groups(c.runs["job"], c.runs["start"], len(c.scenario.jobs))
@@ -49,15 +69,21 @@ def _while_running(c: Columns, found: Findings, slack: int, rows: Ints, first: I
         return
     for these, those, what in ((active, held, "runs without a PS"), (held, active, "holds a PS and does not run")):
         at = uncovered(these, those, slack)
-        at = np.where(_during_outages(c, at), -1, at)
+        at = np.where(_during_outages(c, these[0], at), -1, at)
         found.rows("M12", at >= 0, these[0], at, lambda i, at=at, what=what: f"{what} at {at[i]} µs")  # type: ignore[misc]
 
 
-def _during_outages(c: Columns, at: Ints) -> NDArray[np.bool_]:
-    """Whether a server was out of service at each of these times: then there may be no PS to give."""
-    out = np.zeros(len(at), bool)
-    for start, end in zip(c.outages["start"], c.outages["end"], strict=True):
-        out |= (start <= at) & (at <= (NEVER if end is None or end < 0 else end))
+def _during_outages(c: Columns, job: Ints, at: Ints) -> NDArray[np.bool_]:
+    """Whether a server with PSs of the job's type was out of service at each of these times: there may be none free."""
+    cluster, kind, out = c.scenario.cluster, c.scenario.jobs.ps_type[job], np.zeros(len(at), bool)
+    has = np.column_stack([cluster.ps, np.zeros(len(cluster.servers), np.int64)]) > 0
+    if cluster.cloud is not None:
+        has[cluster.cloud] = True
+    if cluster.resources:
+        has[:] = True
+    o = c.outages
+    for server, start, end in zip(o["server"], o["start"], o["end"], strict=True):
+        out |= has[server, kind] & (start <= at) & (at <= (NEVER if end < 0 else end))
     return out
 
 
@@ -82,8 +108,10 @@ def _one_each(c: Columns, found: Findings, slack: int, rows: Ints) -> None:
     )
     other = (t["server"][before] != t["server"][after]) | (t["slot"][before] != t["slot"][after])
     lost = next_outage(c, t["server"][before], t["start"][before]) <= start + slack
-    moved = same & ~twice & (start <= end) & other & ~lost
-    found.rows("M14", moved, job, start, lambda i: f"changes its PS at {start[i]} µs while it runs on")
+    dispatched = np.zeros(len(c.scenario.jobs), bool)
+    dispatched[c.dispatches["job"]] = True
+    moved = same & ~twice & (start <= end) & (other | dispatched[job]) & ~lost
+    found.rows("M14", moved, job, start, lambda i: f"changes its PS at {start[i]} µs while it runs on, or is given it anew")
 
 
 def _slots(c: Columns, found: Findings, slack: int) -> None:

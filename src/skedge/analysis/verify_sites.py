@@ -6,7 +6,7 @@ What is trained where is computed anew, slot by slot, from the workers and the t
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,7 @@ import polars as pl
 from skedge.core.model import Ints
 from skedge.core.time import NEVER
 
-from .columns import Columns
+from .columns import Columns, failure_times
 from .rules import Findings
 
 _ALMOST = 1e-9
@@ -86,6 +86,7 @@ def _booked(c: Columns, found: Findings, moves: list[_Move]) -> None:
     """M31: what a policy books for a job's transfers of an instant is what they cost, q g, Eq. (1)."""
     cost = c.scenario.cluster.transfer_cost
     assert cost is not None  # noqa: S101 - there are sites
+    _decided(c, found, moves)
     rows = c.decisions.frame.filter(pl.col("verb") == "transfer", pl.col("value").is_not_null())
     said: dict[tuple[int, int], float] = {
         (job, time): value for job, time, value in rows.group_by("job", "time").agg(pl.col("value").sum()).iter_rows()
@@ -98,6 +99,17 @@ def _booked(c: Columns, found: Findings, moves: list[_Move]) -> None:
         right = is_[job, time]
         if not math.isclose(value, right, rel_tol=1e-6, abs_tol=_ALMOST):
             found.add("M31", job, time, f"{value:g} is booked for transfers that cost {right:g}")
+
+
+def _decided(c: Columns, found: Findings, moves: list[_Move]) -> None:
+    """M31: every transfer has its decision, and every decision to transfer its transfer."""
+    d = c.decisions
+    rows = np.flatnonzero((d.frame["verb"] == "transfer").to_numpy())
+    said = Counter(zip(*(d[name][rows].tolist() for name in ("job", "time", "server")), strict=True))
+    made = Counter((move.job, move.time, move.target) for move in moves)
+    for job, time, site in sorted(((said - made) + (made - said)).keys())[: found.limit]:
+        text = f"{said[job, time, site]} transfers to server {site} are decided, {made[job, time, site]} are made"
+        found.add("M31", job, time, text)
 
 
 def _trained(c: Columns, found: Findings, moves: list[_Move]) -> None:
@@ -120,7 +132,7 @@ def _trained(c: Columns, found: Findings, moves: list[_Move]) -> None:
 
 def _cut_short(c: Columns) -> Ints:
     """Most that each run can have trained: what it has, if its job failed or a server was lost; else no limit."""
-    t, failed = c.gangs, c.jobs.frame["state"].is_in(["failed", "cancelled"]).to_numpy()
+    t, failed = c.gangs, failure_times(c) < NEVER
     out = c.decisions.frame.filter(
         pl.col("verb") == "suspend", pl.col("reason").cast(pl.String).str.starts_with("server_")
     )
@@ -163,7 +175,8 @@ def _follow(
         if at in busy and not left.any() and at != max(busy):
             found.add("M33", job, (at + 1) * slot, "goes on holding workers; nothing is left to train")
             return
-    state = c.jobs.frame["state"][job]
+    rows = np.flatnonzero(c.jobs["job"] == job)
+    state = c.jobs.frame["state"][int(rows[0])] if len(rows) else None
     if left.any() == (state == "finished"):
         text = f"is {state}; {int(left.sum())} of its chunks are not trained"
         found.add("M33", job, None, text)

@@ -81,6 +81,11 @@ class Basis:
         """Lanes preempt, and their order is highest average processing rate first."""
         return {"preemptive": True, "rank": "haprf"}
 
+    @property
+    def promises(self) -> dict[str, Any]:
+        """What its record keeps beyond the rules for all; rule M34 and those after it say of what."""
+        return {}
+
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Keep what a run gives to a policy."""
         self.cluster, self.physics, self.rng = cluster, physics, rng

@@ -74,7 +74,7 @@ class Record:
         value: float | None = None,
         workers: int = -1,
     ) -> None:
-        """Note a decision that has no chunk."""
+        """Note a decision that has no chunk; `workers` -1: it is of none."""
         code = self.reasons.setdefault(reason, len(self.reasons))
         self.decisions.extend((now, job, _CODES[verb], -1 if server is None else server, workers, code))
         self.values.append(_NONE if value is None else value)
@@ -84,6 +84,8 @@ class Record:
         self.admitted.setdefault(order.job, now)
         for server, n in sorted(order.where):
             self.decide(now, order.job, _ALLOCATE[order.gang], order.reason, server, order.value, n)
+        for server, n in sorted(order.ps) if isinstance(order.ps, tuple) else ():
+            self.decide(now, order.job, "assign_ps", order.reason, server, workers=n)
         if self.scenario.cluster.transfer_cost is None:
             self._gang_upload(now, order.job, order.where, before)
 
@@ -93,7 +95,7 @@ class Record:
         self.decide(now, order.job, "transfer", order.reason, order.target, order.value)
 
     def upload(self, now: int, order: Upload, before: dict[int, int]) -> None:
-        """Note an upload ahead of the allocation."""
+        """Note an upload ahead of the allocation: what was ordered, and what it brings."""
         for server, n in sorted(order.where):
             self.decide(now, order.job, "upload", COPIES if order.copies else SHARES, server, workers=n)
         if not order.copies:
@@ -319,6 +321,7 @@ class Record:
             "postponed": _joined([order.postponed for _, order in self.dispatches]),
             "value": np.concatenate([np.empty(0), *(order.alpha for _, order in self.dispatches)]),
             "reason": reasons.gather(of),
+            "workers": pl.Series([None], dtype=pl.Int32).new_from_index(0, len(job)),
         }
         return pl.DataFrame(columns).cast(self.schema["decisions"])
 

@@ -27,7 +27,11 @@ VERBS = (
     "transfer",
     "upload",
 )
-"""What a decision can be; ``allocate_each`` allocates to a job that is no gang, ``fail`` is a fact that stands here."""
+"""What a decision can be.
+
+``allocate_each`` allocates to a job that is no gang, ``upload`` brings data ahead of an allocation, ``fail`` is a fact
+that stands here.
+"""
 
 SUPPLIES = ("allocate", "allocate_each", "upload")
 """Decisions that bring data to servers, for `workers` workers each."""
@@ -55,10 +59,12 @@ def schema(servers: list[str]) -> dict[str, Columns]:
     decisions
         Every order; for ``dispatch`` one row per chunk: `value` is alpha [s], `rank` the lane's order (smaller first),
         `postponed` the number of chunks that complete later because of it. For the others `chunk` and
-        `lane` are null. ``allocate``, ``allocate_each`` and ``upload`` have one row per server, with its `workers`. For
-        ``allocate``, ``reserve``, ``postpone`` and ``reject`` `value` is what the policy found the job's best plan
-        worth (batch schedulers: 1 - cost, of which eta is the positive part; PD-ORS and OASiS: lambda, utility less
-        cost), null if it does not say.
+        `lane` are null. ``allocate``, ``allocate_each`` and ``upload`` have one row per server, with the `workers` that
+        it gives or brings data for; on servers with resources ``assign_ps`` has one with the number of PSs in `workers`.
+        The reason of an ``upload`` is ``copies`` where the server gets all chunks, ``shares`` where it gets those of
+        its workers. For ``allocate``, ``reserve``, ``postpone`` and ``reject`` `value` is what the policy found the
+        job's best plan worth (batch schedulers: 1 - cost, of which eta is the positive part; PD-ORS and OASiS: lambda,
+        utility less cost), null if it does not say.
     prices
         From `made_at` on, a unit of `resource` costs `price` per slot on this server between `from` and `to`, because
         of the decision on `job`; what no row covers costs what it cost at first (M29). Empty where there are no prices.

@@ -19,7 +19,8 @@ from skedge.core.errors import InputError, StateError
 from skedge.core.kernel import Kernel
 from skedge.core.scenario import Scenario
 from skedge.core.time import SECOND
-from skedge.run import Run, for_service, meta_of
+from skedge.run import Run, for_service
+from skedge.run_meta import meta_of
 from skedge.scenario_file import check_chunks, job_from_spec, job_of
 from skedge.scenario_schema import JobForm
 

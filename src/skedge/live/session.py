@@ -16,7 +16,8 @@ from skedge.core.errors import InputError
 from skedge.core.events import Event
 from skedge.core.kernel import Kernel
 from skedge.core.scenario import Scenario
-from skedge.run import Run, meta_of, prepared, run
+from skedge.run import Run, prepared, run
+from skedge.run_meta import meta_of
 from skedge.scenario_file import check_chunks, check_name, load_scenario
 from skedge.scenario_save import save_scenario
 from skedge.scenario_schema import TrainForm

@@ -39,6 +39,11 @@ class PlannedChunks(AOnline):
         """Lanes preempt; the order of the jobs is the plan's."""
         return {"preemptive": True, "rank": "custom"}
 
+    @property
+    def promises(self) -> dict[str, Any]:
+        """A plan has no alpha."""
+        return {"ps": "edge_first"}
+
     def _dispatch(self, job: int, lost: tuple[int, ...] | None, view: View) -> Dispatch:  # noqa: ARG002
         lane = self.lanes_of[job]
         unsaid = np.full(len(lane), np.nan)

@@ -108,6 +108,11 @@ class AOnline(Basis):
         """Lanes preempt unless ``preempt_running=false``; highest average processing rate first."""
         return {"preemptive": self.params.preempt_running, "rank": "haprf"}
 
+    @property
+    def promises(self) -> dict[str, Any]:
+        """Alpha is Q in its reading; a PS is taken in the cloud only where the edge has none."""
+        return {"alpha": self.params.q_mode, "ps": "edge_first"}
+
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Begin a run."""
         super().start(cluster, physics, rng)

@@ -139,6 +139,13 @@ class Batch(Basis):
     aware_of_uploads: ClassVar[bool] = True
     least_cost = False
 
+    @property
+    def promises(self) -> dict[str, Any]:
+        """Its batches: what its prices are made of."""
+        p = self.params
+        prices = {"T": p.T, "F1": p.F1, "F2": p.F2, "normed": p.price_norm == "2TSU"}
+        return {"batches": {**prices, "cloud_capacity": p.cloud_capacity}}
+
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Begin a run."""
         super().start(cluster, physics, rng)

@@ -1,0 +1,91 @@
+"""Corrupts records of every kind of run at random, and prints what the verifier does not find.
+
+    python benchmarks/corruptions.py --count 20000 --seed 1
+
+Of what survives, by table, column and mutation: how often, which metrics it changes, and one of them. Exit code 1 if
+something survives that is not equivalent (:func:`skedge.corruptions.equivalent`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from skedge.core.model import Cluster, Physics
+from skedge.core.scenario import Jobs, Scenario
+from skedge.corruptions import fuzz, lines
+from skedge.run import run
+from skedge.testing import resource_scenarios, site_scenario, small_scenario
+
+SLOTTED = Physics(slotted=True, slot=10_000_000)
+OVERHEAD = Physics(checkpoint_overhead=500_000)
+
+
+def limited() -> Scenario:
+    """Servers with room for a few chunks each."""
+    full = small_scenario(5)
+    edge = [replace(s, storage_mb=80.0) if s.kind == "edge" else s for s in full.cluster.servers]
+    cluster = Cluster(edge)
+    return Scenario(cluster, Jobs(full.jobs.frame, cluster, full.jobs.given), full.physics, 5, "limited")
+
+
+KINDS: dict[str, tuple[str, Callable[[], Scenario]]] = {
+    "aonline": ("aonline", lambda: small_scenario(0)),
+    "aonline at the edge": ("aonline:cloud=false", lambda: small_scenario(1)),
+    "aonline, overhead": ("aonline", lambda: small_scenario(3, physics=OVERHEAD)),
+    "aonline, estimates off": ("aonline", lambda: small_scenario(3, physics=Physics(estimate_error=1.0))),
+    "aonline, little storage": ("aonline", limited),
+    "aonline, slotted": ("aonline", lambda: small_scenario(2, physics=SLOTTED)),
+    "aonline, Eq. (5)": ("aonline:q_mode=eq5", lambda: small_scenario(7)),
+    "aonline, fractional": ("aonline:q_mode=fractional", lambda: small_scenario(8)),
+    "aonline, no preemption": ("aonline:preempt_running=false", lambda: small_scenario(6)),
+    "srtf": ("srtf", lambda: small_scenario(0)),
+    "tiresias": ("tiresias", lambda: small_scenario(1, physics=OVERHEAD)),
+    "fifo, earliest server": ("fifo:rule=earliest_server", lambda: small_scenario(0)),
+    "drf": ("drf", lambda: small_scenario(0)),
+    "preemptive": ("preemptive", lambda: small_scenario(0)),
+    "batch": ("batch", lambda: small_scenario(0, physics=replace(SLOTTED, slotted=False))),
+    "batchsche": ("batchsche", lambda: small_scenario(2, physics=SLOTTED)),
+    "pdors": ("pdors", lambda: resource_scenarios()[0]),
+    "oasis": ("oasis", lambda: resource_scenarios()[0]),
+    "dorm": ("dorm", lambda: resource_scenarios()[0]),
+    "okita": ("okita", lambda: site_scenario(1, jobs=40)),
+    "oasis at sites": ("oasis", lambda: site_scenario(0)),
+}
+"""Runs: policy and scenario."""
+
+
+def main() -> None:
+    """Corrupt, verify, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=20_000, help="corruptions in all")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--kinds", nargs="*", default=list(KINDS), help="kinds of run")
+    args = parser.parse_args()
+    each, rng = -(-args.count // len(args.kinds)), np.random.default_rng(args.seed)
+    tried, found, equivalent, left = 0, 0, Counter[str](), 0
+    for kind in args.kinds:
+        policy, scenario = KINDS[kind]
+        begun, seen = time.monotonic(), fuzz(run(scenario(), policy), rng, each)
+        survived = sum(times for times, _, _ in seen.open.values())
+        tried, found, left = tried + seen.tried, found + sum(seen.found.values()), left + survived
+        equivalent += seen.equivalent
+        took = time.monotonic() - begun
+        print(f"{kind}: {seen.tried} tried, {sum(seen.found.values())} found, {survived} open, {took:.0f} s", flush=True)
+        for line in lines(seen):
+            print("   ", line, flush=True)
+    print(f"{tried} corruptions, {found} found; equivalent:")
+    for why, times in equivalent.most_common():
+        print(f"{times:6d}  {why}")
+    print(f"{left:6d}  open")
+    sys.exit(int(left > 0))
+
+
+if __name__ == "__main__":
+    main()
