@@ -25,18 +25,18 @@ from typing import Any, ClassVar, cast
 import numpy as np
 from numpy.random import Generator
 
-from skedge.core.errors import ScenarioError
+from skedge.core.errors import PolicyError, ScenarioError
 from skedge.core.events import Event, Order
 from skedge.core.jit import compiled
 from skedge.core.model import Cluster, Floats, Ints, Physics
-from skedge.core.policy import Basis, View
+from skedge.core.policy import Basis, Params, View
 from skedge.core.scenario import Scenario
 from skedge.core.speed import ceil_almost, servers_for
 
 from .admission import Admission, Completion, SlotPlan, value
 from .machines import split
 from .pricing import Prices, Stakes, calibrate, check_cluster
-from .primal_dual import PrimalDual
+from .primal_dual import PrimalDual, PrimalDualParams
 from .site_driver import SiteDriver, site_jobs, sites_of
 from .site_oasis import SiteOasis, SiteOasisParams, site_prices
 from .training_job import TrainingJob
@@ -114,10 +114,24 @@ class Oasis(Admission):
         return np.argsort(price, kind="stable"), room, price
 
 
+class OasisParams(PrimalDualParams):
+    """Parameters of OASiS, besides those of :class:`.primal_dual.PrimalDualParams`.
+
+    Attributes
+    ----------
+    split_sites
+        At sites: workers at every other site, the first included, and PSs at the others. On servers with resources the
+        two kinds are always apart.
+    """
+
+    split_sites: bool = False
+
+
 class OasisPolicy(PrimalDual):
     """OASiS: jobs admitted by primal-dual prices; workers and PSs on separate servers."""
 
     name: ClassVar[str] = "oasis"
+    Parameters: ClassVar[type[Params]] = OasisParams
     needs: ClassVar[frozenset[str]] = frozenset({"resources with a utility of every job, or sites", "a horizon"})
     groups: ClassVar[int] = 2
 
@@ -132,12 +146,15 @@ class OasisPolicy(PrimalDual):
 
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Begin a run."""
-        self.at_sites = None
+        self.at_sites, split_sites = None, self.params.split_sites
         if cluster.transfer_cost is None:
+            if split_sites:
+                raise PolicyError("oasis: split_sites=true goes with sites; on servers both kinds are always apart")
             super().start(cluster, physics, rng)
             return
         Basis.start(self, cluster, physics, rng)
-        prices, params = self._prices(cluster, groups=1), SiteOasisParams(levels=self.params.levels)
+        prices = self._prices(cluster, groups=1)
+        params = SiteOasisParams(levels=self.params.levels, split_sites=split_sites)
         self.at_sites = SiteDriver(SiteOasis(sites_of(cluster), physics.slots or 1, prices, params), physics)
 
     def decide(self, event: Event, view: View) -> Iterator[Order]:
