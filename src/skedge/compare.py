@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from joblib import Parallel, delayed
 
+from .analysis.metrics import completion_of
 from .core.errors import InputError, PolicyError, SkedgeError
 from .core.policy import make_policy
 from .core.scenario import Scenario
@@ -210,7 +211,7 @@ def _one(
     source: Source, policy: str, i: int, seed: int | None
 ) -> tuple[str, int, dict[str, Any], Run | None, int, tuple[str, ...]]:
     result = run(scenario_of(source, seed), policy)
-    covered = covering(result.scenario, result.schedule)
+    covered = covering(result.scenario, result.schedule, completion_of(result.meta))
     return policy, i, result.metrics, result if i == 0 else None, result.scenario.seed, covered
 
 

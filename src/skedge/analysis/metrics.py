@@ -30,9 +30,8 @@ Metrics = dict[str, float | int | None]
 def metrics(scenario: Scenario, schedule: Schedule, meta: Mapping[str, Any]) -> Metrics:
     """All numbers of a run, by name; the unit is the name's end, shares are from 0 to 1.
 
-    `meta` is the run's; nothing in it is needed so far.
+    `meta` is the run's: of the policy's parameters ``completion`` says at what time a job's utility is taken.
     """
-    del meta
     c = columns(scenario, schedule)
     intervals = gang_intervals(c)
     return {
@@ -44,9 +43,15 @@ def metrics(scenario: Scenario, schedule: Schedule, meta: Mapping[str, Any]) -> 
         **_communication(c),
         "sum_alpha_s": sum_alpha_s(c),
         "sum_beta_s": sum_beta_s(c),
-        **worth(c),
+        **worth(c, completion_of(meta)),
         **costs(c),
     }
+
+
+def completion_of(meta: Mapping[str, Any]) -> str:
+    """At what time the policy of a run takes a job's utility: ``end``, or ``index`` of the last slot."""
+    params = meta.get("params", {})
+    return "index" if params.get("completion") == "index" else "end"
 
 
 def jct_rate(metrics_by_policy: Mapping[str, Metrics], reference: str = "srtf") -> dict[str, float | None]:
