@@ -51,7 +51,7 @@ class SiteOasisParams(Params):
     Attributes
     ----------
     levels
-        N_q, the wanted number of work levels.
+        N_q, the wanted number of work levels; 50 also stands for OASiS's ``auto``, as no job is rejected here.
     split_sites
         Workers at every other site, the first included, PSs at the rest.
     """
@@ -155,7 +155,7 @@ class SiteOasis(SiteScheduler):
         for offer, costs in zip(offers, theta, strict=True):
             slot_costs(offer.order, offer.room, offer.price, offer.fixed, quantum, job.rate, costs)
         total, last = np.empty_like(theta), np.empty(theta.shape, np.int64)
-        prefix_table(theta, levels, total, last)
+        prefix_table(theta, np.arange(levels + 1), total, last)
         plan, left = {}, levels
         for after in range(self._end(job, start, total[:, -1]), -1, -1):
             if last[after, left] > 0:
