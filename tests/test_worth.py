@@ -104,6 +104,16 @@ def test_the_total_utility_is_that_of_the_plans_whichever_completion_they_take(p
         assert done.metrics["utility_total"] == pytest.approx(planned)
 
 
+def test_jobs_that_finish_after_the_horizon_are_counted_apart() -> None:
+    """b ends at 5 h, T is 4 h; a job that ends at T is within it; without a horizon there is no such number."""
+    scenario, schedule = record()
+    assert metrics(scenario, schedule, {})["finished_after_horizon"] == 1
+    for slots, late in ((5, 0), (1, 2), (None, None)):
+        horizon = None if slots is None else slots * SLOT
+        other = replace(scenario, physics=replace(scenario.physics, horizon=horizon))
+        assert metrics(other, schedule, {})["finished_after_horizon"] == late
+
+
 def test_use_over_time_is_the_mean_over_resources() -> None:
     """At 1 h: 3 of 4 gpus and 1 of 2 memory; from 2 h on 1 of 4 and 0.5 of 2."""
     busy = utilisation(*record(), points=6)["busy_share"].to_list()

@@ -36,6 +36,9 @@ COST_COLUMNS = (
 )  # fmt: skip
 """Those that come first at sites."""
 
+HORIZON_COLUMN = "finished_after_horizon"
+"""The one that comes last where there is a horizon."""
+
 UNITS = {"jct_total_s": " s of total JCT", "utility_total": " of total utility", "cost_total": " of total cost"}
 """Of what bounds are on."""
 
@@ -79,7 +82,8 @@ class Comparison:
         """What there is to show."""
         rows = [row for rows in self.metrics.values() for row in rows]
         first = [columns for columns in (VALUE_COLUMNS, COST_COLUMNS) if all(columns[0] in row for row in rows)]
-        return tuple(dict.fromkeys((*first[0], *COLUMNS))) if first else COLUMNS
+        last = (HORIZON_COLUMN,) if all(row.get(HORIZON_COLUMN) is not None for row in rows) else ()
+        return tuple(dict.fromkeys((*(first[0] if first else ()), *COLUMNS, *last)))
 
     @property
     def bound_text(self) -> str:

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 from rich.text import Text
 
-from .compare import Comparison, Estimate
+from .compare import HORIZON_COLUMN, Comparison, Estimate
 from .core.events import Event
 from .core.time import SECOND
 from .explain import Explanation
@@ -110,6 +110,8 @@ def comparison_table(comparison: Comparison) -> Table:
         shown = dict(_SHOWN_OF_COST)
     if not of_value and any(row["rejected"] for rows in comparison.metrics.values() for row in rows):
         shown["rejected"] = "rejected"
+    if HORIZON_COLUMN in comparison.columns:
+        shown[HORIZON_COLUMN] = "after T"
     seeds = comparison.seeds
     title = f"seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} seeds, {seeds[0]} to {seeds[-1]}: mean ± 95 %"
     table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, padding=0)

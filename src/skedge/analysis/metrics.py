@@ -72,13 +72,18 @@ def _rate(one: Metrics, base: Metrics) -> float | None:
 
 
 def _counts(c: Columns) -> Metrics:
-    """Jobs announced, finished and rejected; jobs whose runs are all in the cloud."""
+    """Jobs announced, finished, finished after the horizon, rejected; jobs whose runs are all in the cloud.
+
+    Where there is a horizon it ends what prices and plans look at, not the run: what completes later is counted apart.
+    """
+    horizon = c.scenario.physics.horizon
     state = c.jobs.frame["state"].cast(pl.String)
     total = np.bincount(c.runs["job"], minlength=len(c.scenario.jobs))
     cloud = np.bincount(c.runs["job"][c.runs["server"] == _cloud(c)], minlength=len(c.scenario.jobs))
     return {
         "jobs": len(c.scenario.jobs),
         "finished": int((state == "finished").sum()),
+        "finished_after_horizon": None if horizon is None else int((c.jobs["completion"] > horizon).sum()),
         "rejected": int((state == "rejected").sum()),
         "failed": int(state.is_in(["failed", "cancelled"]).sum()),
         "jobs_in_cloud": int(((total > 0) & (cloud == total)).sum()),
