@@ -1,6 +1,6 @@
 """Time PD-ORS and OASiS on synthetic instances of PD-ORS's evaluation (setting S4), and how time grows.
 
-    python benchmarks/pdors.py [--machines 100] [--jobs 50] [--slots 20] [--levels 50] [--policies pdors,oasis]
+    python benchmarks/pdors.py [--machines 100] [--jobs 50] [--slots 20] [--levels auto] [--policies pdors,oasis]
                                [--seed 1] [--relaxation parametric|highs] [--fitting] [--grow] [--bounds]
 
 E in [50, 200], K in [20000, 500000], g in [30, 575] MB, tau in [1e-5, 1e-4] slots, gamma in [1, 10], F in [1, 200]; a
@@ -12,7 +12,7 @@ Times are CPU seconds of one run in this process, compiled kernels warm, calibra
 `in`: jobs admitted. `fit`: jobs that F workers on one machine could complete before the horizon; every policy must
 reject the others. `found`: external placements by how they came about: missed, rounded, repaired, short.
 `--fitting` draws only jobs that external links let be complete in half of the slots left; of the paper's few can be.
-`--grow` doubles and quadruples machines, jobs, slots and levels, one at a time.
+`--grow` doubles and quadruples machines, jobs, slots and levels (unless they follow the job), one at a time.
 `--bounds` prints how often single roundings satisfy the rows on an empty slot, beside what Lemmas 1 and 2 promise.
 """
 
@@ -27,6 +27,7 @@ import numpy as np
 from skedge.core.model import Floats
 from skedge.core.value import Sigmoid
 from skedge.policies.admission import Admission
+from skedge.policies.levels import levels_of
 from skedge.policies.oasis import Oasis, oasis_prices
 from skedge.policies.parametric import sweep
 from skedge.policies.pdors import Pdors, PdorsParams, pdors_prices
@@ -58,8 +59,9 @@ def main() -> None:
 def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, default in (("machines", 100), ("jobs", 50), ("slots", 20), ("levels", 50), ("seed", 1)):
+    for name, default in (("machines", 100), ("jobs", 50), ("slots", 20), ("seed", 1)):
         parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--levels", type=lambda text: None if text == "auto" else int(text))
     parser.add_argument("--policies", default="pdors,oasis")
     parser.add_argument("--relaxation", choices=("parametric", "highs"), default="parametric")
     parser.add_argument("--fitting", action="store_true")
@@ -68,17 +70,17 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def sizes(args: argparse.Namespace) -> Iterator[tuple[int, int, int, int]]:
+def sizes(args: argparse.Namespace) -> Iterator[tuple[int, int, int, int | None]]:
     """(H, I, T, levels) of the runs."""
     base = (args.machines, args.jobs, args.slots, args.levels)
     yield base
     if args.grow:
-        for which in range(4):
+        for which in range(4 if args.levels else 3):
             for factor in (2, 4):
-                yield tuple(n * factor if i == which else n for i, n in enumerate(base))  # type: ignore[misc]
+                yield tuple(n * factor if i == which else n for i, n in enumerate(base))  # type: ignore[misc,operator]
 
 
-def row(policy: str, machines: int, jobs: int, slots: int, levels: int, args: argparse.Namespace) -> str:
+def row(policy: str, machines: int, jobs: int, slots: int, levels: int | None, args: argparse.Namespace) -> str:
     """One line of the table."""
     make: Callable[..., Admission] = {"pdors": pdors, "oasis": oasis}[policy]
     warm = draw(4, 4, 3, 8, 0, fitting=args.fitting)
@@ -90,7 +92,7 @@ def row(policy: str, machines: int, jobs: int, slots: int, levels: int, args: ar
     spent = time.process_time() - start
     fit = sum(job.shortest(job.internal) <= slots - job.arrival for job in listed)
     found = scheduler.found.tolist() if isinstance(scheduler, Pdors) else ""
-    size = f"{policy:8} {machines:5} {jobs:4} {slots:4} {levels:6}"
+    size = f"{policy:8} {machines:5} {jobs:4} {slots:4} {levels or 'auto':>6}"
     return f"{size} {spent:8.2f} {utility:9.2f} {admitted:4} {fit:4}  {found}"
 
 
@@ -127,8 +129,9 @@ def bounds(args: argparse.Namespace, delta: float = 0.1, draws: int = 10) -> Non
 
 def relaxations(m: Market, job: TrainingJob) -> Iterator[tuple[float, Floats, Floats]]:
     """W_1 and the solution (w, s) of the relaxation, for each level that has one."""
-    most, machines = job.largest_level(job.external), len(m.free)
-    needs = job.quantum * job.external * np.arange(1, most + 1)
+    needs = levels_of(job, (job.internal, job.external)).workers(job.external)[1:]
+    needs = needs[needs <= job.batch]
+    most, machines = len(needs), len(m.free)
     w, s, value = np.zeros((most, machines)), np.zeros((most, machines)), np.zeros(most)
     sweep(*m, job.ratio, needs, w, s, value)
     for i in np.flatnonzero(np.isfinite(value)):
@@ -164,7 +167,7 @@ def oasis(jobs: list[TrainingJob], capacity: Floats, slots: int, _: argparse.Nam
 
 
 def draw(
-    machines: int, jobs: int, slots: int, levels: int, seed: int, *, fitting: bool
+    machines: int, jobs: int, slots: int, levels: int | None, seed: int, *, fitting: bool
 ) -> tuple[list[TrainingJob], Floats]:  # fmt: skip
     """Jobs by (arrival, id), and the capacity of the machines."""
     rng = np.random.default_rng(seed)
@@ -180,7 +183,7 @@ def draw(
     return drawn, capacity
 
 
-def job(number: int, arrival: int, levels: int, rng: np.random.Generator) -> TrainingJob:
+def job(number: int, arrival: int, levels: int | None, rng: np.random.Generator) -> TrainingJob:
     """A job of S4."""
     external = rng.uniform(100, 5120) / 8 * SLOT_S
     steepness = (0.0, rng.uniform(0.01, 1), rng.uniform(4, 6))[rng.choice(3, p=(0.1, 0.55, 0.35))]

@@ -9,6 +9,7 @@ import pytest
 
 from golden.pdors_cases import CASES, Case
 from skedge.policies.admission import Answer
+from skedge.policies.levels import levels_of
 from skedge.policies.pdors import Pdors, PdorsParams, pdors_prices
 
 all_cases = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
@@ -56,7 +57,8 @@ def test_price_constants_and_quanta_are_those_worked_out_by_hand(case: Case) -> 
     assert prices.high[0] == pytest.approx(case.high, rel=1e-12)
     assert (prices.low[0], prices.mu[0]) == pytest.approx((case.low, case.mu), rel=1e-12)
     assert made.dual == pytest.approx(case.dual_initial, rel=1e-12)
-    assert tuple((job.quantum, job.quanta) for job in case.jobs) == case.quanta
+    levels = [levels_of(job, (job.internal, job.external)) for job in case.jobs]
+    assert tuple((one.quantum, one.total) for one in levels) == case.quanta
 
 
 @all_cases

@@ -203,6 +203,16 @@ def test_compare_by_utility_divides_the_bound_by_the_value() -> None:
     assert found.columns[:2] == ("utility_total", "bound_ratio")
 
 
+def test_a_utility_of_the_index_of_the_last_slot_has_no_ratio_to_a_bound_on_that_of_its_end() -> None:
+    """u is larger at the index, so the bound does not hold for it; the optimum compares END times."""
+    scenario = resource_scenario(1, physics=resource_scenarios()[0].physics)
+    rows = compare(scenario, ["pdors:completion=index"], processes=1).metrics["pdors:completion=index"]
+    assert rows[0]["bound_ratio"] is None
+    best = optimum_of_utility(scenario, 0, [], ["pdors:completion=index"])
+    assert best.value < rows[0]["utility_total"]
+    assert best.value <= best.bound.value
+
+
 def test_where_a_job_is_rejected_there_is_no_ratio_of_jct() -> None:
     scenario = small_scenario(0, cloud=False)
     assert compare(scenario, ["fifo"], processes=1).metrics["fifo"][0]["bound_ratio"] is None or (

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from skedge.core.speed import servers_for
 from skedge.policies.fairness import progressive_filling
 from skedge.policies.machines import pieces, round_robin
-from skedge.policies.partition import Applications, Bounds, fair_shares, partition, shares
+from skedge.policies.partition import Applications, Bounds, fair_shares, middle_ratio, partition, shares
 from skedge.policies.relaxation import SolverError
 
 bounded = settings(
@@ -92,6 +93,28 @@ def test_the_program_finds_what_brute_force_finds(seed: int, bounds: Bounds) -> 
     assert found is not None
     assert allowed(apps, capacity, bounds, *found)
     assert utilisation(apps, capacity, *found) == pytest.approx(best, abs=1e-6)
+
+
+@pytest.mark.parametrize("seed", [4, 99, *range(200, 220)])
+def test_no_ps_is_bought_beyond_the_ratio(seed: int) -> None:
+    """As many as max(1, ceil(w / gamma)), where one more would raise the utilisation (D2); 4 and 99 had one more."""
+    rng = np.random.default_rng(seed)
+    apps, capacity = drawn(rng, int(rng.integers(1, 6)), int(rng.integers(1, 4)), int(rng.integers(1, 7)))
+    bounds = [LOOSE, Bounds(0.5, 1), Bounds(1.0, 2)][seed % 3]
+    found = partition(apps, capacity, bounds)
+    if found is not None:
+        assert allowed(apps, capacity, bounds, *found)
+
+
+@bounded
+@given(st.floats(0.1, 60), st.integers(1, 60))
+def test_the_middle_ratio_needs_as_many_pss_and_is_far_from_needing_others(ratio: float, most: int) -> None:
+    """The rows w / gamma <= s <= w / gamma + 1 hold for the right number by 1e-5 and exclude its neighbours by 1e-5."""
+    middle = middle_ratio(ratio, most)
+    for workers in range(1, most + 1):
+        right = servers_for(workers, ratio)
+        assert workers / middle + 1e-5 < right
+        assert right == 1 or right - 1 + 1e-5 < workers / middle
 
 
 @bounded

@@ -203,7 +203,7 @@ def test_theta_is_the_optimum_of_all_placements(seed: int) -> None:
         for v in range(found.shape[1]):
             assert found[0, v] == pytest.approx(plain.exact_theta(job, free, prices, v), rel=1e-7)
             assert other[0, v] >= found[0, v] * (1 - 1e-7)
-        assert found.shape[1] > job.quanta or plain.exact_theta(job, free, prices, found.shape[1]) == np.inf
+        assert found.shape[1] > plain.quanta(job) or plain.exact_theta(job, free, prices, found.shape[1]) == np.inf
 
 
 def exhausted(job: TrainingJob, free: Any, prices: Any, v: int, gain: float, likely: float) -> float:
@@ -245,7 +245,7 @@ def test_theta_and_the_total_are_those_of_exhaustive_rounding_on_three_machines_
     made = make([job], rng.integers(4, 20, (3, 2)).astype(float), 3, seed, gain=gain, tries=2000)
     load_at_random(made, rng)
     theta, ledger = made.slot_costs(job), made.ledger
-    low, high = np.full((2, 3, job.quanta + 1), np.inf)
+    low, high = np.full((2, 3, plain.quanta(job) + 1), np.inf)
     low[:, 0] = high[:, 0] = 0.0
     for t in range(3):
         for v in range(1, theta.shape[1]):
@@ -257,9 +257,9 @@ def test_theta_and_the_total_are_those_of_exhaustive_rounding_on_three_machines_
                 low[t, v], high[t, v] = lowest, likely
             else:  # repair, which has tests of its own
                 low[t, v] = high[t, v] = theta[t, v]
-    total, last = np.empty((3, job.quanta + 1)), np.empty((3, job.quanta + 1), np.int64)
-    prefix_table(theta, job.quanta, total, last)
-    least, most = (plain.split_cost(lambda t, v, of=of: of[t, v], 0, 2, job.quanta) for of in (low, high))
+    total, last = np.empty((3, plain.quanta(job) + 1)), np.empty((3, plain.quanta(job) + 1), np.int64)
+    prefix_table(theta, np.arange(theta.shape[1]), total, last)
+    least, most = (plain.split_cost(lambda t, v, of=of: of[t, v], 0, 2, plain.quanta(job)) for of in (low, high))
     assert least * (1 - 1e-9) <= total[2, -1] <= most * (1 + 1e-9)
 
 
@@ -289,7 +289,7 @@ def test_the_prefix_table_is_the_recursion_and_all_splits(seed: int) -> None:
     theta[rng.random(theta.shape) < 0.2] = np.inf
     theta[:, 0] = 0
     total, last = np.empty((slots, levels + 1)), np.empty((slots, levels + 1), np.int64)
-    prefix_table(theta, levels, total, last)
+    prefix_table(theta, np.arange(most + 1), total, last)
 
     def cost(t: int, v: int) -> float:
         return float(theta[t, v]) if v <= most else np.inf
@@ -308,8 +308,8 @@ def test_the_payoff_is_the_best_of_all_completions(seed: int) -> None:
     jobs, capacity, horizon, _ = instance(seed, small=True)
     made, job = make(jobs, capacity, horizon, theta="exact"), jobs[0]
     free, prices = capacity.tolist(), made.ledger.price[0].tolist()
-    memo = [plain.exact_theta(job, free, prices, v) for v in range(job.quanta + 1)]
-    grown = [plain.total_cost(lambda _, v: memo[v], job.arrival, horizon - 1, v) for v in range(job.quanta + 1)]
+    memo = [plain.exact_theta(job, free, prices, v) for v in range(plain.quanta(job) + 1)]
+    grown = [plain.total_cost(lambda _, v: memo[v], job.arrival, horizon - 1, v) for v in range(plain.quanta(job) + 1)]
     assert grown == sorted(grown)
     expected, answer = plain.best_payoff(lambda _, v: memo[v], job, horizon), made.offer(job)
     if expected == -np.inf:
@@ -422,7 +422,7 @@ def test_the_dual_holds_for_schedules_that_fit_what_was_left(seed: int) -> None:
                 int(sum(w for w, _ in placement) / x / step + 1e-9)
                 for (_, placement), x in zip(parts, rates, strict=True)
             )
-            if fits and work >= job.quanta:
+            if fits and work >= plain.quanta(job):
                 cost = sum(plain.price_of(job, made.ledger.price[t].tolist(), placement) for t, placement in parts)
                 assert payoff >= u - cost - 1e-6 * max(1.0, cost)
 

@@ -149,7 +149,7 @@ def test_constants_can_come_from_a_file(tmp_path: Path, suffix: str) -> None:
         ("oasis:low=0,high=1,mu=1", "': low must be above 0"),
         ("pdors:low=1,high=inf;2,mu=1", "low, high and mu must be finite"),
         ("pdors:low=1,high=a;2,mu=1", "high = 'a;2': it must be numbers with semicolons between"),
-        ("pdors:levels=0", "levels = '0': it must be greater than or equal to 1"),
+        ("pdors:levels=0", "levels = '0': it must be 'auto', or greater than or equal to 1"),
         ("pdors:gain=eq31", "gain = 'eq31': it must be 'eq29' or 'eq30', or a valid number"),
         ("pdors:gain=-1", "gain = '-1': it must be 'eq29' or 'eq30', or greater than 0"),
     ],
@@ -320,7 +320,7 @@ def test_explain_says_what_would_have_admitted_a_job_for_which_there_is_no_sched
 
 def test_explain_says_that_finer_levels_would_have_admitted_a_job() -> None:
     """Seed 1 of s4, job 33, for which 50 levels are too coarse: admitted at the number told, and not at one less."""
-    done = run(default_scenario("s4", seed=1), "pdors")
+    done = run(default_scenario("s4", seed=1), "pdors:levels=50")
     terms = explain(done, "33").terms
     assert terms is not None
     found = re.search(r"(\d+) levels of work instead of 50", terms["would_admit"])

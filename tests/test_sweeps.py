@@ -52,6 +52,17 @@ def held(outcome: Any) -> list[bool]:
     return [part.holds for part in outcome.parts]
 
 
+def test_jobs_finished_after_the_horizon_stand_beside_the_metric() -> None:
+    """Means over two seeds of 1 and 3 late jobs; no column where no run has a horizon."""
+    values = rows(a=[[1.0, 2.0], [3.0, 4.0]], b=[[1.0, 1.0], [1.0, 1.0]])
+    late = values.with_columns(late=pl.col("seed") * 2 + 1)
+    found = TWO.outcome(late)
+    assert found.columns[-1] == "jobs finished after T"
+    assert [row[-1].mean for row in found.rows] == [2.0] * 4  # type: ignore[union-attr]
+    for without in (values, values.with_columns(late=pl.lit(None, pl.Int64))):
+        assert TWO.outcome(without).columns == ("policy", "jobs", "utility_total")
+
+
 # --- the files
 
 

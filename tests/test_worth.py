@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 
 from conftest import Said
+from resource_scenarios import resource_scenario
 from skedge.analysis.metrics import metrics, utilisation
 from skedge.core.errors import ScenarioError, TraceError
 from skedge.core.events import Event, Reject, Reserve
@@ -81,6 +82,36 @@ def test_without_a_horizon_every_job_that_is_complete_counts() -> None:
     found = metrics(free, schedule, {})
     assert found["utility_total"] == pytest.approx(4 + 8 / (1 + math.e**2))
     assert found["training_time_p50_s"] == 3 * 3600
+
+
+def test_a_policy_that_takes_the_index_of_the_last_slot_is_measured_by_it() -> None:
+    """u_a = 8 / (1 + e^-1) at the index 1 instead of the end 2."""
+    found = metrics(*record(), {"params": {"completion": "index"}})
+    assert found["utility_total"] == pytest.approx(8 / (1 + math.exp(-1)))
+
+
+@pytest.mark.parametrize("policy", ["pdors", "oasis"])
+def test_the_total_utility_is_that_of_the_plans_whichever_completion_they_take(policy: str) -> None:
+    """What the policy's decisions say of u: payoff and cost of every admitted plan, all done as planned."""
+    for completion in ("end", "index"):
+        done = run(resource_scenario(1), f"{policy}:completion={completion}")
+        planned = 0.0
+        for row in done.jobs.filter(pl.col("state") == "finished").iter_rows(named=True):
+            utility = done.scenario.jobs.utility[row["job"]]
+            last = (row["completion"] - row["arrival"]) // SLOT - (completion == "index")
+            planned += utility(last) if utility is not None else 0.0
+        assert done.metrics["finished"] > 0
+        assert done.metrics["utility_total"] == pytest.approx(planned)
+
+
+def test_jobs_that_finish_after_the_horizon_are_counted_apart() -> None:
+    """b ends at 5 h, T is 4 h; a job that ends at T is within it; without a horizon there is no such number."""
+    scenario, schedule = record()
+    assert metrics(scenario, schedule, {})["finished_after_horizon"] == 1
+    for slots, late in ((5, 0), (1, 2), (None, None)):
+        horizon = None if slots is None else slots * SLOT
+        other = replace(scenario, physics=replace(scenario.physics, horizon=horizon))
+        assert metrics(other, schedule, {})["finished_after_horizon"] == late
 
 
 def test_use_over_time_is_the_mean_over_resources() -> None:

@@ -16,6 +16,7 @@ import numpy as np
 from joblib import Parallel, delayed
 from joblib.externals.loky.backend.resource_tracker import ensure_running
 
+from .analysis.metrics import completion_of
 from .analysis.verify import Violation
 from .core.errors import InputError, PolicyError, SkedgeError
 from .core.policy import make_policy
@@ -41,6 +42,9 @@ COST_COLUMNS = (
     "cost_total", "bound_ratio", "cost_latency", "cost_bandwidth", "cost_exchange", "cost_transfers", "moved_mb",
 )  # fmt: skip
 """Those that come first at sites."""
+
+HORIZON_COLUMN = "finished_after_horizon"
+"""The one that comes last where there is a horizon."""
 
 UNITS = {"jct_total_s": " s of total JCT", "utility_total": " of total utility", "cost_total": " of total cost"}
 """Of what bounds are on."""
@@ -112,7 +116,8 @@ class Comparison:
         """What there is to show."""
         rows = [row for rows in self.metrics.values() for row in rows]
         first = [columns for columns in (VALUE_COLUMNS, COST_COLUMNS) if all(columns[0] in row for row in rows)]
-        return tuple(dict.fromkeys((*first[0], *COLUMNS))) if first else COLUMNS
+        last = (HORIZON_COLUMN,) if all(row.get(HORIZON_COLUMN) is not None for row in rows) else ()
+        return tuple(dict.fromkeys((*(first[0] if first else ()), *COLUMNS, *last)))
 
     @property
     def bound_text(self) -> str:
@@ -365,7 +370,7 @@ def _one(source: Source, policy: str, i: int, seed: int | None, *, verify: bool,
         made = folder / run_name(policy, scenario.seed)
         made.mkdir(parents=True)
         result.write(made)
-    covered = covering(result.scenario, result.schedule)
+    covered = covering(result.scenario, result.schedule, completion_of(result.meta))
     kept = result if i == 0 else None
     return _Made(policy, i, scenario.seed, result.metrics, kept, tuple(covered), violations, times)
 

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 from rich.text import Text
 
-from .compare import Comparison
+from .compare import HORIZON_COLUMN, Comparison
 from .core.events import Event
 from .core.time import SECOND
 from .explain import Explanation
@@ -178,6 +178,8 @@ def _columns(comparison: Comparison) -> dict[str, str]:
     shown = dict(_SHOWN_OF_COST if of_cost else _SHOWN_OF_VALUE if of_value else _SHOWN)
     if not of_value and any(row["rejected"] for rows in comparison.metrics.values() for row in rows):
         shown["rejected"] = "rejected"
+    if HORIZON_COLUMN in comparison.columns:
+        shown[HORIZON_COLUMN] = "after T"
     if len(comparison.seeds) < FEWEST:
         return shown
     leading, *others = (item for item in shown.items() if item[0] != "jct_rate")

@@ -31,9 +31,8 @@ Metrics = dict[str, float | int | None]
 def metrics(scenario: Scenario, schedule: Schedule, meta: Mapping[str, Any]) -> Metrics:
     """All numbers of a run, by name; the unit is the name's end, shares are from 0 to 1.
 
-    `meta` is the run's; nothing in it is needed so far.
+    `meta` is the run's: of the policy's parameters ``completion`` says at what time a job's utility is taken.
     """
-    del meta
     c = columns(scenario, schedule)
     intervals = gang_intervals(c)
     return {
@@ -45,9 +44,15 @@ def metrics(scenario: Scenario, schedule: Schedule, meta: Mapping[str, Any]) -> 
         **_communication(c),
         "sum_alpha_s": sum_alpha_s(c),
         "sum_beta_s": sum_beta_s(c),
-        **worth(c),
+        **worth(c, completion_of(meta)),
         **costs(c),
     }
+
+
+def completion_of(meta: Mapping[str, Any]) -> str:
+    """At what time the policy of a run takes a job's utility: ``end``, or ``index`` of the last slot."""
+    params = meta.get("params", {})
+    return "index" if params.get("completion") == "index" else "end"
 
 
 def jct_rate(metrics_by_policy: Mapping[str, Metrics], reference: str = "srtf") -> dict[str, float | None]:
@@ -68,13 +73,18 @@ def _rate(one: Metrics, base: Metrics) -> float | None:
 
 
 def _counts(c: Columns) -> Metrics:
-    """Jobs announced, finished and rejected; jobs whose runs are all in the cloud."""
+    """Jobs announced, finished, finished after the horizon, rejected; jobs whose runs are all in the cloud.
+
+    Where there is a horizon it ends what prices and plans look at, not the run: what completes later is counted apart.
+    """
+    horizon = c.scenario.physics.horizon
     state = c.jobs.frame["state"].cast(pl.String)
     total = np.bincount(c.runs["job"], minlength=len(c.scenario.jobs))
     cloud = np.bincount(c.runs["job"][c.runs["server"] == _cloud(c)], minlength=len(c.scenario.jobs))
     return {
         "jobs": len(c.scenario.jobs),
         "finished": int((state == "finished").sum()),
+        "finished_after_horizon": None if horizon is None else int((c.jobs["completion"] > horizon).sum()),
         "rejected": int((state == "rejected").sum()),
         "failed": int(state.is_in(["failed", "cancelled"]).sum()),
         "jobs_in_cloud": int(((total > 0) & (cloud == total)).sum()),

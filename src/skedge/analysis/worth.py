@@ -17,12 +17,13 @@ from .columns import Columns
 Numbers = dict[str, float | int | None]
 
 
-def worth(c: Columns) -> Numbers:
+def worth(c: Columns, completion: str = "end") -> Numbers:
     """Total utility, acceptance and median training time; nothing where a job does not say what it is worth.
 
-    The utility of a job is that of its JCT in slots; jobs that are not complete by the horizon count nothing.
-    Acceptance is the share of jobs that were not rejected. The training time is the JCT, at most T, and T for jobs that
-    are not complete by the horizon; without a horizon it is that of the finished jobs.
+    The utility of a job is that of its JCT in slots, less one slot where `completion` is ``index`` (PD-ORS takes u of
+    the index of the last slot as printed); jobs that are not complete by the horizon count nothing. Acceptance is the
+    share of jobs that were not rejected. The training time is the JCT, at most T, and T for jobs that are not complete
+    by the horizon; without a horizon it is that of the finished jobs.
     """
     jobs, physics, t = c.scenario.jobs, c.scenario.physics, c.jobs
     if not len(jobs) or None in jobs.utility:
@@ -30,7 +31,7 @@ def worth(c: Columns) -> Numbers:
     done = t["completion"] >= 0
     if physics.horizon is not None:
         done &= t["completion"] <= physics.horizon
-    slots = (t["completion"] - t["arrival"]) / physics.slot
+    slots = np.maximum((t["completion"] - t["arrival"]) / physics.slot - (completion == "index"), 0.0)
     values = [u(float(slots[i])) for i, job in enumerate(t["job"]) if done[i] and (u := jobs.utility[int(job)])]
     rejected = int((t.frame["state"].cast(pl.String) == "rejected").sum())
     return {

@@ -170,6 +170,10 @@ def reference(scenario: Scenario, covered: Iterable[str]) -> Reference | None:
     return None
 
 
-def covering(scenario: Scenario, schedule: Schedule) -> tuple[str, ...]:
-    """The problems whose bounds hold for a run."""
-    return tuple(n for n, p in PROBLEMS.items() if p.applies(scenario) and p.covers(scenario, schedule))
+def covering(scenario: Scenario, schedule: Schedule, completion: str = "end") -> tuple[str, ...]:
+    """The problems whose bounds hold for a run; those on the utility are on that at the END time (`completion`)."""
+    return tuple(
+        n
+        for n, p in PROBLEMS.items()
+        if p.applies(scenario) and p.covers(scenario, schedule) and (p.metric != "utility_total" or completion == "end")
+    )

@@ -7,6 +7,8 @@ from time import perf_counter
 
 import numpy as np
 
+from skedge.analysis.columns import columns
+from skedge.analysis.worth import worth
 from skedge.core.errors import InputError, SkedgeError
 from skedge.core.model import Floats
 from skedge.core.scenario import Scenario
@@ -60,7 +62,8 @@ def optimum_of_utility(
 
 
 def _worth(result: Run) -> float:
-    return float(result.metrics["utility_total"])
+    """The total utility at END times, of which the bounds are, whatever the policy takes it of."""
+    return float(worth(columns(result.scenario, result.schedule))["utility_total"] or 0.0)
 
 
 def _runs(scenario: Scenario, policies: Sequence[str]) -> list[tuple[str, Run]]:

@@ -7,12 +7,13 @@ prices, and prices rise with what it takes.
 **Deviations** from the printed pseudo-code:
 
 - D1 (P2) Theta(a-1, 0) = 0 and Theta(a-1, v) = inf; one prefix table serves every completion of Alg. 2.
-- D2 (P3) Work is counted in levels of ``TrainingJob.quantum`` samples instead of samples.
+- D2 (P3) Work is counted in levels (:mod:`.levels`) instead of samples. A slot may do more than is left, where the
+  number of levels that its workers do is larger.
 - D3 (P21) A plan is worth the utility of its last *active* slot.
 - D4 (P25) A candidate replaces the best so far only if it is better by more than 1e-9, relatively: last slot
   ascending, work in the last slot ascending.
 
-**Complexity.** O(T V'^2) a job beside theta, with V' levels.
+**Complexity.** O(T V' min(V', 2 F)) a job beside theta, with V' levels.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import numpy as np
 from skedge.core.jit import compiled, inlined
 from skedge.core.model import Floats, Ints
 
+from .levels import Levels, levels_of
 from .pricing import Ledger, Prices, check_cluster
 from .relaxation import SolverError
 from .training_job import TrainingJob
@@ -42,7 +44,7 @@ class SlotPlan:
     Attributes
     ----------
     slot, quanta, kind
-        Which slot, how many work levels it does, ``internal`` (all on one machine) or ``external``.
+        Which slot, how many work levels its workers do, ``internal`` (all on one machine) or ``external``.
     machines, workers, ps
         The machines that are used, ascending, and how many workers and PSs each holds.
     cost
@@ -135,25 +137,33 @@ def better(a: float, b: float) -> bool:
 
 
 @compiled
-def prefix_table(theta: Floats, levels: int, total: Floats, last: Ints) -> None:
+def prefix_table(theta: Floats, steps: Ints, total: Floats, last: Ints) -> None:
     """Alg. 3 for every completion: Theta(t, v) = min over u of theta(t, u) + Theta(t - 1, v - u), Eq. (21).
 
     Parameters
     ----------
     theta
-        Shape ``(slots, most + 1)``, theta(t, 0) = 0; inf where it is infeasible.
-    levels
-        V'.
+        Shape ``(slots, len(steps))``, theta(t, 0) = 0; inf where it is infeasible.
+    steps
+        The work u of each column of `theta`, ascending from 0. The least that is more than v counts as v.
     total, last
-        Filled, shape ``(slots, V' + 1)``: Theta, and the work in slot t that attains it (-1 if it is inf).
+        Filled, shape ``(slots, V' + 1)``: Theta, and the column of slot t that attains it (-1 if it is inf). Where the
+        slots after t cannot make up for what is missing Theta is inf too: no completion needs it.
     """
+    total[:], last[:] = np.inf, -1
+    levels, most = total.shape[1] - 1, steps[theta.shape[1] - 1]
     for t in range(len(theta)):
-        for v in range(levels + 1):
+        # less than `first` cannot become V' in the slots after t, more than `reach` cannot be done in those before
+        first, reach = max(0, levels - most * (len(theta) - 1 - t)), min(levels, most * (t + 1))
+        for v in range(first, reach + 1):
             best, chosen = np.inf, -1
-            for u in range(min(v, theta.shape[1] - 1) + 1):
-                rest = total[t - 1, v - u] if t > 0 else (0.0 if u == v else np.inf)
-                if better(theta[t, u] + rest, best):
-                    best, chosen = theta[t, u] + rest, u
+            for i in range(theta.shape[1]):
+                if i > 0 and steps[i - 1] >= v:
+                    break
+                left = max(0, v - steps[i])
+                rest = total[t - 1, left] if t > 0 else (0.0 if left == 0 else np.inf)
+                if better(theta[t, i] + rest, best):
+                    best, chosen = theta[t, i] + rest, i
             total[t, v], last[t, v] = best, chosen
 
 
@@ -184,16 +194,20 @@ class Admission:
         self.payoffs = 0.0
 
     def slot_costs(self, job: TrainingJob) -> Floats:
-        """theta(t, v) of the slots from the arrival on, shape ``(horizon - arrival, most + 1)``."""
+        """theta(t, v) of the slots from the arrival on, shape ``(horizon - arrival, len(levels.steps))``."""
         raise NotImplementedError
 
-    def placement(self, job: TrainingJob, slot: int, quanta: int, cost: float) -> SlotPlan:
-        """The placement that attains `cost` = theta(slot, quanta)."""
+    def placement(self, job: TrainingJob, slot: int, step: int, cost: float) -> SlotPlan:
+        """The placement that attains `cost` = theta(slot, v), v being number `step` of ``levels.steps``."""
         raise NotImplementedError
 
-    def least_time(self, job: TrainingJob) -> float:
-        """Worker-slots per sample at the best rate that a placement can have."""
+    def rates(self, job: TrainingJob) -> tuple[float, ...]:
+        """Worker-slots per sample that a placement can have, the best first."""
         raise NotImplementedError
+
+    def levels(self, job: TrainingJob) -> Levels:
+        """In what the work of a job is counted."""
+        return levels_of(job, self.rates(job))
 
     def offer(self, job: TrainingJob) -> Answer:
         """Admit `job` and allocate its plan, or reject it; jobs are offered by (arrival, id).
@@ -219,13 +233,14 @@ class Admission:
         check_cluster(self.ledger.capacity, self.horizon, (job,))
         ends = np.arange(job.arrival + 1, self.horizon + 1)
         utility = np.array([value(job, int(end), self.completion) for end in ends])
+        levels = self.levels(job)
         try:
             theta = self.slot_costs(job)
         except SolverError as error:
             return Answer(job.id, False, f"solver: {error}", None, ends, utility, np.full(len(ends), np.inf))
-        total = np.empty((len(theta), job.quanta + 1))
-        last = np.empty((len(theta), job.quanta + 1), np.int64)
-        prefix_table(theta, job.quanta, total, last)
+        total = np.empty((len(theta), levels.total + 1))
+        last = np.empty((len(theta), levels.total + 1), np.int64)
+        prefix_table(theta, levels.steps, total, last)
         cost = total[:, -1]
         plan = self._best(job, theta, utility, cost, last)
         if plan is None:
@@ -249,12 +264,12 @@ class Admission:
                 best, end = payoff, t
         if end < 0:
             return None
-        slots, left = [], job.quanta
+        slots, left, steps = [], last.shape[1] - 1, self.levels(job).steps
         for t in range(end, -1, -1):
-            quanta = int(last[t, left])
-            if quanta > 0:
-                slots.append(self.placement(job, job.arrival + t, quanta, float(theta[t, quanta])))
-                left -= quanta
+            step = int(last[t, left])
+            if step > 0:
+                slots.append(self.placement(job, job.arrival + t, step, float(theta[t, step])))
+                left = max(0, left - int(steps[step]))
         slots.reverse()
         completion = slots[-1].slot + 1
         return Plan(tuple(slots), completion, float(utility[completion - 1 - job.arrival]), float(cost[end]))
@@ -279,11 +294,12 @@ class Admission:
         for what, demand in zip(("workers", "PSs"), job.demands, strict=True):
             if not (self.ledger.capacity >= demand).all(axis=1).any():
                 return f"never_fits: no server holds one of its {what}, even an empty one"
-        slots, needs = self.horizon - job.arrival, job.shortest(self.least_time(job))
+        slots, needs = self.horizon - job.arrival, job.shortest(self.rates(job)[0])
         if needs > slots:
             return f"never_fits: it takes {needs} slots at best with a batch of {job.batch}; {slots} are left"
-        if job.largest_level(self.least_time(job)) * slots < job.quanta:
-            return f"never_fits: its {job.quanta} work levels are too coarse for {slots} slots; take more levels"
+        levels = self.levels(job)
+        if levels.steps[-1] * slots < levels.total:
+            return f"never_fits: its {levels.total} work levels are too coarse for {slots} slots; take more levels"
         return "no_room: what is free does not hold the workers and PSs that complete it"
 
 

@@ -24,11 +24,11 @@ r_i                     whether anything of a job is changed
 ======================= ==================================== =========
 
 **Deviations** (SMARTCOMP'17; its text is not at hand). D1: two matrices instead of containers of one kind, for PD-ORS'
-ratio of workers to PSs. D2: no more PSs than ceil(w / gamma): utilisation as the aim would fill servers with PSs that
-serve nobody. D3: s_i is of the dominant resource of gamma workers and their PS, which keeps it linear. D4: newcomers
-may get nothing, if the bounds leave no other way (the paper's n^min). D5: after so many `nodes` the best partition
-known is taken; none known is as none found, and the reason of those that wait names the solver. D6: if nobody runs, and
-none is found or nobody is in it, DRF's filling is taken, or nothing would ever run.
+ratio of workers to PSs. D2: exactly max(1, ceil(w / gamma)) PSs: with more of them utilisation as the aim would fill
+servers with PSs that serve no worker. D3: s_i is of the dominant resource of gamma workers and their PS, which keeps it
+linear. D4: newcomers may get nothing, if the bounds leave no other way (the paper's n^min). D5: after so many `nodes`
+the best partition known is taken; none known is as none found, and the reason of those that wait names the solver. D6:
+if no job runs, and none is found or no job is in it, DRF's filling is taken, or nothing would ever run.
 
 The number of nodes, not time, ends the search, so that a run is repeatable; ``time_limit`` is for a solver that hangs.
 

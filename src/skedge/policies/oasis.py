@@ -11,7 +11,8 @@ cheapest, s = max(1, ceil(w / gamma)) PSs to those where a PS is; with counts as
 **Deviations**, for the comparison with PD-ORS, whose authors gave each kind half of the machines:
 
 - D1 PSs by the job's ratio instead of its bandwidth, and the global batch F as the limit of workers.
-- D2 Work in the levels of PD-ORS instead of data chunks x epochs.
+- D2 Work in levels that follow the job (:mod:`.levels`) instead of data chunks x epochs: with one rate, x^(e), a level
+  is what a worker does in a slot, and nothing is lost by counting so.
 - D3 Prices of each side are calibrated on its own machines: L has 4 eta, eta over the capacity of the side.
 
 **Complexity.** O(T (H log H + V' H)) a job, and the dynamic program.
@@ -25,18 +26,18 @@ from typing import Any, ClassVar, cast
 import numpy as np
 from numpy.random import Generator
 
-from skedge.core.errors import ScenarioError
+from skedge.core.errors import PolicyError, ScenarioError
 from skedge.core.events import Event, Order
 from skedge.core.jit import compiled
 from skedge.core.model import Cluster, Floats, Ints, Physics
-from skedge.core.policy import Basis, View
+from skedge.core.policy import Basis, Params, View
 from skedge.core.scenario import Scenario
 from skedge.core.speed import ceil_almost, servers_for
 
 from .admission import Admission, Completion, SlotPlan, value
 from .machines import split
 from .pricing import Prices, Stakes, calibrate, check_cluster
-from .primal_dual import PrimalDual
+from .primal_dual import PrimalDual, PrimalDualParams
 from .site_driver import SiteDriver, site_jobs, sites_of
 from .site_oasis import SiteOasis, SiteOasisParams, site_prices
 from .training_job import TrainingJob
@@ -72,16 +73,16 @@ def oasis_prices(
 class Oasis(Admission):
     """OASiS on a cluster; see :class:`.admission.Admission` for the parameters."""
 
-    def least_time(self, job: TrainingJob) -> float:
+    def rates(self, job: TrainingJob) -> tuple[float, ...]:
         """Always external."""
-        return job.external
+        return (job.external,)
 
     def slot_costs(self, job: TrainingJob) -> Floats:
         """theta(t, v), exact."""
-        slots, most = self.horizon - job.arrival, job.largest_level(job.external)
-        workers = np.array([max(1, ceil_almost(v * job.quantum * job.external)) for v in range(most + 1)], np.int64)
-        workers[0] = 0
-        self._counts = np.stack([workers, [0, *(servers_for(int(w), job.ratio) for w in workers[1:])]])
+        needs = self.levels(job).workers(job.external)
+        workers = np.array([0, *(max(1, ceil_almost(w)) for w in needs[1:].tolist())], np.int64)
+        self._counts = np.stack([workers, [0, *(servers_for(w, job.ratio) for w in workers[1:].tolist())]])
+        slots, most = self.horizon - job.arrival, len(workers) - 1
         theta = np.zeros((slots, most + 1))
         hosts = split(len(self.ledger.capacity))
         self._sides = (hosts, np.setdiff1d(np.arange(len(self.ledger.capacity)), hosts))
@@ -92,17 +93,18 @@ class Oasis(Admission):
                     theta[t, v] += fill(int(self._counts[kind, v]), cheap, room, price, np.empty(0, np.int64))
         return theta
 
-    def placement(self, job: TrainingJob, slot: int, quanta: int, cost: float) -> SlotPlan:
+    def placement(self, job: TrainingJob, slot: int, step: int, cost: float) -> SlotPlan:
         """The cheapest machines of each side."""
         found = np.zeros((2, len(self.ledger.capacity)), np.int64)
         for kind, side in enumerate(self._sides):
             cheap, room, price = self._offers(job, slot, kind, side)
             taken = np.zeros(len(side), np.int64)
-            fill(int(self._counts[kind, quanta]), cheap, room, price, taken)
+            fill(int(self._counts[kind, step]), cheap, room, price, taken)
             found[kind, side] = taken
         at = np.flatnonzero(found.any(axis=0))
         machines, workers, pss = (tuple(x.tolist()) for x in (at, *found[:, at]))
-        return SlotPlan(slot, quanta, "external", machines, workers, pss, cost)
+        levels = int(self.levels(job).steps[step])
+        return SlotPlan(slot, levels, "external", machines, workers, pss, cost)
 
     def _offers(self, job: TrainingJob, slot: int, kind: int, side: Ints) -> tuple[Ints, Ints, Floats]:
         """Of the machines of a side: order by price, then number; how many each can hold; price of one."""
@@ -114,10 +116,24 @@ class Oasis(Admission):
         return np.argsort(price, kind="stable"), room, price
 
 
+class OasisParams(PrimalDualParams):
+    """Parameters of OASiS, besides those of :class:`.primal_dual.PrimalDualParams`.
+
+    Attributes
+    ----------
+    split_sites
+        At sites: workers at every other site, the first included, and PSs at the others. On servers with resources the
+        two kinds are always apart.
+    """
+
+    split_sites: bool = False
+
+
 class OasisPolicy(PrimalDual):
     """OASiS: jobs admitted by primal-dual prices; workers and PSs on separate servers."""
 
     name: ClassVar[str] = "oasis"
+    Parameters: ClassVar[type[Params]] = OasisParams
     needs: ClassVar[frozenset[str]] = frozenset({"resources with a utility of every job, or sites", "a horizon"})
     groups: ClassVar[int] = 2
 
@@ -132,12 +148,16 @@ class OasisPolicy(PrimalDual):
 
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Begin a run."""
-        self.at_sites = None
+        self.at_sites, split_sites = None, self.params.split_sites
         if cluster.transfer_cost is None:
+            if split_sites:
+                raise PolicyError("oasis: split_sites=true goes with sites; on servers both kinds are always apart")
             super().start(cluster, physics, rng)
             return
         Basis.start(self, cluster, physics, rng)
-        prices, params = self._prices(cluster, groups=1), SiteOasisParams(levels=self.params.levels)
+        prices = self._prices(cluster, groups=1)
+        given = {} if self.params.levels == "auto" else {"levels": self.params.levels}
+        params = SiteOasisParams(split_sites=split_sites, **given)
         self.at_sites = SiteDriver(SiteOasis(sites_of(cluster), physics.slots or 1, prices, params), physics)
 
     def decide(self, event: Event, view: View) -> Iterator[Order]:

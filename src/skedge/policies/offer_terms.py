@@ -60,8 +60,8 @@ def would_admit(job: TrainingJob, answer: Answer, admits: Callable[[TrainingJob]
     """The smallest change of one of the job's numbers that would have admitted it, in a sentence.
 
     All at the prices of the run and with the same draws. Where the best schedule is too dear the height is computed;
-    where there is none, a larger batch, less work and finer levels are tried, one at a time: `admits` says of a changed
-    job whether it would have been admitted.
+    where there is none, a larger batch, less work and, where the policy's `levels` is a number, finer levels are tried,
+    one at a time: `admits` says of a changed job whether it would have been admitted.
     """
     if answer.admitted:
         return "it is admitted"
@@ -77,10 +77,12 @@ def would_admit(job: TrainingJob, answer: Answer, admits: Callable[[TrainingJob]
         found.append(
             f"{_part(job, _PARTS - less).work} mini-batches instead of {job.work} ({1 - less / _PARTS:.1%} of its work)"
         )
-    levels = least(lambda n: admits(replace(job, levels=n)), job.levels, _MOST_LEVELS * job.levels)
+    now = job.levels
+    levels = None if now is None else least(lambda n: admits(replace(job, levels=n)), now, _MOST_LEVELS * now)
     if levels is not None:
-        found.append(f"{levels} levels of work instead of {job.levels} (the policy's `levels`)")
-    return "; or ".join(found) or "neither a larger batch nor less work nor finer levels"
+        found.append(f"{levels} levels of work instead of {now} (the policy's `levels`)")
+    finer = "" if now is None else " nor finer levels"
+    return "; or ".join(found) or f"neither a larger batch nor less work{finer}"
 
 
 _MOST_BATCH, _MOST_LEVELS, _PARTS = 4096, 4, 1000

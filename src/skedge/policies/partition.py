@@ -16,13 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from skedge.core.model import Floats, Ints
+from skedge.core.speed import servers_for
 
 from .fairness import progressive_filling
 from .machines import pieces
 from .relaxation import SolverError
-
-_LESS_THAN_ONE = 1 - 1e-6
-"""s < w / gamma + 1, so that s is w / gamma rounded up; HiGHS takes no strict inequality."""
 
 _OPTIMAL, _LIMIT, _INFEASIBLE = 0, 1, 2
 
@@ -147,7 +145,7 @@ def _program(apps: Applications, capacity: Floats, bounds: Bounds) -> _Program:
     was_in, at = apps.survivors, np.arange(n)
     each, one = kron(eye_array(n), np.ones((1, machines))), eye_array(n)
     room = _room(apps, capacity)
-    per_ps = np.minimum(apps.ratio, apps.most)  # the same numbers of PSs; HiGHS drops 1 / gamma where it is tiny
+    per_ps = np.array([middle_ratio(*of) for of in zip(apps.ratio, apps.most.tolist(), strict=True)])
     rows = _Rows(n, machines)
     share = [diags_array(d[at, dominant] / total[dominant]) @ each for d in (apps.worker, apps.ps)]
     rows.add(capacity.T.ravel(), w=kron(csr_array(apps.worker.T), eye_array(machines)),
@@ -156,7 +154,7 @@ def _program(apps: Applications, capacity: Floats, bounds: Bounds) -> _Program:
     rows.add(np.zeros(n), w=each, a=-diags_array(apps.most.astype(float)))
     rows.add(np.zeros(n), s=-each, a=one)
     rows.add(np.zeros(n), w=diags_array(1 / per_ps) @ each, s=-each)
-    rows.add(np.zeros(n), w=diags_array(-1 / per_ps) @ each, s=each, a=-_LESS_THAN_ONE * one)
+    rows.add(np.zeros(n), w=diags_array(-1 / per_ps) @ each, s=each, a=-one)
     rows.add(fair, w=share[0], s=share[1], l=-one)
     rows.add(-fair, w=-share[0], s=-share[1], l=-one)
     rows.add(np.array([bounds.loss]), l=np.ones((1, n)))
@@ -169,6 +167,20 @@ def _program(apps: Applications, capacity: Floats, bounds: Bounds) -> _Program:
     low = np.concatenate([np.zeros(2 * n * machines), was_in.astype(float), np.zeros(2 * n)])
     whole = np.concatenate([np.ones(len(low) - n), np.zeros(n)]).astype(np.int64)
     return _Program(-np.concatenate([*gains, np.zeros(3 * n)]), rows.blocks, rows.limits, low, high, whole)
+
+
+def middle_ratio(ratio: float, most: int) -> float:
+    """The middle of all gamma that give each of 1 to `most` workers as many PSs as `ratio` does.
+
+    With it w / gamma <= s <= w / gamma + 1 has the one solution s = max(1, ceil(w / ratio)), and no other s comes as
+    near to either side as HiGHS's tolerance of 1e-6.
+    """
+    workers = np.arange(1, most + 1)
+    servers = np.array([servers_for(n, ratio) for n in workers.tolist()])
+    least = (workers / servers).max()
+    some = servers > 1
+    above = (workers[some] / (servers[some] - 1)).min(initial=np.inf)
+    return float((least + above) / 2 if some.any() else least + 1)
 
 
 class _Rows:

@@ -19,7 +19,7 @@ Q_h^r, U^r, L, mu      :class:`.pricing.Prices`                utility per unit,
 Theta(t, v)            :func:`.admission.prefix_table`         utility
 theta(t, v)            :meth:`Pdors.slot_costs`                utility
 lambda_i               Plan.payoff                             utility
-W_1                    workers that v levels need, real
+v, W_1                 :mod:`.levels`, ``Levels.workers``       , workers, real
 G_delta, S             gain, tries
 ====================== ======================================= =========================
 
@@ -51,6 +51,7 @@ from skedge.core.policy import Params
 from skedge.core.speed import ceil_almost, servers_for
 
 from .admission import Admission, Completion, SlotPlan, better, value
+from .levels import Levels
 from .parametric import DONE, sweep
 from .pricing import Prices, Stakes, calibrate, check_cluster
 from .primal_dual import PrimalDual, PrimalDualParams
@@ -141,13 +142,14 @@ class Pdors(Admission):
         self._placed = np.zeros((0, 0, 2, len(capacity)), np.int32)
         self._inside = np.zeros((0, 0), np.bool_)
 
-    def least_time(self, job: TrainingJob) -> float:
-        """On one machine."""
-        return job.internal
+    def rates(self, job: TrainingJob) -> tuple[float, ...]:
+        """On one machine, and elsewhere."""
+        return job.internal, job.external
 
     def slot_costs(self, job: TrainingJob) -> Floats:
         """theta(t, v) by Alg. 4, for all t and v."""
-        slots, most = self.horizon - job.arrival, job.largest_level(job.internal)
+        levels = self.levels(job)
+        slots, most = self.horizon - job.arrival, len(levels.steps) - 1
         if self._placed.shape[0] < slots or self._placed.shape[1] <= most:
             self._placed = np.zeros((self.horizon, most + 1, 2, len(self.ledger.capacity)), np.int32)
         self._inside = np.zeros((slots, most + 1), np.bool_)
@@ -155,24 +157,27 @@ class Pdors(Admission):
         for t in range(slots):
             free = self.ledger.free(job.arrival + t)
             m = market(free, self.ledger.price[job.arrival + t], *job.demands)
-            self._slot(job, m, theta[t], self._placed[t], self._inside[t])
+            self._slot(job, levels, m, theta[t], self._placed[t], self._inside[t])
         return theta
 
-    def placement(self, job: TrainingJob, slot: int, quanta: int, cost: float) -> SlotPlan:
+    def placement(self, job: TrainingJob, slot: int, step: int, cost: float) -> SlotPlan:
         """What :meth:`slot_costs` has found."""
-        workers, ps = self._placed[slot - job.arrival, quanta]
-        at = np.flatnonzero(workers + ps)
-        kind: Literal["internal", "external"] = "internal" if self._inside[slot - job.arrival, quanta] else "external"
+        workers, ps = self._placed[slot - job.arrival, step]
+        at, levels = np.flatnonzero(workers + ps), int(self.levels(job).steps[step])
+        kind: Literal["internal", "external"] = "internal" if self._inside[slot - job.arrival, step] else "external"
         return SlotPlan(
-            slot, quanta, kind, tuple(at.tolist()), tuple(workers[at].tolist()), tuple(ps[at].tolist()), cost
+            slot, levels, kind, tuple(at.tolist()), tuple(workers[at].tolist()), tuple(ps[at].tolist()), cost
         )  # fmt: skip
 
-    def _slot(self, job: TrainingJob, m: Market, theta: Floats, placed: Ints, inside: np.ndarray) -> None:
+    def _slot(
+        self, job: TrainingJob, levels: Levels, m: Market, theta: Floats, placed: Ints, inside: np.ndarray
+    ) -> None:  # fmt: skip
         """One row theta(t, .), with the placements."""
-        step, most = float(job.quantum), job.largest_level(job.external)
-        internal(m.free, m.worker, m.ps, m.worker_price, m.ps_price, step * job.internal, job.ratio, job.batch,
+        internal(m.free, m.worker, m.ps, m.worker_price, m.ps_price, levels.workers(job.internal), job.ratio, job.batch,
                  theta, placed, inside)  # fmt: skip
-        needs: Floats = step * job.external * np.arange(1, most + 1, dtype=np.float64)
+        needs = levels.workers(job.external)[1:]
+        needs = needs[needs <= job.batch * (1 + 1e-9)]
+        most = len(needs)
         if most == 0:
             return
         left = np.ones(most, np.bool_)
@@ -231,16 +236,16 @@ class PdOrs(PrimalDual):
 
 @compiled
 def internal(
-    free: Floats, worker: Floats, ps: Floats, worker_price: Floats, ps_price: Floats, step: float, ratio: float,
+    free: Floats, worker: Floats, ps: Floats, worker_price: Floats, ps_price: Floats, needs: Floats, ratio: float,
     batch: int, theta: Floats, placed: Ints, inside: np.ndarray,
 ) -> None:  # fmt: skip
     """Alg. 4 lines 2-7: for each level the cheapest machine that holds all, by (cost, number).
 
-    `step` is the number of workers that a level needs, real. theta[v] is inf where no machine holds them.
+    `needs` is the number of workers that each takes, real. theta[v] is inf where no machine holds them.
     """
     theta[0] = 0.0
     for v in range(1, len(theta)):
-        w = max(1, ceil_almost(v * step))
+        w = max(1, ceil_almost(needs[v]))
         s = servers_for(w, ratio)
         best, at = np.inf, -1
         if w <= batch:

@@ -91,6 +91,10 @@ def calibrate(stakes: Stakes, capacity: Floats, horizon: int, factor: float) -> 
     factor
         The number before mu in L: 2 in PD-ORS, 4 in OASiS.
 
+    Returns
+    -------
+    The constants; no resource has a price where the machines have no capacity at all.
+
     Raises
     ------
     ScenarioError
@@ -100,6 +104,8 @@ def calibrate(stakes: Stakes, capacity: Floats, horizon: int, factor: float) -> 
     asks = need > 0
     if not asks.any():
         raise ScenarioError("prices: no job to calibrate from; give the jobs of the trace, or of a window of history")
+    if not capacity.any():
+        return Prices(np.ones(len(capacity)), np.zeros_like(capacity), ())
     demand, best = stakes.demand[asks], stakes.best[asks, None]
     high = np.divide(best, demand, out=np.zeros_like(demand), where=demand > 0).max(axis=0)
     # P7: the largest mu that the condition under (14) asks for, so that it holds for every job

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.random import Generator
@@ -65,7 +65,7 @@ class PrimalDualParams(Params):
     Attributes
     ----------
     levels
-        N_q, work levels of the dynamic program.
+        N_q, work levels of the dynamic program; ``auto``: they follow the job (:mod:`.levels`).
     completion
         What u is taken of: ``end`` or ``index`` of the last slot.
     price_source
@@ -76,12 +76,17 @@ class PrimalDualParams(Params):
         that has no price; None: calibrated from `price_source`.
     """
 
-    levels: int = Field(50, ge=1)
+    levels: Literal["auto"] | Annotated[int, Field(ge=1)] = "auto"
     completion: Completion = "end"
     price_source: Annotated[str, AfterValidator(_source)] = "trace"
     low: Numbers | None = None
     high: Numbers | None = None
     mu: Numbers | None = None
+
+    @property
+    def job_levels(self) -> int | None:
+        """N_q of a :class:`.training_job.TrainingJob`."""
+        return None if self.levels == "auto" else self.levels
 
     @model_validator(mode="after")
     def _complete(self) -> PrimalDualParams:
@@ -160,7 +165,7 @@ class PrimalDual(Basis):
         for job, utility in enumerate(scenario.jobs.utility):
             arrival = -(-int(columns["arrival"][job]) // physics.slot)
             if arrival < horizon and utility is not None:
-                jobs.append(announced(job, arrival, columns.__getitem__, utility, physics, self.params.levels))
+                jobs.append(announced(job, arrival, columns.__getitem__, utility, physics, self.params.job_levels))
         if not jobs:
             raise PolicyError(
                 f"{self.name}: no job with a utility arrives before the horizon, to take prices from; give "
@@ -227,7 +232,7 @@ class PrimalDual(Basis):
                 job, f"too_late: it arrives in slot {arrival}; the last before the horizon is {self.horizon - 1}"
             )
             return
-        made = announced(job, arrival, view.column, utility, self.physics, self.params.levels)
+        made = announced(job, arrival, view.column, utility, self.physics, self.params.job_levels)
         before = self.scheduler.ledger.price[arrival:].copy()
         self.draws = self.rng.bit_generator.state
         answer = self.scheduler.offer(made)

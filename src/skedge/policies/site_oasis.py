@@ -11,7 +11,8 @@ computes the workload of sites at each time slot, and then transfers data online
 - There is no rejection: the best plan is always carried out. u(x) = f(T - a) - f(x), what is saved against ending at
   the horizon T, takes the place of OASiS's utility, so L is always at its least, 1e-12 of the largest U.
 - Sites hold both kinds; `split_sites` leaves every other one to PSs, as OASiS's servers are.
-- One PS, at the cheapest site that holds it; then workers, the cheapest first, into what is left (ties: by number).
+- One PS, at the cheapest site that holds it and leaves room for a worker on some site; then workers, the cheapest
+  first, into what is left (ties: by number).
 - Work is counted in levels of ceil(D / `levels`) chunks, or as many as an empty slot holds. A site trains whole chunks,
   so a level takes the workers that the sites which are filled need for it.
 - What a slot is planned to train goes to what the workers of each site can: local data first, as in DTA.
@@ -28,6 +29,7 @@ from typing import NamedTuple
 import numpy as np
 from pydantic import Field
 
+from skedge.core.errors import ScenarioError
 from skedge.core.jit import compiled
 from skedge.core.model import Floats, Ints
 from skedge.core.policy import Params
@@ -49,7 +51,7 @@ class SiteOasisParams(Params):
     Attributes
     ----------
     levels
-        N_q, the wanted number of work levels.
+        N_q, the wanted number of work levels; 50 also stands for OASiS's ``auto``, as no job is rejected here.
     split_sites
         Workers at every other site, the first included, PSs at the rest.
     """
@@ -105,6 +107,7 @@ class SiteOasis(SiteScheduler):
         self.params = params or SiteOasisParams()
         self.ledger = Ledger(sites.capacity, horizon, prices)
         self.plans: dict[int, dict[int, Booked]] = {}
+        self._hosts = hosts(len(sites), split_sites=self.params.split_sites)
 
     def arrive(self, job: SiteJob) -> None:
         """As :meth:`.SiteScheduler.arrive`, and the job's schedule is made."""
@@ -130,7 +133,7 @@ class SiteOasis(SiteScheduler):
     def _plan(self, at: Progress, start: int) -> bool:
         """Make and book the schedule of what is left, from a slot on; whether there can be one."""
         job = at.job
-        empty = self._offer(job, self.sites.capacity.copy(), np.zeros_like(self.sites.capacity))
+        empty = self._offer(job, self.sites.capacity, np.zeros_like(self.sites.capacity))
         quantum = min(-(-int(at.left.sum()) // self.params.levels), empty.chunks(job.rate))
         if quantum == 0:
             return False
@@ -152,7 +155,7 @@ class SiteOasis(SiteScheduler):
         for offer, costs in zip(offers, theta, strict=True):
             slot_costs(offer.order, offer.room, offer.price, offer.fixed, quantum, job.rate, costs)
         total, last = np.empty_like(theta), np.empty(theta.shape, np.int64)
-        prefix_table(theta, levels, total, last)
+        prefix_table(theta, np.arange(levels + 1), total, last)
         plan, left = {}, levels
         for after in range(self._end(job, start, total[:, -1]), -1, -1):
             if last[after, left] > 0:
@@ -170,16 +173,17 @@ class SiteOasis(SiteScheduler):
         return end
 
     def _offer(self, job: SiteJob, free: Floats, price: Floats) -> Offer:
-        """One slot as the job sees it; `free` is used up."""
+        """One slot as the job sees it."""
         worker, ps = job.demands
-        hosts = np.isin(np.arange(len(self.sites)), split(len(self.sites)))
-        for_ps = (free >= ps * (1 - SLACK)).all(axis=1) & ~(hosts & self.params.split_sites)
+        each, hosts = price @ worker, self._hosts
+        held = np.where(hosts[0], room(free, worker), 0)
+        beside = np.where(hosts[0], room(np.maximum(free - ps, 0.0), worker), 0)
+        for_ps = hosts[1] & (free >= ps * (1 - SLACK)).all(axis=1) & (held.sum() - held + beside > 0)
         if not for_ps.any():
-            return Offer(np.empty(0, np.int64), np.zeros(len(free), np.int64), price @ worker, np.inf, -1)
+            return Offer(np.empty(0, np.int64), held, each, np.inf, -1)
         at = int(np.argmin(np.where(for_ps, price @ ps, np.inf)))
-        free[at] = np.maximum(free[at] - ps, 0.0)
-        held = np.where(hosts | (not self.params.split_sites), room(free, worker), 0)
-        return Offer(np.argsort(price @ worker, kind="stable"), held, price @ worker, float(price[at] @ ps), at)
+        held[at] = beside[at]
+        return Offer(np.argsort(each, kind="stable"), held, each, float(price[at] @ ps), at)
 
 
 class Offer(NamedTuple):
@@ -210,6 +214,22 @@ class Offer(NamedTuple):
         workers = np.zeros(len(self.room), np.int64)
         slot_cost(self.order, self.room, self.price, chunks, rate, workers)
         return Booked(workers, self.ps)
+
+
+def hosts(sites: int, *, split_sites: bool) -> np.ndarray:
+    """Which sites may hold workers and which a PS, shape ``(2, sites)``.
+
+    Raises
+    ------
+    ScenarioError
+        If there is no site for one of the kinds.
+    """
+    if not split_sites:
+        return np.ones((2, sites), np.bool_)
+    if sites < 2:
+        raise ScenarioError(f"split_sites: {sites} site; workers and PSs stand on separate ones, which takes 2 or more")
+    for_workers = np.isin(np.arange(sites), split(sites))
+    return np.stack([for_workers, ~for_workers])
 
 
 def longer(ledger: Ledger) -> Ledger:

@@ -44,7 +44,7 @@ class TrainingJob:
     Attributes
     ----------
     levels
-        N_q, the wanted number of work levels of the dynamic program (P3).
+        N_q, the wanted number of work levels of the dynamic program; None: they follow the job (:mod:`.levels`).
 
     Raises
     ------
@@ -65,11 +65,12 @@ class TrainingJob:
     worker: tuple[float, ...]
     ps: tuple[float, ...]
     utility: Sigmoid
-    levels: int = 50
+    levels: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "samples", "batch", "levels"):
+        for name in ("epochs", "samples", "batch"):
             self._require(name, getattr(self, name) >= 1, "1 or more")
+        self._require("levels", self.levels is None or self.levels >= 1, "1 or more")
         for name in ("sample_time", "ratio", "external_mb"):
             self._require(name, _finite(getattr(self, name)) and getattr(self, name) > 0, "above 0")
         self._require("gradient_mb", _finite(self.gradient_mb) and self.gradient_mb >= 0, "0 or more")
@@ -100,26 +101,9 @@ class TrainingJob:
         """The same otherwise, with b^(e)."""
         return self.sample_time + 2 * self.gradient_mb * self.ratio / (self.external_mb * self.batch)
 
-    @property
-    def quantum(self) -> int:
-        """Samples of a work level: ceil(V / N_q)."""
-        return math.ceil(self.work / self.levels)
-
-    @property
-    def quanta(self) -> int:
-        """Work levels that make the job complete: ceil(V / quantum)."""
-        return math.ceil(self.work / self.quantum)
-
     def shortest(self, worker_slots_per_sample: float) -> int:
         """Slots that V takes with as many workers as the batch feeds: ceil(V x / F)."""
         return int(ceil_almost(self.work * worker_slots_per_sample / self.batch))
-
-    def largest_level(self, worker_slots_per_sample: float) -> int:
-        """Most work levels that one slot can hold with w <= F, constraint (4)."""
-        most = min(self.quanta, int(self.batch / (self.quantum * worker_slots_per_sample)) + 1)
-        while most > 0 and ceil_almost(most * self.quantum * worker_slots_per_sample) > self.batch:
-            most -= 1
-        return most
 
     @cached_property
     def demands(self) -> tuple[Floats, Floats]:
@@ -132,7 +116,7 @@ def _finite(x: float) -> bool:
 
 
 def announced(
-    job: int, arrival: int, column: Callable[[str], Any], utility: Sigmoid, physics: Physics, levels: int
+    job: int, arrival: int, column: Callable[[str], Any], utility: Sigmoid, physics: Physics, levels: int | None
 ) -> TrainingJob:
     """The job of a scenario, as it is announced.
 
@@ -145,7 +129,7 @@ def announced(
     physics
         For the slot, and for `colocation`: unless that is ``one_server``, all communication is external.
     levels
-        N_q.
+        N_q; None: they follow the job.
     """
     slot_s = physics.slot / SECOND
     internal = "internal_mbps" if physics.colocation == "one_server" else "bandwidth_mbps"

@@ -44,6 +44,7 @@ _TITLES: dict[str, tuple[str, Better | None]] = {
     "jobs": ("jobs", None),
     "finished": ("finished", "higher"),
     "rejected": ("rejected", "lower"),
+    "finished_after_horizon": ("finished after T", "lower"),
     "jct_mean_s": ("JCT mean", "lower"),
     "jct_p50_s": ("JCT median", "lower"),
     "jct_p90_s": ("JCT p90", "lower"),

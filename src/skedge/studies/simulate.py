@@ -33,21 +33,26 @@ def carry_out(
 ) -> list[dict[str, Any]]:
     """Carry all of them out; a row of results each, in the order asked for.
 
+    A row has the metric, `value`, and `late`: the jobs finished after the horizon, None without one.
+
     `progress` is told a run's label, and which rules its record breaks, when it is done.
     """
-    found: dict[str, float] = {}
+    found: dict[str, tuple[float, int | None]] = {}
     work = (delayed(_one)(one, metric) for one in simulations)
-    for label, value, broken in Parallel(n_jobs=processes, return_as="generator_unordered")(work):
-        found[label] = value
+    for label, numbers, broken in Parallel(n_jobs=processes, return_as="generator_unordered")(work):
+        found[label] = numbers
         progress(label, broken)
-    return [{"seed": one.seed, **one.place, "value": found[one.label]} for one in simulations]
+    return [
+        {"seed": one.seed, **one.place, **dict(zip(("value", "late"), found[one.label], strict=True))}
+        for one in simulations
+    ]
 
 
-def _one(one: Simulation, metric: str) -> tuple[str, float, Verified]:
+def _one(one: Simulation, metric: str) -> tuple[str, tuple[float, int | None], Verified]:
     scenario = scenario_from_dict(one.data, one.label, Path())
     done = run(scenario, one.policy)
     broken = tuple(f"{v.rule} {v.constraint}: {v.message}" for v in done.verify(limit=3))
-    return one.label, float(done.metrics[metric]), broken
+    return one.label, (float(done.metrics[metric]), done.metrics["finished_after_horizon"]), broken
 
 
 def set_against_bounds(

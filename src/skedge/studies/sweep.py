@@ -116,14 +116,15 @@ class Sweep(BaseModel):
         if self.most_at is not None:
             parts += [self._most(by_policy, other, self.most_at) for other in others]
         name = f"log10 of {self.metric}" if self.log else self.metric
+        shown_of = {"value": name} | ({} if _without(rows, "late") else {"late": "jobs finished after T"})
         table: list[tuple[Cell, ...]] = [
-            (policy, value, mean_of(of.filter(pl.col("at") == value)["value"]))
+            (policy, value, *(mean_of(of.filter(pl.col("at") == value)[column]) for column in shown_of))
             for policy, of in by_policy.items()
             for value in self.values
         ]
         lines = tuple(self._line(policy, of) for policy, of in by_policy.items())
         figure = Figure(f"{name} over {self.axis}", self.axis, name, lines, names=self._names)
-        return Outcome(tuple(parts), ("policy", self.axis, name), tuple(table), figure)
+        return Outcome(tuple(parts), ("policy", self.axis, *shown_of.values()), tuple(table), figure)
 
     @property
     def _names(self) -> tuple[str, ...]:
@@ -163,6 +164,11 @@ class Sweep(BaseModel):
         numbers = ", ".join(f"{shown(gap)} ({value})" for value, gap in gaps.items())
         largest = max(gaps, key=lambda value: gaps[value].mean)
         return Part(f"the gap between {self.best} and {other} is largest at {at}", largest == at, numbers)
+
+
+def _without(rows: pl.DataFrame, column: str) -> bool:
+    """Whether no row has something in a column."""
+    return column not in rows.columns or rows[column].null_count() == len(rows)
 
 
 class Gain(Sweep):
