@@ -1,6 +1,6 @@
 """Whether the records of all policies are still what they were: a digest of every table, and the first difference.
 
-    python benchmarks/same_records.py [--scenarios demo,s1,...] [--policies "aonline;srtf"] [--out FILE] [--against FILE]
+    python benchmarks/same_records.py [--scenarios demo,s1] [--policies "aonline;srtf"] [--out FILE] [--against FILE]
 
 Every policy of the registry, and the variants in `VARIANTS`, runs on every shipped scenario that it fits, cut to the
 sizes in `SIZES`. Printed: a digest of each scenario's jobs, and one per scenario, policy and table. `--out` keeps the
