@@ -1,0 +1,93 @@
+"""Which tests a mutant is shown to: those that call its function, as the plug-in :mod:`calls` has found them.
+
+A compiled function is not seen by the plug-in; it stands for those of its callers that are not compiled, which follow
+from the names in the sources.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+COMPILERS = {"compiled", "lean", "inlined"}
+"""Decorators of `core/jit.py`."""
+
+
+@dataclass(frozen=True)
+class Test:
+    """A test, its CPU time, and the functions that it calls, as ``core/kernel.py:Kernel.handle``."""
+
+    name: str
+    seconds: float
+    calls: frozenset[str]
+
+
+def read_tests(path: Path) -> list[Test]:
+    """The tests that the plug-in `calls` has written."""
+    rows = (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
+    return [Test(row["test"], row["seconds"], frozenset(row["calls"])) for row in rows]
+
+
+class Callers:
+    """Functions of all modules, which of them are compiled, and by which others a compiled one is called."""
+
+    def __init__(self, trees: dict[str, ast.Module]) -> None:
+        found = [(path, *one) for path, tree in trees.items() for one in _functions(tree, "")]
+        self.names = {f"{path}:{name}": _names(node) for path, name, node in found}
+        self.compiled = {f"{path}:{name}" for path, name, node in found if _is_compiled(node)}
+
+    def seen(self, function: str) -> set[str]:
+        """`function`, or the functions by which it is called if it is compiled."""
+        seen, left, done = set(), [function], {function}
+        while left:
+            one = left.pop()
+            if one not in self.compiled:
+                seen.add(one)
+                continue
+            name = one.split(":")[1]
+            callers = {other for other, names in self.names.items() if name in names} - done
+            done |= callers
+            left += callers
+        return seen
+
+
+def _functions(node: ast.AST, inside: str) -> Iterable[tuple[str, ast.FunctionDef]]:
+    """Functions and methods with their names; what is nested in a function belongs to it."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef):
+            yield f"{inside}{child.name}", child
+        elif isinstance(child, ast.ClassDef):
+            yield from _functions(child, f"{inside}{child.name}.")
+
+
+def _names(node: ast.FunctionDef) -> set[str]:
+    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+
+
+def _is_compiled(node: ast.FunctionDef) -> bool:
+    return any(isinstance(one, ast.Name) and one.id in COMPILERS for one in node.decorator_list)
+
+
+def chosen(function: str, tests: list[Test], callers: Callers, kills: Counter[str], budget: float) -> list[Test]:
+    """The tests for a mutant of `function`, those that have killed before and the fast ones first.
+
+    Of a place outside of functions all tests that call anything of the module. At least one test, then those whose CPU
+    times add up to no more than `budget` seconds.
+    """
+    seen = callers.seen(function)
+    concerned = [test for test in tests if seen & test.calls]
+    if not concerned:
+        module = function.split(":")[0] + ":"
+        around = set().union(*(callers.seen(one) for one in callers.names if one.startswith(module)))
+        concerned = [test for test in tests if around & test.calls]
+    found, total = [], 0.0
+    for test in sorted(concerned, key=lambda test: (-kills[test.name], test.seconds)):
+        total += test.seconds
+        if total > budget and found:
+            break
+        found.append(test)
+    return found
