@@ -1,7 +1,7 @@
 """Where a module can be mutated, and how: small changes of its syntax tree.
 
-Left alone: docstrings and other texts, annotations, decorators, imports, raised errors, `strict=` of `zip`, and what only
-describes an object (`__repr__`, `__reduce__`).
+Left alone: docstrings and other texts, annotations, decorators, imports, raised errors, `strict=` of `zip`, and what
+only describes an object (`__repr__`, `__reduce__`).
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def sites(tree: ast.Module) -> list[tuple[Site, list[ast.AST]]]:
     found = [
         (Site(numbers[id(parent)], field, index, function, child.lineno), variants)
         for parent, field, index, child, function in _children(tree, "")
-        if (variants := _variants(child, parent))
+        if (variants := _variants(child))
     ]
     return sorted(found, key=lambda one: (one[0].line, one[0].parent, one[0].field, one[0].index or 0))
 
@@ -103,7 +103,7 @@ def _inner(node: ast.AST, function: str) -> str:
     return function
 
 
-def _variants(node: ast.AST, parent: ast.AST) -> list[ast.AST]:
+def _variants(node: ast.AST) -> list[ast.AST]:
     """What may stand in place of `node`."""
     return [changed for rule in _RULES if isinstance(node, rule[0]) for changed in rule[1](node)]
 

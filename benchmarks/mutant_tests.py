@@ -72,18 +72,15 @@ def _is_compiled(node: ast.FunctionDef) -> bool:
     return any(isinstance(one, ast.Name) and one.id in COMPILERS for one in node.decorator_list)
 
 
-def chosen(function: str, tests: list[Test], callers: Callers, kills: Counter[str], budget: float) -> list[Test]:
-    """The tests for a mutant of `function`, those that have killed before and the fast ones first.
+def chosen(module: str, functions: set[str], tests: list[Test], kills: Counter[str], budget: float) -> list[Test]:
+    """The tests that call one of `functions`, those that have killed before and the fast ones first.
 
-    Of a place outside of functions all tests that call anything of the module. At least one test, then those whose CPU
-    times add up to no more than `budget` seconds.
+    If there are none, as for a place outside of functions, those that call anything of `module`. At least one test,
+    then those whose CPU times add up to no more than `budget` seconds.
     """
-    seen = callers.seen(function)
-    concerned = [test for test in tests if seen & test.calls]
+    concerned = [test for test in tests if functions & test.calls]
     if not concerned:
-        module = function.split(":")[0] + ":"
-        around = set().union(*(callers.seen(one) for one in callers.names if one.startswith(module)))
-        concerned = [test for test in tests if around & test.calls]
+        concerned = [test for test in tests if any(call.startswith(module) for call in test.calls)]
     found, total = [], 0.0
     for test in sorted(concerned, key=lambda test: (-kills[test.name], test.seconds)):
         total += test.seconds

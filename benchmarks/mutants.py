@@ -1,14 +1,16 @@
 """Mutation testing of `core` and `policies`: whether the tests notice small changes of the code.
 
-    CALLS=calls.jsonl CALLS_LIMIT=4 PYTHONPATH=benchmarks pytest -p calls -p no:cacheprovider tests
-    python benchmarks/mutants.py --calls calls.jsonl [--count 200] [--seed 0] [--out mutants.json] [--budget 30]
+    CALLS=calls.jsonl CALLS_LIMIT=5 PYTHONPATH=benchmarks pytest -p calls -p no:cacheprovider tests
+    NUMBA_DISABLE_JIT=1 CALLS=plain.jsonl CALLS_LIMIT=2 PYTHONPATH=benchmarks pytest -p calls -p no:cacheprovider FILES
+    python benchmarks/mutants.py --calls calls.jsonl [--plain plain.jsonl] [--count 200] [--seed 0] [--out mutants.json]
     python benchmarks/mutants.py --show mutants.json
 
-The first command, once, notes which functions each test calls, and its CPU time. Then `count` mutants are drawn, each a
-change of one place (:mod:`mutant_sites`), and planted one after the other in a copy of the tree. A mutant is shown to
-the tests that call its function (:mod:`mutant_tests`) until one fails or their times add up to `budget` seconds of CPU.
-One that runs out of time or memory is killed too. A test that kills is run on the sound tree once: if it fails there it
-kills nothing. Kernels are compiled anew only for mutants that can change them.
+The first command, once, notes which functions each test calls, and its CPU time; the second, which may be left out,
+does so for tests that are quick where kernels are not compiled. Then `count` mutants are drawn, each a change of one
+place (:mod:`mutant_sites`), and planted one after the other in a copy of the tree. A mutant is shown to the tests that
+call its function (:mod:`mutant_tests`) until one fails or their times add up to `--budget` seconds of CPU: for mutants
+of kernels the uncompiled tests come first, for which nothing has to be compiled. A mutant that runs out of time or
+memory is killed too. A test that kills is run on the sound tree once: if it fails there it kills nothing.
 
 `--out` keeps every finished mutant: started again, the command does the rest. `mutants.toml` says of survivors why they
 are equivalent. Exit code 1 if fewer than 95 % are killed.
@@ -32,6 +34,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numba
 import numpy as np
 from mutant_sites import Site, planted, sites
 from mutant_tests import Callers, Test, chosen, read_tests
@@ -103,14 +106,18 @@ class Tree:
             jit.write('\n\n_cache_folder = lambda given: os.environ["KERNELS"]  # noqa\n')
 
     def test(self, mutant: Mutant | None, tests: list[Test], kernels: str) -> dict[str, Any]:
-        """Run `tests` on the tree with `mutant` in it; `kernels`: whether those kept are "valid", "partly" or "void"."""
+        """Run `tests` on the tree with `mutant` in it.
+
+        `kernels`: those kept are "valid" with it, "partly" so or not at all ("void"); "uncompiled": none are used.
+        """
         if mutant is None:
-            return self._forked(tests, self.kernels)
+            return self._forked(tests, self.kernels, compiled=kernels != "uncompiled")
         path = self.root / "src/skedge" / mutant.path
         sound, times = path.read_bytes(), path.stat()
         try:
             path.write_text(mutant.source, encoding="utf-8")
-            return self._forked(tests, self.kernels if kernels == "valid" else self._spare(kernels))
+            folder = self.kernels if kernels in {"valid", "uncompiled"} else self._spare(kernels)
+            return self._forked(tests, folder, compiled=kernels != "uncompiled")
         finally:
             path.write_bytes(sound)
             os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
@@ -125,7 +132,7 @@ class Tree:
             self.spare.mkdir()
         return self.spare
 
-    def _forked(self, tests: list[Test], kernels: Path) -> dict[str, Any]:
+    def _forked(self, tests: list[Test], kernels: Path, *, compiled: bool) -> dict[str, Any]:
         """In a child process, which has the libraries loaded but nothing of the product."""
         limit = 90 + 3 * sum(test.seconds for test in tests)
         self.report.unlink(missing_ok=True)
@@ -133,6 +140,7 @@ class Tree:
         if child == 0:
             os.setsid()
             os.environ["KERNELS"] = str(kernels)
+            numba.config.DISABLE_JIT = int(not compiled)
             self._run([test.name for test in tests], limit)
         ended = _wait(child, 6 * limit)
         if self.report.exists():
@@ -154,7 +162,7 @@ class Tree:
 
             options = ["-x", "-q", "--tb=line", "-p", "no:cacheprovider", "-W", "ignore", "--hypothesis-seed=0"]
             code = int(pytest.main([*options, *names], plugins=[first]))
-        except BaseException as error:  # noqa: BLE001 - a mutant may raise anything while tests are collected
+        except BaseException as error:
             first.name, code = f"{type(error).__name__} when tests are collected", 1
         outcome = {"outcome": "survived"} if code == 0 else {"outcome": "killed", "by": first.name or f"exit {code}"}
         self.report.write_text(json.dumps(outcome), encoding="utf-8")
@@ -194,11 +202,12 @@ class Campaign:
 
     def __init__(self, asked: argparse.Namespace, trees: dict[str, ast.Module]) -> None:
         self.out, self.budget = asked.out, asked.budget
-        self.tests, self.callers = read_tests(asked.calls), Callers(trees)
-        self.by_name = {test.name: test for test in self.tests}
+        self.callers = Callers(trees)
+        self.tests = read_tests(asked.calls)
+        self.plain = read_tests(asked.plain) if asked.plain else []
         self.done = {row["key"]: row for row in read_results(self.out)}
         self.kills = Counter(row["by"] for row in self.done.values() if row["outcome"] == "killed")
-        self.sound: dict[str, bool] = {}
+        self.sound: dict[tuple[str, bool], bool] = {}
         self.tree = Tree(asked.folder)
 
     def run(self, mutants: list[Mutant]) -> None:
@@ -215,34 +224,42 @@ class Campaign:
 
     def row(self, mutant: Mutant) -> dict[str, Any]:
         """What became of a mutant."""
-        began, name = time.monotonic(), f"{mutant.path}:{mutant.function}"
-        while True:
-            sound = [test for test in self.tests if self.sound.get(test.name, True)]
-            tests = chosen(name, sound, self.callers, self.kills, self.budget)
-            result = self.tree.test(mutant, tests, self.kernels(mutant)) if tests else {"outcome": "survived"}
-            if self.believed(result):
-                break
-        by = result.get("by", f"none of {len(tests)} tests")
-        self.kills[by] += result["outcome"] == "killed"
+        began, name, kernels = time.monotonic(), f"{mutant.path}:{mutant.function}", self.kernels(mutant)
+        result = {"outcome": "survived"}
+        if name in self.callers.compiled and self.plain:
+            result = self.shown(mutant, self.plain, {name}, "uncompiled", self.budget / 3)
+        if result["outcome"] == "survived":
+            result = self.shown(mutant, self.tests, self.callers.seen(name), kernels, self.budget)
+        self.kills[result["by"]] += result["outcome"] == "killed"
         about = {key: value for key, value in asdict(mutant).items() if key != "source"}
-        return {"key": mutant.key, **about, **result, "by": by, "seconds": round(time.monotonic() - began, 1)}
+        return {"key": mutant.key, **about, **result, "seconds": round(time.monotonic() - began, 1)}
+
+    def shown(
+        self, mutant: Mutant, tests: list[Test], functions: set[str], kernels: str, budget: float
+    ) -> dict[str, str]:
+        """Outcome for the tests that call one of `functions`, and by which test."""
+        while True:
+            sound = [test for test in tests if self.sound.get((test.name, kernels == "uncompiled"), True)]
+            taken = chosen(f"{mutant.path}:", functions, sound, self.kills, budget)
+            result = self.tree.test(mutant, taken, kernels) if taken else {"outcome": "survived"}
+            killer = next((test for test in taken if test.name == result.get("by")), None)
+            if killer is None or self.is_sound(killer, kernels):
+                return {"by": f"none of {len(taken)} tests", **result}
+
+    def is_sound(self, test: Test, kernels: str) -> bool:
+        """Whether the test passes on the sound tree; tried once."""
+        key = (test.name, kernels == "uncompiled")
+        if key not in self.sound:
+            how = "uncompiled" if key[1] else "valid"
+            self.sound[key] = self.tree.test(None, [test], how)["outcome"] == "survived"
+        return self.sound[key]
 
     def kernels(self, mutant: Mutant) -> str:
         """Whether the kernels kept are valid with this mutant, or those of other files only, or none."""
-        compiled = {name.split(":")[0] for name in self.callers.compiled}
-        if mutant.path not in compiled:
+        if mutant.path not in {name.split(":")[0] for name in self.callers.compiled}:
             return "valid"
         name = f"{mutant.path}:{mutant.function}"
         return "void" if name in self.callers.compiled or name not in self.callers.names else "partly"
-
-    def believed(self, result: dict[str, Any]) -> bool:
-        """Whether the test that killed passes on the sound tree; tried once."""
-        test = self.by_name.get(result.get("by", ""))
-        if test is None:
-            return True
-        if test.name not in self.sound:
-            self.sound[test.name] = self.tree.test(None, [test], "valid")["outcome"] == "survived"
-        return self.sound[test.name]
 
     def keep(self) -> None:
         """Write all that is done; the file is whole at any time."""
@@ -270,6 +287,7 @@ def main() -> int:
     """Run or show."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--calls", type=Path)
+    parser.add_argument("--plain", type=Path)
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--budget", type=float, default=30.0, help="CPU seconds of tests per mutant")

@@ -67,8 +67,7 @@ def renamed(scenario: Scenario, jobs: Mapping[str, str], servers: Mapping[str, s
     frame = scenario.jobs.frame.with_columns(pl.col("id").replace_strict(jobs))
     frame = frame.rename({f"data.{a}": f"data.{b}" for a, b in servers.items() if f"data.{a}" in frame.columns})
     given = {
-        jobs[job]: {servers[server]: delay for server, delay in row.items()}
-        for job, row in scenario.jobs.given.items()
+        jobs[job]: {servers[server]: delay for server, delay in row.items()} for job, row in scenario.jobs.given.items()
     }
     shuffled = frame.sample(fraction=1.0, shuffle=True, seed=1)
     return replace(scenario, cluster=cluster, jobs=Jobs(shuffled, cluster, given))

@@ -107,7 +107,9 @@ def test_other_names_and_another_order_of_the_jobs_file_change_names_alone(spec:
         scenario = scenarios(seed)[kind]
         jobs = {name: f"job-{number:03}" for number, name in enumerate(sorted(scenario.jobs.ids, reverse=True))}
         servers = {name: f"z{9 - i}" for i, name in enumerate(scenario.cluster.server_ids)}
-        assert_same(record(spec, kind, seed), run(renamed(scenario, jobs, servers), spec).schedule, names=jobs | servers)
+        assert_same(
+            record(spec, kind, seed), run(renamed(scenario, jobs, servers), spec).schedule, names=jobs | servers
+        )
 
 
 # -- a server of no use ------------------------------------------------------------------------------------------------

@@ -143,7 +143,9 @@ OKITA: dict[str, dict[str, Any]] = {
 
 
 def _mode(mode: Mode) -> str:
-    return f"q_mode={mode.q}" + ",preempt_running=false" * (not mode.preempt_running) + ",cloud=false" * (not mode.cloud)
+    return (
+        f"q_mode={mode.q}" + ",preempt_running=false" * (not mode.preempt_running) + ",cloud=false" * (not mode.cloud)
+    )
 
 
 ROWS: tuple[Row, ...] = (
