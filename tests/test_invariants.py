@@ -102,7 +102,7 @@ def test_scaling_all_times_scales_the_record(spec: str, kind: str) -> None:
 
 @everywhere
 def test_other_names_and_another_order_of_the_jobs_file_change_names_alone(spec: str, kind: str) -> None:
-    """No two jobs arrive together, so ids break no tie, whatever their order; servers keep theirs, which breaks ties."""
+    """No two jobs arrive together, so ids break no tie, whatever their order; that of servers, which does, is kept."""
     for seed in SEEDS:
         scenario = scenarios(seed)[kind]
         jobs = {name: f"job-{number:03}" for number, name in enumerate(sorted(scenario.jobs.ids, reverse=True))}

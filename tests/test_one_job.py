@@ -19,7 +19,7 @@ from skedge.run import Run, run
 SLOT = 10 * SECOND
 ARRIVAL, DELAY, DELAY_CLOUD = 4, 7, 30
 P = {0: 40, 1: 20}
-"""[s] of a chunk by zeta: 2 epochs of 5 mini-batches of 1.5 + 0.5 s, and 2 s more for 2 x 2 MB at 16 Mbit/s (Eq. (1))."""
+"""A chunk by zeta [s]: 2 epochs of 5 mini-batches of 1.5 + 0.5 s; 2 s more for 2 x 2 MB at 16 Mbit/s (Eq. (1))."""
 
 
 def slots_job(**changes: Any) -> Job:
@@ -79,7 +79,7 @@ def test_on_one_server_in_continuous_time(policy: str, colocation: Literal["clou
 @pytest.mark.parametrize("colocation", ["cloud", "one_server"])
 @pytest.mark.parametrize("policy", [*ONE_BY_ONE, *GANGS, *WIDE])
 def test_on_one_server_in_slots_of_10_s(policy: str, colocation: Literal["cloud", "one_server"]) -> None:
-    """Seen at 10, data there a slot later; chunks and gangs in whole slots: 20 + 2 x 40; 20 + 80 or 40; 20 + 60 or 30."""
+    """Seen at 10, data there a slot later; all in whole slots: 20 + 2 x 40; gangs 20 + 80 or 40; wide 20 + 60 or 30."""
     result = ran(policy, EDGE, slots_job(), Physics(slotted=True, slot=SLOT, colocation=colocation))
     work = 4 * P[int(colocation == "one_server")]
     seen = on_slots(ARRIVAL) + on_slots(DELAY)
@@ -110,7 +110,7 @@ def test_in_the_cloud_where_the_edge_has_no_worker(policy: str) -> None:
 def test_batches_begin_at_the_first_interval_that_is_long_enough(
     colocation: Literal["cloud", "one_server"], policy: str, chunks: int, tau: int, work: float, slotted: bool
 ) -> None:
-    """At no load nothing has a price: the earliest plan with d <= tau_i, tau_i = 1, 2, 4, 8 slots, whose data are there."""
+    """At no load nothing has a price: the earliest plan with d <= tau_i = 1, 2, 4, 8 slots whose data are there."""
     physics = Physics(slotted=slotted, slot=SLOT, colocation=colocation)
     result = ran(policy, EDGE, slots_job(chunks=chunks, workers=1), physics)
     assert completion(result) == pytest.approx(tau + (on_slots(work) if slotted else work), abs=1e-6)
@@ -145,7 +145,7 @@ def test_on_servers_with_resources(policy: str, workers: int) -> None:
 
 @pytest.mark.parametrize("policy", ["okita", "okita:colocate=true", "drf", "oasis", "fifo"])
 def test_at_sites(policy: str) -> None:
-    """A worker trains 2 of the 8 chunks in a slot; 3 workers fit where they lie: 2 slots from 10 on; FIFO as it draws."""
+    """A worker trains 2 of the 8 chunks in a slot, 3 fit where they lie: 2 slots from 10 on; FIFO as it draws."""
     sites = [Server("s0", capacity={"gpu": 3.0, "memory": 1.0}), Server("s1", capacity={"gpu": 0.0, "memory": 1.0})]
     job = Job(
         "a", arrival_s=ARRIVAL, epochs=1, chunks=8, minibatches=10, minibatch_s=0.5, chunk_mb=1.0, exchange_mb=1.0,
