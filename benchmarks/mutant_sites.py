@@ -65,7 +65,7 @@ def sites(tree: ast.Module) -> list[tuple[Site, list[ast.AST]]]:
     found = [
         (Site(numbers[id(parent)], field, index, function, child.lineno), variants)
         for parent, field, index, child, function in _children(tree, "")
-        if (variants := _variants(child))
+        if (variants := _variants(child, parent, field))
     ]
     return sorted(found, key=lambda one: (one[0].line, one[0].parent, one[0].field, one[0].index or 0))
 
@@ -103,9 +103,12 @@ def _inner(node: ast.AST, function: str) -> str:
     return function
 
 
-def _variants(node: ast.AST) -> list[ast.AST]:
-    """What may stand in place of `node`."""
-    return [changed for rule in _RULES if isinstance(node, rule[0]) for changed in rule[1](node)]
+def _variants(node: ast.AST, parent: ast.AST, field: str) -> list[ast.AST]:
+    """What may stand in place of `node`, the child of `parent` in `field`."""
+    found = [changed for rule in _RULES if isinstance(node, rule[0]) for changed in rule[1](node)]
+    if field == "test" and isinstance(parent, ast.If | ast.While | ast.IfExp):
+        found.append(ast.UnaryOp(ast.Not(), node))
+    return found
 
 
 def _changed(node: N, change: Callable[[N], object]) -> N:
@@ -168,10 +171,6 @@ def _name(node: ast.Name | ast.Attribute) -> str:
     return node.id if isinstance(node, ast.Name) else node.attr
 
 
-def _negated(node: ast.If | ast.While | ast.IfExp) -> Iterator[ast.AST]:
-    yield _changed(node, lambda copy: setattr(copy, "test", ast.UnaryOp(ast.Not(), copy.test)))
-
-
 def _dropped(node: ast.stmt) -> Iterator[ast.AST]:
     kept = isinstance(node, ast.Assign) and not all(
         isinstance(target, ast.Attribute | ast.Subscript) for target in node.targets
@@ -191,31 +190,32 @@ _RULES: tuple[tuple[type | tuple[type, ...], Callable[..., Iterator[ast.AST]]], 
     (ast.UnaryOp, _unary),
     (ast.Constant, _constant),
     (ast.Call, _call),
-    ((ast.If, ast.While, ast.IfExp), _negated),
     ((ast.Expr, ast.AugAssign, ast.Assign), _dropped),
     ((ast.Continue, ast.Break), _jump),
 )
 
 
-def planted(tree: ast.Module, site: Site, other: ast.AST) -> tuple[str, str, str]:
-    """Source of the module with `other` at the site, and what stood there and stands there now."""
+def planted(source: str, tree: ast.Module, site: Site, other: ast.AST) -> tuple[str, str, str]:
+    """`source` with `other` at the site, and what stood there and stands there now.
+
+    Lines before the site stay where they are, so that kernels compiled of them stay valid.
+    """
     parent = next(node for i, node in enumerate(ast.walk(tree)) if i == site.parent)
     held = getattr(parent, site.field)
     before = held if site.index is None else held[site.index]
-    texts = (_short(before), _short(other))
-    _put(parent, site, other)
-    source = ast.unparse(ast.fix_missing_locations(tree))
-    _put(parent, site, before)
-    return source, *texts
+    start = _offset(source, before.lineno, before.col_offset)
+    end = _offset(source, before.end_lineno, before.end_col_offset)
+    text = ast.unparse(other)
+    lost = source.count("\n", start, end)
+    placed = text + "\n" * lost if isinstance(other, ast.stmt) else f"({text}" + "\n" * lost + ")"
+    return source[:start] + placed + source[end:], _first(ast.unparse(before)), _first(text)
 
 
-def _put(parent: ast.AST, site: Site, node: ast.AST) -> None:
-    if site.index is None:
-        setattr(parent, site.field, node)
-    else:
-        getattr(parent, site.field)[site.index] = node
+def _offset(source: str, line: int, column: int) -> int:
+    """Where in `source` a place of the syntax tree is; columns are of UTF-8."""
+    lines = source.splitlines(keepends=True)
+    return sum(map(len, lines[: line - 1])) + len(lines[line - 1].encode()[:column].decode())
 
 
-def _short(node: ast.AST) -> str:
-    """First line of the source of `node`."""
-    return ast.unparse(node).splitlines()[0]
+def _first(text: str) -> str:
+    return text.splitlines()[0]

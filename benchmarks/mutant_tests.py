@@ -41,18 +41,28 @@ class Callers:
         self.compiled = {f"{path}:{name}" for path, name, node in found if _is_compiled(node)}
 
     def seen(self, function: str) -> set[str]:
-        """`function`, or the functions by which it is called if it is compiled."""
-        seen, left, done = set(), [function], {function}
+        """`function`, or if it is compiled the functions by which it is called that are not."""
+        return self._up(function) - self.compiled
+
+    def affected(self, path: str, function: str) -> set[str]:
+        """Kernels that change with `function`, as ``lanes.absorb``; of what is no function but in their files, all."""
+        files = {one.split(":")[0] for one in self.compiled}
+        name = f"{path}:{function}"
+        one_function = name in self.names or path not in files
+        found = self._up(name) & self.compiled if one_function else self.compiled
+        return {one.split("/")[1].replace(".py:", ".") for one in found}
+
+    def _up(self, function: str) -> set[str]:
+        """`function`, and by way of compiled functions all that call it."""
+        left, done = [function], {function}
         while left:
             one = left.pop()
-            if one not in self.compiled:
-                seen.add(one)
-                continue
-            name = one.split(":")[1]
-            callers = {other for other, names in self.names.items() if name in names} - done
-            done |= callers
-            left += callers
-        return seen
+            if one in self.compiled:
+                name = one.split(":")[1]
+                callers = {other for other, names in self.names.items() if name in names} - done
+                done |= callers
+                left += callers
+        return done
 
 
 def _functions(node: ast.AST, inside: str) -> Iterable[tuple[str, ast.FunctionDef]]:

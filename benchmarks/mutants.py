@@ -36,7 +36,7 @@ from typing import Any
 
 import numba
 import numpy as np
-from mutant_sites import Site, planted, sites
+from mutant_sites import planted, sites
 from mutant_tests import Callers, Test, chosen, read_tests
 
 ROOT = Path(__file__).parents[1]
@@ -45,6 +45,10 @@ SKIPPED = {"core/errors.py", "core/jit.py", "core/__init__.py", "policies/__init
 """Texts of errors, and how kernels are compiled."""
 SHARE = 0.95
 """Share of mutants that must be killed."""
+ROOM = 1000
+"""Bytes by which a mutant may be longer than the module; filled with a comment."""
+YEAR_2000 = 946_684_800
+"""Time of all modules that are mutated [s]."""
 LIBRARIES = ("numba", "polars", "pydantic", "pytest", "hypothesis", "yaml", "rich", "scipy.optimize", "typer")
 """Loaded once; every mutant is tested in a process forked after that."""
 
@@ -70,7 +74,7 @@ def parsed() -> dict[str, ast.Module]:
     """The modules that are mutated, by path."""
     base = ROOT / "src/skedge"
     paths = [f"{name}/{path.name}" for name in ("core", "policies") for path in (base / name).glob("*.py")]
-    return {path: ast.parse((base / path).read_text(encoding="utf-8")) for path in sorted(paths) if path not in SKIPPED}
+    return {path: ast.parse(_source(path)) for path in sorted(paths) if path not in SKIPPED}
 
 
 def drawn(trees: dict[str, ast.Module], count: int, seed: int, only: str = "") -> list[Mutant]:
@@ -79,70 +83,94 @@ def drawn(trees: dict[str, ast.Module], count: int, seed: int, only: str = "") -
     every = [(path, site, other) for path, tree in trees.items() for site, other in sites(tree) if only in path]
     found: dict[str, Mutant] = {}
     for i in rng.permutation(len(every)):
-        path, site, other = every[i]
-        mutant = _mutant(trees[path], path, site, other[int(rng.integers(len(other)))])
+        path, site, others = every[i]
+        other = others[int(rng.integers(len(others)))]
+        source, before, after = planted(_source(path), trees[path], site, other)
+        mutant = Mutant(path, site.function, site.line, before, after, source)
         found.setdefault(mutant.key, mutant)
         if len(found) == count:
             break
     return list(found.values())
 
 
-def _mutant(tree: ast.Module, path: str, site: Site, other: ast.AST) -> Mutant:
-    source, before, after = planted(tree, site, other)
-    return Mutant(path, site.function, site.line, before, after, source)
+def _source(path: str) -> str:
+    return (ROOT / "src/skedge" / path).read_text(encoding="utf-8")
 
 
 class Tree:
     """A copy of the tree in which mutants are planted and tests run; it stays where it is, so that kernels are kept."""
 
     def __init__(self, folder: Path) -> None:
-        self.root, self.kernels, self.spare = folder / "tree", folder / "kernels", folder / "spare"
+        self.root, self.kernels, self.aside = folder / "tree", folder / "kernels", folder / "aside"
         self.report = folder / "report.json"
+        if self.aside.exists():
+            self._bring_back()
         shutil.rmtree(self.root, ignore_errors=True)
         leave_out = shutil.ignore_patterns(".git", "__pycache__", ".venv", ".*_cache", ".hypothesis")
         shutil.copytree(ROOT, self.root, ignore=leave_out)
         self.kernels.mkdir(exist_ok=True)
         with (self.root / "src/skedge/core/jit.py").open("a", encoding="utf-8") as jit:
             jit.write('\n\n_cache_folder = lambda given: os.environ["KERNELS"]  # noqa\n')
+        for path in parsed():
+            self._write(path, _source(path))
 
-    def test(self, mutant: Mutant | None, tests: list[Test], kernels: str) -> dict[str, Any]:
+    def test(self, mutant: Mutant | None, tests: list[Test], affected: set[str], *, compiled: bool) -> dict[str, Any]:
         """Run `tests` on the tree with `mutant` in it.
 
-        `kernels`: those kept are "valid" with it, "partly" so or not at all ("void"); "uncompiled": none are used.
+        `affected`: names of the kernels that it may change, as ``lanes.absorb``; those kept of others stay valid.
         """
         if mutant is None:
-            return self._forked(tests, self.kernels, compiled=kernels != "uncompiled")
-        path = self.root / "src/skedge" / mutant.path
-        sound, times = path.read_bytes(), path.stat()
+            return self._forked(tests, compiled=compiled)
+        self._put_aside(affected)
         try:
-            path.write_text(mutant.source, encoding="utf-8")
-            folder = self.kernels if kernels in {"valid", "uncompiled"} else self._spare(kernels)
-            return self._forked(tests, folder, compiled=kernels != "uncompiled")
+            self._write(mutant.path, mutant.source)
+            return self._forked(tests, compiled=compiled)
         finally:
-            path.write_bytes(sound)
-            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
-            shutil.rmtree(self.spare, ignore_errors=True)
+            self._write(mutant.path, _source(mutant.path))
+            self._bring_back()
 
-    def _spare(self, kernels: str) -> Path:
-        """A folder for kernels of one mutant: empty, or with links to those kept."""
-        shutil.rmtree(self.spare, ignore_errors=True)
-        if kernels == "partly":
-            shutil.copytree(self.kernels, self.spare, copy_function=os.link)
-        else:
-            self.spare.mkdir()
-        return self.spare
+    def _write(self, path: str, source: str) -> None:
+        """Give a module `source`, always with the same size and time, by which Numba knows the kernels of a file.
 
-    def _forked(self, tests: list[Test], kernels: Path, *, compiled: bool) -> dict[str, Any]:
+        Python knows its byte code by them too, so that is removed.
+        """
+        target, size = self.root / "src/skedge" / path, len(_source(path).encode()) + ROOM
+        content = source.encode()
+        target.write_bytes(content + b"#" * (size - len(content) - 1) + b"\n")
+        os.utime(target, (YEAR_2000, YEAR_2000))
+        for old in (target.parent / "__pycache__").glob(f"{target.stem}.*"):
+            old.unlink()
+
+    def _put_aside(self, affected: set[str]) -> None:
+        self.aside.mkdir()
+        (self.aside / "affected.json").write_text(json.dumps(sorted(affected)), encoding="utf-8")
+        for path in self._kept(affected):
+            target = self.aside / path.relative_to(self.kernels)
+            target.parent.mkdir(exist_ok=True)
+            path.rename(target)
+
+    def _bring_back(self) -> None:
+        """Kernels of the mutant go, those put aside come back."""
+        for path in self._kept(set(json.loads((self.aside / "affected.json").read_text(encoding="utf-8")))):
+            path.unlink()
+        for path in self.aside.rglob("*.nb*"):
+            path.rename(self.kernels / path.relative_to(self.aside))
+        shutil.rmtree(self.aside)
+
+    def _kept(self, affected: set[str]) -> list[Path]:
+        return [path for path in self.kernels.rglob("*.nb*") if path.name.rsplit("-", 1)[0] in affected]
+
+    def _forked(self, tests: list[Test], *, compiled: bool) -> dict[str, Any]:
         """In a child process, which has the libraries loaded but nothing of the product."""
         limit = 90 + 3 * sum(test.seconds for test in tests)
         self.report.unlink(missing_ok=True)
         child = os.fork()
         if child == 0:
             os.setsid()
-            os.environ["KERNELS"] = str(kernels)
+            os.environ["KERNELS"] = str(self.kernels)
             numba.config.DISABLE_JIT = int(not compiled)
             self._run([test.name for test in tests], limit)
-        ended = _wait(child, 6 * limit)
+        ended = _wait(child, 10 * limit)
         if self.report.exists():
             return json.loads(self.report.read_text(encoding="utf-8"))
         return {"outcome": "killed", "by": "time or memory ran out" if ended else "it did not end"}
@@ -223,43 +251,36 @@ class Campaign:
                   f"{to_go:.0f} min left", flush=True)  # fmt: skip
 
     def row(self, mutant: Mutant) -> dict[str, Any]:
-        """What became of a mutant."""
-        began, name, kernels = time.monotonic(), f"{mutant.path}:{mutant.function}", self.kernels(mutant)
+        """What became of a mutant: first before tests without kernels, if it is part of one."""
+        began, name = time.monotonic(), f"{mutant.path}:{mutant.function}"
         result = {"outcome": "survived"}
         if name in self.callers.compiled and self.plain:
-            result = self.shown(mutant, self.plain, {name}, "uncompiled", self.budget / 3)
+            result = self.shown(mutant, self.plain, {name}, self.budget / 3, compiled=False)
         if result["outcome"] == "survived":
-            result = self.shown(mutant, self.tests, self.callers.seen(name), kernels, self.budget)
+            result = self.shown(mutant, self.tests, self.callers.seen(name), self.budget, compiled=True)
         self.kills[result["by"]] += result["outcome"] == "killed"
         about = {key: value for key, value in asdict(mutant).items() if key != "source"}
         return {"key": mutant.key, **about, **result, "seconds": round(time.monotonic() - began, 1)}
 
     def shown(
-        self, mutant: Mutant, tests: list[Test], functions: set[str], kernels: str, budget: float
+        self, mutant: Mutant, tests: list[Test], functions: set[str], budget: float, *, compiled: bool
     ) -> dict[str, str]:
         """Outcome for the tests that call one of `functions`, and by which test."""
+        affected = self.callers.affected(mutant.path, mutant.function)
         while True:
-            sound = [test for test in tests if self.sound.get((test.name, kernels == "uncompiled"), True)]
+            sound = [test for test in tests if self.sound.get((test.name, compiled), True)]
             taken = chosen(f"{mutant.path}:", functions, sound, self.kills, budget)
-            result = self.tree.test(mutant, taken, kernels) if taken else {"outcome": "survived"}
+            result = self.tree.test(mutant, taken, affected, compiled=compiled) if taken else {"outcome": "survived"}
             killer = next((test for test in taken if test.name == result.get("by")), None)
-            if killer is None or self.is_sound(killer, kernels):
+            if killer is None or self.is_sound(killer, compiled=compiled):
                 return {"by": f"none of {len(taken)} tests", **result}
 
-    def is_sound(self, test: Test, kernels: str) -> bool:
+    def is_sound(self, test: Test, *, compiled: bool) -> bool:
         """Whether the test passes on the sound tree; tried once."""
-        key = (test.name, kernels == "uncompiled")
+        key = test.name, compiled
         if key not in self.sound:
-            how = "uncompiled" if key[1] else "valid"
-            self.sound[key] = self.tree.test(None, [test], how)["outcome"] == "survived"
+            self.sound[key] = self.tree.test(None, [test], set(), compiled=compiled)["outcome"] == "survived"
         return self.sound[key]
-
-    def kernels(self, mutant: Mutant) -> str:
-        """Whether the kernels kept are valid with this mutant, or those of other files only, or none."""
-        if mutant.path not in {name.split(":")[0] for name in self.callers.compiled}:
-            return "valid"
-        name = f"{mutant.path}:{mutant.function}"
-        return "void" if name in self.callers.compiled or name not in self.callers.names else "partly"
 
     def keep(self) -> None:
         """Write all that is done; the file is whole at any time."""
