@@ -130,7 +130,7 @@ def resource_job(workers: int) -> Job:
 
 
 @pytest.mark.parametrize("workers", [1, 4])
-@pytest.mark.parametrize("policy", ["drf", "pdors", "pdors:theta=exact", "oasis", "optimus", "dorm", "fifo"])
+@pytest.mark.parametrize("policy", ["drf", "pdors", "oasis", "optimus", "dorm", "fifo"])
 def test_on_servers_with_resources(policy: str, workers: int) -> None:
     """Seen at 10, 80 worker-seconds with the most workers: 8 slots with 1, 2 with 4; FIFO with as many as it draws."""
     physics = Physics(slotted=True, slot=SLOT, colocation="one_server", horizon=20 * SLOT)

@@ -34,6 +34,7 @@ from oracles.plain_batch import a_online as batch_online
 from oracles.plain_gangs import least_total_of_gangs
 from oracles.plain_sites import least_cost
 from oracles.she_instances import small
+from skedge.core.errors import InputError
 from skedge.core.time import HOUR, SECOND
 
 Check = Callable[[int], bool | None]
@@ -48,7 +49,7 @@ class Row:
     mode: str
     check: Check
     most: int | None = None
-    """Most instances that are worth their time; None: as many as asked for."""
+    """Most instances that are worth their time, where the reference tries everything; None: as many as asked for."""
 
 
 def agrees(row: Row, seed: int) -> bool:
@@ -108,10 +109,15 @@ def _optimum_of_chunks(seed: int) -> None:
     assert found.value == pytest.approx(optimum.least_total(optimum.plain(scenario)))
 
 
-def _optimum_of_gangs(seed: int) -> None:
+def _optimum_of_gangs(seed: int) -> bool:
+    """Where some job can never run there is no optimum."""
     scenario = small(seed, jobs=2)
-    found = gangs.optimum_of_gangs(scenario, 20, [next(iter(gangs.SOLVERS))])
+    try:
+        found = gangs.optimum_of_gangs(scenario, 20, [next(iter(gangs.SOLVERS))])
+    except InputError:
+        return False
     assert found.value == pytest.approx(least_total_of_gangs(scenario) * HOUR / SECOND)
+    return True
 
 
 def _optimum_of_utility(seed: int) -> None:
