@@ -25,6 +25,7 @@ import os
 import resource
 import shutil
 import signal
+import subprocess
 import sys
 import time
 import tomllib
@@ -113,6 +114,13 @@ class Tree:
             jit.write('\n\n_cache_folder = lambda given: os.environ["KERNELS"]  # noqa\n')
         for path in parsed():
             self._write(path, _source(path))
+
+    def tests(self) -> set[str]:
+        """Names of all tests of the tree: the file of the plug-in may be older."""
+        command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "tests"]
+        paths = {**os.environ, "PYTHONPATH": str(self.root / "src"), "KERNELS": str(self.kernels)}
+        listed = subprocess.run(command, cwd=self.root, env=paths, check=True, capture_output=True, text=True)
+        return set(listed.stdout.splitlines())
 
     def test(self, mutant: Mutant | None, tests: list[Test], affected: set[str], *, compiled: bool) -> dict[str, Any]:
         """Run `tests` on the tree with `mutant` in it.
@@ -231,12 +239,13 @@ class Campaign:
     def __init__(self, asked: argparse.Namespace, trees: dict[str, ast.Module]) -> None:
         self.out, self.budget = asked.out, asked.budget
         self.callers = Callers(trees)
-        self.tests = read_tests(asked.calls)
-        self.plain = read_tests(asked.plain) if asked.plain else []
+        self.tree = Tree(asked.folder)
+        there = self.tree.tests()
+        self.tests = [test for test in read_tests(asked.calls) if test.name in there]
+        self.plain = [test for test in read_tests(asked.plain) if test.name in there] if asked.plain else []
         self.done = {row["key"]: row for row in read_results(self.out)}
         self.kills = Counter(row["by"] for row in self.done.values() if row["outcome"] == "killed")
         self.sound: dict[tuple[str, bool], bool] = {}
-        self.tree = Tree(asked.folder)
 
     def run(self, mutants: list[Mutant]) -> None:
         """Test what is not done yet, with a line for each and the time that is left."""
