@@ -1,0 +1,175 @@
+"""Every independent reference program beside the product, by policy and mode: a new one is a row of :data:`ROWS`.
+
+A check draws an instance from a seed, gives it to both and asserts that they agree; it returns False where the instance
+cannot decide (a choice closer than the tolerance of floats). ``benchmarks/agreement.py`` runs many instances,
+``tests/test_agreement.py`` a few.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis.errors import HypothesisDeprecationWarning, UnsatisfiedAssumption
+
+import test_aonline_property as aonline
+import test_batch as batch
+import test_fairness as fairness
+import test_okita as okita
+import test_optimum as optimum
+import test_optimum_gangs as gangs
+import test_pdors as pdors
+import test_site_baselines as site_baselines
+import test_site_optimum as site_optimum
+from oracles.instances import draw_instance
+from oracles.plain_aonline import Mode, a_online
+from oracles.plain_batch import a_online as batch_online
+from oracles.plain_gangs import least_total_of_gangs
+from oracles.plain_sites import least_cost
+from oracles.she_instances import small
+from skedge.core.errors import InputError
+from skedge.core.time import HOUR, SECOND
+
+Check = Callable[[int], bool | None]
+"""Of a seed: None or True where both agree, False where the instance decides nothing; raises where they differ."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A reference program for a policy in a mode."""
+
+    policy: str
+    mode: str
+    check: Check
+    most: int | None = None
+    """Most instances that are worth their time, where the reference tries everything; None: as many as asked for."""
+
+
+def agrees(row: Row, seed: int) -> bool:
+    """Whether the instance was one that decides; raises AssertionError where the two programs differ."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", HypothesisDeprecationWarning)  # `assume` outside of a property
+        try:
+            return row.check(seed) is not False
+        except UnsatisfiedAssumption:
+            return False
+
+
+# -- the checks --------------------------------------------------------------------------------------------------------
+
+
+def _aonline(mode: Mode, seed: int) -> bool:
+    """Lanes, runs, PSs, completions and alphas of JSAC'22's A_online."""
+    instance = draw_instance(aonline.seeded_pick(seed), aonline.ANY)
+    result, run = a_online(instance, mode), aonline.product(instance, mode)
+    if mode.q == "fractional" and aonline.is_near_tie(result):
+        return False
+    aonline.assert_same(instance, mode, result, run)
+    return True
+
+
+def _batch(options: str, seed: int) -> None:
+    """Every offer of every batch of She et al.'s A_online: plan and utility."""
+    run = batch.played(seed, options)
+    plain, never = batch_online(run.scenario, batch.SETTINGS[options])
+    assert batch.plain_to_compare(batch.decisions_of(run)) == batch.plain_terms(plain)
+    rejected = run.schedule.jobs.filter(pl.col("state") == "rejected")["job"].to_list()
+    assert set(rejected) == never
+
+
+def _inner(test: Any, **fixed: Any) -> Check:
+    """What a property of Hypothesis checks, for one seed."""
+    return lambda seed: test.hypothesis.inner_test(seed=seed, **fixed)
+
+
+def _drf(seed: int) -> None:
+    """Progressive filling in exact fractions."""
+    rng = np.random.default_rng(seed)
+    kinds = int(rng.integers(1, 4))
+    jobs = []
+    for _ in range(int(rng.integers(1, 6))):
+        worker, ps = rng.integers(0, 5, kinds), rng.integers(0, 3, kinds)
+        worker[rng.integers(kinds)] = rng.integers(1, 5)
+        per_ps = int(rng.choice([1, 2, 3, int(fairness.ONCE)]))
+        jobs.append((tuple(worker.tolist()), tuple(ps.tolist()), per_ps, int(rng.integers(0, 7))))
+    left, total = rng.integers(0, 26, kinds).tolist(), rng.integers(1, 31, kinds).tolist()
+    assert fairness.filled(jobs, left, total) == fairness.plainly_filled(jobs, left, total)
+
+
+def _optimum_of_chunks(seed: int) -> None:
+    scenario = optimum.tiny_scenario(seed, most_jobs=3)
+    found = optimum.optimum_of_chunks(scenario, 20, [next(iter(optimum.CHUNK_SOLVERS))], ["aonline"])
+    assert found.value == pytest.approx(optimum.least_total(optimum.plain(scenario)))
+
+
+def _optimum_of_gangs(seed: int) -> bool:
+    """Where some job can never run there is no optimum."""
+    scenario = small(seed, jobs=2)
+    try:
+        found = gangs.optimum_of_gangs(scenario, 20, [next(iter(gangs.SOLVERS))])
+    except InputError:
+        return False
+    assert found.value == pytest.approx(least_total_of_gangs(scenario) * HOUR / SECOND)
+    return True
+
+
+def _optimum_of_utility(seed: int) -> None:
+    scenario = optimum.tiny_utility(seed)
+    found = optimum.optimum_of_utility(scenario, 20, [next(iter(optimum.UTILITY_SOLVERS))])
+    assert found.value == pytest.approx(optimum.most_utility(scenario))
+
+
+def _optimum_of_sites(seed: int) -> None:
+    scenario = site_optimum.tiny(seed)
+    found = site_optimum.optimum_of_sites(scenario, 20, [next(iter(site_optimum.SOLVERS))], ["okita"])
+    assert found.value == pytest.approx(least_cost(scenario), rel=1e-6)
+
+
+# -- the table ---------------------------------------------------------------------------------------------------------
+
+AONLINE = [
+    *(Mode(q, preempt, cloud) for q, preempt, cloud in product(("marginal", "eq5"), (True, False), (True, False))),
+    *(Mode("fractional", cloud=cloud) for cloud in (True, False)),
+]
+"""The ten modes."""
+OKITA: dict[str, dict[str, Any]] = {
+    "default": {},
+    "colocate": {"colocate": True},
+    "normalise": {"normalise": True},
+    "late_last": {"late_last": True},
+    "release=latest": {"release": "latest"},
+    "all of these": {"colocate": True, "normalise": True, "late_last": True, "release": "latest", "alpha1": 0.5},
+}
+
+
+def _mode(mode: Mode) -> str:
+    running, cloud = "" if mode.preempt_running else ",preempt_running=false", "" if mode.cloud else ",cloud=false"
+    return f"q_mode={mode.q}{running}{cloud}"
+
+
+ROWS: tuple[Row, ...] = (
+    *(Row("aonline", _mode(mode), partial(_aonline, mode)) for mode in AONLINE),
+    *(Row("batch", options.lstrip(":") or "default", partial(_batch, options)) for options in batch.SETTINGS),
+    *(
+        Row("okita", name, _inner(okita.test_the_fast_path_decides_as_the_plain_one, chosen=chosen))
+        for name, chosen in OKITA.items()
+    ),
+    *(Row("pdors", f"gain={gain}", _inner(pdors.test_the_quick_path_is_the_plain_path, gain=gain))
+      for gain in (0.7, 1.0, 1.3)),
+    Row("pdors", "theta=exact", _inner(pdors.test_theta_is_the_optimum_of_all_placements)),
+    Row("pdors", "theta=exact, payoff", _inner(pdors.test_the_payoff_is_the_best_of_all_completions)),
+    Row("oasis", "beside exact pdors", _inner(pdors.test_oasis_is_exact_pdors_where_nothing_can_share_a_machine)),
+    Row("oasis", "sites", _inner(site_baselines.test_the_plan_is_the_cheapest_of_all)),
+    Row("drf", "filling", _drf),
+    Row("optimum", "chunks", _optimum_of_chunks, 100),
+    Row("optimum", "gangs", _optimum_of_gangs, 25),
+    Row("optimum", "utility", _optimum_of_utility, 25),
+    Row("optimum", "sites", _optimum_of_sites, 50),
+)  # fmt: skip
