@@ -362,7 +362,8 @@ def record(
         raise InputError(f"the service needs the extra `live`: pip install 'skedge[live]' ({error})") from error
     settings = read_settings(state)
     with new_folder(folder) as inside:
-        run = recorded(load_cluster_file(state / CLUSTER), state, settings.id, settings.journal)
+        kept = settings.checkpoints_url
+        run = recorded(load_cluster_file(state / CLUSTER), state, settings.id, settings.journal, kept)
         violations = run.verify()
         run.write(inside)
     found = {"folder": str(folder), "jobs": len(run.jobs), "violations": [asdict(v) for v in violations]}

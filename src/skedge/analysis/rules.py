@@ -54,6 +54,7 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
     "M31": ("data are moved from where they lie, at their size and cost", ("Okita (1), (2a), (2f)",)),
     "M32": ("a job at sites has one PS while it holds workers", ("Okita (2c), (2g)",)),
     "M33": ("in a slot a site trains what lies there and its workers can", ("Okita (2a), (2b), (2e)",)),
+    "M34": ("the last checkpoint of a job that finished live holds all its mini-batches", ("definition",)),
 }
 """Rule -> (statement, constraints of JSAC'22, or of the paper named, that it checks)."""
 

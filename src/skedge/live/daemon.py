@@ -28,7 +28,7 @@ from skedge.scenario_file import load_cluster_file
 
 from .api import make_api
 from .engine import Engine, end_stale
-from .service import JOURNAL, Service, open_journal
+from .service import CHECKPOINTS, JOURNAL, Service, open_journal
 
 SETTINGS, ADDRESS, LOG, SUPERVISOR = "settings.json", "service.json", "controller.log", "supervisor.pid"
 CLUSTER = "cluster.yaml"
@@ -70,6 +70,11 @@ class Settings:
     journal: str | None = None
     checkpoints: str | None = None
     id: str = ""
+
+    @property
+    def checkpoints_url(self) -> str | None:
+        """Where this state's checkpoints are; None: in the state folder."""
+        return None if self.checkpoints is None else f"{self.checkpoints}/{self.id}"
 
 
 def write_aside(path: Path, content: str) -> None:
@@ -172,7 +177,7 @@ def control(state: Path) -> int:
     }
     journal = open_journal(settings.journal or f"sqlite:///{state / JOURNAL}", about)
     try:
-        kept = str(state / "checkpoints") if settings.checkpoints is None else f"{settings.checkpoints}/{settings.id}"
+        kept = settings.checkpoints_url or str(state / CHECKPOINTS)
         engine = Engine(scenario.cluster, state, kept, settings.ray)
         try:
             service = Service(scenario, settings.policy, state, engine, journal)

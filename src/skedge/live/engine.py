@@ -55,9 +55,13 @@ class Engine:
     ----------
     maker
         Where the jobs' own code runs for the controller, on its node.
+    acts
+        True: facts come from it. A run without an engine is only rebuilt from its journal.
     emulates
         Whether rounds take as long as announced, so that the servers of one machine have the speeds of the scenario's.
     """
+
+    acts = True
 
     def __init__(
         self, cluster: Cluster, folder: Path, checkpoints: str, address: str | None = None, *, cloud_ps: int = 1

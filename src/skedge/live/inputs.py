@@ -15,7 +15,10 @@ class Due:
 
 @dataclass(frozen=True)
 class Resumed:
-    """A controller has taken over from one that had ended `away` µs before."""
+    """A controller has taken over from one that had ended `away` µs before, by the machine's clock.
+
+    Below 0 where that was set back: the run's own clock never is.
+    """
 
     away: int = 0
 

@@ -76,6 +76,7 @@ class NoEngine:
     """Stands for the engine of a run that is only rebuilt: its agents take whatever they are told."""
 
     emulates = True
+    acts = False
     url = ""
     lost: frozenset[int] = frozenset()
 
@@ -135,7 +136,8 @@ class RayWorld:
         self.lanes, self.gangs = LaneWork(self, preemptive=preemptive), GangWork(self)
         self.sites = None if scenario.cluster.transfer_cost is None else SiteWork(self)
         self.trainers: dict[int, Trainer] = {}
-        self.progress: dict[int, list[int]] = {}
+        self.progress: dict[int, list[int]] = {}  # as the record counts it: what is trained again counts once
+        self.trained: dict[int, tuple[int, ...]] = {}  # as the parameters have it
         self.ps_site: dict[int, int] = {}
         self.out: dict[int, set[str]] = {}
         self.agenda: list[int] = []
@@ -197,11 +199,12 @@ class RayWorld:
         earlier = self.journal.again() if self.rebuilding and self.journal is not None else None
         if earlier is not None:
             now, given = earlier[0], from_json(earlier[1])
-        elif isinstance(self.engine, NoEngine):
+        elif not self.engine.acts:
             self.ending = True
             return Due()
         else:
-            given = Resumed(max(self._elapsed() - self.clock, 0)) if self.rebuilding else self._wait()
+            # below 0 where the machine's clock was set back meanwhile: the run's clock goes on all the same
+            given = Resumed(self._elapsed() - self.clock) if self.rebuilding else self._wait()
             now = self.clock if self.rebuilding else max(self.clock, self.real_now())
             if self.journal is not None:
                 self.journal.take(now, to_json(given))
@@ -247,7 +250,7 @@ class RayWorld:
         if isinstance(given, Submitted):
             self._submitted(given)
         if isinstance(given, Cancelled) and given.job in self.in_system:
-            return self._fail(given.job, CANCELLED)
+            return self.fail(given.job, CANCELLED)
         return None
 
     def _came(self, upload: Transport) -> None:
@@ -333,6 +336,7 @@ class RayWorld:
                 self.pace(job, 0),
                 log=write,
                 servers=self.scenario.cluster.server_ids,
+                controllers=lambda: self.resumed,
             )
             trainer.out |= {server for server, why in self.out.items() if "lost" in why}
             self.progress[job] = [0] * program.chunks
@@ -362,14 +366,14 @@ class RayWorld:
         if told.what in ("result", "unmeasured") or told.job not in self.in_system:
             return None  # a result can come early: a chunk that is trained may be on its way again, its server lost
         if told.progress:
-            # what was lost with a parameter server is trained again, and counts once
+            self.trained[told.job] = told.progress
             self.progress[told.job] = [max(pair) for pair in zip(self.progress[told.job], told.progress, strict=True)]
         self.late_s[told.job] = self.late_s.get(told.job, 0.0) + told.late_s
         self.recovery_s[told.job] = self.recovery_s.get(told.job, 0.0) + told.recovery_s
         if self.rebuilding:
-            self.trainer(told.job).gone(told.team)
+            self.trainer(told.job).recall(told)
         if told.what == "failed":
-            return self._fail(told.job, told.reason)
+            return self.fail(told.job, told.reason)
         if self.sites is not None:
             self.sites.told(told)
             return None
@@ -379,7 +383,7 @@ class RayWorld:
             return Event(self.now(), measured=((told.job, told.round_s / self._announced(told.job, zeta)),))
         return self.gangs.told(told) if told.job in self.gangs.board.data else self.lanes.told(told)
 
-    def _fail(self, job: int, reason: str) -> Event | None:
+    def fail(self, job: int, reason: str) -> Event | None:
         """The job cannot be trained, or was cancelled: it leaves, the others go on; at sites when the slot ends."""
         for upload in self.uploads.pending.values():
             if upload.job == job:
@@ -392,6 +396,14 @@ class RayWorld:
             self.gangs.drop(job)
         self.leave(job, finished=False)
         return Event(self.now(), failed=((job, reason),))
+
+    def untrained(self, job: int) -> str:
+        """What the parameters of a job lack whose chunks have all been reported as trained; empty if nothing (M34)."""
+        done, steps = self.trained.get(job, (0,)), self.program(job).steps
+        if min(done) >= steps:
+            return ""
+        chunk = done.index(min(done))
+        return f"its parameters hold {done[chunk]} of {steps} mini-batches of chunk {chunk}: they are not complete"
 
     def leave(self, job: int, *, finished: bool = True) -> None:
         """A job has left the system."""
@@ -519,9 +531,10 @@ class RayWorld:
         return {
             "world": "ray",
             "tolerance": int(tolerance * SECOND),
-            "away_s": self.away / SECOND,
+            "away_s": max(self.away, 0) / SECOND,
             "recovery_s": recovery,
             "late_s": late,
+            "trained": {ids[job]: list(done) for job, done in sorted(self.trained.items())},
             **({} if self.sites is None else {"slot_overrun_s": self.sites.overrun / SECOND}),
         }
 

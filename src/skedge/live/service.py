@@ -23,16 +23,17 @@ from skedge.run import Run, for_service, meta_of
 from skedge.scenario_file import check_chunks, job_from_spec, job_of
 from skedge.scenario_schema import JobForm
 
+from .checkpoint import Checkpoints
 from .engine import Engine
 from .inputs import Cancelled, Server, Submitted
 from .journal import SqlJournal
 from .ray_world import NoEngine, RayWorld
 from .standing import Standing
-from .training import Program
+from .training import Program, progress_in
 
 Answer = TypeVar("Answer")
 
-JOURNAL = "journal.db"
+JOURNAL, CHECKPOINTS = "journal.db", "checkpoints"
 
 _ANSWER_S = 60.0
 """How long a caller waits for the controller's thread."""
@@ -275,10 +276,17 @@ class Service:
         return self.kernel.scenario.jobs.index[name]
 
 
-def recorded(scenario: Scenario, state: Path, of: str, url: str | None = None) -> Run:
+def recorded(scenario: Scenario, state: Path, of: str, url: str | None = None, checkpoints: str | None = None) -> Run:
     """The record of a service's life so far, rebuilt from its journal alone; every decision is taken again.
 
-    `of` is the state's id, `url` its journal's where that is not in the folder.
+    How far the jobs are trained is read from their last checkpoints, where those are still kept.
+
+    Parameters
+    ----------
+    of
+        The state's id.
+    url, checkpoints
+        URLs of its journal and of its checkpoints, where they are not in the folder.
 
     Raises
     ------
@@ -298,7 +306,13 @@ def recorded(scenario: Scenario, state: Path, of: str, url: str | None = None) -
     if service.world.in_system:
         name = service.kernel.scenario.jobs.ids[min(service.world.in_system)]
         raise InputError(f"{state}: job {name!r} is still in the system; a record is complete when all have left")
-    return service.record()
+    record = service.record()
+    kept = Checkpoints(checkpoints or str(state / CHECKPOINTS))
+    for job in record.meta["trained"]:
+        saved = kept.read(job)
+        if saved is not None:
+            record.meta["trained"][job] = progress_in(saved)
+    return record
 
 
 def open_journal(url: str, about: dict[str, Any]) -> SqlJournal:

@@ -157,10 +157,9 @@ class Standing:
         }
 
     def _progress(self, job: int) -> list[int]:
-        """Mini-batches of each chunk that are in the parameters; a trainer knows more than it has told yet."""
-        if job not in self.world.trainers:
-            return [0] * self.world.program(job).chunks
-        return [max(pair) for pair in zip(self.world.progress[job], self.world.trainers[job].progress, strict=True)]
+        """Mini-batches of each chunk that are in the parameters."""
+        trainer = self.world.trainers.get(job)
+        return [0] * self.world.program(job).chunks if trainer is None else list(trainer.progress)
 
     def _left(self, job: int) -> str:
         record = self.kernel.record

@@ -202,6 +202,12 @@ def accuracies(program: Program, states: Iterable[State]) -> list[float]:
     return found
 
 
+def progress_in(saved: bytes) -> list[int]:
+    """Mini-batches of each chunk that are in a checkpoint, as :meth:`ParameterServer.dump` gave it."""
+    kept = torch.load(io.BytesIO(saved), weights_only=True)
+    return [int(done) for done in kept["progress"]]
+
+
 class ParameterServer:
     """The parameters of one job, and how far each of its chunks is trained.
 
