@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -24,11 +25,20 @@ from .core.errors import InputError, SkedgeError
 from .core.scenario import Scenario
 from .live.states import STATES
 from .run import for_service, new_folder
-from .scenario_file import load_cluster_file, read_spec
+from .scenario_file import check_name, load_cluster_file, read_spec
 from .scenario_save import cluster_fields
 
 _UP_S = 180.0
 _DOWN_S = 60.0
+_TRIES, _PAUSE_S = 4, 2.0
+"""How often a submission is sent where no answer comes, and the pause before it is sent again [s]."""
+_BUSY = 503
+"""Status of an answer that there is none yet."""
+
+
+class NoAnswerError(SkedgeError):
+    """The service does not answer, or is too busy to: what was asked for may have been done or not."""
+
 
 StateOption = Annotated[
     Path, typer.Option("--state", envvar="SKEDGE_STATE", help="Folder of the service's state: journal, chunks, logs.")
@@ -141,13 +151,15 @@ def _alive(pid: int) -> bool:
     return True
 
 
-def _ask(state: Path, method: str, path: str, **given: Any) -> Any:
+def _ask(state: Path, method: str, path: str, headers: Mapping[str, str] | None = None, **given: Any) -> Any:
     """The service's answer.
 
     Raises
     ------
     InputError
         If there is no service, or it refuses; its sentence is the error's.
+    NoAnswerError
+        If it does not answer, or is too busy to.
     """
     try:
         import httpx  # noqa: PLC0415 - an extra
@@ -156,28 +168,46 @@ def _ask(state: Path, method: str, path: str, **given: Any) -> Any:
     address = _address(state)
     if address is None:
         raise InputError(f"{state}: no service is up there; start one with `skedge up CLUSTER --state {state}`")
-    headers = {"Authorization": f"Bearer {address['token']}"}
+    sent = {"Authorization": f"Bearer {address['token']}", **(headers or {})}
     try:
-        answer = httpx.request(method, address["url"] + path, headers=headers, timeout=90, **given)
+        answer = httpx.request(method, address["url"] + path, headers=sent, timeout=90, **given)
     except httpx.TransportError as error:
-        raise SkedgeError(
+        raise NoAnswerError(
             f"{state}: the service does not answer at {address['url']} ({error}); one that has died is started "
             f"again within a minute: see {state / 'controller.log'}"
         ) from error
     if answer.is_success:
         return answer.json() if answer.headers["content-type"].startswith("application/json") else answer.text
     said = answer.json() if answer.headers["content-type"].startswith("application/json") else {}
-    raise InputError(said.get("error") or said.get("detail") or f"the service answers {answer.status_code}")
+    sentence = said.get("error") or said.get("detail") or f"the service answers {answer.status_code}"
+    raise (NoAnswerError if answer.status_code == _BUSY else InputError)(sentence)
 
 
 def submit(
     spec: Annotated[Path, typer.Argument(help="A job spec (YAML).")],
     state: StateOption = _STATE,
+    key: Annotated[
+        str | None, typer.Option(help="Idempotency key: one spec with one key is one job. Default: a new key.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Give the service a job."""
-    job = _ask(state, "POST", "/jobs", json=read_spec(spec))
+    """Give the service a job; an answer that does not come is asked for again, and the job is submitted once."""
+    fields, key = read_spec(spec), key or secrets.token_hex(16)
+    job = _submit_once(state, fields, key)
     _said({"job": job}, f"{job} submitted", as_json=as_json)
+
+
+def _submit_once(state: Path, fields: dict[str, Any], key: str) -> str:
+    """The job's name; asked for again where no answer comes, with the same key."""
+    for _ in range(_TRIES - 1):
+        with suppress(NoAnswerError):
+            return str(_ask(state, "POST", "/jobs", {"Idempotency-Key": key}, json=fields))
+        time.sleep(_PAUSE_S)
+    try:
+        return str(_ask(state, "POST", "/jobs", {"Idempotency-Key": key}, json=fields))
+    except NoAnswerError as error:
+        again = f"the job may be submitted or not: `skedge submit SPEC --key {key}` asks again, and submits it once"
+        raise NoAnswerError(f"{error}; {again}") from error
 
 
 def _said(found: dict[str, Any], sentence: str, *, as_json: bool) -> None:
@@ -374,4 +404,23 @@ def record(
         raise typer.Exit(1)
 
 
-COMMANDS = (up, submit, queue, describe, logs, cancel, events, servers, cordon, uncordon, down, record)
+def fetch(
+    job: JobArgument,
+    state: StateOption = _STATE,
+    folder: Annotated[Path, typer.Option("--out", help="Folder for JOB.pt and JOB.json.")] = Path(),
+    as_json: JsonOption = False,
+) -> None:
+    """Get a job's trained parameters: a state dict for torch.load, from its newest checkpoint."""
+    try:
+        from .live import fetch as by  # noqa: PLC0415 - torch is an extra
+        from .live.daemon import read_settings  # noqa: PLC0415
+        from .live.service import CHECKPOINTS  # noqa: PLC0415
+    except ImportError as error:
+        raise InputError(f"the service needs the extra `live`: pip install 'skedge[live]' ({error})") from error
+    check_name(job, "job")
+    found = by.fetch(read_settings(state).checkpoints_url or str(state / CHECKPOINTS), job, folder)
+    trained = f"{sum(found.progress)} mini-batches in {found.version} updates"
+    _said(asdict(found), f"{found.file}: {trained}, sha256 {found.sha256}", as_json=as_json)
+
+
+COMMANDS = (up, submit, queue, describe, logs, cancel, events, servers, cordon, uncordon, down, record, fetch)

@@ -1,6 +1,7 @@
 """The service's API: JSON over HTTP, on loopback unless told otherwise, with a token.
 
-The answer to wrong input is status 400 with ``{"error": sentence}``; without the token it is 401.
+The answer to wrong input is status 400 with ``{"error": sentence}``; without the token it is 401, and while
+the controller is too busy to answer 503.
 """
 
 from __future__ import annotations
@@ -9,15 +10,18 @@ import secrets
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, HTTPException, Request
+from fastapi import Depends, FastAPI, Header, HTTPException, Request
 from fastapi.responses import JSONResponse, PlainTextResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from skedge.core.errors import InputError
 
-from .service import Service
+from .service import BusyError, Service
 
 _BEARER = HTTPBearer(auto_error=False)
+
+_LONGEST_KEY = 200
+"""Characters of an idempotency key."""
 
 
 def make_api(service: Service, token: str) -> FastAPI:
@@ -25,7 +29,7 @@ def make_api(service: Service, token: str) -> FastAPI:
 
     ========================= =======================================
     ``GET /health``           policy and number of jobs
-    ``POST /jobs``            a job spec; gives the job's name
+    ``POST /jobs``            a job spec, perhaps with a header ``Idempotency-Key``; gives the name
     ``GET /jobs``             :meth:`.Service.queue`
     ``GET /jobs/JOB``         :meth:`.Service.describe`
     ``GET /jobs/JOB/logs``    text
@@ -41,10 +45,15 @@ def make_api(service: Service, token: str) -> FastAPI:
         if given is None or not secrets.compare_digest(given.credentials.encode(), token.encode()):
             raise HTTPException(401, "the token is missing or wrong")
 
+    def submit(
+        spec: dict[str, Any], idempotency_key: Annotated[str, Header(max_length=_LONGEST_KEY)] = ""
+    ) -> str:  # fmt: skip
+        return service.submit(spec, idempotency_key)
+
     api = FastAPI(title="skedge", dependencies=[Depends(known)], docs_url=None, redoc_url=None, openapi_url=None)
     routes: tuple[tuple[str, str, Callable[..., Any]], ...] = (
         ("GET", "/health", service.health),
-        ("POST", "/jobs", service.submit),
+        ("POST", "/jobs", submit),
         ("GET", "/jobs", service.queue),
         ("GET", "/jobs/{job}", service.describe),
         ("POST", "/jobs/{job}/cancel", service.cancel),
@@ -62,4 +71,4 @@ def make_api(service: Service, token: str) -> FastAPI:
 
 
 def _refused(_: Request, error: Exception) -> JSONResponse:
-    return JSONResponse({"error": str(error)}, 400)
+    return JSONResponse({"error": str(error)}, 503 if isinstance(error, BusyError) else 400)

@@ -107,8 +107,8 @@ class RayWorld:
     engine
         The Ray cluster; :class:`NoEngine` to rebuild a run from its journal, to where that ends, and do nothing.
     submit
-        For a service: takes the fields of a job that has come and the time [µs]; gives the scenario with it behind the
-        others, and its program.
+        For a service: takes a job that was submitted and the time [µs]; gives the scenario with it behind the others,
+        and its program.
     job_log
         Takes (job id, line).
     """
@@ -122,7 +122,7 @@ class RayWorld:
         preemptive: bool = True,
         journal: SqlJournal | None = None,
         began: float | None = None,
-        submit: Callable[[dict[str, Any], int], tuple[Scenario, Program]] | None = None,
+        submit: Callable[[Submitted, int], tuple[Scenario, Program]] | None = None,
         job_log: Callable[[str, str], None] | None = None,
     ) -> None:
         self.scenario, self.programs, self.engine = scenario, dict(programs), engine
@@ -311,7 +311,7 @@ class RayWorld:
         assert self.submit is not None  # noqa: S101 - only a service takes jobs
         last = int(self.scenario.jobs.arrival[-1]) if len(self.scenario.jobs) else -1
         self.clock = max(self.clock, last + 1)
-        self.scenario, program = self.submit(given.job, self.clock)
+        self.scenario, program = self.submit(given, self.clock)
         self.programs[self.scenario.jobs.ids[-1]] = program
 
     # -- jobs ----------------------------------------------------------------------------------------------------

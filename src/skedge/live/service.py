@@ -7,6 +7,7 @@ so that they see one state.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping
@@ -37,6 +38,10 @@ JOURNAL, CHECKPOINTS = "journal.db", "checkpoints"
 
 _ANSWER_S = 60.0
 """How long a caller waits for the controller's thread."""
+
+
+class BusyError(InputError):
+    """The controller's thread has no time to answer."""
 
 
 class Service:
@@ -79,6 +84,7 @@ class Service:
         self.kernel = Kernel(scenario, self.policy, journal)
         self.submitted: dict[str, Future[str]] = {}
         self.promised: set[str] = set()
+        self.keys: dict[str, tuple[str, str]] = {}
         self.standing = Standing(self.kernel, self.world, self._log_line)
 
     # -- the loop ------------------------------------------------------------------------------------------------
@@ -99,9 +105,11 @@ class Service:
         meta = {**meta_of(self.kernel.scenario, self.policy), **self.world.meta()}
         return Run(self.kernel.scenario, meta, self.kernel.record.schedule(self.world.runs()))
 
-    def _take_job(self, fields: dict[str, Any], now: int) -> tuple[Scenario, Program]:
+    def _take_job(self, given: Submitted, now: int) -> tuple[Scenario, Program]:
         """Put a submitted job behind the others."""
-        form = _arrived(fields, now / SECOND)
+        form = _arrived(given.job, now / SECOND)
+        if given.key:
+            self.keys[given.key] = form.id, given.spec
         scenario = self.world.scenario.with_job(job_of(form))
         self.kernel.extend(scenario)
         train = form.train
@@ -138,19 +146,30 @@ class Service:
             return future.result(timeout=_ANSWER_S)
         except TimeoutError as error:
             future.cancel()
-            raise InputError("the controller is busy taking its journal in again; ask again in a while") from error
+            raise BusyError("the controller is busy taking its journal in again; ask again in a while") from error
 
-    def submit(self, spec: dict[str, Any]) -> str:
+    def submit(self, spec: dict[str, Any], key: str = "") -> str:
         """Take a job; returns its id when it is in the journal.
+
+        Parameters
+        ----------
+        key
+            Idempotency key: a spec that is submitted again with the key of an earlier submission is that job, not
+            another one, also after the controller was lost. Empty: every submission is a job.
 
         Raises
         ------
         ScenarioError
             If the spec is wrong or does not fit the cluster.
+        InputError
+            If the key was used for another spec.
         """
-        return self.ask(lambda: self._promise(spec)).result(timeout=_ANSWER_S)
+        return self.ask(lambda: self._promise(spec, key)).result(timeout=_ANSWER_S)
 
-    def _promise(self, spec: Mapping[str, Any]) -> Future[str]:
+    def _promise(self, spec: Mapping[str, Any], key: str = "") -> Future[str]:
+        digest = _digest(spec)
+        if key in self.keys:
+            return self._as_before(key, digest)
         form = job_from_spec(spec, "job spec")
         form.id = self._free_name(form.id)
         scenario = self.kernel.scenario
@@ -161,7 +180,20 @@ class Service:
         assert len(fits.delays.key) == len(fits.jobs)  # noqa: S101 - delays given by server are checked here
         self.promised.add(form.id)
         future = self.submitted[form.id] = Future()
-        self.world.told.put(Submitted(fields))
+        if key:
+            self.keys[key] = form.id, digest
+        self.world.told.put(Submitted(fields, key, digest if key else ""))
+        return future
+
+    def _as_before(self, key: str, digest: str) -> Future[str]:
+        """The job of an earlier submission with this key."""
+        job, before = self.keys[key]
+        if digest != before:
+            raise InputError(f"idempotency key {key!r}: was used for another spec, job {job!r}; give a new key")
+        if job in self.submitted:
+            return self.submitted[job]
+        future: Future[str] = Future()
+        future.set_result(job)
         return future
 
     def _free_name(self, name: str) -> str:
@@ -335,6 +367,12 @@ def open_journal(url: str, about: dict[str, Any]) -> SqlJournal:
             kept.close()
             raise StateError(f"the state is of a service with {key} {was}, not {wanted}; name a new --state")
     return kept
+
+
+def _digest(spec: Mapping[str, Any]) -> str:
+    """Digest of a spec, whatever the order of its fields."""
+    text = json.dumps(spec, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _arrived(fields: Mapping[str, Any], time_s: float) -> JobForm:
