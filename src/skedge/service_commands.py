@@ -58,6 +58,13 @@ def up(
     port: Annotated[int, typer.Option(help="0: any free one.", min=0, max=65535)] = 0,
     journal: Annotated[str | None, typer.Option(help="Database URL of the journal; left out: SQLite.")] = None,
     checkpoints: Annotated[str | None, typer.Option(help="fsspec URL of the checkpoints; left out: the state.")] = None,
+    max_chunks: Annotated[int, typer.Option(help="Data chunks of one job, at most.", min=1)] = 10_000,
+    max_body_mb: Annotated[float, typer.Option(help="Body of one request, at most (MB).", min=0.001)] = 1.0,
+    min_free_mb: Annotated[float, typer.Option(help="With less space left no job is taken (MB).", min=0)] = 100.0,
+    keep_days: Annotated[float, typer.Option(help="Checkpoints of jobs that have left are kept (days).", min=0)] = 30.0,
+    allow: Annotated[
+        list[str] | None, typer.Option(help="A module or package whose factories jobs may name; may be repeated.")
+    ] = None,
     foreground: Annotated[bool, typer.Option(help="Stay; for containers.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -65,6 +72,7 @@ def up(
     try:
         from .live import daemon  # noqa: PLC0415 - torch and Ray are an extra
         from .live.engine import check_answers  # noqa: PLC0415
+        from .live.limits import Limits  # noqa: PLC0415
     except ImportError as error:
         raise InputError(f"the service needs the extra `live`: pip install 'skedge[live]' ({error})") from error
     scenario = load_cluster_file(cluster)
@@ -78,7 +86,8 @@ def up(
         raise InputError(f"{state}: the service is up already; `skedge down --state {state}` ends it")
     mark = _check_same(state, policy, scenario) or secrets.token_hex(8)
     daemon.write_aside(state / daemon.CLUSTER, yaml.safe_dump(cluster_fields(scenario), sort_keys=False))
-    daemon.save_settings(state, daemon.Settings(policy, ray, host, port, journal, checkpoints, mark))
+    limits = Limits(max_chunks, max_body_mb, min_free_mb, keep_days, tuple(allow or ()))
+    daemon.save_settings(state, daemon.Settings(policy, ray, host, port, journal, checkpoints, mark, limits))
     (state / daemon.ADDRESS).unlink(missing_ok=True)
     command = [sys.executable, "-m", "skedge.live.daemon", "--lock", str(lock), str(state.absolute())]
     if foreground:
@@ -423,4 +432,40 @@ def fetch(
     _said(asdict(found), f"{found.file}: {trained}, sha256 {found.sha256}", as_json=as_json)
 
 
-COMMANDS = (up, submit, queue, describe, logs, cancel, events, servers, cordon, uncordon, down, record, fetch)
+def quarantine(job: JobArgument, state: StateOption = _STATE, as_json: JsonOption = False) -> None:
+    """Put aside a submission that the controller dies of; the service must be down."""
+    try:
+        from .live.daemon import read_settings  # noqa: PLC0415 - an extra
+        from .live.journal import SqlJournal  # noqa: PLC0415
+        from .live.service import JOURNAL  # noqa: PLC0415
+    except ImportError as error:
+        raise InputError(f"the service needs the extra `live`: pip install 'skedge[live]' ({error})") from error
+    settings = read_settings(state)
+    lock = _new_state(state)
+    if lock is None:
+        raise InputError(f"{state}: the service is up; `skedge down --state {state}` ends it")
+    journal = SqlJournal(settings.journal or f"sqlite:///{state / JOURNAL}", of=settings.id)
+    try:
+        journal.put_aside(job)
+    finally:
+        journal.close()
+        os.close(lock)
+    _said({"quarantined": job}, f"{job} is put aside: the next `skedge up` goes on without it", as_json=as_json)
+
+
+COMMANDS = (
+    up,
+    submit,
+    queue,
+    describe,
+    logs,
+    cancel,
+    events,
+    servers,
+    cordon,
+    uncordon,
+    down,
+    record,
+    fetch,
+    quarantine,
+)

@@ -1,27 +1,28 @@
 """The service's API: JSON over HTTP, on loopback unless told otherwise, with a token.
 
-The answer to wrong input is status 400 with ``{"error": sentence}``; without the token it is 401, and while
-the controller is too busy to answer 503.
+The answer to wrong input is status 400 with ``{"error": sentence}``. Without the token it is 401, with a body that is
+too large 413; both before the body is read. While the controller is too busy to answer, or cannot write, it is 503.
 """
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, Header, HTTPException, Request
+from fastapi import Depends, FastAPI, Header, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from starlette.exceptions import HTTPException  # FastAPI answers unknown paths with this one
 
 from skedge.core.errors import InputError
 
+from .guard import Guard
+from .limits import spec_in
 from .service import BusyError, Service
 
-_BEARER = HTTPBearer(auto_error=False)
 
-_LONGEST_KEY = 200
-"""Characters of an idempotency key."""
+async def _spec_of(request: Request) -> dict[str, Any]:
+    return spec_in(await request.body())
 
 
 def make_api(service: Service, token: str) -> FastAPI:
@@ -41,16 +42,13 @@ def make_api(service: Service, token: str) -> FastAPI:
     ========================= =======================================
     """
 
-    def known(given: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)]) -> None:
-        if given is None or not secrets.compare_digest(given.credentials.encode(), token.encode()):
-            raise HTTPException(401, "the token is missing or wrong")
-
     def submit(
-        spec: dict[str, Any], idempotency_key: Annotated[str, Header(max_length=_LONGEST_KEY)] = ""
-    ) -> str:  # fmt: skip
+        spec: Annotated[dict[str, Any], Depends(_spec_of)], idempotency_key: Annotated[str, Header()] = ""
+    ) -> str:
         return service.submit(spec, idempotency_key)
 
-    api = FastAPI(title="skedge", dependencies=[Depends(known)], docs_url=None, redoc_url=None, openapi_url=None)
+    api = FastAPI(title="skedge", docs_url=None, redoc_url=None, openapi_url=None)
+    api.add_middleware(Guard, token=token, most=int(service.limits.body_mb * 1e6))
     routes: tuple[tuple[str, str, Callable[..., Any]], ...] = (
         ("GET", "/health", service.health),
         ("POST", "/jobs", submit),
@@ -67,7 +65,21 @@ def make_api(service: Service, token: str) -> FastAPI:
         api.add_api_route(path, answer, methods=[method])
     api.add_api_route("/jobs/{job}/logs", service.logs, response_class=PlainTextResponse)
     api.add_exception_handler(InputError, _refused)
+    api.add_exception_handler(RequestValidationError, _malformed)
+    api.add_exception_handler(HTTPException, _no_such)
     return api
+
+
+def _malformed(_: Request, error: Exception) -> JSONResponse:
+    """A parameter of a wrong type: named, and not echoed."""
+    assert isinstance(error, RequestValidationError)  # noqa: S101 - what it is registered for
+    first = error.errors()[0]
+    return JSONResponse({"error": f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"}, 400)
+
+
+def _no_such(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)  # noqa: S101 - what it is registered for
+    return JSONResponse({"error": f"{request.method} {request.url.path}: {error.detail}"}, error.status_code)
 
 
 def _refused(_: Request, error: Exception) -> JSONResponse:

@@ -84,11 +84,23 @@ class Checkpoints:
 
     def read(self, job: str) -> bytes | None:
         """The newest whole checkpoint of a job; None if there is none."""
+        newest = self._newest(job)
+        return None if newest is None else newest[1]
+
+    def _newest(self, job: str) -> tuple[str, bytes] | None:
+        """Path and content of the newest whole checkpoint."""
         for path in reversed(self._paths(job)):
             content = unframed(self.files.cat_file(path))
             if content is not None:
-                return content
+                return path, content
         return None
+
+    def thin(self, job: str) -> None:
+        """Keep the newest whole checkpoint of a job alone; where none is whole all stay."""
+        newest = self._newest(job)
+        for path in self._paths(job) if newest else ():
+            if newest and path != newest[0]:
+                self.files.rm_file(path)
 
     def forget(self, job: str) -> None:
         """Remove all checkpoints of a job."""

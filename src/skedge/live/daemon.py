@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import IO
@@ -28,6 +28,7 @@ from skedge.scenario_file import load_cluster_file
 
 from .api import make_api
 from .engine import Engine, end_stale
+from .limits import Limits
 from .service import CHECKPOINTS, JOURNAL, Service, open_journal
 
 SETTINGS, ADDRESS, LOG, SUPERVISOR = "settings.json", "service.json", "controller.log", "supervisor.pid"
@@ -59,6 +60,8 @@ class Settings:
         Where the API listens; port 0: any free one.
     journal, checkpoints
         URLs; None: in the state folder.
+    limits
+        What the service takes at most.
     id
         Tells this state's run in a journal, and its checkpoints under a URL, from those of others.
     """
@@ -70,6 +73,7 @@ class Settings:
     journal: str | None = None
     checkpoints: str | None = None
     id: str = ""
+    limits: Limits = field(default_factory=Limits)
 
     @property
     def checkpoints_url(self) -> str | None:
@@ -101,7 +105,10 @@ def read_settings(state: Path) -> Settings:
         If `state` is none.
     """
     try:
-        return Settings(**json.loads((state / SETTINGS).read_text(encoding="utf-8")))
+        kept = json.loads((state / SETTINGS).read_text(encoding="utf-8"))
+        limits = kept.get("limits", {})
+        limits["allow"] = tuple(limits.get("allow", ()))
+        return Settings(**{**kept, "limits": Limits(**limits)})
     except (OSError, ValueError, TypeError) as error:
         raise InputError(f"{state}: holds no service's state ({SETTINGS}: {error})") from error
 
@@ -138,8 +145,9 @@ def _keep_up(state: Path, log: IO[bytes], ended: threading.Event, lock: int) -> 
         if ended.is_set() or status in (0, _WRONG):
             return status
         quick = 0 if _served(state, child.pid) else quick + 1
-        log.write(f"the controller, process {child.pid}, ended with status {status}\n".encode())
-        log.flush()
+        with suppress(OSError):  # a full disk takes the line, not the supervisor
+            log.write(f"the controller, process {child.pid}, ended with status {status}\n".encode())
+            log.flush()
         if quick >= _TRIES or ended.wait(1):
             return status
 
@@ -180,7 +188,7 @@ def control(state: Path) -> int:
         kept = settings.checkpoints_url or str(state / CHECKPOINTS)
         engine = Engine(scenario.cluster, state, kept, settings.ray)
         try:
-            service = Service(scenario, settings.policy, state, engine, journal)
+            service = Service(scenario, settings.policy, state, engine, journal, settings.limits)
             _serve(service, settings, state, listening)
         finally:
             engine.stop()

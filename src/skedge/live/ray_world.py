@@ -13,7 +13,9 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from heapq import heappop, heappush
 from typing import Any
 
@@ -64,6 +66,9 @@ _REDONE_S = 3.0
 
 _LATE_S = 1.0
 """How often it is looked whether a slot that takes too long is done."""
+
+_BLOCKED_S = 1.0
+"""Pause before the journal is written again for which there was no space [s]."""
 
 _RAY = -1
 """Stands for Ray's head among the servers."""
@@ -132,6 +137,7 @@ class RayWorld:
         self.ending = False
         self.lane_server: list[int] = scenario.cluster.lane_server.tolist()
         self.told: queue.SimpleQueue[Input | Ask] = queue.SimpleQueue()  # safe in signal handlers
+        self.later: deque[Input] = deque()
         self.uploads, self.log = Uploads(), RunsLog(scenario.cluster.server_ids)
         self.lanes, self.gangs = LaneWork(self, preemptive=preemptive), GangWork(self)
         self.sites = None if scenario.cluster.transfer_cost is None else SiteWork(self)
@@ -162,6 +168,8 @@ class RayWorld:
         }
         if self.sites is not None:
             self._performers[Transfer] = self.sites.transfer
+        if journal is not None:
+            journal.meanwhile = self._answer
         engine.watch(self._server_changed)
 
     def now(self) -> int:
@@ -219,6 +227,8 @@ class RayWorld:
     def _wait(self) -> Input:
         """What is told next; :class:`Due` when something on the agenda is. Questions are answered meanwhile."""
         while not self.ending:
+            if self.later:
+                return self.later.popleft()
             try:
                 told = self.told.get(timeout=self._patience())
             except queue.Empty:
@@ -227,6 +237,17 @@ class RayWorld:
                 return told
             told()
         return Due()
+
+    def _answer(self) -> None:
+        """Answer questions for a second, while nothing can be taken in: the journal cannot be written."""
+        until = time.monotonic() + _BLOCKED_S
+        with suppress(queue.Empty):
+            while True:
+                told = self.told.get(timeout=max(until - time.monotonic(), 0.0))
+                if callable(told):
+                    told()
+                else:
+                    self.later.append(told)
 
     def _patience(self) -> float:
         """How long to wait for what is told [s]."""

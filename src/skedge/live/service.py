@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,7 +29,9 @@ from .checkpoint import Checkpoints
 from .engine import Engine
 from .inputs import Cancelled, Server, Submitted
 from .journal import SqlJournal
+from .limits import Limits
 from .ray_world import NoEngine, RayWorld
+from .retention import Retention
 from .standing import Standing
 from .training import Program, progress_in
 
@@ -36,12 +39,15 @@ Answer = TypeVar("Answer")
 
 JOURNAL, CHECKPOINTS = "journal.db", "checkpoints"
 
-_ANSWER_S = 60.0
-"""How long a caller waits for the controller's thread."""
+_LONGEST_KEY = 200
+"""Characters of an idempotency key."""
+
+_ANSWER_S, _LOOK_S = 60.0, 0.2
+"""How long a caller waits for the controller's thread, and how often it looks whether the journal is full [s]."""
 
 
 class BusyError(InputError):
-    """The controller's thread has no time to answer."""
+    """The controller cannot do that now: its thread has no time to answer, or its disk no space."""
 
 
 class Service:
@@ -57,6 +63,8 @@ class Service:
         State that survives: ``logs/`` and the record at the end go here.
     journal
         Empty, or of the service's earlier life, which is taken in again first.
+    limits
+        What it takes at most.
 
     Raises
     ------
@@ -65,8 +73,15 @@ class Service:
     """
 
     def __init__(
-        self, scenario: Scenario, policy: str, folder: Path, engine: Engine | NoEngine, journal: SqlJournal
+        self,
+        scenario: Scenario,
+        policy: str,
+        folder: Path,
+        engine: Engine | NoEngine,
+        journal: SqlJournal,
+        limits: Limits | None = None,
     ) -> None:
+        self.limits = limits or Limits()
         self.folder, self.engine, self.journal = folder, engine, journal
         self.policy = for_service(policy, scenario)
         self.began = float(journal.about["began"])
@@ -86,18 +101,24 @@ class Service:
         self.promised: set[str] = set()
         self.keys: dict[str, tuple[str, str]] = {}
         self.standing = Standing(self.kernel, self.world, self._log_line)
+        self.retention = Retention(Checkpoints(engine.url), self.world.real_now, self.limits.keep_days)
 
     # -- the loop ------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
         """Serve until :meth:`down`."""
+        if self.engine.acts:
+            self.retention.thread.start()
         try:
             while (event := self.world.next_event()) is not None:
                 orders = list(self.kernel.handle(event))
                 for order in orders:
                     self.world.perform(order)
                 self.standing.note(event, orders)
+                for job in event.left:
+                    self.retention.note(self.kernel.scenario.jobs.ids[job], event.time)
         finally:
+            self.retention.end()
             self.world.close()
 
     def record(self) -> Run:
@@ -163,14 +184,32 @@ class Service:
             If the spec is wrong or does not fit the cluster.
         InputError
             If the key was used for another spec.
+        BusyError
+            If it cannot be written now.
         """
-        return self.ask(lambda: self._promise(spec, key)).result(timeout=_ANSWER_S)
+        promised, deadline = self.ask(lambda: self._promise(spec, key)), time.monotonic() + _ANSWER_S
+        while not promised.done() and not self.journal.blocked and time.monotonic() < deadline:
+            wait([promised], timeout=_LOOK_S)
+        if not promised.done():
+            why = self.journal.blocked or "the controller is busy"
+            raise BusyError(f"{why}; the job may be taken later: ask again with the same idempotency key")
+        return promised.result()
 
     def _promise(self, spec: Mapping[str, Any], key: str = "") -> Future[str]:
         digest = _digest(spec)
         if key in self.keys:
             return self._as_before(key, digest)
+        if len(key) > _LONGEST_KEY:
+            raise InputError(f"idempotency key: has {len(key)} characters; it must have at most {_LONGEST_KEY}")
+        self._check_space()
         form = job_from_spec(spec, "job spec")
+        chunks = job_of(form).chunks
+        if chunks > self.limits.chunks:
+            raise InputError(
+                f"job spec: chunks: {chunks}; this service takes at most {self.limits.chunks}: `skedge up --max-chunks`"
+            )
+        assert form.train is not None  # noqa: S101 - a job spec has been checked for it
+        self.limits.check_factory(form.train.factory)
         form.id = self._free_name(form.id)
         scenario = self.kernel.scenario
         last = float(scenario.jobs.frame["arrival_s"][-1]) if len(scenario.jobs) else 0.0
@@ -184,6 +223,23 @@ class Service:
             self.keys[key] = form.id, digest
         self.world.told.put(Submitted(fields, key, digest if key else ""))
         return future
+
+    def _check_space(self) -> None:
+        """Take no job that the disk has no room for.
+
+        Raises
+        ------
+        BusyError
+            If less is free than the limits ask for, or the journal could not be written.
+        """
+        left = shutil.disk_usage(self.folder).free / 1e6
+        if self.journal.blocked:
+            raise BusyError(f"read-only: {self.journal.blocked}; jobs are taken again when there is space")
+        if left < self.limits.free_mb:
+            raise BusyError(
+                f"read-only: {self.folder} has {left:.0f} MB left, less than {self.limits.free_mb:g} MB; jobs are "
+                "taken again when there is space"
+            )
 
     def _as_before(self, key: str, digest: str) -> Future[str]:
         """The job of an earlier submission with this key."""
@@ -263,8 +319,18 @@ class Service:
         self.ask(end)
 
     def health(self) -> dict[str, Any]:
-        """That the controller answers."""
-        return {"policy": self.policy.name, "jobs": self.ask(lambda: self.kernel.arrived)}
+        """That the controller answers, and whether it takes jobs: ``read_only`` says why not."""
+
+        def why() -> str | None:
+            try:
+                self._check_space()
+            except BusyError as error:
+                return str(error)
+            return None
+
+        jobs, read_only = self.ask(lambda: (self.kernel.arrived, why()))
+        aside = [content["job"]["id"] for content in self.journal.aside]
+        return {"policy": self.policy.name, "jobs": jobs, "read_only": read_only, "quarantined": aside}
 
     # -- answers -------------------------------------------------------------------------------------------------
 
