@@ -33,7 +33,7 @@ from .limits import Limits
 from .ray_world import NoEngine, RayWorld
 from .retention import Retention
 from .standing import Standing
-from .training import Program, progress_in
+from .training import Program, program_of, progress_in
 
 Answer = TypeVar("Answer")
 
@@ -138,9 +138,7 @@ class Service:
         waiting = self.submitted.pop(form.id, None)
         if waiting is not None:
             waiting.set_result(form.id)
-        return scenario, Program(
-            train.factory, dict(train.args), form.chunks, form.epochs, form.minibatches, train.seed
-        )
+        return scenario, program_of(train, form.chunks, form.epochs, form.minibatches, scenario.cluster)
 
     def _log_line(self, job: str, line: str) -> None:
         if not self.world.rebuilding:
