@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -29,6 +29,7 @@ from .scenario_file import check_name, load_cluster_file, read_spec
 from .scenario_save import cluster_fields
 
 _UP_S = 180.0
+"""How long a start may do one and the same thing."""
 _DOWN_S = 60.0
 _TRIES, _PAUSE_S = 4, 2.0
 """How often a submission is sent where no answer comes, and the pause before it is sent again [s]."""
@@ -88,7 +89,8 @@ def up(
     daemon.write_aside(state / daemon.CLUSTER, yaml.safe_dump(cluster_fields(scenario), sort_keys=False))
     limits = Limits(max_chunks, max_body_mb, min_free_mb, keep_days, tuple(allow or ()))
     daemon.save_settings(state, daemon.Settings(policy, ray, host, port, journal, checkpoints, mark, limits))
-    (state / daemon.ADDRESS).unlink(missing_ok=True)
+    for name in (daemon.ADDRESS, daemon.STARTING):
+        (state / name).unlink(missing_ok=True)
     command = [sys.executable, "-m", "skedge.live.daemon", "--lock", str(lock), str(state.absolute())]
     if foreground:
         os.set_inheritable(lock, True)
@@ -121,23 +123,63 @@ def _check_same(state: Path, policy: str, scenario: Scenario) -> str | None:
 
 
 def _wait_up(process: subprocess.Popen[bytes], state: Path, began: int, *, quiet: bool) -> dict[str, Any]:
-    """Wait until the service answers; if it ends before, say why."""
-    deadline = time.monotonic() + _UP_S
-    with nullcontext() if quiet else working("starting Ray and the controller"):
-        while time.monotonic() < deadline:
-            address = _address(state)
-            if address is not None:
-                return address
-            if process.poll() is not None:
-                break
-            time.sleep(0.2)
+    """Wait until the service answers, as long as its start makes progress; if it ends before, say why.
+
+    An interrupt ends what was started.
+    """
+    try:
+        with nullcontext(_unsaid) if quiet else working("starting the service") as say:
+            found = _started(process, state, say)
+    except KeyboardInterrupt:
+        _end(process)
+        err.print("skedge: interrupted; what was started of the service is ended, its state is kept")
+        raise typer.Exit(130) from None
+    if found is not None:
+        return found
+    doing, alive = _starting(state), process.poll() is None
     with (state / "controller.log").open("rb") as log:
         log.seek(began)
         lines = log.read().decode(errors="replace").strip().splitlines()
+    _end(process)
+    why = f"nothing has changed for {_UP_S:g} s while {doing}" if alive else _last_words(lines)
+    raise SkedgeError(f"the service did not start: {why} (see {state / 'controller.log'})")
+
+
+def _started(process: subprocess.Popen[bytes], state: Path, say: Callable[[str], None]) -> dict[str, Any] | None:
+    """Where the service answers; None if it has ended, or has been doing one thing for too long."""
+    doing, deadline = "", time.monotonic() + _UP_S
+    while time.monotonic() < deadline and process.poll() is None:
+        address, now = _address(state), _starting(state)
+        if address is not None:
+            return address
+        if now != doing:
+            doing, deadline = now, time.monotonic() + _UP_S
+            say(now)
+        time.sleep(0.2)
+    return None
+
+
+def _unsaid(_: str) -> None:
+    """With --json nothing is shown but the answer."""
+
+
+def _starting(state: Path) -> str:
+    """What the controller is doing that does not answer yet."""
+    with suppress(OSError):
+        return (state / "starting").read_text(encoding="utf-8")
+    return "starting the controller"
+
+
+def _last_words(lines: list[str]) -> str:
+    """The last line of a log that says something: not how a process ended, if there is another."""
+    said = [line for line in lines if not line.startswith("the controller, process")]
+    return (said or lines or ["it said nothing"])[-1]
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
     process.terminate()
     with suppress(subprocess.TimeoutExpired):
         process.wait(_DOWN_S)
-    raise SkedgeError(f"the service did not start: {lines[-1] if lines else 'it said nothing'}")
 
 
 def _address(state: Path) -> dict[str, Any] | None:

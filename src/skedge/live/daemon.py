@@ -32,6 +32,8 @@ from .limits import Limits
 from .service import CHECKPOINTS, JOURNAL, Service, open_journal
 
 SETTINGS, ADDRESS, LOG, SUPERVISOR = "settings.json", "service.json", "controller.log", "supervisor.pid"
+STARTING = "starting"
+"""What a controller that does not answer yet is doing."""
 CLUSTER = "cluster.yaml"
 
 _TRIES = 5
@@ -128,7 +130,7 @@ def supervise(state: Path, lock: int) -> int:
             return _keep_up(state, log, ended, lock)
     finally:
         end_stale(state)
-        for name in (ADDRESS, SUPERVISOR):
+        for name in (ADDRESS, SUPERVISOR, STARTING):
             (state / name).unlink(missing_ok=True)
 
 
@@ -176,6 +178,12 @@ def control(state: Path) -> int:
     """Be the controller: engine, journal, service and API, until ``skedge down`` or SIGTERM."""
     settings = read_settings(state)
     scenario = load_cluster_file(state / CLUSTER)
+
+    def say(what: str) -> None:
+        with suppress(OSError):  # a full disk takes the line and nothing else
+            write_aside(state / STARTING, what)
+
+    say("opening the journal")
     listening = _listen(settings.host, settings.port)
     about = {
         "id": settings.id,
@@ -186,7 +194,7 @@ def control(state: Path) -> int:
     journal = open_journal(settings.journal or f"sqlite:///{state / JOURNAL}", about)
     try:
         kept = settings.checkpoints_url or str(state / CHECKPOINTS)
-        engine = Engine(scenario.cluster, state, kept, settings.ray)
+        engine = Engine(scenario.cluster, state, kept, settings.ray, say=say)
         try:
             service = Service(scenario, settings.policy, state, engine, journal, settings.limits)
             _serve(service, settings, state, listening)
