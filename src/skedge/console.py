@@ -215,7 +215,6 @@ class JobProgress:
 @contextmanager
 def working(what: str) -> Iterator[Callable[[str], None]]:
     """Show what is being done, on a terminal with a sign of life; yields what takes the next thing that is done."""
-
     with err.status(what, spinner="line") as status:
 
         def say(now: str) -> None:
