@@ -37,6 +37,7 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/pip
 	touch $@ $(VENV)/.run
 
 $(VENV)/.live: pyproject.toml constraints.txt | $(VENV)/bin/pip
+	@echo "installing PyTorch for the CPU and Ray into $(VENV): some minutes the first time"
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[live]'
 	touch $@ $(VENV)/.run
 

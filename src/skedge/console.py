@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -319,12 +319,18 @@ class JobProgress:
 
 
 @contextmanager
-def working(what: str) -> Iterator[None]:
-    """Say what is being done, on a terminal with a sign of life, as long as it takes."""
-    if not err.is_terminal:
-        err.print(f"{what} …")
-    with err.status(what, spinner="line"):
-        yield
+def working(what: str) -> Iterator[Callable[[str], None]]:
+    """Show what is being done, on a terminal with a sign of life; yields what takes the next thing that is done."""
+    with err.status(what, spinner="line") as status:
+
+        def say(now: str) -> None:
+            if err.is_terminal:
+                status.update(now)
+            else:
+                err.print(f"{now} …", soft_wrap=True)
+
+        say(what)
+        yield say
 
 
 class _Lines(Progress):

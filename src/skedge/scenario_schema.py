@@ -283,11 +283,15 @@ class TraceForm(_Form):
 
 
 class TrainForm(_Form):
-    """What a live run trains: `factory` (``package.module:function``) called with `args`."""
+    """What a live run trains: `factory` (``package.module:function``) called with `args`.
+
+    `shuffle`: a job's samples are shuffled over its chunks, by `seed`; false where the order is meant.
+    """
 
     factory: Annotated[str, Field(pattern=r"^[\w.]+:\w+$")]
     args: dict[str, str | int | float | bool] = {}
     seed: Annotated[int, BeforeValidator(_no_bool)] = Field(0, ge=0)
+    shuffle: bool = True
 
 
 class UtilityForm(_Form):

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -24,11 +25,21 @@ from .core.errors import InputError, SkedgeError
 from .core.scenario import Scenario
 from .live.states import STATES
 from .run import for_service, new_folder
-from .scenario_file import load_cluster_file, read_spec
+from .scenario_file import check_name, load_cluster_file, read_spec
 from .scenario_save import cluster_fields
 
 _UP_S = 180.0
+"""How long a start may do one and the same thing."""
 _DOWN_S = 60.0
+_TRIES, _PAUSE_S = 4, 2.0
+"""How often a submission is sent where no answer comes, and the pause before it is sent again [s]."""
+_BUSY = 503
+"""Status of an answer that there is none yet."""
+
+
+class NoAnswerError(SkedgeError):
+    """The service does not answer, or is too busy to: what was asked for may have been done or not."""
+
 
 StateOption = Annotated[
     Path, typer.Option("--state", envvar="SKEDGE_STATE", help="Folder of the service's state: journal, chunks, logs.")
@@ -48,6 +59,13 @@ def up(
     port: Annotated[int, typer.Option(help="0: any free one.", min=0, max=65535)] = 0,
     journal: Annotated[str | None, typer.Option(help="Database URL of the journal; left out: SQLite.")] = None,
     checkpoints: Annotated[str | None, typer.Option(help="fsspec URL of the checkpoints; left out: the state.")] = None,
+    max_chunks: Annotated[int, typer.Option(help="Data chunks of one job, at most.", min=1)] = 10_000,
+    max_body_mb: Annotated[float, typer.Option(help="Body of one request, at most (MB).", min=0.001)] = 1.0,
+    min_free_mb: Annotated[float, typer.Option(help="With less space left no job is taken (MB).", min=0)] = 100.0,
+    keep_days: Annotated[float, typer.Option(help="Checkpoints of jobs that have left are kept (days).", min=0)] = 30.0,
+    allow: Annotated[
+        list[str] | None, typer.Option(help="A module or package whose factories jobs may name; may be repeated.")
+    ] = None,
     foreground: Annotated[bool, typer.Option(help="Stay; for containers.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -55,6 +73,7 @@ def up(
     try:
         from .live import daemon  # noqa: PLC0415 - torch and Ray are an extra
         from .live.engine import check_answers  # noqa: PLC0415
+        from .live.limits import Limits  # noqa: PLC0415
     except ImportError as error:
         raise InputError(f"the service needs the extra `live`: pip install 'skedge[live]' ({error})") from error
     scenario = load_cluster_file(cluster)
@@ -68,8 +87,10 @@ def up(
         raise InputError(f"{state}: the service is up already; `skedge down --state {state}` ends it")
     mark = _check_same(state, policy, scenario) or secrets.token_hex(8)
     daemon.write_aside(state / daemon.CLUSTER, yaml.safe_dump(cluster_fields(scenario), sort_keys=False))
-    daemon.save_settings(state, daemon.Settings(policy, ray, host, port, journal, checkpoints, mark))
-    (state / daemon.ADDRESS).unlink(missing_ok=True)
+    limits = Limits(max_chunks, max_body_mb, min_free_mb, keep_days, tuple(allow or ()))
+    daemon.save_settings(state, daemon.Settings(policy, ray, host, port, journal, checkpoints, mark, limits))
+    for name in (daemon.ADDRESS, daemon.STARTING):
+        (state / name).unlink(missing_ok=True)
     command = [sys.executable, "-m", "skedge.live.daemon", "--lock", str(lock), str(state.absolute())]
     if foreground:
         os.set_inheritable(lock, True)
@@ -102,23 +123,63 @@ def _check_same(state: Path, policy: str, scenario: Scenario) -> str | None:
 
 
 def _wait_up(process: subprocess.Popen[bytes], state: Path, began: int, *, quiet: bool) -> dict[str, Any]:
-    """Wait until the service answers; if it ends before, say why."""
-    deadline = time.monotonic() + _UP_S
-    with nullcontext() if quiet else working("starting Ray and the controller"):
-        while time.monotonic() < deadline:
-            address = _address(state)
-            if address is not None:
-                return address
-            if process.poll() is not None:
-                break
-            time.sleep(0.2)
+    """Wait until the service answers, as long as its start makes progress; if it ends before, say why.
+
+    An interrupt ends what was started.
+    """
+    try:
+        with nullcontext(_unsaid) if quiet else working("starting the service") as say:
+            found = _started(process, state, say)
+    except KeyboardInterrupt:
+        _end(process)
+        err.print("skedge: interrupted; what was started of the service is ended, its state is kept")
+        raise typer.Exit(130) from None
+    if found is not None:
+        return found
+    doing, alive = _starting(state), process.poll() is None
     with (state / "controller.log").open("rb") as log:
         log.seek(began)
         lines = log.read().decode(errors="replace").strip().splitlines()
+    _end(process)
+    why = f"nothing has changed for {_UP_S:g} s while {doing}" if alive else _last_words(lines)
+    raise SkedgeError(f"the service did not start: {why} (see {state / 'controller.log'})")
+
+
+def _started(process: subprocess.Popen[bytes], state: Path, say: Callable[[str], None]) -> dict[str, Any] | None:
+    """Where the service answers; None if it has ended, or has been doing one thing for too long."""
+    doing, deadline = "", time.monotonic() + _UP_S
+    while time.monotonic() < deadline and process.poll() is None:
+        address, now = _address(state), _starting(state)
+        if address is not None:
+            return address
+        if now != doing:
+            doing, deadline = now, time.monotonic() + _UP_S
+            say(now)
+        time.sleep(0.2)
+    return None
+
+
+def _unsaid(_: str) -> None:
+    """With --json nothing is shown but the answer."""
+
+
+def _starting(state: Path) -> str:
+    """What the controller is doing that does not answer yet."""
+    with suppress(OSError):
+        return (state / "starting").read_text(encoding="utf-8")
+    return "starting the controller"
+
+
+def _last_words(lines: list[str]) -> str:
+    """The last line of a log that says something: not how a process ended, if there is another."""
+    said = [line for line in lines if not line.startswith("the controller, process")]
+    return (said or lines or ["it said nothing"])[-1]
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
     process.terminate()
     with suppress(subprocess.TimeoutExpired):
         process.wait(_DOWN_S)
-    raise SkedgeError(f"the service did not start: {lines[-1] if lines else 'it said nothing'}")
 
 
 def _address(state: Path) -> dict[str, Any] | None:
@@ -141,13 +202,15 @@ def _alive(pid: int) -> bool:
     return True
 
 
-def _ask(state: Path, method: str, path: str, **given: Any) -> Any:
+def _ask(state: Path, method: str, path: str, headers: Mapping[str, str] | None = None, **given: Any) -> Any:
     """The service's answer.
 
     Raises
     ------
     InputError
         If there is no service, or it refuses; its sentence is the error's.
+    NoAnswerError
+        If it does not answer, or is too busy to.
     """
     try:
         import httpx  # noqa: PLC0415 - an extra
@@ -156,28 +219,46 @@ def _ask(state: Path, method: str, path: str, **given: Any) -> Any:
     address = _address(state)
     if address is None:
         raise InputError(f"{state}: no service is up there; start one with `skedge up CLUSTER --state {state}`")
-    headers = {"Authorization": f"Bearer {address['token']}"}
+    sent = {"Authorization": f"Bearer {address['token']}", **(headers or {})}
     try:
-        answer = httpx.request(method, address["url"] + path, headers=headers, timeout=90, **given)
+        answer = httpx.request(method, address["url"] + path, headers=sent, timeout=90, **given)
     except httpx.TransportError as error:
-        raise SkedgeError(
+        raise NoAnswerError(
             f"{state}: the service does not answer at {address['url']} ({error}); one that has died is started "
             f"again within a minute: see {state / 'controller.log'}"
         ) from error
     if answer.is_success:
         return answer.json() if answer.headers["content-type"].startswith("application/json") else answer.text
     said = answer.json() if answer.headers["content-type"].startswith("application/json") else {}
-    raise InputError(said.get("error") or said.get("detail") or f"the service answers {answer.status_code}")
+    sentence = said.get("error") or said.get("detail") or f"the service answers {answer.status_code}"
+    raise (NoAnswerError if answer.status_code == _BUSY else InputError)(sentence)
 
 
 def submit(
     spec: Annotated[Path, typer.Argument(help="A job spec (YAML).")],
     state: StateOption = _STATE,
+    key: Annotated[
+        str | None, typer.Option(help="Idempotency key: one spec with one key is one job. Default: a new key.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Give the service a job."""
-    job = _ask(state, "POST", "/jobs", json=read_spec(spec))
+    """Give the service a job; an answer that does not come is asked for again, and the job is submitted once."""
+    fields, key = read_spec(spec), key or secrets.token_hex(16)
+    job = _submit_once(state, fields, key)
     _said({"job": job}, f"{job} submitted", as_json=as_json)
+
+
+def _submit_once(state: Path, fields: dict[str, Any], key: str) -> str:
+    """The job's name; asked for again where no answer comes, with the same key."""
+    for _ in range(_TRIES - 1):
+        with suppress(NoAnswerError):
+            return str(_ask(state, "POST", "/jobs", {"Idempotency-Key": key}, json=fields))
+        time.sleep(_PAUSE_S)
+    try:
+        return str(_ask(state, "POST", "/jobs", {"Idempotency-Key": key}, json=fields))
+    except NoAnswerError as error:
+        again = f"the job may be submitted or not: `skedge submit SPEC --key {key}` asks again, and submits it once"
+        raise NoAnswerError(f"{error}; {again}") from error
 
 
 def _said(found: dict[str, Any], sentence: str, *, as_json: bool) -> None:
@@ -362,7 +443,8 @@ def record(
         raise InputError(f"the service needs the extra `live`: pip install 'skedge[live]' ({error})") from error
     settings = read_settings(state)
     with new_folder(folder) as inside:
-        run = recorded(load_cluster_file(state / CLUSTER), state, settings.id, settings.journal)
+        kept = settings.checkpoints_url
+        run = recorded(load_cluster_file(state / CLUSTER), state, settings.id, settings.journal, kept)
         violations = run.verify()
         run.write(inside)
     found = {"folder": str(folder), "jobs": len(run.jobs), "violations": [asdict(v) for v in violations]}
@@ -373,4 +455,59 @@ def record(
         raise typer.Exit(1)
 
 
-COMMANDS = (up, submit, queue, describe, logs, cancel, events, servers, cordon, uncordon, down, record)
+def fetch(
+    job: JobArgument,
+    state: StateOption = _STATE,
+    folder: Annotated[Path, typer.Option("--out", help="Folder for JOB.pt and JOB.json.")] = Path(),
+    as_json: JsonOption = False,
+) -> None:
+    """Get a job's trained parameters: a state dict for torch.load, from its newest checkpoint."""
+    try:
+        from .live import fetch as by  # noqa: PLC0415 - torch is an extra
+        from .live.daemon import read_settings  # noqa: PLC0415
+        from .live.service import CHECKPOINTS  # noqa: PLC0415
+    except ImportError as error:
+        raise InputError(f"the service needs the extra `live`: pip install 'skedge[live]' ({error})") from error
+    check_name(job, "job")
+    found = by.fetch(read_settings(state).checkpoints_url or str(state / CHECKPOINTS), job, folder)
+    trained = f"{sum(found.progress)} mini-batches in {found.version} updates"
+    _said(asdict(found), f"{found.file}: {trained}, sha256 {found.sha256}", as_json=as_json)
+
+
+def quarantine(job: JobArgument, state: StateOption = _STATE, as_json: JsonOption = False) -> None:
+    """Put aside a submission that the controller dies of; the service must be down."""
+    try:
+        from .live.daemon import read_settings  # noqa: PLC0415 - an extra
+        from .live.journal import SqlJournal  # noqa: PLC0415
+        from .live.service import JOURNAL  # noqa: PLC0415
+    except ImportError as error:
+        raise InputError(f"the service needs the extra `live`: pip install 'skedge[live]' ({error})") from error
+    settings = read_settings(state)
+    lock = _new_state(state)
+    if lock is None:
+        raise InputError(f"{state}: the service is up; `skedge down --state {state}` ends it")
+    journal = SqlJournal(settings.journal or f"sqlite:///{state / JOURNAL}", of=settings.id)
+    try:
+        journal.put_aside(job)
+    finally:
+        journal.close()
+        os.close(lock)
+    _said({"quarantined": job}, f"{job} is put aside: the next `skedge up` goes on without it", as_json=as_json)
+
+
+COMMANDS = (
+    up,
+    submit,
+    queue,
+    describe,
+    logs,
+    cancel,
+    events,
+    servers,
+    cordon,
+    uncordon,
+    down,
+    record,
+    fetch,
+    quarantine,
+)

@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
+import torch
 import yaml
 
 CLUSTER = """
@@ -79,7 +80,7 @@ def operator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
     folder = tmp_path_factory.mktemp("service")
     (folder / "cluster.yaml").write_text(CLUSTER, encoding="utf-8")
     one = Operator(folder)
-    one.types("up", str(folder / "cluster.yaml"))
+    one.types("up", str(folder / "cluster.yaml"), "--allow", "no.such")
     try:
         yield one
     finally:
@@ -99,6 +100,9 @@ def test_a_job_is_submitted_told_about_and_trained(operator: Operator) -> None:
     assert told["accuracy"] > 0.3
     assert {"arrived", "dispatch", "started", "finished"} <= {one["what"] for one in told["history"]}
     assert "loss" in operator.types("logs", name)
+    fetched = operator.sees("fetch", name, "--out", str(operator.folder / "model"))
+    assert fetched["progress"] == [48, 48]
+    assert all(torch.isfinite(part).all() for part in torch.load(fetched["file"], weights_only=True).values())
     assert [row["job"] for row in operator.sees("queue")][:2] == [name, f"{name}-2"]
 
 

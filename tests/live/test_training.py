@@ -10,7 +10,7 @@ import torch
 
 from skedge.core.errors import TrainingError
 from skedge.live.agent import Agent, packed
-from skedge.live.checkpoint import Checkpoints
+from skedge.live.checkpoint import Checkpoints, Life
 from skedge.live.ps import PSActor
 from skedge.live.training import Contribution, ParameterServer, Program, gradient
 
@@ -58,7 +58,7 @@ def test_a_job_restored_from_its_checkpoint_ends_with_the_same_bits(model: str, 
     kept = Checkpoints(str(tmp_path))
     straight = trained(of, [0] * of.steps)
     before = trained(of, [0] * 5)
-    kept.write("job", before.version, before.dump())
+    kept.write("job", Life(), before.version, before.dump())
     restored, worker = ParameterServer(of), Worker(of)
     saved = kept.read("job")
     assert saved is not None
@@ -143,9 +143,9 @@ def test_a_chunk_smaller_than_its_mini_batches_is_an_error() -> None:
 
 def test_a_half_written_checkpoint_is_passed_over(tmp_path: Path) -> None:
     kept = Checkpoints(str(tmp_path))
-    kept.write("job", 1, b"first")
-    kept.write("job", 2, b"second")
-    newest = tmp_path / "job" / "000000000002.ckpt"
+    kept.write("job", Life(), 1, b"first")
+    kept.write("job", Life(), 2, b"second")
+    newest = tmp_path / "job" / "000000-000000-000000000002.ckpt"
     newest.write_bytes(newest.read_bytes()[:-1])
     assert kept.read("job") == b"first"
 
@@ -153,26 +153,26 @@ def test_a_half_written_checkpoint_is_passed_over(tmp_path: Path) -> None:
 def test_only_the_last_two_checkpoints_are_kept_and_none_after_forget(tmp_path: Path) -> None:
     kept = Checkpoints(str(tmp_path))
     for version in range(5):
-        kept.write("job", version, bytes([version]))
-    assert sorted(path.name for path in (tmp_path / "job").iterdir()) == ["000000000003.ckpt", "000000000004.ckpt"]
+        kept.write("job", Life(), version, bytes([version]))
+    assert sorted(path.name[-6] for path in (tmp_path / "job").iterdir()) == ["3", "4"]
     kept.forget("job")
     assert kept.read("job") is None
 
 
 def test_checkpoints_go_to_any_fsspec_url() -> None:
     kept = Checkpoints("memory://skedge-test")
-    kept.write("job", 7, b"x" * 1000)
+    kept.write("job", Life(), 7, b"x" * 1000)
     assert kept.read("job") == b"x" * 1000
     assert kept.read("other") is None
 
 
 def test_a_full_disk_fails_the_checkpoint_and_keeps_the_last(tmp_path: Path) -> None:
     kept = Checkpoints(str(tmp_path))
-    kept.write("job", 1, b"first")
+    kept.write("job", Life(), 1, b"first")
     real = kept._folder
     kept._folder = lambda job: "/dev/full/x"  # type: ignore[method-assign]
     with pytest.raises(TrainingError, match="cannot be written"):
-        kept.write("job", 2, b"second")
+        kept.write("job", Life(), 2, b"second")
     kept._folder = real  # type: ignore[method-assign]
     assert kept.read("job") == b"first"
 
@@ -181,15 +181,15 @@ def test_what_an_old_process_still_writes_is_older_than_a_later_load(tmp_path: P
     """A is frozen in mid-training; B loads its checkpoint, goes on and saves; what A saves after that is not taken."""
     of = program(chunks=1)
     a, b, worker = PSActor(str(tmp_path)), PSActor(str(tmp_path)), Worker(of)
-    a.load("j", of, 1)
+    a.load("j", of, Life(0, 1))
     a.apply(0, worker.step(a.server, 0))
     a.save()
-    b.load("j", of, 2)
+    b.load("j", of, Life(0, 2))
     b.apply(1, worker.step(b.server, 0))
     b.save()
     a.server.version = 9
     a.save()
-    ack, _ = PSActor(str(tmp_path)).load("j", of, 3)
+    ack, _ = PSActor(str(tmp_path)).load("j", of, Life(0, 3))
     assert ack["version"] == 2
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from skedge.core.model import Cluster, Job, Physics, job_table
 from skedge.core.model import Server as ServerOf
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import SECOND
-from skedge.live.inputs import Server, Told, from_json, to_json
+from skedge.live.inputs import Due, Resumed, Server, Told, from_json, to_json
 from skedge.live.journal import SqlJournal
 from skedge.live.ray_world import NoEngine, RayWorld
 from skedge.live.service import Service
@@ -113,3 +114,26 @@ def test_a_lost_process_stands_in_the_jobs_log_with_its_server(monkeypatch: pyte
     trainer.out.add(1)
     assert trainer._call("asked", 1) is None
     assert lines == ["a process on m1 was lost: what it was asked for is done again"]
+
+
+class Up(NoEngine):
+    """An engine whose servers do nothing."""
+
+    acts = True
+
+
+@pytest.mark.parametrize("shift_s", [-3600.0, 0.0, 3600.0])
+def test_a_run_goes_on_where_it_was_however_the_clock_was_set_meanwhile(tmp_path: Path, shift_s: float) -> None:
+    """The controller ended 5 s into the run; the next one finds the clock an hour back, right, or an hour ahead."""
+    cluster = Cluster(SERVERS)
+    scenario = Scenario(cluster, Jobs(job_table([Job("a", 1e6, 1, 2, 6, 0.1)])[0], cluster), Physics(slot=SECOND))
+    url = f"sqlite:///{tmp_path}/journal.db"
+    began = time.time() - 5.0 - shift_s
+    SqlJournal(url, {"began": began}).take(5 * SECOND, to_json(Due()))
+    world = RayWorld(scenario, {}, Up(len(SERVERS)), journal=SqlJournal(url), began=began)
+    assert isinstance(world._next_input(), Due)
+    assert isinstance(world._next_input(), Resumed)
+    before = world.real_now()
+    assert 5 * SECOND <= before < 6 * SECOND
+    time.sleep(0.05)
+    assert before < world.real_now() < 6 * SECOND, "and it is not the clock that has to catch up"

@@ -58,6 +58,7 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
     "M35": ("a PS is taken in the cloud only where the edge has none", ("Alg. 5",)),
     "M36": ("batches decide on every job that waits, at prices that follow from what is held", ("She et al. (7), (8)",)),
     "M37": ("run.json says what the run was made of", ("definition",)),
+    "M38": ("the last checkpoint of a job that finished live holds all its mini-batches", ("definition",)),
 }
 """Rule -> (statement, constraints of JSAC'22, or of the paper named, that it checks)."""
 

@@ -19,6 +19,7 @@ from .verify_chunks import Chunks, check_chunks, check_lanes, check_outages, min
 from .verify_data import check_storage, check_uploads
 from .verify_gangs import check_gangs
 from .verify_jobs import answers, completions, decision_times, plans_kept, preempted_flags, slot_boundaries, undisturbed
+from .verify_live import check_trained
 from .verify_names import known_rows
 from .verify_orders import check_orders
 from .verify_plans import check_plans
@@ -43,7 +44,8 @@ def verify(
         Of the run: ``lanes``, a mapping with ``preemptive`` (bool, default True) and ``rank`` (``haprf``: rule M20 is
         checked; anything else: it is not), and ``params``: rules M29 and M30 are checked where those have ``low`` and
         ``high``. Of a live run, which names its ``world``, also ``late_s``: by job id, by how much its training took
-        longer than announced, as its trainer has measured; M8 allows for it.
+        longer than announced, as its trainer has measured; M8 allows for it; and ``trained``: by job id, the
+        mini-batches of each chunk in its last checkpoint (M38).
     tolerance
         Allowed in every comparison of times [µs], >= 0: 0 for a simulation, what clocks and messages cost for a live
         run.
@@ -91,4 +93,6 @@ def verify(
         check_sites(c, found, tolerance)
     elif scenario.cluster.resources:
         check_prices(c, found, meta.get("params") or {})
+    if meta.get("world") == "ray":
+        check_trained(c, found, meta.get("trained") or {})
     return found.all()

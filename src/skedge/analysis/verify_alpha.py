@@ -59,7 +59,7 @@ def _in_cloud(k: Chunks, mode: int) -> Floats:
     """(t - r + Delta + p) / D of each dispatch row [s], were it to the cloud; Alg. 3 line 8."""
     d, scenario = k.c.dispatches, k.c.scenario
     job = d["job"]
-    p = scenario.chunk_time[job, k.zeta[job]]
+    p = scenario.chunk_time[job, k.zeta.at(job, d["time"])]
     response = d["time"] - scenario.jobs.arrival[job] + upload_delays(scenario.delays, job, d["server"]) + p
     each: Floats = (response - (p / 2 if mode == MODES["fractional"] else 0)) / scenario.jobs.chunks[job] / SECOND
     return each

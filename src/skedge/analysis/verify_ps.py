@@ -35,12 +35,12 @@ def _with_cloud_jobs(c: Columns, found: Findings, slack: int, zeta: Zeta) -> Non
     found.rows("M15", wrong, job, start, lambda i: say.format(t["server"][edge[i]]))
 
 
-def check_edge_first(c: Columns, found: Findings, all_cloud: Ints) -> None:
+def check_edge_first(c: Columns, found: Findings, zeta: Zeta) -> None:
     """M35: a dispatched job that is not wholly in the cloud has its PS there only where no slot of its type is free."""
     t, cluster, jobs = c.ps, c.scenario.cluster, c.scenario.jobs
     dispatched = np.zeros(len(jobs), bool)
     dispatched[c.dispatches["job"]] = True
-    away = dispatched[t["job"]] & (t["slot"] < 0) & (all_cloud[t["job"]] == 0)
+    away = dispatched[t["job"]] & (t["slot"] < 0) & (zeta.at(t["job"], t["start"]) == 0)
     kind, held = jobs.ps_type[t["job"]], np.zeros(len(t), np.int64)
     slots = np.append(np.bincount(cluster.ps_type, minlength=len(cluster.ps_types)), 0)
     for k in np.unique(kind[away]):

@@ -1,23 +1,28 @@
 """The service's API: JSON over HTTP, on loopback unless told otherwise, with a token.
 
-The answer to wrong input is status 400 with ``{"error": sentence}``; without the token it is 401.
+The answer to wrong input is status 400 with ``{"error": sentence}``. Without the token it is 401, with a body that is
+too large 413; both before the body is read. While the controller is too busy to answer, or cannot write, it is 503.
 """
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, HTTPException, Request
+from fastapi import Depends, FastAPI, Header, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from starlette.exceptions import HTTPException  # FastAPI answers unknown paths with this one
 
 from skedge.core.errors import InputError
 
-from .service import Service
+from .guard import Guard
+from .limits import spec_in
+from .service import BusyError, Service
 
-_BEARER = HTTPBearer(auto_error=False)
+
+async def _spec_of(request: Request) -> dict[str, Any]:
+    return spec_in(await request.body())
 
 
 def make_api(service: Service, token: str) -> FastAPI:
@@ -25,7 +30,7 @@ def make_api(service: Service, token: str) -> FastAPI:
 
     ========================= =======================================
     ``GET /health``           policy and number of jobs
-    ``POST /jobs``            a job spec; gives the job's name
+    ``POST /jobs``            a job spec, perhaps with a header ``Idempotency-Key``; gives the name
     ``GET /jobs``             :meth:`.Service.queue`
     ``GET /jobs/JOB``         :meth:`.Service.describe`
     ``GET /jobs/JOB/logs``    text
@@ -37,14 +42,16 @@ def make_api(service: Service, token: str) -> FastAPI:
     ========================= =======================================
     """
 
-    def known(given: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)]) -> None:
-        if given is None or not secrets.compare_digest(given.credentials.encode(), token.encode()):
-            raise HTTPException(401, "the token is missing or wrong")
+    def submit(
+        spec: Annotated[dict[str, Any], Depends(_spec_of)], idempotency_key: Annotated[str, Header()] = ""
+    ) -> str:
+        return service.submit(spec, idempotency_key)
 
-    api = FastAPI(title="skedge", dependencies=[Depends(known)], docs_url=None, redoc_url=None, openapi_url=None)
+    api = FastAPI(title="skedge", docs_url=None, redoc_url=None, openapi_url=None)
+    api.add_middleware(Guard, token=token, most=int(service.limits.body_mb * 1e6))
     routes: tuple[tuple[str, str, Callable[..., Any]], ...] = (
         ("GET", "/health", service.health),
-        ("POST", "/jobs", service.submit),
+        ("POST", "/jobs", submit),
         ("GET", "/jobs", service.queue),
         ("GET", "/jobs/{job}", service.describe),
         ("POST", "/jobs/{job}/cancel", service.cancel),
@@ -58,8 +65,22 @@ def make_api(service: Service, token: str) -> FastAPI:
         api.add_api_route(path, answer, methods=[method])
     api.add_api_route("/jobs/{job}/logs", service.logs, response_class=PlainTextResponse)
     api.add_exception_handler(InputError, _refused)
+    api.add_exception_handler(RequestValidationError, _malformed)
+    api.add_exception_handler(HTTPException, _no_such)
     return api
 
 
+def _malformed(_: Request, error: Exception) -> JSONResponse:
+    """A parameter of a wrong type: named, and not echoed."""
+    assert isinstance(error, RequestValidationError)  # noqa: S101 - what it is registered for
+    first = error.errors()[0]
+    return JSONResponse({"error": f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"}, 400)
+
+
+def _no_such(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)  # noqa: S101 - what it is registered for
+    return JSONResponse({"error": f"{request.method} {request.url.path}: {error.detail}"}, error.status_code)
+
+
 def _refused(_: Request, error: Exception) -> JSONResponse:
-    return JSONResponse({"error": str(error)}, 400)
+    return JSONResponse({"error": str(error)}, 503 if isinstance(error, BusyError) else 400)

@@ -3,11 +3,16 @@
 A checkpoint is one object with its digest in front, so that a half-written or damaged one is never taken for whole.
 On a local disk it is written aside, flushed, and renamed; an object store shows an object only when its upload is
 complete. The last two of each job are kept.
+
+Which of two is later is said by their names: by the life that wrote it (:class:`Life`), then by the version. No clock
+is asked: one that was set back would make the newest checkpoint the oldest.
 """
 
 from __future__ import annotations
 
 import os
+import re
+from typing import NamedTuple
 
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
@@ -17,6 +22,24 @@ from skedge.core.errors import TrainingError
 from .framing import framed, unframed
 
 _KEPT = 2
+
+_NAME = re.compile(r"(?:(\d+)-(\d+)-)?(\d+)\.ckpt")
+"""``controller-load-version.ckpt``; without the first two where the clock numbered lives: older than all others."""
+
+
+class Life(NamedTuple):
+    """One time that a process serves a job: lives are ordered as tuples.
+
+    Attributes
+    ----------
+    controller
+        Controllers that the run had before the present one, by its journal.
+    load
+        Times that this controller had the job's parameter server loaded, from 1.
+    """
+
+    controller: int = 0
+    load: int = 0
 
 
 class Checkpoints:
@@ -29,15 +52,17 @@ class Checkpoints:
     def _folder(self, job: str) -> str:
         return f"{self.base}/{job}"
 
-    def _versions(self, job: str) -> list[int]:
+    def _paths(self, job: str) -> list[str]:
+        """The job's checkpoints, the newest last."""
         folder = self._folder(job)
         if not self.files.exists(folder):
             return []
         names = (str(path).rsplit("/", 1)[-1] for path in self.files.ls(folder, detail=False))
-        return sorted(int(name.removesuffix(".ckpt")) for name in names if name.removesuffix(".ckpt").isdigit())
+        found = sorted((_age(match), match.string) for match in map(_NAME.fullmatch, names) if match)
+        return [f"{folder}/{name}" for _, name in found]
 
-    def write(self, job: str, version: int, content: bytes) -> None:
-        """Keep `content` as the checkpoint of a version.
+    def write(self, job: str, life: Life, version: int, content: bytes) -> None:
+        """Keep `content` as the checkpoint of a version in a life.
 
         Raises
         ------
@@ -45,31 +70,48 @@ class Checkpoints:
             If it cannot be written (a full disk); the checkpoints before it stay.
         """
         folder = self._folder(job)
-        path = f"{folder}/{version:012d}.ckpt"
+        path = f"{folder}/{life.controller:06d}-{life.load:06d}-{version:012d}.ckpt"
         try:
             self.files.makedirs(folder, exist_ok=True)
             if isinstance(self.files, LocalFileSystem):
                 _write_local(path, framed(content))
             else:
                 self.files.pipe_file(path, framed(content))
-            for old in self._versions(job)[:-_KEPT]:
-                self.files.rm_file(f"{folder}/{old:012d}.ckpt")
+            for old in self._paths(job)[:-_KEPT]:
+                self.files.rm_file(old)
         except OSError as error:
             raise TrainingError(f"checkpoint {path}: cannot be written: {error.strerror or error}") from error
 
     def read(self, job: str) -> bytes | None:
         """The newest whole checkpoint of a job; None if there is none."""
-        folder = self._folder(job)
-        for version in reversed(self._versions(job)):
-            content = unframed(self.files.cat_file(f"{folder}/{version:012d}.ckpt"))
+        newest = self._newest(job)
+        return None if newest is None else newest[1]
+
+    def _newest(self, job: str) -> tuple[str, bytes] | None:
+        """Path and content of the newest whole checkpoint."""
+        for path in reversed(self._paths(job)):
+            content = unframed(self.files.cat_file(path))
             if content is not None:
-                return content
+                return path, content
         return None
+
+    def thin(self, job: str) -> None:
+        """Keep the newest whole checkpoint of a job alone; where none is whole all stay."""
+        newest = self._newest(job)
+        for path in self._paths(job) if newest else ():
+            if newest and path != newest[0]:
+                self.files.rm_file(path)
 
     def forget(self, job: str) -> None:
         """Remove all checkpoints of a job."""
         if self.files.exists(self._folder(job)):
             self.files.rm(self._folder(job), recursive=True)
+
+
+def _age(name: re.Match[str]) -> tuple[int, int, int]:
+    """Controller, load and version of a checkpoint by its name."""
+    controller, load, version = name.groups()
+    return (-1, -1, int(version)) if controller is None else (int(controller), int(load), int(version))
 
 
 def _write_local(path: str, content: bytes) -> None:

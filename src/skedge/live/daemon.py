@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import IO
@@ -28,9 +28,12 @@ from skedge.scenario_file import load_cluster_file
 
 from .api import make_api
 from .engine import Engine, end_stale
-from .service import JOURNAL, Service, open_journal
+from .limits import Limits
+from .service import CHECKPOINTS, JOURNAL, Service, open_journal
 
 SETTINGS, ADDRESS, LOG, SUPERVISOR = "settings.json", "service.json", "controller.log", "supervisor.pid"
+STARTING = "starting"
+"""What a controller that does not answer yet is doing."""
 CLUSTER = "cluster.yaml"
 
 _TRIES = 5
@@ -59,6 +62,8 @@ class Settings:
         Where the API listens; port 0: any free one.
     journal, checkpoints
         URLs; None: in the state folder.
+    limits
+        What the service takes at most.
     id
         Tells this state's run in a journal, and its checkpoints under a URL, from those of others.
     """
@@ -70,6 +75,12 @@ class Settings:
     journal: str | None = None
     checkpoints: str | None = None
     id: str = ""
+    limits: Limits = field(default_factory=Limits)
+
+    @property
+    def checkpoints_url(self) -> str | None:
+        """Where this state's checkpoints are; None: in the state folder."""
+        return None if self.checkpoints is None else f"{self.checkpoints}/{self.id}"
 
 
 def write_aside(path: Path, content: str) -> None:
@@ -96,7 +107,10 @@ def read_settings(state: Path) -> Settings:
         If `state` is none.
     """
     try:
-        return Settings(**json.loads((state / SETTINGS).read_text(encoding="utf-8")))
+        kept = json.loads((state / SETTINGS).read_text(encoding="utf-8"))
+        limits = kept.get("limits", {})
+        limits["allow"] = tuple(limits.get("allow", ()))
+        return Settings(**{**kept, "limits": Limits(**limits)})
     except (OSError, ValueError, TypeError) as error:
         raise InputError(f"{state}: holds no service's state ({SETTINGS}: {error})") from error
 
@@ -116,7 +130,7 @@ def supervise(state: Path, lock: int) -> int:
             return _keep_up(state, log, ended, lock)
     finally:
         end_stale(state)
-        for name in (ADDRESS, SUPERVISOR):
+        for name in (ADDRESS, SUPERVISOR, STARTING):
             (state / name).unlink(missing_ok=True)
 
 
@@ -133,8 +147,9 @@ def _keep_up(state: Path, log: IO[bytes], ended: threading.Event, lock: int) -> 
         if ended.is_set() or status in (0, _WRONG):
             return status
         quick = 0 if _served(state, child.pid) else quick + 1
-        log.write(f"the controller, process {child.pid}, ended with status {status}\n".encode())
-        log.flush()
+        with suppress(OSError):  # a full disk takes the line, not the supervisor
+            log.write(f"the controller, process {child.pid}, ended with status {status}\n".encode())
+            log.flush()
         if quick >= _TRIES or ended.wait(1):
             return status
 
@@ -163,6 +178,12 @@ def control(state: Path) -> int:
     """Be the controller: engine, journal, service and API, until ``skedge down`` or SIGTERM."""
     settings = read_settings(state)
     scenario = load_cluster_file(state / CLUSTER)
+
+    def say(what: str) -> None:
+        with suppress(OSError):  # a full disk takes the line and nothing else
+            write_aside(state / STARTING, what)
+
+    say("opening the journal")
     listening = _listen(settings.host, settings.port)
     about = {
         "id": settings.id,
@@ -172,10 +193,10 @@ def control(state: Path) -> int:
     }
     journal = open_journal(settings.journal or f"sqlite:///{state / JOURNAL}", about)
     try:
-        kept = str(state / "checkpoints") if settings.checkpoints is None else f"{settings.checkpoints}/{settings.id}"
-        engine = Engine(scenario.cluster, state, kept, settings.ray)
+        kept = settings.checkpoints_url or str(state / CHECKPOINTS)
+        engine = Engine(scenario.cluster, state, kept, settings.ray, say=say)
         try:
-            service = Service(scenario, settings.policy, state, engine, journal)
+            service = Service(scenario, settings.policy, state, engine, journal, settings.limits)
             _serve(service, settings, state, listening)
         finally:
             engine.stop()

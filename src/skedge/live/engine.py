@@ -37,6 +37,10 @@ _FROZEN_S = 20.0
 _ANSWER_S = 5.0
 
 
+def _unheard(_: str) -> None:
+    """Takes what nothing listens to."""
+
+
 class Engine:
     """Agents by server and parameter servers by job, on a running Ray cluster.
 
@@ -50,18 +54,32 @@ class Engine:
         fsspec URL of the checkpoints.
     cloud_ps
         Parameter servers that are kept warm in the cloud, which has no number of slots.
+    say
+        Takes what is being started, whenever that changes.
 
     Attributes
     ----------
     maker
         Where the jobs' own code runs for the controller, on its node.
+    acts
+        True: facts come from it. A run without an engine is only rebuilt from its journal.
     emulates
         Whether rounds take as long as announced, so that the servers of one machine have the speeds of the scenario's.
     """
 
+    acts = True
+
     def __init__(
-        self, cluster: Cluster, folder: Path, checkpoints: str, address: str | None = None, *, cloud_ps: int = 1
+        self,
+        cluster: Cluster,
+        folder: Path,
+        checkpoints: str,
+        address: str | None = None,
+        *,
+        cloud_ps: int = 1,
+        say: Callable[[str], None] = _unheard,
     ) -> None:
+        self.say = say
         self.cluster, self.folder, self.url = cluster, folder, checkpoints
         self.nodes: dict[str, Any] = {}
         self.local: Any = None
@@ -85,6 +103,7 @@ class Engine:
             end_stale(self.folder)
             _exit_on_sigterm()
             _on_loopback()  # before Ray is imported: it reads these once
+            self.say("starting Ray's head")
             address = self._head()
         else:
             check_answers(str(address))
@@ -101,8 +120,19 @@ class Engine:
         self.idle = {i: [self._ps_actor(i) for _ in range(self._ps_slots(i))] for i in self.agents}
         self.maker = Calls(self._maker())
         waits = [agent.warm.remote() for agent in (*self.agents.values(), self.maker.actor)]
-        waits += [actor.warm.remote() for idle in self.idle.values() for actor in idle]
-        ray.get(waits, timeout=_START_S)
+        self._wait_for(waits + [actor.warm.remote() for idle in self.idle.values() for actor in idle])
+
+    def _wait_for(self, warmed: list[Any]) -> None:
+        """Wait until all processes have answered; as long as another one does, it is not too long."""
+        left, all_of = list(warmed), len(warmed)
+        while left:
+            self.say(f"starting agents and parameter servers: {all_of - len(left)} of {all_of} are up")
+            up, left = _ray().wait(left, num_returns=1, timeout=_START_S)
+            if not up:
+                raise SkedgeError(
+                    f"{len(left)} of {all_of} agents and parameter servers have not started, none within {_START_S:g} s"
+                )
+            _ray().get(up)
 
     def _head(self) -> str:
         from ray.cluster_utils import Cluster as Nodes  # noqa: PLC0415 - only where Ray is started here
@@ -118,8 +148,10 @@ class Engine:
         return str(self.local.address)
 
     def _embedded(self) -> None:
-        for server in self.cluster.servers:
+        for number, server in enumerate(self.cluster.servers, 1):
+            self.say(f"starting the Ray node of {server.id}, {number} of {len(self.cluster.servers)}")
             self._add_node(server.id)
+        self.say("waiting for the Ray nodes")
         self.local.wait_for_nodes()
         self._note_pids()
 

@@ -15,7 +15,10 @@ class Due:
 
 @dataclass(frozen=True)
 class Resumed:
-    """A controller has taken over from one that had ended `away` µs before."""
+    """A controller has taken over from one that had ended `away` µs before, by the machine's clock.
+
+    Below 0 where that was set back: the run's own clock never is.
+    """
 
     away: int = 0
 
@@ -80,9 +83,19 @@ ENDS = {"back": "lost", "uncordoned": "cordoned"}
 
 @dataclass(frozen=True)
 class Submitted:
-    """A job has been submitted: the fields of a job of a scenario file."""
+    """A job has been submitted.
+
+    Attributes
+    ----------
+    job
+        The fields of a job of a scenario file.
+    key, spec
+        The submission's idempotency key, and the digest of what was submitted with it; empty without one.
+    """
 
     job: dict[str, Any]
+    key: str = ""
+    spec: str = ""
 
 
 @dataclass(frozen=True)

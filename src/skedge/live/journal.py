@@ -8,8 +8,10 @@ first gives its inputs back, and every decision must be the one that was taken t
 
 from __future__ import annotations
 
+import sqlite3
+import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -35,7 +37,10 @@ _ENTRIES = sql.Table(
     sql.Column("kind", sql.String, nullable=False),
     sql.Column("content", sql.JSON, nullable=False),
 )
-_INPUT, _DECISION = "input", "decision"
+_INPUT, _DECISION, _ASIDE = "input", "decision", "quarantined"
+
+_PAUSE_S = 1.0
+"""Pause before an entry is written again for which there was no space."""
 
 
 class SqlJournal:
@@ -53,6 +58,15 @@ class SqlJournal:
     reading
         Nothing is written: another controller may be doing that.
 
+    Attributes
+    ----------
+    aside
+        Inputs that were put aside: they are not taken in.
+    blocked
+        Why the last entry cannot be written yet: the disk is full; else empty.
+    meanwhile
+        Called until it can be.
+
     Raises
     ------
     InputError
@@ -63,6 +77,8 @@ class SqlJournal:
         self, url: str, about: dict[str, Any] | None = None, *, of: str | None = None, reading: bool = False
     ) -> None:
         self.reading = reading
+        self.blocked = ""
+        self.meanwhile: Callable[[], None] = _pause
         try:
             self.engine = sql.create_engine(url)
             sql.event.listen(self.engine, "connect", _durable)
@@ -75,6 +91,7 @@ class SqlJournal:
         self.number = len(earlier)
         self.inputs = deque((time, content) for time, kind, content in earlier if kind == _INPUT)
         self.decided = deque(content for _, kind, content in earlier if kind == _DECISION)
+        self.aside = [content for _, kind, content in earlier if kind == _ASIDE]
 
     def _rows(self, at: sql.Connection) -> Iterator[tuple[int, str, dict[str, Any]]]:
         columns = _ENTRIES.c.time, _ENTRIES.c.kind, _ENTRIES.c.content
@@ -82,11 +99,21 @@ class SqlJournal:
         yield from at.execute(rows)  # a row is a tuple
 
     def _write(self, time: int, kind: str, content: dict[str, Any]) -> None:
+        """Write one entry. Where the disk is full, wait until it is not: nothing has an effect that is not written."""
         if self.reading:
             return
         row = {"run": self.run, "number": self.number, "time": time, "kind": kind, "content": content}
-        with self.engine.begin() as at:
-            at.execute(_ENTRIES.insert(), row)
+        while True:
+            try:
+                with self.engine.begin() as at:
+                    at.execute(_ENTRIES.insert(), row)
+                break
+            except sql.exc.OperationalError as error:
+                if not _is_full(error):
+                    raise
+                self.blocked = f"the journal cannot be written: {error.orig}"
+                self.meanwhile()
+        self.blocked = ""
         self.number += 1
 
     def take(self, time: int, content: dict[str, Any]) -> None:
@@ -112,9 +139,48 @@ class SqlJournal:
         elif self.decided.popleft() != content:
             raise StateError(f"replay: the decision at {event.time} µs is not the one in the journal")
 
+    def put_aside(self, job: str) -> None:
+        """Quarantine the submission of a job: it is not taken in any more, as if it had never come.
+
+        That is possible until something was decided about the job: replay would not find it again.
+
+        Raises
+        ------
+        InputError
+            If no job of that name was submitted, or something was decided about it.
+        """
+        with self.engine.begin() as at:
+            rows = at.execute(_of(self.run, _ENTRIES.c.kind == _INPUT)).all()
+            came = [(number, content["job"]["id"]) for number, content in rows if content["is"] == "Submitted"]
+            names = [name for _, name in came]
+            if job not in names:
+                raise InputError(f"job {job!r}: was not submitted; there are {', '.join(names[-5:]) or 'none'}")
+            place = names.index(job)
+            for _, content in at.execute(_of(self.run, _ENTRIES.c.kind == _DECISION)):
+                if place in content["event"]["arrived"]:
+                    raise InputError(f"job {job!r}: has been taken in; `skedge cancel {job}` ends it")
+            own = (_ENTRIES.c.run == self.run) & (_ENTRIES.c.number == came[place][0])
+            at.execute(_ENTRIES.update().where(own).values(kind=_ASIDE))
+
     def close(self) -> None:
         """Let go of the database."""
         self.engine.dispose()
+
+
+def _of(run: int, which: Any) -> Any:
+    """(number, content) of the entries of a run, in order."""
+    columns = _ENTRIES.c.number, _ENTRIES.c.content
+    return sql.select(*columns).where((_ENTRIES.c.run == run) & which).order_by(_ENTRIES.c.number)
+
+
+def _pause() -> None:
+    time.sleep(_PAUSE_S)
+
+
+def _is_full(error: sql.exc.OperationalError) -> bool:
+    """Whether a database says that its disk is full: SQLite by SQLITE_FULL, PostgreSQL by 53100."""
+    code = getattr(error.orig, "sqlite_errorcode", None)
+    return code == sqlite3.SQLITE_FULL or getattr(error.orig, "sqlstate", None) == "53100"
 
 
 def encode(told: Event | Order) -> dict[str, Any]:

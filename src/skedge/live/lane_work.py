@@ -108,6 +108,8 @@ class LaneWork:
         if not done:
             return Event(now, lost=((told.job, (chunk.number,)),)) if chunk.lost else None
         finished = all(other.done for other in self.board.chunks[told.job])
+        if finished and (lacking := world.untrained(told.job)):
+            return world.fail(told.job, lacking)
         if finished:
             world.leave(told.job)
         facts = LaneFacts() if chunk.lane == CLOUD else LaneFacts(*(np.array([x]) for x in (now, chunk.lane, told.job)))

@@ -15,7 +15,7 @@ from typing import Any
 from skedge.core.errors import TrainingError
 
 from .agent import packed
-from .training import ParameterServer, Program, State, accuracies, gradient
+from .training import Chunks, ParameterServer, Program, State, accuracies, gradient
 
 _LIMIT_S = 300.0
 """A call that has not returned by then is ended, with the process."""
@@ -30,6 +30,16 @@ CALLS = 16
 class Maker:
     """The process (a Ray actor)."""
 
+    def __init__(self) -> None:
+        self.made: Chunks | None = None
+
+    def _chunks(self, program: Program) -> Chunks:
+        """The job's chunks; those of the last job are kept, as they are asked for one server after the other."""
+        made = self.made
+        if made is None or made.program != program:
+            made = self.made = Chunks(program)
+        return made
+
     def warm(self) -> None:
         """Import what is needed."""
 
@@ -41,9 +51,11 @@ class Maker:
         TrainingError
             If the job's data cannot be made.
         """
-        training = program.make()
         try:
-            return [(chunk, packed(training.chunk(chunk))) for chunk in chunks]
+            made = self._chunks(program)
+            return [(chunk, packed(made(chunk))) for chunk in chunks]
+        except TrainingError:
+            raise
         except (Exception, SystemExit) as error:  # the job's own code: whatever it raises is its reason to fail
             raise TrainingError(f"its data cannot be made: {type(error).__name__}: {error}") from error
 
@@ -68,10 +80,9 @@ class Maker:
         TrainingError
             If it fails.
         """
-        server, training = ParameterServer(program), program.make()
-        server.apply(
-            0, [gradient(training.model(), training, program, training.chunk(chunk), server.state(), chunk, 0)]
-        )
+        server, made = ParameterServer(program), self._chunks(program)
+        model = made.training.model()
+        server.apply(0, [gradient(model, made.training, program, made(chunk), server.state(), chunk, 0)])
 
     def saved(self, program: Program, checkpoint: bytes) -> tuple[list[tuple[int, float]], State]:
         """Losses and state of a checkpoint."""

@@ -8,16 +8,12 @@ import time
 import torch
 
 from .agent import Ack
-from .checkpoint import Checkpoints
+from .checkpoint import Checkpoints, Life
 from .training import Contribution, ParameterServer, Program, State
 
 
 class NotLoadedError(Exception):
     """A parameter server's process has no job yet."""
-
-
-_VERSIONS = 10**12
-"""More than a life has."""
 
 
 class PSActor:
@@ -26,7 +22,7 @@ class PSActor:
     def __init__(self, url: str) -> None:
         torch.set_num_threads(1)
         self.checkpoints = Checkpoints(url)
-        self.job, self.life = "", 0
+        self.job, self.life = "", Life()
         self.loaded: ParameterServer | None = None
 
     @property
@@ -41,10 +37,11 @@ class PSActor:
         ParameterServer(Program("skedge.live.examples:images", {"samples": 20, "size": 8}, 4, 1, 1))
         return os.getpid()
 
-    def load(self, job: str, program: Program, life: int = 0) -> tuple[Ack, State]:
-        """Serve `job` from its newest checkpoint, or from the start.
+    def load(self, job: str, program: Program, life: Life = Life()) -> tuple[Ack, State]:  # noqa: B008 - immutable
+        """Serve `job` from its newest checkpoint that is whole, or from the start if there is none.
 
-        `life` grows with every load of a job: what a process that had served it before still writes is older then.
+        `life` grows with every load of a job: what a process that had served it before still writes is older then. How
+        far the job's chunks are trained is in the answer; whether that is far enough, the caller knows.
         """
         self.job, self.life, self.loaded = job, life, ParameterServer(program)
         saved = self.checkpoints.read(job)
@@ -72,7 +69,7 @@ class PSActor:
 
     def save(self) -> int:
         """Write a checkpoint; returns its version."""
-        self.checkpoints.write(self.job, self.life * _VERSIONS + self.server.version, self.server.dump())
+        self.checkpoints.write(self.job, self.life, self.server.version, self.server.dump())
         return self.server.version
 
     def losses(self) -> list[tuple[int, float]]:

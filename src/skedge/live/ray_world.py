@@ -13,7 +13,9 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from heapq import heappop, heappush
 from typing import Any
 
@@ -65,6 +67,9 @@ _REDONE_S = 3.0
 _LATE_S = 1.0
 """How often it is looked whether a slot that takes too long is done."""
 
+_BLOCKED_S = 1.0
+"""Pause before the journal is written again for which there was no space [s]."""
+
 _RAY = -1
 """Stands for Ray's head among the servers."""
 
@@ -76,6 +81,7 @@ class NoEngine:
     """Stands for the engine of a run that is only rebuilt: its agents take whatever they are told."""
 
     emulates = True
+    acts = False
     url = ""
     lost: frozenset[int] = frozenset()
 
@@ -106,8 +112,8 @@ class RayWorld:
     engine
         The Ray cluster; :class:`NoEngine` to rebuild a run from its journal, to where that ends, and do nothing.
     submit
-        For a service: takes the fields of a job that has come and the time [µs]; gives the scenario with it behind the
-        others, and its program.
+        For a service: takes a job that was submitted and the time [µs]; gives the scenario with it behind the others,
+        and its program.
     job_log
         Takes (job id, line).
     """
@@ -121,7 +127,7 @@ class RayWorld:
         preemptive: bool = True,
         journal: SqlJournal | None = None,
         began: float | None = None,
-        submit: Callable[[dict[str, Any], int], tuple[Scenario, Program]] | None = None,
+        submit: Callable[[Submitted, int], tuple[Scenario, Program]] | None = None,
         job_log: Callable[[str, str], None] | None = None,
     ) -> None:
         self.scenario, self.programs, self.engine = scenario, dict(programs), engine
@@ -131,11 +137,13 @@ class RayWorld:
         self.ending = False
         self.lane_server: list[int] = scenario.cluster.lane_server.tolist()
         self.told: queue.SimpleQueue[Input | Ask] = queue.SimpleQueue()  # safe in signal handlers
+        self.later: deque[Input] = deque()
         self.uploads, self.log = Uploads(), RunsLog(scenario.cluster.server_ids)
         self.lanes, self.gangs = LaneWork(self, preemptive=preemptive), GangWork(self)
         self.sites = None if scenario.cluster.transfer_cost is None else SiteWork(self)
         self.trainers: dict[int, Trainer] = {}
-        self.progress: dict[int, list[int]] = {}
+        self.progress: dict[int, list[int]] = {}  # as the record counts it: what is trained again counts once
+        self.trained: dict[int, tuple[int, ...]] = {}  # as the parameters have it
         self.ps_site: dict[int, int] = {}
         self.out: dict[int, set[str]] = {}
         self.agenda: list[int] = []
@@ -160,6 +168,8 @@ class RayWorld:
         }
         if self.sites is not None:
             self._performers[Transfer] = self.sites.transfer
+        if journal is not None:
+            journal.meanwhile = self._answer
         engine.watch(self._server_changed)
 
     def now(self) -> int:
@@ -197,11 +207,12 @@ class RayWorld:
         earlier = self.journal.again() if self.rebuilding and self.journal is not None else None
         if earlier is not None:
             now, given = earlier[0], from_json(earlier[1])
-        elif isinstance(self.engine, NoEngine):
+        elif not self.engine.acts:
             self.ending = True
             return Due()
         else:
-            given = Resumed(max(self._elapsed() - self.clock, 0)) if self.rebuilding else self._wait()
+            # below 0 where the machine's clock was set back meanwhile: the run's clock goes on all the same
+            given = Resumed(self._elapsed() - self.clock) if self.rebuilding else self._wait()
             now = self.clock if self.rebuilding else max(self.clock, self.real_now())
             if self.journal is not None:
                 self.journal.take(now, to_json(given))
@@ -216,6 +227,8 @@ class RayWorld:
     def _wait(self) -> Input:
         """What is told next; :class:`Due` when something on the agenda is. Questions are answered meanwhile."""
         while not self.ending:
+            if self.later:
+                return self.later.popleft()
             try:
                 told = self.told.get(timeout=self._patience())
             except queue.Empty:
@@ -224,6 +237,17 @@ class RayWorld:
                 return told
             told()
         return Due()
+
+    def _answer(self) -> None:
+        """Answer questions for a second, while nothing can be taken in: the journal cannot be written."""
+        until = time.monotonic() + _BLOCKED_S
+        with suppress(queue.Empty):
+            while True:
+                told = self.told.get(timeout=max(until - time.monotonic(), 0.0))
+                if callable(told):
+                    told()
+                else:
+                    self.later.append(told)
 
     def _patience(self) -> float:
         """How long to wait for what is told [s]."""
@@ -247,7 +271,7 @@ class RayWorld:
         if isinstance(given, Submitted):
             self._submitted(given)
         if isinstance(given, Cancelled) and given.job in self.in_system:
-            return self._fail(given.job, CANCELLED)
+            return self.fail(given.job, CANCELLED)
         return None
 
     def _came(self, upload: Transport) -> None:
@@ -308,7 +332,7 @@ class RayWorld:
         assert self.submit is not None  # noqa: S101 - only a service takes jobs
         last = int(self.scenario.jobs.arrival[-1]) if len(self.scenario.jobs) else -1
         self.clock = max(self.clock, last + 1)
-        self.scenario, program = self.submit(given.job, self.clock)
+        self.scenario, program = self.submit(given, self.clock)
         self.programs[self.scenario.jobs.ids[-1]] = program
 
     # -- jobs ----------------------------------------------------------------------------------------------------
@@ -333,6 +357,7 @@ class RayWorld:
                 self.pace(job, 0),
                 log=write,
                 servers=self.scenario.cluster.server_ids,
+                controllers=lambda: self.resumed,
             )
             trainer.out |= {server for server, why in self.out.items() if "lost" in why}
             self.progress[job] = [0] * program.chunks
@@ -362,14 +387,14 @@ class RayWorld:
         if told.what in ("result", "unmeasured") or told.job not in self.in_system:
             return None  # a result can come early: a chunk that is trained may be on its way again, its server lost
         if told.progress:
-            # what was lost with a parameter server is trained again, and counts once
+            self.trained[told.job] = told.progress
             self.progress[told.job] = [max(pair) for pair in zip(self.progress[told.job], told.progress, strict=True)]
         self.late_s[told.job] = self.late_s.get(told.job, 0.0) + told.late_s
         self.recovery_s[told.job] = self.recovery_s.get(told.job, 0.0) + told.recovery_s
         if self.rebuilding:
-            self.trainer(told.job).gone(told.team)
+            self.trainer(told.job).recall(told)
         if told.what == "failed":
-            return self._fail(told.job, told.reason)
+            return self.fail(told.job, told.reason)
         if self.sites is not None:
             self.sites.told(told)
             return None
@@ -379,7 +404,7 @@ class RayWorld:
             return Event(self.now(), measured=((told.job, told.round_s / self._announced(told.job, zeta)),))
         return self.gangs.told(told) if told.job in self.gangs.board.stock else self.lanes.told(told)
 
-    def _fail(self, job: int, reason: str) -> Event | None:
+    def fail(self, job: int, reason: str) -> Event | None:
         """The job cannot be trained, or was cancelled: it leaves, the others go on; at sites when the slot ends."""
         for upload in self.uploads.pending.values():
             if upload.job == job:
@@ -392,6 +417,14 @@ class RayWorld:
             self.gangs.drop(job)
         self.leave(job, finished=False)
         return Event(self.now(), failed=((job, reason),))
+
+    def untrained(self, job: int) -> str:
+        """What the parameters of a job lack whose chunks have all been reported as trained; empty if nothing (M38)."""
+        done, steps = self.trained.get(job, (0,)), self.program(job).steps
+        if min(done) >= steps:
+            return ""
+        chunk = done.index(min(done))
+        return f"its parameters hold {done[chunk]} of {steps} mini-batches of chunk {chunk}: they are not complete"
 
     def leave(self, job: int, *, finished: bool = True) -> None:
         """A job has left the system."""
@@ -519,9 +552,10 @@ class RayWorld:
         return {
             "world": "ray",
             "tolerance": int(tolerance * SECOND),
-            "away_s": self.away / SECOND,
+            "away_s": max(self.away, 0) / SECOND,
             "recovery_s": recovery,
             "late_s": late,
+            "trained": {ids[job]: list(done) for job, done in sorted(self.trained.items())},
             **({} if self.sites is None else {"slot_overrun_s": self.sites.overrun / SECOND}),
         }
 

@@ -7,10 +7,12 @@ so that they see one state.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import shutil
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,19 +26,29 @@ from skedge.run_meta import meta_of
 from skedge.scenario_file import check_chunks, job_from_spec, job_of
 from skedge.scenario_schema import JobForm
 
+from .checkpoint import Checkpoints
 from .engine import Engine
 from .inputs import Cancelled, Server, Submitted
 from .journal import SqlJournal
+from .limits import Limits
 from .ray_world import NoEngine, RayWorld
+from .retention import Retention
 from .standing import Standing
-from .training import Program
+from .training import Program, program_of, progress_in
 
 Answer = TypeVar("Answer")
 
-JOURNAL = "journal.db"
+JOURNAL, CHECKPOINTS = "journal.db", "checkpoints"
 
-_ANSWER_S = 60.0
-"""How long a caller waits for the controller's thread."""
+_LONGEST_KEY = 200
+"""Characters of an idempotency key."""
+
+_ANSWER_S, _LOOK_S = 60.0, 0.2
+"""How long a caller waits for the controller's thread, and how often it looks whether the journal is full [s]."""
+
+
+class BusyError(InputError):
+    """The controller cannot do that now: its thread has no time to answer, or its disk no space."""
 
 
 class Service:
@@ -52,6 +64,8 @@ class Service:
         State that survives: ``logs/`` and the record at the end go here.
     journal
         Empty, or of the service's earlier life, which is taken in again first.
+    limits
+        What it takes at most.
 
     Raises
     ------
@@ -60,8 +74,15 @@ class Service:
     """
 
     def __init__(
-        self, scenario: Scenario, policy: str, folder: Path, engine: Engine | NoEngine, journal: SqlJournal
+        self,
+        scenario: Scenario,
+        policy: str,
+        folder: Path,
+        engine: Engine | NoEngine,
+        journal: SqlJournal,
+        limits: Limits | None = None,
     ) -> None:
+        self.limits = limits or Limits()
         self.folder, self.engine, self.journal = folder, engine, journal
         self.policy = for_service(policy, scenario)
         self.began = float(journal.about["began"])
@@ -79,19 +100,26 @@ class Service:
         self.kernel = Kernel(scenario, self.policy, journal)
         self.submitted: dict[str, Future[str]] = {}
         self.promised: set[str] = set()
+        self.keys: dict[str, tuple[str, str]] = {}
         self.standing = Standing(self.kernel, self.world, self._log_line)
+        self.retention = Retention(Checkpoints(engine.url), self.world.real_now, self.limits.keep_days)
 
     # -- the loop ------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
         """Serve until :meth:`down`."""
+        if self.engine.acts:
+            self.retention.thread.start()
         try:
             while (event := self.world.next_event()) is not None:
                 orders = list(self.kernel.handle(event))
                 for order in orders:
                     self.world.perform(order)
                 self.standing.note(event, orders)
+                for job in event.left:
+                    self.retention.note(self.kernel.scenario.jobs.ids[job], event.time)
         finally:
+            self.retention.end()
             self.world.close()
 
     def record(self) -> Run:
@@ -99,9 +127,11 @@ class Service:
         meta = {**meta_of(self.kernel.scenario, self.policy), **self.world.meta()}
         return Run(self.kernel.scenario, meta, self.kernel.record.schedule(self.world.runs()))
 
-    def _take_job(self, fields: dict[str, Any], now: int) -> tuple[Scenario, Program]:
+    def _take_job(self, given: Submitted, now: int) -> tuple[Scenario, Program]:
         """Put a submitted job behind the others."""
-        form = _arrived(fields, now / SECOND)
+        form = _arrived(given.job, now / SECOND)
+        if given.key:
+            self.keys[given.key] = form.id, given.spec
         scenario = self.world.scenario.with_job(job_of(form))
         self.kernel.extend(scenario)
         train = form.train
@@ -109,9 +139,7 @@ class Service:
         waiting = self.submitted.pop(form.id, None)
         if waiting is not None:
             waiting.set_result(form.id)
-        return scenario, Program(
-            train.factory, dict(train.args), form.chunks, form.epochs, form.minibatches, train.seed
-        )
+        return scenario, program_of(train, form.chunks, form.epochs, form.minibatches, scenario.cluster)
 
     def _log_line(self, job: str, line: str) -> None:
         if not self.world.rebuilding:
@@ -138,20 +166,49 @@ class Service:
             return future.result(timeout=_ANSWER_S)
         except TimeoutError as error:
             future.cancel()
-            raise InputError("the controller is busy taking its journal in again; ask again in a while") from error
+            raise BusyError("the controller is busy taking its journal in again; ask again in a while") from error
 
-    def submit(self, spec: dict[str, Any]) -> str:
+    def submit(self, spec: dict[str, Any], key: str = "") -> str:
         """Take a job; returns its id when it is in the journal.
+
+        Parameters
+        ----------
+        key
+            Idempotency key: a spec that is submitted again with the key of an earlier submission is that job, not
+            another one, also after the controller was lost. Empty: every submission is a job.
 
         Raises
         ------
         ScenarioError
             If the spec is wrong or does not fit the cluster.
+        InputError
+            If the key was used for another spec.
+        BusyError
+            If it cannot be written now.
         """
-        return self.ask(lambda: self._promise(spec)).result(timeout=_ANSWER_S)
+        promised, deadline = self.ask(lambda: self._promise(spec, key)), time.monotonic() + _ANSWER_S
+        while not promised.done() and not self.journal.blocked and time.monotonic() < deadline:
+            wait([promised], timeout=_LOOK_S)
+        if not promised.done():
+            why = self.journal.blocked or "the controller is busy"
+            raise BusyError(f"{why}; the job may be taken later: ask again with the same idempotency key")
+        return promised.result()
 
-    def _promise(self, spec: Mapping[str, Any]) -> Future[str]:
+    def _promise(self, spec: Mapping[str, Any], key: str = "") -> Future[str]:
+        digest = _digest(spec)
+        if key in self.keys:
+            return self._as_before(key, digest)
+        if len(key) > _LONGEST_KEY:
+            raise InputError(f"idempotency key: has {len(key)} characters; it must have at most {_LONGEST_KEY}")
+        self._check_space()
         form = job_from_spec(spec, "job spec")
+        chunks = job_of(form).chunks
+        if chunks > self.limits.chunks:
+            raise InputError(
+                f"job spec: chunks: {chunks}; this service takes at most {self.limits.chunks}: `skedge up --max-chunks`"
+            )
+        assert form.train is not None  # noqa: S101 - a job spec has been checked for it
+        self.limits.check_factory(form.train.factory)
         form.id = self._free_name(form.id)
         scenario = self.kernel.scenario
         last = float(scenario.jobs.frame["arrival_s"][-1]) if len(scenario.jobs) else 0.0
@@ -161,7 +218,37 @@ class Service:
         assert len(fits.delays.key) == len(fits.jobs)  # noqa: S101 - delays given by server are checked here
         self.promised.add(form.id)
         future = self.submitted[form.id] = Future()
-        self.world.told.put(Submitted(fields))
+        if key:
+            self.keys[key] = form.id, digest
+        self.world.told.put(Submitted(fields, key, digest if key else ""))
+        return future
+
+    def _check_space(self) -> None:
+        """Take no job that the disk has no room for.
+
+        Raises
+        ------
+        BusyError
+            If less is free than the limits ask for, or the journal could not be written.
+        """
+        left = shutil.disk_usage(self.folder).free / 1e6
+        if self.journal.blocked:
+            raise BusyError(f"read-only: {self.journal.blocked}; jobs are taken again when there is space")
+        if left < self.limits.free_mb:
+            raise BusyError(
+                f"read-only: {self.folder} has {left:.0f} MB left, less than {self.limits.free_mb:g} MB; jobs are "
+                "taken again when there is space"
+            )
+
+    def _as_before(self, key: str, digest: str) -> Future[str]:
+        """The job of an earlier submission with this key."""
+        job, before = self.keys[key]
+        if digest != before:
+            raise InputError(f"idempotency key {key!r}: was used for another spec, job {job!r}; give a new key")
+        if job in self.submitted:
+            return self.submitted[job]
+        future: Future[str] = Future()
+        future.set_result(job)
         return future
 
     def _free_name(self, name: str) -> str:
@@ -231,8 +318,18 @@ class Service:
         self.ask(end)
 
     def health(self) -> dict[str, Any]:
-        """That the controller answers."""
-        return {"policy": self.policy.name, "jobs": self.ask(lambda: self.kernel.arrived)}
+        """That the controller answers, and whether it takes jobs: ``read_only`` says why not."""
+
+        def why() -> str | None:
+            try:
+                self._check_space()
+            except BusyError as error:
+                return str(error)
+            return None
+
+        jobs, read_only = self.ask(lambda: (self.kernel.arrived, why()))
+        aside = [content["job"]["id"] for content in self.journal.aside]
+        return {"policy": self.policy.name, "jobs": jobs, "read_only": read_only, "quarantined": aside}
 
     # -- answers -------------------------------------------------------------------------------------------------
 
@@ -276,10 +373,17 @@ class Service:
         return self.kernel.scenario.jobs.index[name]
 
 
-def recorded(scenario: Scenario, state: Path, of: str, url: str | None = None) -> Run:
+def recorded(scenario: Scenario, state: Path, of: str, url: str | None = None, checkpoints: str | None = None) -> Run:
     """The record of a service's life so far, rebuilt from its journal alone; every decision is taken again.
 
-    `of` is the state's id, `url` its journal's where that is not in the folder.
+    How far the jobs are trained is read from their last checkpoints, where those are still kept.
+
+    Parameters
+    ----------
+    of
+        The state's id.
+    url, checkpoints
+        URLs of its journal and of its checkpoints, where they are not in the folder.
 
     Raises
     ------
@@ -299,7 +403,13 @@ def recorded(scenario: Scenario, state: Path, of: str, url: str | None = None) -
     if service.world.in_system:
         name = service.kernel.scenario.jobs.ids[min(service.world.in_system)]
         raise InputError(f"{state}: job {name!r} is still in the system; a record is complete when all have left")
-    return service.record()
+    record = service.record()
+    kept = Checkpoints(checkpoints or str(state / CHECKPOINTS))
+    for job in record.meta["trained"]:
+        saved = kept.read(job)
+        if saved is not None:
+            record.meta["trained"][job] = progress_in(saved)
+    return record
 
 
 def open_journal(url: str, about: dict[str, Any]) -> SqlJournal:
@@ -322,6 +432,12 @@ def open_journal(url: str, about: dict[str, Any]) -> SqlJournal:
             kept.close()
             raise StateError(f"the state is of a service with {key} {was}, not {wanted}; name a new --state")
     return kept
+
+
+def _digest(spec: Mapping[str, Any]) -> str:
+    """Digest of a spec, whatever the order of its fields."""
+    text = json.dumps(spec, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _arrived(fields: Mapping[str, Any], time_s: float) -> JobForm:

@@ -25,7 +25,7 @@ from skedge.scenario_schema import TrainForm
 from .engine import Engine
 from .journal import SqlJournal
 from .ray_world import NoEngine, RayWorld
-from .training import Program
+from .training import Program, program_of
 
 _JOURNAL = "journal.db"
 _MARK = "id"
@@ -66,10 +66,7 @@ def programs(scenario: Scenario, trains: Mapping[str, TrainForm]) -> dict[str, P
     for name in f["id"]:
         check_name(name, f"{scenario.name}: job")
     sizes = zip(f["id"], f["chunks"], f["epochs"], f["minibatches"], strict=True)
-    return {
-        name: Program(trains[name].factory, dict(trains[name].args), d, e, b, trains[name].seed)
-        for name, d, e, b in sizes
-    }
+    return {name: program_of(trains[name], d, e, b, scenario.cluster) for name, d, e, b in sizes}
 
 
 def run_live(

@@ -26,6 +26,7 @@ class Standing:
     def __init__(self, kernel: Kernel, world: RayWorld, log_line: Callable[[str, str], None]) -> None:
         self.kernel, self.world, self._log_line = kernel, world, log_line
         self.happened: list[dict[str, Any]] = []
+        self.history: dict[str, list[dict[str, Any]]] = {}
         self.ran: set[int] = set()
 
     def note(self, event: Event, orders: list[Order]) -> None:
@@ -62,8 +63,10 @@ class Standing:
 
     def _happened(self, at: float, what: str, job: int | None, detail: str) -> None:
         name = None if job is None else self.kernel.scenario.jobs.ids[job]
-        self.happened.append({"n": len(self.happened), "time_s": at, "what": what, "job": name, "detail": detail})
+        one = {"n": len(self.happened), "time_s": at, "what": what, "job": name, "detail": detail}
+        self.happened.append(one)
         if name is not None:
+            self.history.setdefault(name, []).append(one)
             self._log_line(name, f"{what} {detail}".rstrip())
 
     # -- answers -------------------------------------------------------------------------------------------------
@@ -87,7 +90,7 @@ class Standing:
             "recovery_s": world.recovery_s.get(job, 0.0),
             "accuracy": (world.results.get(job) or {}).get("accuracy"),
             "unmeasured": (world.results.get(job) or {}).get("unmeasured"),
-            "history": [one for one in self.happened if one["job"] == name],
+            "history": self.history.get(name, []),
         }
 
     def servers(self) -> list[dict[str, Any]]:
@@ -132,13 +135,12 @@ class Standing:
         now, program = max(world.real_now(), kernel.now), world.program(job)
         reason = why(kernel, job, now, world.uploads.behind(job, now))
         done = sum(self._progress(job))
-        ended = next((e["time_s"] for e in reversed(self.happened) if e["job"] == kernel.scenario.jobs.ids[job]), None)
-        in_system = job in world.in_system
+        history, in_system = self.history.get(kernel.scenario.jobs.ids[job]), job in world.in_system
         return {
             "job": kernel.scenario.jobs.ids[job],
             "state": self.state(job),
             "submitted_s": int(kernel.scenario.jobs.arrival[job]) / SECOND,
-            "ended_s": None if in_system else ended,
+            "ended_s": history[-1]["time_s"] if history and not in_system else None,
             "progress": done / (program.steps * program.chunks),
             "servers": sorted(kernel.scenario.cluster.server_ids[server] for server in self._on(job)),
             "forecast_s": ends[job] / SECOND if job in ends else None,
@@ -157,10 +159,9 @@ class Standing:
         }
 
     def _progress(self, job: int) -> list[int]:
-        """Mini-batches of each chunk that are in the parameters; a trainer knows more than it has told yet."""
-        if job not in self.world.trainers:
-            return [0] * self.world.program(job).chunks
-        return [max(pair) for pair in zip(self.world.progress[job], self.world.trainers[job].progress, strict=True)]
+        """Mini-batches of each chunk that are in the parameters."""
+        trainer = self.world.trainers.get(job)
+        return [0] * self.world.program(job).chunks if trainer is None else list(trainer.progress)
 
     def _left(self, job: int) -> str:
         record = self.kernel.record

@@ -15,6 +15,7 @@ from typing import Any
 
 from skedge.core.errors import TrainingError
 
+from .checkpoint import Life
 from .inputs import Told
 from .maker import Calls
 from .ps import NotLoadedError
@@ -62,6 +63,8 @@ class Trainer(threading.Thread):
         Takes a line for the job's log.
     servers
         Names of the servers, for the log.
+    controllers
+        How many controllers the run had before this one.
     """
 
     def __init__(
@@ -78,11 +81,12 @@ class Trainer(threading.Thread):
         log: Callable[[str], None] | None = None,
         *,
         servers: Sequence[str],
+        controllers: Callable[[], int] = int,
     ) -> None:
         super().__init__(name=f"train {name}", daemon=True)
         self.job, self.job_name, self.program, self.tell, self.pace = job, name, program, tell, pace
         self.new_ps, self.release, self.maker = new_ps, release, maker
-        self.checkpoint_s, self.log, self.servers = checkpoint_s, log, servers
+        self.checkpoint_s, self.log, self.servers, self.controllers = checkpoint_s, log, servers, controllers
         self.change = threading.Condition()
         self.teams: dict[int, Team] = {}
         self.leaving: set[int] = set()
@@ -91,7 +95,9 @@ class Trainer(threading.Thread):
         self.ps: Any = None
         self.ps_site: int | None = None
         self.version = 0
+        self.loads = 0
         self.progress = [0] * program.chunks
+        self.trained: set[int] = set()
         self.state: Any = None
         self.saved_at = 0.0
         self.due = 0.0
@@ -111,6 +117,7 @@ class Trainer(threading.Thread):
         """Let a team work from the next round on."""
         with self.change:
             self.teams[number] = team
+            self.trained.difference_update(team.chunks)
             self.first_step.pop(number, None)
             self.leaving.discard(number)
             self.change.notify()
@@ -139,10 +146,13 @@ class Trainer(threading.Thread):
         """A server is back in service."""
         self.out.discard(server)
 
-    def gone(self, number: int) -> None:
-        """A team is known to have left: of a trainer that is rebuilt and has not begun."""
-        self.teams.pop(number, None)
-        self.leaving.discard(number)
+    def recall(self, told: Told) -> None:
+        """Take in what this job's trainer told before the controller was lost: of one that has not begun."""
+        self.progress = list(told.progress) or self.progress
+        team = self.teams.pop(told.team, None)
+        self.leaving.discard(told.team)
+        if team is not None and told.what == "finished":
+            self.trained.update(team.chunks)
 
     def rest(self) -> None:
         """The job has paused and given its parameter server's slot back: its process is for others."""
@@ -230,8 +240,9 @@ class Trainer(threading.Thread):
             self.ps_site = None
 
     def _load(self) -> bool:
-        """Let the process serve the job; its progress is what counts."""
-        life = time.time_ns() // 1000
+        """Let the process serve the job from its newest checkpoint; the progress there is what counts."""
+        self.loads += 1
+        life = Life(self.controllers(), self.loads)
         ack, self.state = self.ps.load.options(num_returns=2).remote(self.job_name, self.program, life)
         began = time.monotonic()
         answer = self._call(ack, self.ps_site)
@@ -241,8 +252,29 @@ class Trainer(threading.Thread):
             self.release(int(self.ps_site or 0), self.ps)
             self.ps_site = None
             return False
-        self.version, self.progress = answer["version"], answer["progress"]
+        self._go_back(answer["progress"])
+        self.version = answer["version"]
         return True
+
+    def _go_back(self, progress: list[int]) -> None:
+        """Go on from what a checkpoint holds; mini-batches that are not in it are trained again.
+
+        Raises
+        ------
+        TrainingError
+            If one of them is of a chunk that was reported as trained: no worker will train it again.
+        """
+        for chunk in sorted(self.trained):
+            if progress[chunk] < self.program.steps:
+                raise TrainingError(
+                    f"its trained parameters are lost: the checkpoint that can be read holds {progress[chunk]} of "
+                    f"{self.program.steps} mini-batches of chunk {chunk}, which was reported as trained"
+                )
+        again = max(before - now for before, now in zip(self.progress, progress, strict=True))
+        if again > 0:
+            self._line(f"goes back by {again} mini-batches a chunk: that is what its newest whole checkpoint lacks")
+            self.late_s += again * max(self.round_s, self.pace)
+        self.progress = progress
 
     def _round(self, teams: dict[int, Team]) -> None:
         started = time.monotonic()
@@ -361,7 +393,8 @@ class Trainer(threading.Thread):
             return False
         with self.change:
             for number in done:
-                self.teams.pop(number, None)
+                team = self.teams.pop(number, None)
+                self.trained.update(() if team is None else team.chunks)
                 self.leaving.discard(number)
         for number in done:
             self.tell(self._fact("finished", number))

@@ -17,13 +17,17 @@ import io
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from skedge.core.errors import TrainingError
+
+if TYPE_CHECKING:
+    from skedge.core.model import Cluster
+    from skedge.scenario_schema import TrainForm
 
 Data = tuple[Tensor, Tensor]
 """Inputs and targets, equally long."""
@@ -76,6 +80,9 @@ class Program:
         Of the order of samples and of the forward passes' random numbers.
     watch
         Whether accuracy is measured after each epoch, and not only at the end.
+    shuffle
+        Whether the samples of all chunks are shuffled over the chunks, by `seed`: chunks are then alike, and the order
+        in which they are trained does not bias the model.
     """
 
     factory: str
@@ -85,6 +92,7 @@ class Program:
     minibatches: int
     seed: int = 0
     watch: bool = False
+    shuffle: bool = False
 
     @property
     def steps(self) -> int:
@@ -111,6 +119,39 @@ class Program:
         return made
 
 
+def program_of(train: TrainForm, chunks: int, epochs: int, minibatches: int, cluster: Cluster) -> Program:
+    """The program of a job with these D_j, E_j, B_j. Data that were born at sites stay there: they are not shuffled."""
+    shuffle = train.shuffle and cluster.transfer_cost is None
+    return Program(train.factory, dict(train.args), chunks, epochs, minibatches, train.seed, shuffle=shuffle)
+
+
+class Chunks:
+    """The data of a job's chunks; made when they are first asked for.
+
+    Shuffled ones (:attr:`Program.shuffle`) are cut from one permutation of all samples: the first costs as much as all.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program, self.training = program, program.make()
+        self.whole: Data | None = None
+
+    def __call__(self, chunk: int) -> Data:
+        """Data of chunk d, 0 <= d < D_j."""
+        if not self.program.shuffle or self.program.chunks == 1:
+            return self.training.chunk(chunk)
+        if self.whole is None:
+            self.whole = self._shuffled()
+        inputs, targets = self.whole
+        first, last = (len(inputs) * end // self.program.chunks for end in (chunk, chunk + 1))
+        return inputs[first:last].clone(), targets[first:last].clone()
+
+    def _shuffled(self) -> Data:
+        parts = [self.training.chunk(chunk) for chunk in range(self.program.chunks)]
+        inputs, targets = (torch.cat(column) for column in zip(*parts, strict=True))
+        rows = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(_seed(self.program.seed, -1)))
+        return inputs[rows], targets[rows]
+
+
 @dataclass(frozen=True)
 class Contribution:
     """What one worker brings to a round: the gradients of one mini-batch of one chunk.
@@ -124,7 +165,9 @@ class Contribution:
     buffers
         By buffer, after the forward pass (the running statistics of batch normalisation).
     loss
-        Of the mini-batch.
+        Of the mini-batch, a mean over its samples.
+    samples
+        How many it has: its weight in the round.
     """
 
     chunk: int
@@ -132,6 +175,7 @@ class Contribution:
     gradients: State
     buffers: State
     loss: float
+    samples: int = 1
 
 
 def _seed(*parts: int) -> int:
@@ -185,7 +229,7 @@ def gradient(
         raise TrainingError(f"the loss is {value} at chunk {chunk}, mini-batch {step}")
     gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
     buffers = {name: b.detach().clone() for name, b in model.named_buffers()}
-    return Contribution(chunk, step, gradients, buffers, value)
+    return Contribution(chunk, step, gradients, buffers, value, len(targets))
 
 
 def accuracies(program: Program, states: Iterable[State]) -> list[float]:
@@ -200,6 +244,12 @@ def accuracies(program: Program, states: Iterable[State]) -> list[float]:
         with torch.no_grad():
             found.append(float((model(inputs).argmax(dim=1) == targets).float().mean()))
     return found
+
+
+def progress_in(saved: bytes) -> list[int]:
+    """Mini-batches of each chunk that are in a checkpoint, as :meth:`ParameterServer.dump` gave it."""
+    kept = torch.load(io.BytesIO(saved), weights_only=True)
+    return [int(done) for done in kept["progress"]]
 
 
 class ParameterServer:
@@ -229,8 +279,9 @@ class ParameterServer:
     def apply(self, version: int, contributions: Sequence[Contribution]) -> int:
         """Update once by the mean of the gradients that are new, and count them; returns the version then.
 
-        A call that was carried out before changes nothing: its version has passed. A contribution that does not follow
-        its chunk's progress is left out.
+        Mini-batches count by their samples, so a round is one step on the union of its mini-batches. A call that was
+        carried out before changes nothing: its version has passed. A contribution that does not follow its chunk's
+        progress is left out.
         """
         if version != self.version:
             return self.version
@@ -238,18 +289,21 @@ class ParameterServer:
         if not new:
             return self.version
         self.optimizer.zero_grad(set_to_none=True)
+        total = sum(c.samples for c in new)
         for name, parameter in self.model.named_parameters():
-            brought = [c.gradients[name] for c in new if name in c.gradients]
+            brought = [c.gradients[name] * (c.samples / total) for c in new if name in c.gradients]
             if brought:
-                parameter.grad = torch.stack(brought).mean(dim=0)
+                parameter.grad = torch.stack(brought).sum(dim=0)
         self.optimizer.step()
         for name, buffer in self.model.named_buffers():
-            brought = torch.stack([c.buffers[name] for c in new])
-            buffer.copy_(brought.mean(dim=0) if brought.is_floating_point() else brought.amax(dim=0))
+            if buffer.is_floating_point():
+                buffer.copy_(sum(c.buffers[name] * (c.samples / total) for c in new))
+            else:
+                buffer.copy_(torch.stack([c.buffers[name] for c in new]).amax(dim=0))
         for c in new:
             self.progress[c.chunk] += 1
         self.version += 1
-        self.losses.append((self.version, sum(c.loss for c in new) / len(new)))
+        self.losses.append((self.version, sum(c.loss * c.samples for c in new) / total))
         return self.version
 
     def dump(self) -> bytes:

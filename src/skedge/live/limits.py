@@ -1,0 +1,103 @@
+"""What a service takes at most: of one job, of one request, of its disk."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from skedge.core.errors import InputError
+
+_SHIPPED = "skedge.live.examples"
+
+_DEEPEST = 20
+"""Levels of a spec's mappings and lists."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a service takes at most.
+
+    Attributes
+    ----------
+    chunks
+        Data chunks of one job: each costs memory on the controller and rows of the record.
+    body_mb
+        One request's body [MB].
+    free_mb
+        Space that must be left where the state is kept [MB]; with less no job is taken.
+    keep_days
+        Checkpoints of jobs that have left are kept this long [days]; inf: for ever.
+    allow
+        Modules, or packages with all that is in them, whose functions may be the factory of a job, beside those that
+        ship with skedge: a factory is code that runs on every server.
+    """
+
+    chunks: int = 10_000
+    body_mb: float = 1.0
+    free_mb: float = 100.0
+    keep_days: float = 30.0
+    allow: tuple[str, ...] = ()
+
+    def check_factory(self, factory: str) -> None:
+        """See that a job's factory is of a module that is allowed.
+
+        Raises
+        ------
+        InputError
+            If it is not.
+        """
+        module = factory.partition(":")[0]
+        if not any(module == name or module.startswith(f"{name}.") for name in (_SHIPPED, *self.allow)):
+            have = ", ".join((_SHIPPED, *self.allow))
+            raise InputError(
+                f"job spec: train.factory: {factory!r}: is of no module that this service runs code of ({have}); "
+                "`skedge up --allow MODULE` allows one"
+            )
+
+
+def spec_in(body: bytes) -> dict[str, Any]:
+    """The job spec in a request's body.
+
+    Raises
+    ------
+    InputError
+        If it is no JSON object, or holds what cannot be kept: numbers that are not finite, text that is not Unicode,
+        more than 20 levels.
+    """
+    try:
+        spec = json.loads(body, parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"the body is not JSON: {str(error) or type(error).__name__}") from error
+    if not isinstance(spec, dict):
+        raise InputError(f"the body is a JSON {type(spec).__name__}; a job spec is an object of fields")
+    for where, value in _leaves(spec, "", 1):
+        if isinstance(value, str) and not _is_unicode(value):
+            raise InputError(f"job spec: {where}: holds half of a surrogate pair, which is no character")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise InputError(f"job spec: {where}: {value} is not finite")
+    return spec
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is not a number that JSON has")
+
+
+def _leaves(value: Any, where: str, level: int) -> Iterator[tuple[str, Any]]:
+    """Keys and values of a spec, each with the field that it is in."""
+    if level > _DEEPEST:
+        raise InputError(f"job spec: {where[:80]}: is nested more than {_DEEPEST} levels deep")
+    parts = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else None
+    if parts is None:
+        yield where, value
+        return
+    for key, part in parts:
+        inside = f"{where}.{key}" if where else str(key)
+        yield "a field's name", key
+        yield from _leaves(part, inside, level + 1)
+
+
+def _is_unicode(text: str) -> bool:
+    return not any("\ud800" <= character <= "\udfff" for character in text)

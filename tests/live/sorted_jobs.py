@@ -1,0 +1,23 @@
+"""A job whose data are sorted by label, as sensors at one place after the other give them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from skedge.live.examples import digits
+from skedge.live.training import Data, Training
+
+
+def sorted_digits(chunks: int = 4, seed: int = 0) -> Training:
+    """The digits, chunk 0 with the smallest labels."""
+    whole = digits("lenet", 1, seed=seed)
+    inputs, targets = whole.chunk(0)
+    order = torch.argsort(targets, stable=True)
+
+    def chunk(number: int) -> Data:
+        first, last = (len(order) * end // chunks for end in (number, number + 1))
+        return inputs[order[first:last]], targets[order[first:last]]
+
+    return replace(whole, chunk=chunk)

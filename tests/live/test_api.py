@@ -1,0 +1,243 @@
+"""The API over a controller whose servers do nothing: what is submitted, refused, and submitted again."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from skedge.core.errors import InputError
+from skedge.core.model import Cluster, Physics, Server, job_table
+from skedge.core.scenario import Jobs, Scenario
+from skedge.core.time import SECOND
+from skedge.live.api import make_api
+from skedge.live.journal import SqlJournal
+from skedge.live.limits import Limits
+from skedge.live.ray_world import NoEngine
+from skedge.live.service import Service
+
+TOKEN = "of the test"
+SPEC: dict[str, Any] = {
+    "name": "net", "epochs": 2, "chunks": 2, "minibatches": 4, "minibatch_s": 0.1, "upload_edge_s": [900, 900],
+    "train": {"factory": "skedge.live.examples:images", "args": {"model": "lenet", "chunks": 2}},
+}  # fmt: skip
+
+
+class Up(NoEngine):
+    """An engine whose servers do nothing."""
+
+    acts = True
+
+
+class Controller:
+    """A service in a thread of its own, and a client with its token."""
+
+    def __init__(self, folder: Path) -> None:
+        cluster = Cluster([Server("edge-0", capacity={"worker:gpu": 2, "ps:cpu": 2})])
+        table, given = job_table([])
+        empty = Scenario(cluster, Jobs(table, cluster, given), Physics(slot=SECOND))
+        url = f"sqlite:///{folder / 'journal.db'}"
+        fresh = not (folder / "journal.db").exists()
+        self.journal = SqlJournal(url, {"began": time.time(), "id": "it"}) if fresh else SqlJournal(url, of="it")
+        self.service = Service(empty, "aonline", folder, Up(1), self.journal)
+        self.thread = threading.Thread(target=self.service.run, daemon=True)
+        self.thread.start()
+        self.client = TestClient(make_api(self.service, TOKEN), headers={"Authorization": f"Bearer {TOKEN}"})
+
+    def submit(self, key: str = "", **changes: Any) -> Any:
+        headers = {"Idempotency-Key": key} if key else {}
+        return self.client.post("/jobs", json={**SPEC, **changes}, headers=headers)
+
+    def end(self) -> None:
+        self.service.down()
+        self.thread.join(20)
+        self.journal.close()
+
+
+@pytest.fixture
+def controller(tmp_path: Path) -> Iterator[Controller]:
+    one = Controller(tmp_path)
+    try:
+        yield one
+    finally:
+        one.end()
+
+
+def test_a_submission_that_is_repeated_with_its_key_is_one_job(controller: Controller) -> None:
+    assert [controller.submit("k1").json() for _ in range(4)] == ["net"] * 4
+    assert controller.submit("k2").json() == "net-2"
+    assert controller.submit().json() == "net-3", "without a key every submission is a job"
+    assert [row["job"] for row in controller.client.get("/jobs").json()] == ["net", "net-2", "net-3"]
+
+
+def test_a_key_of_another_spec_is_refused(controller: Controller) -> None:
+    controller.submit("k1")
+    answer = controller.submit("k1", epochs=3)
+    assert answer.status_code == 400
+    assert answer.json()["error"] == "idempotency key 'k1': was used for another spec, job 'net'; give a new key"
+
+
+def test_keys_are_kept_in_the_journal(tmp_path: Path) -> None:
+    """The controller ends before its answer arrives; the client asks the next one."""
+    first = Controller(tmp_path)
+    first.submit("k1")
+    first.end()
+    second = Controller(tmp_path)
+    try:
+        assert second.submit("k1").json() == "net"
+        assert len(second.client.get("/jobs").json()) == 1
+    finally:
+        second.end()
+
+
+def test_one_small_request_cannot_take_the_memory(controller: Controller) -> None:
+    answer = controller.submit(chunks=90_000_000)
+    assert answer.status_code == 400
+    assert answer.json()["error"].startswith("job spec: chunks: 90000000; this service takes at most 10000")
+    assert controller.client.get("/jobs").json() == []
+
+
+@pytest.mark.parametrize("factory", ["os:system", "skedge.live.examples_of_another:f", "skedge:run"])
+def test_code_of_a_module_that_is_not_allowed_is_refused(controller: Controller, factory: str) -> None:
+    answer = controller.submit(train={"factory": factory})
+    assert answer.status_code == 400
+    assert f"train.factory: '{factory}': is of no module that this service runs code of" in answer.json()["error"]
+
+
+def test_a_package_that_is_allowed_is_so_with_its_modules() -> None:
+    limits = Limits(allow=("mine",))
+    limits.check_factory("mine:f")
+    limits.check_factory("mine.deep.down:f")
+    with pytest.raises(InputError, match="of no module"):
+        limits.check_factory("mines:f")
+
+
+def test_a_large_body_is_refused_before_it_is_read(controller: Controller) -> None:
+    """The client's body is a generator that notes how much of it was asked for."""
+    read = 0
+
+    def body() -> Iterator[bytes]:
+        nonlocal read
+        for _ in range(200):
+            read += 10**6
+            yield b" " * 10**6
+
+    client = controller.client
+    assert client.post("/jobs", content=body()).status_code == 413
+    unknown = client.post("/jobs", content=b"x" * 2_000_000, headers={"Authorization": "Bearer wrong"})
+    assert unknown.status_code == 401
+    answer = client.post("/jobs", content=b"x" * 2_000_000)
+    assert answer.status_code == 413
+    assert answer.json() == {"error": "the body has more than 1000000 bytes, which is the most that is taken"}
+
+
+HOSTILE = [
+    (b"", "the body is not JSON"),
+    (b"{", "the body is not JSON"),
+    (b"\xff\xfe", "the body is not JSON"),
+    (b"[1]", "the body is a JSON list"),
+    (b'{"name": "a", "epochs": NaN}', "NaN is not a number that JSON has"),
+    (b'{"name": "a", "epochs": 1e999}', "epochs: inf is not finite"),
+    (b'{"name": "a", "train": {"args": {"x": "\\ud800"}}}', "train.args.x: holds half of a surrogate pair"),
+    (b'{"a": ' * 30 + b"1" + b"}" * 30, "is nested more than 20 levels deep"),
+    (b"[" * 100_000 + b"]" * 100_000, "the body is not JSON"),
+]
+
+
+@pytest.mark.parametrize(("body", "says"), HOSTILE, ids=[says for _, says in HOSTILE])
+def test_a_body_that_is_no_job_spec_is_one_sentence(controller: Controller, body: bytes, says: str) -> None:
+    answer = controller.client.post("/jobs", content=body)
+    assert answer.status_code == 400
+    assert says in answer.json()["error"]
+    assert controller.client.get("/health").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "says"),
+    [
+        ("GET", "/events?since=x", 400, "query.since: "),
+        ("GET", "/nowhere", 404, "GET /nowhere: Not Found"),
+        ("PATCH", "/jobs", 405, "PATCH /jobs: Method Not Allowed"),
+        ("GET", "/jobs/none", 400, "job 'none' is unknown"),
+        ("GET", "/jobs/%00", 400, "is unknown"),
+        ("POST", "/servers/none/cordon", 400, "server 'none' is unknown"),
+    ],
+)
+def test_wrong_requests_have_their_sentence(
+    controller: Controller, method: str, path: str, status: int, says: str
+) -> None:
+    answer = controller.client.request(method, path)
+    assert answer.status_code == status
+    assert says in answer.json()["error"]
+
+
+def test_a_full_disk_makes_the_service_read_only_until_there_is_space(controller: Controller) -> None:
+    """The database may not grow: questions are answered, jobs are refused, and what was under way goes on after."""
+    client, engine = controller.client, controller.journal.engine
+    with engine.connect() as at:
+        pages = at.exec_driver_sql("PRAGMA page_count").scalar()
+        at.exec_driver_sql(f"PRAGMA max_page_count={pages}")
+    for _ in range(100):  # the pages that are there fill up first
+        answer = controller.submit(train={**SPEC["train"], "args": {"text": "x" * 2000}})
+        if answer.status_code != 200:
+            break
+    assert answer.status_code == 503
+    health = client.get("/health").json()
+    assert "read-only: the journal cannot be written: database or disk is full" in health["read_only"]
+    with engine.connect() as at:
+        at.exec_driver_sql("PRAGMA max_page_count=1073741823")
+    deadline = time.monotonic() + 20
+    while client.get("/health").json()["read_only"] is not None:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert controller.submit().status_code == 200
+    names = [row["job"] for row in client.get("/jobs").json()]
+    assert len(names) == len(set(names)) >= 2
+
+
+def test_no_job_is_taken_while_little_space_is_left(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 5e6})())
+    answer = controller.submit()
+    assert answer.status_code == 503
+    assert "has 5 MB left, less than 100 MB" in answer.json()["error"]
+    assert "5 MB left" in controller.client.get("/health").json()["read_only"]
+
+
+def test_a_submission_that_the_controller_dies_of_is_put_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Taking it in ends the controller, and the next one, until it is put aside; other jobs are untouched."""
+    take = Service._take_job
+
+    def dies(self: Service, given: Any, now: int) -> Any:
+        if given.job["id"] == "poison":
+            raise OverflowError("90000000 chunks")
+        return take(self, given, now)
+
+    monkeypatch.setattr(Service, "_take_job", dies)
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    monkeypatch.setattr("skedge.live.service._ANSWER_S", 1.0)
+    first = Controller(tmp_path)
+    assert first.submit("k1").json() == "net"
+    assert first.submit(name="poison").status_code == 503
+    first.thread.join(10)
+    first.journal.close()
+    second = Controller(tmp_path)
+    second.thread.join(10)
+    assert not second.thread.is_alive(), "it dies of it again"
+    with pytest.raises(InputError, match="job 'net': has been taken in"):
+        second.journal.put_aside("net")
+    with pytest.raises(InputError, match="job 'other': was not submitted; there are net, poison"):
+        second.journal.put_aside("other")
+    second.journal.put_aside("poison")
+    second.journal.close()
+    third = Controller(tmp_path)
+    try:
+        assert [row["job"] for row in third.client.get("/jobs").json()] == ["net"]
+        assert third.client.get("/health").json()["quarantined"] == ["poison"]
+        assert third.submit(name="next").json() == "next"
+    finally:
+        third.end()
