@@ -27,6 +27,14 @@ def test_the_demo_table_of_the_readme_is_what_demo_prints(policy: str, demo_line
     assert shown in demo_lines
 
 
+def test_what_the_demo_says_of_its_assumptions_stands_in_the_readme(demo_lines: list[str]) -> None:
+    """What rigid and divisible jobs assume, who is equal, and that every rule is verified; lines may be broken."""
+    said = [line for line in demo_lines if line.startswith(("rigid:", "divisible:"))]
+    assert len(said) == 4
+    shown = " ".join(block("demo"))
+    assert all(line in shown for line in said)
+
+
 @pytest.fixture(scope="module")
 def demo_lines() -> list[str]:
     names, policies = compare_commands.DEMO, compare_commands.DEMO_POLICIES

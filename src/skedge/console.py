@@ -136,7 +136,7 @@ def demo_table(comparisons: Mapping[str, Comparison]) -> Table:
 def demo_text(comparisons: Mapping[str, Comparison]) -> str:
     """What each kind of jobs of the demo assumes, and which policies are equal on them."""
     lines = [f"{kind}: {_ASSUMED[kind]}; {_equal(one)}" for kind, one in comparisons.items()]
-    return "\n".join([*lines, next(iter(comparisons.values())).verified_text])
+    return "\n".join([*lines, *(f"{kind}: {one.verified_text}" for kind, one in comparisons.items())])
 
 
 _ASSUMED = {
