@@ -152,6 +152,7 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: Server("e", storage_mb=True), "server 'e'.storage_mb = True; it must be"),
     (lambda: Server("e", storage_mb=np.float64("nan")), "server 'e'.storage_mb = nan; it must be"),
     (lambda: Server("e", capacity={"worker:gpu": 1.5}), "capacity[worker:gpu] = 1.5; it must be a whole number from 0"),
+    (lambda: Server("a", capacity={"gpu": -1}), "server 'a'.capacity[gpu] = -1; it must be a number from 0 to 1e+15"),
     (lambda: Server("e", kind="fog"), "server 'e'.kind = 'fog'; it must be 'edge' or 'cloud'"),  # type: ignore[arg-type]
     (lambda: Server(7), "server 7.id = 7; it must be text"),  # type: ignore[arg-type]
     (lambda: Job("a", "0", 1, 1, 1, 1.0), "job 'a'.arrival_s = '0'; it must be a number from 0"),  # type: ignore[arg-type]

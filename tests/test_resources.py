@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -79,9 +80,6 @@ def test_a_cluster_has_its_resources_as_a_table() -> None:
             r"worker_needs.tpu = 1.0; it must be of a resource that a server has",
         ),
         ({"ps_needs": {}}, r"ps_needs.\* = 0.0; it must be above 0 for one of gpu, memory"),
-        ({"worker_needs": {"gpu": -1}}, "worker_needs.gpu = -1.0; it must be a number, 0 or more"),
-        ({"ratio": 0.0}, "ratio = 0.0; it must be above 0"),
-        ({"batch": 0}, "batch = 0; it must be at least 1"),
         ({"internal_mbps": 99.0}, "internal_mbps = 99.0; it must be at least bandwidth_mbps"),
     ],
 )
@@ -91,10 +89,24 @@ def test_wrong_jobs_are_named(wrong: dict[str, Any], said: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("column", "value", "said"),
+    [
+        ("worker_needs.gpu", -1.0, "worker_needs.gpu = -1.0; it must be a number, 0 or more"),
+        ("ratio", 0.0, "ratio = 0.0; it must be above 0"),
+        ("batch", 0, "batch = 0; it must be at least 1"),
+    ],
+)
+def test_wrong_rows_of_a_table_are_named(column: str, value: float, said: str) -> None:
+    """A table of jobs is made by others too, without a Job."""
+    table = job_table([JOB])[0].with_columns(pl.lit(value).alias(column))
+    with pytest.raises(ScenarioError, match=rf"jobs\[0\] \(id 'a'\): {said}"):
+        Jobs(table, system(JOB).cluster)
+
+
+@pytest.mark.parametrize(
     ("cluster", "said"),
     [
         ([Server("a", capacity={"gpu": 1}), Server("c", "cloud")], "a cloud does not go with resources such as 'gpu'"),
-        ([Server("a", capacity={"gpu": -1})], r"capacity\[gpu\]: -1 is not a number >= 0"),
     ],
 )
 def test_wrong_servers_are_named(cluster: list[Server], said: str) -> None:
