@@ -19,7 +19,7 @@ from skedge.core.model import Physics
 from skedge.core.policy import make_policy
 from skedge.core.scenario import Scenario
 from skedge.core.time import SECOND
-from test_gang_policies import job, run, scenario
+from test_gang_policies import job, scenario
 
 INSTANCES = int(os.environ.get("INSTANCES", "24"))
 

@@ -277,9 +277,7 @@ def preemptive(scenario: Scenario) -> list[Interval]:
 
     def decide(world: World) -> dict[int, Where]:
         slots = sum(world.capacity)
-        order = sorted(
-            world.active, key=lambda job: (-(-job.left_at(world.now) // min(job.chunks, slots)), job.number)
-        )
+        order = sorted(world.active, key=lambda job: (-(-job.left_at(world.now) // min(job.chunks, slots)), job.number))
         free, chosen = list(world.capacity), dict[int, Where]()
         for job in order:
             if sum(free):
@@ -295,9 +293,7 @@ def _taken(world: World, job: Job, free: list[int]) -> Where:
     """What a job takes: of the one server on which it ends first or, if it ends earlier so, of all."""
     left, later = job.left_at(world.now), world.overhead if job.ran else 0
     at_once = 0 if job.running else later
-    delay = [
-        later + (0 if world.covers(job, s, min(job.chunks, n)) else job.delay[s]) for s, n in enumerate(free)
-    ]
+    delay = [later + (0 if world.covers(job, s, min(job.chunks, n)) else job.delay[s]) for s, n in enumerate(free)]
 
     def end(where: Where) -> float:
         begins = []
