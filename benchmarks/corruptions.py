@@ -77,7 +77,9 @@ def main() -> None:
         tried, found, left = tried + seen.tried, found + sum(seen.found.values()), left + survived
         equivalent += seen.equivalent
         took = time.monotonic() - begun
-        print(f"{kind}: {seen.tried} tried, {sum(seen.found.values())} found, {survived} open, {took:.0f} s", flush=True)
+        print(
+            f"{kind}: {seen.tried} tried, {sum(seen.found.values())} found, {survived} open, {took:.0f} s", flush=True
+        )
         for line in lines(seen):
             print("   ", line, flush=True)
     print(f"{tried} corruptions, {found} found; equivalent:")

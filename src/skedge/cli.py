@@ -134,7 +134,9 @@ def explain(
 @commands.command()
 def verify(
     folder: RunArgument,
-    replay: Annotated[bool, typer.Option("--replay", help="Also run the policy again, and compare every table.")] = False,
+    replay: Annotated[
+        bool, typer.Option("--replay", help="Also run the policy again, and compare every table.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Check every rule of the model on a run's record; exit code 1 if one is broken."""

@@ -102,9 +102,12 @@ def equivalent(run: Run, changed: Schedule) -> str | None:
     What is as good a record is not what the policy did: ``skedge verify --replay`` finds it.
     """
     slot = run.scenario.physics.slot
-    for why, plain in _READINGS.items():
-        is_, right = changed.tables(), run.schedule.tables()
-        if all(plain(name, is_[name], slot).equals(plain(name, right[name], slot)) for name in right):
+    is_, right = changed.tables(), run.schedule.tables()
+    for why, read in _READINGS.items():
+        if all(
+            _rows(name, read(name, is_[name]), slot).equals(_rows(name, read(name, right[name]), slot))
+            for name in right
+        ):
             return why
     return None
 
@@ -118,41 +121,47 @@ def _rows(name: str, table: pl.DataFrame, slot: int) -> pl.DataFrame:
     return words.sort(words.columns, nulls_last=True)
 
 
-def _but_ps(name: str, table: pl.DataFrame, slot: int) -> pl.DataFrame:
-    return _rows(name, table.drop("server", "slot") if name == "ps" else table, slot)
+def _but_ps(name: str, table: pl.DataFrame) -> pl.DataFrame:
+    return table.drop("server", "slot") if name == "ps" else table
 
 
-def _but_values(name: str, table: pl.DataFrame, slot: int) -> pl.DataFrame:
+def _but_values(name: str, table: pl.DataFrame) -> pl.DataFrame:
     sent = pl.col("verb").cast(pl.String).is_in(["dispatch", "redispatch"])
-    said = table.with_columns(pl.when(sent).then("value")) if name == "decisions" else table
-    return _rows(name, said, slot)
+    return table.with_columns(pl.when(sent).then("value")) if name == "decisions" else table
 
 
-def _but_plans(name: str, table: pl.DataFrame, slot: int) -> pl.DataFrame:
-    kept = [column for column in table.columns if column not in ("from", "to", "workers", "ps", "broken_at")]
-    return _rows(name, table.select(kept) if name == "plans" else table, slot)
+def _but_plans(name: str, table: pl.DataFrame) -> pl.DataFrame:
+    return table.drop("from", "to", "workers", "ps", "broken_at") if name == "plans" else table
 
 
-def _but_postponed(name: str, table: pl.DataFrame, slot: int) -> pl.DataFrame:
-    waits = pl.col("verb").cast(pl.String) == "postpone" if name == "decisions" else pl.lit(value=False)
-    return _rows(name, table.filter(~waits), slot)
+def _but_postponed(name: str, table: pl.DataFrame) -> pl.DataFrame:
+    return table.filter(pl.col("verb").cast(pl.String) != "postpone") if name == "decisions" else table
 
 
-def _but_replaced(name: str, table: pl.DataFrame, slot: int) -> pl.DataFrame:
+def _but_replaced(name: str, table: pl.DataFrame) -> pl.DataFrame:
     if name != "decisions":
-        return _rows(name, table, slot)
-    gives = pl.col("verb").cast(pl.String).str.starts_with("allocate") | (pl.col("verb").cast(pl.String) == "assign_ps")
-    last = pl.struct("job", "time", "verb", "server").is_last_distinct()
-    return _rows(name, table.filter(~gives | last), slot)
+        return table
+    verb = pl.col("verb").cast(pl.String)
+    gives = verb.str.starts_with("allocate") | (verb == "assign_ps")
+    given_anew = verb.str.starts_with("allocate").any().over("job", "time")
+    table = table.filter(~((verb == "suspend") & given_anew))
+    return table.filter(~gives | pl.struct("job", "time", "verb", "server").is_last_distinct())
 
 
-_READINGS: dict[str, Callable[[str, pl.DataFrame, int], pl.DataFrame]] = {
-    "the same: rows in another order, the words of a reason": _rows,
+def _but_all(name: str, table: pl.DataFrame) -> pl.DataFrame:
+    for reading in (_but_ps, _but_values, _but_plans, _but_postponed, _but_replaced):
+        table = reading(name, table)
+    return table
+
+
+_READINGS: dict[str, Callable[[str, pl.DataFrame], pl.DataFrame]] = {
+    "the same: rows in another order, the words of a reason": lambda _, table: table,
     "as good: another free PS, which no policy's record has to justify": _but_ps,
     "as good: a value that a policy found and nothing is computed of": _but_values,
     "as good: a plan that its job keeps all the same": _but_plans,
     "as good: a postponement, which nothing follows from": _but_postponed,
     "as good: an order that another of its instant replaces": _but_replaced,
+    "as good: several of these": _but_all,
 }
 """Why a record is equivalent, and the reading in which the two are equal."""
 
@@ -280,7 +289,8 @@ def _shift(table: pl.DataFrame, rng: Generator, _: Run) -> Mutated:
 def _relabel(table: pl.DataFrame, rng: Generator, run: Run) -> Mutated:
     """A row is another job's, or of another server."""
     column = str(rng.choice([name for name in ("job", "server", "to_server") if name in table.columns]))
-    row, value = _row(table, rng), None
+    row = _row(table, rng)
+    value: Any
     if column == "job":
         value = int(rng.integers(len(run.scenario.jobs)))
     else:
@@ -340,7 +350,11 @@ def _merge(table: pl.DataFrame, rng: Generator, _: Run) -> Mutated:
     if "chunks" in table.columns:
         values = {"chunks": table["chunks"][row] + table["chunks"][other], "mb": table["mb"][row] + table["mb"][other]}
     merged = _with(table, row, values)
-    return "*", f"[{row}] and [{other}] of job {table['job'][row]} as one", pl.concat([merged[:other], merged[other + 1 :]])
+    return (
+        "*",
+        f"[{row}] and [{other}] of job {table['job'][row]} as one",
+        pl.concat([merged[:other], merged[other + 1 :]]),
+    )
 
 
 def _invent(table: pl.DataFrame, rng: Generator, run: Run) -> Mutated:

@@ -46,7 +46,8 @@ def _first_row(is_: pl.DataFrame, right: pl.DataFrame) -> tuple[int, Any, Any] |
     if not rows and len(is_) == len(right):
         return None
     row = min(rows, default=n)
-    return row, *(table.row(row, named=True) if row < len(table) else "not there" for table in (is_, right))
+    both = [table.row(row, named=True) if row < len(table) else "not there" for table in (is_, right)]
+    return row, both[0], both[1]
 
 
 def _plain(table: pl.DataFrame, columns: list[str]) -> pl.DataFrame:

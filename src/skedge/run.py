@@ -37,6 +37,7 @@ from .scenario_save import save_scenario
 from .sim.world import SimulatedWorld
 from .stopwatch import Stopwatch
 
+
 @dataclass(frozen=True, repr=False)
 class Run:
     """What a run was made of and what came out.

@@ -93,7 +93,7 @@ def registered_meta(meta: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def broken_meta(meta: Mapping[str, Any], scenario: Scenario) -> Iterator[str]:
-    """M37: what ``run.json`` says that cannot be: another seed or scenario than the folder's, or not the policy's own."""
+    """M37: what ``run.json`` says that cannot be: not the seed or name of the scenario, or not the policy's own."""
     for key, right in (("seed", scenario.seed), ("scenario", scenario.name)):
         if key in meta and meta[key] != right:
             yield f"run.json: {key} is {meta[key]!r}; that of the scenario is {right!r}"

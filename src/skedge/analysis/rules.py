@@ -56,7 +56,10 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
     "M33": ("in a slot a site trains what lies there and its workers can", ("Okita (2a), (2b), (2e)",)),
     "M34": ("alpha and the chunks postponed are what Q gives", ("(5)", "Lemma 4")),
     "M35": ("a PS is taken in the cloud only where the edge has none", ("Alg. 5",)),
-    "M36": ("batches decide on every job that waits, at prices that follow from what is held", ("She et al. (7), (8)",)),
+    "M36": (
+        "batches decide on every job that waits, at prices that follow from what is held",
+        ("She et al. (7), (8)",),
+    ),
     "M37": ("run.json says what the run was made of", ("definition",)),
     "M38": ("the last checkpoint of a job that finished live holds all its mini-batches", ("definition",)),
 }

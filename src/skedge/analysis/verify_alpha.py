@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from skedge.core.jit import compiled, inlined
+from skedge.core.jit import compiled, inlined, lean
 from skedge.core.model import Floats, Ints
 from skedge.core.network import upload_delays
 from skedge.core.time import NEVER, SECOND
@@ -87,7 +87,7 @@ _RANK, _ARRIVE, _LEFT, _EACH, _COUNT = range(5)
 
 
 @compiled
-def _follow_lanes(  # noqa: C901, PLR0913 - one sweep: a call per dispatch would cost more than the dispatch
+def _follow_lanes(
     sent: Ints, first: Ints, job: Ints, time: Ints, rank: Ints, ready: Ints, each: Ints, weight: Floats, gone: Ints,
     chunk: Ints, runs: Ints, run_first: Ints, start: Ints, end: Ints, preempted: NDArray[np.bool_], release: Ints,
     overhead: int, preemptive: bool, mode: int,
@@ -109,12 +109,32 @@ def _follow_lanes(  # noqa: C901, PLR0913 - one sweep: a call per dispatch would
                     kept += 1
             n = kept
             if len(queue) < n + 2:
-                queue, share, work = np.zeros((2 * n + 2, 5), np.int64), np.zeros(2 * n + 2), np.zeros((2, 2 * n + 2, 5), np.int64)
+                queue, share, work = (
+                    np.zeros((2 * n + 2, 5), np.int64),
+                    np.zeros(2 * n + 2),
+                    np.zeros((2, 2 * n + 2, 5), np.int64),
+                )
             if times.shape[1] < n + last - i + 1:
                 times = np.zeros((2, 2 * (n + last - i + 1)), np.int64)
             size, serving = _queue(
-                queue, share, live, n, now, job, time, rank, ready, each, weight, chunk, runs, run_first, start, end,
-                preempted, overhead,
+                queue,
+                share,
+                live,
+                n,
+                now,
+                job,
+                time,
+                rank,
+                ready,
+                each,
+                weight,
+                chunk,
+                runs,
+                run_first,
+                start,
+                end,
+                preempted,
+                overhead,
             )
             mine = _insert(queue, share, size, rank[row], ready[row], each[row], weight[row])
             if 0 <= mine <= serving:
@@ -126,9 +146,13 @@ def _follow_lanes(  # noqa: C901, PLR0913 - one sweep: a call per dispatch would
                 if mode == 1:
                     cost, later = _as_printed(queue, share, size, mine, now, serving, overhead, preemptive, work[0])
                 else:
-                    cost = _flow(queue, share, size, now, NEVER, base, serving, overhead, preemptive, mode, work[0], times[0])
+                    cost = _flow(
+                        queue, share, size, now, NEVER, base, serving, overhead, preemptive, mode, work[0], times[0]
+                    )
                     queue[mine, _COUNT] -= 1
-                    cost -= _flow(queue, share, size, now, NEVER, base, serving, overhead, preemptive, mode, work[1], times[1])
+                    cost -= _flow(
+                        queue, share, size, now, NEVER, base, serving, overhead, preemptive, mode, work[1], times[1]
+                    )
                     queue[mine, _COUNT] += 1
                     later = _later(queue, size, mine, times)
                 alpha[sent[m]] = (base - release[row]) * weight[row] + cost
@@ -139,7 +163,7 @@ def _follow_lanes(  # noqa: C901, PLR0913 - one sweep: a call per dispatch would
     return alpha, postponed
 
 
-@inlined
+@lean
 def _queue(
     queue: Ints, share: Floats, live: Ints, n: int, now: int, job: Ints, time: Ints, rank: Ints, ready: Ints,
     each: Ints, weight: Floats, chunk: Ints, runs: Ints, run_first: Ints, start: Ints, end: Ints,
@@ -186,8 +210,8 @@ def _insert(queue: Ints, share: Floats, size: int, rank: int, arrive: int, each:
     return i
 
 
-@inlined
-def _flow(  # noqa: C901, PLR0913 - as above
+@lean
+def _flow(  # noqa: C901, PLR0912 - one loop: a call per step would cost more than the step
     queue: Ints, share: Floats, size: int, now: int, until: int, base: int, serving: int, overhead: int,
     preemptive: bool, mode: int, work: Ints, times: Ints,
 ) -> float:  # fmt: skip
@@ -253,9 +277,17 @@ def _flow(  # noqa: C901, PLR0913 - as above
     return flow
 
 
-@inlined
+@lean
 def _as_printed(
-    queue: Ints, share: Floats, size: int, mine: int, now: int, serving: int, overhead: int, preemptive: bool, work: Ints
+    queue: Ints,
+    share: Floats,
+    size: int,
+    mine: int,
+    now: int,
+    serving: int,
+    overhead: int,
+    preemptive: bool,
+    work: Ints,
 ) -> tuple[float, int]:
     """Eq. (5): what is better, or equal, at t0 goes before; what is worse, arrived or not, is postponed by p."""
     count, t0, p = queue[mine, _COUNT], queue[mine, _ARRIVE], queue[mine, _EACH]
@@ -274,7 +306,7 @@ def _as_printed(
     return (ahead + p) * share[mine] + harm, later
 
 
-@inlined
+@lean
 def _later(queue: Ints, size: int, mine: int, times: Ints) -> int:
     """Chunks that complete later with the last chunk of row `mine` than without it."""
     later, a, b = 0, 0, 0

@@ -92,7 +92,9 @@ def check_batches(c: Columns, found: Findings, says: Mapping[str, Any]) -> None:
     gone: set[int] = set()
     done = np.full(len(c.scenario.jobs), NEVER, np.int64)
     done[c.jobs["job"]] = np.where(c.jobs["completion"] >= 0, c.jobs["completion"], NEVER)
-    for time, decided in _batches(c):
+    batches = list(_batches(c))
+    _when_due(c, found, accepted, {time for time, _ in batches})
+    for time, decided in batches:
         _everybody(c, found, time, [job for job, _, _ in decided], gone)
         books = _Books(c, says)
         for job in sorted(gone):
@@ -123,6 +125,18 @@ def _batches(c: Columns) -> Iterator[tuple[int, list[tuple[int, str, float | Non
         yield time, list(batches[time].values())
 
 
+def _when_due(c: Columns, found: Findings, accepted: Mapping[int, _Job], times: set[int]) -> None:
+    """At every tau = 2^(i-1) slots at which a job waits there is a batch."""
+    slot, arrival = c.scenario.physics.slot, c.scenario.jobs.arrival
+    for job, one in accepted.items():
+        tau = slot
+        until = min((made for made, _ in one.ends), default=0)
+        while tau <= until:
+            if arrival[job] < tau and tau not in times:
+                found.add("M36", job, tau, "waits, and there is no batch that decides on it")
+            tau *= 2
+
+
 def _everybody(c: Columns, found: Findings, time: int, decided: list[int], gone: set[int]) -> None:
     """A batch of tau decides once on every job that arrived before tau and was not accepted, nor turned away."""
     slot, arrival = c.scenario.physics.slot, c.scenario.jobs.arrival
@@ -131,7 +145,9 @@ def _everybody(c: Columns, found: Findings, time: int, decided: list[int], gone:
     rejected = set(d["job"][(d.frame["verb"] == "reject").to_numpy()].tolist())
     due = {job for job in np.flatnonzero(arrival < tau).tolist() if job not in gone and job not in rejected}
     for job in sorted(due ^ set(decided)):
-        text = "waits, and the batch does not decide on it" if job in due else "does not wait, and a batch decides on it"
+        text = (
+            "waits, and the batch does not decide on it" if job in due else "does not wait, and a batch decides on it"
+        )
         found.add("M36", job, time, text)
     rows = np.flatnonzero((d["time"] == time) & (d.frame["verb"] == "postpone").to_numpy())
     for job in sorted({job for job in decided if (d["job"][rows] == job).sum() > 1}):
@@ -169,7 +185,12 @@ def _hold(books: _Books, c: Columns, job: int, one: _Job, time: int) -> None:
 def _slots_left(c: Columns, one: _Job, time: int) -> int:
     """Slots to the end of the newest plan at `time`, at least 1."""
     end = max(((made, end) for made, end in one.ends if made <= time), default=(0, time))[1]
-    return max(1, -(-(end - time) // c.scenario.physics.slot))
+    return max(1, _up(end - time, c.scenario.physics.slot))
+
+
+def _up(a: int, b: int) -> int:
+    """`a` by `b`, rounded up."""
+    return -(-a // b)
 
 
 def _worth(books: _Books, c: Columns, found: Findings, job: int, one: _Job, time: int, value: float | None) -> None:
@@ -179,7 +200,7 @@ def _worth(books: _Books, c: Columns, found: Findings, job: int, one: _Job, time
     xi = together and (one.ps == scenario.cluster.cloud or scenario.physics.colocation == "one_server")
     worths = []
     for zeta in {0, int(xi)}:  # a spread plan may be on one server, and was found at zeta = 0
-        slots = -(-(-(-int(scenario.announced_work[job, zeta]) // workers)) // scenario.physics.slot)
+        slots = _up(_up(int(scenario.announced_work[job, zeta]), workers), scenario.physics.slot)
         worths.append(1 - sum(n * books.window(place, slots) for place, n in _places(c, job, one)))
     if value is None or not value > 0 or min(abs(value - worth) for worth in worths) > _CLOSE:
         found.add("M36", job, time, f"is accepted at a utility of {value}; 1 - cost is {worths[0]:.9g}")
@@ -199,16 +220,25 @@ def _as_said(c: Columns, found: Findings, expected: list[_Row]) -> None:
     """The prices on record are the expected ones, each once."""
     p = c.prices
     columns = (p["made_at"], p["job"], p["server"], p.frame["resource"], p["from"], p["to"], p["price"])
-    said = sorted(zip(*(column.tolist() if isinstance(column, np.ndarray) else column.to_list() for column in columns), strict=True))
+    said = sorted(
+        zip(
+            *(column.tolist() if isinstance(column, np.ndarray) else column.to_list() for column in columns),
+            strict=True,
+        )
+    )
     expected = sorted(expected)
     keys, right = [row[:6] for row in said], [row[:6] for row in expected]
     differ = (Counter(keys) - Counter(right)) + (Counter(right) - Counter(keys))
     for row in sorted(differ)[: found.limit]:
         what = "is not on record" if row not in keys else "follows from no acceptance, or stands there twice"
-        found.add("M36", row[1], row[0], f"the price of {row[3]} on server {row[2]} from {row[4]} to {row[5]} µs {what}")
+        found.add(
+            "M36", row[1], row[0], f"the price of {row[3]} on server {row[2]} from {row[4]} to {row[5]} µs {what}"
+        )
     if keys != right:
         return
     for one, other in zip(said, expected, strict=True):
         if abs(one[6] - other[6]) > _CLOSE * max(abs(other[6]), 1e-12):
-            text = f"{one[3]} on server {one[2]} costs {one[6]:.9g} from {one[4]} µs; what is held makes it {other[6]:.9g}"
+            text = (
+                f"{one[3]} on server {one[2]} costs {one[6]:.9g} from {one[4]} µs; what is held makes it {other[6]:.9g}"
+            )
             found.add("M36", one[1], one[0], text)

@@ -56,7 +56,9 @@ def _complete(c: Columns, found: Findings, slack: int) -> None:
         found.limit,
     )
     for job, server, sent, brought, time in wrong:
-        text = f"{sent} chunks are dispatched to server {server} at {time} µs; {brought} are uploaded from then, at once"
+        text = (
+            f"{sent} chunks are dispatched to server {server} at {time} µs; {brought} are uploaded from then, at once"
+        )
         found.add("M16", int(job), int(time), text)
 
 

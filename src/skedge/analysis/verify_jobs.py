@@ -54,7 +54,9 @@ def _as_decided(c: Columns, found: Findings, state: pl.Series) -> None:
     rows = np.flatnonzero((d.frame["verb"] == "reject").to_numpy())
     times = np.bincount(d["job"][rows], minlength=len(c.scenario.jobs))[t["job"]]
     wrong = times != (state == "rejected").fill_null(value=False).to_numpy()
-    found.rows("M18", wrong, t["job"], t["arrival"], lambda i: f"is {state[i]}; it has {times[i]} decisions to reject it")
+    found.rows(
+        "M18", wrong, t["job"], t["arrival"], lambda i: f"is {state[i]}; it has {times[i]} decisions to reject it"
+    )
     ends = d.frame.filter(pl.col("verb").is_in(["reject", "fail"])).select("job", why=pl.col("reason").cast(pl.String))
     said = t.frame.select("job", "reason").with_row_index("row").join(
         ends.unique("job", keep="first"), on="job", how="left", maintain_order="left"
@@ -76,7 +78,9 @@ def undisturbed(c: Columns, found: Findings) -> None:
         found.add("M25", None, start, f"{label!r} goes out of service; in a simulation all servers are in service")
     d = c.decisions
     lost = (d.frame["verb"] == "suspend").to_numpy() & (d["server"] >= 0)
-    found.rows("M25", lost, d["job"], d["time"], lambda _: "is suspended for a server; in a simulation all are in service")
+    found.rows(
+        "M25", lost, d["job"], d["time"], lambda _: "is suspended for a server; in a simulation all are in service"
+    )
 
 
 def completions(c: Columns, found: Findings, slack: int) -> None:

@@ -77,7 +77,7 @@ def _filled(name: str, frame: pl.DataFrame, found: Findings) -> pl.DataFrame:
         elif kind.is_integer() and column not in _MAY_BE_NEGATIVE:
             low, high = frame[column].min(), frame[column].max()
             if low is not None and (low < 0 or high >= _LATEST):  # type: ignore[operator]
-                parts.append(((frame[column] < 0) | (frame[column] >= _LATEST)).fill_null(value=False))
+                parts.append(~frame[column].cast(pl.Int64).is_between(0, _LATEST - 1).fill_null(value=True))
     if not parts:
         return frame
     wrong = np.logical_or.reduce([part.to_numpy() for part in parts])
@@ -206,7 +206,11 @@ def _jobs(c: Columns, t: Table) -> Mask:
     place = np.clip(t["job"], 0, len(c.scenario.jobs) - 1)
     ids = t.frame["id"] != pl.Series(c.scenario.jobs.ids, dtype=pl.String).gather(pl.Series(place))
     wrong |= ids.fill_null(value=True).to_numpy() | (t["arrival"] != c.scenario.jobs.arrival[place])
-    return wrong | t.frame["value"].is_not_null().to_numpy() | ((t["admitted"] < 0) & (t.frame["admitted"].is_not_null()).to_numpy())
+    return (
+        wrong
+        | t.frame["value"].is_not_null().to_numpy()
+        | ((t["admitted"] < 0) & (t.frame["admitted"].is_not_null()).to_numpy())
+    )
 
 
 def _outages(c: Columns, t: Table) -> Mask:  # noqa: ARG001 - as the others

@@ -28,6 +28,7 @@ def check_orders(c: Columns, found: Findings, slack: int) -> None:
         _ended(found, slack, intervals, given, c)
         _suspended(found, slack, intervals, given)
         _served(c, found, slack, intervals)
+        _postponed(c, found, slack, intervals)
 
 
 def _with_suspensions(orders: pl.DataFrame) -> pl.DataFrame:
@@ -107,6 +108,19 @@ def _served(c: Columns, found: Findings, slack: int, intervals: pl.DataFrame) ->
     wrong = both.filter(pl.col("until").is_null() | ((pl.col("until") - pl.col("end")).abs() > slack))
     for job, time, end, until in wrong.head(found.limit).iter_rows():
         found.add("M14", job, time, f"holds a PS until {end} µs; its workers, held from then, it has until {until} µs")
+
+
+def _postponed(c: Columns, found: Findings, slack: int, intervals: pl.DataFrame) -> None:
+    """M2: a job that is postponed holds no workers then."""
+    d = c.decisions
+    rows = np.flatnonzero((d.frame["verb"] == "postpone").to_numpy())
+    waits = pl.DataFrame({"job": d["job"][rows], "time": d["time"][rows]}).cast(pl.Int64).sort("time")
+    held = intervals.select(pl.col("job").cast(pl.Int64), "end", time=pl.col("start") + slack + 1).sort("time")
+    both = waits.join_asof(held, on="time", by="job", check_sortedness=False).filter(
+        pl.col("end") > pl.col("time") + slack
+    )
+    for job, time, *_ in both.head(found.limit).iter_rows():
+        found.add("M2", job, time, "is postponed while it holds workers")
 
 
 def _near(these: pl.DataFrame, those: pl.DataFrame, slack: int) -> pl.DataFrame:

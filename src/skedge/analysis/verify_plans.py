@@ -30,7 +30,9 @@ def _same_worth(c: Columns, found: Findings, rows: np.ndarray) -> None:
     """What a job reserves at one instant is one plan, of one worth."""
     d = c.decisions
     table = pl.DataFrame({"job": d["job"][rows], "time": d["time"][rows], "value": d.frame["value"].gather(rows)})
-    several = table.group_by("job", "time", maintain_order=True).agg(pl.col("value").n_unique()).filter(pl.col("value") > 1)
+    several = (
+        table.group_by("job", "time", maintain_order=True).agg(pl.col("value").n_unique()).filter(pl.col("value") > 1)
+    )
     for job, time, _ in several.head(found.limit).iter_rows():
         found.add("M19", job, time, "reserves the servers of one plan at several values")
 
@@ -49,6 +51,10 @@ def _broken(c: Columns, found: Findings, slack: int) -> None:
     for job, made_at, to, broken, marks, after in plans.iter_rows():
         end = -(-to // step) * step
         outlived = (after is None or after >= end) and not 0 <= completion[job] <= end + slack
-        if marks > 1 or (broken is not None and abs(broken - end) > slack) or (slack == 0 and outlived == (broken is None)):
+        if (
+            marks > 1
+            or (broken is not None and abs(broken - end) > slack)
+            or (slack == 0 and outlived == (broken is None))
+        ):
             text = f"its plan of {made_at} µs ends at {to} µs and is marked broken at {broken} µs; "
             found.add("M19", job, made_at, text + (f"it should be, at {end} µs" if outlived else "it should not be"))

@@ -111,7 +111,9 @@ def _one_each(c: Columns, found: Findings, slack: int, rows: Ints) -> None:
     dispatched = np.zeros(len(c.scenario.jobs), bool)
     dispatched[c.dispatches["job"]] = True
     moved = same & ~twice & (start <= end) & (other | dispatched[job]) & ~lost
-    found.rows("M14", moved, job, start, lambda i: f"changes its PS at {start[i]} µs while it runs on, or is given it anew")
+    found.rows(
+        "M14", moved, job, start, lambda i: f"changes its PS at {start[i]} µs while it runs on, or is given it anew"
+    )
 
 
 def _slots(c: Columns, found: Findings, slack: int) -> None:

@@ -60,7 +60,12 @@ def _of_gangs(c: Columns, found: Findings) -> None:
     frame, scenario = c.gangs.frame, c.scenario
     rows = frame.select("job", "start", "work", spent=pl.col("workers") * (pl.col("end") - pl.col("compute_from")))
     of_all = gang_intervals(c).select(
-        "job", "start", "colocated", total="work", time=pl.col("spent").cast(pl.Float64), parts=pl.col("where").list.len()
+        "job",
+        "start",
+        "colocated",
+        total="work",
+        time=pl.col("spent").cast(pl.Float64),
+        parts=pl.col("where").list.len(),
     )
     of_all = of_all.with_columns(last=pl.col("job") != pl.col("job").shift(-1, fill_value=-1))
     both = rows.join(of_all, on=["job", "start"], how="left", maintain_order="left")

@@ -321,7 +321,6 @@ class Record:
             "postponed": _joined([order.postponed for _, order in self.dispatches]),
             "value": np.concatenate([np.empty(0), *(order.alpha for _, order in self.dispatches)]),
             "reason": reasons.gather(of),
-            "workers": pl.Series([None], dtype=pl.Int32).new_from_index(0, len(job)),
         }
         return pl.DataFrame(columns).cast(self.schema["decisions"])
 

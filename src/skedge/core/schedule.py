@@ -60,7 +60,8 @@ def schema(servers: list[str]) -> dict[str, Columns]:
         Every order; for ``dispatch`` one row per chunk: `value` is alpha [s], `rank` the lane's order (smaller first),
         `postponed` the number of chunks that complete later because of it. For the others `chunk` and
         `lane` are null. ``allocate``, ``allocate_each`` and ``upload`` have one row per server, with the `workers` that
-        it gives or brings data for; on servers with resources ``assign_ps`` has one with the number of PSs in `workers`.
+        it gives or brings data for; on servers with resources
+        ``assign_ps`` has one with the number of PSs in `workers`.
         The reason of an ``upload`` is ``copies`` where the server gets all chunks, ``shares`` where it gets those of
         its workers. For ``allocate``, ``reserve``, ``postpone`` and ``reject`` `value` is what the policy found the
         job's best plan worth (batch schedulers: 1 - cost, of which eta is the positive part; PD-ORS and OASiS: lambda,
