@@ -140,6 +140,19 @@ def test_workers_on_their_way_are_the_last_to_be_kept_and_the_first_to_go(keeps:
     assert gangs.left_of(0, 10) == 1000 - 2 * 7 - (10 - third)
 
 
+@pytest.mark.parametrize("gang", [True, False])
+def test_a_lost_server_has_no_data_any_more_and_the_others_keep_theirs(gang: bool) -> None:
+    """Data on s0 at 3 and on s1 at 4; s0 is lost at 5. At 6 the job returns to both: s1 at once, s0 at 6 + 3."""
+    one = job("a", 0, 2, 100, upload_s={"s0": 3 / S, "s1": 4 / S})
+    gangs = Gangs(np.array([[1000, 1000]]), scenario([one], [(1, 1), (1, 1)]).delays, 1, 0)
+    gangs.place(0, ((0, 1), (1, 1)), 0, 0, gang=gang)
+    gangs.suspend(0, 5)
+    gangs.forget(0)
+    assert gangs.supplied(0) == {1: 1}
+    gangs.place(0, ((0, 1), (1, 1)), 0, 6, gang=gang)
+    assert [begin for *_, begin in gangs.begins(0)] == ([9, 9] if gang else [9, 6])
+
+
 def test_a_measured_speed_stretches_what_is_left_of_a_job_that_is_no_gang() -> None:
     """One worker from 0, one from 4; of 20 at 2 two are done, 18 become 36: 2 by 4, then two at a time: 4 + 17."""
     one = job("a", 0, 1, 100, upload_s={"s0": 0.0, "s1": 4 / S}, chunks=2)

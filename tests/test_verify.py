@@ -39,6 +39,7 @@ B_WAITS_AT_10 = both(NO_PREEMPTION_AT_4, edit("runs", 0, start=10, compute_from=
 ON_TWO_SERVERS = both(edit("runs", 0, workers=1), again("runs", 0, server="s1", end=8))
 OUTAGE = add("outages", server="s0", start=9, end=12, reason="lost")
 OUTAGE_OF_S1 = add("outages", server="s1", start=2, end=None, reason="cordoned")
+LOST_WHILE_A_RESTS = add("outages", server="s0", start=7.5, end=8.5, reason="lost")
 BACK_ON_S1 = both(edit("runs", 3, server="s1"), edit("decisions", 5, server="s1"))
 CHECKPOINTS = Physics(checkpoint_overhead=S)
 
@@ -81,6 +82,7 @@ PLANTED = [
     Planted("M7", "a gang computes while it is uploaded", "b", 3, edit("runs", 1, compute_from=3), gangs),
     Planted("M7", "a gang dawdles", "b", 5, edit("runs", 1, compute_from=5), gangs),
     Planted("M7", "a gang moves without an upload", "a", 9, BACK_ON_S1, gangs),
+    Planted("M7", "a gang resumes on a server that was lost without an upload", "a", 9, LOST_WHILE_A_RESTS, gangs),
     Planted("M7", "resumed without the overhead", "a", 9, edit("runs", 3, end=15), gangs, CHECKPOINTS),
     Planted("M8", "a chunk ends a second early", "a", 18, edit("runs", 5, end=18)),
     Planted("M8", "no overhead for the preemption", "a", 19, edit("runs", 5, end=19), physics=CHECKPOINTS),

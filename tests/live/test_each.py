@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -25,7 +26,7 @@ class FakeTrainer:
 
     def put(self, number: int, team: Team) -> None:
         self.teams[team.server] = team.chunks, team.width
-        assert number == 5 + team.server
+        assert number in (5 + team.server, *range(5, 9))
 
     def take(self, number: int) -> None:
         self.teams.pop(number - 5, None)
@@ -34,11 +35,11 @@ class FakeTrainer:
 class FakeWorld:
     """What GangWork asks of the world, with a clock that is set by hand."""
 
-    def __init__(self) -> None:
+    def __init__(self, physics: Physics | None = None) -> None:
         servers = [Server(f"s{s}", capacity={"worker:gpu": 3, "ps:cpu": 1}) for s in range(2)]
         cluster = Cluster(servers)
         frame, given = job_table([Job("a", 0.0, 1, 4, 5, 1.0, workers=4)])
-        self.scenario = Scenario(cluster, Jobs(frame, cluster, given), Physics())
+        self.scenario = Scenario(cluster, Jobs(frame, cluster, given), physics or Physics())
         self.uploads, self.log = Uploads(), RunsLog(cluster.server_ids)
         self.trainers: dict[int, Any] = {}
         self.engine = SimpleNamespace(agents={0: None, 1: None})
@@ -131,3 +132,21 @@ def test_a_suspended_job_begins_anew_where_its_data_are(world: FakeWorld) -> Non
     world.log.settle(0, 12)
     rows = world.log.table().select("server", "compute_from", "end", "work").rows()
     assert sorted(rows) == [("s0", 3, 3, 3.0), ("s0", 8, 9, 3.0), ("s1", 3, 3, 3.0), ("s1", 8, 9, 3.0)]
+
+
+@pytest.mark.parametrize("gang", [True, False])
+@pytest.mark.parametrize(("data", "charged"), [("kept", [True, True]), ("last_place", [True, True, True])])
+def test_a_job_pays_no_delay_where_its_data_are_kept(
+    gang: bool, data: Literal["kept", "last_place"], charged: list[bool]
+) -> None:
+    """On s0, on s1, and on s0 again: its data are still there, unless the last place alone counts."""
+    world = FakeWorld(Physics(data=data))
+    work = GangWork(world)  # type: ignore[arg-type]
+    for now, server in ((0, 0), (10, 1), (20, 0)):
+        world.clock = now
+        work.allocate(replace(allocate((server, 2)), gang=gang))
+        arrive(world, work, now + 3)
+        work.suspend(Suspend(0))
+    assert [paid for *_, paid in world.sent] == charged
+    rows = world.log.table().sort("start").select("start", "compute_from").rows()
+    assert rows == [(0, 3), (10, 13), (20, 20 if data == "kept" else 23)]
