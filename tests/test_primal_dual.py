@@ -302,7 +302,7 @@ def _changed(done: Run, job: int, **columns: float) -> str:
 def test_explain_says_what_would_have_admitted_a_job_for_which_there_is_no_schedule() -> None:
     """The least batch and the most work: tried in the scenario both are admitted, and one less and 0.1 % more not."""
     done, tried = run(default_scenario("s4"), "pdors"), 0
-    for row in done.jobs.filter(pl.col("reason").is_not_null()).head(6).iter_rows(named=True):
+    for row in done.jobs.filter(pl.col("reason").is_not_null()).head(3).iter_rows(named=True):
         job, terms = row["job"], explain(done, row["id"]).terms
         assert terms is not None
         batch = re.match(r"a batch of (\d+) instead of", terms["would_admit"])
@@ -315,7 +315,7 @@ def test_explain_says_what_would_have_admitted_a_job_for_which_there_is_no_sched
             assert _changed(done, job, epochs=1, minibatches=few) == "finished"
             assert _changed(done, job, epochs=1, minibatches=more) == "rejected"
         tried += batch is not None and work is not None
-    assert tried > 2
+    assert tried == 3
 
 
 def test_explain_says_that_finer_levels_would_have_admitted_a_job() -> None:
