@@ -117,7 +117,8 @@ class Tree:
 
     def tests(self) -> set[str]:
         """Names of all tests of the tree: the file of the plug-in may be older."""
-        command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "tests"]
+        options = ["--collect-only", "-q", "--override-ini", "addopts=--ignore=tests/live", "-p", "no:cacheprovider"]
+        command = [sys.executable, "-m", "pytest", *options, "tests"]
         paths = {**os.environ, "PYTHONPATH": str(self.root / "src"), "KERNELS": str(self.kernels)}
         listed = subprocess.run(command, cwd=self.root, env=paths, check=True, capture_output=True, text=True)
         return set(listed.stdout.splitlines())
@@ -243,6 +244,8 @@ class Campaign:
         there = self.tree.tests()
         self.tests = [test for test in read_tests(asked.calls) if test.name in there]
         self.plain = [test for test in read_tests(asked.plain) if test.name in there] if asked.plain else []
+        if not self.tests:
+            raise SystemExit(f"{asked.calls}: none of its tests is in this tree; run the plug-in `calls` again")
         self.done = {row["key"]: row for row in read_results(self.out)}
         self.kills = Counter(row["by"] for row in self.done.values() if row["outcome"] == "killed")
         self.sound: dict[tuple[str, bool], bool] = {}
