@@ -32,6 +32,8 @@ TIMES = {"start", "compute_from", "end", "time", "arrival", "admitted", "first_s
 TIMES |= {"from", "to", "made_at", "broken_at"}
 
 DISPATCH = {"lanes": {"preemptive": True, "rank": "haprf"}}
+LIVE = {**DISPATCH, "world": "ray", "trained": {"a": [4, 4], "b": [2], "c": [3, 3]}}
+"""As of a live run, whose servers may be lost; the last checkpoints hold everything."""
 GANG = {"lanes": {"preemptive": True, "rank": "custom"}}
 
 

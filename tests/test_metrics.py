@@ -31,6 +31,7 @@ def test_metrics_of_dispatched_chunks() -> None:
         "slowdown_p90": pytest.approx(7 / 6 + 0.8 * (19 / 12 - 7 / 6)),
         "slowdown_p99": pytest.approx(7 / 6 + 0.98 * (19 / 12 - 7 / 6)),
         "makespan_s": 19.0,
+        "finished_after_horizon": None,
         "queueing_mean_s": 0.0,  # each starts when its data are there
         "upload_time_mean_s": pytest.approx((1 + 1 + 5) / 3),
         "preemptions": 1,
@@ -61,7 +62,7 @@ def test_metrics_of_gangs() -> None:
 
 
 def test_a_gang_that_comes_back_elsewhere_has_migrated() -> None:
-    elsewhere = both(edit("runs", 3, server="s1"), edit("decisions", 4, server="s1"))
+    elsewhere = both(edit("runs", 3, server="s1"), edit("decisions", 5, server="s1"))
     assert metrics(scenario(), elsewhere(gangs()), GANG)["migrations"] == 1
 
 
@@ -70,15 +71,15 @@ def test_a_gang_that_comes_back_to_its_data_has_not_migrated(
     data: Literal["kept", "last_place"], migrations: int
 ) -> None:
     """a moves to s1 at 9 and back to s0 at 11, where its data still are, unless the last place alone counts."""
-    away = both(edit("runs", 3, end=11, server="s1"), edit("decisions", 4, server="s1"))
+    away = both(edit("runs", 3, end=11, server="s1"), edit("decisions", 5, server="s1"))
     back = both(away, again("runs", 3, start=11, compute_from=11, end=13, server="s0"))
-    back = both(back, again("decisions", 4, time=11, server="s0"))
+    back = both(back, again("decisions", 5, time=11, server="s0"))
     assert metrics(scenario(Physics(data=data)), back(gangs()), GANG)["migrations"] == migrations
 
 
 def test_a_gang_that_moves_without_a_break_is_not_preempted() -> None:
     at_once = edit("runs", 3, start=7, compute_from=8, end=14, server="s1")
-    at_once = both(at_once, edit("decisions", 4, time=7, server="s1"))
+    at_once = both(at_once, edit("decisions", 5, time=7, server="s1"))
     got = metrics(scenario(), at_once(gangs()), GANG)
     assert (got["preemptions"], got["migrations"]) == (0, 1)
 

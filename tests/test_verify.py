@@ -10,7 +10,7 @@ import pytest
 from skedge.analysis.verify import RULES, verify
 from skedge.core.model import Physics
 from skedge.core.schedule import Schedule
-from small_records import DISPATCH, GANG, Change, S, add, again, both, dispatched, drop, edit, gangs, scenario
+from small_records import DISPATCH, LIVE, GANG, Change, S, add, again, both, dispatched, drop, edit, gangs, scenario
 from test_verify_resources import PLANTED as ON_RESOURCES
 from test_verify_sites import PLANTED as AT_SITES
 from test_verify_strict import PLANTED as ONCE_PAST
@@ -159,7 +159,11 @@ def test_a_planted_violation_is_reported_with_its_rule_job_and_time(planted: Pla
 
 
 def test_every_rule_has_a_planted_violation() -> None:
-    elsewhere = {"M35", "M37"}  # of the policy and of run.json, in test_verify_strict.py
+    elsewhere = {
+        "M35",
+        "M37",
+        "M38",
+    }  # of the policy, of run.json, of checkpoints: test_verify_strict, test_verify_live
     planted = {one.rule for one in (*PLANTED, *ON_RESOURCES, *AT_SITES, *ONCE_PAST)}
     assert planted | elsewhere == set(RULES)
 
@@ -248,7 +252,7 @@ def test_an_upload_that_a_live_run_says_was_late_holds_up_its_lane() -> None:
     """A chunk of a reaches lane 1 two seconds after it was announced."""
     late = edit("runs", 1, start=3, compute_from=3, end=15)(dispatched())
     assert "M22" in {v.rule for v in verify(scenario(), late, DISPATCH)}
-    assert verify(scenario(), late, {**DISPATCH, "world": "ray", "late_s": {"a": 2.0}}) == []
+    assert verify(scenario(), late, {**LIVE, "late_s": {"a": 2.0}}) == []
 
 
 def test_a_chunk_that_was_trained_before_its_job_failed_waits_no_more() -> None:

@@ -19,7 +19,7 @@ from skedge.core.events import CLOUD, AssignPS, Event
 from skedge.core.kernel import Kernel
 from skedge.core.schedule import Schedule, schema
 from skedge.sim.what_if import forecast
-from small_records import DISPATCH, SERVERS, S, dispatched, edit, scenario, table
+from small_records import LIVE, SERVERS, S, dispatched, edit, scenario, table
 from test_kernel import A, Script, again, arrival, dispatch, handled
 from test_kernel import scenario as two_servers
 
@@ -64,7 +64,7 @@ def joined(frame: pl.DataFrame, name: str, columns: str, rows: list[tuple[Any, .
 
 
 def rules(s: Schedule) -> set[str]:
-    return {found.rule for found in verify(scenario(), s, DISPATCH)}
+    return {found.rule for found in verify(scenario(), s, LIVE)}
 
 
 def to_the_edge(first_end: int = 17) -> Schedule:
@@ -106,7 +106,7 @@ def there_and_back(ps: tuple[Any, ...] = ("cloud", None)) -> Schedule:
 @pytest.mark.parametrize("made", [to_the_edge, back, divided, there_and_back])
 def test_work_done_counts_in_proportion_when_chunks_are_dispatched_again(made: Any) -> None:
     """A third done at zeta = 1 is a third done at zeta = 0."""
-    assert verify(scenario(), made(), DISPATCH) == []
+    assert verify(scenario(), made(), LIVE) == []
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,8 @@ _META = {"policy": str, "params": dict, "lanes": dict, "seed": int, "versions": 
 """What ``run.json`` must have."""
 
 
-_MAY_HAVE = {"promises": dict, "scenario": str, "world": str, "tolerance": int, "late_s": dict}
-"""What it may have besides; the last three of a live run."""
+_MAY_HAVE = {"promises": dict, "scenario": str, "world": str, "tolerance": int, "late_s": dict, "trained": dict}
+"""What it may have besides; the last four of a live run."""
 
 
 def read_meta(path: Path) -> dict[str, Any]:

@@ -277,10 +277,7 @@ def _next(work: Ints, size: int, at: int, until: int, preemptive: bool) -> tuple
             continue
         if work[g, _ARRIVE] > at:
             coming = min(coming, work[g, _ARRIVE])
-        elif preemptive:
-            best = g
-            break
-        elif work[g, _LEFT] < work[g, _EACH]:
+        elif preemptive or work[g, _LEFT] < work[g, _EACH]:
             best = g
             break
         elif best < 0:
