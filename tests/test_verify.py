@@ -10,7 +10,7 @@ import pytest
 from skedge.analysis.verify import RULES, verify
 from skedge.core.model import Physics
 from skedge.core.schedule import Schedule
-from small_records import DISPATCH, LIVE, GANG, Change, S, add, again, both, dispatched, drop, edit, gangs, scenario
+from small_records import DISPATCH, GANG, LIVE, Change, S, add, again, both, dispatched, drop, edit, gangs, scenario
 from test_verify_resources import PLANTED as ON_RESOURCES
 from test_verify_sites import PLANTED as AT_SITES
 from test_verify_strict import PLANTED as ONCE_PAST
