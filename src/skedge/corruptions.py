@@ -145,6 +145,8 @@ def _but_replaced(name: str, table: pl.DataFrame) -> pl.DataFrame:
     gives = verb.str.starts_with("allocate") | (verb == "assign_ps")
     given_anew = verb.str.starts_with("allocate").any().over("job", "time")
     table = table.filter(~((verb == "suspend") & given_anew))
+    table = table.with_columns(pl.when(verb != "upload").then("workers"))
+    table = table.filter((verb != "upload") | pl.struct("job", "time", "verb", "server").is_first_distinct())
     return table.filter(~gives | pl.struct("job", "time", "verb", "server").is_last_distinct())
 
 
@@ -160,7 +162,7 @@ _READINGS: dict[str, Callable[[str, pl.DataFrame], pl.DataFrame]] = {
     "as good: a value that a policy found and nothing is computed of": _but_values,
     "as good: a plan that its job keeps all the same": _but_plans,
     "as good: a postponement, which nothing follows from": _but_postponed,
-    "as good: an order that another of its instant replaces": _but_replaced,
+    "as good: an order that another of its instant replaces, or that brings what is there": _but_replaced,
     "as good: several of these": _but_all,
 }
 """Why a record is equivalent, and the reading in which the two are equal."""

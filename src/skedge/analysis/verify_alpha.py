@@ -73,7 +73,8 @@ def _on_lanes(k: Chunks, mode: int, *, preemptive: bool) -> tuple[Floats, Ints]:
     jobs, lanes, physics = c.scenario.jobs, c.scenario.cluster.lanes, c.scenario.physics
     sent, first = in_groups(np.where(d["lane"] >= 0, d["lane"], -1).astype(np.int32), np.arange(len(d)), lanes)
     known = physics.estimate_error == 0
-    runs, run_first = (np.empty(0, np.int64),) * 2 if known else in_groups(k.run.astype(np.int32), t["start"], k.count)
+    none = np.empty(0, np.int64)
+    runs, run_first = (none, none) if known else in_groups(k.run.astype(np.int32), t["start"], k.count)
     gone = np.where(k.last[k.sent] >= 0, k.last[k.sent], NEVER)
     record = _Record(
         d["job"], d["time"], d["rank"], k.ready, c.scenario.chunk_time[d["job"], 0], 1 / jobs.chunks[d["job"]],
@@ -86,8 +87,8 @@ def _on_lanes(k: Chunks, mode: int, *, preemptive: bool) -> tuple[Floats, Ints]:
 class _Record(NamedTuple):
     """What lanes are followed by: columns of the dispatches, then of the chunk runs.
 
-    `each` is p announced, `weight` 1 / D, `gone` when the chunk's last run ends; `runs` are the rows of each chunk's runs
-    from ``run_first[chunk]`` on.
+    `each` is p announced, `weight` 1 / D, `gone` when the chunk's last run ends; `runs` are the rows of each chunk's
+    runs from ``run_first[chunk]`` on.
     """
 
     job: NDArray[np.int32]
@@ -113,7 +114,7 @@ _MARGINAL, _EQ5, _FRACTIONAL = 0, 1, 2
 
 
 @compiled
-def _follow_lanes(
+def _follow_lanes(  # noqa: C901 - one sweep: a call per dispatch would cost more than the dispatch
     sent: Ints, first: Ints, r: _Record, known: bool, overhead: int, preemptive: bool, mode: int
 ) -> tuple[Floats, Ints]:
     """Alpha [µs] and chunks postponed of the rows `sent`, by lane; `known`: what is announced is true.
@@ -125,7 +126,7 @@ def _follow_lanes(
         queue, share, work = np.zeros((8, 5), np.int64), np.zeros(8), np.zeros((8, 5), np.int64)
         live, n = np.empty(0 if known else first[lane + 1] - first[lane], np.int64), 0
         times = np.zeros((2, 8), np.int64)
-        size, serving, clock, i = 0, -1, np.int64(0), first[lane]
+        size, serving, clock, i = 0, -1, 0, first[lane]
         while i < first[lane + 1]:
             row, last = sent[i], i
             while last < first[lane + 1] and r.job[sent[last]] == r.job[row] and r.time[sent[last]] == r.time[row]:
@@ -217,7 +218,7 @@ def _tidy(queue: Ints, share: Floats, size: int, serving: int) -> tuple[int, int
 
 @lean
 def _queue(queue: Ints, share: Floats, live: Ints, n: int, r: _Record, now: int, overhead: int) -> tuple[int, int]:
-    """Fill the queue by what has run, best rank first, equal ranks by dispatch; returns its size and who is in service."""
+    """Fill the queue by what has run, best rank first, then by dispatch; returns its size and who is in service."""
     size, serving, m = 0, -1, 0
     while m < n:
         row, count = live[m], 0
@@ -270,17 +271,14 @@ def _none_comes(queue: Ints, size: int, t0: int) -> bool:
 
 @inlined
 def _next(work: Ints, size: int, at: int, until: int, preemptive: bool) -> tuple[int, int]:
-    """Who runs at `at` (-1: nobody), and until when at most: a better one comes, or, without preemption, its chunk ends."""
+    """Who runs at `at` (-1: nobody), and until when: a better one comes or, without preemption, its chunk ends."""
     best, coming = -1, until
     for g in range(size):
         if work[g, _COUNT] == 0:
             continue
         if work[g, _ARRIVE] > at:
             coming = min(coming, work[g, _ARRIVE])
-        elif preemptive:
-            best = g
-            break
-        elif work[g, _LEFT] < work[g, _EACH]:
+        elif preemptive or work[g, _LEFT] < work[g, _EACH]:
             best = g
             break
         elif best < 0:
@@ -325,9 +323,7 @@ def _at_arrival(
     preemptive: bool,
     work: Ints,
 ) -> tuple[int, float, int]:
-    """Eq. (5) without the job's own chunks: time [µs] of those of better or equal rank that are not done at t0, what a
-    chunk of p costs the others, and how many these are.
-    """
+    """What is not done at t0: time of those of better or equal rank [µs]; cost of p to the others, and their number."""
     t0, p, rank = queue[mine, _ARRIVE], queue[mine, _EACH], queue[mine, _RANK]
     for g in range(size):
         for f in range(5):

@@ -151,6 +151,8 @@ def _suspended(found: Findings, slack: int, intervals: pl.DataFrame, orders: pl.
     at = pl.col("job", "time")
     suspended = orders.filter(pl.col("verb") == "suspend")
     given = orders.filter(pl.col("verb").str.starts_with("allocate"))
+    if slack == 0:  # live, what is suspended in its last mini-batch is complete all the same
+        intervals = intervals.filter("preempted")
     ends = pl.concat([intervals.select(pl.col("job").cast(pl.Int64), time="end"), given.select(at)])
     for job, time, *_ in _near(suspended.select(at), ends, slack).head(found.limit).iter_rows():
         found.add("M2", job, time, "is suspended; it held no workers until then")
