@@ -126,7 +126,7 @@ def _follow_lanes(  # noqa: C901 - one sweep: a call per dispatch would cost mor
         queue, share, work = np.zeros((8, 5), np.int64), np.zeros(8), np.zeros((8, 5), np.int64)
         live, n = np.empty(0 if known else first[lane + 1] - first[lane], np.int64), 0
         times = np.zeros((2, 8), np.int64)
-        size, serving, clock, i = 0, -1, np.int64(0), first[lane]
+        size, serving, clock, i = 0, -1, 0, first[lane]
         while i < first[lane + 1]:
             row, last = sent[i], i
             while last < first[lane + 1] and r.job[sent[last]] == r.job[row] and r.time[sent[last]] == r.time[row]:
