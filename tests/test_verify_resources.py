@@ -110,6 +110,6 @@ def test_what_is_planted_is_found(planted: Planted) -> None:
 
 def test_without_what_prices_begin_with_the_rules_on_prices_are_not_checked() -> None:
     """A stranger's record of prices says nothing of L and U."""
-    meta = {key: value for key, value in done().meta.items() if key != "params"}
+    meta = {key: value for key, value in done().meta.items() if key != "params"} | {"policy": "a-stranger"}
     doctored = replace(done(), meta=meta, schedule=edit("prices", ANY, price=1e9)(done().schedule))
     assert doctored.verify() == []
