@@ -9,8 +9,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
-import click
 import pytest
 import typer
 
@@ -111,7 +111,7 @@ def test_a_device_without_an_end_is_not_read(words: tuple[str, ...], skedge) -> 
 # --- help
 
 
-def every_command(group: click.Command, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], click.Command]]:
+def every_command(group: Any, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Any]]:
     """All commands with the words that call them."""
     below = getattr(group, "commands", {})
     found = [one for name, command in below.items() for one in every_command(command, (*path, name))]
@@ -122,7 +122,7 @@ EVERY = every_command(typer.main.get_command(commands))
 
 
 @pytest.mark.parametrize(("path", "command"), EVERY, ids=[" ".join(path) or "skedge" for path, _ in EVERY])
-def test_help_shows_every_word_of_every_option(path: tuple[str, ...], command: click.Command, skedge) -> None:  # type: ignore[no-untyped-def]
+def test_help_shows_every_word_of_every_option(path: tuple[str, ...], command: Any, skedge) -> None:  # type: ignore[no-untyped-def]
     """Brackets too, such as `[s]`, which are no markup."""
     shown = "".join(skedge(*path, "--help").out.split())
     for parameter in command.params:

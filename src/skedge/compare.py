@@ -9,12 +9,13 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed
-from joblib.externals.loky.backend.resource_tracker import ensure_running
+from joblib.externals.loky.backend import resource_tracker as loky_tracker
 
 from .analysis.metrics import completion_of
 from .analysis.verify import Violation
@@ -267,8 +268,9 @@ def compare(
 
 def _parallel(work: Sequence[Any], processes: int) -> Generator[_Made, None, None]:
     """Do the work in processes that Ctrl-C and SIGTERM do not reach: this process ends them, in order."""
-    if processes != 1:
-        ensure_running()  # joblib's tracker: as it starts it would let the signals through again
+    if processes != 1:  # trackers of joblib and of Python: as they start, they let the signals through again
+        loky_tracker.ensure_running()
+        resource_tracker.ensure_running()
     with _held_back(signal.SIGINT, signal.SIGTERM):  # what is held back as a process starts never reaches it
         done = Parallel(n_jobs=processes, return_as="generator_unordered")(work)
     with _quiet_manager():
