@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed
+from joblib import Parallel, delayed, effective_n_jobs
 from joblib.externals.loky.backend import resource_tracker as loky_tracker
 
 from .analysis.metrics import completion_of
@@ -56,6 +57,10 @@ REFERENCE = "srtf"
 HIGHER_IS_BETTER = ("utility_total", "acceptance_share", "utilisation_mean")
 NEITHER_IS_BETTER = ("cloud_share",)
 """Of the columns; of the others less is better."""
+
+
+_START_S, _PAUSE_S = 20.0, 0.05
+"""How long processes may take to start, and how long one is asked to pause [s]."""
 
 
 @dataclass(frozen=True)
@@ -272,9 +277,24 @@ def _parallel(work: Sequence[Any], processes: int) -> Generator[_Made, None, Non
         loky_tracker.ensure_running()
         resource_tracker.ensure_running()
     with _held_back(signal.SIGINT, signal.SIGTERM):  # what is held back as a process starts never reaches it
+        if processes != 1:
+            _start(effective_n_jobs(processes))
         done = Parallel(n_jobs=processes, return_as="generator_unordered")(work)
     with _quiet_manager():
         yield from done
+
+
+def _start(processes: int) -> None:
+    """Wait until joblib's processes are up: one that is ended while it starts prints a traceback."""
+    up, deadline = set[int](), time.monotonic() + _START_S
+    while len(up) < processes and time.monotonic() < deadline:
+        up.update(Parallel(n_jobs=processes)(delayed(_process)() for _ in range(processes)))
+
+
+def _process() -> int:
+    """The number of a process, after a pause in which the others begin."""
+    time.sleep(_PAUSE_S)
+    return os.getpid()
 
 
 @contextmanager
