@@ -18,8 +18,9 @@ from skedge.core.time import SECOND
 from skedge.live.api import make_api
 from skedge.live.journal import SqlJournal
 from skedge.live.limits import Limits
-from skedge.live.ray_world import NoEngine
+from skedge.live.ray_world import NoEngine, RayWorld
 from skedge.live.service import Service
+from skedge.live.trainer import Trainer
 
 TOKEN = "of the test"
 SPEC: dict[str, Any] = {
@@ -32,6 +33,13 @@ class Up(NoEngine):
     """An engine whose servers do nothing."""
 
     acts = True
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_sent_or_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Uploads and trainers would ask Ray, which later tests have to import with their own settings."""
+    monkeypatch.setattr(RayWorld, "_carry", lambda *_: None)
+    monkeypatch.setattr(Trainer, "start", lambda _: None)
 
 
 class Controller:

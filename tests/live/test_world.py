@@ -18,6 +18,7 @@ from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import SECOND
 from skedge.live.inputs import Due, Resumed, Server, Told, from_json, to_json
 from skedge.live.journal import SqlJournal
+from skedge.live.limits import Limits
 from skedge.live.ray_world import NoEngine, RayWorld
 from skedge.live.service import Service
 from skedge.live.trainer import Trainer
@@ -83,7 +84,7 @@ def test_a_job_submitted_at_sites_is_read_from_the_journal_as_it_was_given(tmp_p
     table, given = job_table([])
     empty = Scenario(cluster, Jobs(table, cluster, given), Physics(slot=SECOND, slotted=True))
     journal = SqlJournal(f"sqlite:///{tmp_path / 'journal.db'}", {"began": 0.0})
-    service = Service(empty, "okita", tmp_path, NoEngine(2), journal)
+    service = Service(empty, "okita", tmp_path, NoEngine(2), journal, Limits(allow=("m",)))
     spec = {
         "name": "a", "epochs": 1, "minibatches": 5, "minibatch_s": 0.1, "chunk_mb": 1.0, "exchange_mb": 2.0,
         "worker_needs": {"gpu": 1}, "ps_needs": {"gpu": 1}, "data": {"m0": 3, "m1": 1},
