@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
@@ -273,15 +274,36 @@ def compare(
 
 def _parallel(work: Sequence[Any], processes: int) -> Generator[_Made, None, None]:
     """Do the work in processes that Ctrl-C and SIGTERM do not reach: this process ends them, in order."""
-    if processes != 1:  # trackers of joblib and of Python: as they start, they let the signals through again
+    if processes != 1:
+        _start_trackers()
+    done: Generator[_Made, None, None] | None = None
+    with _quiet():
+        try:
+            with _held_back(signal.SIGINT, signal.SIGTERM):  # what is held back as a process starts never reaches it
+                if processes != 1:
+                    _start(effective_n_jobs(processes))
+                done = Parallel(n_jobs=processes, return_as="generator_unordered")(work)
+            yield from done
+        finally:
+            if done is not None:
+                done.close()
+
+
+def _start_trackers() -> None:
+    """Start the trackers of joblib and of Python: as they start, they let signals through that are held back.
+
+    Where work is given up they remove what it leaves; that they do is not shown.
+    """
+    before = os.environ.get("PYTHONWARNINGS")
+    os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (before, "ignore:resource_tracker")))
+    try:
         loky_tracker.ensure_running()
         resource_tracker.ensure_running()
-    with _held_back(signal.SIGINT, signal.SIGTERM):  # what is held back as a process starts never reaches it
-        if processes != 1:
-            _start(effective_n_jobs(processes))
-        done = Parallel(n_jobs=processes, return_as="generator_unordered")(work)
-    with _quiet_manager():
-        yield from done
+    finally:
+        if before is None:
+            del os.environ["PYTHONWARNINGS"]
+        else:
+            os.environ["PYTHONWARNINGS"] = before
 
 
 def _start(processes: int) -> None:
@@ -298,8 +320,8 @@ def _process() -> int:
 
 
 @contextmanager
-def _quiet_manager() -> Iterator[None]:
-    """Where work is given up, joblib's thread may find its queue closed: no traceback of that."""
+def _quiet() -> Iterator[None]:
+    """Where work is given up, joblib warns of that, and its thread may find its queue closed: neither is shown."""
     before = threading.excepthook
 
     def hook(args: threading.ExceptHookArgs) -> None:
@@ -308,19 +330,31 @@ def _quiet_manager() -> Iterator[None]:
 
     threading.excepthook = hook
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*tasks which were still being processed.*")
+            yield
     finally:
         threading.excepthook = before
 
 
 @contextmanager
 def _held_back(*signals: signal.Signals) -> Iterator[None]:
-    """Let `signals` wait until the end."""
+    """Let `signals` wait until the end, here and in processes that are started meanwhile.
+
+    Processes inherit the mask. Here it is not enough: another thread may take a signal; Python answers it in this one.
+    """
+    came = list[int]()
+    main = threading.current_thread() is threading.main_thread()
+    answers = {n: signal.signal(n, lambda number, _: came.append(number)) for n in signals} if main else {}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number, answer in answers.items():
+            signal.signal(number, answer)
+    if came:
+        signal.raise_signal(came[0])
 
 
 def _comparison(
