@@ -443,8 +443,8 @@ def record(
         raise InputError(f"the service needs the extra `live`: pip install 'skedge[live]' ({error})") from error
     settings = read_settings(state)
     with new_folder(folder) as inside:
-        kept = settings.checkpoints_url
-        run = recorded(load_cluster_file(state / CLUSTER), state, settings.id, settings.journal, kept)
+        kept = settings.checkpoints_of(state)
+        run = recorded(load_cluster_file(state / CLUSTER), state, settings.id, kept, settings.journal)
         violations = run.verify()
         run.write(inside)
     found = {"folder": str(folder), "jobs": len(run.jobs), "violations": [asdict(v) for v in violations]}
@@ -465,11 +465,10 @@ def fetch(
     try:
         from .live import fetch as by  # noqa: PLC0415 - torch is an extra
         from .live.daemon import read_settings  # noqa: PLC0415
-        from .live.service import CHECKPOINTS  # noqa: PLC0415
     except ImportError as error:
         raise InputError(f"the service needs the extra `live`: pip install 'skedge[live]' ({error})") from error
     check_name(job, "job")
-    found = by.fetch(read_settings(state).checkpoints_url or str(state / CHECKPOINTS), job, folder)
+    found = by.fetch(read_settings(state).checkpoints_of(state), job, folder)
     trained = f"{sum(found.progress)} mini-batches in {found.version} updates"
     _said(asdict(found), f"{found.file}: {trained}, sha256 {found.sha256}", as_json=as_json)
 

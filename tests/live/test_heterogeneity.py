@@ -11,7 +11,7 @@ from torch import nn
 
 from skedge.core.model import Cluster, Server
 from skedge.live.training import (
-    Chunks,
+    ChunkData,
     Contribution,
     ParameterServer,
     Program,
@@ -33,7 +33,7 @@ def program(seed: int, *, shuffle: bool) -> Program:
 
 def accuracy(of: Program, rounds: Sequence[Sequence[int]]) -> float:
     """Train the chunks of each round together, a mini-batch each; the accuracy at the end."""
-    server, made = ParameterServer(of), Chunks(of)
+    server, made = ParameterServer(of), ChunkData(of)
     model, data = made.training.model(), [made(chunk) for chunk in range(of.chunks)]
     for together in rounds:
         state = server.state()
@@ -63,8 +63,8 @@ def test_shuffled_chunks_trained_one_after_another_make_the_model_that_together_
 
 def test_shuffled_chunks_have_every_sample_once_and_the_same_at_each_making() -> None:
     of = program(0, shuffle=True)
-    plain = Chunks(program(0, shuffle=False))
-    a, b = Chunks(of), Chunks(of)
+    plain = ChunkData(program(0, shuffle=False))
+    a, b = ChunkData(of), ChunkData(of)
     for chunk in range(CHUNKS):
         assert all(torch.equal(x, y) for x, y in zip(a(chunk), b(chunk), strict=True))
     have = torch.cat([a(chunk)[0] for chunk in range(CHUNKS)]).flatten(1).sum(1).sort().values

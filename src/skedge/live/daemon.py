@@ -29,7 +29,7 @@ from skedge.scenario_file import load_cluster_file
 from .api import make_api
 from .engine import Engine, end_stale
 from .limits import Limits
-from .service import CHECKPOINTS, JOURNAL, Service, open_journal
+from .service import JOURNAL, Service, open_journal
 
 SETTINGS, ADDRESS, LOG, SUPERVISOR = "settings.json", "service.json", "controller.log", "supervisor.pid"
 STARTING = "starting"
@@ -77,10 +77,9 @@ class Settings:
     id: str = ""
     limits: Limits = field(default_factory=Limits)
 
-    @property
-    def checkpoints_url(self) -> str | None:
-        """Where this state's checkpoints are; None: in the state folder."""
-        return None if self.checkpoints is None else f"{self.checkpoints}/{self.id}"
+    def checkpoints_of(self, state: Path) -> str:
+        """URL of the checkpoints of this state, which is kept in the folder `state`."""
+        return str(state / "checkpoints") if self.checkpoints is None else f"{self.checkpoints}/{self.id}"
 
 
 def write_aside(path: Path, content: str) -> None:
@@ -193,8 +192,7 @@ def control(state: Path) -> int:
     }
     journal = open_journal(settings.journal or f"sqlite:///{state / JOURNAL}", about)
     try:
-        kept = settings.checkpoints_url or str(state / CHECKPOINTS)
-        engine = Engine(scenario.cluster, state, kept, settings.ray, say=say)
+        engine = Engine(scenario.cluster, state, settings.checkpoints_of(state), settings.ray, say=say)
         try:
             service = Service(scenario, settings.policy, state, engine, journal, settings.limits)
             _serve(service, settings, state, listening)

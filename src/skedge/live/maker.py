@@ -15,7 +15,7 @@ from typing import Any
 from skedge.core.errors import TrainingError
 
 from .agent import packed
-from .training import Chunks, ParameterServer, Program, State, accuracies, gradient
+from .training import ChunkData, ParameterServer, Program, State, accuracies, gradient
 
 _LIMIT_S = 300.0
 """A call that has not returned by then is ended, with the process."""
@@ -31,13 +31,13 @@ class Maker:
     """The process (a Ray actor)."""
 
     def __init__(self) -> None:
-        self.made: Chunks | None = None
+        self.made: ChunkData | None = None
 
-    def _chunks(self, program: Program) -> Chunks:
+    def _chunks(self, program: Program) -> ChunkData:
         """The job's chunks; those of the last job are kept, as they are asked for one server after the other."""
         made = self.made
         if made is None or made.program != program:
-            made = self.made = Chunks(program)
+            made = self.made = ChunkData(program)
         return made
 
     def warm(self) -> None:
@@ -51,11 +51,9 @@ class Maker:
         TrainingError
             If the job's data cannot be made.
         """
+        made = self._chunks(program)
         try:
-            made = self._chunks(program)
             return [(chunk, packed(made(chunk))) for chunk in chunks]
-        except TrainingError:
-            raise
         except (Exception, SystemExit) as error:  # the job's own code: whatever it raises is its reason to fail
             raise TrainingError(f"its data cannot be made: {type(error).__name__}: {error}") from error
 

@@ -38,7 +38,7 @@ from .training import Program, program_of, progress_in
 
 Answer = TypeVar("Answer")
 
-JOURNAL, CHECKPOINTS = "journal.db", "checkpoints"
+JOURNAL = "journal.db"
 
 _LONGEST_KEY = 200
 """Characters of an idempotency key."""
@@ -373,7 +373,7 @@ class Service:
         return self.kernel.scenario.jobs.index[name]
 
 
-def recorded(scenario: Scenario, state: Path, of: str, url: str | None = None, checkpoints: str | None = None) -> Run:
+def recorded(scenario: Scenario, state: Path, of: str, checkpoints: str, url: str | None = None) -> Run:
     """The record of a service's life so far, rebuilt from its journal alone; every decision is taken again.
 
     How far the jobs are trained is read from their last checkpoints, where those are still kept.
@@ -382,8 +382,10 @@ def recorded(scenario: Scenario, state: Path, of: str, url: str | None = None, c
     ----------
     of
         The state's id.
-    url, checkpoints
-        URLs of its journal and of its checkpoints, where they are not in the folder.
+    checkpoints
+        URL of its checkpoints.
+    url
+        URL of its journal where that is not in the folder.
 
     Raises
     ------
@@ -404,7 +406,7 @@ def recorded(scenario: Scenario, state: Path, of: str, url: str | None = None, c
         name = service.kernel.scenario.jobs.ids[min(service.world.in_system)]
         raise InputError(f"{state}: job {name!r} is still in the system; a record is complete when all have left")
     record = service.record()
-    kept = Checkpoints(checkpoints or str(state / CHECKPOINTS))
+    kept = Checkpoints(checkpoints)
     for job in record.meta["trained"]:
         saved = kept.read(job)
         if saved is not None:

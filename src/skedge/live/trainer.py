@@ -81,7 +81,7 @@ class Trainer(threading.Thread):
         log: Callable[[str], None] | None = None,
         *,
         servers: Sequence[str],
-        controllers: Callable[[], int] = int,
+        controllers: Callable[[], int] = lambda: 0,
     ) -> None:
         super().__init__(name=f"train {name}", daemon=True)
         self.job, self.job_name, self.program, self.tell, self.pace = job, name, program, tell, pace
@@ -97,7 +97,7 @@ class Trainer(threading.Thread):
         self.version = 0
         self.loads = 0
         self.progress = [0] * program.chunks
-        self.trained: set[int] = set()
+        self.reported: set[int] = set()
         self.state: Any = None
         self.saved_at = 0.0
         self.due = 0.0
@@ -117,7 +117,7 @@ class Trainer(threading.Thread):
         """Let a team work from the next round on."""
         with self.change:
             self.teams[number] = team
-            self.trained.difference_update(team.chunks)
+            self.reported.difference_update(team.chunks)
             self.first_step.pop(number, None)
             self.leaving.discard(number)
             self.change.notify()
@@ -152,7 +152,7 @@ class Trainer(threading.Thread):
         team = self.teams.pop(told.team, None)
         self.leaving.discard(told.team)
         if team is not None and told.what == "finished":
-            self.trained.update(team.chunks)
+            self.reported.update(team.chunks)
 
     def rest(self) -> None:
         """The job has paused and given its parameter server's slot back: its process is for others."""
@@ -264,7 +264,7 @@ class Trainer(threading.Thread):
         TrainingError
             If one of them is of a chunk that was reported as trained: no worker will train it again.
         """
-        for chunk in sorted(self.trained):
+        for chunk in sorted(self.reported):
             if progress[chunk] < self.program.steps:
                 raise TrainingError(
                     f"its trained parameters are lost: the checkpoint that can be read holds {progress[chunk]} of "
@@ -394,7 +394,7 @@ class Trainer(threading.Thread):
         with self.change:
             for number in done:
                 team = self.teams.pop(number, None)
-                self.trained.update(() if team is None else team.chunks)
+                self.reported.update(() if team is None else team.chunks)
                 self.leaving.discard(number)
         for number in done:
             self.tell(self._fact("finished", number))

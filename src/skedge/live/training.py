@@ -125,7 +125,7 @@ def program_of(train: TrainForm, chunks: int, epochs: int, minibatches: int, clu
     return Program(train.factory, dict(train.args), chunks, epochs, minibatches, train.seed, shuffle=shuffle)
 
 
-class Chunks:
+class ChunkData:
     """The data of a job's chunks; made when they are first asked for.
 
     Shuffled ones (:attr:`Program.shuffle`) are cut from one permutation of all samples: the first costs as much as all.
