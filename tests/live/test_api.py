@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from skedge.core.model import Cluster, Physics, Server, job_table
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import SECOND
 from skedge.live.api import make_api
+from skedge.live.guard import Guard
 from skedge.live.journal import SqlJournal
 from skedge.live.limits import Limits
 from skedge.live.ray_world import NoEngine, RayWorld
@@ -125,21 +127,39 @@ def test_a_package_that_is_allowed_is_so_with_its_modules() -> None:
         limits.check_factory("mines:f")
 
 
-def test_a_large_body_is_refused_before_it_is_read(controller: Controller) -> None:
-    """The client's body is a generator that notes how much of it was asked for."""
-    read = 0
+def asked(headers: dict[str, str], size: int) -> tuple[int, int]:
+    """Status of the answer to a body of `size` megabytes, and how many of them were read."""
+    read, status = 0, 0
 
-    def body() -> Iterator[bytes]:
+    async def receive() -> dict[str, Any]:
         nonlocal read
-        for _ in range(200):
-            read += 10**6
-            yield b" " * 10**6
+        read += 1
+        return {"type": "http.request", "body": b" " * 10**6, "more_body": read < size}
 
-    client = controller.client
-    assert client.post("/jobs", content=body()).status_code == 413
-    unknown = client.post("/jobs", content=b"x" * 2_000_000, headers={"Authorization": "Bearer wrong"})
-    assert unknown.status_code == 401
-    answer = client.post("/jobs", content=b"x" * 2_000_000)
+    async def send(message: dict[str, Any]) -> None:
+        nonlocal status
+        status = message.get("status", status)
+
+    async def app(*_: Any) -> None:
+        raise AssertionError("it was passed on")
+
+    given = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+    asyncio.run(Guard(app, TOKEN, 10**6)({"type": "http", "headers": given}, receive, send))
+    return status, read
+
+
+def test_a_large_body_is_refused_before_it_is_read() -> None:
+    """By what it says of itself at once; where it says nothing, with the first piece that is too much."""
+    known = {"Authorization": f"Bearer {TOKEN}"}
+    assert asked({"Authorization": "Bearer wrong"}, 200) == (401, 0)
+    assert asked({}, 200) == (401, 0)
+    assert asked({**known, "Content-Length": "200000000"}, 200) == (413, 0)
+    assert asked({**known, "Content-Length": "-1"}, 200) == (413, 0)
+    assert asked(known, 200) == (413, 2)
+
+
+def test_a_body_that_is_too_large_is_told_the_most_that_is_taken(controller: Controller) -> None:
+    answer = controller.client.post("/jobs", content=b"x" * 2_000_000)
     assert answer.status_code == 413
     assert answer.json() == {"error": "the body has more than 1000000 bytes, which is the most that is taken"}
 
