@@ -27,7 +27,7 @@ def compared(row: Row, instances: int, first: int) -> tuple[int, dict[int, str]]
     for seed in count(first):
         try:
             decided += agrees(row, seed)
-        except Exception as error:
+        except Exception as error:  # whatever is raised is a disagreement, and the table goes on
             decided += 1
             differ[seed] = f"{type(error).__name__}: {error}".splitlines()[0][:200]
         if decided == wanted or seed - first > 20 * wanted:

@@ -31,7 +31,7 @@ def main() -> None:
             continue
         try:
             said = attempted(kind, *place, value)
-        except Exception as error:
+        except Exception as error:  # what is looked for: any error that is not of the product's own kind
             failed.append(f"{kind.__name__} {place} {value!r:.60}: {type(error).__name__}: {error}")
             continue
         found["ran" if said == "ran" else "refused"] += 1

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
 import time
-import warnings
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, field
-from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed, effective_n_jobs
-from joblib.externals.loky.backend import resource_tracker as loky_tracker
+from joblib import delayed
 
 from .analysis.metrics import completion_of
 from .analysis.verify import Violation
@@ -26,6 +20,7 @@ from .core.policy import make_policy
 from .core.scenario import Scenario
 from .intervals import FEWEST, Estimate, bounded, estimate
 from .optimum.problems import Reference, covering, reference
+from .parallel import parallel
 from .run import Run, run
 from .scenario_file import default_scenario, load_scenario
 
@@ -58,10 +53,6 @@ REFERENCE = "srtf"
 HIGHER_IS_BETTER = ("utility_total", "acceptance_share", "utilisation_mean")
 NEITHER_IS_BETTER = ("cloud_share",)
 """Of the columns; of the others less is better."""
-
-
-_START_S, _PAUSE_S = 20.0, 0.05
-"""How long processes may take to start, and how long one is asked to pause [s]."""
 
 
 @dataclass(frozen=True)
@@ -261,7 +252,7 @@ def compare(
     tasks = [(policy, i, seed) for i, seed in enumerate(seeds) for policy in policies]
     work = [delayed(_one)(source, *task, verify=verify, folder=folder) for task in tasks]
     try:
-        with closing(_parallel(work, processes)) as done:
+        with closing(parallel(work, processes)) as done:
             for one in done:
                 made[one.policy, one.i] = one
                 if progress is not None:
@@ -270,91 +261,6 @@ def compare(
         raise SkedgeError("a run was ended from outside, perhaps for want of memory; try --processes 1") from error
     by_policy = {p: [made[p, i] for i in range(len(seeds))] for p in policies}
     return _comparison(source, seeds, by_policy, verify=verify)
-
-
-def _parallel(work: Sequence[Any], processes: int) -> Generator[_Made, None, None]:
-    """Do the work in processes that Ctrl-C and SIGTERM do not reach: this process ends them, in order."""
-    if processes != 1:
-        _start_trackers()
-    done: Generator[_Made, None, None] | None = None
-    with _quiet():
-        try:
-            with _held_back(signal.SIGINT, signal.SIGTERM):  # what is held back as a process starts never reaches it
-                if processes != 1:
-                    _start(effective_n_jobs(processes))
-                done = Parallel(n_jobs=processes, return_as="generator_unordered")(work)
-            yield from done
-        finally:
-            if done is not None:
-                done.close()
-
-
-def _start_trackers() -> None:
-    """Start the trackers of joblib and of Python: as they start, they let signals through that are held back.
-
-    Where work is given up they remove what it leaves; that they do is not shown.
-    """
-    before = os.environ.get("PYTHONWARNINGS")
-    os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (before, "ignore:resource_tracker")))
-    try:
-        loky_tracker.ensure_running()
-        resource_tracker.ensure_running()
-    finally:
-        if before is None:
-            del os.environ["PYTHONWARNINGS"]
-        else:
-            os.environ["PYTHONWARNINGS"] = before
-
-
-def _start(processes: int) -> None:
-    """Wait until joblib's processes are up: one that is ended while it starts prints a traceback."""
-    up, deadline = set[int](), time.monotonic() + _START_S
-    while len(up) < processes and time.monotonic() < deadline:
-        up.update(Parallel(n_jobs=processes)(delayed(_process)() for _ in range(processes)))
-
-
-def _process() -> int:
-    """The number of a process, after a pause in which the others begin."""
-    time.sleep(_PAUSE_S)
-    return os.getpid()
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Where work is given up, joblib warns of that, and its thread may find its queue closed: neither is shown."""
-    before = threading.excepthook
-
-    def hook(args: threading.ExceptHookArgs) -> None:
-        if type(args.thread).__name__ != "_ExecutorManagerThread":
-            before(args)
-
-    threading.excepthook = hook
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*tasks which were still being processed.*")
-            yield
-    finally:
-        threading.excepthook = before
-
-
-@contextmanager
-def _held_back(*signals: signal.Signals) -> Iterator[None]:
-    """Let `signals` wait until the end, here and in processes that are started meanwhile.
-
-    Processes inherit the mask. Here it is not enough: another thread may take a signal; Python answers it in this one.
-    """
-    came = list[int]()
-    main = threading.current_thread() is threading.main_thread()
-    answers = {n: signal.signal(n, lambda number, _: came.append(number)) for n in signals} if main else {}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        for number, answer in answers.items():
-            signal.signal(number, answer)
-    if came:
-        signal.raise_signal(came[0])
 
 
 def _comparison(

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from joblib import Parallel, delayed
+from joblib import delayed
 
 from skedge.core.errors import SkedgeError
 from skedge.optimum.problems import problem_of
 from skedge.optimum.types import best_bound
+from skedge.parallel import parallel
 from skedge.run import run
 from skedge.scenario_file import scenario_from_dict
 
@@ -35,13 +37,13 @@ def carry_out(
 
     A row has the metric, `value`, and `late`: the jobs finished after the horizon, None without one.
 
-    `progress` is told a run's label, and which rules its record breaks, when it is done.
+    `progress` is called with a run's label, and the rules that its record breaks, when the run is done.
     """
     found: dict[str, tuple[float, int | None]] = {}
-    work = (delayed(_one)(one, metric) for one in simulations)
-    for label, numbers, broken in Parallel(n_jobs=processes, return_as="generator_unordered")(work):
-        found[label] = numbers
-        progress(label, broken)
+    with closing(parallel([delayed(_one)(one, metric) for one in simulations], processes)) as done:
+        for label, numbers, broken in done:
+            found[label] = numbers
+            progress(label, broken)
     return [
         {"seed": one.seed, **one.place, **dict(zip(("value", "late"), found[one.label], strict=True))}
         for one in simulations
