@@ -1,6 +1,7 @@
 """Corrupts records of every kind of run at random, and prints what the verifier does not find.
 
     python benchmarks/corruptions.py --count 20000 --seed 1
+    python benchmarks/corruptions.py --count 2000 --runs FOLDER ...    # runs that are there, as those of `skedge live`
 
 Of what survives, by table, column and mutation: how often, which metrics it changes, and one of them. Exit code 1 if
 something survives that is not equivalent (:func:`skedge.corruptions.equivalent`).
@@ -14,13 +15,14 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from skedge.core.model import Cluster, Physics
 from skedge.core.scenario import Jobs, Scenario
 from skedge.corruptions import fuzz, lines
-from skedge.run import run
+from skedge.run import Run, run
 from skedge.testing import resource_scenarios, site_scenario, small_scenario
 
 SLOTTED = Physics(slotted=True, slot=10_000_000)
@@ -61,18 +63,26 @@ KINDS: dict[str, tuple[str, Callable[[], Scenario]]] = {
 """Runs: policy and scenario."""
 
 
+def _run(kind: str) -> Run:
+    policy, scenario = KINDS[kind]
+    return run(scenario(), policy)
+
+
 def main() -> None:
     """Corrupt, verify, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=20_000, help="corruptions in all")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kinds", nargs="*", default=list(KINDS), help="kinds of run")
+    parser.add_argument("--runs", nargs="*", default=[], help="folders of runs, instead of kinds")
     args = parser.parse_args()
-    each, rng = -(-args.count // len(args.kinds)), np.random.default_rng(args.seed)
+    made = {folder: partial(Run.load, folder) for folder in args.runs} or {
+        kind: partial(_run, kind) for kind in args.kinds
+    }
+    each, rng = -(-args.count // len(made)), np.random.default_rng(args.seed)
     tried, found, equivalent, left = 0, 0, Counter[str](), 0
-    for kind in args.kinds:
-        policy, scenario = KINDS[kind]
-        begun, seen = time.monotonic(), fuzz(run(scenario(), policy), rng, each)
+    for kind, make in made.items():
+        begun, seen = time.monotonic(), fuzz(make(), rng, each)
         survived = sum(times for times, _, _ in seen.open.values())
         tried, found, left = tried + seen.tried, found + sum(seen.found.values()), left + survived
         equivalent += seen.equivalent

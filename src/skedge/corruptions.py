@@ -21,6 +21,9 @@ from .run import Run
 TIMES = ("start", "compute_from", "end", "time", "from", "to", "made_at", "broken_at")
 """Columns of times that move together when a row is shifted."""
 
+JOB_TIMES = ("arrival", "admitted", "first_start", "completion", "jct")
+"""Times in the table of jobs."""
+
 _STEPS = (1, -1, 1_000, -1_000_000, 1_000_000, 60_000_000, -3_600_000_000)
 """What is added to a time [µs]."""
 
@@ -33,12 +36,12 @@ class Corruption:
     ----------
     what
         (table, column, mutation) of each change; the column is ``*`` where a row is changed as a whole.
-    told
+    text
         What was changed, in words.
     """
 
     what: tuple[tuple[str, str, str], ...]
-    told: str
+    text: str
     schedule: Schedule
 
 
@@ -81,9 +84,9 @@ def fuzz(run: Run, rng: Generator, count: int, *, pairs: float = 0.3) -> Survivo
         if why is not None:
             seen.equivalent.update({why})
             continue
-        times, told, differ = seen.open.get(corrupted.what, (0, corrupted.told, ()))
+        times, text, differ = seen.open.get(corrupted.what, (0, corrupted.text, ()))
         differ = differ or changed_metrics(run.metrics, changed.metrics)
-        seen.open[corrupted.what] = times + 1, told, differ
+        seen.open[corrupted.what] = times + 1, text, differ
     return seen
 
 
@@ -103,6 +106,8 @@ def equivalent(run: Run, changed: Schedule) -> str | None:
     """
     slot = run.scenario.physics.slot
     is_, right = changed.tables(), run.schedule.tables()
+    if run.live and all(_near(is_[name], right[name], run.tolerance) for name in right):
+        return "as good: times of a live record within its tolerance"
     for why, read in _READINGS.items():
         if all(
             _rows(name, read(name, is_[name]), slot).equals(_rows(name, read(name, right[name]), slot))
@@ -110,6 +115,18 @@ def equivalent(run: Run, changed: Schedule) -> str | None:
         ):
             return why
     return None
+
+
+def _near(a: pl.DataFrame, b: pl.DataFrame, tolerance: int) -> bool:
+    """Whether two tables differ only in times, by at most `tolerance` µs, and in free words."""
+    times = [name for name in a.columns if name in (*TIMES, *JOB_TIMES)]
+    words = a.drop(*times, "reason", strict=False), b.drop(*times, "reason", strict=False)
+    return words[0].equals(words[1]) and all(_close(a[name], b[name], tolerance) for name in times)
+
+
+def _close(a: pl.Series, b: pl.Series, tolerance: int) -> bool:
+    apart = (a - b).abs().to_numpy()
+    return a.is_null().equals(b.is_null()) and bool((np.nan_to_num(apart.astype(float)) <= tolerance).all())
 
 
 def _rows(name: str, table: pl.DataFrame, slot: int) -> pl.DataFrame:
@@ -173,7 +190,7 @@ _READINGS: dict[str, Callable[[str, pl.DataFrame], pl.DataFrame]] = {
 
 def corrupt(run: Run, rng: Generator, changes: int = 1) -> Corruption | None:
     """Change the record `changes` times; None where that came to nothing."""
-    schedule, what, told = run.schedule, [], []
+    schedule, what, texts = run.schedule, [], []
     for _ in range(changes):
         name = _table(schedule, rng)
         kind = str(rng.choice(list(_MUTATIONS)))
@@ -183,9 +200,9 @@ def corrupt(run: Run, rng: Generator, changes: int = 1) -> Corruption | None:
         column, words, table = mutated
         schedule = replace(schedule, **{name: table})
         what.append((name, column, kind))
-        told.append(f"{name}: {words}")
+        texts.append(f"{name}: {words}")
     same = all(a.equals(b) for a, b in zip(run.schedule.tables().values(), schedule.tables().values(), strict=True))
-    return None if same else Corruption(tuple(sorted(what)), "; ".join(told), schedule)
+    return None if same else Corruption(tuple(sorted(what)), "; ".join(texts), schedule)
 
 
 def _table(schedule: Schedule, rng: Generator) -> str:
@@ -237,7 +254,7 @@ def _other(column: str, value: Any, dtype: pl.DataType, rng: Generator, run: Run
     if dtype.is_float():
         base = 1.0 if value is None else value
         return float(rng.choice([base * 2, base + 1, 0.0, -base, base * (1 + 1e-5), base * 0.5]))
-    if column in TIMES or column in ("arrival", "admitted", "first_start", "completion", "jct"):
+    if column in (*TIMES, *JOB_TIMES):
         return int((value or 0) + rng.choice(_STEPS))
     return int((0 if value is None else value) + rng.choice([1, -1, 2, 7, 1000]))
 
@@ -388,6 +405,6 @@ _MUTATIONS: dict[str, Callable[[pl.DataFrame, Generator, Run], Mutated]] = {
 
 def lines(seen: Survivors) -> Iterator[str]:
     """What survived, one line each, the most frequent first."""
-    for what, (times, told, differ) in sorted(seen.open.items(), key=lambda item: -item[1][0]):
+    for what, (times, text, differ) in sorted(seen.open.items(), key=lambda item: -item[1][0]):
         where = " + ".join(f"{table}.{column} {kind}" for table, column, kind in what)
-        yield f"{times:5d}  {where}  [{', '.join(differ) or 'no metric'}]  e.g. {told}"
+        yield f"{times:5d}  {where}  [{', '.join(differ) or 'no metric'}]  e.g. {text}"
