@@ -8,7 +8,7 @@ demo: $(VENV)/.run ## the main job: set up, then six policies side by side, a ta
 	$(BIN)/skedge demo
 
 test: $(VENV)/.dev lint ## everything that must hold: lint, types, layers, tests
-	$(BIN)/pytest -n 2
+	POLARS_MAX_THREADS=1 $(BIN)/pytest -n 2
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
