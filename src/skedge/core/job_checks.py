@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -54,8 +56,24 @@ def floats(frame: pl.DataFrame, column: str) -> Floats:
     return frame[column].to_numpy().astype(np.float64)
 
 
+@dataclass(frozen=True)
+class _Check:
+    """Rows that are refused: where `wrong` is true. `value` is what the message shows as the value of `column`."""
+
+    wrong: pl.Expr
+    column: str
+    right: str
+    value: pl.Expr
+
+
 def checked(frame: pl.DataFrame, cluster: Cluster) -> pl.DataFrame:
-    """`frame` with the right columns and types; the first wrong row is named with its column and value."""
+    """Return `frame` with the right columns and types.
+
+    Raises
+    ------
+    ScenarioError
+        Naming the first wrong row of the first check that fails, with its column and value.
+    """
     missing = [c for c in JOB_SCHEMA if c not in frame.columns]
     if missing:
         raise ScenarioError(f"jobs: column {missing[0]!r} is missing; needed are {', '.join(JOB_SCHEMA)}")
@@ -63,27 +81,35 @@ def checked(frame: pl.DataFrame, cluster: Cluster) -> pl.DataFrame:
         frame = frame.select(pl.col(c).cast(t) for c, t in _schema_of(frame).items())
     except pl.exceptions.PolarsError as error:
         raise ScenarioError(f"jobs: a column has values of the wrong type: {error}") from error
+    _utility_is_whole(frame)
+    _refuse(frame, [*_of_columns(), *_of_extra(frame, cluster), *_of_ranges(cluster)])
+    if cluster.transfer_cost is not None:
+        _check_latency(frame)
+    return frame
+
+
+def _of_columns() -> Iterator[_Check]:
     for column in JOB_SCHEMA:
-        _refuse(frame, pl.col(column).is_null(), column, "a value; it is missing")
-    _check_extra(frame, cluster)
+        yield _check(pl.col(column).is_null(), column, "a value; it is missing")
+
+
+def _of_ranges(cluster: Cluster) -> Iterator[_Check]:
     for column in _AT_LEAST_ONE:
-        _refuse(frame, pl.col(column) < 1, column, "at least 1")
+        yield _check(pl.col(column) < 1, column, "at least 1")
     for column in _NOT_NEGATIVE:
         good = pl.col(column).is_finite() & (pl.col(column) >= 0) & (pl.col(column) <= LONGEST_S)
-        _refuse(frame, ~good, column, f"a number from 0 to {LONGEST_S:g}")
-    _refuse(
-        frame, ~(pl.col("bandwidth_mbps").is_finite() & (pl.col("bandwidth_mbps") > 0)), "bandwidth_mbps", "above 0"
-    )
-    _refuse(frame, pl.col("minibatch_s") + pl.col("ps_update_s") <= 0, "minibatch_s", "above 0 (with ps_update_s)")
+        yield _check(~good, column, f"a number from 0 to {LONGEST_S:g}")
+    rate = pl.col("bandwidth_mbps")
+    yield _check(~(rate.is_finite() & (rate > 0)), "bandwidth_mbps", "above 0")
+    yield _check(pl.col("minibatch_s") + pl.col("ps_update_s") <= 0, "minibatch_s", "above 0 (with ps_update_s)")
     for kind in ("edge", "cloud"):
         above = pl.col(f"upload_{kind}_lo_s") > pl.col(f"upload_{kind}_hi_s")
-        _refuse(frame, above, f"upload_{kind}_lo_s", f"at most upload_{kind}_hi_s")
-    _refuse(frame, pl.col("id").is_duplicated(), "id", "unique; it is used twice")
+        yield _check(above, f"upload_{kind}_lo_s", f"at most upload_{kind}_hi_s")
+    yield _check(pl.col("id").is_duplicated(), "id", "unique; it is used twice")
     for column, types in (("worker_type", cluster.worker_types), ("ps_type", cluster.ps_types)):
         if types or (cluster.cloud is None and not cluster.resources):
             have = ", ".join(types) or "none"
-            _refuse(frame, ~pl.col(column).is_in(list(types)), column, f"a type that a server has ({have})")
-    return frame
+            yield _check(~pl.col(column).is_in(list(types)), column, f"a type that a server has ({have})")
 
 
 def _schema_of(frame: pl.DataFrame) -> dict[str, Any]:
@@ -95,7 +121,13 @@ def _schema_of(frame: pl.DataFrame) -> dict[str, Any]:
     return {**JOB_SCHEMA, **said}
 
 
-def _check_extra(frame: pl.DataFrame, cluster: Cluster) -> None:
+def _utility_is_whole(frame: pl.DataFrame) -> None:
+    missing = [name for name in UTILITY if name not in frame.columns]
+    if 0 < len(missing) < len(UTILITY):
+        raise ScenarioError(f"jobs: column {missing[0]!r} is missing; a utility has height, steepness and target")
+
+
+def _of_extra(frame: pl.DataFrame, cluster: Cluster) -> Iterator[_Check]:
     """What jobs say of batch, rates, utility and needs is possible, and the cluster has what they need."""
     there = set(frame.columns)
     positive = {name: pl.col(name).is_finite() & (pl.col(name) > 0) for name in ("ratio", "utility_height")}
@@ -114,43 +146,38 @@ def _check_extra(frame: pl.DataFrame, cluster: Cluster) -> None:
     given = [name for name in UTILITY if name in there]
     for name in given:
         lacks = pl.any_horizontal(pl.col(given).is_not_null()) & pl.col(name).is_null()
-        _refuse(frame, lacks, name, "a number: a utility has height, steepness and target")
-    if given and len(given) < len(UTILITY):
-        missing = next(name for name in UTILITY if name not in there)
-        raise ScenarioError(f"jobs: column {missing!r} is missing; a utility has height, steepness and target")
+        yield _check(lacks, name, "a number: a utility has height, steepness and target")
     for name, (good, right) in rules.items():
         if name in there:
-            _refuse(frame, pl.col(name).is_not_null() & ~good, name, right)
-    _check_needs(frame, cluster)
-    if cluster.transfer_cost is None:
-        _check_no_sites(frame)
-    else:
-        _check_sites(frame, cluster)
+            yield _check(pl.col(name).is_not_null() & ~good, name, right)
+    yield from _of_needs(frame, cluster)
+    yield from _of_no_sites(frame) if cluster.transfer_cost is None else _of_sites(frame, cluster)
 
 
-def _check_no_sites(frame: pl.DataFrame) -> None:
+def _of_no_sites(frame: pl.DataFrame) -> Iterator[_Check]:
     for column in frame.columns:
         if column.startswith((DATA, "latency")) or column == "exchange_mb":
-            _refuse(
-                frame, pl.col(column).is_not_null(), column, "left out: it goes with a cluster that has transfer_cost"
-            )
+            right = "left out: it goes with a cluster that has transfer_cost"
+            yield _check(pl.col(column).is_not_null(), column, right)
 
 
-def _check_sites(frame: pl.DataFrame, cluster: Cluster) -> None:
-    """Every job says where its data lie, which are all its chunks, and what its latency costs."""
+def _of_sites(frame: pl.DataFrame, cluster: Cluster) -> Iterator[_Check]:
+    """Every job says where its data lie, which are all its chunks."""
     columns = [c for c in frame.columns if c.startswith(DATA)]
     for column in columns:
         if column.removeprefix(DATA) not in cluster.server_ids:
             have = ", ".join(cluster.server_ids[:5]) + (", ..." if len(cluster.servers) > 5 else "")
-            _refuse(frame, pl.col(column).is_not_null(), column, f"of a site that there is ({have})")
-        _refuse(frame, pl.col(column) < 0, column, "0 chunks or more")
-    where = frame.with_columns(
-        pl.sum_horizontal(pl.col(columns).fill_null(0)).alias("data") if columns else pl.lit(0).alias("data")
-    )
+            yield _check(pl.col(column).is_not_null(), column, f"of a site that there is ({have})")
+        yield _check(pl.col(column) < 0, column, "0 chunks or more")
     for column in ("upload_edge_hi_s", "upload_cloud_hi_s"):
-        _refuse(frame, pl.col(column) > 0, column, "0: at sites data move at once, at the cost of transfer_cost")
-    _refuse(where, pl.col("data") == 0, "data", "above 0 for some site: there is nothing to train")
-    _refuse(where, pl.col("data") != pl.col("chunks"), "chunks", "the sum of its data over the sites")
+        yield _check(pl.col(column) > 0, column, "0: at sites data move at once, at the cost of transfer_cost")
+    data = pl.sum_horizontal(pl.col(columns).fill_null(0)) if columns else pl.lit(0)
+    yield _check(data == 0, "data", "above 0 for some site: there is nothing to train", data)
+    yield _check(data != pl.col("chunks"), "chunks", "the sum of its data over the sites")
+
+
+def _check_latency(frame: pl.DataFrame) -> None:
+    """Every job at sites says what its latency costs."""
     names = [c for c in frame.columns if c.startswith("latency")]
     for row, fields in enumerate(frame.select("id", *names).iter_rows(named=True)):
         name = fields["id"]
@@ -162,26 +189,32 @@ def _check_sites(frame: pl.DataFrame, cluster: Cluster) -> None:
             raise ScenarioError(f"jobs[{row}] (id {name!r}): latency is missing; a job at sites has a latency cost")
 
 
-def _check_needs(frame: pl.DataFrame, cluster: Cluster) -> None:
+def _of_needs(frame: pl.DataFrame, cluster: Cluster) -> Iterator[_Check]:
     have = ", ".join(cluster.resources) or "slots alone"
     for prefix in (WORKER_NEEDS, PS_NEEDS):
         columns = [c for c in frame.columns if c.startswith(prefix)]
         for column in columns:
             value = pl.col(column).fill_null(0)
-            _refuse(frame, ~(value.is_finite() & (value >= 0)), column, "a number, 0 or more")
+            yield _check(~(value.is_finite() & (value >= 0)), column, "a number, 0 or more")
             if column.removeprefix(prefix) not in cluster.resources:
-                _refuse(frame, value > 0, column, f"of a resource that a server has ({have})")
+                yield _check(value > 0, column, f"of a resource that a server has ({have})")
         if cluster.resources:
             needs = pl.sum_horizontal(pl.col(columns)) if columns else pl.lit(0.0)
-            nothing = frame.with_columns(needs.alias(prefix + "*"))
-            _refuse(nothing, pl.col(prefix + "*") <= 0, prefix + "*", f"above 0 for one of {have}")
+            yield _check(needs <= 0, prefix + "*", f"above 0 for one of {have}", needs)
 
 
-def _refuse(frame: pl.DataFrame, wrong: pl.Expr, column: str, right: str) -> None:
-    bad = frame.with_row_index("row").filter(wrong).head(1)
-    if len(bad):
-        row, name, value = bad["row"][0], bad["id"][0], bad[column][0]
-        raise ScenarioError(f"jobs[{row}] (id {name!r}): {column} = {value!r}; it must be {right}")
+def _check(wrong: pl.Expr, column: str, right: str, value: pl.Expr | None = None) -> _Check:
+    return _Check(wrong, column, right, pl.col(column) if value is None else value)
+
+
+def _refuse(frame: pl.DataFrame, checks: Sequence[_Check]) -> None:
+    """Name the first wrong row of the first check that fails; all are computed in one pass."""
+    failed = frame.select(check.wrong.any().alias(str(i)) for i, check in enumerate(checks)).row(0)
+    for check, fails in zip(checks, failed, strict=True):
+        if fails:
+            row = frame.with_row_index("row").select("row", "id", value=check.value, wrong=check.wrong)
+            number, name, value, _ = row.filter(pl.col("wrong")).row(0)
+            raise ScenarioError(f"jobs[{number}] (id {name!r}): {check.column} = {value!r}; it must be {check.right}")
 
 
 def in_order(frame: pl.DataFrame) -> pl.DataFrame:
