@@ -21,7 +21,7 @@ from skedge.live.journal import SqlJournal
 from skedge.live.limits import Limits
 from skedge.live.ray_world import NoEngine, RayWorld
 from skedge.live.service import Service
-from skedge.live.trainer import Trainer
+from skedge.live.trainer import Team, Trainer
 from skedge.live.training import Program
 
 
@@ -115,6 +115,24 @@ def test_a_lost_process_stands_in_the_jobs_log_with_its_server(monkeypatch: pyte
     trainer.out.add(1)
     assert trainer._call("asked", 1) is None
     assert lines == ["a process on m1 was lost: what it was asked for is done again"]
+
+
+def test_a_chunk_that_joins_a_job_behind_its_pace_does_not_train_faster_than_announced() -> None:
+    """Slow rounds are made up for by those who trained in them; what is left then counts as late."""
+    none: Any = None
+    program = Program("m:f", {}, 2, 1, 60)
+    trainer = Trainer(0, "a", program, none, none, none, none, pace=0.1, servers=("m0", "m1"))
+    trainer.serve_from(0)
+    trainer.put(0, Team(0, none, (0,), 1))
+    trainer._next_teams()
+    trainer.due -= 3
+    trainer._keep_pace()
+    trainer._next_teams()
+    assert trainer.due < time.monotonic() - 2, "nobody joined: it is made up for"
+    trainer.put(1, Team(1, none, (1,), 1))
+    trainer._next_teams()
+    assert trainer.due == pytest.approx(time.monotonic(), abs=0.5)
+    assert (trainer.late_s, trainer.behind_s) == (pytest.approx(2.9, abs=0.5), 0.0)
 
 
 class Up(NoEngine):

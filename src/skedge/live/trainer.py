@@ -91,7 +91,7 @@ class Trainer(threading.Thread):
         self.teams: dict[int, Team] = {}
         self.leaving: set[int] = set()
         self.site: int | None = None
-        self.closed = False
+        self.joined = self.closed = False
         self.ps: Any = None
         self.ps_site: int | None = None
         self.version = 0
@@ -117,6 +117,7 @@ class Trainer(threading.Thread):
         """Let a team work from the next round on."""
         with self.change:
             self.teams[number] = team
+            self.joined = True
             self.reported.difference_update(team.chunks)
             self.first_step.pop(number, None)
             self.leaving.discard(number)
@@ -206,10 +207,17 @@ class Trainer(threading.Thread):
                 if self.closed:
                     return None
                 if (self.teams and self.site is not None) or (self.ps_site is not None and self.site is None):
+                    if self.joined:
+                        self._write_off()
+                        self.joined = False
                     self.due = self.due or time.monotonic()
                     return dict(self.teams)
-                self.late_s, self.behind_s, self.due = self.late_s + self.behind_s, 0.0, 0.0
+                self._write_off()
                 self.change.wait()
+
+    def _write_off(self) -> None:
+        """Make up for nothing any more: a chunk that joins must not train faster for rounds that were slow before."""
+        self.late_s, self.behind_s, self.due = self.late_s + self.behind_s, 0.0, 0.0
 
     def _let_go(self) -> None:
         for number in sorted(self.leaving):
