@@ -1,12 +1,25 @@
-"""Kill processes of a service at random instants, and see that nothing is lost.
+"""Do harm to a service at random instants, and see that no job is silently wrong.
 
-    python benchmarks/faults.py --kills 50 --seed 0 --victims agent,ps,raylet,controller
+    python benchmarks/faults.py --count 50 --seed 0 --kind agent,ps,raylet,controller
+    python benchmarks/faults.py --count 25 --seed 0 --kind checkpoint,disk,clock,poison
 
 A service is brought up in a temporary folder and given small jobs, so that some are always in the system. At seeded
-random instants one process is ended with SIGKILL; the next kill comes when the service is whole again. `agent`, `ps`
-and `raylet` are a server's, `head` is Ray's own (its GCS), `controller` is the service's process. At the end every job
-must be complete, each chunk with exactly its epochs in the parameters, and every decision is taken again from the
-journal and compared (``skedge record``). One line per victim; exit status 1 if anything was lost.
+random instants it suffers a fault; the next one comes when it is whole again:
+
+agent, ps, raylet, head, controller
+    One such process is ended with SIGKILL. `head` is Ray's own (its GCS), `controller` is the service's process.
+checkpoint
+    The newest checkpoint of a job, or all of them, are deleted, cut short or changed, and all parameter servers killed.
+disk
+    The disk of the state is filled to the last byte for some seconds. The state then lies on a small tmpfs: needs root.
+clock
+    The controller is killed, and the next one finds the clock up to a day ahead of the last one's or behind it.
+poison
+    A job is submitted that no service should take, or whose code ends its process, raises, or gives no number.
+
+At the end every job must be COMPLETED, with all epochs of every chunk in its last checkpoint, or FAILED with its
+sentence; without poison and lost checkpoints none may be FAILED. Every decision is taken again from the journal and
+compared (``skedge record``). One line per kind; exit status 1 if anything else was found.
 """
 
 from __future__ import annotations
@@ -15,12 +28,14 @@ import argparse
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,19 +63,79 @@ JOB = {
         "args": {"model": "lenet", "chunks": CHUNKS, "samples": 120, "size": 8},
     },
 }  # fmt: skip
+HALF = 0.5
+POISONS: dict[str, dict[str, Any]] = {
+    "many chunks": {"chunks": 90_000_000},
+    "no number": {"minibatch_s": float("nan")},
+    "half a pair": {"train": {"factory": "skedge.live.examples:images", "args": {"model": "\ud800"}}},
+    "a path": {"name": "../../etc"},
+    "big args": {"train": {"factory": "skedge.live.examples:images", "args": {"model": "x" * 2_000_000}}},
+    "not allowed": {"train": {"factory": "os:system", "args": {"command": "true"}}},
+    "ends its process": {"train": {"factory": "poison:ends_its_process"}},
+    "raises": {"train": {"factory": "poison:raises"}},
+    "gives no number": {"train": {**JOB["train"], "factory": "poison:no_number"}},  # type: ignore[dict-item]
+}
+"""Poisonous jobs: what is other in them than in a good one."""
+
 IN_SYSTEM = 3
 """Jobs that are kept in the system."""
 
 TITLES = {"agent": "ray::Agent", "ps": "ray::PSActor", "raylet": "raylet/raylet", "head": "gcs_server"}
 WHOLE_S = 180.0
+DISK_MB = 300
+DAY_S = 86400.0
+
+
+POISON = """
+import os
+
+from skedge.live.examples import images
+
+
+def ends_its_process(**given):
+    os._exit(3)
+
+
+def raises(**given):
+    raise FileNotFoundError("no data here")
+
+
+def no_number(**given):
+    training = images(**given)
+    training.loss = lambda outputs, targets: outputs.sum() * float("nan")
+    return training
+"""
+"""Factories of poisonous jobs."""
+
+SHIFTED = """
+import os
+import time
+
+real = time.time
+
+
+def shifted():
+    try:
+        with open(os.environ["FAULTS_CLOCK"]) as file:
+            return real() + float(file.read())
+    except (OSError, ValueError):
+        return real()
+
+
+time.time = shifted
+"""
+"""`sitecustomize` of the service's processes: their clock is the machine's and what a file says."""
+
+Fault = Callable[["Client", random.Random], str]
+"""Does harm and waits until it is over; what was done."""
 
 
 @dataclass
 class Campaign:
-    """What was done to one kind of process."""
+    """What was done of one kind."""
 
-    victim: str
-    kills: int = 0
+    kind: str
+    done: list[str] = field(default_factory=list)
     recovery_s: list[float] = field(default_factory=list)
 
 
@@ -69,6 +144,11 @@ class Client:
 
     def __init__(self, state: Path) -> None:
         self.state = state
+
+    @property
+    def clock(self) -> Path:
+        """What the service's clock is ahead of the machine's [s]."""
+        return self.state.parent / "clock"
 
     def ask(self, method: str, path: str, **given: Any) -> Any:
         """The answer to a request."""
@@ -91,26 +171,50 @@ class Client:
         return False
 
 
-def skedge(*arguments: str) -> str:
+def skedge(*arguments: str, env: dict[str, str] | None = None) -> str:
     """Run a command; what it printed."""
-    done = subprocess.run([sys.executable, "-m", "skedge", *arguments], capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "skedge", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
     if done.returncode:
         raise SystemExit(f"skedge {' '.join(arguments)}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
     return done.stdout
 
 
 @contextmanager
-def service(policy: str) -> Iterator[Client]:
-    """A service in a temporary folder."""
-    with tempfile.TemporaryDirectory(prefix="skedge-faults-") as folder:
+def service(policy: str, kind: str) -> Iterator[Client]:
+    """A service in a temporary folder, on a small disk of its own for faults of the disk."""
+    with tempfile.TemporaryDirectory(prefix="skedge-faults-") as folder, small_disk(folder, kind):
         state, cluster = Path(folder) / "state", Path(folder) / "cluster.yaml"
         cluster.write_text(CLUSTER, encoding="utf-8")
-        skedge("up", str(cluster), "--state", str(state), "--policy", policy)
+        code = Path(folder) / "code"
+        code.mkdir()
+        (code / "poison.py").write_text(POISON, encoding="utf-8")
+        (code / "sitecustomize.py").write_text(SHIFTED, encoding="utf-8")
+        client = Client(state)
+        paths = os.pathsep.join(filter(None, (str(code), os.environ.get("PYTHONPATH"))))
+        env = {**os.environ, "PYTHONPATH": paths, "FAULTS_CLOCK": str(client.clock)}
+        allowed = ["--allow", "skedge.live.examples", "--allow", "poison", "--min-free-mb", "1"]
+        skedge("up", str(cluster), "--state", str(state), "--policy", policy, *allowed, env=env)
         try:
-            yield Client(state)
+            yield client
         finally:
             if (state / "supervisor.pid").exists():
                 skedge("down", "--state", str(state))
+
+
+@contextmanager
+def small_disk(folder: str, kind: str) -> Iterator[None]:
+    """For faults of the disk: `folder` on a tmpfs of its own."""
+    if kind != "disk":
+        yield
+        return
+    mounted = subprocess.run(["/bin/mount", "-t", "tmpfs", "-o", f"size={DISK_MB}m", "tmpfs", folder], check=False)
+    if mounted.returncode:
+        raise SystemExit("faults of the disk need a small one: mounting a tmpfs is allowed to root alone")
+    try:
+        yield
+    finally:
+        subprocess.run(["/bin/umount", "--lazy", folder], check=True)
 
 
 def keep_busy(client: Client) -> None:
@@ -149,70 +253,170 @@ def wait_whole(client: Client, gone: int | None = None) -> float:
     return time.monotonic() - began
 
 
-def campaign(client: Client, victim: str, kills: int, rng: random.Random) -> Campaign:
-    """Kill processes of one kind."""
-    done = Campaign(victim)
-    while done.kills < kills:
-        keep_busy(client)
-        time.sleep(rng.uniform(0.0, 3.0))
+def kill(victim: str) -> Fault:
+    """End one process of this kind."""
+
+    def harm(client: Client, rng: random.Random) -> str:
         candidates = processes(client, victim)
         if not candidates:
-            continue
+            return ""
         controller = client.controller()
         with suppress(ProcessLookupError):
             os.kill(rng.choice(candidates), signal.SIGKILL)
-            done.kills += 1
         time.sleep(1.0)
-        done.recovery_s.append(1.0 + wait_whole(client, controller if victim in {"head", "controller"} else None))
-        sys.stderr.write(f"\r{victim}: {done.kills} of {kills} killed ")
-        sys.stderr.flush()
+        wait_whole(client, controller if victim in {"head", "controller"} else None)
+        return "killed"
+
+    return harm
+
+
+def damage(client: Client, rng: random.Random) -> str:
+    """Harm the checkpoints of a job in the system, then end every parameter server."""
+    kept = [sorted((client.state / "checkpoints" / job).glob("*.ckpt")) for job in in_system(client)]
+    kept = [paths for paths in kept if paths]
+    if not kept:
+        return ""
+    paths, how = rng.choice(kept), rng.choice(["deleted", "cut short", "changed"])
+    which = rng.choice(["all", "newest"])
+    for path in paths if which == "all" else paths[-1:]:
+        with suppress(FileNotFoundError):  # it may be pruned meanwhile
+            content = path.read_bytes()
+            if how == "deleted":
+                path.unlink()
+            else:
+                path.write_bytes(content[: len(content) // 2] if how == "cut short" else content[:-1] + b"?")
+    for pid in processes(client, "ps"):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    time.sleep(1.0)
+    wait_whole(client)
+    return f"{which} {how}"
+
+
+def fill(client: Client, rng: random.Random) -> str:
+    """Leave no byte free for some seconds."""
+    ballast = client.state.parent / "ballast"
+    with suppress(OSError), ballast.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(min(1 << 20, max(shutil.disk_usage(ballast).free, 1))))
+    time.sleep(rng.uniform(2.0, 6.0))
+    if rng.random() < HALF:
+        for pid in processes(client, "ps"):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(1.0)
+    ballast.unlink()
+    time.sleep(1.0)
+    wait_whole(client)
+    return "filled"
+
+
+def shift(client: Client, rng: random.Random) -> str:
+    """Set the clock, by which a new controller finds how long it was away, and end the controller."""
+    by = rng.choice([-1, 1]) * rng.choice([60.0, 3600.0, DAY_S])
+    now = float(client.clock.read_text(encoding="utf-8")) if client.clock.exists() else 0.0
+    client.clock.write_text(str(now + by), encoding="utf-8")
+    kill("controller")(client, rng)
+    return "ahead" if by > 0 else "back"
+
+
+def poison(client: Client, rng: random.Random) -> str:
+    """Submit a job that must be refused, or fail alone."""
+    what, fields = rng.choice(list(POISONS.items()))
+    job = {**JOB, "name": "poison", **fields}
+    with suppress(httpx.HTTPStatusError):
+        client.ask("POST", "/jobs", content=json.dumps(job))
+        what += ", taken"
+    wait_whole(client)
+    return what
+
+
+FAULTS: dict[str, Fault] = {
+    **{victim: kill(victim) for victim in (*TITLES, "controller")},
+    "checkpoint": damage, "disk": fill, "clock": shift, "poison": poison,
+}  # fmt: skip
+MAY_FAIL = {"checkpoint": "lost", "disk": "cannot be written", "poison": ""}
+"""Kinds after which a job may be FAILED, and what its sentence then has."""
+
+
+def in_system(client: Client) -> list[str]:
+    """Names of the jobs in the system."""
+    return [row["job"] for row in client.ask("GET", "/jobs") if row["ended_s"] is None]
+
+
+def campaign(client: Client, kind: str, count: int, rng: random.Random) -> Campaign:
+    """Do harm of one kind so often."""
+    campaign = Campaign(kind)
+    while len(campaign.done) < count:
+        keep_busy(client)
+        time.sleep(rng.uniform(0.0, 3.0))
+        began = time.monotonic()
+        what = FAULTS[kind](client, rng)
+        if what:
+            campaign.done.append(what)
+            campaign.recovery_s.append(time.monotonic() - began)
+            sys.stderr.write(f"\r{kind}: {len(campaign.done)} of {count} done ")
+            sys.stderr.flush()
     sys.stderr.write("\n")
-    return done
+    return campaign
 
 
 def finish(client: Client) -> list[dict[str, Any]]:
     """Wait for every job; returns all of them, described."""
     began = time.monotonic()
-    while any(row["ended_s"] is None for row in client.ask("GET", "/jobs")):
+    while left := in_system(client):
         if time.monotonic() - began > WHOLE_S:
-            raise SystemExit("a job does not complete")
+            raise SystemExit(f"jobs do not complete: {', '.join(left)}")
         time.sleep(0.5)
     return [client.ask("GET", f"/jobs/{row['job']}") for row in client.ask("GET", "/jobs")]
 
 
+def recorded(client: Client) -> dict[str, Any]:
+    """What ``skedge record`` says; its violations are a sentence where it says nothing."""
+    out = client.state.parent / "record"
+    command = [sys.executable, "-m", "skedge", "record", "--state", str(client.state), "--out", str(out), "--json"]
+    record = subprocess.run(command, capture_output=True, text=True, check=False)
+    return json.loads(record.stdout) if record.stdout.startswith("{") else {"violations": [], "said": record.stderr}
+
+
+def judged(done: Campaign, jobs: list[dict[str, Any]], said: dict[str, Any]) -> tuple[str, bool]:
+    """The line of a kind, and whether anything is wrong."""
+    failed = [job for job in jobs if job["state"] == "FAILED"]
+    right = MAY_FAIL.get(done.kind)
+    without = [job["job"] for job in failed if right is None or right not in job["message"] or not job["message"]]
+    lost = [job["job"] for job in jobs if job["state"] not in {"FAILED", "COMPLETED"}] + without
+    whole = [EPOCHS * MINIBATCHES] * CHUNKS
+    uneven = [job["job"] for job in jobs if job["state"] == "COMPLETED" and job["progress_by_chunk"] != whole]
+    rules = sorted({violation["rule"] for violation in said["violations"]})
+    wrong = bool(lost or uneven or "said" in said or "M38" in rules)
+    kinds = ", ".join(f"{times} {what}" for what, times in sorted(Counter(done.done).items()))
+    line = (
+        f"{done.kind}: {len(done.done)} faults ({kinds}), {len(jobs)} jobs, {len(failed)} failed with their sentence, "
+        f"{len(lost)} lost ({', '.join(lost) or 'none'}), {len(uneven)} complete with other than their epochs; whole "
+        f"again after {median(done.recovery_s):.1f} s (median), {max(done.recovery_s):.1f} s (most); every decision "
+        f"taken again from the journal: {said.get('said', 'yes')}; rules broken: {', '.join(rules) or 'none'}"
+    )
+    return line, wrong
+
+
 def main() -> None:
     """Run the campaign and say what came out."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=50, help="of each kind")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=50, help="faults of each kind")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--policy", default="aonline")
-    parser.add_argument("--victims", default="agent,ps,raylet,controller")
+    parser.add_argument("--kind", default="agent,ps,raylet,controller", help=f"of {', '.join(FAULTS)}")
     given = parser.parse_args()
     rng = random.Random(given.seed)  # noqa: S311 - instants, not secrets
-    wrong = 0
-    for victim in given.victims.split(","):
-        with service(given.policy) as client:
-            done = campaign(client, victim, given.kills, rng)
+    wrong = False
+    for kind in given.kind.split(","):
+        with service(given.policy, kind) as client:
+            done = campaign(client, kind, given.count, rng)
             jobs = finish(client)
             skedge("down", "--state", str(client.state))
-            out = client.state.parent / "record"
-            record = subprocess.run(
-                [sys.executable, "-m", "skedge", "record", "--state", str(client.state), "--out", str(out), "--json"],
-                capture_output=True, text=True, check=False,
-            )  # fmt: skip
-        lost = [job["job"] for job in jobs if job["state"] != "COMPLETED"]
-        whole = [EPOCHS * MINIBATCHES] * CHUNKS
-        uneven = [job["job"] for job in jobs if job["progress_by_chunk"] != whole]
-        said = json.loads(record.stdout) if record.stdout.startswith("{") else {"violations": [record.stderr]}
-        rules = sorted({v["rule"] if isinstance(v, dict) else v for v in said["violations"]})
-        wrong += len(lost) + len(uneven) + (not record.stdout.startswith("{"))
-        print(
-            f"{victim}: {done.kills} killed, {len(jobs)} jobs, {len(lost)} lost, {len(uneven)} with other than their "
-            f"epochs; whole again after {median(done.recovery_s):.1f} s (median), {max(done.recovery_s):.1f} s (most); "
-            f"every decision taken again from the journal: {'yes' if record.stdout.startswith('{') else 'NO'}; "
-            f"rules broken: {', '.join(rules) or 'none'}",
-            flush=True,
-        )
+            line, found = judged(done, jobs, recorded(client))
+        wrong |= found
+        print(line, flush=True)
     sys.exit(1 if wrong else 0)
 
 

@@ -222,7 +222,7 @@ def job_from_spec(data: object, where: str) -> JobForm:
         for key in resources
         if key not in _RESOURCES
     ]
-    wrong += [f"{where}: {key}: is missing; it is needed" for key in ("name", "train") if key not in data]
+    wrong += [f"{where}: {key}: is missing; it is needed" for key in ("name", "train") if data.get(key) is None]
     if wrong:
         raise ScenarioError("\n".join(wrong))
     check_name(str(data["name"]), f"{where}: name")

@@ -290,7 +290,7 @@ class TrainForm(_Form):
 
     factory: Annotated[str, Field(pattern=r"^[\w.]+:\w+$")]
     args: dict[str, str | int | float | bool] = {}
-    seed: Annotated[int, BeforeValidator(_no_bool)] = Field(0, ge=0)
+    seed: Count = Field(0, ge=0)
     shuffle: bool = True
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from hostile import of_our_list, of_schemathesis
 
 from skedge.core.errors import InputError
 from skedge.core.model import Cluster, Physics, Server, job_table
@@ -202,6 +203,18 @@ def test_wrong_requests_have_their_sentence(
     answer = controller.client.request(method, path)
     assert answer.status_code == status
     assert says in answer.json()["error"]
+
+
+def test_hostile_requests_are_refused_in_a_sentence_or_do_no_harm(controller: Controller) -> None:
+    """`benchmarks/hostile.py` sends more of them to a real service."""
+    requests = [*of_our_list(), *of_schemathesis(controller.client.get("/openapi.json").json(), 3)]
+    for one in requests:
+        answer = controller.client.request(
+            one.method, one.path, content=one.content, headers=one.headers, params=one.params
+        )
+        assert answer.status_code < 500, (one, answer.text)
+        assert answer.status_code == 200 or answer.json()["error"], one
+    assert controller.client.get("/health").json()["read_only"] is None
 
 
 def test_a_full_disk_makes_the_service_read_only_until_there_is_space(controller: Controller) -> None:

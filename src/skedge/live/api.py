@@ -15,6 +15,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from starlette.exceptions import HTTPException  # FastAPI answers unknown paths with this one
 
 from skedge.core.errors import InputError
+from skedge.scenario_schema import JobForm
 
 from .guard import Guard
 from .limits import spec_in
@@ -39,6 +40,7 @@ def make_api(service: Service, token: str) -> FastAPI:
     ``GET /servers``          :meth:`.Service.servers`
     ``POST /servers/S/cordon`` and ``/servers/S/uncordon``
     ``POST /down``
+    ``GET /openapi.json``     all of this for programs (OpenAPI 3)
     ========================= =======================================
     """
 
@@ -47,7 +49,7 @@ def make_api(service: Service, token: str) -> FastAPI:
     ) -> str:
         return service.submit(spec, idempotency_key)
 
-    api = FastAPI(title="skedge", docs_url=None, redoc_url=None, openapi_url=None)
+    api = FastAPI(title="skedge", docs_url=None, redoc_url=None)
     api.add_middleware(Guard, token=token, most=int(service.limits.body_mb * 1e6))
     routes: tuple[tuple[str, str, Callable[..., Any]], ...] = (
         ("GET", "/health", service.health),
@@ -67,7 +69,17 @@ def make_api(service: Service, token: str) -> FastAPI:
     api.add_exception_handler(InputError, _refused)
     api.add_exception_handler(RequestValidationError, _malformed)
     api.add_exception_handler(HTTPException, _no_such)
+    _describe_spec(api)
     return api
+
+
+def _describe_spec(api: FastAPI) -> None:
+    """Let OpenAPI say what the body of a submission is, which :func:`.limits.spec_in` reads."""
+    spec = JobForm.model_json_schema(ref_template="#/components/schemas/{model}")
+    described = api.openapi()
+    described["components"]["schemas"] |= spec.pop("$defs", {})
+    content = {"application/json": {"schema": spec}}
+    described["paths"]["/jobs"]["post"]["requestBody"] = {"required": True, "content": content}
 
 
 def _malformed(_: Request, error: Exception) -> JSONResponse:
