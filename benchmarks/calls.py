@@ -2,8 +2,8 @@
 
     CALLS=FILE CALLS_LIMIT=4 pytest -p calls
 
-Only tests that pass, and take at most `CALLS_LIMIT` seconds of CPU, are written. :mod:`mutants` chooses tests by this
-file.
+Only tests that pass, and take at most `CALLS_LIMIT` seconds of CPU, are written. Calls of compiled functions are not
+seen. :mod:`mutants` chooses tests by this file.
 """
 
 from __future__ import annotations
@@ -50,9 +50,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[Any]:
 
 def _write(test: str, seconds: float, codes: dict[int, CodeType]) -> None:
     called = {name for code in codes.values() if (name := function_name(code)) is not None}
-    if called:
-        with open(os.environ["CALLS"], "a", encoding="utf-8") as out:
-            out.write(json.dumps({"test": test, "seconds": round(seconds, 3), "calls": sorted(called)}) + "\n")
+    with open(os.environ["CALLS"], "a", encoding="utf-8") as out:
+        out.write(json.dumps({"test": test, "seconds": round(seconds, 3), "calls": sorted(called)}) + "\n")
 
 
 def function_name(code: CodeType) -> str | None:

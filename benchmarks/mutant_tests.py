@@ -1,7 +1,7 @@
 """Which tests a mutant is shown to: those that call its function, as the plug-in :mod:`calls` has found them.
 
-A compiled function is not seen by the plug-in; it stands for those of its callers that are not compiled, which follow
-from the names in the sources.
+A compiled function is not seen by the plug-in. It stands for those of its callers that are not compiled, which follow
+from the names in the sources, and for the tests in files that name it or a compiled one that calls it.
 """
 
 from __future__ import annotations
@@ -25,6 +25,11 @@ class Test:
     seconds: float
     calls: frozenset[str]
 
+    @property
+    def file(self) -> str:
+        """Path of its file."""
+        return self.name.split("::")[0]
+
 
 def read_tests(path: Path) -> list[Test]:
     """The tests that the plug-in `calls` has written."""
@@ -35,14 +40,17 @@ def read_tests(path: Path) -> list[Test]:
 class Callers:
     """Functions of all modules, which of them are compiled, and by which others a compiled one is called."""
 
-    def __init__(self, trees: dict[str, ast.Module]) -> None:
+    def __init__(self, trees: dict[str, ast.Module], tests: Path) -> None:
+        self.files = {f"tests/{path.name}": _imported(path) for path in sorted(tests.glob("test_*.py"))}
         found = [(path, *one) for path, tree in trees.items() for one in _functions(tree, "")]
         self.names = {f"{path}:{name}": _names(node) for path, name, node in found}
         self.compiled = {f"{path}:{name}" for path, name, node in found if _is_compiled(node)}
 
     def seen(self, function: str) -> set[str]:
-        """`function`, or if it is compiled the functions by which it is called that are not."""
-        return self._up(function) - self.compiled
+        """`function`, or if it is compiled the functions by which it is called that are not, and the test files."""
+        up = self._up(function)
+        kernels = {one.split("/")[1].replace(".py:", ".") for one in up & self.compiled}
+        return (up - self.compiled) | {file for file, names in self.files.items() if kernels & names}
 
     def affected(self, path: str, function: str) -> set[str]:
         """Kernels that change with `function`, as ``lanes.absorb``; of what is no function but in their files, all."""
@@ -65,6 +73,15 @@ class Callers:
         return done
 
 
+def _imported(path: Path) -> set[str]:
+    """What a test file imports from modules, as ``marginal.place``, and what it names of a module that it imports."""
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    froms = [n for n in nodes if isinstance(n, ast.ImportFrom) and (n.module or "").startswith("skedge.")]
+    names = {f"{(n.module or '').rsplit('.', 1)[-1]}.{one.name}" for n in froms for one in n.names}
+    attributes = [n for n in nodes if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name)]
+    return names | {f"{n.value.id}.{n.attr}" for n in attributes if isinstance(n.value, ast.Name)}
+
+
 def _functions(node: ast.AST, inside: str) -> Iterable[tuple[str, ast.FunctionDef]]:
     """Functions and methods with their names; what is nested in a function belongs to it."""
     for child in ast.iter_child_nodes(node):
@@ -83,16 +100,18 @@ def _is_compiled(node: ast.FunctionDef) -> bool:
 
 
 def chosen(module: str, functions: set[str], tests: list[Test], kills: Counter[str], budget: float) -> list[Test]:
-    """The tests that call one of `functions`, those that have killed before and the fast ones first.
+    """The tests that call one of `functions`, those that have killed before, direct calls and the fast ones first.
+
+    `functions` may also hold paths of test files, whose tests call a kernel directly.
 
     If there are none, as for a place outside of functions, those that call anything of `module`. At least one test,
     then those whose CPU times add up to no more than `budget` seconds.
     """
-    concerned = [test for test in tests if functions & test.calls]
+    concerned = [test for test in tests if test.file in functions or functions & test.calls]
     if not concerned:
         concerned = [test for test in tests if any(call.startswith(module) for call in test.calls)]
     found, total = [], 0.0
-    for test in sorted(concerned, key=lambda test: (-kills[test.name], test.seconds)):
+    for test in sorted(concerned, key=lambda test: (-kills[test.name], test.file not in functions, test.seconds)):
         total += test.seconds
         if total > budget and found:
             break

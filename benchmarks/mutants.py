@@ -255,7 +255,7 @@ class Campaign:
 
     def __init__(self, asked: argparse.Namespace, trees: dict[str, ast.Module]) -> None:
         self.out, self.budget = asked.out, asked.budget
-        self.callers = Callers(trees)
+        self.callers = Callers(trees, ROOT / "tests")
         self.tree = Tree(asked.folder)
         there = self.tree.tests()
         self.tests = [test for test in read_tests(asked.calls) if test.name in there]
