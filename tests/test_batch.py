@@ -254,6 +254,17 @@ def test_a_book_is_the_sum_of_what_was_taken_slot_by_slot() -> None:
 # -- invariants of ERRATA, section 2 ----------------------------------------------------------------------------------
 
 
+def test_a_book_with_room_takes_two_steps_more_in_its_fullest_row() -> None:
+    """A compiled kernel does not look whether it writes beyond the end of an array."""
+    book = with_room(empty_book(np.array([9.0, 9.0]), from_zero(1.0, 2.0, normed=True)))
+    for n in range(1, 20):
+        take(book, 0, 1, 3 * n, 3 * n + 1)
+        book = with_room(book)
+        assert book.size.tolist() == [2 * n + 1, 1]
+        assert book.at.shape == book.load.shape
+        assert book.at.shape[1] >= book.size[0] + 2
+
+
 @pytest.mark.parametrize("options", SETTINGS)
 def test_the_invariants_of_the_batch_scheduler_hold(options: str) -> None:
     """150 random instances; what the verifier checks (capacity, one PS, types) is checked by playing them."""

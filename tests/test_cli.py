@@ -357,14 +357,44 @@ def test_a_list_of_policies_is_split_at_policies_and_not_at_their_parameters(giv
 # --- policies, trace
 
 
+DEFAULTS = {
+    "aonline": "q_mode=marginal,preempt_running=true,cloud=true,ps_choice=lowest",
+    "batch": (
+        "T=300,F1=1.0,F2=1.0,price_norm=2TSU,literal_cost_d=false,cloud_capacity=none,"
+        "order=arrival,strict_upload=true"
+    ),
+    "batchsche": (
+        "T=300,F1=1.0,F2=1.0,price_norm=2TSU,literal_cost_d=false,cloud_capacity=none,"
+        "order=arrival,tie=worker_slots"
+    ),
+    "dorm": "theta1=0.2,theta2=0.1,whole=true,most_workers=30,nodes=100,time_limit=120.0,gap=0.05",
+    "drf": "",
+    "fifo": "allow_cloud=false,sticky=false,placement=literal,rule=strict,backfill=false,most_workers=30",
+    "oasis": "levels=auto,completion=end,price_source=trace,low=none,high=none,mu=none,split_sites=false",
+    "okita": (
+        "beta1=1.0,beta2=1.0,beta3=1.0,normalise=false,colocate=false,alpha1=1.0,alpha2=1.0,"
+        "release=earliest,late_last=false,search=bounded"
+    ),
+    "optimus": "speed=known,samples=8,noise=0.1,servers=ratio,skip=false",
+    "pdors": (
+        "levels=auto,completion=end,price_source=trace,low=none,high=none,mu=none,theta=rounded,"
+        "relaxation=parametric,gain=1.0,delta=0.1,tries=50,cover_soft=false,"
+        "milp_after_repair=false,time_limit=60.0"
+    ),
+    "preemptive": "",
+    "srtf": "allow_cloud=false,sticky=false,placement=literal",
+    "tiresias": "allow_cloud=false,sticky=false,placement=literal,limit_s=none,knob=inf",
+}  # fmt: skip
+"""What each policy takes where nothing is said: the papers' values, and those that docs/errata*.md state."""
+
+
 def test_policies_lists_names_needs_parameters_and_defaults(skedge: Skedge) -> None:
     """Every registered one; a default that is written down is one that the policy takes."""
     rows = skedge("policies", "--json").json
     assert [row["name"] for row in rows] == sorted(registered())
     by_name = {row["name"]: {p["name"]: p["default"] for p in row["parameters"]} for row in rows}
-    assert by_name["aonline"] == {
-        "q_mode": "marginal", "preempt_running": "true", "cloud": "true", "ps_choice": "lowest"
-    }  # fmt: skip
+    written = {name: ",".join(f"{key}={value}" for key, value in own.items()) for name, own in by_name.items()}
+    assert written == DEFAULTS
     for name, parameters in by_name.items():
         given = ",".join(f"{key}={value}" for key, value in parameters.items() if value != "none")
         assert make_policy(f"{name}:{given}").params == make_policy(name).params

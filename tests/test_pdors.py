@@ -26,6 +26,7 @@ from skedge.policies.parametric import DONE, GAVE_UP, corners, sweep
 from skedge.policies.pdors import Pdors, PdorsParams, pdors_prices
 from skedge.policies.pricing import LEAST, Prices, Stakes, calibrate
 from skedge.policies.relaxation import SolverError, market, relax, room_for, solve
+from skedge.policies.rounding import packing_gain
 from skedge.policies.training_job import TrainingJob
 
 FEW = settings(max_examples=60, deadline=None)
@@ -484,6 +485,41 @@ def test_constants_are_those_of_the_formulas(seed: int) -> None:
     if low > LEAST * max(high):
         least = min(plain.utility(job, horizon - job.arrival) for job in jobs)
         assert make(jobs, capacity, horizon).dual <= least / 2 * (1 + 1e-9)
+
+
+@FEW
+@given(seeds)
+def test_constants_of_oasis_are_those_of_its_formulas_for_each_kind_of_machine(seed: int) -> None:
+    """U_1, L_1 and eta_1 of the machines of workers (0, 2, ...), U_2, L_2, eta_2 of those of PSs; all as external.
+
+    1/eta = max ceil(V x) sum w / (T sum c), as mu is kept; L = min f(T - a) / (4 mu ceil(V x) sum w).
+    """
+    jobs, capacity, horizon, _ = instance(seed, small=False)
+    assume(len(capacity) > 1)
+    prices = oasis_prices(jobs, capacity, horizon)
+    of_job = [math.ceil(job.work * job.external - 1e-9) for job in jobs]
+    for side, demands in ((0, [job.worker for job in jobs]), (1, [job.ps for job in jobs])):
+        asked = [n * sum(demand) for n, demand in zip(of_job, demands, strict=True)]
+        assume(min(asked) > 0)
+        mu = max(horizon * capacity[side::2].sum() / one for one in asked)
+        high = [
+            max(job.utility(job.shortest(job.external)) / d[r] for job, d in zip(jobs, demands, strict=True) if d[r])
+            if any(d[r] for d in demands) else 0.0
+            for r in range(capacity.shape[1])
+        ]  # fmt: skip
+        least = min(job.utility(horizon - job.arrival) / (4 * mu * one) for job, one in zip(jobs, asked, strict=True))
+        for machine in range(side, len(capacity), 2):
+            assert prices.high[machine].tolist() == pytest.approx(high, rel=1e-9)
+            assert prices.low[machine] == pytest.approx(max(least, LEAST * max(high)), rel=1e-9)
+
+
+def test_the_gain_of_lemma_1_is_of_the_least_room_that_holds_one() -> None:
+    """Eq. (29): W_b = min(F, least b/B above 0). Machines hold 0, 3 and 8 workers and 0, 6 and 16 PSs; F = 5: 3."""
+    job = replace(CASES["prices_spread_work"].jobs[0], batch=5, worker=(2.0,), ps=(1.0,))
+    made = make([job], np.array([[0.5], [6.0], [16.0]]), 4, gain="eq29", delta=0.1)
+    free = market(np.array([[0.5], [6.0], [16.0]]), np.ones((3, 1)), *job.demands)
+    found = made._gains(job, free, np.array([1.0, 2.0]))
+    assert found.tolist() == pytest.approx([packing_gain(0.1, 4, 3.0)] * 2)
 
 
 def test_the_low_price_of_a_critical_job_is_kept_above_nought() -> None:

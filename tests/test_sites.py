@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 
 import numpy as np
+import polars as pl
 import pytest
 
 from golden import okita_cases
@@ -130,6 +131,18 @@ def test_bandwidth_recomputed_by_eq_1_is_what_the_policy_booked(policy: str) -> 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_the_policies_keep_the_contract(policy: str) -> None:
     check_policy(lambda: make_policy(policy), site_scenarios())
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_job_that_arrives_within_a_slot_begins_with_the_next(policy: str) -> None:
+    """Nothing else happens at that time: the policy has to ask to be woken."""
+    sites = Sites(np.array([[2.0], [1.0]]), np.array([[0.0, 0.5], [0.5, 0.0]]))
+    job = SiteJob(0, 0, 1, 1, 2, 3, (1, 0), (1.0,), (1.0,), Linear(5))
+    made = scenario_of(sites, [job])
+    late = made.jobs.frame.with_columns(arrival_s=pl.lit(SLOT / SECOND / 2))
+    done = run(replace(made, jobs=Jobs(late, made.cluster)), policy)
+    assert done.verify() == []
+    assert done.schedule.runs.select("start", "end").rows() == [(SLOT, 2 * SLOT)]
 
 
 def test_one_site_costs_no_bandwidth() -> None:
