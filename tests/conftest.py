@@ -57,7 +57,7 @@ def skedge(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
         monkeypatch.setattr(sys, "argv", ["skedge", *map(str, words)])
         capsys.readouterr()
         try:
-            app(prog_name="skedge")  # under `python -m pytest` it would take its name from that
+            app()
             code = 0
         except SystemExit as done:
             code = int(done.code or 0)
