@@ -26,6 +26,7 @@ import numpy as np
 import yaml
 
 from skedge.compare import estimate
+from skedge.core.errors import SkedgeError
 from skedge.core.scenario import Scenario
 from skedge.core.time import SECOND
 from skedge.live.checkpoint import Checkpoints
@@ -145,4 +146,7 @@ def summarise(rows: list[dict[str, Any]], args: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except SkedgeError as error:  # what a job's code or a lost process is at fault for, in its sentence
+        sys.exit(f"live_error: {error}")
