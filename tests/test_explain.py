@@ -156,6 +156,21 @@ def test_the_first_decision_of_a_gang_policy_on_each_job_is_explained(policy: st
         assert said.terms["needs_workers"] == result.scenario.jobs.workers[job]
 
 
+def test_what_others_have_left_is_explained_in_seconds_of_the_gang() -> None:
+    """Two chunks of 8 s on a gang of 2 are 8 s of work, 2 s done when a job of 4 s comes and displaces it."""
+    cluster = Cluster([Server("e", capacity={"worker:slow": 2, "ps:cpu": 2})])
+    table, given = job_table(
+        [
+            Job(name, arrival, epochs, 2, 4, 1.0, worker_type="slow", ps_type="cpu", workers=2)
+            for name, arrival, epochs in (("long", 0.0, 2), ("short", 2.0, 1))
+        ]
+    )
+    said = explain(run(Scenario(cluster, Jobs(table, cluster, given)), "srtf"), "short")
+    assert said.terms is not None
+    left = [(row["job"], row["workers"], row["remaining_s"]) for row in said.terms["in_system"]]
+    assert left == [("long", 0, pytest.approx(6.0))], "its workers are taken first"
+
+
 def test_a_job_that_was_rejected_is_explained() -> None:
     """Without a worker of its type on the edge and without the cloud there is no place for it."""
     cluster = Cluster([Server("e", capacity={"worker:slow": 1, "ps:cpu": 1}), Server("c", "cloud")])

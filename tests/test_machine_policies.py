@@ -280,6 +280,16 @@ def test_every_policy_tells_its_terms() -> None:
         assert {"free", "in_system", "compares"} <= set(told)
 
 
+@pytest.mark.parametrize(("whole", "loss"), [("true", 2), ("false", 1.8)])
+def test_dorm_tells_its_bounds(whole: str, loss: float) -> None:
+    """Its two rows: fairness loss at most ceil(2 m theta1), 2 x 3 x 0.3, and ceil(0.5 x running jobs) changes."""
+    told = explain(run(resource_scenario(0), f"dorm:gap=0.1,theta1=0.3,theta2=0.5,whole={whole}"), "3").terms
+    assert told is not None
+    assert told["fairness_loss_at_most"] == pytest.approx(loss)
+    running = sum(row["workers"] > 0 for row in told["in_system"])
+    assert told["changed_at_most"] == -(-running // 2)
+
+
 def test_jobs_that_wait_for_dorm_are_told_why() -> None:
     """The verb is postpone, the reason a word."""
     done = run(resource_scenario(1, jobs=20, servers=2), Dorm(theta2=0.0, gap=0.1))

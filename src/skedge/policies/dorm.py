@@ -122,9 +122,11 @@ class Dorm(Basis):
 
     def bounds(self, apps: Applications) -> Bounds:
         """Bounds of the fairness loss and of the changed jobs."""
+        return self._bounds(int(apps.survivors.sum()))
+
+    def _bounds(self, running: int) -> Bounds:
         loss = self.params.theta1 * 2 * len(self.cluster.resources)
-        changed = _up(self.params.theta2 * int(apps.survivors.sum()))
-        return Bounds(_up(loss) if self.params.whole else loss, changed)
+        return Bounds(_up(loss) if self.params.whole else loss, _up(self.params.theta2 * running))
 
     def _solved(self, apps: Applications, view: View) -> tuple[tuple[Ints, Ints] | None, str]:
         """A partition, or why there is none."""
@@ -138,11 +140,11 @@ class Dorm(Basis):
     def terms(self, job: int, view: View) -> dict[str, Any]:
         """What the policy saw of `job`, and the bounds."""
         known = self.tenants.active[np.isin(self.tenants.active, view.active)]
-        running = int((view.workers[known] > 0).sum())
+        bounds = self._bounds(int((view.workers[known] > 0).sum()))
         return {
             **self.tenants.terms(job, view),
-            "fairness_loss_at_most": self.params.theta1 * 2 * len(self.cluster.resources),
-            "changed_at_most": _up(self.params.theta2 * running),
+            "fairness_loss_at_most": bounds.loss,
+            "changed_at_most": bounds.changed,
         }
 
 
