@@ -103,6 +103,13 @@ def test_wrong_rows_of_a_table_are_named(column: str, value: float, said: str) -
         Jobs(table, system(JOB).cluster)
 
 
+def test_the_least_that_a_job_can_say_of_each_field_is_taken() -> None:
+    """A batch of 1, the internal rate equal to the external one, needs of 0 beside one above it."""
+    least = replace(JOB, batch=1, internal_mbps=100.0, gradient_mb=0.0, worker_needs={"gpu": 1, "memory": 0.0})
+    jobs = system(least).jobs
+    assert (jobs.batch.tolist(), jobs.worker_needs.tolist()) == ([1], [[1.0, 0.0]])
+
+
 @pytest.mark.parametrize(
     ("cluster", "said"),
     [
