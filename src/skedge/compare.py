@@ -22,6 +22,7 @@ from .intervals import FEWEST, Estimate, bounded, estimate
 from .optimum.problems import Reference, covering, reference
 from .parallel import parallel
 from .run import Run, run
+from .run_meta import registered_meta
 from .scenario_file import default_scenario, load_scenario
 
 Source = str | Path | Scenario | Callable[[int], Scenario]
@@ -332,7 +333,7 @@ def _one(source: Source, policy: str, i: int, seed: int | None, *, verify: bool,
         made = folder / run_name(policy, scenario.seed)
         made.mkdir(parents=True)
         result.write(made)
-    covered = covering(result.scenario, result.schedule, completion_of(result.meta))
+    covered = covering(result.scenario, result.schedule, completion_of(registered_meta(result.meta)))
     kept = result if i == 0 else None
     return _Made(policy, i, scenario.seed, result.metrics, kept, tuple(covered), violations, times)
 

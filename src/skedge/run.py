@@ -24,7 +24,7 @@ from .analysis.rules import Findings
 from .analysis.verify import Violation, verify
 from .analysis.verify_names import known_rows
 from .core.drive import drive
-from .core.errors import PolicyError, RunFolderError, ScenarioError
+from .core.errors import PolicyError, RunFolderError, ScenarioError, SkedgeError
 from .core.events import Event
 from .core.kernel import Journal, Kernel
 from .core.model import Cluster
@@ -88,7 +88,7 @@ class Run:
     @cached_property
     def metrics(self) -> dict[str, Any]:
         """Numbers of the run by key (:func:`skedge.analysis.metrics.metrics`)."""
-        return metrics(self.scenario, self.schedule, self.meta)
+        return metrics(self.scenario, self.schedule, registered_meta(self.meta))
 
     @cached_property
     def utilisation(self) -> pl.DataFrame:
@@ -101,8 +101,25 @@ class Run:
         Times of a live run are compared with the tolerance that its ``run.json`` states, those of a simulation exactly.
         """
         meta, tolerance = registered_meta(self.meta), self.tolerance
-        stated = [Violation("M37", "definition", None, None, text) for text in broken_meta(self.meta, self.scenario)]
-        return [*verify(self.scenario, self.schedule, meta, tolerance=tolerance, limit=limit), *stated[:limit]]
+        ends = self.jobs["completion"].drop_nulls().to_list()
+        texts = [*broken_meta(self.meta, self.scenario, ends), *self._uncalibrated()]
+        stated = [Violation("M37", "definition", None, None, text) for text in texts[:limit]]
+        return [*verify(self.scenario, self.schedule, meta, tolerance=tolerance, limit=limit), *stated]
+
+    def _uncalibrated(self) -> Iterator[str]:
+        """M37: a policy that takes constants from its jobs names them."""
+        try:
+            made = make_policy(self.policy)
+        except PolicyError:
+            return  # a stranger's parameters may mean anything
+        try:
+            ready = made if getattr(made.params, "low", ()) is not None else prepared(made, self.scenario)
+        except SkedgeError as error:
+            yield f"run.json: policy {self.policy} cannot run on the scenario: {error}"
+            return
+        if ready.params != made.params:
+            right = meta_of(self.scenario, ready)["policy"]
+            yield f"run.json: policy is {self.policy}, without the constants of its prices; with them it is {right}"
 
     def must_be_whole(self) -> None:
         """Refuse a record with rows that cannot be (M1), from which nothing can be computed.

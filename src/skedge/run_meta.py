@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 from .core.errors import PolicyError, RunFolderError
 from .core.policy import Policy, make_policy
 from .core.scenario import Scenario
+from .core.time import SECOND
 
 FORMAT = 2
 """Version of the run folder's form."""
@@ -23,8 +24,11 @@ _META = {"policy": str, "params": dict, "lanes": dict, "seed": int, "versions": 
 """What ``run.json`` must have."""
 
 
-_MAY_HAVE = {"promises": dict, "scenario": str, "world": str, "tolerance": int, "late_s": dict, "trained": dict}
-"""What it may have besides; the last four of a live run."""
+_MAY_HAVE: dict[str, Any] = {
+    "promises": dict, "scenario": str, "world": str, "tolerance": int, "resumed": int, "recovery_s": float | int,
+    "late_s": dict, "trained": dict,
+}  # fmt: skip
+"""What it may have besides; all from the third on of a live run."""
 
 
 def read_meta(path: Path) -> dict[str, Any]:
@@ -60,6 +64,19 @@ def _wrong(meta: Mapping[str, Any]) -> Iterator[str]:
         yield "lanes"
 
 
+LIVE = "ray"
+"""The `world` of a live run; a simulation names none."""
+
+TOLERANCE_S, REDONE_S = 1.5, 3.0
+"""What clocks, messages and one mini-batch may cost in every comparison of a live run's times [s], and how much more
+for each controller that was lost: what came after the last checkpoint is trained again, and loading it takes time."""
+
+
+def live_tolerance(resumed: int, recovery_s: float) -> int:
+    """Tolerance of a live run [µs], by the controllers and the time of rounds that it lost."""
+    return int((TOLERANCE_S + resumed * REDONE_S + recovery_s) * SECOND)
+
+
 def meta_of(scenario: Scenario, policy: Policy) -> dict[str, Any]:
     """Content of ``run.json``: what a run was made of."""
     params = policy.params.model_dump(mode="json")
@@ -87,19 +104,43 @@ def _written(value: object) -> str:
 
 
 def registered_meta(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """`meta` with what the registered policy says of its lanes, parameters and promises; as it is for a stranger."""
+    """`meta` with what the registered policy says of its lanes, parameters and promises.
+
+    What a stranger calls ``completion`` may be anything: its jobs' utility is taken at their ends.
+    """
     own = _of_policy(meta)
-    return {**meta, **(own or {})}
+    if own is None:
+        own = {"params": {key: value for key, value in meta.get("params", {}).items() if key != "completion"}}
+    return {**meta, **own}
 
 
-def broken_meta(meta: Mapping[str, Any], scenario: Scenario) -> Iterator[str]:
-    """M37: what ``run.json`` says that cannot be: not the seed or name of the scenario, or not the policy's own."""
+def broken_meta(meta: Mapping[str, Any], scenario: Scenario, completions: Sequence[int]) -> Iterator[str]:
+    """M37: what ``run.json`` says that cannot be.
+
+    It has not the seed or name of the scenario, not what is the policy's own, or a tolerance that does not follow from
+    what a live run has lost. `completions` are those of the jobs [µs].
+    """
     for key, right in (("seed", scenario.seed), ("scenario", scenario.name)):
         if key in meta and meta[key] != right:
             yield f"run.json: {key} is {meta[key]!r}; that of the scenario is {right!r}"
     for key, own in (_of_policy(meta) or {}).items():
         if key in meta and meta[key] != own:
             yield f"run.json: {key} is {meta[key]!r}; that of policy {meta['policy']} is {own!r}"
+    if "world" in meta:
+        yield from _broken_live(meta, max(completions, default=0))
+
+
+def _broken_live(meta: Mapping[str, Any], end: int) -> Iterator[str]:
+    """What a record that says to be of a live run cannot say."""
+    if meta["world"] != LIVE:
+        yield f"run.json: world is {meta['world']!r}; a live run's is {LIVE!r}, and a simulation has none"
+    resumed, recovery = meta.get("resumed", 0), meta.get("recovery_s", 0.0)
+    right = live_tolerance(resumed, recovery)
+    if meta.get("tolerance", right) != right:
+        lost = f"{resumed} lost controllers and {recovery:g} s of lost rounds"
+        yield f"run.json: tolerance is {meta['tolerance']} µs; with {lost} it is {right} µs"
+    if recovery * SECOND > end:
+        yield f"run.json: recovery_s is {recovery:g} s; the run itself ends after {end / SECOND:g} s"
 
 
 def _of_policy(meta: Mapping[str, Any]) -> dict[str, Any] | None:

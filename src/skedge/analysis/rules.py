@@ -55,7 +55,7 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
     "M32": ("a job at sites has one PS while it holds workers", ("Okita (2c), (2g)",)),
     "M33": ("in a slot a site trains what lies there and its workers can", ("Okita (2a), (2b), (2e)",)),
     "M34": ("alpha and the chunks postponed are what Q gives", ("(5)", "Lemma 4")),
-    "M35": ("a PS is taken in the cloud only where the edge has none", ("Alg. 5",)),
+    "M35": ("a PS is taken in the cloud only where the edge has none", ("errata E8",)),
     "M36": (
         "batches decide on every job that waits, at prices that follow from what is held",
         ("She et al. (7), (8)",),

@@ -18,7 +18,16 @@ from .verify_batches import check_batches
 from .verify_chunks import Chunks, check_chunks, check_lanes, check_outages, minibatches
 from .verify_data import check_storage, check_uploads
 from .verify_gangs import check_gangs
-from .verify_jobs import answers, completions, decision_times, plans_kept, preempted_flags, slot_boundaries, undisturbed
+from .verify_jobs import (
+    answers,
+    completions,
+    decision_times,
+    planned,
+    plans_kept,
+    preempted_flags,
+    slot_boundaries,
+    undisturbed,
+)
 from .verify_live import check_trained
 from .verify_names import known_rows
 from .verify_orders import check_orders
@@ -93,6 +102,8 @@ def verify(
         check_sites(c, found, tolerance)
     elif scenario.cluster.resources:
         check_prices(c, found, meta.get("params") or {})
+        if promises.get("plans"):
+            planned(c, found)
     if meta.get("world") == "ray":
         check_trained(c, found, meta.get("trained") or {})
     return found.all()

@@ -161,6 +161,13 @@ def plans_kept(c: Columns, found: Findings, slack: int) -> None:
         found.add("M19", r["job"], r["start"], text)
 
 
+def planned(c: Columns, found: Findings) -> None:
+    """M19 where the policy promises `plans`: a job that runs has one."""
+    without = ~np.isin(c.runs["job"], c.plans["job"])
+    say = "runs, and no plan of it is on record, as its policy promises"
+    found.rows("M19", without, c.runs["job"], c.runs["start"], lambda _: say)
+
+
 def slot_boundaries(c: Columns, found: Findings, slack: int) -> None:
     """M23: in slotted time, starts, ends and decisions are multiples of the slot."""
     slot = c.scenario.physics.step

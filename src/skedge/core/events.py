@@ -97,6 +97,15 @@ class Event:
         """Jobs that have left the system: finished, failed or cancelled."""
         return self.finished + tuple(job for job, _ in self.failed) if self.failed else self.finished
 
+    @property
+    def only_woke(self) -> bool:
+        """Whether a time that was asked for has come, and nothing else has happened."""
+        facts = (
+            self.finished, self.failed, self.broken, self.servers, self.measured, self.lost, self.interrupted,
+            self.without_ps, self.arrived, self.started, self.paused, self.trained, self.chunks.time.tolist(),
+        )  # fmt: skip
+        return self.woke and not any(facts)
+
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:

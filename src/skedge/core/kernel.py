@@ -64,6 +64,10 @@ WAITING, DISPATCHED, FINISHED, REJECTED = range(4)
 """Standing of a job that has arrived; one that has failed counts as finished."""
 
 
+LONGEST_IDLE = 1_000_000
+"""Most times in a row that a policy may be woken without ordering anything while nothing happens."""
+
+
 class Journal(Protocol):
     """Where events and their orders are written, in order."""
 
@@ -101,7 +105,7 @@ class Kernel:
     def __init__(self, scenario: Scenario, policy: Policy, journal: Journal | None = None) -> None:
         self.scenario, self.policy, self.journal = scenario, policy, journal
         cluster, jobs, physics = scenario.cluster, scenario.jobs, scenario.physics
-        self.now, self.arrived, self.dispatches = 0, 0, 0
+        self.now, self.arrived, self.dispatches, self.idle = 0, 0, 0, 0
         self.standing = np.full(len(jobs), -1, np.int64)
         self.columns = jobs.columns
         self.chunk_time, self.factor = scenario.chunk_time, dict[int, float]()
@@ -149,8 +153,17 @@ class Kernel:
             orders.append(order)
             yield order
         self._check_ps(event)
+        self._check_idle(event, orders)
         if self.journal is not None:
             self.journal.append(event, orders)
+
+    def _check_idle(self, event: Event, orders: list[Order]) -> None:
+        """Refuse a policy that wakes for ever and orders nothing: the run would not end."""
+        idle = event.only_woke and all(isinstance(order, WakeAt) for order in orders)
+        self.idle = self.idle + 1 if idle else 0
+        if self.idle > LONGEST_IDLE:
+            what = f"policy {self.policy.name!r} was woken {self.idle} times in a row, and ordered nothing"
+            raise OrderError("M1", f"{what}: it must order something, or wait for something to happen")
 
     def _absorb(self, event: Event) -> Event:
         if event.time < self.now:

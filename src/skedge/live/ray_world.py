@@ -41,6 +41,7 @@ from skedge.core.gangs import Placement
 from skedge.core.network import upload_delay
 from skedge.core.scenario import Scenario
 from skedge.core.time import NEVER, SECOND
+from skedge.run_meta import LIVE, live_tolerance
 
 from .checkpoint import Checkpoints
 from .engine import Engine
@@ -55,14 +56,8 @@ from .trainer import Trainer
 from .training import Program
 from .uploads import Transport, Uploads, carry
 
-TOLERANCE_S = 1.5
-"""What clocks, messages and one mini-batch may cost in every comparison of times [s]."""
-
 _JOIN_S = 15.0
 """How long the trainers may take to end: a round, and measuring what came out."""
-
-_REDONE_S = 3.0
-"""Most that is trained again after a controller was lost: what came after the last checkpoint, and loading it."""
 
 _LATE_S = 1.0
 """How often it is looked whether a slot that takes too long is done."""
@@ -546,12 +541,12 @@ class RayWorld:
     def meta(self) -> dict[str, Any]:
         """What ``run.json`` says of a live run: how exactly its times are to be taken, and what took longer."""
         recovery = max(self.recovery_s.values(), default=0.0)
-        tolerance = TOLERANCE_S + self.resumed * _REDONE_S + recovery
         jobs, ids = sorted(self.late_s.keys() | self.upload_late_s.keys()), self.scenario.jobs.ids
         late = {ids[job]: self.late_s.get(job, 0.0) + self.upload_late_s.get(job, 0.0) for job in jobs}
         return {
-            "world": "ray",
-            "tolerance": int(tolerance * SECOND),
+            "world": LIVE,
+            "tolerance": live_tolerance(self.resumed, recovery),
+            "resumed": self.resumed,
             "away_s": max(self.away, 0) / SECOND,
             "recovery_s": recovery,
             "late_s": late,

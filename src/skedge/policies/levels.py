@@ -5,8 +5,9 @@ they follow the job. A worker does 1/x samples in a slot, x being x^(i) on one m
 
 - If the job needs at most :data:`MOST` worker-slots at the better rate, a worker does k whole levels in a slot at that
   rate, and no work is lost by totaling levels. k is the least number for which a worker at the other rate does whole
-  levels too: then levels are *exact*, as they are where there is one rate. Where no such k keeps the levels within
-  MOST, k is the largest that does: in a slot workers at the other rate may lose a level, 1/k of what one worker does.
+  levels too: then levels are *exact*, as they are where there is one rate. Where no such k keeps k levels for
+  each worker-slot, rounded up, within MOST, k is the largest that does: in a slot workers at the other rate may lose a
+  level, 1/k of what one worker does.
 - If it needs more, a level is 1/MOST of its work, and a slot loses less than that.
 
 In a slot only those numbers of levels are tried of which one more would take a worker more, at one of the rates.
