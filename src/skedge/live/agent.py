@@ -20,7 +20,18 @@ from torch import nn
 from skedge.core.errors import TrainingError
 
 from .framing import framed, unframed
-from .training import Contribution, Data, ParameterServer, Program, State, Training, gradient
+from .training import (
+    ChunkData,
+    Contribution,
+    Data,
+    ParameterServer,
+    Program,
+    Source,
+    State,
+    Training,
+    gradient,
+    source_of,
+)
 
 Ack = dict[str, Any]
 """Plain facts about a call, small enough to be fetched while tensors stay where they are."""
@@ -60,7 +71,7 @@ class Agent:
         self.server, self.folder = server, Path(folder)
         self.programs: dict[str, tuple[Program, Training]] = {}
         self.models: dict[tuple[str, int], nn.Module] = {}
-        self.data: dict[tuple[str, int], Data] = {}
+        self.data: dict[tuple[str, int], Source] = {}
         self.lock = threading.Lock()
         self.computing: dict[tuple[str, int], threading.Lock] = {}
 
@@ -68,8 +79,8 @@ class Agent:
         """Train one mini-batch of nothing: the first one of a process costs seconds of imports."""
         program = Program("skedge.live.examples:images", {"samples": 20, "size": 8}, 4, 1, 1)
         server = ParameterServer(program)
-        training = program.make()
-        gradient(training.model(), training, program, training.chunk(0), server.state(), 0, 0)
+        made = ChunkData(program)
+        gradient(made.training.model(), made.training, program, made(0), server.state(), 0, 0)
         return self.server
 
     def store(self, job: str, chunk: int, offset: int, piece: bytes, *, last: bool, upload: int = 0) -> int:
@@ -111,7 +122,7 @@ class Agent:
         """One mini-batch: what it cost, and its gradients."""
         training, model = self._model(job, program, chunk)
         with self._computing(job, chunk):  # a mini-batch that is late is asked for again, on the same model
-            brought = gradient(model, training, program, self._data(job, chunk), state, chunk, step)
+            brought = gradient(model, training, program, self._data(job, program, chunk), state, chunk, step)
         return {"chunk": chunk, "step": step, "loss": brought.loss}, brought
 
     def timed_gradient(
@@ -152,8 +163,9 @@ class Agent:
         with self.lock:
             return self.computing.setdefault((job, chunk), threading.Lock())
 
-    def _data(self, job: str, chunk: int) -> Data:
+    def _data(self, job: str, program: Program, chunk: int) -> Source:
         with self.lock:
             if (job, chunk) not in self.data:
-                self.data[job, chunk] = unpacked(self._path(job, chunk))
+                sent = unpacked(self._path(job, chunk))
+                self.data[job, chunk] = source_of(self.programs[job][1], program, chunk, sent)
             return self.data[job, chunk]

@@ -15,7 +15,7 @@ from typing import Any
 from skedge.core.errors import TrainingError
 
 from .agent import packed
-from .training import ChunkData, ParameterServer, Program, State, accuracies, gradient
+from .training import ChunkData, ParameterServer, Program, State, accuracies, gradient, source_of
 
 _LIMIT_S = 300.0
 """A call that has not returned by then is ended, with the process."""
@@ -79,8 +79,8 @@ class Maker:
             If it fails.
         """
         server, made = ParameterServer(program), self._chunks(program)
-        model = made.training.model()
-        server.apply(0, [gradient(model, made.training, program, made(chunk), server.state(), chunk, 0)])
+        model, source = made.training.model(), source_of(made.training, program, chunk, made(chunk))
+        server.apply(0, [gradient(model, made.training, program, source, server.state(), chunk, 0)])
 
     def saved(self, program: Program, checkpoint: bytes) -> tuple[list[tuple[int, float]], State]:
         """Losses and state of a checkpoint."""

@@ -35,7 +35,7 @@ from skedge.core.speed import MBIT_PER_MB
 
 from .agent import packed
 from .engine import Engine
-from .training import Program
+from .training import ChunkData, Program
 
 MINIBATCHES, WARM_UP = 5, 2
 """Mini-batches that are measured, and those before them that are not: the first ones load code and data."""
@@ -350,8 +350,8 @@ class Team:
     def _content(self) -> bytes:
         """Chunk 0 of the job as it is uploaded."""
         try:
-            data = self.work.make().chunk(0)
-            self.samples = len(data[0])
+            data = ChunkData(replace(self.work, shuffle=False))(0)
+            self.samples = len(data[0]) if data else 0
             return packed(data)
         except TrainingError as error:
             raise TrainingError(f"job {self.job!r}: {error}") from error
