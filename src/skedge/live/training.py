@@ -16,7 +16,7 @@ import io
 import math
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -29,6 +29,7 @@ from skedge.core.errors import TrainingError
 
 from .batches import Loaded, samples_in, seed_all
 from .batches import seed_of as _seed
+from .code import digest, install, installed
 
 if TYPE_CHECKING:
     from skedge.core.model import Cluster
@@ -44,7 +45,7 @@ State = dict[str, Tensor]
 """Parameters and buffers of a model by name."""
 
 _RANDOM = threading.Lock()
-"""Torch has one random generator a process; workers of one server are threads."""
+"""Torch has one random generator a process."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,11 @@ class Training:
             if (getattr(self, one) is None) == (getattr(self, other) is None):
                 raise ValueError(f"a Training has either {one} or {other}")
 
+    @property
+    def metric_name(self) -> str:
+        """The name of what :func:`accuracies` measures."""
+        return "accuracy" if self.metric is None else getattr(self.metric, "__name__", type(self.metric).__name__)
+
     def backward(self, model: nn.Module, batch: Any) -> float:
         """Leave the gradients of a mini-batch in the parameters; returns the loss."""
         if self.step is not None:
@@ -123,6 +129,8 @@ class Program:
     shuffle
         Whether the samples of all chunks are shuffled over the chunks, by `seed`: chunks are then alike, and the order
         in which they are trained does not bias the model.
+    code
+        The archive that the factory's module is in (:mod:`.code`); empty: it is installed.
     """
 
     factory: str
@@ -133,6 +141,7 @@ class Program:
     seed: int = 0
     watch: bool = False
     shuffle: bool = False
+    code: bytes = field(default=b"", repr=False)
 
     @property
     def steps(self) -> int:
@@ -150,13 +159,44 @@ class Program:
         module, _, name = self.factory.partition(":")
         if not name:
             raise TrainingError(f"factory {self.factory!r}: write it as package.module:function")
+        if self.code:
+            install(self.code)
         try:
+            self.module()  # as it is before it is imported
             made = getattr(importlib.import_module(module), name)(**self.args)
         except (Exception, SystemExit) as error:
             raise TrainingError(f"factory {self.factory!r} fails: {type(error).__name__}: {error}") from error
         if not isinstance(made, Training):
             raise TrainingError(f"factory {self.factory!r} makes a {type(made).__name__}; it must make a Training")
         return made
+
+    def module(self) -> str:
+        """SHA-256 of the code that the factory is in: of the archive that is shipped, or of the installed module."""
+        return digest(self.code) if self.code else installed(self.factory.partition(":")[0])
+
+    def check_same(self, other: str) -> None:
+        """See that another process of the job has the same code.
+
+        Raises
+        ------
+        TrainingError
+            If it has not.
+        """
+        self.check_same_as(self.module(), other)
+
+    def check_same_as(self, one: str, other: str) -> None:
+        """See that two processes of the job have the same code (:meth:`module`).
+
+        Raises
+        ------
+        TrainingError
+            If they have not.
+        """
+        if one != other:
+            raise TrainingError(
+                f"the module of its factory {self.factory!r} differs between processes (SHA-256 {one[:12]} and "
+                f"{other[:12]}); install the same everywhere, or ship it with the job: train.code"
+            )
 
 
 def program_of(train: TrainForm, chunks: int, epochs: int, minibatches: int, cluster: Cluster) -> Program:
@@ -172,7 +212,7 @@ class ChunkData:
     """
 
     def __init__(self, program: Program) -> None:
-        self.program, self.training = program, program.make()
+        self.program, self.training, self.module = program, program.make(), program.module()
         self.whole: Data | None = None
 
     def __call__(self, chunk: int) -> Data:
@@ -315,6 +355,8 @@ def accuracies(program: Program, states: Iterable[State]) -> list[float]:
         seed_all(_seed(program.seed, -2))
         with torch.no_grad():
             found.append(float(metric(model, test)))
+        if not math.isfinite(found[-1]):
+            raise TrainingError(f"its {training.metric_name} is {found[-1]}")
     return found
 
 
@@ -345,7 +387,7 @@ class ParameterServer:
     """
 
     def __init__(self, program: Program) -> None:
-        self.program, self.training = program, program.make()
+        self.program, self.training, self.module = program, program.make(), program.module()
         seed_all(_seed(program.seed))
         self.model = self.training.model()
         self.optimizer = self.training.optimizer(self.model.parameters())
@@ -408,6 +450,7 @@ class ParameterServer:
                 "model": self.model.state_dict(),
                 "optimizer": self.optimizer.state_dict(),
                 "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
+                "module": self.module,
                 "version": self.version,
                 "progress": self.progress,
                 "losses": self.losses,
@@ -432,4 +475,5 @@ class ParameterServer:
                 self.scheduler.load_state_dict(kept["scheduler"])
         except Exception as error:
             raise TrainingError(f"the checkpoint cannot be read: {type(error).__name__}: {error}") from error
+        self.program.check_same(kept.get("module", self.module))
         self.version, self.progress, self.losses = kept["version"], kept["progress"], kept["losses"]
