@@ -11,6 +11,7 @@ import hashlib
 import importlib.util
 import io
 import os
+import shutil
 import sys
 import zipfile
 from importlib.abc import MetaPathFinder, SourceLoader
@@ -18,6 +19,9 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path, PurePosixPath
 
 from skedge.core.errors import InputError, TrainingError
+
+CODE = "code"
+"""The archives' folder in a state and in a run folder."""
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _MOST_FILES = 1000
@@ -128,6 +132,17 @@ class Codes:
         return self.folder / f"{name}.zip"
 
 
+def lost() -> bytes:
+    """Stands for an archive that is not kept any more: importing it fails."""
+    return b"lost"
+
+
+def copy_codes(state: Path, folder: Path) -> None:
+    """Keep the code of a run's jobs with its record."""
+    if (state / CODE).is_dir():
+        shutil.copytree(state / CODE, folder / CODE)
+
+
 class _Shipped(MetaPathFinder, SourceLoader):  # type: ignore[misc] # of typeshed
     """Imports the modules of an archive from memory, before all that is installed."""
 
@@ -158,25 +173,24 @@ class _Shipped(MetaPathFinder, SourceLoader):  # type: ignore[misc] # of typeshe
         return self.files[name]
 
 
-def install(code: bytes) -> None:
-    """Let this process import the modules of an archive.
+def install(code: bytes, module: str) -> None:
+    """Let this process import the modules of an archive, `module` among them.
 
     Raises
     ------
     TrainingError
         If it has those of another: a process serves one job.
+    InputError
+        If it is no archive, or has no such module.
     """
     name = digest(code)
+    if module not in modules_in(code):
+        raise InputError(f"the job's code has no module {module}")
     here = next((one.name for one in sys.meta_path if isinstance(one, _Shipped)), name)
     if here != name:
         raise TrainingError(f"this process has the code {here[:12]}, it cannot have {name[:12]} too")
     if not any(isinstance(one, _Shipped) for one in sys.meta_path):
         sys.meta_path.insert(0, _Shipped(code))
-
-
-def is_shipped(module: object) -> bool:
-    """Whether a module came from an archive."""
-    return isinstance(getattr(module, "__loader__", None), _Shipped)
 
 
 @functools.cache

@@ -213,7 +213,7 @@ class Trainer(threading.Thread):
     def _fact(self, what: str, team: int) -> Told:
         late, lost = self.late_s + self.behind_s, self.recovery_s
         self.late_s, self.recovery_s = -self.behind_s, 0.0
-        return Told(what, self.job, team, tuple(self.progress), late_s=late, recovery_s=lost)
+        return Told(what, self.job, team, tuple(self.progress), late_s=late, recovery_s=lost, module=self.module)
 
     def _move_ps(self) -> bool:
         """Bring the parameter server to where it is assigned; whether it is up."""

@@ -159,9 +159,9 @@ class Program:
         module, _, name = self.factory.partition(":")
         if not name:
             raise TrainingError(f"factory {self.factory!r}: write it as package.module:function")
-        if self.code:
-            install(self.code)
         try:
+            if self.code:
+                install(self.code, module)
             self.module()  # as it is before it is imported
             made = getattr(importlib.import_module(module), name)(**self.args)
         except (Exception, SystemExit) as error:
@@ -199,10 +199,12 @@ class Program:
             )
 
 
-def program_of(train: TrainForm, chunks: int, epochs: int, minibatches: int, cluster: Cluster) -> Program:
+def program_of(
+    train: TrainForm, chunks: int, epochs: int, minibatches: int, cluster: Cluster, code: bytes = b""
+) -> Program:
     """The program of a job with these D_j, E_j, B_j. Data that were born at sites stay there: they are not shuffled."""
     shuffle = train.shuffle and cluster.transfer_cost is None
-    return Program(train.factory, dict(train.args), chunks, epochs, minibatches, train.seed, shuffle=shuffle)
+    return Program(train.factory, dict(train.args), chunks, epochs, minibatches, train.seed, shuffle=shuffle, code=code)
 
 
 class ChunkData:
