@@ -7,6 +7,8 @@ JSON, and bytes. A child that ends takes nothing with it but its own work.
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import json
 import os
 import pickle
@@ -14,10 +16,12 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 from skedge.core.errors import SkedgeError, TrainingError
@@ -27,6 +31,9 @@ Ack = dict[str, Any]
 
 LIMIT_S = 300.0
 """How long a job's code may take for one call."""
+
+_WAITING = 64
+"""Connections that wait until a process has imported what it needs."""
 
 _SECRET = ("RAY_", "SKEDGE_")
 """How variables begin that jobs' processes do not get: tokens, and addresses that they would be of use at."""
@@ -94,15 +101,18 @@ class Child:
 
 
 class Nursery:
-    """Starts children."""
+    """Starts children on this node: all who ask on a Ray node share the process that they are forked from.
+
+    It survives those who ask, and ends when there has been nobody for a while.
+    """
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.process: subprocess.Popen[bytes] | None = None
         self.control: socket.socket | None = None
+        self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start the process that children are forked from, and wait until it has imported what they need.
+        """See that there is a process that children are forked from, which has imported what they need.
 
         Raises
         ------
@@ -110,23 +120,8 @@ class Nursery:
             If it does not start.
         """
         with self.lock:
-            if self.process is None or self.process.poll() is not None:
-                self._start()
-
-    def _start(self) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self.process = subprocess.Popen(  # noqa: S603 - our own module
-                [sys.executable, "-m", "skedge.live.inside", str(theirs.fileno())],
-                env=environment(os.environ),
-                stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-            )
-        if self.control is not None:
-            self.control.close()
-        self.control = ours
-        if not ours.recv(1):
-            raise SkedgeError(f"the process for jobs' code has ended with status {self.process.wait()} before it began")
+            if self.control is None:
+                self.control = self._connected()
 
     def child(self) -> Child:
         """A new child."""
@@ -137,10 +132,84 @@ class Nursery:
                 with self.lock, suppress(OSError):
                     assert self.control is not None  # noqa: S101 - it was just started
                     socket.send_fds(self.control, [b"c"], [theirs.fileno()])
-                    pid = int.from_bytes(self.control.recv(4), "little")
-                    if pid:
+                    if pid := int.from_bytes(self.control.recv(4), "little"):
                         return Child(Connection(ours.detach()), pid)
+                self.end()
         raise SkedgeError("the process for jobs' code cannot be kept up")
+
+    def end(self) -> None:
+        """Ask for no more children."""
+        with self.lock:
+            if self.control is not None:
+                self.control.close()
+                self.control = None
+
+    def _connected(self) -> socket.socket:
+        place = _place()
+        path = str(place / f"{_shared_by()}.sock")
+        with (place / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            control = _connection(path)
+            if control is None:
+                self._fork_from(path)
+                control = _connection(path)
+        with suppress(OSError):
+            if control is not None and control.recv(1):
+                return control
+        raise SkedgeError("the process for jobs' code has ended before it began; what it said is in Ray's log")
+
+    def _fork_from(self, path: str) -> None:
+        """Start the process, listening at a path: who connects is answered when it has imported all."""
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(path)
+            listening.listen(_WAITING)
+            self.process = subprocess.Popen(  # noqa: S603 - our own module
+                [sys.executable, "-m", "skedge.live.inside", str(listening.fileno())],
+                env=environment(os.environ),
+                stdin=subprocess.DEVNULL,
+                pass_fds=[listening.fileno()],
+                start_new_session=True,
+            )
+
+
+def _connection(path: str) -> socket.socket | None:
+    """A connection to the process that listens at a path; None if there is none."""
+    one = socket.socket(socket.AF_UNIX)
+    try:
+        one.connect(path)
+    except OSError:
+        one.close()
+        return None
+    return one
+
+
+def _place() -> Path:
+    """A folder that is this user's alone.
+
+    Raises
+    ------
+    SkedgeError
+        If it is another's.
+    """
+    place = Path(tempfile.gettempdir()) / f"skedge-{os.getuid()}"
+    place.mkdir(mode=0o700, exist_ok=True)
+    found = place.stat()
+    if found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise SkedgeError(f"{place}: must be this user's alone (mode 700)")
+    return place
+
+
+def _shared_by() -> str:
+    """What those share who share a process: Ray node and job, and what can be imported; without Ray one's own."""
+    ray, parts = sys.modules.get("ray"), [sys.executable, *sys.path]
+    if ray is None or not ray.is_initialized():
+        parts += [str(os.getpid())]
+    else:
+        here = ray.get_runtime_context()
+        parts += [here.get_node_id(), here.get_job_id()]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:24]
 
 
 class Children:

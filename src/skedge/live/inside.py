@@ -10,13 +10,15 @@ import io
 import json
 import os
 import pickle
+import selectors
 import signal
 import socket
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -38,6 +40,9 @@ from .training import (
 )
 
 _EXAMPLES = "skedge.live.examples"
+
+_ALONE_S = 10.0
+"""How long the process waits for a client before it ends."""
 
 
 def saved(content: Any) -> bytes:
@@ -183,29 +188,53 @@ def _warm() -> None:
     loaded(saved(server.state()))
 
 
-def main(control: socket.socket) -> None:
-    """Fork a child for each socket that comes, until the parent ends."""
+def main(listening: socket.socket) -> None:
+    """Fork a child for each socket that a client sends; end when there has been no client for a while."""
     _warm()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the parent says when this ends
-    control.send(b"r")
-    while True:
-        message, (*sockets,), *_ = socket.recv_fds(control, 1, 1)
-        if not message:
-            return
-        pid = os.fork()
-        if pid == 0:
-            control.close()
-            end_with_parent()
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            status = 1
-            try:
-                serve(Connection(sockets[0]))
-                status = 0
-            finally:
-                os._exit(status)
-        os.close(sockets[0])
-        control.send(pid.to_bytes(4, "little"))
+    clients = selectors.DefaultSelector()
+    clients.register(listening, selectors.EVENT_READ)
+    while (ready := clients.select(_ALONE_S)) or len(clients.get_map()) > 1:
+        for key, _ in ready:
+            if key.fileobj is listening:
+                client, _ = listening.accept()
+                clients.register(client, selectors.EVENT_READ)
+                client.send(b"r")
+            else:
+                assert isinstance(key.fileobj, socket.socket)  # noqa: S101 - those are registered
+                _answer(key.fileobj, clients)
+    os.unlink(listening.getsockname())
+
+
+def _answer(client: socket.socket, clients: selectors.BaseSelector) -> None:
+    """Fork a child for the socket that a client sends, or let the client go."""
+    try:
+        message, sockets, *_ = socket.recv_fds(client, 1, 1)
+    except OSError:
+        message, sockets = b"", []
+    if not message:
+        clients.unregister(client)
+        client.close()
+        return
+    pid = os.fork()
+    if pid == 0:
+        _be_child(sockets[0], clients)
+    os.close(sockets[0])
+    with suppress(OSError):  # the client has ended, and the child's socket with it
+        client.send(pid.to_bytes(4, "little"))
+
+
+def _be_child(given: int, clients: selectors.BaseSelector) -> NoReturn:
+    status = 1
+    try:
+        end_with_parent()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for key in list(clients.get_map().values()):
+            os.close(key.fd)
+        serve(Connection(given))
+        status = 0
+    finally:
+        os._exit(status)
 
 
 if __name__ == "__main__":
