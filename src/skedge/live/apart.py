@@ -151,6 +151,7 @@ class Nursery:
             fcntl.flock(lock, fcntl.LOCK_EX)
             control = _connection(path)
             if control is None:
+                _tidy(place)
                 self._fork_from(path)
                 control = _connection(path)
         with suppress(OSError):
@@ -160,8 +161,6 @@ class Nursery:
 
     def _fork_from(self, path: str) -> None:
         """Start the process, listening at a path: who connects is answered when it has imported all."""
-        with suppress(FileNotFoundError):
-            os.unlink(path)
         with socket.socket(socket.AF_UNIX) as listening:
             listening.bind(path)
             listening.listen(_WAITING)
@@ -172,6 +171,16 @@ class Nursery:
                 pass_fds=[listening.fileno()],
                 start_new_session=True,
             )
+
+
+def _tidy(place: Path) -> None:
+    """Remove what processes have left that were killed."""
+    for path in place.glob("*.sock"):
+        one = _connection(str(path))
+        if one is None:
+            path.unlink(missing_ok=True)
+        else:
+            one.close()
 
 
 def _connection(path: str) -> socket.socket | None:
