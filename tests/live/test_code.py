@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import socket
 import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -176,6 +178,16 @@ def test_code_that_ends_or_hangs_costs_its_own_process(child: Callable[[], Child
         with pytest.raises(EndedError):
             one.ask("losses")
     assert trained(other, program(code), tmp_path) == [0.75, 0.75]
+
+
+def test_a_client_that_ends_while_it_waits_harms_no_other(nursery: Nursery) -> None:
+    assert nursery.control is not None
+    for _ in range(3):
+        with socket.socket(socket.AF_UNIX) as one:
+            one.connect(nursery.control.getpeername())
+    with closing(nursery.child().connection):
+        assert nursery.process is not None
+        assert nursery.process.poll() is None
 
 
 def test_an_archive_is_named_by_the_content_of_its_python_files(tmp_path: Path) -> None:

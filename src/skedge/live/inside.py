@@ -199,7 +199,8 @@ def main(listening: socket.socket) -> None:
             if key.fileobj is listening:
                 client, _ = listening.accept()
                 clients.register(client, selectors.EVENT_READ)
-                client.send(b"r")
+                with suppress(OSError):  # it has ended while it waited
+                    client.send(b"r")
             else:
                 assert isinstance(key.fileobj, socket.socket)  # noqa: S101 - those are registered
                 _answer(key.fileobj, clients)
