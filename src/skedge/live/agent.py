@@ -21,12 +21,12 @@ class Agent:
     def __init__(self, server: str, folder: str) -> None:
         self.server, self.folder = server, Path(folder)
         self.children = Children()
+        self.children.nursery.start()  # an agent that answers can train at once
         self.lock = threading.Lock()
         self.computing: dict[tuple[str, int], threading.Lock] = {}
 
     def warm(self) -> str:
-        """Import what is needed."""
-        self.children.nursery.start()
+        """Say that it is up."""
         return self.server
 
     def store(self, job: str, chunk: int, offset: int, piece: bytes, *, last: bool, upload: int = 0) -> int:

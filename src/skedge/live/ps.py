@@ -18,12 +18,12 @@ class PSActor:
 
     def __init__(self, url: str) -> None:
         self.nursery, self.checkpoints = Nursery(), Checkpoints(url)
+        self.nursery.start()  # one that answers can load a job at once
         self.job, self.life = "", Life()
         self.child: Child | None = None
 
     def warm(self) -> int:
-        """Import what is needed; returns the process number."""
-        self.nursery.start()
+        """Say that it is up; returns the process number."""
         return os.getpid()
 
     def load(self, job: str, program: bytes, life: Life = Life()) -> tuple[Ack, bytes]:  # noqa: B008 - immutable
