@@ -35,6 +35,15 @@ LIMIT_S = 300.0
 _WAITING = 64
 """Connections that wait until a process has imported what it needs."""
 
+_ORPHANED = """
+import os, sys
+if os.fork():
+    os._exit(0)
+from skedge.live.inside import main
+main(int(sys.argv[1]))
+"""
+"""Ray ends the children of a process that ends; this one serves other servers' actors too."""
+
 _SECRET = ("RAY_", "SKEDGE_")
 """How variables begin that jobs' processes do not get: tokens, and addresses that they would be of use at."""
 
@@ -101,15 +110,14 @@ class Child:
 
 
 class Nursery:
-    """Starts children on this node: all who ask on a Ray node share the process that they are forked from.
+    """Starts children on this machine: all who ask for one Ray job share the process that they are forked from.
 
-    It survives those who ask, and ends when there has been nobody for a while.
+    That process is nobody's child, so that it survives those who ask; it ends when there has been nobody for a while.
     """
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.control: socket.socket | None = None
-        self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """See that there is a process that children are forked from, which has imported what they need.
@@ -164,12 +172,13 @@ class Nursery:
         with socket.socket(socket.AF_UNIX) as listening:
             listening.bind(path)
             listening.listen(_WAITING)
-            self.process = subprocess.Popen(  # noqa: S603 - our own module
-                [sys.executable, "-m", "skedge.live.inside", str(listening.fileno())],
+            subprocess.run(  # noqa: S603 - our own module
+                [sys.executable, "-c", _ORPHANED, str(listening.fileno())],
                 env=environment(os.environ),
                 stdin=subprocess.DEVNULL,
                 pass_fds=[listening.fileno()],
                 start_new_session=True,
+                check=True,
             )
 
 
@@ -211,13 +220,13 @@ def _place() -> Path:
 
 
 def _shared_by() -> str:
-    """What those share who share a process: Ray node and job, and what can be imported; without Ray one's own."""
+    """What those share who share a process: the Ray job, and what can be imported; without Ray one's own."""
     ray, parts = sys.modules.get("ray"), [sys.executable, *sys.path]
     if ray is None or not ray.is_initialized():
         parts += [str(os.getpid())]
     else:
         here = ray.get_runtime_context()
-        parts += [here.get_node_id(), here.get_job_id()]
+        parts += [here.get_session_name(), here.get_job_id()]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:24]
 
 

@@ -1,7 +1,7 @@
 """What a process of a job does: gradients, updates, data, measurements, by the job's own code.
 
-``python -m skedge.live.inside SOCKET`` is the process that these are forked from (:class:`.apart.Nursery`): it has one
-thread, no tokens, and no job's code.
+:func:`main` is the process that these are forked from (:class:`.apart.Nursery`): it has one thread, no tokens, and no
+job's code.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import pickle
 import selectors
 import signal
 import socket
-import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -188,8 +187,9 @@ def _warm() -> None:
     loaded(saved(server.state()))
 
 
-def main(listening: socket.socket) -> None:
-    """Fork a child for each socket that a client sends; end when there has been no client for a while."""
+def main(number: int) -> None:
+    """Fork a child for each socket that a client sends to the open socket `number`; end when there is no client."""
+    listening = socket.socket(fileno=number)
     _warm()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     clients = selectors.DefaultSelector()
@@ -236,7 +236,3 @@ def _be_child(given: int, clients: selectors.BaseSelector) -> NoReturn:
         status = 0
     finally:
         os._exit(status)
-
-
-if __name__ == "__main__":
-    main(socket.socket(fileno=int(sys.argv[1])))
