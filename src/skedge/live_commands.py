@@ -42,7 +42,8 @@ def live(
     if (scenario is None) == (resume is None):
         raise InputError("give a scenario, or --resume with the state of a run; one of the two")
     try:
-        from .live.session import resume_live, run_live  # noqa: PLC0415 - torch and Ray are an extra
+        from .live.code import copy_codes  # noqa: PLC0415 - torch and Ray are an extra
+        from .live.session import resume_live, run_live  # noqa: PLC0415
     except ImportError as error:
         raise InputError(f"live runs need the extra `live`: pip install 'skedge[live]' ({error})") from error
     with new_folder(folder, replacing=replace) as inside, tempfile.TemporaryDirectory(prefix="skedge-live-") as scratch:
@@ -61,6 +62,7 @@ def live(
                 result = run_live(loaded, trains, policy, base, address=ray, journal=journal, progress=say)
         violations = result.run.verify()
         result.run.write(inside)
+        copy_codes(resume or base, inside)
         rows = _rows(result.run, result.simulated, result.results)
         command = f"skedge live {scenario or f'--resume {resume}'} --policy {result.run.policy}"
         write_report(inside / "report.html", _report(result.run, result.simulated, command))

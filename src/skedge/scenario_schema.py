@@ -285,13 +285,15 @@ class TraceForm(_Form):
 class TrainForm(_Form):
     """What a live run trains: `factory` (``package.module:function``) called with `args`.
 
-    `shuffle`: a job's samples are shuffled over its chunks, by `seed`; false where the order is meant.
+    `shuffle`: a job's samples are shuffled over its chunks, by `seed`; false where the order is meant. `code`: a Python
+    file or a folder with the factory's module, which is sent to all processes of the job; left out: it is installed.
     """
 
     factory: Annotated[str, Field(pattern=r"^[\w.]+:\w+$")]
     args: dict[str, str | int | float | bool] = {}
     seed: Count = Field(0, ge=0)
     shuffle: bool = True
+    code: Annotated[str, Field(min_length=1)] | None = None
 
 
 class UtilityForm(_Form):

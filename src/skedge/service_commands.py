@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import getpass
 import json
 import os
 import secrets
@@ -23,6 +24,8 @@ from rich.table import Table
 from .console import duration, err, out, print_json, working
 from .core.errors import InputError, SkedgeError
 from .core.scenario import Scenario
+from .live.audit import AUDIT, Audit
+from .live.code import copy_codes, digest, pack
 from .live.states import STATES
 from .run import for_service, new_folder
 from .scenario_file import check_name, load_cluster_file, read_spec
@@ -244,8 +247,17 @@ def submit(
 ) -> None:
     """Give the service a job; an answer that does not come is asked for again, and the job is submitted once."""
     fields, key = read_spec(spec), key or secrets.token_hex(16)
+    if "code" in fields["train"]:
+        fields["train"] = {**fields["train"], "code": _send_code(state, Path(fields["train"]["code"]))}
     job = _submit_once(state, fields, key)
     _said({"job": job}, f"{job} submitted", as_json=as_json)
+
+
+def _send_code(state: Path, path: Path) -> str:
+    """Send a job's code to the service; its name."""
+    code = pack(path)
+    _ask(state, "PUT", f"/code/{digest(code)}", content=code)
+    return digest(code)
 
 
 def _submit_once(state: Path, fields: dict[str, Any], key: str) -> str:
@@ -305,7 +317,7 @@ def describe(job: JobArgument, state: StateOption = _STATE, as_json: JsonOption 
         left = max(found["forecast_s"] - found["now_s"], 0.0)
         out.print(f"forecast: complete in {duration(left)}, at {found['forecast_s']:.1f} s, if no other job comes")
     if found["accuracy"] is not None:
-        out.print(f"accuracy: {found['accuracy']:.3f}")
+        out.print(f"{found['metric'] or 'accuracy'}: {found['accuracy']:.3f}")
     elif found["unmeasured"]:
         out.print(found["unmeasured"], soft_wrap=True)
     _print_events(found["history"])
@@ -391,6 +403,7 @@ def down(state: StateOption = _STATE, as_json: JsonOption = False) -> None:
         time.sleep(0.1)
     if _alive(running):
         raise SkedgeError(f"the service (process {running}) has not ended within {_DOWN_S:g} s")
+    Audit(state / AUDIT, _user()).note("down", {}, "done")
     _said({"down": True}, "down", as_json=as_json)
 
 
@@ -447,6 +460,7 @@ def record(
         run = recorded(load_cluster_file(state / CLUSTER), state, settings.id, kept, settings.journal)
         violations = run.verify()
         run.write(inside)
+        copy_codes(state, inside)
     found = {"folder": str(folder), "jobs": len(run.jobs), "violations": [asdict(v) for v in violations]}
     _said(found, f"{len(run.jobs)} jobs recorded in {folder}, {len(violations)} violations", as_json=as_json)
     for violation in violations if not as_json else ():
@@ -473,10 +487,17 @@ def fetch(
     _said(asdict(found), f"{found.file}: {trained}, sha256 {found.sha256}", as_json=as_json)
 
 
+def _user() -> str:
+    """Who types a command that the service does not hear of."""
+    with suppress(OSError, KeyError):
+        return f"user:{getpass.getuser()}"
+    return f"user:{os.getuid()}"
+
+
 def quarantine(job: JobArgument, state: StateOption = _STATE, as_json: JsonOption = False) -> None:
     """Put aside a submission that the controller dies of; the service must be down."""
     try:
-        from .live.daemon import read_settings  # noqa: PLC0415 - an extra
+        from .live.daemon import read_settings  # noqa: PLC0415
         from .live.journal import SqlJournal  # noqa: PLC0415
         from .live.service import JOURNAL  # noqa: PLC0415
     except ImportError as error:
@@ -488,6 +509,7 @@ def quarantine(job: JobArgument, state: StateOption = _STATE, as_json: JsonOptio
     journal = SqlJournal(settings.journal or f"sqlite:///{state / JOURNAL}", of=settings.id)
     try:
         journal.put_aside(job)
+        Audit(state / AUDIT, _user()).note("quarantine", {"job": job}, "done")
     finally:
         journal.close()
         os.close(lock)

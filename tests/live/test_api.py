@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -18,6 +20,7 @@ from skedge.core.model import Cluster, Physics, Server, job_table
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import SECOND
 from skedge.live.api import make_api
+from skedge.live.code import digest, pack
 from skedge.live.guard import Guard
 from skedge.live.journal import SqlJournal
 from skedge.live.limits import Limits
@@ -111,6 +114,59 @@ def test_one_small_request_cannot_take_the_memory(controller: Controller) -> Non
     assert answer.status_code == 400
     assert answer.json()["error"].startswith("job spec: chunks: 90000000; this service takes at most 10000")
     assert controller.client.get("/jobs").json() == []
+
+
+def archive(folder: Path, text: str = "def job(): ...") -> bytes:
+    (folder / "own.py").write_text(text, encoding="utf-8")
+    return pack(folder / "own.py")
+
+
+def test_code_is_kept_by_its_digest_and_needs_no_allowing(controller: Controller, tmp_path: Path) -> None:
+    code = archive(tmp_path)
+    assert controller.client.put(f"/code/{digest(code)}", content=code).status_code == 200
+    assert controller.submit(train={"factory": "own:job", "code": digest(code)}).json() == "net"
+    for factory, sentence in (("other:job", "the job's code has no module other (own)"), ("os:system", "no module os")):
+        answer = controller.submit(train={"factory": factory, "code": digest(code)})
+        assert answer.status_code == 400
+        assert sentence in answer.json()["error"]
+    assert (
+        "of no module that this service runs code of" in controller.submit(train={"factory": "own:job"}).json()["error"]
+    )
+
+
+def test_code_that_is_wrong_is_one_sentence(controller: Controller, tmp_path: Path) -> None:
+    code = archive(tmp_path)
+    wrong = {digest(b"x"): (b"x", "code: is no archive"), "0" * 64: (code, "code: its SHA-256 is")}
+    for name, (content, sentence) in wrong.items():
+        answer = controller.client.put(f"/code/{name}", content=content)
+        assert answer.status_code == 400
+        assert answer.json()["error"].startswith(sentence)
+    large = archive(tmp_path, "#" * 1_100_000)
+    assert controller.client.put(f"/code/{digest(large)}", content=large).status_code == 413
+    for named, sentence in (("train.py", "is no SHA-256"), (digest(code), "is not kept"), ("../../x", "is no SHA-256")):
+        answer = controller.submit(train={"factory": "own:job", "code": named})
+        assert answer.status_code == 400
+        assert sentence in answer.json()["error"]
+    assert controller.client.get("/jobs").json() == []
+    assert not (tmp_path / "code").exists()
+
+
+def test_who_asked_for_what_is_written_down(controller: Controller, tmp_path: Path) -> None:
+    """Questions are not; neither is the token."""
+    controller.submit("k1", name="ours")
+    controller.client.post("/jobs/none/cancel")
+    controller.client.post("/jobs/ours/cancel")
+    controller.client.get("/jobs")
+    text = (tmp_path / "audit.jsonl").read_text(encoding="utf-8")
+    assert TOKEN not in text
+    asked = [json.loads(line) for line in text.splitlines()]
+    who = f"token:{hashlib.sha256(TOKEN.encode()).hexdigest()[:12]}"
+    assert {one["who"] for one in asked} == {who}
+    assert [(one["what"], one["of"].get("job") or one["of"].get("spec"), one["outcome"]) for one in asked] == [
+        ("submit", "ours", "ours"),
+        ("cancel", "none", "refused: job 'none' is unknown; `skedge queue` lists them"),
+        ("cancel", "ours", "done"),
+    ]
 
 
 @pytest.mark.parametrize("factory", ["os:system", "skedge.live.examples_of_another:f", "skedge:run"])

@@ -197,11 +197,11 @@ def test_a_job_that_cannot_be_trained_fails_with_its_reason_and_others_go_on(eng
 
 
 def test_code_that_ends_processes_fails_its_job_and_a_test_that_fails_does_not(engine: Engine) -> None:
-    """The first shares its server's process with the second, which loses time and nothing else."""
+    """The first shares its server with the second, each in processes of its own."""
     jobs = [job(0, 1, 3), job(0, 2, 3)]
     done = live(engine, jobs, factory={0: "bad_jobs:ends_its_process", 1: "bad_jobs:has_no_test"})
     assert states(done) == ["failed", "finished"]
-    assert done.run.jobs["reason"].to_list()[0] == "its code ends the process that it runs in"
+    assert done.run.jobs["reason"].to_list()[0].startswith("its code ends the process that it runs in, or there is too")
     assert "FileNotFoundError: no test data" in done.results[jobs[1].id]["unmeasured"]
     assert done.run.verify() == []
 

@@ -11,6 +11,7 @@ import pytest
 from skedge.core.events import Allocate, Suspend
 from skedge.core.model import Cluster, Job, Physics, Server, job_table
 from skedge.core.scenario import Jobs, Scenario
+from skedge.core.time import NEVER
 from skedge.live.gang_work import GangWork
 from skedge.live.runs_log import RunsLog
 from skedge.live.trainer import Team
@@ -150,3 +151,13 @@ def test_a_job_pays_no_delay_where_its_data_are_kept(
     assert [paid for *_, paid in world.sent] == charged
     rows = world.log.table().sort("start").select("start", "compute_from").rows()
     assert rows == [(0, 3), (10, 13), (20, 20 if data == "kept" else 23)]
+
+
+def test_workers_that_never_computed_have_the_last_run_of_a_job_that_finishes_meanwhile() -> None:
+    """Its first workers are taken at 4 s with the last mini-batch under way, the next still await their data."""
+    log = RunsLog(["m0", "m1"])
+    log.gang(0, ((0, 2),), 0, 0, 4_000_000, zeta=False, preempted=True)
+    log.gang(0, ((1, 2),), 4_000_000, NEVER, 4_050_000, zeta=False, preempted=False)
+    log.settle(0, 24, finished=True)
+    rows = [(row["end"], row["preempted"], row["work"]) for row in log.rows]
+    assert rows == [(4_000_000, True, 24.0), (4_050_000, False, 0.0)]

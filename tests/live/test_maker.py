@@ -7,8 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from skedge.core.errors import TrainingError
-from skedge.live.agent import packed
+from skedge.live.chunks import packed
 from skedge.live.engine import Engine
+from skedge.live.inside import saved
 from skedge.live.maker import Calls
 from skedge.live.training import ParameterServer, Program
 
@@ -19,7 +20,7 @@ HANGS = Program("signal:pause", {}, 1, 1, 1)
 
 def test_chunks_are_made_as_the_job_makes_them(engine: Engine) -> None:
     made = engine.maker.contents(GOOD, (1, 0))
-    assert made == [(chunk, packed(GOOD.make().chunk(chunk))) for chunk in (1, 0)]
+    assert made == [(chunk, packed(GOOD.make().chunk(chunk), GOOD.module())) for chunk in (1, 0)]
 
 
 def test_code_that_ends_its_process_fails_its_own_job_alone(engine: Engine) -> None:
@@ -41,7 +42,7 @@ def test_code_that_does_not_return_is_ended(engine: Engine) -> None:
 def test_a_test_that_fails_leaves_the_job_trained(engine: Engine) -> None:
     """The outcome says why there is no accuracy."""
     server = ParameterServer(GOOD)
-    found = engine.maker.outcome(ENDS, [(1, 0.5)], server.state())
+    found = engine.maker.outcome(ENDS, [(1, 0.5)], saved(server.state()))
     assert (found["accuracy"], found["losses"]) == (None, [(1, 0.5)])
     assert "ends the process" in found["unmeasured"]
     right = engine.maker.outcome_of(GOOD, server.dump())

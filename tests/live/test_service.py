@@ -16,6 +16,7 @@ import httpx
 import pytest
 import torch
 import yaml
+from script_data import digits
 
 CLUSTER = """
 name: service
@@ -104,6 +105,54 @@ def test_a_job_is_submitted_told_about_and_trained(operator: Operator) -> None:
     assert fetched["progress"] == [48, 48]
     assert all(torch.isfinite(part).all() for part in torch.load(fetched["file"], weights_only=True).values())
     assert [row["job"] for row in operator.sees("queue")][:2] == [name, f"{name}-2"]
+
+
+SCRIPT = Path(__file__).parents[2] / "docs" / "examples" / "script"
+OUTSIDE = """
+import sys, torch
+sys.path.insert(0, sys.argv[1])
+import train
+model = train.Net()
+model.load_state_dict(torch.load(sys.argv[2], weights_only=True))
+print(train.worst_recall(model, train.batches_of(sys.argv[3])))
+assert not any(name.startswith("skedge") for name in sys.modules)
+"""
+
+
+def test_a_script_is_a_job_with_its_own_code_and_its_model_is_loaded_outside(operator: Operator) -> None:
+    """An edit while the job is in the system is for the next job; the command's folder is not what servers import."""
+    digits(operator.folder / "digits", 600)
+    code = operator.folder / "train_job.py"
+    code.write_bytes((SCRIPT / "train_job.py").read_bytes())
+    train = {
+        "code": str(code),
+        "factory": "train_job:job",
+        "args": {"folder": str(operator.folder / "digits"), "steps": 48},
+    }
+    first = operator.submits(name="script", epochs=6, minibatches=8, train=train)
+    code.write_text(code.read_text(encoding="utf-8").replace("float((right / all_of).min())", "0.125"))
+    second = operator.submits(name="edited", epochs=6, minibatches=8, train=train)
+    operator.waits(lambda: {operator.state_of(job) for job in (first, second)} == {"COMPLETED"}, 240)
+    told = {job: operator.sees("describe", job) for job in (first, second)}
+    assert [told[job]["metric"] for job in (first, second)] == ["worst_recall"] * 2
+    assert told[second]["accuracy"] == 0.125
+    assert told[first]["accuracy"] > 0.5
+    kept = {path.stem for path in (operator.state / "code").iterdir()}
+    assert {told[job]["train"]["code"] for job in (first, second)} == kept
+    assert len(kept) == 2
+    fetched = operator.sees("fetch", first, "--out", str(operator.folder / "script"))
+    alone = subprocess.run(
+        [sys.executable, "-c", OUTSIDE, str(SCRIPT), fetched["file"], str(operator.folder / "digits" / "test")],
+        capture_output=True, text=True, timeout=120, check=True,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+    )  # fmt: skip
+    assert float(alone.stdout) == pytest.approx(told[first]["accuracy"])
+    asked = [json.loads(line) for line in (operator.state / "audit.jsonl").read_text(encoding="utf-8").splitlines()]
+    submitted = [
+        (one["outcome"], one["of"]["code"]) for one in asked if one["what"] == "submit" and "code" in one["of"]
+    ]
+    assert submitted == [(job, told[job]["train"]["code"]) for job in (first, second)]
+    assert all(one["who"].startswith("token:") for one in asked)
 
 
 def test_what_waits_says_why_with_numbers_and_can_be_cancelled(operator: Operator) -> None:

@@ -9,8 +9,11 @@ import pytest
 import torch
 
 from skedge.core.errors import TrainingError
-from skedge.live.agent import Agent, packed
+from skedge.live.agent import Agent
+from skedge.live.apart import sent
 from skedge.live.checkpoint import Checkpoints, Life
+from skedge.live.chunks import packed
+from skedge.live.inside import loaded, saved
 from skedge.live.ps import PSActor
 from skedge.live.training import Contribution, ParameterServer, Program, gradient
 
@@ -181,25 +184,38 @@ def test_what_an_old_process_still_writes_is_older_than_a_later_load(tmp_path: P
     """A is frozen in mid-training; B loads its checkpoint, goes on and saves; what A saves after that is not taken."""
     of = program(chunks=1)
     a, b, worker = PSActor(str(tmp_path)), PSActor(str(tmp_path)), Worker(of)
-    a.load("j", of, Life(0, 1))
-    a.apply(0, worker.step(a.server, 0))
-    a.save()
-    b.load("j", of, Life(0, 2))
-    b.apply(1, worker.step(b.server, 0))
-    b.save()
-    a.server.version = 9
-    a.save()
-    ack, _ = PSActor(str(tmp_path)).load("j", of, Life(0, 3))
-    assert ack["version"] == 2
+    server = ParameterServer(of)
+
+    def step() -> bytes:
+        brought = worker.step(server, 0)
+        server.apply(server.version, [brought])
+        return saved(vars(brought))
+
+    steps = [step() for _ in range(5)]
+    try:
+        a.load("j", sent(of), Life(0, 1))
+        a.apply(0, steps[0])
+        a.save()
+        b.load("j", sent(of), Life(0, 2))
+        b.apply(1, steps[1])
+        b.save()
+        for version, brought in enumerate(steps[1:], 1):
+            a.apply(version, brought)
+        assert a.save() == 5
+        ack, _ = b.load("j", sent(of), Life(0, 3))
+        assert ack["version"] == 2
+    finally:
+        a.unload()
+        b.unload()
 
 
 def test_two_mini_batches_of_a_chunk_do_not_mix(tmp_path: Path) -> None:
     """One that was late and one that is asked for again compute one after the other; both give the right gradients."""
     of, agent = program("resnet", chunks=1), Agent("s", str(tmp_path))
     worker, server = Worker(of), ParameterServer(of)
-    agent.store("j", 0, 0, packed(worker.data[0]), last=True)
+    agent.store("j", 0, 0, packed(worker.data[0], of.module()), last=True)
     right = worker.step(server, 0).gradients
     with ThreadPoolExecutor(2) as pool:
-        asked = [pool.submit(agent.gradient, "j", of, 0, 0, server.state()) for _ in range(6)]
+        asked = [pool.submit(agent.gradient, "j", sent(of), 0, 0, saved(server.state())) for _ in range(6)]
     for one in asked:
-        assert all(torch.equal(right[name], found) for name, found in one.result()[1].gradients.items())
+        assert all(torch.equal(right[name], found) for name, found in loaded(one.result()[1])["gradients"].items())

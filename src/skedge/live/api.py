@@ -6,6 +6,7 @@ too large 413; both before the body is read. While the controller is too busy to
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -17,6 +18,7 @@ from starlette.exceptions import HTTPException  # FastAPI answers unknown paths 
 from skedge.core.errors import InputError
 from skedge.scenario_schema import JobForm
 
+from .audit import AUDIT, Audit
 from .guard import Guard
 from .limits import spec_in
 from .service import BusyError, Service
@@ -26,11 +28,16 @@ async def _spec_of(request: Request) -> dict[str, Any]:
     return spec_in(await request.body())
 
 
+async def _body_of(request: Request) -> bytes:
+    return await request.body()
+
+
 def make_api(service: Service, token: str) -> FastAPI:
     """The application; `token` is asked for with every request (``Authorization: Bearer TOKEN``).
 
     ========================= =======================================
     ``GET /health``           policy and number of jobs
+    ``PUT /code/SHA256``      the code of jobs to come
     ``POST /jobs``            a job spec, perhaps with a header ``Idempotency-Key``; gives the name
     ``GET /jobs``             :meth:`.Service.queue`
     ``GET /jobs/JOB``         :meth:`.Service.describe`
@@ -49,19 +56,24 @@ def make_api(service: Service, token: str) -> FastAPI:
     ) -> str:
         return service.submit(spec, idempotency_key)
 
+    def keep_code(name: str, code: Annotated[bytes, Depends(_body_of)]) -> None:
+        service.keep_code(name, code)
+
+    audit = Audit(service.folder / AUDIT, f"token:{hashlib.sha256(token.encode()).hexdigest()[:12]}")
     api = FastAPI(title="skedge", docs_url=None, redoc_url=None)
     api.add_middleware(Guard, token=token, most=int(service.limits.body_mb * 1e6))
     routes: tuple[tuple[str, str, Callable[..., Any]], ...] = (
         ("GET", "/health", service.health),
-        ("POST", "/jobs", submit),
+        ("POST", "/jobs", audit.of("submit", submit)),
+        ("PUT", "/code/{name}", audit.of("code", keep_code)),
         ("GET", "/jobs", service.queue),
         ("GET", "/jobs/{job}", service.describe),
-        ("POST", "/jobs/{job}/cancel", service.cancel),
+        ("POST", "/jobs/{job}/cancel", audit.of("cancel", service.cancel)),
         ("GET", "/events", service.events),
         ("GET", "/servers", service.servers),
-        ("POST", "/servers/{server}/cordon", service.cordon),
-        ("POST", "/servers/{server}/uncordon", service.uncordon),
-        ("POST", "/down", service.down),
+        ("POST", "/servers/{server}/cordon", audit.of("cordon", service.cordon)),
+        ("POST", "/servers/{server}/uncordon", audit.of("uncordon", service.uncordon)),
+        ("POST", "/down", audit.of("down", service.down)),
     )
     for method, path, answer in routes:
         api.add_api_route(path, answer, methods=[method])

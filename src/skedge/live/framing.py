@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from hashlib import blake2b
+from pathlib import Path
+
+from skedge.core.errors import TrainingError
 
 _SIZE = 16
 
@@ -16,6 +19,24 @@ def unframed(frame: bytes) -> bytes | None:
     """The content of a frame; None if it is not whole."""
     content = frame[_SIZE:]
     return content if _digest(content) == frame[:_SIZE] else None
+
+
+def whole(path: Path) -> bytes:
+    """The content of a chunk's file.
+
+    Raises
+    ------
+    TrainingError
+        If it is missing or damaged.
+    """
+    try:
+        frame = path.read_bytes()
+    except OSError as error:
+        raise TrainingError(f"chunk file {path}: {error.strerror}") from error
+    content = unframed(frame)
+    if content is None:
+        raise TrainingError(f"chunk file {path}: is truncated or damaged ({len(frame)} bytes)")
+    return content
 
 
 def _digest(content: bytes) -> bytes:

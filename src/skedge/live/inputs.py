@@ -42,6 +42,8 @@ class Told:
     late_s, recovery_s
         By how much its rounds took longer than announced since the trainer last told, and how long those rounds took
         in which a process was lost [s].
+    module
+        SHA-256 of the code that the job's processes have (:meth:`.training.Program.module`).
     """
 
     what: str
@@ -53,6 +55,7 @@ class Told:
     round_s: float = 0.0
     late_s: float = 0.0
     recovery_s: float = 0.0
+    module: str = ""
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from skedge.core.errors import InputError
 
 _SHIPPED = "skedge.live.examples"
+
+_NAMED = 5
+"""Modules that a message names."""
 
 _DEEPEST = 20
 """Levels of a spec's mappings and lists."""
@@ -41,8 +44,13 @@ class Limits:
     keep_days: float = 30.0
     allow: tuple[str, ...] = ()
 
-    def check_factory(self, factory: str) -> None:
+    def check_factory(self, factory: str, shipped: Collection[str] = ()) -> None:
         """See that a job's factory is of a module that is allowed.
+
+        Parameters
+        ----------
+        shipped
+            Modules of the code that comes with the job: one of them, if there are any.
 
         Raises
         ------
@@ -50,11 +58,16 @@ class Limits:
             If it is not.
         """
         module = factory.partition(":")[0]
+        if shipped and module not in shipped:
+            have = ", ".join(sorted(shipped)[:_NAMED])
+            raise InputError(f"job spec: train.factory: {factory!r}: the job's code has no module {module} ({have})")
+        if shipped:
+            return
         if not any(module == name or module.startswith(f"{name}.") for name in (_SHIPPED, *self.allow)):
             have = ", ".join((_SHIPPED, *self.allow))
             raise InputError(
                 f"job spec: train.factory: {factory!r}: is of no module that this service runs code of ({have}); "
-                "`skedge up --allow MODULE` allows one"
+                "`skedge up --allow MODULE` allows one, and `train.code` sends one with the job"
             )
 
 

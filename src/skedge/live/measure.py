@@ -33,7 +33,7 @@ from skedge.core.model import Cluster
 from skedge.core.scenario import Scenario
 from skedge.core.speed import MBIT_PER_MB
 
-from .agent import packed
+from .apart import sent
 from .engine import Engine
 from .training import Program
 
@@ -248,7 +248,7 @@ class _Bench:
             kind=self.cluster.servers[server].kind,
             slots={name: int(n) for name, n in self.cluster.servers[server].capacity.items()},
             workers=workers,
-            samples=team.samples / self.works[name].minibatches,
+            samples=team.samples,
             epochs=self.works[name].epochs,
             minibatches=self.works[name].minibatches,
             compute=Spread.of([r.compute_s for r in rounds]),
@@ -305,7 +305,8 @@ class Team:
         self.job, self.engine, self.ps_server = job, engine, ps_server
         self.name = f"profile{mark} of {job}"
         self.agents = [engine.agents[server] for server in lanes]
-        self.work = replace(work, chunks=len(lanes), epochs=10**6)
+        self.work = replace(work, chunks=len(lanes), epochs=10**6, shuffle=False)
+        self.sent = sent(self.work)
         self.version = self.samples = 0
         self.state: Any = None
         self.ps: Any = None
@@ -317,7 +318,7 @@ class Team:
             stored = [a.store.remote(self.name, i, 0, content, last=True) for i, a in enumerate(self.agents)]
             self._answers(stored)
             self.ps = self.engine.parameter_server(self.ps_server)
-            ack, self.state = self.ps.load.options(num_returns=2).remote(self.name, self.work)
+            ack, self.state = self.ps.load.options(num_returns=2).remote(self.name, self.sent)
             self._answers([ack])
             self.round()
         except BaseException:
@@ -336,12 +337,13 @@ class Team:
         """Every worker computes a mini-batch, and the parameter server updates by all of them."""
         step, began = self.version, time.perf_counter()
         asked = [
-            agent.timed_gradient.options(num_returns=2).remote(self.name, self.work, i, step, self.state)
+            agent.gradient.options(num_returns=2).remote(self.name, self.sent, i, step, self.state)
             for i, agent in enumerate(self.agents)
         ]
-        compute = max(ack["seconds"] for ack in self._answers([ack for ack, _ in asked]))
+        answers = self._answers([ack for ack, _ in asked])
+        compute, self.samples = max(ack["seconds"] for ack in answers), max(ack["samples"] for ack in answers)
         brought = [contribution for _, contribution in asked]
-        ack, self.state = self.ps.timed_apply.options(num_returns=2).remote(self.version, *brought)
+        ack, self.state = self.ps.apply.options(num_returns=2).remote(self.version, *brought)
         (answer,) = self._answers([ack])
         took = time.perf_counter() - began
         self.version, update = answer["version"], answer["seconds"]
@@ -350,14 +352,9 @@ class Team:
     def _content(self) -> bytes:
         """Chunk 0 of the job as it is uploaded."""
         try:
-            data = self.work.make().chunk(0)
-            self.samples = len(data[0])
-            return packed(data)
+            return self.engine.maker.contents(self.work, (0,))[0][1]
         except TrainingError as error:
             raise TrainingError(f"job {self.job!r}: {error}") from error
-        except Exception as error:  # the job's own code: whatever it raises is its reason to fail
-            reason = f"its data cannot be made: {type(error).__name__}: {error}"
-            raise TrainingError(f"job {self.job!r}: {reason}") from error
 
     def _answers(self, refs: list[Any]) -> list[Any]:
         """The answers to calls.

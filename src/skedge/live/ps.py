@@ -1,15 +1,12 @@
-"""The Ray actor that runs a job's parameter server, and keeps its checkpoints."""
+"""The Ray actor that has a job's parameter server run, in a process of the job, and keeps its checkpoints."""
 
 from __future__ import annotations
 
 import os
-import time
+from typing import Any
 
-import torch
-
-from .agent import Ack
+from .apart import Ack, Child, EndedError, Nursery
 from .checkpoint import Checkpoints, Life
-from .training import Contribution, ParameterServer, Program, State
 
 
 class NotLoadedError(Exception):
@@ -17,64 +14,53 @@ class NotLoadedError(Exception):
 
 
 class PSActor:
-    """The process of a parameter server: one job's at a time."""
+    """The parameter server of one job at a time."""
 
     def __init__(self, url: str) -> None:
-        torch.set_num_threads(1)
-        self.checkpoints = Checkpoints(url)
+        self.nursery, self.checkpoints = Nursery(), Checkpoints(url)
+        self.nursery.start()  # one that answers can load a job at once
         self.job, self.life = "", Life()
-        self.loaded: ParameterServer | None = None
-
-    @property
-    def server(self) -> ParameterServer:
-        """The job's parameter server."""
-        if self.loaded is None:
-            raise NotLoadedError
-        return self.loaded
+        self.child: Child | None = None
 
     def warm(self) -> int:
-        """Import what is needed; returns the process number."""
-        ParameterServer(Program("skedge.live.examples:images", {"samples": 20, "size": 8}, 4, 1, 1))
+        """Say that it is up; returns the process number."""
         return os.getpid()
 
-    def load(self, job: str, program: Program, life: Life = Life()) -> tuple[Ack, State]:  # noqa: B008 - immutable
+    def load(self, job: str, program: bytes, life: Life = Life()) -> tuple[Ack, bytes]:  # noqa: B008 - immutable
         """Serve `job` from its newest checkpoint that is whole, or from the start if there is none.
 
         `life` grows with every load of a job: what a process that had served it before still writes is older then. How
         far the job's chunks are trained is in the answer; whether that is far enough, the caller knows.
         """
-        self.job, self.life, self.loaded = job, life, ParameterServer(program)
-        saved = self.checkpoints.read(job)
-        if saved is not None:
-            self.server.restore(saved)
-        return self._ack(), self.server.state()
+        self.unload()
+        self.job, self.life, self.child = job, life, self.nursery.child()
+        return self._ask("load", program, self.checkpoints.read(job))
 
     def unload(self) -> None:
         """Make room for the next job."""
-        self.job, self.loaded = "", None
+        if self.child is not None:
+            self.child.end()
+        self.job, self.child = "", None
 
-    def apply(self, version: int, *contributions: Contribution) -> tuple[Ack, State]:
+    def apply(self, version: int, *contributions: bytes) -> tuple[Ack, bytes]:
         """Update by the contributions of one round."""
-        self.server.apply(version, contributions)
-        return self._ack(), self.server.state()
-
-    def timed_apply(self, version: int, *contributions: Contribution) -> tuple[Ack, State]:
-        """:meth:`apply`, with the ``seconds`` that it took here and the ``bytes`` that one contribution has."""
-        began = time.perf_counter()
-        ack, state = self.apply(version, *contributions)
-        seconds = time.perf_counter() - began
-        first = contributions[0]
-        sent = sum(tensor.nbytes for part in (first.gradients, first.buffers) for tensor in part.values())
-        return {**ack, "seconds": seconds, "bytes": sent}, state
+        return self._ask("apply", version, contributions)
 
     def save(self) -> int:
         """Write a checkpoint; returns its version."""
-        self.checkpoints.write(self.job, self.life, self.server.version, self.server.dump())
-        return self.server.version
+        facts, content = self._ask("dump")
+        self.checkpoints.write(self.job, self.life, facts["version"], content)
+        return int(facts["version"])
 
     def losses(self) -> list[tuple[int, float]]:
         """(version, mean loss) of every update."""
-        return self.server.losses
+        return [(version, loss) for version, loss in self._ask("losses")[0]["losses"]]
 
-    def _ack(self) -> Ack:
-        return {"version": self.server.version, "progress": list(self.server.progress)}
+    def _ask(self, method: str, *given: Any) -> tuple[Ack, bytes]:
+        if self.child is None:
+            raise NotLoadedError
+        try:
+            return self.child.ask(method, *given)
+        except EndedError:
+            self.unload()
+            raise

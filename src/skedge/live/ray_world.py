@@ -145,6 +145,7 @@ class RayWorld:
         self.arrived = 0
         self.in_system: set[int] = set()
         self.results: dict[int, Any] = {}
+        self.modules: dict[int, str] = {}
         self.unmeasured: set[int] = set()
         self.measuring: list[threading.Thread] = []
         self.late_s: dict[int, float] = {}
@@ -384,6 +385,8 @@ class RayWorld:
         if told.progress:
             self.trained[told.job] = told.progress
             self.progress[told.job] = [max(pair) for pair in zip(self.progress[told.job], told.progress, strict=True)]
+        if told.module:
+            self.modules[told.job] = told.module
         self.late_s[told.job] = self.late_s.get(told.job, 0.0) + told.late_s
         self.recovery_s[told.job] = self.recovery_s.get(told.job, 0.0) + told.recovery_s
         if self.rebuilding:
@@ -550,6 +553,7 @@ class RayWorld:
             "away_s": max(self.away, 0) / SECOND,
             "recovery_s": recovery,
             "late_s": late,
+            "code": {ids[job]: module for job, module in sorted(self.modules.items())},
             "trained": {ids[job]: list(done) for job, done in sorted(self.trained.items())},
             **({} if self.sites is None else {"slot_overrun_s": self.sites.overrun / SECOND}),
         }

@@ -32,6 +32,7 @@ class RunsLog:
         self.rows: list[dict[str, Any]] = []
         self.unsettled: dict[int, list[dict[str, Any]]] = {}
         self.settled: dict[int, int] = {}
+        self.last: dict[int, int] = {}  # end of a job's last allocation, whether its workers computed or not
 
     def begin(self, job: int, chunk: int, server: int, lane: int | None, now: int, done: int, *, zeta: bool) -> None:
         """A chunk with `done` mini-batches begins to run."""
@@ -54,6 +55,7 @@ class RunsLog:
         """An allocation ends; one of no length leaves no trace. Its work is told by :meth:`settle`."""
         if now == start:
             return
+        self.last[job] = now
         for server, n in where:
             self._add(job, None, server, None, n, start, min(compute_from, now), now, 0.0, zeta, preempted)
             if compute_from <= now:
@@ -75,9 +77,8 @@ class RunsLog:
         rows = self.unsettled.pop(job, [])
         if not rows:
             return
-        last = max(row["end"] for row in rows)
         for row in rows:
-            row["preempted"] &= not (finished and row["end"] == last)
+            row["preempted"] &= not (finished and row["end"] == self.last[job])
         spent = [row["workers"] * max(row["end"] - row["compute_from"], 1) for row in rows]
         work, total = done - self.settled.get(job, 0), sum(spent)
         self.settled[job] = done

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -27,6 +28,7 @@ from skedge.scenario_file import check_chunks, job_from_spec, job_of
 from skedge.scenario_schema import JobForm
 
 from .checkpoint import Checkpoints
+from .code import CODE, Codes, digest, files_in, lost, modules_in
 from .engine import Engine
 from .inputs import Cancelled, Server, Submitted
 from .journal import SqlJournal
@@ -39,6 +41,8 @@ from .training import Program, program_of, progress_in
 Answer = TypeVar("Answer")
 
 JOURNAL = "journal.db"
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 _LONGEST_KEY = 200
 """Characters of an idempotency key."""
@@ -102,6 +106,7 @@ class Service:
         self.promised: set[str] = set()
         self.keys: dict[str, tuple[str, str]] = {}
         self.standing = Standing(self.kernel, self.world, self._log_line)
+        self.codes = Codes(folder / CODE)
         self.retention = Retention(Checkpoints(engine.url), self.world.real_now, self.limits.keep_days)
 
     # -- the loop ------------------------------------------------------------------------------------------------
@@ -139,7 +144,15 @@ class Service:
         waiting = self.submitted.pop(form.id, None)
         if waiting is not None:
             waiting.set_result(form.id)
-        return scenario, program_of(train, form.chunks, form.epochs, form.minibatches, scenario.cluster)
+        code = self._code(train.code) if train.code and self.engine.acts else b""
+        return scenario, program_of(train, form.chunks, form.epochs, form.minibatches, scenario.cluster, code)
+
+    def _code(self, name: str) -> bytes:
+        """A job's code; where it is lost the job fails, and the service goes on."""
+        try:
+            return self.codes.read(name)
+        except InputError:
+            return lost()
 
     def _log_line(self, job: str, line: str) -> None:
         if not self.world.rebuilding:
@@ -208,7 +221,7 @@ class Service:
                 f"job spec: chunks: {chunks}; this service takes at most {self.limits.chunks}: `skedge up --max-chunks`"
             )
         assert form.train is not None  # noqa: S101 - a job spec has been checked for it
-        self.limits.check_factory(form.train.factory)
+        self.limits.check_factory(form.train.factory, self._modules(form.train.code))
         form.id = self._free_name(form.id)
         scenario = self.kernel.scenario
         last = float(scenario.jobs.frame["arrival_s"][-1]) if len(scenario.jobs) else 0.0
@@ -222,6 +235,33 @@ class Service:
             self.keys[key] = form.id, digest
         self.world.told.put(Submitted(fields, key, digest if key else ""))
         return future
+
+    def _modules(self, code: str | None) -> set[str]:
+        """Modules of the code that a spec names."""
+        if code is None:
+            return set()
+        if not _DIGEST.fullmatch(code):
+            raise InputError(f"job spec: train.code: {code!r}: is no SHA-256; `skedge submit` sends code and names it")
+        return modules_in(self.codes.read(code))
+
+    def keep_code(self, name: str, code: bytes) -> None:
+        """Keep the code of jobs to come under its SHA-256.
+
+        Raises
+        ------
+        InputError
+            If it is another's, or no archive of Python files.
+        BusyError
+            If there is no space for it.
+        """
+        if digest(code) != name:
+            raise InputError(f"code: its SHA-256 is {digest(code)}, not {name[:64]}")
+        files_in(code)
+        self._check_space()
+        try:
+            self.codes.keep(code)
+        except OSError as error:
+            raise BusyError(f"code: cannot be kept: {error.strerror}") from error
 
     def _check_space(self) -> None:
         """Take no job that the disk has no room for.

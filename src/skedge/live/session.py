@@ -22,6 +22,7 @@ from skedge.scenario_file import check_chunks, check_name, load_scenario
 from skedge.scenario_save import save_scenario
 from skedge.scenario_schema import TrainForm
 
+from .code import CODE, Codes, pack
 from .engine import Engine
 from .journal import SqlJournal
 from .ray_world import NoEngine, RayWorld
@@ -53,8 +54,20 @@ class LiveRun:
     preemption_s: list[float]
 
 
-def programs(scenario: Scenario, trains: Mapping[str, TrainForm]) -> dict[str, Program]:
+def packed(path: str) -> bytes:
+    """The code of a job at a path from the present folder."""
+    return pack(Path(path))
+
+
+def programs(
+    scenario: Scenario, trains: Mapping[str, TrainForm], code: Callable[[str], bytes] = packed
+) -> dict[str, Program]:
     """What each job trains, cut into the scenario's chunks, epochs and mini-batches.
+
+    Parameters
+    ----------
+    code
+        Gives a job's code by what its `train.code` says.
 
     Raises
     ------
@@ -66,7 +79,11 @@ def programs(scenario: Scenario, trains: Mapping[str, TrainForm]) -> dict[str, P
     for name in f["id"]:
         check_name(name, f"{scenario.name}: job")
     sizes = zip(f["id"], f["chunks"], f["epochs"], f["minibatches"], strict=True)
-    return {name: program_of(trains[name], d, e, b, scenario.cluster) for name, d, e, b in sizes}
+    found = {}
+    for name, d, e, b in sizes:
+        own = trains[name].code
+        found[name] = program_of(trains[name], d, e, b, scenario.cluster, b"" if own is None else code(own))
+    return found
 
 
 def run_live(
@@ -101,6 +118,9 @@ def run_live(
     """
     if scenario.physics.slotted and scenario.cluster.transfer_cost is None:
         raise InputError("physics.slotted: a live run goes in continuous time, but at sites; leave it out")
+    codes = Codes(folder / CODE)
+    kept = {form.code: codes.keep(packed(form.code)) for form in trains.values() if form.code is not None}
+    trains = {name: form.model_copy(update={"code": kept.get(form.code or "")}) for name, form in trains.items()}
     save_scenario(scenario, folder)
     (folder / _MARK).write_text(secrets.token_hex(8), encoding="utf-8")
     about = {
@@ -153,7 +173,8 @@ def _live(
         begun = None if about is None else {**about, "began": time.time()}
         journal = SqlJournal(url or f"sqlite:///{folder / _JOURNAL}", begun, of=_mark(folder))
         try:
-            return train(scenario, programs(scenario, trains), expected, engine, progress, journal)
+            works = programs(scenario, trains, Codes(folder / CODE).read)
+            return train(scenario, works, expected, engine, progress, journal)
         finally:
             journal.close()
     finally:

@@ -83,12 +83,13 @@ class Standing:
         return {
             **self._row(job, self._forecast()),
             "announced": self.kernel.scenario.jobs.frame.row(job, named=True),
-            "train": {"factory": program.factory, "args": dict(program.args)},
+            "train": {"factory": program.factory, "args": dict(program.args), "code": world.modules.get(job)},
             "progress_by_chunk": self._progress(job),
             "minibatches_per_chunk": program.steps,
             "late_s": world.late_s.get(job, 0.0),
             "recovery_s": world.recovery_s.get(job, 0.0),
             "accuracy": (world.results.get(job) or {}).get("accuracy"),
+            "metric": (world.results.get(job) or {}).get("metric"),
             "unmeasured": (world.results.get(job) or {}).get("unmeasured"),
             "history": self.history.get(name, []),
         }

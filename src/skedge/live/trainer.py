@@ -15,6 +15,7 @@ from typing import Any
 
 from skedge.core.errors import TrainingError
 
+from .apart import EndedError, sent
 from .checkpoint import Life
 from .inputs import Told
 from .maker import Calls
@@ -32,7 +33,7 @@ _NEW, _ENOUGH, _CHANGED = 0.1, 20, 1.2
 """Weight of a round in the mean of their times, rounds between two tellings of it, and the change that is told."""
 
 _DEATHS = 4
-"""Calls that are lost with their process one after the other before the job's own code is suspected."""
+"""Calls one after the other that a process of the job ends in: it is the job's code then."""
 
 _LOOK_S = 0.2
 """How often it is looked whether the server that a call went to is out of service."""
@@ -110,6 +111,8 @@ class Trainer(threading.Thread):
         self.said_at = 0.0
         self.deaths = 0
         self.watched: list[tuple[int, Any]] = []
+        self.sent: Any = None
+        self.module = ""
 
     # -- orders, from the controller -----------------------------------------------------------------------------
 
@@ -172,6 +175,7 @@ class Trainer(threading.Thread):
     def run(self) -> None:
         """Go round by round until the job is trained, fails, or is closed."""
         try:
+            self.sent = _shared(sent(self.program))
             while (teams := self._next_teams()) is not None:
                 if self.site is None:
                     self._give_up_ps()
@@ -179,7 +183,6 @@ class Trainer(threading.Thread):
                     self._round(teams)
                     if not self._dismiss_finished():
                         self._keep_checkpoint()
-                self._rehearse()
         except TrainingError as error:
             self.tell(Told("failed", self.job, progress=tuple(self.progress), reason=str(error)))
         except Exception as error:  # whatever it is: a thread that ends without a word would leave the job hanging
@@ -188,16 +191,6 @@ class Trainer(threading.Thread):
         finally:
             if self.ps_site is not None:
                 self.release(self.ps_site, self.ps)
-
-    def _rehearse(self) -> None:
-        """Where processes die again and again without a mini-batch between, see whether it is this job's code.
-
-        It may as well be a neighbour's: a server has one process for the workers of all jobs.
-        """
-        if self.deaths >= _DEATHS:
-            self.deaths = 0
-            self._line(f"processes were lost {_DEATHS} times in a row; one of its mini-batches is tried elsewhere")
-            self.maker.rehearse(self.program, min(range(self.program.chunks), key=self.progress.__getitem__))
 
     def _next_teams(self) -> dict[int, Team] | None:
         """Those that work in the next round; waits until there is something to do. None at the end."""
@@ -228,7 +221,7 @@ class Trainer(threading.Thread):
     def _fact(self, what: str, team: int) -> Told:
         late, lost = self.late_s + self.behind_s, self.recovery_s
         self.late_s, self.recovery_s = -self.behind_s, 0.0
-        return Told(what, self.job, team, tuple(self.progress), late_s=late, recovery_s=lost)
+        return Told(what, self.job, team, tuple(self.progress), late_s=late, recovery_s=lost, module=self.module)
 
     def _move_ps(self) -> bool:
         """Bring the parameter server to where it is assigned; whether it is up."""
@@ -251,7 +244,7 @@ class Trainer(threading.Thread):
         """Let the process serve the job from its newest checkpoint; the progress there is what counts."""
         self.loads += 1
         life = Life(self.controllers(), self.loads)
-        ack, self.state = self.ps.load.options(num_returns=2).remote(self.job_name, self.program, life)
+        ack, self.state = self.ps.load.options(num_returns=2).remote(self.job_name, self.sent, life)
         began = time.monotonic()
         answer = self._call(ack, self.ps_site)
         if answer is None:
@@ -260,6 +253,7 @@ class Trainer(threading.Thread):
             self.release(int(self.ps_site or 0), self.ps)
             self.ps_site = None
             return False
+        self.module = answer["module"]
         self._go_back(answer["progress"])
         self.version = answer["version"]
         return True
@@ -290,11 +284,13 @@ class Trainer(threading.Thread):
         for team in teams.values():
             for chunk in self._next_chunks(team):
                 call = team.agent.gradient.options(num_returns=2)
-                ack, brought = call.remote(self.job_name, self.program, chunk, self.progress[chunk], self.state)
+                ack, brought = call.remote(self.job_name, self.sent, chunk, self.progress[chunk], self.state)
                 asked[ack] = team.server, brought
         deadline = started + self.patience_s
         answers = [(self._call(ack, at, deadline), brought) for ack, (at, brought) in asked.items()]
         ready = [brought for answer, brought in answers if answer is not None]
+        for answer, _ in answers:
+            self.program.check_same_as(self.module, self.module if answer is None else answer["module"])
         if ready:
             ack, state = self.ps.apply.options(num_returns=2).remote(self.version, *ready)
             answer = self._call(ack, self.ps_site, time.monotonic() + self.patience_s)
@@ -360,16 +356,34 @@ class Trainer(threading.Thread):
                     return None
             return ray.get(ref)
         except (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError):
-            self.deaths += 1
             if server is not None and server not in self.out:
                 self._line(f"a process on {self.servers[server]} was lost: what it was asked for is done again")
             return None
         except ray.exceptions.RayTaskError as error:
+            if isinstance(error.cause, EndedError):
+                return self._ended(server)
             if isinstance(error.cause, ray.exceptions.RayError | NotLoadedError):
                 return None
             if isinstance(error.cause, TrainingError):
                 raise error.cause from None  # Ray's own error has the whole traceback for its text
             raise TrainingError(f"{type(error.cause).__name__}: {error.cause}") from error
+
+    def _ended(self, server: int | None) -> None:
+        """A process of this job has ended in a call; one that was killed from outside is not the job's fault.
+
+        Raises
+        ------
+        TrainingError
+            If that happens again and again without an update between.
+        """
+        self.deaths += 1
+        where = "" if server is None else f" on {self.servers[server]}"
+        if self.deaths >= _DEATHS:
+            raise TrainingError(
+                f"its code ends the process that it runs in, or there is too little memory{where}: "
+                f"{self.deaths} calls in a row ended so"
+            )
+        self._line(f"a process of this job{where} has ended: what it was asked for is done again")
 
     def _measure(self, round_s: float) -> None:
         """Tell of the speed when it has changed by a fifth: the mean over the last rounds, at least the announced."""
@@ -433,6 +447,13 @@ class Trainer(threading.Thread):
     def _keep_checkpoint(self) -> None:
         if self.ps_site is not None and time.monotonic() - self.saved_at > self.checkpoint_s:
             self._save()
+
+
+def _shared(content: bytes) -> Any:
+    """Where every process finds `content`, without its being sent with each call."""
+    import ray  # noqa: PLC0415 - Ray is an extra
+
+    return ray.put(content)
 
 
 def _end(ps: Any) -> None:

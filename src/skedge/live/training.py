@@ -11,32 +11,41 @@ functions of (seed, chunk, step). With one worker a preempted job ends with the 
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import io
+import math
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+from torch.utils.data import DataLoader
 
 from skedge.core.errors import TrainingError
+
+from .batches import Loaded, samples_in, seed_all
+from .batches import seed_of as _seed
+from .code import digest, install, installed
 
 if TYPE_CHECKING:
     from skedge.core.model import Cluster
     from skedge.scenario_schema import TrainForm
 
-Data = tuple[Tensor, Tensor]
-"""Inputs and targets, equally long."""
+Data = tuple[Tensor, ...]
+"""Inputs, one tensor or several, and targets; all equally long."""
+
+Step = Callable[[nn.Module, Any], "Tensor | float"]
+"""Of (model, mini-batch): leaves the gradients in the parameters, returns the loss."""
 
 State = dict[str, Tensor]
 """Parameters and buffers of a model by name."""
 
 _RANDOM = threading.Lock()
-"""Torch has one random generator a process; workers of one server are threads."""
+"""Torch has one random generator a process."""
 
 
 @dataclass(frozen=True)
@@ -50,18 +59,55 @@ class Training:
     optimizer
         Of the parameters; it runs on the parameter server.
     loss
-        Of (outputs, targets), a scalar.
+        Of (outputs, targets), a scalar; where a mini-batch has several inputs the model takes them all.
     chunk
-        Data of chunk d, 0 <= d < D_j.
+        Data of chunk d, 0 <= d < D_j: made where the controller runs, and sent.
     test
-        Data that accuracy is measured on.
+        Data that the job is measured on; read where the controller runs.
+    loader
+        In place of `chunk`: makes the DataLoader of chunk d, on the server that trains it. Nothing is sent.
+    step
+        In place of `loss`, if a mini-batch needs more than that: it has what the loader's collate function makes.
+    clip
+        Of the model, on the parameter server: changes the mean gradients of a round before they are applied.
+    scheduler
+        Of the optimizer: stepped once for every D_j mini-batches that are in the parameters, so E_j B_j times in all,
+        however many updates they take.
+    metric
+        Of (model, what `test` made); default: share of samples that are classified rightly.
     """
 
     model: Callable[[], nn.Module]
     optimizer: Callable[[Iterable[nn.Parameter]], Optimizer]
-    loss: Callable[[Tensor, Tensor], Tensor]
-    chunk: Callable[[int], Data]
-    test: Callable[[], Data]
+    loss: Callable[[Tensor, Tensor], Tensor] | None = None
+    chunk: Callable[[int], Data] | None = None
+    test: Callable[[], Any] | None = None
+    loader: Callable[[int], DataLoader[Any]] | None = None
+    step: Step | None = None
+    clip: Callable[[nn.Module], Any] | None = None
+    scheduler: Callable[[Optimizer], LRScheduler] | None = None
+    metric: Callable[[nn.Module, Any], float] | None = None
+
+    def __post_init__(self) -> None:
+        for one, other in (("loss", "step"), ("chunk", "loader")):
+            if (getattr(self, one) is None) == (getattr(self, other) is None):
+                raise ValueError(f"a Training has either {one} or {other}")
+
+    @property
+    def metric_name(self) -> str:
+        """The name of what :func:`accuracies` measures."""
+        return "accuracy" if self.metric is None else getattr(self.metric, "__name__", type(self.metric).__name__)
+
+    def backward(self, model: nn.Module, batch: Any) -> float:
+        """Leave the gradients of a mini-batch in the parameters; returns the loss."""
+        if self.step is not None:
+            found = self.step(model, batch)
+            return float(found.detach() if isinstance(found, Tensor) else found)
+        assert self.loss is not None  # noqa: S101 - it has either
+        *inputs, targets = batch
+        loss = self.loss(model(*inputs), targets)
+        loss.backward()
+        return float(loss.detach())
 
 
 @dataclass(frozen=True)
@@ -83,6 +129,8 @@ class Program:
     shuffle
         Whether the samples of all chunks are shuffled over the chunks, by `seed`: chunks are then alike, and the order
         in which they are trained does not bias the model.
+    code
+        The archive that the factory's module is in (:mod:`.code`); empty: it is installed.
     """
 
     factory: str
@@ -93,6 +141,7 @@ class Program:
     seed: int = 0
     watch: bool = False
     shuffle: bool = False
+    code: bytes = field(default=b"", repr=False)
 
     @property
     def steps(self) -> int:
@@ -111,6 +160,9 @@ class Program:
         if not name:
             raise TrainingError(f"factory {self.factory!r}: write it as package.module:function")
         try:
+            if self.code:
+                install(self.code, module)
+            self.module()  # as it is before it is imported
             made = getattr(importlib.import_module(module), name)(**self.args)
         except (Exception, SystemExit) as error:
             raise TrainingError(f"factory {self.factory!r} fails: {type(error).__name__}: {error}") from error
@@ -118,11 +170,41 @@ class Program:
             raise TrainingError(f"factory {self.factory!r} makes a {type(made).__name__}; it must make a Training")
         return made
 
+    def module(self) -> str:
+        """SHA-256 of the code that the factory is in: of the archive that is shipped, or of the installed module."""
+        return digest(self.code) if self.code else installed(self.factory.partition(":")[0])
 
-def program_of(train: TrainForm, chunks: int, epochs: int, minibatches: int, cluster: Cluster) -> Program:
+    def check_same(self, other: str) -> None:
+        """See that another process of the job has the same code.
+
+        Raises
+        ------
+        TrainingError
+            If it has not.
+        """
+        self.check_same_as(self.module(), other)
+
+    def check_same_as(self, one: str, other: str) -> None:
+        """See that two processes of the job have the same code (:meth:`module`).
+
+        Raises
+        ------
+        TrainingError
+            If they have not.
+        """
+        if one != other:
+            raise TrainingError(
+                f"the module of its factory {self.factory!r} differs between processes (SHA-256 {one[:12]} and "
+                f"{other[:12]}); install the same everywhere, or ship it with the job: train.code"
+            )
+
+
+def program_of(
+    train: TrainForm, chunks: int, epochs: int, minibatches: int, cluster: Cluster, code: bytes = b""
+) -> Program:
     """The program of a job with these D_j, E_j, B_j. Data that were born at sites stay there: they are not shuffled."""
     shuffle = train.shuffle and cluster.transfer_cost is None
-    return Program(train.factory, dict(train.args), chunks, epochs, minibatches, train.seed, shuffle=shuffle)
+    return Program(train.factory, dict(train.args), chunks, epochs, minibatches, train.seed, shuffle=shuffle, code=code)
 
 
 class ChunkData:
@@ -132,24 +214,27 @@ class ChunkData:
     """
 
     def __init__(self, program: Program) -> None:
-        self.program, self.training = program, program.make()
+        self.program, self.training, self.module = program, program.make(), program.module()
         self.whole: Data | None = None
 
     def __call__(self, chunk: int) -> Data:
         """Data of chunk d, 0 <= d < D_j."""
+        make = self.training.chunk
+        if make is None:
+            return ()  # it is read where it is trained
         if not self.program.shuffle or self.program.chunks == 1:
-            return self.training.chunk(chunk)
+            return make(chunk)
         if self.whole is None:
-            self.whole = self._shuffled()
-        inputs, targets = self.whole
-        first, last = (len(inputs) * end // self.program.chunks for end in (chunk, chunk + 1))
-        return inputs[first:last].clone(), targets[first:last].clone()
+            self.whole = self._shuffled(make)
+        count = len(self.whole[0])
+        first, last = (count * end // self.program.chunks for end in (chunk, chunk + 1))
+        return tuple(part[first:last].clone() for part in self.whole)
 
-    def _shuffled(self) -> Data:
-        parts = [self.training.chunk(chunk) for chunk in range(self.program.chunks)]
-        inputs, targets = (torch.cat(column) for column in zip(*parts, strict=True))
-        rows = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(_seed(self.program.seed, -1)))
-        return inputs[rows], targets[rows]
+    def _shuffled(self, make: Callable[[int], Data]) -> Data:
+        parts = [make(chunk) for chunk in range(self.program.chunks)]
+        whole = [torch.cat(column) for column in zip(*parts, strict=True)]
+        rows = torch.randperm(len(whole[0]), generator=torch.Generator().manual_seed(_seed(self.program.seed, -1)))
+        return tuple(part[rows] for part in whole)
 
 
 @dataclass(frozen=True)
@@ -178,11 +263,6 @@ class Contribution:
     samples: int = 1
 
 
-def _seed(*parts: int) -> int:
-    text = ":".join(str(part) for part in parts)
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
-
-
 def minibatch(data: Data, program: Program, chunk: int, step: int) -> Data:
     """Mini-batch `step` of a chunk: its samples are shuffled anew in each epoch.
 
@@ -191,20 +271,39 @@ def minibatch(data: Data, program: Program, chunk: int, step: int) -> Data:
     TrainingError
         If the chunk has fewer samples than mini-batches.
     """
-    inputs, targets = data
-    if len(inputs) < program.minibatches:
-        raise TrainingError(
-            f"chunk {chunk} has {len(inputs)} samples, fewer than its {program.minibatches} mini-batches"
-        )
+    samples = len(data[0])
+    if samples < program.minibatches:
+        raise TrainingError(f"chunk {chunk} has {samples} samples, fewer than its {program.minibatches} mini-batches")
     epoch, batch = divmod(step, program.minibatches)
     generator = torch.Generator().manual_seed(_seed(program.seed, chunk, epoch))
-    rows = torch.randperm(len(inputs), generator=generator)
-    first, last = (len(inputs) * end // program.minibatches for end in (batch, batch + 1))
-    return inputs[rows[first:last]], targets[rows[first:last]]
+    rows = torch.randperm(samples, generator=generator)
+    first, last = (samples * end // program.minibatches for end in (batch, batch + 1))
+    return tuple(part[rows[first:last]] for part in data)
+
+
+Source = Data | Loaded
+"""Where the mini-batches of a chunk come from."""
+
+
+def source_of(training: Training, program: Program, chunk: int, sent: Data) -> Source:
+    """Where the mini-batches of a chunk come from: what was `sent`, or the job's loader, which is made now.
+
+    Raises
+    ------
+    TrainingError
+        If the loader cannot be made.
+    """
+    if training.loader is None:
+        return sent
+    try:
+        loader = training.loader(chunk)
+    except (Exception, SystemExit) as error:  # the job's own code: whatever it raises is its reason to fail
+        raise TrainingError(f"chunk {chunk}: its data cannot be read: {type(error).__name__}: {error}") from error
+    return Loaded(loader, program.seed, chunk, program.minibatches)
 
 
 def gradient(
-    model: nn.Module, training: Training, program: Program, data: Data, state: State, chunk: int, step: int
+    model: nn.Module, training: Training, program: Program, data: Source, state: State, chunk: int, step: int
 ) -> Contribution:
     """Gradients of mini-batch `step` of a chunk at the parameters `state`.
 
@@ -216,34 +315,60 @@ def gradient(
     model.load_state_dict(state)
     model.train()
     model.zero_grad(set_to_none=True)
-    inputs, targets = minibatch(data, program, chunk, step)
-    try:
-        with _RANDOM:
-            torch.manual_seed(_seed(program.seed, chunk, step, 1))
-            loss = training.loss(model(inputs), targets)
-        loss.backward()
-    except (Exception, SystemExit) as error:  # the job's own code: whatever it raises is its reason to fail
-        raise TrainingError(f"chunk {chunk}, mini-batch {step}: {error}") from error
-    value = float(loss.detach())
-    if not torch.isfinite(loss.detach()):
+    with _RANDOM:
+        batch, samples = data(step) if isinstance(data, Loaded) else _cut(data, program, chunk, step)
+        try:
+            seed_all(_seed(program.seed, chunk, step, 1))
+            value = training.backward(model, batch)
+        except (Exception, SystemExit) as error:  # the job's own code: whatever it raises is its reason to fail
+            raise TrainingError(f"chunk {chunk}, mini-batch {step}: {error}") from error
+    if not math.isfinite(value):
         raise TrainingError(f"the loss is {value} at chunk {chunk}, mini-batch {step}")
     gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    if not gradients:
+        raise TrainingError(
+            f"chunk {chunk}, mini-batch {step}: no parameter has a gradient; `step` calls loss.backward()"
+        )
     buffers = {name: b.detach().clone() for name, b in model.named_buffers()}
-    return Contribution(chunk, step, gradients, buffers, value, len(targets))
+    return Contribution(chunk, step, gradients, buffers, value, samples)
+
+
+def _cut(data: Data, program: Program, chunk: int, step: int) -> tuple[Data, int]:
+    batch = minibatch(data, program, chunk, step)
+    return batch, samples_in(batch)
 
 
 def accuracies(program: Program, states: Iterable[State]) -> list[float]:
-    """Share of the test data that the model classifies rightly, for each of several states of one job."""
+    """The job's metric on its test data, for each of several states; with none of its own, :func:`accuracy`.
+
+    Raises
+    ------
+    TrainingError
+        If the job has no test data.
+    """
     training = program.make()
-    model = training.model()
-    inputs, targets = training.test()
+    if training.test is None:
+        raise TrainingError("it has no test data")
+    model, test, metric = training.model(), training.test(), training.metric or accuracy
     found = []
     for state in states:
         model.load_state_dict(state)
         model.eval()
+        seed_all(_seed(program.seed, -2))
         with torch.no_grad():
-            found.append(float((model(inputs).argmax(dim=1) == targets).float().mean()))
+            found.append(float(metric(model, test)))
+        if not math.isfinite(found[-1]):
+            raise TrainingError(f"its {training.metric_name} is {found[-1]}")
     return found
+
+
+def accuracy(model: nn.Module, test: Data | Iterable[Data]) -> float:
+    """Share of samples that the model classifies rightly: of test data in one piece, or in mini-batches."""
+    right = total = 0
+    for *inputs, targets in [test] if isinstance(test, tuple) else test:
+        right += int((model(*inputs).argmax(dim=1) == targets).sum())
+        total += len(targets)
+    return right / total
 
 
 def progress_in(saved: bytes) -> list[int]:
@@ -264,10 +389,13 @@ class ParameterServer:
     """
 
     def __init__(self, program: Program) -> None:
-        torch.manual_seed(_seed(program.seed))
-        self.program, self.training = program, program.make()
+        self.program, self.training, self.module = program, program.make(), program.module()
+        seed_all(_seed(program.seed))
         self.model = self.training.model()
         self.optimizer = self.training.optimizer(self.model.parameters())
+        self.scheduler = None if self.training.scheduler is None else self.training.scheduler(self.optimizer)
+        if isinstance(self.scheduler, ReduceLROnPlateau):
+            raise TrainingError("its scheduler is a ReduceLROnPlateau, which needs a metric at each step; take another")
         self.version = 0
         self.progress = [0] * program.chunks
         self.losses: list[tuple[int, float]] = []
@@ -294,17 +422,27 @@ class ParameterServer:
             brought = [c.gradients[name] * (c.samples / total) for c in new if name in c.gradients]
             if brought:
                 parameter.grad = torch.stack(brought).sum(dim=0)
+        if self.training.clip is not None:
+            self.training.clip(self.model)
         self.optimizer.step()
         for name, buffer in self.model.named_buffers():
             if buffer.is_floating_point():
                 buffer.copy_(sum(c.buffers[name] * (c.samples / total) for c in new))
             else:
                 buffer.copy_(torch.stack([c.buffers[name] for c in new]).amax(dim=0))
+        before = sum(self.progress) // self.program.chunks
         for c in new:
             self.progress[c.chunk] += 1
+        self._follow_schedule(sum(self.progress) // self.program.chunks - before)
         self.version += 1
         self.losses.append((self.version, sum(c.loss * c.samples for c in new) / total))
         return self.version
+
+    def _follow_schedule(self, steps: int) -> None:
+        """Step the scheduler: by what is trained, as the number of updates follows from who trained together."""
+        if self.scheduler is not None:
+            for _ in range(steps):
+                self.scheduler.step()
 
     def dump(self) -> bytes:
         """Everything that training depends on, in one piece."""
@@ -313,6 +451,8 @@ class ParameterServer:
             {
                 "model": self.model.state_dict(),
                 "optimizer": self.optimizer.state_dict(),
+                "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
+                "module": self.module,
                 "version": self.version,
                 "progress": self.progress,
                 "losses": self.losses,
@@ -333,6 +473,9 @@ class ParameterServer:
             kept = torch.load(io.BytesIO(saved), weights_only=True)
             self.model.load_state_dict(kept["model"])
             self.optimizer.load_state_dict(kept["optimizer"])
+            if self.scheduler is not None:
+                self.scheduler.load_state_dict(kept["scheduler"])
         except Exception as error:
             raise TrainingError(f"the checkpoint cannot be read: {type(error).__name__}: {error}") from error
+        self.program.check_same(kept.get("module", self.module))
         self.version, self.progress, self.losses = kept["version"], kept["progress"], kept["losses"]

@@ -1,0 +1,72 @@
+"""Who asked the service for what, and when: a line of JSON for each, behind the others."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from skedge.core.errors import InputError
+
+AUDIT = "audit.jsonl"
+
+_LONGEST = 200
+"""Characters of an entry's text."""
+
+
+class Audit:
+    """The audit log of one who asks.
+
+    Parameters
+    ----------
+    who
+        ``token:`` and the beginning of the token's SHA-256, or ``user:`` and the name of a local user.
+    """
+
+    def __init__(self, path: Path, who: str) -> None:
+        self.path, self.who = path, who
+
+    def note(self, what: str, of: Mapping[str, Any], outcome: Any) -> None:
+        """Write an entry; where there is no space the journal alone says what was done."""
+        entry = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+            "who": self.who,
+            "what": what,
+            "of": {name: str(value)[:_LONGEST] for name, value in of.items()},
+            "outcome": str(outcome)[:_LONGEST],
+        }
+        with suppress(OSError):
+            file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            try:
+                os.write(file, (json.dumps(entry) + "\n").encode())
+            finally:
+                os.close(file)
+
+    def of(self, what: str, act: Callable[..., Any]) -> Callable[..., Any]:
+        """`act`, with an entry for each call: what it gave, or why it was refused."""
+
+        @functools.wraps(act)
+        def noted(**given: Any) -> Any:
+            try:
+                found = act(**given)
+            except InputError as error:
+                self.note(what, _told(given), f"refused: {error}")
+                raise
+            self.note(what, _told(given), "done" if found is None else found)
+            return found
+
+        return noted
+
+
+def _told(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What an entry says of the arguments of a call."""
+    spec = given.get("spec", {})
+    train = spec.get("train")
+    of_spec = {"spec": spec["name"]} if "name" in spec else {}
+    of_train = {name: train[name] for name in ("factory", "code") if name in train} if isinstance(train, dict) else {}
+    return {**{name: value for name, value in given.items() if name not in ("spec", "code")}, **of_spec, **of_train}

@@ -1,0 +1,30 @@
+"""A chunk as it is stored and sent: its data, and the digest of the code that made them, framed."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import torch
+
+from .framing import framed, whole
+from .training import Data
+
+
+def packed(data: Data, module: str = "") -> bytes:
+    """A chunk as bytes, its digest in front; `module` says what code made it."""
+    buffer = io.BytesIO()
+    torch.save((data, module), buffer)
+    return framed(buffer.getvalue())
+
+
+def unpacked(path: Path | str) -> tuple[Data, str]:
+    """A chunk from its file, and what code made it.
+
+    Raises
+    ------
+    TrainingError
+        If it is missing or damaged.
+    """
+    data, module = torch.load(io.BytesIO(whole(Path(path))), weights_only=True)
+    return data, module
