@@ -370,6 +370,7 @@ class JobForm(_Form):
     data: dict[Name, Annotated[Count, Field(ge=0)]] = Field({}, description="chunks by the site where they lie")
     exchange_mb: Number = Field(0.0, ge=0, description="that a worker exchanges with a PS at another site in a slot")
     latency: LatencyForm | None = None
+    max_lag: Count | None = Field(None, ge=1, description="most epochs by which a chunk is ahead of the job's slowest")
     train: TrainForm | None = None
 
     @model_validator(mode="after")

@@ -19,7 +19,7 @@ _NOT_NEGATIVE = (
 )  # fmt: skip
 UTILITY = ("utility_height", "utility_steepness", "utility_target")
 """Columns of a utility, in the order of :class:`~skedge.core.value.Sigmoid`."""
-_DEFAULTS = {"batch": 1.0, "ratio": 1.0, "internal_mbps": np.inf, "exchange_mb": 0.0}
+_DEFAULTS = {"batch": 1.0, "ratio": 1.0, "internal_mbps": np.inf, "exchange_mb": 0.0, "max_lag": 0.0}
 
 
 def extra_column(frame: pl.DataFrame, name: str) -> Floats:
@@ -110,6 +110,7 @@ def _check_extra(frame: pl.DataFrame, cluster: Cluster) -> None:
         ),
         "utility_target": (pl.col("utility_target").is_finite(), "a number of slots"),
         "exchange_mb": (pl.col("exchange_mb").is_finite() & (pl.col("exchange_mb") >= 0), "0 or more"),
+        "max_lag": (pl.col("max_lag") >= 1, "at least 1"),
     }
     given = [name for name in UTILITY if name in there]
     for name in given:
@@ -122,6 +123,9 @@ def _check_extra(frame: pl.DataFrame, cluster: Cluster) -> None:
         if name in there:
             _refuse(frame, pl.col(name).is_not_null() & ~good, name, right)
     _check_needs(frame, cluster)
+    if cluster.resources and "max_lag" in there:
+        right = "left out: it is of chunks that are dispatched, and none are on servers with resources"
+        _refuse(frame, pl.col("max_lag").is_not_null(), "max_lag", right)
     if cluster.transfer_cost is None:
         _check_no_sites(frame)
     else:

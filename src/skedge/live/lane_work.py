@@ -25,7 +25,9 @@ Lost = tuple[tuple[int, tuple[int, ...]], ...]
 
 
 class LaneWork:
-    """The board, and the trainers' teams of one chunk each.
+    """The board, and the trainers' teams: chunks of a job that were dispatched to a lane together and take turns there.
+
+    The kernel is told of completions as if they ran one after another: of each when the team has trained as much.
 
     Attributes
     ----------
@@ -33,6 +35,8 @@ class LaneWork:
         Chunks in service of each job.
     in_cloud
         Jobs of which the last dispatch of every chunk was to the cloud: communication is free there (zeta = 1).
+    counted
+        By (job, team): the completions that the kernel has been told of.
     preemption_s
         From each decision to displace a chunk to the displacing job's first update with its own [s].
     """
@@ -43,6 +47,7 @@ class LaneWork:
         self.was_running: set[int] = set()
         self.in_cloud: set[int] = set()
         self.sent_at: dict[int, int] = {}
+        self.counted: dict[tuple[int, int], int] = {}
         self.displaced_at: dict[tuple[int, int], float] = {}
         self.preemption_s: list[float] = []
 
@@ -56,6 +61,8 @@ class LaneWork:
         self.sent_at[order.job] = world.now()
         by_server: dict[int, list[int]] = {}
         for chunk in sent:
+            chunk.before = world.progress[order.job][chunk.number]
+            self.counted[order.job, chunk.team] = 0
             by_server.setdefault(chunk.server, []).append(chunk.number)
         for server, chunks in by_server.items():
             world.send(order.job, server, chunks)
@@ -74,8 +81,8 @@ class LaneWork:
                 self._start(best)
             else:
                 holder.leaving = True
-                self.displaced_at[best.job, best.number] = time.monotonic()
-                world.trainers[holder.job].take(holder.number)
+                self.displaced_at[best.job, best.team] = time.monotonic()
+                world.trainers[holder.job].take(holder.team)
         running = {job for job, count in self.running.items() if count > 0}
         started, paused = sorted(running - self.was_running), sorted(self.was_running - running)
         self.was_running = running
@@ -85,42 +92,98 @@ class LaneWork:
             return None
         return Event(world.now(), started=tuple(started), paused=tuple(p for p in paused if p in world.in_system))
 
-    def _start(self, chunk: Chunk) -> None:
-        """Let a chunk train on its lane from now on."""
-        world, now = self.world, self.world.now()
+    def _start(self, best: Chunk) -> None:
+        """Let a chunk and its team train on their lane from now on."""
+        world, job, turn = self.world, best.job, self.world.program(best.job).minibatches
+        there = [chunk for chunk in self.board.mates(best) if chunk.arrived]
+        chunk = min(there, key=lambda c: (world.progress[job][c.number] // turn, c.number))
+        self._begin(chunk)
+        self.running[job] = self.running.get(job, 0) + 1
+        lag, agent = int(world.scenario.jobs.max_lag[job]), world.engine.agents[chunk.server]
+        numbers = tuple(mate.number for mate in there)
+        world.trainers[job].put(chunk.team, Team(chunk.server, agent, numbers, 1, turn, chunk.number, lag))
+
+    def _begin(self, chunk: Chunk) -> None:
+        """A chunk has its turn."""
+        world, lane = self.world, None if chunk.lane == CLOUD else chunk.lane
         self.board.hold(chunk)
-        self.running[chunk.job] = self.running.get(chunk.job, 0) + 1
-        lane, done = None if chunk.lane == CLOUD else chunk.lane, world.progress[chunk.job][chunk.number]
-        world.log.begin(chunk.job, chunk.number, chunk.server, lane, now, done, zeta=chunk.job in self.in_cloud)
-        team = Team(chunk.server, world.engine.agents[chunk.server], (chunk.number,), 1)
-        world.trainers[chunk.job].put(chunk.number, team)
+        done, zeta = world.progress[chunk.job][chunk.number], chunk.job in self.in_cloud
+        world.log.begin(chunk.job, chunk.number, chunk.server, lane, world.now(), done, zeta=zeta)
+
+    def _end(self, chunk: Chunk, *, preempted: bool) -> None:
+        done = self.world.progress[chunk.job][chunk.number]
+        self.world.log.end(chunk.job, chunk.number, self.world.now(), done, preempted=preempted)
 
     def told(self, told: Told) -> Event | None:
-        """A chunk has left its lane: trained, displaced, or because its server is out of service."""
-        world, now, chunk = self.world, self.world.now(), self.board.chunks[told.job][told.team]
+        """A team has left its lane, may go on, or another of its chunks has its turn."""
+        world, now, team = self.world, self.world.now(), self.board.mates(self.board.chunks[told.job][told.team])
+        chunk = next((chunk for chunk in team if (chunk.job, chunk.number) in world.log.open), None)
+        if told.what == "released":
+            return self._released(team)
+        if chunk is None:
+            return None  # a turn of a team that is no longer there
+        if told.what == "turn":
+            self._turn(chunk, self.board.chunks[told.job][told.team])
+            return self._event(chunk, team)
         done = told.what == "finished"
-        world.log.end(told.job, told.team, now, world.progress[told.job][chunk.number], preempted=not done)
+        self._end(chunk, preempted=told.what == "stopped")
         self.running[told.job] -= 1
         self.board.leave(chunk, done=done)
-        asked, stepped = self.displaced_at.pop((told.job, told.team), None), world.trainers[told.job].first_step
-        if asked is not None and told.team in stepped:
-            self.preemption_s.append(stepped[told.team] - asked)
+        self._note_preemption(told.job, told.team)
         if not done:
-            return Event(now, lost=((told.job, (chunk.number,)),)) if chunk.lost else None
+            if told.what == "held":
+                self.board.ahead.add((told.job, told.team))
+            lost = tuple(mate.number for mate in team if mate.lost)
+            return self._event(chunk, team, lost=((told.job, lost),) if lost else ())
         finished = all(other.done for other in self.board.chunks[told.job])
         if finished and (lacking := world.untrained(told.job)):
             return world.fail(told.job, lacking)
         if finished:
             world.leave(told.job)
-        facts = LaneFacts() if chunk.lane == CLOUD else LaneFacts(*(np.array([x]) for x in (now, chunk.lane, told.job)))
-        return Event(now, finished=(told.job,) if finished else (), chunks=facts)
+        return Event(now, finished=(told.job,) if finished else (), chunks=self._worth(chunk, team, len(team)))
+
+    def _released(self, team: list[Chunk]) -> None:
+        """The chunks of a team are no longer ahead; in the cloud it goes on at once."""
+        for chunk in team:
+            waited = (chunk.job, chunk.team) in self.board.ahead
+            self.board.ahead.discard((chunk.job, chunk.team))
+            if waited and chunk.lane == CLOUD and not chunk.lost:
+                self._start(chunk)
+
+    def _turn(self, before: Chunk, chunk: Chunk) -> None:
+        """`chunk` has its turn after another one of its team."""
+        if chunk is not before:
+            self._end(before, preempted=False)
+            chunk.leaving, before.leaving = before.leaving, False
+            self._begin(chunk)
+
+    def _note_preemption(self, job: int, team: int) -> None:
+        asked, stepped = self.displaced_at.pop((job, team), None), self.world.trainers[job].first_step
+        if asked is not None and team in stepped:
+            self.preemption_s.append(stepped[team] - asked)
+
+    def _event(self, chunk: Chunk, team: list[Chunk], lost: Lost = ()) -> Event | None:
+        """What the kernel is told of a team that is not trained yet."""
+        facts = self._worth(chunk, team, len(team) - 1)
+        return Event(self.world.now(), lost=lost, chunks=facts) if lost or len(facts.time) else None
+
+    def _worth(self, chunk: Chunk, team: list[Chunk], most: int) -> LaneFacts:
+        """Completions for the kernel: one for each chunk, at `most` so many, whose work the team has done by now."""
+        progress, steps = self.world.progress[chunk.job], self.world.program(chunk.job).steps
+        done = sum(progress[mate.number] - mate.before for mate in team)
+        due = np.cumsum([steps - mate.before for mate in team]) <= done
+        new = min(int(due.sum()), most) - self.counted[chunk.job, chunk.team]
+        if chunk.lane == CLOUD or new <= 0:
+            return LaneFacts()
+        self.counted[chunk.job, chunk.team] += new
+        return LaneFacts(*(np.full(new, x) for x in (self.world.now(), chunk.lane, chunk.job)))
 
     def lose(self, server: int) -> Lost:
         """A server is out of service: its chunks leave, those that train after their mini-batch; returns the others."""
         gone: dict[int, list[int]] = {}
         for chunk in self.board.lose(server):
-            if (chunk.job, chunk.number) in self.world.log.open:
-                self.world.trainers[chunk.job].take(chunk.number)
+            if any((mate.job, mate.number) in self.world.log.open for mate in self.board.mates(chunk)):
+                self.world.trainers[chunk.job].take(chunk.team)
             else:
                 gone.setdefault(chunk.job, []).append(chunk.number)
         return tuple((job, tuple(sorted(chunks))) for job, chunks in sorted(gone.items()))
@@ -148,5 +211,6 @@ class LaneWork:
     def forget(self, job: int) -> None:
         """A job has left the system."""
         self.running.pop(job, None)
+        self.counted = {team: n for team, n in self.counted.items() if team[0] != job}
         self.sent_at.pop(job, None)
         self.was_running.discard(job)

@@ -40,12 +40,25 @@ _LOOK_S = 0.2
 
 @dataclass(frozen=True)
 class Team:
-    """Workers that a job holds on one server: `width` of them, for these chunks."""
+    """Workers that a job holds on one server: `width` of them, for these chunks.
+
+    Attributes
+    ----------
+    turn
+        Mini-batches that a chunk trains before another one has its turn.
+    first
+        Chunk that is expected to have the first turn; -1: turns are not told.
+    max_lag
+        Most epochs by which a chunk may be ahead of the job's slowest; 0: no limit.
+    """
 
     server: int
     agent: Any
     chunks: tuple[int, ...]
     width: int
+    turn: int = 1
+    first: int = -1
+    max_lag: int = 0
 
 
 class Trainer(threading.Thread):
@@ -89,6 +102,8 @@ class Trainer(threading.Thread):
         self.checkpoint_s, self.log, self.servers, self.controllers = checkpoint_s, log, servers, controllers
         self.change = threading.Condition()
         self.teams: dict[int, Team] = {}
+        self.held: dict[int, Team] = {}
+        self.turns: dict[int, int] = {}
         self.leaving: set[int] = set()
         self.site: int | None = None
         self.closed = False
@@ -117,6 +132,8 @@ class Trainer(threading.Thread):
         """Let a team work from the next round on."""
         with self.change:
             self.teams[number] = team
+            self.held.pop(number, None)
+            self.turns[number] = team.first
             self.reported.difference_update(team.chunks)
             self.first_step.pop(number, None)
             self.leaving.discard(number)
@@ -149,10 +166,18 @@ class Trainer(threading.Thread):
     def recall(self, told: Told) -> None:
         """Take in what this job's trainer told before the controller was lost: of one that has not begun."""
         self.progress = list(told.progress) or self.progress
+        if told.what == "turn":
+            self.turns |= {number: told.team for number, team in self.teams.items() if told.team in team.chunks}
+            return
+        if told.what == "released":
+            self.held.pop(told.team, None)
+            return
         team = self.teams.pop(told.team, None)
         self.leaving.discard(told.team)
         if team is not None and told.what == "finished":
             self.reported.update(team.chunks)
+        if team is not None and told.what == "held":
+            self.held[told.team] = team
 
     def rest(self) -> None:
         """The job has paused and given its parameter server's slot back: its process is for others."""
@@ -203,6 +228,7 @@ class Trainer(threading.Thread):
         with self.change:
             while True:
                 self._let_go()
+                self._hold_back()
                 if self.closed:
                     return None
                 if (self.teams and self.site is not None) or (self.ps_site is not None and self.site is None):
@@ -213,9 +239,31 @@ class Trainer(threading.Thread):
 
     def _let_go(self) -> None:
         for number in sorted(self.leaving):
+            self.held.pop(number, None)
             if self.teams.pop(number, None) is not None:
                 self.tell(self._fact("stopped", number))
         self.leaving.clear()
+
+    def _hold_back(self) -> None:
+        """Let teams go whose chunks are all ahead, tell of those that no longer are, and of turns."""
+        for number in [number for number, team in self.held.items() if not self._is_ahead(team)]:
+            del self.held[number]
+            self.tell(self._fact("released", number))
+        for number in [number for number, team in self.teams.items() if self._is_ahead(team)]:
+            self.held[number] = self.teams.pop(number)
+            self.tell(self._fact("held", number))
+        for number, team in self.teams.items():
+            chunk = next(iter(self._next_chunks(team)), -1)
+            if team.first >= 0 <= chunk != self.turns[number]:
+                self.turns[number] = chunk
+                self.tell(self._fact("turn", chunk))
+
+    def _is_ahead(self, team: Team) -> bool:
+        """Whether the team's least trained chunk may not begin its next epoch: rule M39."""
+        if not team.max_lag or not (left := self._next_chunks(team)):
+            return False
+        epoch, begun = divmod(self.progress[left[0]], self.program.minibatches)
+        return begun == 0 and epoch >= min(self.progress) // self.program.minibatches + team.max_lag
 
     def _fact(self, what: str, team: int) -> Told:
         late, lost = self.late_s + self.behind_s, self.recovery_s
@@ -331,9 +379,9 @@ class Trainer(threading.Thread):
             self.watched.append((epoch, self.state))
 
     def _next_chunks(self, team: Team) -> list[int]:
-        """The least trained chunks of a team, one for each of its workers."""
+        """The chunks of a team that have fewest turns behind them, one for each of its workers."""
         left = [chunk for chunk in team.chunks if self.progress[chunk] < self.program.steps]
-        return sorted(left, key=lambda chunk: (self.progress[chunk], chunk))[: team.width]
+        return sorted(left, key=lambda chunk: (self.progress[chunk] // team.turn, chunk))[: team.width]
 
     def _call(self, ref: Any, server: int | None, deadline: float | None = None) -> Any:
         """The answer to a call on a server, or None if its process is lost or late.
