@@ -11,7 +11,10 @@ import pytest
 from numpy.random import Generator, default_rng
 
 from skedge.core.errors import ScenarioError
+from skedge.core.events import Dispatch, Event, LaneFacts
+from skedge.core.kernel import Kernel
 from skedge.core.model import Cluster, Job, Physics, Server, job_table
+from skedge.core.policy import make_policy
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import SECOND
 from skedge.run import Run, run
@@ -34,9 +37,16 @@ def drawn(rng: Generator, lag: int | None) -> Scenario:
         edge, cloud = int(rng.integers(0, 3)), int(rng.integers(2, 20))
         jobs.append(
             Job(
-                f"j{i}", float(arrival), epochs, chunks, batches, 1.0, max_lag=lag if rng.random() < 0.8 else None,
-                upload_edge_s=(edge, edge), upload_cloud_s=(cloud, cloud),
-            )  # fmt: skip
+                f"j{i}",
+                float(arrival),
+                epochs,
+                chunks,
+                batches,
+                1.0,
+                max_lag=lag if rng.random() < 0.8 else None,
+                upload_edge_s=(edge, edge),
+                upload_cloud_s=(cloud, cloud),
+            )
         )
     return scenario(jobs, int(rng.integers(1, 4)), cloud=bool(rng.random() < 0.5))
 
@@ -215,3 +225,16 @@ def test_where_no_chunk_could_keep_it_a_bound_is_refused() -> None:
     cluster = Cluster([Server("m", capacity={"gpu": 4.0})])
     with pytest.raises(ScenarioError, match="max_lag = 2; it must be left out"):
         Jobs(job_table(of)[0], cluster)
+
+
+def test_chunks_that_took_turns_are_all_dispatched_again_though_one_was_counted() -> None:
+    """Two chunks on a lane have done one chunk's work, and neither is trained, when their server is lost."""
+    of = scenario([Job("a", 0.0, 3, 4, 2, 1.0)])
+    kernel = Kernel(of, make_policy("aonline"))
+    (sent,) = [order for order in kernel.handle(Event(0, arrived=(0,))) if isinstance(order, Dispatch)]
+    there = tuple(np.flatnonzero(sent.lane == 0).tolist())
+    assert len(there) == 2
+    worth = LaneFacts(*(np.array([x]) for x in (6 * SECOND, 0, 0)))
+    list(kernel.handle(Event(7 * SECOND, started=(0,), chunks=worth)))
+    lost = Event(8 * SECOND, servers=((0, "server_lost"),), lost=((0, there),))
+    assert [order.chunks for order in kernel.handle(lost) if isinstance(order, Dispatch)] == [there]

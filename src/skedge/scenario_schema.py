@@ -285,13 +285,16 @@ class TraceForm(_Form):
 class TrainForm(_Form):
     """What a live run trains: `factory` (``package.module:function``) called with `args`.
 
-    `shuffle`: a job's samples are shuffled over its chunks, by `seed`; false where the order is meant.
+    `shuffle`: a job's samples are shuffled over its chunks, by `seed`; false where the order is meant. `lr_by_batch`:
+    samples of a round for which the optimizer's learning rate is meant; in a round of n samples it is n / `lr_by_batch`
+    times that.
     """
 
     factory: Annotated[str, Field(pattern=r"^[\w.]+:\w+$")]
     args: dict[str, str | int | float | bool] = {}
     seed: Annotated[int, BeforeValidator(_no_bool)] = Field(0, ge=0)
     shuffle: bool = True
+    lr_by_batch: Count | None = Field(None, ge=1, description="samples of a round that the learning rate is meant for")
 
 
 class UtilityForm(_Form):

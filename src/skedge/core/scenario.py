@@ -176,9 +176,7 @@ class Scenario:
             raise ScenarioError(f"physics.slotted: is true; max_lag (job {job!r}) goes with continuous time")
         if self.physics.checkpoint_overhead:
             overhead = seconds(self.physics.checkpoint_overhead)
-            raise ScenarioError(
-                f"physics.checkpoint_overhead: {overhead:g} s; it must be 0 with max_lag (job {job!r})"
-            )
+            raise ScenarioError(f"physics.checkpoint_overhead: {overhead:g} s; it must be 0 with max_lag (job {job!r})")
 
     def _check_sites(self) -> None:
         """Sites work slot by slot, and a worker trains a whole chunk in each, or rounding down leaves nothing (O11)."""

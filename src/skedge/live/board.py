@@ -57,7 +57,7 @@ class Board:
     queue
         Chunks of each lane that are not done, best first.
     holder
-        Chunk that holds each lane; of a team the one whose turn it is.
+        Chunk that holds each lane; of a team any one.
     chunks
         All chunks of each dispatched job.
     ahead
@@ -115,12 +115,12 @@ class Board:
                 yield holder, best
 
     def hold(self, chunk: Chunk) -> None:
-        """`chunk` takes its lane, or has its turn there."""
+        """`chunk` takes its lane, with its team."""
         if chunk.lane != CLOUD:
             self.holder[chunk.lane] = chunk
 
     def leave(self, chunk: Chunk, *, done: bool) -> None:
-        """`chunk`, which has its turn, leaves its lane with its team: trained, displaced, or ahead."""
+        """`chunk` leaves its lane with its team: trained, displaced, or ahead."""
         chunk.leaving = False
         if chunk.lane != CLOUD and self.holder.get(chunk.lane) is chunk:
             del self.holder[chunk.lane]

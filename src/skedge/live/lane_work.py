@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,7 +28,8 @@ Lost = tuple[tuple[int, tuple[int, ...]], ...]
 class LaneWork:
     """The board, and the trainers' teams: chunks of a job that were dispatched to a lane together and take turns there.
 
-    The kernel is told of completions as if they ran one after another: of each when the team has trained as much.
+    A team's number is that of its first chunk. The kernel is told of completions as if its chunks ran one after
+    another: of each when the team has trained as much.
 
     Attributes
     ----------
@@ -94,39 +96,37 @@ class LaneWork:
 
     def _start(self, best: Chunk) -> None:
         """Let a chunk and its team train on their lane from now on."""
-        world, job, turn = self.world, best.job, self.world.program(best.job).minibatches
-        there = [chunk for chunk in self.board.mates(best) if chunk.arrived]
-        chunk = min(there, key=lambda c: (world.progress[job][c.number] // turn, c.number))
-        self._begin(chunk)
+        world, job = self.world, best.job
+        there = tuple(chunk.number for chunk in self.board.mates(best) if chunk.arrived)
+        self.board.hold(best)
+        self._begin(best, there)
         self.running[job] = self.running.get(job, 0) + 1
-        lag, agent = int(world.scenario.jobs.max_lag[job]), world.engine.agents[chunk.server]
-        numbers = tuple(mate.number for mate in there)
-        world.trainers[job].put(chunk.team, Team(chunk.server, agent, numbers, 1, turn, chunk.number, lag))
+        lag, agent = int(world.scenario.jobs.max_lag[job]), world.engine.agents[best.server]
+        world.trainers[job].put(best.team, Team(best.server, agent, there, 1, len(there) > 1, lag))
 
-    def _begin(self, chunk: Chunk) -> None:
-        """A chunk has its turn."""
-        world, lane = self.world, None if chunk.lane == CLOUD else chunk.lane
-        self.board.hold(chunk)
-        done, zeta = world.progress[chunk.job][chunk.number], chunk.job in self.in_cloud
-        world.log.begin(chunk.job, chunk.number, chunk.server, lane, world.now(), done, zeta=zeta)
+    def _begin(self, chunk: Chunk, team: Iterable[int]) -> None:
+        """A run of these chunks begins."""
+        world, job, lane = self.world, chunk.job, None if chunk.lane == CLOUD else chunk.lane
+        done, zeta = {number: world.progress[job][number] for number in team}, job in self.in_cloud
+        world.log.begin(job, chunk.team, chunk.server, lane, world.now(), done, zeta=zeta)
 
-    def _end(self, chunk: Chunk, *, preempted: bool) -> None:
-        done = self.world.progress[chunk.job][chunk.number]
-        self.world.log.end(chunk.job, chunk.number, self.world.now(), done, preempted=preempted)
+    def _end(self, job: int, team: int, *, preempted: bool = False) -> None:
+        progress, steps = self.world.progress[job], self.world.program(job).steps
+        self.world.log.end(job, team, self.world.now(), progress, steps, preempted=preempted)
 
     def told(self, told: Told) -> Event | None:
-        """A team has left its lane, may go on, or another of its chunks has its turn."""
-        world, now, team = self.world, self.world.now(), self.board.mates(self.board.chunks[told.job][told.team])
-        chunk = next((chunk for chunk in team if (chunk.job, chunk.number) in world.log.open), None)
+        """A team has left its lane, may go on, or has trained as much as one chunk more."""
+        world, now, chunk = self.world, self.world.now(), self.board.chunks[told.job][told.team]
+        team = self.board.mates(chunk)
         if told.what == "released":
-            return self._released(team)
-        if chunk is None:
-            return None  # a turn of a team that is no longer there
-        if told.what == "turn":
-            self._turn(chunk, self.board.chunks[told.job][told.team])
+            self._released(team)
+            return None
+        chunk = self.board.holder.get(chunk.lane, chunk)
+        done, chunks = told.what == "finished", world.log.chunks(told.job, told.team)
+        self._end(told.job, told.team, preempted=told.what == "stopped")
+        if told.what == "trained":
+            self._begin(chunk, chunks)
             return self._event(chunk, team)
-        done = told.what == "finished"
-        self._end(chunk, preempted=told.what == "stopped")
         self.running[told.job] -= 1
         self.board.leave(chunk, done=done)
         self._note_preemption(told.job, told.team)
@@ -149,13 +149,6 @@ class LaneWork:
             self.board.ahead.discard((chunk.job, chunk.team))
             if waited and chunk.lane == CLOUD and not chunk.lost:
                 self._start(chunk)
-
-    def _turn(self, before: Chunk, chunk: Chunk) -> None:
-        """`chunk` has its turn after another one of its team."""
-        if chunk is not before:
-            self._end(before, preempted=False)
-            chunk.leaving, before.leaving = before.leaving, False
-            self._begin(chunk)
 
     def _note_preemption(self, job: int, team: int) -> None:
         asked, stepped = self.displaced_at.pop((job, team), None), self.world.trainers[job].first_step
@@ -182,7 +175,7 @@ class LaneWork:
         """A server is out of service: its chunks leave, those that train after their mini-batch; returns the others."""
         gone: dict[int, list[int]] = {}
         for chunk in self.board.lose(server):
-            if any((mate.job, mate.number) in self.world.log.open for mate in self.board.mates(chunk)):
+            if (chunk.job, chunk.team) in self.world.log.open:
                 self.world.trainers[chunk.job].take(chunk.team)
             else:
                 gone.setdefault(chunk.job, []).append(chunk.number)
@@ -204,8 +197,8 @@ class LaneWork:
 
     def drop(self, job: int) -> None:
         """A job has failed or was cancelled."""
-        for chunk in self.world.log.running(job):
-            self.world.log.end(job, chunk, self.world.now(), self.world.progress[job][chunk], preempted=False)
+        for team in self.world.log.running(job):
+            self._end(job, team)
         self.board.drop(job)
 
     def forget(self, job: int) -> None:

@@ -23,6 +23,9 @@ _LIMIT_S = 300.0
 _PATIENCE_S = 0.2
 """Pause before it is asked again whether the process is up."""
 
+UNLIKE = 0.3
+"""Distance between the labels of a chunk and of all chunks above which a job is warned: total variation, 0 to 1."""
+
 CALLS = 16
 """Calls under way at once."""
 
@@ -53,9 +56,19 @@ class Maker:
         """
         made = self._chunks(program)
         try:
-            return [(chunk, packed(made(chunk))) for chunk in chunks]
+            found = []
+            for chunk in chunks:
+                data = made(chunk)
+                made.note_labels(chunk, data[1])
+                found.append((chunk, packed(data)))
+            return found
         except (Exception, SystemExit) as error:  # the job's own code: whatever it raises is its reason to fail
             raise TrainingError(f"its data cannot be made: {type(error).__name__}: {error}") from error
+
+    def unlike(self, program: Program) -> tuple[int, float] | None:
+        """:meth:`~.training.ChunkData.unlike` of the chunks that were made; None once another job's were."""
+        made = self.made
+        return None if made is None or made.program != program else made.unlike()
 
     def accuracies(self, program: Program, *states: State) -> list[float]:
         """Accuracy of each of several states of a job.
@@ -115,6 +128,22 @@ class Calls:
         """
         found: list[tuple[int, bytes]] = self._ask(lambda: self.actor.contents.remote(program, chunks))
         return found
+
+    def warning(self, program: Program) -> str | None:
+        """What is to be said of chunks that are not alike, once all have been made; None where there is nothing.
+
+        Raises
+        ------
+        TrainingError
+            If the job's code ends the process or does not return.
+        """
+        found = None if program.shuffle else self._ask(lambda: self.actor.unlike.remote(program))
+        if found is None or found[1] <= UNLIKE:
+            return None
+        return (
+            f"warning: the labels of chunk {found[0]} differ from those of all chunks by {found[1]:.2f} (total variation "
+            f"distance; {UNLIKE:g} is much): preemption can bias the model; leave out shuffle: false, or give max_lag"
+        )
 
     def rehearse(self, program: Program, chunk: int) -> None:
         """:meth:`Maker.rehearse`.

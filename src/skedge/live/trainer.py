@@ -44,20 +44,18 @@ class Team:
 
     Attributes
     ----------
-    turn
-        Mini-batches that a chunk trains before another one has its turn.
-    first
-        Chunk that is expected to have the first turn; -1: turns are not told.
+    turns
+        Whether the chunks take turns on a lane: it is told when they have trained as much as one chunk.
     max_lag
-        Most epochs by which a chunk may be ahead of the job's slowest; 0: no limit.
+        Most epochs by which a chunk may be ahead of the job's slowest; 0: no limit. Where there is one and the chunks
+        take turns, each epoch is told too.
     """
 
     server: int
     agent: Any
     chunks: tuple[int, ...]
     width: int
-    turn: int = 1
-    first: int = -1
+    turns: bool = False
     max_lag: int = 0
 
 
@@ -103,7 +101,7 @@ class Trainer(threading.Thread):
         self.change = threading.Condition()
         self.teams: dict[int, Team] = {}
         self.held: dict[int, Team] = {}
-        self.turns: dict[int, int] = {}
+        self.marks: dict[int, tuple[int, int]] = {}
         self.leaving: set[int] = set()
         self.site: int | None = None
         self.closed = False
@@ -133,7 +131,7 @@ class Trainer(threading.Thread):
         with self.change:
             self.teams[number] = team
             self.held.pop(number, None)
-            self.turns[number] = team.first
+            self.marks.pop(number, None)
             self.reported.difference_update(team.chunks)
             self.first_step.pop(number, None)
             self.leaving.discard(number)
@@ -166,11 +164,9 @@ class Trainer(threading.Thread):
     def recall(self, told: Told) -> None:
         """Take in what this job's trainer told before the controller was lost: of one that has not begun."""
         self.progress = list(told.progress) or self.progress
-        if told.what == "turn":
-            self.turns |= {number: told.team for number, team in self.teams.items() if told.team in team.chunks}
-            return
         if told.what == "released":
             self.held.pop(told.team, None)
+        if told.what not in ("stopped", "finished", "held"):
             return
         team = self.teams.pop(told.team, None)
         self.leaving.discard(told.team)
@@ -245,7 +241,7 @@ class Trainer(threading.Thread):
         self.leaving.clear()
 
     def _hold_back(self) -> None:
-        """Let teams go whose chunks are all ahead, tell of those that no longer are, and of turns."""
+        """Let teams go whose chunks are all ahead; tell of those that no longer are, and of what turns have trained."""
         for number in [number for number, team in self.held.items() if not self._is_ahead(team)]:
             del self.held[number]
             self.tell(self._fact("released", number))
@@ -253,10 +249,14 @@ class Trainer(threading.Thread):
             self.held[number] = self.teams.pop(number)
             self.tell(self._fact("held", number))
         for number, team in self.teams.items():
-            chunk = next(iter(self._next_chunks(team)), -1)
-            if team.first >= 0 <= chunk != self.turns[number]:
-                self.turns[number] = chunk
-                self.tell(self._fact("turn", chunk))
+            if team.turns and self._next_chunks(team) and (mark := self._mark(team)) != self.marks.get(number, mark):
+                self.tell(self._fact("trained", number))
+            self.marks[number] = self._mark(team)
+
+    def _mark(self, team: Team) -> tuple[int, int]:
+        """Chunks' worth of mini-batches that a team has trained, and, where its lag is bounded, its epochs."""
+        done = [self.progress[chunk] for chunk in team.chunks]
+        return sum(done) // self.program.steps, min(done) // self.program.minibatches if team.max_lag else 0
 
     def _is_ahead(self, team: Team) -> bool:
         """Whether the team's least trained chunk may not begin its next epoch: rule M39."""
@@ -379,9 +379,9 @@ class Trainer(threading.Thread):
             self.watched.append((epoch, self.state))
 
     def _next_chunks(self, team: Team) -> list[int]:
-        """The chunks of a team that have fewest turns behind them, one for each of its workers."""
+        """The least trained chunks of a team, one for each of its workers."""
         left = [chunk for chunk in team.chunks if self.progress[chunk] < self.program.steps]
-        return sorted(left, key=lambda chunk: (self.progress[chunk] // team.turn, chunk))[: team.width]
+        return sorted(left, key=lambda chunk: (self.progress[chunk], chunk))[: team.width]
 
     def _call(self, ref: Any, server: int | None, deadline: float | None = None) -> Any:
         """The answer to a call on a server, or None if its process is lost or late.

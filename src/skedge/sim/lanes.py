@@ -7,7 +7,20 @@ from typing import NamedTuple
 import numpy as np
 
 from skedge.core.jit import inlined, lean
-from skedge.core.lanes import CHUNKS, EACH, HEAD, JOB, LEFT, SEQ, Lanes, absorb, empty_lanes, finish_head, next_arrival, pick
+from skedge.core.lanes import (
+    CHUNKS,
+    EACH,
+    HEAD,
+    JOB,
+    LEFT,
+    SEQ,
+    Lanes,
+    absorb,
+    empty_lanes,
+    finish_head,
+    next_arrival,
+    pick,
+)
 from skedge.core.model import Ints
 from skedge.core.time import NEVER
 

@@ -138,9 +138,7 @@ class RunLog:
             "job": job.astype(np.int32),
             "chunk": chunk.astype(np.int32),
             "server": server_column(server, self.scenario.cluster.server_ids),
-            "lane": pl.Series([None], dtype=pl.Int32).new_from_index(0, len(job))
-            if lane is None
-            else lane,
+            "lane": pl.Series([None], dtype=pl.Int32).new_from_index(0, len(job)) if lane is None else lane,
             "workers": np.ones(len(job), np.int32),
             "start": start,
             "compute_from": start,

@@ -219,10 +219,10 @@ class SimulatedWorld:
         """Send the chunks of a job whose lag is bounded: each on its own, those in the cloud to lanes of their own."""
         job, lag, scenario, cluster = order.job, self.truth.lag, self.scenario, self.scenario.cluster
         zeta, first, lanes = self._zeta(order), int(lag.first[job]), order.lane.copy()
-        for chunk, lane in enumerate(order.lane.tolist()):
-            server = cluster.cloud if lane == CLOUD else int(cluster.lane_server[lane])
+        for chunk, given in enumerate(order.lane.tolist()):
+            server = cluster.cloud if given == CLOUD else int(cluster.lane_server[given])
             assert server is not None  # noqa: S101 - the kernel has checked the order
-            lanes[chunk] = lane = int(lag.own[job]) + chunk if lane == CLOUD else lane
+            lanes[chunk] = lane = int(lag.own[job]) + chunk if given == CLOUD else given
             each = int(scenario.true_chunk_time[job, zeta])
             arrive = self.now + int(upload_delay(scenario.delays, job, server))
             self.truth = self.truth._replace(lanes=with_room(self.truth.lanes))
