@@ -183,3 +183,12 @@ def test_of_a_lost_server_all_chunks_that_are_not_trained_are_lost_at_once() -> 
     stopped = tell(of, 4, "stopped", 0, 4, 3, 0)
     assert stopped is not None
     assert stopped.lost == ((0, (0, 1)),)
+
+
+def test_a_job_is_finished_when_all_its_teams_have_told_so() -> None:
+    of = world()
+    assert completions(tell(of, 3, "finished", 2, 3, 3, 6)) == 1
+    last = tell(of, 6.5, "finished", 0, 6, 6, 6)
+    assert last is not None
+    assert (last.finished, completions(last)) == ((0,), 2)
+    assert of.in_system == set()

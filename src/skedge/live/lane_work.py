@@ -135,12 +135,13 @@ class LaneWork:
                 self.board.ahead.add((told.job, told.team))
             lost = tuple(mate.number for mate in team if mate.lost)
             return self._event(chunk, team, lost=((told.job, lost),) if lost else ())
+        facts = self._worth(chunk, team, len(team))
         finished = all(other.done for other in self.board.chunks[told.job])
         if finished and (lacking := world.untrained(told.job)):
             return world.fail(told.job, lacking)
         if finished:
             world.leave(told.job)
-        return Event(now, finished=(told.job,) if finished else (), chunks=self._worth(chunk, team, len(team)))
+        return Event(now, finished=(told.job,) if finished else (), chunks=facts)
 
     def _released(self, team: list[Chunk]) -> None:
         """The chunks of a team are no longer ahead; in the cloud it goes on at once."""

@@ -56,12 +56,7 @@ class Maker:
         """
         made = self._chunks(program)
         try:
-            found = []
-            for chunk in chunks:
-                data = made(chunk)
-                made.note_labels(chunk, data[1])
-                found.append((chunk, packed(data)))
-            return found
+            return [(chunk, packed(made.counted(chunk))) for chunk in chunks]
         except (Exception, SystemExit) as error:  # the job's own code: whatever it raises is its reason to fail
             raise TrainingError(f"its data cannot be made: {type(error).__name__}: {error}") from error
 
@@ -141,8 +136,9 @@ class Calls:
         if found is None or found[1] <= UNLIKE:
             return None
         return (
-            f"warning: the labels of chunk {found[0]} differ from those of all chunks by {found[1]:.2f} (total variation "
-            f"distance; {UNLIKE:g} is much): preemption can bias the model; leave out shuffle: false, or give max_lag"
+            f"warning: the labels of chunk {found[0]} differ from those of all chunks by {found[1]:.2f} (total "
+            f"variation distance; {UNLIKE:g} is much): preemption can bias the model; leave out shuffle: false, or "
+            "give max_lag"
         )
 
     def rehearse(self, program: Program, chunk: int) -> None:

@@ -154,6 +154,12 @@ class ChunkData:
         first, last = (len(inputs) * end // self.program.chunks for end in (chunk, chunk + 1))
         return inputs[first:last].clone(), targets[first:last].clone()
 
+    def counted(self, chunk: int) -> Data:
+        """Data of a chunk, whose labels are counted."""
+        data = self(chunk)
+        self.note_labels(chunk, data[1])
+        return data
+
     def note_labels(self, chunk: int, targets: Tensor) -> None:
         """Count the labels of a chunk, where they are whole numbers."""
         if targets.ndim == 1 and not targets.is_floating_point():
