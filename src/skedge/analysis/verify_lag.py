@@ -109,11 +109,19 @@ class Lags:
         for i in np.flatnonzero(kept & ~self.live):
             job, chunk = int(t["job"][i]), int(t["chunk"][i])
             kept[i] = (self.ends[job][chunk] == t["end"][i]).any()
-        slack_of = slack + self.k.c.late[t["job"]]
         for chunk, holds in self.holds.items():
-            for i in np.flatnonzero(self.k.run == chunk):
-                kept[i] |= any(ahead - slack_of[i] <= t["end"][i] <= until for ahead, until in holds)
+            rows = np.flatnonzero(self.k.run == chunk)
+            kept[rows] |= self._whole_epochs(rows) if self.live else np.isin(t["end"][rows], [at for at, _ in holds])
         return kept
+
+    def _whole_epochs(self, rows: Ints) -> Mask:
+        """Runs of a chunk after which it has trained whole epochs; live, when the others had is known less exactly."""
+        t, jobs = self.k.c.chunks, self.k.c.scenario.jobs
+        order = np.argsort(t["start"][rows], kind="stable")
+        each = jobs.minibatches[t["job"][rows]] // jobs.frame["epochs"].to_numpy()[t["job"][rows]]
+        whole = np.zeros(len(rows), bool)
+        whole[order] = np.cumsum(t["work"][rows][order]) % each[order] == 0
+        return whole
 
 
 def check_lag(lags: Lags, found: Findings, slack: int) -> None:
