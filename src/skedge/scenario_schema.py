@@ -285,8 +285,10 @@ class TraceForm(_Form):
 class TrainForm(_Form):
     """What a live run trains: `factory` (``package.module:function``) called with `args`.
 
-    `shuffle`: a job's samples are shuffled over its chunks, by `seed`; false where the order is meant. `code`: a Python
-    file or a folder with the factory's module, which is sent to all processes of the job; left out: it is installed.
+    `shuffle`: a job's samples are shuffled over its chunks, by `seed`; false where the order is meant. `lr_by_batch`:
+    samples of a round for which the optimizer's learning rate is meant; in a round of n samples it is n / `lr_by_batch`
+    times that. `code`: a Python file or a folder with the factory's module, which is sent to all processes of the job;
+    left out: it is installed.
     """
 
     factory: Annotated[str, Field(pattern=r"^[\w.]+:\w+$")]
@@ -294,6 +296,7 @@ class TrainForm(_Form):
     seed: Count = Field(0, ge=0)
     shuffle: bool = True
     code: Annotated[str, Field(min_length=1)] | None = None
+    lr_by_batch: Count | None = Field(None, ge=1, description="samples of a round that the learning rate is meant for")
 
 
 class UtilityForm(_Form):
@@ -372,6 +375,7 @@ class JobForm(_Form):
     data: dict[Name, Annotated[Count, Field(ge=0)]] = Field({}, description="chunks by the site where they lie")
     exchange_mb: Number = Field(0.0, ge=0, description="that a worker exchanges with a PS at another site in a slot")
     latency: LatencyForm | None = None
+    max_lag: Count | None = Field(None, ge=1, description="most epochs by which a chunk is ahead of the job's slowest")
     train: TrainForm | None = None
 
     @model_validator(mode="after")

@@ -46,14 +46,50 @@ def test_lanes_that_do_not_preempt_wait() -> None:
 
 def test_equal_ranks_go_by_order_of_dispatch() -> None:
     board = Board(preemptive=True)
-    first, second = board.dispatch(order(0, [0, 0], rank=5), [0], None)
-    (third,) = board.dispatch(order(1, [0], rank=5), [0], None)
+    (first,) = board.dispatch(order(0, [0], rank=5), [0], None)
+    (second,) = board.dispatch(order(1, [0], rank=5), [0], None)
     for job in (1, 0):
         board.arrive(job, 0, range(9))
-    for chunk in (first, second, third):
+    for chunk in (first, second):
         assert list(board.changes()) == [(None, chunk)]
         board.hold(chunk)
         board.leave(chunk, done=True)
+
+
+def test_chunks_of_a_job_that_came_to_a_lane_together_hold_it_together() -> None:
+    """A turn is no change of the lane; a team that is ahead waits, and the next one has the lane."""
+    board = Board(preemptive=True)
+    first, second, other = board.dispatch(order(0, [0, 0, 1], rank=5), [0, 0], None)
+    (worse,) = board.dispatch(order(1, [0], rank=9), [0, 0], None)
+    for job in (0, 1):
+        board.arrive(job, 0, range(9))
+    assert [chunk.team for chunk in (first, second, other)] == [0, 0, 2]
+    assert list(board.changes()) == [(None, first), (None, other)]
+    board.hold(second)
+    board.hold(other)
+    assert list(board.changes()) == []
+    board.leave(second, done=False)
+    board.ahead.add((0, 0))
+    assert list(board.changes()) == [(None, worse)]
+    board.hold(worse)
+    board.ahead.clear()
+    assert list(board.changes()) == [(worse, first)]
+    board.leave(worse, done=True)
+    board.hold(first)
+    board.leave(first, done=True)
+    assert second.done
+    assert not other.done
+    assert list(board.changes()) == []
+
+
+def test_on_lanes_that_do_not_preempt_chunks_run_one_after_another() -> None:
+    board = Board(preemptive=False)
+    first, second = board.dispatch(order(0, [0, 0], rank=5), [0], None)
+    board.arrive(0, 0, range(9))
+    board.hold(first)
+    board.leave(first, done=True)
+    assert not second.done
+    assert list(board.changes()) == [(None, second)]
 
 
 def test_chunks_in_the_cloud_hold_no_lane_and_a_dropped_job_frees_its_lanes() -> None:

@@ -62,6 +62,7 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "M37": ("run.json says what the run was made of", ("definition",)),
     "M38": ("the last checkpoint of a job that finished live holds all its mini-batches", ("definition",)),
+    "M39": ("no chunk is further ahead of its job's slowest than max_lag epochs", ("definition",)),
 }
 """Rule -> (statement, constraints of JSAC'22, or of the paper named, that it checks)."""
 

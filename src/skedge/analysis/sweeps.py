@@ -117,6 +117,7 @@ def lane_service(  # noqa: C901 - one sweep: a call per event would cost more th
     start: Ints,
     end: Ints,
     place: Ints,
+    group: Ints,
     coming: Ints,
     coming_first: Ints,
     ready: Ints,
@@ -133,7 +134,8 @@ def lane_service(  # noqa: C901 - one sweep: a call per event would cost more th
         Runs by lane and start; `start`, `end` and `place` are a run's times and the place of its chunk.
     coming, coming_first
         Places of the chunks sent to each lane, by arrival. A place is a chunk's position when all are put in order of
-        rank, so that the smaller place runs first.
+        rank, so that the smaller place runs first; `group` is the first place of those that take turns with it, which
+        run in any order.
     ready, gone
         When the chunk of each place arrives and when its last run ends (NEVER if it never runs) [µs].
     slack
@@ -172,11 +174,11 @@ def lane_service(  # noqa: C901 - one sweep: a call per event would cost more th
                 heapq.heappop(queue)
             better = np.int64(-1)
             when = start[i]
-            if len(queue) > 0 and queue[0] < mine and ready[queue[0]] + slack <= start[i]:
+            if len(queue) > 0 and group[queue[0]] < group[mine] and ready[queue[0]] + slack <= start[i]:
                 better = queue[0]
             while a < last and ready[coming[a]] < end[i]:
                 c = coming[a]
-                if preemptive and better < 0 and c < mine and ready[c] < end[i] - slack:
+                if preemptive and better < 0 and group[c] < group[mine] and ready[c] < end[i] - slack:
                     better, when = c, ready[c]
                 heapq.heappush(queue, c)
                 a += 1

@@ -28,6 +28,7 @@ from .verify_jobs import (
     slot_boundaries,
     undisturbed,
 )
+from .verify_lag import Lags, check_lag
 from .verify_live import check_trained
 from .verify_names import known_rows
 from .verify_orders import check_orders
@@ -79,13 +80,15 @@ def verify(
     slot_boundaries(c, found, tolerance)
     minibatches(c, found)
     chunks = Chunks(c)
-    check_chunks(chunks, found, tolerance, haprf=lanes.get("rank") == "haprf")
+    lags = Lags(chunks, live=live)
+    check_lag(lags, found, tolerance)
+    check_chunks(chunks, lags, found, tolerance, haprf=lanes.get("rank") == "haprf")
     check_outages(c, found, tolerance)
     check_work(chunks, found, measured=live)
-    if not live:
+    if not live and not scenario.jobs.max_lag.any():
         check_alpha(chunks, found, str(promises.get("alpha")), preemptive=preemptive)
-    check_lanes(chunks, found, tolerance, preemptive=preemptive)
-    preempted_flags(c, found, chunks.last[chunks.run], preemptive=preemptive)
+    check_lanes(chunks, lags, found, tolerance, preemptive=preemptive)
+    preempted_flags(c, found, chunks.last[chunks.run], lags.gave_up(tolerance), preemptive=preemptive, live=live)
     check_uploads(c, found, tolerance)
     check_supplies(c, found)
     check_orders(c, found, tolerance)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from skedge.core.time import NEVER
 from .columns import Columns, failure_times, next_outage, ready_times
 from .rules import MOST_WORK_ERROR, Findings, Say
 from .sweeps import bounds, in_groups, lane_service, totals
+from .verify_lag import Lags
 from .zeta import Zeta
 
 Mask = NDArray[np.bool_]
@@ -68,12 +69,24 @@ class Chunks:
         place = np.searchsorted(times, self.c.chunks["start"][runs], side="right") - 1
         self.run_row[runs] = rows[np.maximum(place, 0)]
 
+    def together(self) -> Ints:
+        """First chunk of those of its job that were last dispatched with each chunk to its lane."""
+        d, last = self.c.dispatches, np.full(self.count, -1, np.int64)
+        np.maximum.at(last, self.sent, np.arange(len(self.sent)))
+        job, chunk = self.job(np.arange(self.count)), np.arange(self.count)
+        if not len(d):
+            return chunk
+        lane = np.where((last >= 0) & (d["lane"][last] >= 0), d["lane"][last], -1 - chunk)
+        key = np.stack([job, lane, d["time"][last]], axis=1)
+        _, first, of = np.unique(key, axis=0, return_index=True, return_inverse=True)
+        return first[of.ravel()]
+
     def job(self, chunks: Ints) -> Ints:
         """Job of each of these chunks."""
         return np.searchsorted(self.c.first_chunk, chunks, side="right").astype(np.int64) - 1
 
 
-def check_chunks(k: Chunks, found: Findings, slack: int, *, haprf: bool) -> None:
+def check_chunks(k: Chunks, lags: Lags, found: Findings, slack: int, *, haprf: bool) -> None:
     """M3, M5, M6, M7, M8, M10, M20, and M22 in the cloud."""
     _types(k, found)
     _one_worker(k, found, slack)
@@ -82,7 +95,7 @@ def check_chunks(k: Chunks, found: Findings, slack: int, *, haprf: bool) -> None
     _not_early(k, found, slack)
     _work(k, found, slack)
     _colocated(k, found, slack)
-    _cloud_starts(k, found, slack)
+    _cloud_starts(k, lags, found, slack)
     if haprf:
         _ranks(k, found)
 
@@ -190,6 +203,9 @@ def _work(k: Chunks, found: Findings, slack: int) -> None:
     need = np.repeat(each, scenario.jobs.chunks) + physics.checkpoint_overhead * displaced
     failed = np.repeat(failure_times(k.c) < NEVER, scenario.jobs.chunks)
     over, late = done - need, np.repeat(k.c.late, scenario.jobs.chunks)
+    if slack:  # of chunks that take turns the sum is exact, their shares are as exact as messages
+        together = k.together()
+        over = (np.bincount(together, over, k.count) / np.bincount(together, minlength=k.count).clip(1))[together]
     wrong = np.flatnonzero((k.row >= 0) & ~failed & ((over < -slack) | (over > slack + late)))[: found.limit]
     for chunk, job in zip(wrong, k.job(wrong), strict=True):
         number = chunk - k.c.first_chunk[job]
@@ -239,11 +255,17 @@ def _colocated(k: Chunks, found: Findings, slack: int) -> None:
     )  # fmt: skip
 
 
-def _cloud_starts(k: Chunks, found: Findings, slack: int) -> None:
-    """M22 in the cloud: a chunk starts when it arrives and is never interrupted."""
+def _cloud_starts(k: Chunks, lags: Lags, found: Findings, slack: int) -> None:
+    """M22 in the cloud: a chunk starts when it arrives, or may go on, and is not interrupted."""
     t = k.c.chunks
-    ready = _run_ready(k)
-    often = (k.runs[k.run] > 1) & ~np.isin(k.run, k.moved)
+    ready, parts = _run_ready(k), np.ones(k.count, np.int64)
+    for chunk in lags.holds:
+        runs = np.flatnonzero((k.run == chunk) & (t["lane"] < 0))
+        runs = runs[np.argsort(t["start"][runs], kind="stable")]
+        begins = [begin for begin, _ in lags.split(chunk, int(ready[runs].min(initial=NEVER)), NEVER)]
+        parts[chunk] = len(begins)
+        ready[runs[: len(begins)]] = begins[: len(runs)]
+    often = (k.runs[k.run] > parts[k.run]) & ~np.isin(k.run, k.moved)
     late = (t["lane"] < 0) & ((t["start"] > ready + slack + k.c.late[t["job"]]) | often)
     say = "cloud chunk {} arrives at {} µs and starts at {} µs, in {} runs"
     found.rows(
@@ -263,7 +285,7 @@ def _ranks(k: Chunks, found: Findings) -> None:
 def _displaced(k: Chunks, found: Findings, slack: int, rows: Ints, place: Ints) -> None:
     """M11: a chunk of better rank takes the lane where one is preempted, unless its server or its job is lost then.
 
-    `rows` are the runs by lane and start, `place` is the rank of each run's chunk.
+    `rows` are the runs by lane and start, `place` is the rank of each run's chunk, and of those it takes turns with.
     """
     t = k.c.chunks
     mine = np.flatnonzero(t["preempted"][rows])
@@ -277,27 +299,77 @@ def _displaced(k: Chunks, found: Findings, slack: int, rows: Ints, place: Ints) 
     found.rows("M11", ~taken & ~lost, t["job"][run], end, lambda i: say.format(t["lane"][run[i]]))
 
 
-def check_lanes(k: Chunks, found: Findings, slack: int, *, preemptive: bool) -> None:
-    """M4, M21 and M22: go along each lane with the queue of its chunks."""
-    c, d, t = k.c, k.c.dispatches, k.c.chunks
+class _Queue(NamedTuple):
+    """What waits for lanes: chunks by rank, each once for every time in which it may run there.
+
+    Attributes
+    ----------
+    order
+        Dispatch row of each place, the best rank first.
+    ready, gone
+        When the chunk there arrives or may go on, and when it is finished, or ahead, or gone [µs].
+    group
+        First place of those that it takes turns with: of its job, dispatched with it.
+    place
+        Place of each chunk run; -1 for none.
+    """
+
+    order: Ints
+    ready: Ints
+    gone: Ints
+    group: Ints
+    place: Ints
+
+
+def _queue(k: Chunks, lags: Lags, slack: int) -> _Queue:
+    c, d = k.c, k.c.dispatches
     edge = np.flatnonzero((d["lane"] >= 0) & (k.again | (k.row[k.sent] == np.arange(len(k.sent)))))
     order = edge[np.argsort(d["rank"][edge], kind="stable")]
     place_of_row = np.full(len(d), -1, np.int64)
     place_of_row[order] = np.arange(len(order))
+    place = np.where(k.run_row >= 0, place_of_row[k.run_row], -1) if len(d) else np.full(len(k.run), -1, np.int64)
     ready, chunk = k.ready[order], k.sent[order]
     gone = np.where(k.last[chunk] >= 0, k.last[chunk], NEVER)
     failed = failure_times(c)[d["job"][order]]
     untrained = (failed < NEVER) & (k.work[chunk] < c.scenario.jobs.minibatches[d["job"][order]])
     gone = np.minimum(np.where(untrained, failed, gone), k.left[order])
-    row = k.run_row
-    place = np.where(row >= 0, place_of_row[row], -1) if len(d) else np.full(len(row), -1, np.int64)
-    lane = np.where(place >= 0, t["lane"], -1)
+    job, time, group = d["job"][order], d["time"][order], np.arange(len(order))
+    same = lags.turns[job[1:]] & (job[1:] == job[:-1]) & (time[1:] == time[:-1])
+    group[1:][same] = 0
+    group = np.maximum.accumulate(group)
+    if not lags.holds:
+        return _Queue(order, ready, gone, group, place)
+    return _apart(k, lags, slack, _Queue(order, ready, gone, group, place))
+
+
+def _apart(k: Chunks, lags: Lags, slack: int, q: _Queue) -> _Queue:
+    """The queue with a place for each time in which a chunk is not ahead."""
+    given = zip(k.sent[q.order].tolist(), q.ready.tolist(), q.gone.tolist(), strict=True)
+    parts = [lags.split(*of) for of in given]
+    counts = np.array([len(part) for part in parts], np.int64)
+    first, times = np.cumsum(counts) - counts, np.array([time for part in parts for time in part]).reshape(-1, 2)
+    place = q.place.copy()
+    for i in np.flatnonzero(place >= 0):
+        begins = [begin for begin, _ in parts[q.place[i]]]
+        part = np.searchsorted(begins, k.c.chunks["start"][i] + slack, side="right") - 1
+        place[i] = first[q.place[i]] + max(int(part), 0)
+    spread = np.repeat(np.arange(len(counts)), counts)
+    return _Queue(q.order[spread], times[:, 0].copy(), times[:, 1].copy(), first[q.group[spread]], place)
+
+
+def check_lanes(k: Chunks, lags: Lags, found: Findings, slack: int, *, preemptive: bool) -> None:
+    """M4, M21 and M22: go along each lane with the queue of its chunks."""
+    c, d, t, row = k.c, k.c.dispatches, k.c.chunks, k.run_row
+    q = _queue(k, lags, slack)
+    order, ready, gone = q.order, q.ready, q.gone
+    lane = np.where(q.place >= 0, t["lane"], -1)
     rows, first = in_groups(lane, t["start"], c.scenario.cluster.lanes)
     coming, coming_first = in_groups(d["lane"][order], ready, c.scenario.cluster.lanes)
-    _displaced(k, found, slack, rows, place)
+    _displaced(k, found, slack, rows, q.group[q.place] if len(q.group) else q.place)
     twice, worse, idle = lane_service(
-        rows, first, t["start"], t["end"], place, coming, coming_first, ready, gone, preemptive, slack, found.limit
-    )
+        rows, first, t["start"], t["end"], q.place, q.group, coming, coming_first, ready, gone, preemptive, slack,
+        found.limit,
+    )  # fmt: skip
     for time, run, _ in twice:
         found.add("M4", int(t["job"][run]), int(time), f"lane {t['lane'][run]} runs two chunks at {time} µs")
     for time, run, better in worse:

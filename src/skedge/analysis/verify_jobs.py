@@ -124,18 +124,24 @@ def decision_times(c: Columns, found: Findings, slack: int) -> None:
     )
 
 
-def preempted_flags(c: Columns, found: Findings, last_of_chunk: Ints, *, preemptive: bool) -> None:
-    """M11: preempted = ends before the chunk (a gang: the job) is finished; `last_of_chunk` by chunk run [µs]."""
+def preempted_flags(
+    c: Columns, found: Findings, last_of_chunk: Ints, gave_up: Mask, *, preemptive: bool, live: bool
+) -> None:  # fmt: skip
+    """M11: preempted = ends before the chunk (a gang: the job) is finished, unless the chunk gave its lane up.
+
+    `last_of_chunk` [µs] and `gave_up` by chunk run. Live, a chunk may be displaced as it gives up.
+    """
     _, last = run_bounds(c)
     left = failure_times(c) < NEVER  # their last run may have been displaced, or not
-    for t, end in ((c.chunks, last_of_chunk), (c.gangs, last[c.gangs["job"]])):
-        unfinished = t["end"] != end
+    never = np.zeros(len(c.gangs), bool)
+    for t, end, gave in ((c.chunks, last_of_chunk, gave_up), (c.gangs, last[c.gangs["job"]], never)):
+        unfinished = (t["end"] != end) & ~(gave & ~(t["preempted"] & live))
         wrong = (t["preempted"] != unfinished) & (unfinished | ~left[t["job"]])
         found.rows("M11", wrong, t["job"], t["end"], _flag(t["preempted"], t["end"], end))
     if not preemptive:
         t = c.chunks
-        gave_up = t["preempted"] & ~(next_outage(c, t["server"], t["start"]) <= t["end"]) & ~left[t["job"]]
-        found.rows("M11", gave_up, t["job"], t["end"], lambda _: "a lane that does not preempt gave up a chunk")
+        taken = t["preempted"] & ~(next_outage(c, t["server"], t["start"]) <= t["end"]) & ~left[t["job"]]
+        found.rows("M11", taken, t["job"], t["end"], lambda _: "a lane that does not preempt gave up a chunk")
 
 
 def _flag(flag: Mask, end: Ints, last: Ints) -> Say:

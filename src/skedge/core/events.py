@@ -31,7 +31,10 @@ def _none() -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class LaneFacts:
-    """Completions of chunks on lanes since the last event, in order of time: equal-length columns."""
+    """Chunks' worth of work done on lanes since the last event, in order of time: equal-length columns.
+
+    Where the chunks of a job take turns on a lane, the first completion is when they have trained as much as one chunk.
+    """
 
     time: Ints = field(default_factory=_none)
     lane: Ints = field(default_factory=_none)

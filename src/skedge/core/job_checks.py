@@ -21,7 +21,7 @@ _NOT_NEGATIVE = (
 )  # fmt: skip
 UTILITY = ("utility_height", "utility_steepness", "utility_target")
 """Columns of a utility, in the order of :class:`~skedge.core.value.Sigmoid`."""
-_DEFAULTS = {"batch": 1.0, "ratio": 1.0, "internal_mbps": np.inf, "exchange_mb": 0.0}
+_DEFAULTS = {"batch": 1.0, "ratio": 1.0, "internal_mbps": np.inf, "exchange_mb": 0.0, "max_lag": 0.0}
 
 
 def extra_column(frame: pl.DataFrame, name: str) -> Floats:
@@ -142,6 +142,7 @@ def _of_extra(frame: pl.DataFrame, cluster: Cluster) -> Iterator[_Check]:
         ),
         "utility_target": (pl.col("utility_target").is_finite(), "a number of slots"),
         "exchange_mb": (pl.col("exchange_mb").is_finite() & (pl.col("exchange_mb") >= 0), "0 or more"),
+        "max_lag": (pl.col("max_lag") >= 1, "at least 1"),
     }
     given = [name for name in UTILITY if name in there]
     for name in given:
@@ -151,6 +152,9 @@ def _of_extra(frame: pl.DataFrame, cluster: Cluster) -> Iterator[_Check]:
         if name in there:
             yield _check(pl.col(name).is_not_null() & ~good, name, right)
     yield from _of_needs(frame, cluster)
+    if cluster.resources and "max_lag" in there:
+        right = "left out: it is of chunks that are dispatched, and none are on servers with resources"
+        yield _check(pl.col("max_lag").is_not_null(), "max_lag", right)
     yield from _of_no_sites(frame) if cluster.transfer_cost is None else _of_sites(frame, cluster)
 
 

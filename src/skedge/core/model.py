@@ -305,6 +305,8 @@ class Job:
         [pi_i] MB of parameters that a worker exchanges with a PS at another site in a slot, >= 0.
     latency
         [f_i] What its response costs by the time that it takes; for clusters of sites.
+    max_lag
+        Most epochs by which a dispatched chunk may be ahead of the job's slowest chunk (rule M39); None: no limit.
     """
 
     id: str
@@ -332,6 +334,7 @@ class Job:
     data: Mapping[str, int] = field(default_factory=dict)
     exchange_mb: float = 0.0
     latency: LatencyCost | None = None
+    max_lag: int | None = None
 
     def __post_init__(self) -> None:
         """Check and cast the fields.
@@ -361,6 +364,7 @@ _JOB: dict[str, Rule] = {
     "data": mapping(lambda _: Number("a whole number of chunks, 0 or more", 0, 2**53, whole=True)),
     "exchange_mb": _NEEDS,
     "latency": optional(made_of(*KINDS.values())),
+    "max_lag": optional(_COUNT),
 }
 
 
@@ -400,6 +404,7 @@ EXTRA_SCHEMA: dict[str, Any] = {
     "latency_early": pl.Float64,
     "latency_late": pl.Float64,
     "latency_deadline": pl.Float64,
+    "max_lag": pl.Int64,
 }
 """Further columns that a jobs table may have; left out or null: the default of :class:`Job`."""
 
@@ -438,6 +443,8 @@ def _extra_fields(job: Job) -> dict[str, Any]:
         row |= {f"utility_{f.name}": getattr(job.utility, f.name) for f in fields(Sigmoid)}
     for prefix, needs in ((WORKER_NEEDS, job.worker_needs), (PS_NEEDS, job.ps_needs)):
         row |= {prefix + resource: float(amount) for resource, amount in needs.items()}
+    if job.max_lag is not None:
+        row["max_lag"] = job.max_lag
     if job.latency is not None:
         row |= latency_columns(job.latency)
     return row | {DATA + site: chunks for site, chunks in job.data.items()}

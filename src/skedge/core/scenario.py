@@ -20,7 +20,7 @@ from .model import PS_NEEDS, WORKER_NEEDS, Cluster, Floats, Ints, Job, Physics, 
 from .network import Delays
 from .size import whole_bytes
 from .speed import chunk_ticks, minibatch_seconds, work_ticks
-from .time import LONGEST_S, SECOND, ticks, whole_slots
+from .time import LONGEST_S, SECOND, seconds, ticks, whole_slots
 from .value import Sigmoid
 
 _MOST_WORK_S = 1e12
@@ -59,6 +59,8 @@ class Jobs:
         F_i, and gamma_i: workers per PS.
     chunk_mb, chunk_bytes
         u_j in MB, as announced, and in whole bytes, which decide what fits.
+    max_lag
+        Most epochs by which a chunk may be ahead of the job's slowest; 0 for no limit.
     data
         Chunks by site, D_i^r, shape ``(jobs, servers)``; without columns where the cluster is not one of sites.
     """
@@ -75,6 +77,7 @@ class Jobs:
         self.batch: Ints = extra_column(f, "batch").astype(np.int64)
         self.ratio: Floats = extra_column(f, "ratio")
         self.worker_needs, self.ps_needs = (needs(f, prefix, cluster.resources) for prefix in (WORKER_NEEDS, PS_NEEDS))
+        self.max_lag: Ints = extra_column(f, "max_lag").astype(np.int64)
         self.data: Ints = data_of(f, cluster)
         self.most_workers: Ints = self.batch if cluster.resources and cluster.transfer_cost is None else self.chunks
         self.workers: Ints = np.minimum(f["workers"].to_numpy(), self.most_workers).astype(np.int64)
@@ -164,6 +167,16 @@ class Scenario:
         _within(jobs, f"chunks x epochs x minibatches x ({parts}{ratio})", work, _MOST_WORK_S)
         if self.cluster.transfer_cost is not None:
             self._check_sites()
+        if jobs.max_lag.any():
+            self._check_lag(jobs.ids[int(np.flatnonzero(jobs.max_lag)[0])])
+
+    def _check_lag(self, job: str) -> None:
+        """A chunk that is ahead stops between two epochs, not at a slot's boundary, and is restored at no cost."""
+        if self.physics.slotted:
+            raise ScenarioError(f"physics.slotted: is true; max_lag (job {job!r}) goes with continuous time")
+        if self.physics.checkpoint_overhead:
+            overhead = seconds(self.physics.checkpoint_overhead)
+            raise ScenarioError(f"physics.checkpoint_overhead: {overhead:g} s; it must be 0 with max_lag (job {job!r})")
 
     def _check_sites(self) -> None:
         """Sites work slot by slot, and a worker trains a whole chunk in each, or rounding down leaves nothing (O11)."""

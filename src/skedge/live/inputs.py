@@ -30,11 +30,13 @@ class Told:
     Attributes
     ----------
     what
-        ``stopped``: a team has left; ``finished``: all its chunks are trained; ``failed``: the job cannot be trained;
+        ``stopped``: a team has left; ``finished``: all its chunks are trained; ``trained``: its chunks have taken
+        turns on, and have trained as much as one more, or an epoch; ``held``: a team has left as its chunks are ahead;
+        ``released``: they may go on; ``failed``: the job cannot be trained;
         ``measured``: its rounds take `round_s`; ``result``: all chunks are trained, and this is what came out;
         ``unmeasured``: that could not be told.
     team
-        Number that the world gave the team: of the chunk for a lane, above all chunks for a gang.
+        Number that the world gave the team: of its first chunk for a lane, above all chunks for a gang.
     progress
         Mini-batches of each chunk that are in the parameters.
     round_s

@@ -134,10 +134,14 @@ class Inside:
         """Chunks as they are sent, one after the other."""
         made = self._made(program)
         try:
-            found = [packed(made(chunk), made.module) for chunk in chunks]
+            found = [packed(made.counted(chunk), made.module) for chunk in chunks]
         except (Exception, SystemExit) as error:  # the job's own code: whatever it raises is its reason to fail
             raise TrainingError(f"its data cannot be made: {type(error).__name__}: {error}") from error
         return {"sizes": [len(one) for one in found]}, b"".join(found)
+
+    def unlike(self, program: bytes) -> tuple[Ack, bytes]:
+        """:meth:`.training.ChunkData.unlike` of the chunks that were made here."""
+        return {"unlike": self._made(program).unlike()}, b""
 
     def accuracies(self, program: bytes, states: Sequence[bytes]) -> tuple[Ack, bytes]:
         """The metric of each of several states."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,7 +26,10 @@ Lost = tuple[tuple[int, tuple[int, ...]], ...]
 
 
 class LaneWork:
-    """The board, and the trainers' teams of one chunk each.
+    """The board, and the trainers' teams: chunks of a job that were dispatched to a lane together and take turns there.
+
+    A team's number is that of its first chunk. The kernel is told of completions as if its chunks ran one after
+    another: of each when the team has trained as much.
 
     Attributes
     ----------
@@ -33,6 +37,8 @@ class LaneWork:
         Chunks in service of each job.
     in_cloud
         Jobs of which the last dispatch of every chunk was to the cloud: communication is free there (zeta = 1).
+    counted
+        By (job, team): the completions that the kernel has been told of.
     preemption_s
         From each decision to displace a chunk to the displacing job's first update with its own [s].
     """
@@ -43,6 +49,7 @@ class LaneWork:
         self.was_running: set[int] = set()
         self.in_cloud: set[int] = set()
         self.sent_at: dict[int, int] = {}
+        self.counted: dict[tuple[int, int], int] = {}
         self.displaced_at: dict[tuple[int, int], float] = {}
         self.preemption_s: list[float] = []
 
@@ -56,6 +63,8 @@ class LaneWork:
         self.sent_at[order.job] = world.now()
         by_server: dict[int, list[int]] = {}
         for chunk in sent:
+            chunk.before = world.progress[order.job][chunk.number]
+            self.counted[order.job, chunk.team] = 0
             by_server.setdefault(chunk.server, []).append(chunk.number)
         for server, chunks in by_server.items():
             world.send(order.job, server, chunks)
@@ -74,8 +83,8 @@ class LaneWork:
                 self._start(best)
             else:
                 holder.leaving = True
-                self.displaced_at[best.job, best.number] = time.monotonic()
-                world.trainers[holder.job].take(holder.number)
+                self.displaced_at[best.job, best.team] = time.monotonic()
+                world.trainers[holder.job].take(holder.team)
         running = {job for job, count in self.running.items() if count > 0}
         started, paused = sorted(running - self.was_running), sorted(self.was_running - running)
         self.was_running = running
@@ -85,42 +94,90 @@ class LaneWork:
             return None
         return Event(world.now(), started=tuple(started), paused=tuple(p for p in paused if p in world.in_system))
 
-    def _start(self, chunk: Chunk) -> None:
-        """Let a chunk train on its lane from now on."""
-        world, now = self.world, self.world.now()
-        self.board.hold(chunk)
-        self.running[chunk.job] = self.running.get(chunk.job, 0) + 1
-        lane, done = None if chunk.lane == CLOUD else chunk.lane, world.progress[chunk.job][chunk.number]
-        world.log.begin(chunk.job, chunk.number, chunk.server, lane, now, done, zeta=chunk.job in self.in_cloud)
-        team = Team(chunk.server, world.engine.agents[chunk.server], (chunk.number,), 1)
-        world.trainers[chunk.job].put(chunk.number, team)
+    def _start(self, best: Chunk) -> None:
+        """Let a chunk and its team train on their lane from now on."""
+        world, job = self.world, best.job
+        there = tuple(chunk.number for chunk in self.board.mates(best) if chunk.arrived)
+        self.board.hold(best)
+        self._begin(best, there)
+        self.running[job] = self.running.get(job, 0) + 1
+        lag, agent = int(world.scenario.jobs.max_lag[job]), world.engine.agents[best.server]
+        world.trainers[job].put(best.team, Team(best.server, agent, there, 1, len(there) > 1, lag))
+
+    def _begin(self, chunk: Chunk, team: Iterable[int]) -> None:
+        """A run of these chunks begins."""
+        world, job, lane = self.world, chunk.job, None if chunk.lane == CLOUD else chunk.lane
+        done, zeta = {number: world.progress[job][number] for number in team}, job in self.in_cloud
+        world.log.begin(job, chunk.team, chunk.server, lane, world.now(), done, zeta=zeta)
+
+    def _end(self, job: int, team: int, *, preempted: bool = False) -> None:
+        progress, steps = self.world.progress[job], self.world.program(job).steps
+        self.world.log.end(job, team, self.world.now(), progress, steps, preempted=preempted)
 
     def told(self, told: Told) -> Event | None:
-        """A chunk has left its lane: trained, displaced, or because its server is out of service."""
+        """A team has left its lane, may go on, or has trained as much as one chunk more."""
         world, now, chunk = self.world, self.world.now(), self.board.chunks[told.job][told.team]
-        done = told.what == "finished"
-        world.log.end(told.job, told.team, now, world.progress[told.job][chunk.number], preempted=not done)
+        team = self.board.mates(chunk)
+        if told.what == "released":
+            self._released(team)
+            return None
+        chunk = self.board.holder.get(chunk.lane, chunk)
+        done, chunks = told.what == "finished", world.log.chunks(told.job, told.team)
+        self._end(told.job, told.team, preempted=told.what == "stopped")
+        if told.what == "trained":
+            self._begin(chunk, chunks)
+            return self._event(chunk, team)
         self.running[told.job] -= 1
         self.board.leave(chunk, done=done)
-        asked, stepped = self.displaced_at.pop((told.job, told.team), None), world.trainers[told.job].first_step
-        if asked is not None and told.team in stepped:
-            self.preemption_s.append(stepped[told.team] - asked)
+        self._note_preemption(told.job, told.team)
         if not done:
-            return Event(now, lost=((told.job, (chunk.number,)),)) if chunk.lost else None
+            if told.what == "held":
+                self.board.ahead.add((told.job, told.team))
+            lost = tuple(mate.number for mate in team if mate.lost)
+            return self._event(chunk, team, lost=((told.job, lost),) if lost else ())
+        facts = self._worth(chunk, team, len(team))
         finished = all(other.done for other in self.board.chunks[told.job])
         if finished and (lacking := world.untrained(told.job)):
             return world.fail(told.job, lacking)
         if finished:
             world.leave(told.job)
-        facts = LaneFacts() if chunk.lane == CLOUD else LaneFacts(*(np.array([x]) for x in (now, chunk.lane, told.job)))
         return Event(now, finished=(told.job,) if finished else (), chunks=facts)
+
+    def _released(self, team: list[Chunk]) -> None:
+        """The chunks of a team are no longer ahead; in the cloud it goes on at once."""
+        for chunk in team:
+            waited = (chunk.job, chunk.team) in self.board.ahead
+            self.board.ahead.discard((chunk.job, chunk.team))
+            if waited and chunk.lane == CLOUD and not chunk.lost:
+                self._start(chunk)
+
+    def _note_preemption(self, job: int, team: int) -> None:
+        asked, stepped = self.displaced_at.pop((job, team), None), self.world.trainers[job].first_step
+        if asked is not None and team in stepped:
+            self.preemption_s.append(stepped[team] - asked)
+
+    def _event(self, chunk: Chunk, team: list[Chunk], lost: Lost = ()) -> Event | None:
+        """What the kernel is told of a team that is not trained yet."""
+        facts = self._worth(chunk, team, len(team) - 1)
+        return Event(self.world.now(), lost=lost, chunks=facts) if lost or len(facts.time) else None
+
+    def _worth(self, chunk: Chunk, team: list[Chunk], most: int) -> LaneFacts:
+        """Completions for the kernel: one for each chunk, at `most` so many, whose work the team has done by now."""
+        progress, steps = self.world.progress[chunk.job], self.world.program(chunk.job).steps
+        done = sum(progress[mate.number] - mate.before for mate in team)
+        due = np.cumsum([steps - mate.before for mate in team]) <= done
+        new = min(int(due.sum()), most) - self.counted[chunk.job, chunk.team]
+        if chunk.lane == CLOUD or new <= 0:
+            return LaneFacts()
+        self.counted[chunk.job, chunk.team] += new
+        return LaneFacts(*(np.full(new, x) for x in (self.world.now(), chunk.lane, chunk.job)))
 
     def lose(self, server: int) -> Lost:
         """A server is out of service: its chunks leave, those that train after their mini-batch; returns the others."""
         gone: dict[int, list[int]] = {}
         for chunk in self.board.lose(server):
-            if (chunk.job, chunk.number) in self.world.log.open:
-                self.world.trainers[chunk.job].take(chunk.number)
+            if (chunk.job, chunk.team) in self.world.log.open:
+                self.world.trainers[chunk.job].take(chunk.team)
             else:
                 gone.setdefault(chunk.job, []).append(chunk.number)
         return tuple((job, tuple(sorted(chunks))) for job, chunks in sorted(gone.items()))
@@ -141,12 +198,13 @@ class LaneWork:
 
     def drop(self, job: int) -> None:
         """A job has failed or was cancelled."""
-        for chunk in self.world.log.running(job):
-            self.world.log.end(job, chunk, self.world.now(), self.world.progress[job][chunk], preempted=False)
+        for team in self.world.log.running(job):
+            self._end(job, team)
         self.board.drop(job)
 
     def forget(self, job: int) -> None:
         """A job has left the system."""
         self.running.pop(job, None)
+        self.counted = {team: n for team, n in self.counted.items() if team[0] != job}
         self.sent_at.pop(job, None)
         self.was_running.discard(job)

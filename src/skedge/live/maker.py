@@ -18,6 +18,9 @@ from .training import Program
 _PATIENCE_S, _TRIES = 0.2, 50
 """Pause before a call is made again whose Ray process was lost, and how often that is done."""
 
+UNLIKE = 0.3
+"""Distance between the labels of a chunk and of all chunks above which a job is warned: total variation, 0 to 1."""
+
 CALLS = 16
 """Calls under way at once."""
 
@@ -75,6 +78,23 @@ class Calls:
             found.append((chunk, joined[at : at + size]))
             at += size
         return found
+
+    def warning(self, program: Program) -> str | None:
+        """What is to be said of chunks that are not alike, once all have been made; None where there is nothing.
+
+        Raises
+        ------
+        TrainingError
+            If the job's code ends the process or does not return.
+        """
+        found = None if program.shuffle else self._ask("unlike", program)[0]["unlike"]
+        if found is None or found[1] <= UNLIKE:
+            return None
+        return (
+            f"warning: the labels of chunk {found[0]} differ from those of all chunks by {found[1]:.2f} (total "
+            f"variation distance; {UNLIKE:g} is much): preemption can bias the model; leave out shuffle: false, or "
+            "give max_lag"
+        )
 
     def outcome(
         self, program: Program, losses: list[tuple[int, float]], state: bytes, watched: Sequence[tuple[int, bytes]] = ()

@@ -503,10 +503,11 @@ class RayWorld:
 
     def _carry(self, transport: Transport) -> None:
         name, agent = self.scenario.jobs.ids[transport.job], self.engine.agents[transport.server]
-        program, maker = self.program(transport.job), self.engine.maker
+        program, maker, log = self.program(transport.job), self.engine.maker, self.job_log
+        say = None if log is None else lambda line: log(name, line)
         known = transport.source is not None and not self.out.get(transport.source)
         source = self.engine.agents[transport.source] if known and transport.source is not None else None
-        carry(transport, name, program, maker, agent, self._tell, lambda n: n in self.uploads.pending, source)
+        carry(transport, name, program, maker, agent, self._tell, lambda n: n in self.uploads.pending, source, say)
 
     def _reject(self, order: Reject) -> None:
         self.in_system.discard(order.job)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,12 +14,12 @@ from skedge.core.schedule import schema
 
 @dataclass
 class _Open:
-    """A chunk that is being trained on a lane, or on a worker of its own in the cloud."""
+    """Chunks that take turns on a lane, or one on a worker of its own in the cloud."""
 
     server: int
     lane: int | None
     start: int
-    done_before: int
+    done_before: dict[int, int]
     colocated: bool
 
 
@@ -30,24 +30,53 @@ class RunsLog:
         self.servers = servers
         self.open: dict[tuple[int, int], _Open] = {}
         self.rows: list[dict[str, Any]] = []
+        self.newest: dict[tuple[int, int], dict[str, Any]] = {}
         self.unsettled: dict[int, list[dict[str, Any]]] = {}
         self.settled: dict[int, int] = {}
         self.last: dict[int, int] = {}  # end of a job's last allocation, whether its workers computed or not
 
-    def begin(self, job: int, chunk: int, server: int, lane: int | None, now: int, done: int, *, zeta: bool) -> None:
-        """A chunk with `done` mini-batches begins to run."""
-        self.open[job, chunk] = _Open(server, lane, now, done, zeta)
+    def begin(
+        self, job: int, team: int, server: int, lane: int | None, now: int, done: dict[int, int], *, zeta: bool
+    ) -> None:  # fmt: skip
+        """A team begins to run: its chunks, with the mini-batches of each that are `done`."""
+        self.open[job, team] = _Open(server, lane, now, done, zeta)
 
-    def end(self, job: int, chunk: int, now: int, done: int, *, preempted: bool) -> None:
-        """The run of a chunk ends with `done` mini-batches; one of no length leaves no trace."""
-        run = self.open.pop((job, chunk))
-        if now > run.start:
-            work = float(done - run.done_before)
-            self._add(job, chunk, run.server, run.lane, 1, run.start, run.start, now, work, run.colocated, preempted)
+    def end(
+        self, job: int, team: int, now: int, progress: Sequence[int], steps: int, *, preempted: bool
+    ) -> None:  # fmt: skip
+        """The run of a team ends with this `progress`: its chunks share the time by their work, one after another.
+
+        Those that are trained (`steps`) come first, as what is displaced is the last. One of no length leaves no trace.
+        """
+        run, at = self.open.pop((job, team)), 0
+        work = {chunk: progress[chunk] - before for chunk, before in run.done_before.items()}
+        chunks = sorted((c for c in work if work[c] > 0), key=lambda c: (progress[c] < steps, c)) or [min(work)]
+        start, whole = run.start, max(sum(work.values()), 1)
+        for chunk in chunks:
+            at += work[chunk]
+            last = chunk == chunks[-1]
+            end = now if last else run.start + (now - run.start) * at // whole
+            if end > start:
+                cut = preempted and last and progress[chunk] < steps
+                self._chunk(job, chunk, run, start, end, work[chunk], preempted=cut)
+            start = max(start, end)
+
+    def _chunk(self, job: int, chunk: int, run: _Open, start: int, end: int, work: int, *, preempted: bool) -> None:
+        """Note a run of a chunk; one that goes on where its last one ended is one with that."""
+        last = self.newest.get((job, chunk))
+        if last is not None and (last["end"], last["lane"], last["preempted"]) == (start, run.lane, False):
+            last |= {"end": end, "work": last["work"] + work, "preempted": preempted}
+            return
+        self._add(job, chunk, run.server, run.lane, 1, start, start, end, float(work), run.colocated, preempted)
+        self.newest[job, chunk] = self.rows[-1]
+
+    def chunks(self, job: int, team: int) -> list[int]:
+        """The chunks of a team that runs."""
+        return list(self.open[job, team].done_before)
 
     def running(self, job: int) -> list[int]:
-        """Chunks of a job that run."""
-        return [chunk for other, chunk in self.open if other == job]
+        """Teams of a job that run."""
+        return [team for other, team in self.open if other == job]
 
     def gang(
         self, job: int, where: Placement, start: int, compute_from: int, now: int, *, zeta: bool, preempted: bool

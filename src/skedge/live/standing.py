@@ -121,8 +121,8 @@ class Standing:
         world, gangs = self.world, self.world.gangs.board.held
         if world.sites is not None:
             return {site for site, _ in self.kernel.gangs.placed.get(job, ())}
-        chunks = {world.lanes.board.chunks[job][chunk].server for chunk in world.log.running(job)}
-        return chunks | set(gangs[job].shares if job in gangs else ())
+        teams = {world.lanes.board.chunks[job][team].server for team in world.log.running(job)}
+        return teams | set(gangs[job].shares if job in gangs else ())
 
     def _forecast(self) -> dict[int, int]:
         """Completions of the jobs in the system [µs], by a what-if simulation of the present state."""

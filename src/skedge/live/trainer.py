@@ -41,12 +41,23 @@ _LOOK_S = 0.2
 
 @dataclass(frozen=True)
 class Team:
-    """Workers that a job holds on one server: `width` of them, for these chunks."""
+    """Workers that a job holds on one server: `width` of them, for these chunks.
+
+    Attributes
+    ----------
+    turns
+        Whether the chunks take turns on a lane: it is told when they have trained as much as one chunk.
+    max_lag
+        Most epochs by which a chunk may be ahead of the job's slowest; 0: no limit. Where there is one and the chunks
+        take turns, each epoch is told too.
+    """
 
     server: int
     agent: Any
     chunks: tuple[int, ...]
     width: int
+    turns: bool = False
+    max_lag: int = 0
 
 
 class Trainer(threading.Thread):
@@ -90,6 +101,8 @@ class Trainer(threading.Thread):
         self.checkpoint_s, self.log, self.servers, self.controllers = checkpoint_s, log, servers, controllers
         self.change = threading.Condition()
         self.teams: dict[int, Team] = {}
+        self.held: dict[int, Team] = {}
+        self.marks: dict[int, tuple[int, int]] = {}
         self.leaving: set[int] = set()
         self.site: int | None = None
         self.joined = self.closed = False
@@ -121,6 +134,8 @@ class Trainer(threading.Thread):
         with self.change:
             self.teams[number] = team
             self.joined = True
+            self.held.pop(number, None)
+            self.marks.pop(number, None)
             self.reported.difference_update(team.chunks)
             self.first_step.pop(number, None)
             self.leaving.discard(number)
@@ -153,10 +168,16 @@ class Trainer(threading.Thread):
     def recall(self, told: Told) -> None:
         """Take in what this job's trainer told before the controller was lost: of one that has not begun."""
         self.progress = list(told.progress) or self.progress
+        if told.what == "released":
+            self.held.pop(told.team, None)
+        if told.what not in ("stopped", "finished", "held"):
+            return
         team = self.teams.pop(told.team, None)
         self.leaving.discard(told.team)
         if team is not None and told.what == "finished":
             self.reported.update(team.chunks)
+        if team is not None and told.what == "held":
+            self.held[told.team] = team
 
     def rest(self) -> None:
         """The job has paused and given its parameter server's slot back: its process is for others."""
@@ -197,6 +218,7 @@ class Trainer(threading.Thread):
         with self.change:
             while True:
                 self._let_go()
+                self._hold_back()
                 if self.closed:
                     return None
                 if (self.teams and self.site is not None) or (self.ps_site is not None and self.site is None):
@@ -214,9 +236,35 @@ class Trainer(threading.Thread):
 
     def _let_go(self) -> None:
         for number in sorted(self.leaving):
+            self.held.pop(number, None)
             if self.teams.pop(number, None) is not None:
                 self.tell(self._fact("stopped", number))
         self.leaving.clear()
+
+    def _hold_back(self) -> None:
+        """Let teams go whose chunks are all ahead; tell of those that no longer are, and of what turns have trained."""
+        for number in [number for number, team in self.held.items() if not self._is_ahead(team)]:
+            del self.held[number]
+            self.tell(self._fact("released", number))
+        for number in [number for number, team in self.teams.items() if self._is_ahead(team)]:
+            self.held[number] = self.teams.pop(number)
+            self.tell(self._fact("held", number))
+        for number, team in self.teams.items():
+            if team.turns and self._next_chunks(team) and (mark := self._mark(team)) != self.marks.get(number, mark):
+                self.tell(self._fact("trained", number))
+            self.marks[number] = self._mark(team)
+
+    def _mark(self, team: Team) -> tuple[int, int]:
+        """Chunks' worth of mini-batches that a team has trained, and, where its lag is bounded, its epochs."""
+        done = [self.progress[chunk] for chunk in team.chunks]
+        return sum(done) // self.program.steps, min(done) // self.program.minibatches if team.max_lag else 0
+
+    def _is_ahead(self, team: Team) -> bool:
+        """Whether the team's least trained chunk may not begin its next epoch: rule M39."""
+        if not team.max_lag or not (left := self._next_chunks(team)):
+            return False
+        epoch, begun = divmod(self.progress[left[0]], self.program.minibatches)
+        return begun == 0 and epoch >= min(self.progress) // self.program.minibatches + team.max_lag
 
     def _fact(self, what: str, team: int) -> Told:
         late, lost = self.late_s + self.behind_s, self.recovery_s

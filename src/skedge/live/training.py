@@ -15,6 +15,7 @@ import importlib
 import io
 import math
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -129,6 +130,9 @@ class Program:
     shuffle
         Whether the samples of all chunks are shuffled over the chunks, by `seed`: chunks are then alike, and the order
         in which they are trained does not bias the model.
+    lr_by_batch
+        Samples of a round for which the optimizer's learning rate is meant: in a round of n samples it is scaled by
+        n / `lr_by_batch` (linear scaling, Goyal et al. 2017). None: it is the same in every round.
     code
         The archive that the factory's module is in (:mod:`.code`); empty: it is installed.
     """
@@ -141,6 +145,7 @@ class Program:
     seed: int = 0
     watch: bool = False
     shuffle: bool = False
+    lr_by_batch: int | None = None
     code: bytes = field(default=b"", repr=False)
 
     @property
@@ -204,7 +209,10 @@ def program_of(
 ) -> Program:
     """The program of a job with these D_j, E_j, B_j. Data that were born at sites stay there: they are not shuffled."""
     shuffle = train.shuffle and cluster.transfer_cost is None
-    return Program(train.factory, dict(train.args), chunks, epochs, minibatches, train.seed, shuffle=shuffle, code=code)
+    return Program(
+        train.factory, dict(train.args), chunks, epochs, minibatches, train.seed, shuffle=shuffle,
+        lr_by_batch=train.lr_by_batch, code=code,
+    )  # fmt: skip
 
 
 class ChunkData:
@@ -216,6 +224,7 @@ class ChunkData:
     def __init__(self, program: Program) -> None:
         self.program, self.training, self.module = program, program.make(), program.module()
         self.whole: Data | None = None
+        self.labels: dict[int, dict[int, int]] = {}
 
     def __call__(self, chunk: int) -> Data:
         """Data of chunk d, 0 <= d < D_j."""
@@ -235,6 +244,39 @@ class ChunkData:
         whole = [torch.cat(column) for column in zip(*parts, strict=True)]
         rows = torch.randperm(len(whole[0]), generator=torch.Generator().manual_seed(_seed(self.program.seed, -1)))
         return tuple(part[rows] for part in whole)
+
+    def counted(self, chunk: int) -> Data:
+        """Data of a chunk, whose labels are counted."""
+        data = self(chunk)
+        if data and isinstance(data[-1], Tensor):
+            self.note_labels(chunk, data[-1])
+        return data
+
+    def note_labels(self, chunk: int, targets: Tensor) -> None:
+        """Count the labels of a chunk, where they are whole numbers."""
+        if targets.ndim == 1 and not targets.is_floating_point():
+            labels, counts = targets.unique(return_counts=True)
+            self.labels[chunk] = dict(zip(labels.tolist(), counts.tolist(), strict=True))
+
+    def unlike(self) -> tuple[int, float] | None:
+        """The chunk whose labels differ most from all chunks' together, and by how much; None while some are unknown.
+
+        The total variation distance: 0 where the shares of all labels are equal, 1 where no label is in both.
+        """
+        if len(self.labels) < self.program.chunks:
+            return None
+        whole = Counter[int]()
+        for counts in self.labels.values():
+            whole.update(counts)
+        total = sum(whole.values())
+
+        def distance(chunk: int) -> float:
+            counts = self.labels[chunk]
+            size = sum(counts.values())
+            return sum(abs(counts.get(label, 0) / size - n / total) for label, n in whole.items()) / 2
+
+        chunk = max(self.labels, key=distance)
+        return chunk, distance(chunk)
 
 
 @dataclass(frozen=True)
@@ -424,7 +466,7 @@ class ParameterServer:
                 parameter.grad = torch.stack(brought).sum(dim=0)
         if self.training.clip is not None:
             self.training.clip(self.model)
-        self.optimizer.step()
+        self._step(total)
         for name, buffer in self.model.named_buffers():
             if buffer.is_floating_point():
                 buffer.copy_(sum(c.buffers[name] * (c.samples / total) for c in new))
@@ -443,6 +485,16 @@ class ParameterServer:
         if self.scheduler is not None:
             for _ in range(steps):
                 self.scheduler.step()
+
+    def _step(self, samples: int) -> None:
+        """Update by a round of so many samples; the learning rate of the optimizer itself stays as it is."""
+        groups, of = self.optimizer.param_groups, self.program.lr_by_batch
+        rates = [group["lr"] for group in groups] if of else []
+        for group, rate in zip(groups, rates, strict=False):
+            group["lr"] = rate * samples / (of or 1)
+        self.optimizer.step()
+        for group, rate in zip(groups, rates, strict=False):
+            group["lr"] = rate
 
     def dump(self) -> bytes:
         """Everything that training depends on, in one piece."""

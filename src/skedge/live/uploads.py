@@ -107,17 +107,20 @@ def carry(
     tell: Callable[[Told | Uploaded], None],
     wanted: Callable[[int], bool],
     source: Any = None,
+    say: Callable[[str], None] | None = None,
 ) -> None:
     """Bring an upload to its agent in a thread of its own, and tell when all of it is there, whole.
 
     It begins anew where the agent is lost, as long as the upload is `wanted`. `source` is the agent that has the
-    chunks; where there is none, or it cannot give them, they are made.
+    chunks; where there is none, or it cannot give them, they are made. `say` takes a warning about them.
     """
 
     def bring() -> None:
         try:
             while wanted(upload.number) and not _copy(upload, job, program, maker, agent, wanted, source):
                 time.sleep(_PATIENCE_S)
+            if say is not None and source is None and (warning := maker.warning(program)) is not None:
+                say(warning)
         except TrainingError as error:
             tell(Told("failed", upload.job, reason=str(error)))
         except Exception as error:  # whatever it is: a thread that ends without a word would leave the job hanging

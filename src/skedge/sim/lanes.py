@@ -7,9 +7,24 @@ from typing import NamedTuple
 import numpy as np
 
 from skedge.core.jit import inlined, lean
-from skedge.core.lanes import HEAD, JOB, LEFT, SEQ, Lanes, absorb, empty_lanes, finish_head, next_arrival, pick
+from skedge.core.lanes import (
+    CHUNKS,
+    EACH,
+    HEAD,
+    JOB,
+    LEFT,
+    SEQ,
+    Lanes,
+    absorb,
+    empty_lanes,
+    finish_head,
+    next_arrival,
+    pick,
+)
 from skedge.core.model import Ints
 from skedge.core.time import NEVER
+
+from .lag import Lag, bounded, end_epoch, is_held, make_lag, to_epoch_end
 
 QUIET, FINISHED, SETTLED, FULL = range(4)
 """Why :func:`run` came back: nothing until the limit, jobs finished, jobs started or paused, buffers full."""
@@ -44,6 +59,8 @@ class Truth(NamedTuple):
         Earliest next event of every block of BLOCK lanes [µs], so that the next one is found quickly.
     touched, marked
         Lanes of the present instant (``size[4]`` of them), and a mark on each.
+    lag
+        Epochs of the jobs whose chunks must not be too far apart: on their lanes each chunk is a group of its own.
     """
 
     lanes: Lanes
@@ -64,11 +81,17 @@ class Truth(NamedTuple):
     earliest: Ints
     touched: Ints
     marked: Ints
+    lag: Lag
 
 
-def make_truth(lanes: int, chunks: Ints, *, preemptive: bool, overhead: int, buffer: int = 1 << 16) -> Truth:
-    """Idle lanes for jobs with these numbers of chunks."""
+def make_truth(
+    lanes: int, chunks: Ints, *, preemptive: bool, overhead: int, lag: Lag | None = None, buffer: int = 1 << 16
+) -> Truth:
+    """Idle lanes for jobs with these numbers of chunks; those of `lag` behind the cluster's `lanes`."""
     jobs = len(chunks)
+    none = np.zeros(jobs, np.int64)
+    lag = make_lag(lanes, none, none, chunks) if lag is None else lag
+    lanes += int(chunks[lag.most > 0].sum()) if len(lag.most) else 0
     room = buffer + 4 * lanes
     return Truth(
         lanes=empty_lanes(lanes, preemptive=preemptive, overhead=overhead),
@@ -89,6 +112,7 @@ def make_truth(lanes: int, chunks: Ints, *, preemptive: bool, overhead: int, buf
         earliest=np.full(-(-lanes // BLOCK), NEVER, np.int64),
         touched=np.zeros(lanes, np.int64),
         marked=np.zeros(lanes, np.int64),
+        lag=lag,
     )
 
 
@@ -112,6 +136,8 @@ def run(w: Truth, until: int) -> tuple[int, int]:
                 for lane in range(block * BLOCK, min(len(w.next_event), (block + 1) * BLOCK)):
                     if w.next_event[lane] == now:
                         _touch(w, lane, now)
+        if w.lag.size[0] > 0:
+            _touch_held(w, now)
         if w.size[3] > 0 or now == until:
             return FINISHED, now
         settle(w, now)
@@ -132,27 +158,58 @@ def _touch(w: Truth, lane: int, now: int) -> None:
         lanes.rows[lane, i, LEFT] -= now - lanes.clock[lane]
         if now > lanes.clock[lane]:
             lanes.serving[lane] = lanes.rows[lane, i, SEQ]
-        if lanes.rows[lane, i, LEFT] == 0:
+        if bounded(w.lag, w.open_job[lane]):
+            _end_epochs(w, lane, i, now)
+        elif lanes.rows[lane, i, LEFT] == 0:
+            _fact(w, lane, w.open_job[lane], now)
             _complete(w, lane, i, now)
     lanes.clock[lane] = now
     absorb(lanes, lane, now)
 
 
 @inlined
+def _touch_held(w: Truth, now: int) -> None:
+    """Bring the lanes to `now` on which chunks may go on now that their job's slowest one has trained an epoch."""
+    for k in range(w.lag.size[0]):
+        job = w.lag.risen[k]
+        for chunk in range(w.first[job], w.first[job + 1]):
+            if w.lag.lane[chunk] >= 0:
+                _touch(w, w.lag.lane[chunk], now)
+    w.lag.size[0] = 0
+
+
+@inlined
 def _row_in_service(w: Truth, lane: int) -> int:
-    job, i = w.open_job[lane], w.lanes.waiting[lane] - 1
-    while w.lanes.rows[lane, i, JOB] != job:
+    job, chunk, i = w.open_job[lane], w.open_chunk[lane], w.lanes.waiting[lane] - 1
+    while w.lanes.rows[lane, i, JOB] != job or w.lanes.rows[lane, i, HEAD] != chunk:
         i -= 1
     return i
+
+
+@inlined
+def _end_epochs(w: Truth, lane: int, i: int, now: int) -> None:
+    """Count the epochs that the chunk in row `i` has ended, and the chunk if that was the last."""
+    rows = w.lanes.rows
+    job, chunk, each, left = rows[lane, i, JOB], rows[lane, i, HEAD], rows[lane, i, EACH], rows[lane, i, LEFT]
+    while w.lag.done[w.first[job] + chunk] < w.lag.epochs[job] and to_epoch_end(w.lag, job, chunk, each, left) <= 0:
+        if end_epoch(w.lag, job, chunk, rows[lane, i, CHUNKS]) and lane < w.lag.size[1]:
+            _fact(w, lane, job, now)
+    if left == 0:
+        _complete(w, lane, i, now)
+
+
+@inlined
+def _fact(w: Truth, lane: int, job: int, now: int) -> None:
+    """Note that `lane` has trained one chunk more of `job`, or as much as that of several."""
+    n = w.size[1]
+    w.facts[n, FACT_TIME], w.facts[n, FACT_LANE], w.facts[n, FACT_JOB] = now, lane, job
+    w.size[1] = n + 1
 
 
 @inlined
 def _complete(w: Truth, lane: int, i: int, now: int) -> None:
     job, head = w.lanes.rows[lane, i, JOB], w.lanes.rows[lane, i, HEAD]
     _close(w, lane, now, 0)
-    n = w.size[1]
-    w.facts[n, FACT_TIME], w.facts[n, FACT_LANE], w.facts[n, FACT_JOB] = now, lane, job
-    w.size[1] = n + 1
     w.lanes.rows[lane, i, HEAD] = w.links[w.first[job] + head]
     finish_head(w.lanes, lane, i)
     w.left[job] -= 1
@@ -219,14 +276,62 @@ def _serve(w: Truth, lane: int, now: int) -> int:
     after = next_arrival(lanes, lane)
     if lanes.waiting[lane] == 0:
         return after
-    i = pick(lanes, lane)
-    job, chunk = lanes.rows[lane, i, JOB], lanes.rows[lane, i, HEAD]
+    i = pick(lanes, lane) if len(w.lag.most) == 0 else _pick_allowed(w, lane)
+    if i < 0:
+        if w.open_chunk[lane] >= 0:
+            _close(w, lane, now, 0)
+        return after
+    job, chunk, left = lanes.rows[lane, i, JOB], lanes.rows[lane, i, HEAD], lanes.rows[lane, i, LEFT]
     if w.open_chunk[lane] != chunk or w.open_job[lane] != job:
         if w.open_chunk[lane] >= 0:
-            _close(w, lane, now, 1)
+            _close(w, lane, now, _is_displaced(w, lane, job))
         w.open_chunk[lane], w.open_job[lane], w.open_start[lane] = chunk, job, now
         _count(w, job, 1)
-    return min(after, now + lanes.rows[lane, i, LEFT])
+    if bounded(w.lag, job):
+        left = to_epoch_end(w.lag, job, chunk, lanes.rows[lane, i, EACH], left)
+    return min(after, now + left)
+
+
+@inlined
+def _is_displaced(w: Truth, lane: int, job: int) -> int:
+    """Whether `job` takes the lane from the chunk in service: not if that waits, or it is another one's turn."""
+    before = w.open_job[lane]
+    return 0 if bounded(w.lag, before) and (before == job or is_held(w.lag, before, w.open_chunk[lane])) else 1
+
+
+@inlined
+def _pick_allowed(w: Truth, lane: int) -> int:
+    """As :func:`~skedge.core.lanes.pick`, of the chunks that are not ahead; -1 if all are. There is no overhead."""
+    lanes = w.lanes
+    if lanes.preemptive == 0 and w.open_chunk[lane] >= 0:
+        job, chunk = w.open_job[lane], w.open_chunk[lane]
+        if not bounded(w.lag, job) or not is_held(w.lag, job, chunk):
+            return _row_in_service(w, lane)
+    for i in range(lanes.waiting[lane] - 1, -1, -1):
+        best = _least_trained(w, lane, lanes.rows[lane, i, JOB])
+        if best >= 0:
+            return best
+    return -1
+
+
+@inlined
+def _least_trained(w: Truth, lane: int, job: int) -> int:
+    """Row of the job's chunk on the lane whose turn it is: fewest epochs, then number; -1 if it is ahead all the same.
+
+    A job without a limit has one row, its group.
+    """
+    found, least, rows = -1, 0, w.lanes.rows
+    for i in range(w.lanes.waiting[lane]):
+        if rows[lane, i, JOB] != job:
+            continue
+        if not bounded(w.lag, job):
+            return i
+        done, chunk = w.lag.done[w.first[job] + rows[lane, i, HEAD]], rows[lane, i, HEAD]
+        if found < 0 or done < least or (done == least and chunk < rows[lane, found, HEAD]):
+            found, least = i, done
+    if found >= 0 and is_held(w.lag, job, rows[lane, found, HEAD]):
+        return -1
+    return found
 
 
 @inlined

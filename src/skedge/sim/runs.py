@@ -26,10 +26,15 @@ class RunLog:
         self.lane_parts: list[Ints] = []
         self.cloud_parts: list[tuple[int, Ints, int, int, int]] = []
         self.gang_rows, self.site_rows = array("q"), array("q")
+        self.zeta = np.zeros(len(scenario.jobs), np.int64)
 
     def lane_runs(self, runs: Ints) -> None:
         """Note finished runs on lanes, columns as in :mod:`skedge.sim.lanes`."""
         self.lane_parts.append(runs)
+
+    def note_zeta(self, job: int, zeta: int) -> None:
+        """A job is dispatched whose chunks run on lanes of their own in the cloud; 1: all of them."""
+        self.zeta[job] = zeta
 
     def cloud_runs(self, job: int, chunks: Ints, start: int, end: int, zeta: int) -> None:
         """Note chunks that run in the cloud, each on a worker of its own."""
@@ -79,15 +84,24 @@ class RunLog:
         self.lane_parts = [runs]
         job, length = runs[:, RUN_JOB], runs[:, RUN_END] - runs[:, RUN_START]
         work = self.scenario.jobs.minibatches[job] * (length / self._time_in_all(runs))
+        server, lane = self._places(runs[:, RUN_LANE])
         return self._frame(
-            job, runs[:, RUN_CHUNK], self.scenario.cluster.lane_server[runs[:, RUN_LANE]], runs[:, RUN_LANE],
-            runs[:, RUN_START], runs[:, RUN_END], work, np.zeros(len(job), bool), runs[:, RUN_PREEMPTED] == 1,
+            job, runs[:, RUN_CHUNK], server, lane,
+            runs[:, RUN_START], runs[:, RUN_END], work, self.zeta[job] == 1, runs[:, RUN_PREEMPTED] == 1,
         )  # fmt: skip
+
+    def _places(self, lane: Ints) -> tuple[Ints, pl.Series]:
+        """Server and lane of runs; behind the cluster's lanes are those of chunks in the cloud."""
+        cluster = self.scenario.cluster
+        edge = lane < cluster.lanes
+        server = np.full(len(lane), -1 if cluster.cloud is None else cluster.cloud)
+        server[edge] = cluster.lane_server[lane[edge]]
+        return server, pl.Series(lane.astype(np.int32)).set(pl.Series(~edge), None)
 
     def _time_in_all(self, runs: Ints) -> Floats:
         """Lane time of each run's chunk over all its runs: p and the overhead of its preemptions."""
         job = runs[:, RUN_JOB]
-        each = self.scenario.true_chunk_time[job, 0].astype(np.float64)
+        each = self.scenario.true_chunk_time[job, self.zeta[job]].astype(np.float64)
         overhead = self.scenario.physics.checkpoint_overhead
         if overhead == 0:
             return each
@@ -113,7 +127,7 @@ class RunLog:
         job: Ints,
         chunk: Ints,
         server: Ints,
-        lane: Ints | None,
+        lane: pl.Series | None,
         start: Ints,
         end: Ints,
         work: Floats,
@@ -124,9 +138,7 @@ class RunLog:
             "job": job.astype(np.int32),
             "chunk": chunk.astype(np.int32),
             "server": server_column(server, self.scenario.cluster.server_ids),
-            "lane": pl.Series([None], dtype=pl.Int32).new_from_index(0, len(job))
-            if lane is None
-            else lane.astype(np.int32),
+            "lane": pl.Series([None], dtype=pl.Int32).new_from_index(0, len(job)) if lane is None else lane,
             "workers": np.ones(len(job), np.int32),
             "start": start,
             "compute_from": start,

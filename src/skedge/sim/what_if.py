@@ -64,7 +64,8 @@ class _Ahead(SimulatedWorld):
     def __init__(self, kernel: Kernel, now: int, in_cloud: Mapping[int, InCloud], wakes: Iterable[int]) -> None:
         physics = replace(kernel.scenario.physics, estimate_error=0.0)
         scenario = kernel.scenario if physics == kernel.scenario.physics else _with(kernel.scenario, physics)
-        super().__init__(scenario, preemptive=bool(kernel.belief.preemptive))
+        # the kernel does not know which chunks are ahead: they are foreseen as if none had to wait
+        super().__init__(scenario, preemptive=bool(kernel.belief.preemptive), bound_lag=False)
         self.kernel = kernel
         self.now, self.arrived, self.dispatches = now, kernel.arrived, kernel.dispatches
         self.arrivals = self.arrivals[: kernel.arrived]

@@ -23,7 +23,7 @@ from skedge.core.events import (
 )
 from skedge.core.gangs import Gangs, Placement
 from skedge.core.kernel import colocated
-from skedge.core.lanes import NO_LINKS, dispatch_groups, with_room
+from skedge.core.lanes import NO_LINKS, dispatch_groups, send, with_room
 from skedge.core.model import Ints
 from skedge.core.network import upload_delay
 from skedge.core.scenario import Scenario
@@ -31,6 +31,7 @@ from skedge.core.time import NEVER, whole_slots
 
 from . import lanes as truth_of
 from .at_sites import AtSites
+from .lag import make_lag
 from .runs import RunLog
 
 CLOUD_STARTS, CLOUD_ENDS, GANG_ENDS, WAKE, SLOT_ENDS = range(5)
@@ -40,12 +41,15 @@ CLOUD_STARTS, CLOUD_ENDS, GANG_ENDS, WAKE, SLOT_ENDS = range(5)
 class SimulatedWorld:
     """One simulation of `scenario`; give it with a kernel to :func:`skedge.core.drive.drive`."""
 
-    def __init__(self, scenario: Scenario, *, preemptive: bool = True) -> None:
+    def __init__(self, scenario: Scenario, *, preemptive: bool = True, bound_lag: bool = True) -> None:
         jobs, physics = scenario.jobs, scenario.physics
         self.scenario = scenario
+        epochs = jobs.frame["epochs"].to_numpy().astype(np.int64)
+        self.max_lag: Ints = jobs.max_lag if bound_lag else np.zeros(len(jobs), np.int64)
         self.truth = truth_of.make_truth(
-            scenario.cluster.lanes, jobs.chunks, preemptive=preemptive, overhead=physics.checkpoint_overhead
-        )
+            scenario.cluster.lanes, jobs.chunks, preemptive=preemptive, overhead=physics.checkpoint_overhead,
+            lag=make_lag(scenario.cluster.lanes, self.max_lag, epochs, jobs.chunks),
+        )  # fmt: skip
         kept = physics.data == "kept"
         self.gangs = Gangs(scenario.true_work, scenario.delays, physics.step, physics.checkpoint_overhead, kept)
         self.log = RunLog(scenario)
@@ -194,6 +198,9 @@ class SimulatedWorld:
 
     def _dispatch(self, order: Dispatch) -> None:
         job, truth, scenario = order.job, self.truth, self.scenario
+        if self.max_lag[job]:
+            self._dispatch_apart(order)
+            return
         self.truth = truth = truth._replace(lanes=with_room(truth.lanes))
         links = truth.links[truth.first[job] : truth.first[job + 1]] if order.chunks is None else NO_LINKS
         dispatch_groups(
@@ -207,6 +214,25 @@ class SimulatedWorld:
         if len(in_cloud):
             chunks = in_cloud if order.chunks is None else np.array(order.chunks)[in_cloud]
             self._send_to_cloud(job, chunks, self._zeta(order))
+
+    def _dispatch_apart(self, order: Dispatch) -> None:
+        """Send the chunks of a job whose lag is bounded: each on its own, those in the cloud to lanes of their own."""
+        job, lag, scenario, cluster = order.job, self.truth.lag, self.scenario, self.scenario.cluster
+        zeta, first, lanes = self._zeta(order), int(lag.first[job]), order.lane.copy()
+        for chunk, given in enumerate(order.lane.tolist()):
+            server = cluster.cloud if given == CLOUD else int(cluster.lane_server[given])
+            assert server is not None  # noqa: S101 - the kernel has checked the order
+            lanes[chunk] = lane = int(lag.own[job]) + chunk if given == CLOUD else given
+            each = int(scenario.true_chunk_time[job, zeta])
+            arrive = self.now + int(upload_delay(scenario.delays, job, server))
+            self.truth = self.truth._replace(lanes=with_room(self.truth.lanes))
+            group = (job, order.rank, self.dispatches, 1, each, each, len(lanes), chunk, arrive)
+            send(self.truth.lanes, lane, np.array(group, np.int64))
+            lag.lane[first + chunk], lag.leader[first + chunk] = lane, int(np.argmax(lanes == lane))
+        self.log.note_zeta(job, zeta)
+        self.dispatches += 1
+        self.unsettled = True
+        truth_of.arrive_now(self.truth, lanes, self.now)
 
     def _zeta(self, order: Dispatch) -> int:
         """1 where the job is wholly in the cloud; servers are in service all the time, so chunks are sent once."""

@@ -1,0 +1,110 @@
+"""Epochs of the chunks whose job bounds their lag (``max_lag``, rule M39): which chunk of a job may go on."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from skedge.core.jit import inlined
+from skedge.core.model import Ints
+
+
+class Lag(NamedTuple):
+    """Progress in epochs; chunks are counted through all jobs.
+
+    Attributes
+    ----------
+    most, epochs, first
+        By job: `max_lag` (0: no limit), E_j, and number of its first chunk. `most` is empty where no job has a limit.
+    own
+        By job: lane of its chunk 0 if that is in the cloud, where each chunk has a lane of its own; behind all others.
+    done, lane, leader
+        By chunk: epochs trained, lane, and number of the first chunk of its job on that lane.
+    together
+        By leader: epochs that the chunks of its job on its lane have trained together.
+    slowest
+        By job: fewest epochs that one of its chunks has trained.
+    risen
+        Jobs of which that has risen at the present instant, ``size[0]`` of them; ``size[1]`` is the cluster's lanes.
+    """
+
+    most: Ints
+    epochs: Ints
+    first: Ints
+    own: Ints
+    done: Ints
+    lane: Ints
+    leader: Ints
+    together: Ints
+    slowest: Ints
+    risen: Ints
+    size: Ints
+
+
+def make_lag(lanes: int, most: Ints, epochs: Ints, chunks: Ints) -> Lag:
+    """No chunk is trained; nothing is kept where no job has a limit."""
+    kept = int(chunks.sum()) if most.any() else 0
+    alone = np.where(most > 0, chunks, 0)
+    return Lag(
+        most=most if kept else most[:0],
+        epochs=epochs,
+        first=np.cumsum(chunks) - chunks,
+        own=lanes + np.cumsum(alone) - alone,
+        done=np.zeros(kept, np.int64),
+        lane=np.full(kept, -1, np.int64),
+        leader=np.zeros(kept, np.int64),
+        together=np.zeros(kept, np.int64),
+        slowest=np.zeros(len(most), np.int64),
+        risen=np.zeros(len(most), np.int64),
+        size=np.array([0, lanes], np.int64),
+    )
+
+
+@inlined
+def bounded(lag: Lag, job: int) -> bool:
+    """Whether the lag of the job's chunks is bounded."""
+    return len(lag.most) > 0 and lag.most[job] > 0
+
+
+@inlined
+def epoch_end(each: int, epochs: int, number: int) -> int:
+    """Training after which `number` of `epochs` epochs are done, of a chunk that takes `each` [µs], rounded down."""
+    return number * (each // epochs) + number * (each % epochs) // epochs
+
+
+@inlined
+def to_epoch_end(lag: Lag, job: int, chunk: int, each: int, left: int) -> int:
+    """Training until the chunk's present epoch ends [µs]."""
+    return epoch_end(each, lag.epochs[job], lag.done[lag.first[job] + chunk] + 1) - (each - left)
+
+
+@inlined
+def is_held(lag: Lag, job: int, chunk: int) -> bool:
+    """Whether the chunk is ahead: it waits before its next epoch."""
+    return bool(lag.done[lag.first[job] + chunk] >= lag.slowest[job] + lag.most[job])
+
+
+@inlined
+def _note_risen(lag: Lag, job: int) -> None:
+    for k in range(lag.size[0]):
+        if lag.risen[k] == job:
+            return
+    lag.risen[lag.size[0]] = job
+    lag.size[0] += 1
+
+
+@inlined
+def end_epoch(lag: Lag, job: int, chunk: int, chunks: int) -> bool:
+    """Count an epoch of a chunk; whether those on its lane have trained as much as one chunk more now."""
+    first, epochs = lag.first[job], lag.epochs[job]
+    lag.done[first + chunk] += 1
+    leader = first + lag.leader[first + chunk]
+    lag.together[leader] += 1
+    slowest = lag.done[first]
+    for other in range(first, first + chunks):
+        slowest = min(slowest, lag.done[other])
+    if slowest > lag.slowest[job]:
+        lag.slowest[job] = slowest
+        _note_risen(lag, job)
+    return bool(lag.together[leader] % epochs == 0)
