@@ -272,7 +272,7 @@ class Kernel:
         there = dict[int, bool]()  # fewer may be left there: chunks that take turns are counted by the lane's work
         for lane in self.sent[job][list(chunks)].tolist():
             there[lane] = lane == CLOUD or believe_lost(self.belief, lane, job, self.now) or there.get(lane, False)
-        for lane in (lane for lane, found in there.items() if not found):
+        if not all(there.values()):
             raise StateError(f"a chunk of job {job} is told as lost, but it is on no lane")
         self.lost.setdefault(job, set()).update(chunks)
 
