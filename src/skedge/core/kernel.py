@@ -285,8 +285,8 @@ class Kernel:
         there = dict[int, bool]()  # fewer may be left there: chunks that take turns are counted by the lane's work
         for lane in self.sent[job][list(chunks)].tolist():
             there[lane] = lane == CLOUD or believe_lost(self.belief, lane, job, self.now) or there.get(lane, False)
-        for lane in (lane for lane, found in there.items() if not found):
-            raise StateError(f"a chunk of job {job} is told as lost on lane {lane}, and none is left there")
+        if not all(there.values()):
+            raise StateError(f"a chunk of job {job} is told as lost, but it is on no lane")
         self.lost.setdefault(job, set()).update(chunks)
 
     def _finish(self, job: int) -> None:
