@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from functools import cache
+from hashlib import blake2b
 
 import numpy as np
 import pytest
@@ -145,3 +146,9 @@ def test_a_server_without_slots_counts_in_the_prices_of_batch_as_a_longer_horizo
         shorter = spec.replace("T=60", f"T={60 * servers // (servers + 1)}")
         assert 60 * servers % (servers + 1) == 0
         assert_same(record(spec, kind, seed), run(with_server(scenario, Server("empty")), shorter).schedule)
+
+
+def test_a_stream_of_random_numbers_is_of_the_seed_and_its_purpose() -> None:
+    """Records stay the same: default_rng([seed, the 8 bytes of BLAKE2b of the purpose, modulo 2^32])."""
+    word = int.from_bytes(blake2b(b"policy", digest_size=8).digest(), "little") % 2**32
+    assert small_scenario(3).rng("policy").integers(2**60) == np.random.default_rng([3, word]).integers(2**60)

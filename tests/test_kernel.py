@@ -229,6 +229,9 @@ def test_a_server_with_a_negative_number_is_refused() -> None:
     """-1 is no server; without a cloud it is taken for s1, the last one."""
     with pytest.raises(OrderError):
         after_arrivals(allocate(A, (-1, 1), ps=1), cloud=False)
+    with pytest.raises(OrderError) as refused:
+        after_arrivals(allocate(A, (0, 1), (-1, 1), ps=1), cloud=False)
+    assert refused.value.rule in {"M1", "M24"}
 
 
 # -- facts ------------------------------------------------------------------------------------------------------------

@@ -290,6 +290,19 @@ def test_dorm_tells_its_bounds(whole: str, loss: float) -> None:
     assert told["changed_at_most"] == -(-running // 2)
 
 
+def test_fifo_goes_on_with_the_server_after_the_last_one_that_it_gave() -> None:
+    """Three jobs of one worker and one PS on three servers: they go to s0 and s1, s2 and s0, s1 and s2."""
+    cluster = Cluster([Server(f"s{i}", capacity={"gpu": 2, "memory": 2}) for i in range(3)])
+    jobs = [
+        Job(f"j{i}", float(i), 1, 4, 10, 100.0, batch=1, worker_needs={"gpu": 1}, ps_needs={"memory": 1})
+        for i in range(3)
+    ]
+    table, given = job_table(jobs)
+    done = run(Scenario(cluster, Jobs(table, cluster, given)), "fifo")
+    assert done.verify() == []
+    assert done.schedule.runs.sort("job")["server"].cast(pl.String).to_list() == ["s0", "s2", "s1"]
+
+
 def test_jobs_that_wait_for_dorm_are_told_why() -> None:
     """The verb is postpone, the reason a word."""
     done = run(resource_scenario(1, jobs=20, servers=2), Dorm(theta2=0.0, gap=0.1))

@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 
 from golden.okita_cases import DATA_TRANSFER, MIGRATE, PRIORITY, Case
+from skedge.explain import explain
 from skedge.policies.okita import Okita, OkitaParams
 from skedge.policies.okita_terms import Explained, explained
 from skedge.policies.site_slots import run
 from skedge.policies.sites import Sites
+from skedge.run import run as whole_run
+from skedge.testing import site_scenario
 
 
 def terms_of(case: Case, slot: int, job: int) -> Explained:
@@ -52,6 +55,16 @@ def test_all_numbers_of_workers_of_the_third_case() -> None:
     second = terms_of(DATA_TRANSFER, 1, 2)
     assert [one.total for one in second.choices] == [122, 70, 70, 44]
     assert (second.placement.ps, second.exchange, second.runner_up) == (2, 6, (1, 6))
+
+
+def test_explain_has_the_enumeration_in_tables() -> None:
+    """A row for each number of workers that is compared, ascending."""
+    done = whole_run(site_scenario(1, jobs=10), "okita")
+    told = [explain(done, name).terms for name in done.scenario.jobs.ids]
+    rows = [terms["by_workers"] for terms in told if terms is not None and "by_workers" in terms]
+    assert len(rows) > 5
+    workers = [[row["workers"] for row in table] for table in rows]
+    assert all(one == sorted(set(one)) and one[0] >= 1 for one in workers)
 
 
 def test_a_delayed_job_is_explained_by_its_tentative_plan() -> None:

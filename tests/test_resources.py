@@ -108,6 +108,8 @@ def test_the_least_that_a_job_can_say_of_each_field_is_taken() -> None:
     least = replace(JOB, batch=1, internal_mbps=100.0, gradient_mb=0.0, worker_needs={"gpu": 1, "memory": 0.0})
     jobs = system(least).jobs
     assert (jobs.batch.tolist(), jobs.worker_needs.tolist()) == ([1], [[1.0, 0.0]])
+    table = job_table([least])[0].with_columns(pl.lit(1).alias("batch"))
+    assert Jobs(table, system(JOB).cluster).batch.tolist() == [1]
 
 
 @pytest.mark.parametrize(
