@@ -150,5 +150,6 @@ def test_a_server_without_slots_counts_in_the_prices_of_batch_as_a_longer_horizo
 
 def test_a_stream_of_random_numbers_is_of_the_seed_and_its_purpose() -> None:
     """Records stay the same: default_rng([seed, the 8 bytes of BLAKE2b of the purpose, modulo 2^32])."""
-    word = int.from_bytes(blake2b(b"policy", digest_size=8).digest(), "little") % 2**32
-    assert small_scenario(3).rng("policy").integers(2**60) == np.random.default_rng([3, word]).integers(2**60)
+    for purpose in ("policy", "a", "b", "c", "d"):
+        word = int.from_bytes(blake2b(purpose.encode(), digest_size=8).digest(), "little") % 2**32
+        assert small_scenario(3).rng(purpose).integers(2**60) == np.random.default_rng([3, word]).integers(2**60)
