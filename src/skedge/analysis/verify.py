@@ -27,7 +27,7 @@ from .verify_prices import check_prices
 from .verify_ps import check_edge_first, check_ps
 from .verify_resources import check_resources
 from .verify_sites import check_sites
-from .verify_supplies import check_supplies
+from .verify_supplies import check_ahead, check_supplies
 from .verify_work import check_work
 
 __all__ = ["RULES", "Violation", "verify"]
@@ -79,6 +79,7 @@ def verify(
     preempted_flags(c, found, chunks.last[chunks.run], preemptive=preemptive)
     check_uploads(c, found, tolerance)
     check_supplies(c, found)
+    check_ahead(c, found, tolerance, promised=promises.get("uploads") == "with_allocations")
     check_orders(c, found, tolerance)
     check_storage(c, found)
     check_ps(c, found, tolerance, chunks.zeta)

@@ -80,6 +80,11 @@ class Fifo(GangPolicy):
     needs: ClassVar[frozenset[str]] = frozenset({"typed slots, resources or sites"})
     Parameters = FifoParams
 
+    @property
+    def promises(self) -> dict[str, Any]:
+        """Where jobs go to a server on arrival, data are brought ahead."""
+        return {} if self.params.rule == "earliest_server" else super().promises
+
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Begin a run."""
         self.stop_at_first = not (self.params.backfill or self.params.allow_cloud)

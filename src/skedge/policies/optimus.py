@@ -84,6 +84,11 @@ class Optimus(Basis):
     needs: ClassVar[frozenset[str]] = frozenset({"resources"})
     Parameters = OptimusParams
 
+    @property
+    def promises(self) -> dict[str, Any]:
+        """Data are brought with allocations only."""
+        return {"uploads": "with_allocations"}
+
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Begin a run."""
         super().start(cluster, physics, rng)

@@ -138,6 +138,11 @@ class PrimalDual(Basis):
     Parameters: ClassVar[type[Params]] = PrimalDualParams
     groups: ClassVar[int] = 1
 
+    @property
+    def promises(self) -> dict[str, Any]:
+        """Data are brought with allocations only."""
+        return {"uploads": "with_allocations"}
+
     def calibrate(self, jobs: Sequence[TrainingJob], capacity: Floats, horizon: int) -> Prices:
         """The constants of the price functions."""
         raise NotImplementedError
