@@ -6,10 +6,11 @@ from dataclasses import replace
 from functools import cache
 
 import polars as pl
+import pytest
 
 from skedge.core.model import Physics
 from skedge.run import Run, run
-from skedge.testing import site_scenario, small_scenario
+from skedge.testing import resource_scenarios, site_scenario, small_scenario
 
 SLOT = 10_000_000
 OF, AT = pl.col("job"), pl.col("time")
@@ -166,3 +167,21 @@ def test_no_data_are_brought_ahead_to_a_job_that_holds_workers() -> None:
     at = int((s.decisions["time"] < middle).sum())
     order = s.decisions[row["_row"]].with_columns(time=pl.lit(middle, pl.Int64))
     assert rules(forged(record, decisions=pl.concat([s.decisions[:at], order, s.decisions[at:]]))) == {"M6"}
+
+
+@pytest.mark.parametrize(("policy", "rule"), [("pdors", "M19"), ("oasis", "M19"), ("dorm", "M28"), ("drf", "M28")])
+def test_a_job_holds_no_ps_more_than_it_is_said_to(policy: str, rule: str) -> None:
+    """One PS more, in the decision too: beyond the job's plan, or beyond what the policy promises of its ratio."""
+    record = run(resource_scenarios()[0], policy)
+    assert record.verify() == []
+    s = record.schedule
+    planned = set(s.plans.filter(pl.col("broken_at").is_not_null())["job"].to_list())
+    one = next(row for row in s.ps.rows(named=True) if row["job"] not in planned)
+    here = (one["job"] == OF) & (pl.col("server").cast(pl.String) == one["server"])
+
+    def more(frame: pl.DataFrame, where: pl.Expr, name: str) -> pl.DataFrame:
+        return frame.with_columns(pl.when(here & where).then(pl.col(name) + 1).otherwise(name).alias(name))
+
+    ps = more(s.ps, pl.col("start") == one["start"], "count")
+    wrong = forged(record, ps=ps, decisions=more(s.decisions, (one["start"] == AT) & (VERB == "assign_ps"), "workers"))
+    assert rule in rules(wrong) <= {rule, "M26"}

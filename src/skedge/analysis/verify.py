@@ -89,7 +89,7 @@ def verify(
         check_batches(c, found, promises["batches"])
     check_gangs(c, found, tolerance)
     if scenario.cluster.resources:
-        check_resources(c, found, tolerance)
+        check_resources(c, found, tolerance, by_ratio=promises.get("ps") == "ratio")
     if scenario.cluster.transfer_cost is not None:
         check_sites(c, found, tolerance)
     elif scenario.cluster.resources:

@@ -94,8 +94,8 @@ class Dorm(Basis):
 
     @property
     def promises(self) -> dict[str, Any]:
-        """Data are brought with allocations only."""
-        return {"uploads": "with_allocations"}
+        """Data are brought with allocations only; PSs by the ratio."""
+        return {"uploads": "with_allocations", "ps": "ratio"}
 
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Begin a run."""

@@ -82,8 +82,8 @@ class Fifo(GangPolicy):
 
     @property
     def promises(self) -> dict[str, Any]:
-        """Where jobs go to a server on arrival, data are brought ahead."""
-        return {} if self.params.rule == "earliest_server" else super().promises
+        """PSs by the ratio; where jobs go to a server on arrival, data are brought ahead."""
+        return {} if self.params.rule == "earliest_server" else {**super().promises, "ps": "ratio"}
 
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Begin a run."""

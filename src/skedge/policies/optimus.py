@@ -86,8 +86,9 @@ class Optimus(Basis):
 
     @property
     def promises(self) -> dict[str, Any]:
-        """Data are brought with allocations only."""
-        return {"uploads": "with_allocations"}
+        """Data are brought with allocations only; PSs by the ratio, unless they are free."""
+        ps = {"ps": "ratio"} if self.params.servers == "ratio" else {}
+        return {"uploads": "with_allocations", **ps}
 
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Begin a run."""
