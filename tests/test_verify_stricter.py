@@ -185,3 +185,40 @@ def test_a_job_holds_no_ps_more_than_it_is_said_to(policy: str, rule: str) -> No
     ps = more(s.ps, pl.col("start") == one["start"], "count")
     wrong = forged(record, ps=ps, decisions=more(s.decisions, (one["start"] == AT) & (VERB == "assign_ps"), "workers"))
     assert rule in rules(wrong) <= {rule, "M26"}
+
+
+def cut(record: Run) -> Run:
+    """A job of one run, whose workers nobody gets at its end, is suspended in its middle and goes on 1 µs later."""
+    s = record.schedule
+    taken = pl.col("end").is_in(s.runs["start"].implode())
+    one = s.runs.filter(pl.len().over("job") == 1).filter(~taken).sort("end").row(-1, named=True)
+    rows, mine = s.runs.filter(one["job"] == OF), one["job"] == OF
+    at = (one["compute_from"] + one["end"]) // 2
+    part = (at - one["compute_from"]) / (one["end"] - one["compute_from"])
+    former = rows.with_columns(end=pl.lit(at, pl.Int64), work=pl.col("work") * part, preempted=pl.lit(value=True))
+    latter = rows.with_columns(
+        start=pl.lit(at + 1, pl.Int64), compute_from=pl.lit(at + 1, pl.Int64), end=pl.col("end") + 1,
+        work=pl.col("work") * (1 - part),
+    )  # fmt: skip
+    ps = s.ps.filter(mine)
+    twice = [
+        ps.with_columns(end=pl.lit(at, pl.Int64)),
+        moved(ps, mine, 1, "end").with_columns(start=pl.lit(at + 1, pl.Int64)),
+    ]
+    again = s.decisions.filter(mine & (VERB == "allocate")).with_columns(time=pl.lit(at + 1, pl.Int64))
+    nothing = {name: pl.lit(None, s.decisions.schema[name]) for name in ("server", "workers", "value")}
+    stop = again.with_columns(
+        time=pl.lit(at, pl.Int64), verb=pl.lit("suspend").cast(s.decisions.schema["verb"]), **nothing
+    )
+    return forged(
+        record,
+        runs=pl.concat([s.runs.filter(~mine), former, latter]),
+        ps=pl.concat([s.ps.filter(~mine), *twice]),
+        decisions=pl.concat([s.decisions, stop, again]).sort("time", maintain_order=True),
+        jobs=moved(s.jobs, mine, 1, "completion", "jct"),
+    )
+
+
+@pytest.mark.parametrize("policy", ["fifo", "srtf"])
+def test_no_gang_is_suspended_for_nobody(policy: str) -> None:
+    assert rules(cut(done(policy))) == {"M11"}

@@ -21,7 +21,7 @@ from .verify_gangs import check_gangs
 from .verify_jobs import answers, completions, decision_times, plans_kept, preempted_flags, slot_boundaries, undisturbed
 from .verify_live import check_trained
 from .verify_names import known_rows
-from .verify_orders import check_orders
+from .verify_orders import check_orders, check_suspensions
 from .verify_plans import check_plans
 from .verify_prices import check_prices
 from .verify_ps import check_edge_first, check_ps
@@ -63,6 +63,7 @@ def verify(
     answers(c, found)
     if not live:
         undisturbed(c, found)
+        check_suspensions(c, found, str(promises.get("preempts")))
     completions(c, found, tolerance)
     decision_times(c, found, tolerance)
     plans_kept(c, found, tolerance)

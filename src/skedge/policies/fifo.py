@@ -82,8 +82,9 @@ class Fifo(GangPolicy):
 
     @property
     def promises(self) -> dict[str, Any]:
-        """PSs by the ratio; where jobs go to a server on arrival, data are brought ahead."""
-        return {} if self.params.rule == "earliest_server" else {**super().promises, "ps": "ratio"}
+        """Nobody is preempted; PSs by the ratio; where jobs go to a server on arrival, data are brought ahead."""
+        ahead = self.params.rule == "earliest_server"
+        return {"preempts": "never"} if ahead else {**super().promises, "preempts": "never", "ps": "ratio"}
 
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Begin a run."""
