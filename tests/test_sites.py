@@ -189,6 +189,7 @@ class Wrong(Basis):
     [
         ((Transfer(0, 0, 1, 9),), "M31"),
         ((Transfer(0, 0, 1, 0),), "M31"),
+        ((Transfer(0, 0, 1, 1), Transfer(0, 1, 0, 5)), "M31"),
         ((Transfer(0, 0, 0, 1),), "M4"),
         ((Transfer(0, 0, 7, 1),), "M1"),
         ((Transfer(3, 0, 1, 1),), "M2"),

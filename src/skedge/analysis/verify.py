@@ -31,13 +31,13 @@ from .verify_jobs import (
 from .verify_lag import Lags, check_lag
 from .verify_live import check_trained
 from .verify_names import known_rows
-from .verify_orders import check_orders
+from .verify_orders import check_orders, check_suspensions
 from .verify_plans import check_plans
 from .verify_prices import check_prices
 from .verify_ps import check_edge_first, check_ps
 from .verify_resources import check_resources
 from .verify_sites import check_sites
-from .verify_supplies import check_supplies
+from .verify_supplies import check_ahead, check_supplies
 from .verify_work import check_work
 
 __all__ = ["RULES", "Violation", "verify"]
@@ -73,6 +73,7 @@ def verify(
     answers(c, found)
     if not live:
         undisturbed(c, found)
+        check_suspensions(c, found, str(promises.get("preempts")))
     completions(c, found, tolerance)
     decision_times(c, found, tolerance)
     plans_kept(c, found, tolerance)
@@ -91,6 +92,7 @@ def verify(
     preempted_flags(c, found, chunks.last[chunks.run], lags.gave_up(tolerance), preemptive=preemptive, live=live)
     check_uploads(c, found, tolerance)
     check_supplies(c, found)
+    check_ahead(c, found, tolerance, promised=promises.get("uploads") == "with_allocations")
     check_orders(c, found, tolerance)
     check_storage(c, found)
     check_ps(c, found, tolerance, chunks.zeta)
@@ -100,7 +102,7 @@ def verify(
         check_batches(c, found, promises["batches"])
     check_gangs(c, found, tolerance)
     if scenario.cluster.resources:
-        check_resources(c, found, tolerance)
+        check_resources(c, found, tolerance, by_ratio=promises.get("ps") == "ratio")
     if scenario.cluster.transfer_cost is not None:
         check_sites(c, found, tolerance)
     elif scenario.cluster.resources:

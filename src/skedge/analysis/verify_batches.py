@@ -141,6 +141,8 @@ def _everybody(c: Columns, found: Findings, time: int, decided: list[int], gone:
     """A batch of tau decides once on every job that arrived before tau and was not accepted, nor turned away."""
     slot, arrival = c.scenario.physics.slot, c.scenario.jobs.arrival
     tau = (1 << max((time // slot).bit_length() - 1, 0)) * slot
+    if time != tau:
+        found.add("M36", None, time, f"a batch decides at {time} µs; batches are at {tau} and {2 * tau} µs")
     d = c.decisions
     rejected = set(d["job"][(d.frame["verb"] == "reject").to_numpy()].tolist())
     due = {job for job in np.flatnonzero(arrival < tau).tolist() if job not in gone and job not in rejected}

@@ -9,7 +9,7 @@ from skedge.core.model import Ints
 from skedge.core.network import upload_delays
 from skedge.core.time import NEVER
 
-from .columns import Columns, failure_times, first_of_job, gang_holdings, gang_intervals, not_gangs
+from .columns import Columns, failure_times, first_of_job, gang_holdings, gang_intervals, gang_orders, not_gangs
 from .rules import Findings
 from .supplies import supplies
 from .verify_each import check_begins
@@ -187,12 +187,26 @@ def _not_early(c: Columns, found: Findings, intervals: pl.DataFrame, given: pl.D
     ready = start.copy()
     np.maximum.at(ready, held["at"].to_numpy(), held["ready"].fill_null(0).to_numpy())
     overhead = c.scenario.physics.checkpoint_overhead
-    least, most = np.minimum(ready + np.where(first, 0, overhead), end), ready + overhead
+    restored = ~first | (_ordered_until(c, job, start + slack) > 1)  # also after one that another has replaced at once
+    least, most = np.minimum(ready + np.where(first, 0, overhead), end), ready + np.where(restored, overhead, 0)
     say_early = "computes from {} µs; its data are there, and it is restored, at {} µs"
     found.rows("M7", computes < least - slack, job, computes, lambda i: say_early.format(computes[i], least[i]))
     say_late = "computes from {} µs only; it could from {} µs"
     found.rows(
         "M7", computes > most + slack + c.late[job], job, computes, lambda i: say_late.format(computes[i], most[i])
+    )
+
+
+def _ordered_until(c: Columns, job: Ints, time: Ints) -> Ints:
+    """How many allocations of each job have been ordered up to each time."""
+    orders = gang_orders(c).filter(pl.col("verb") == "allocate").unique("order", maintain_order=True).sort("time")
+    orders = orders.select("job", "time", count=pl.col("job").cum_count().over("job"))
+    asked = pl.DataFrame({"job": job, "time": time}).cast(pl.Int64).with_row_index("row").sort("time")
+    return (
+        asked.join_asof(orders, on="time", by="job", check_sortedness=False)
+        .sort("row")["count"]
+        .fill_null(0)
+        .to_numpy()
     )
 
 

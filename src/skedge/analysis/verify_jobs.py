@@ -149,22 +149,21 @@ def _flag(flag: Mask, end: Ints, last: Ints) -> Say:
 
 
 def plans_kept(c: Columns, found: Findings, slack: int) -> None:
-    """M19: a run of a planned job lies within a plan of it on its server, with at most its workers."""
+    """M19: a run of a planned job lies within a plan of it on its server, with its workers at most; its PSs too."""
     p = c.plans
     if not len(p):
         return
-    plans = pl.DataFrame({k: p[k] for k in ("job", "server", "workers", "from", "to")})
-    plans = plans.with_columns(broken=p.frame["broken_at"].is_not_null())
-    free = plans.filter("broken")["job"]
-    runs = pl.DataFrame({k: c.runs[k] for k in ("job", "server", "workers", "start", "end")}).with_row_index("run")
-    runs = runs.filter(pl.col("job").is_in(plans["job"].implode()) & ~pl.col("job").is_in(free.implode()))
-    inside = (pl.col("from") - slack <= pl.col("start")) & (pl.col("end") <= pl.col("to") + slack)
-    fits = runs.join(plans, on=["job", "server"], suffix="_plan").filter(
-        inside & (pl.col("workers") <= pl.col("workers_plan"))
-    )
-    for r in runs.join(fits.select("run"), on="run", how="anti").head(found.limit).iter_rows(named=True):
-        text = f"no plan has {r['workers']} workers on server {r['server']} from {r['start']} to {r['end']} µs"
-        found.add("M19", r["job"], r["start"], text)
+    plans = pl.DataFrame({k: p[k] for k in ("job", "server", "workers", "ps", "from", "to")})
+    free = plans.filter(p.frame["broken_at"].is_not_null())["job"]
+    for t, count, planned, what in ((c.runs, "workers", "workers", "workers"), (c.ps, "count", "ps", "PSs")):
+        held = pl.DataFrame({k: t[k] for k in ("job", "server", "start", "end")}).with_row_index("row")
+        held = held.with_columns(held=pl.Series(t[count]))
+        held = held.filter(pl.col("job").is_in(plans["job"].implode()) & ~pl.col("job").is_in(free.implode()))
+        inside = (pl.col("from") - slack <= pl.col("start")) & (pl.col("end") <= pl.col("to") + slack)
+        fits = held.join(plans, on=["job", "server"]).filter(inside & (pl.col("held") <= pl.col(planned)))
+        for r in held.join(fits.select("row"), on="row", how="anti").head(found.limit).iter_rows(named=True):
+            text = f"no plan has {r['held']} {what} on server {r['server']} from {r['start']} to {r['end']} µs"
+            found.add("M19", r["job"], r["start"], text)
 
 
 def planned(c: Columns, found: Findings) -> None:

@@ -161,3 +161,24 @@ def _suspended(found: Findings, slack: int, intervals: pl.DataFrame, orders: pl.
     )
     for job, time in again.select(at).head(found.limit).iter_rows():
         found.add("M2", job, time, "is suspended twice, and held no workers in between")
+
+
+def check_suspensions(c: Columns, found: Findings, promised: str) -> None:
+    """M11: in a simulation, who is suspended makes room for another (``for_others``), or nobody is (``never``).
+
+    Of gangs on slots that do not go on at that instant: another job then begins that has their worker type, or PS type.
+    """
+    resources = bool(c.scenario.cluster.resources)
+    if promised not in ("never", "for_others") or (promised == "for_others" and resources):
+        return
+    d, jobs, t = c.decisions, c.scenario.jobs, c.gangs
+    rows = np.flatnonzero((d.frame["verb"] == "suspend").to_numpy())
+    begin: dict[int, set[int]] = {}
+    if promised == "for_others":
+        for job, start in zip(t["job"].tolist(), t["start"].tolist(), strict=True):
+            begin.setdefault(start, set()).add(job)
+    for job, time in zip(d["job"][rows].tolist(), d["time"][rows].tolist(), strict=True):
+        others = begin.get(time, set())
+        alike = (jobs.worker_type[o] == jobs.worker_type[job] or jobs.ps_type[o] == jobs.ps_type[job] for o in others)
+        if promised == "never" or not (job in others or any(alike)):
+            found.add("M11", job, time, "is suspended, and no other job is given workers or a PS that it can have held")

@@ -14,15 +14,18 @@ _FITS = 1e-8
 """Loads may be above the capacity by this part of it: sums of floats."""
 
 
-def check_resources(c: Columns, found: Findings, slack: int) -> None:
-    """All rules on resources; nothing is done where no job was allocated."""
+def check_resources(c: Columns, found: Findings, slack: int, *, by_ratio: bool = False) -> None:
+    """All rules on resources; nothing is done where no job was allocated.
+
+    `by_ratio`: the policy promises that no job holds more PSs than its ratio asks for.
+    """
     if not len(c.gangs):
         return
     intervals = gang_intervals(c)
     _capacity(c, found, slack)
     if c.scenario.cluster.transfer_cost is not None:
         return  # of sites: M32
-    _counts(c, found, intervals)
+    _counts(c, found, intervals, by_ratio=by_ratio)
     _colocated(c, found, intervals)
 
 
@@ -54,8 +57,8 @@ def _overfull(
         found.add("M26", int(who[row]), int(when[row]), text)
 
 
-def _counts(c: Columns, found: Findings, intervals: pl.DataFrame) -> None:
-    """M27: at most F workers; M28: at least max(1, ceil(w / gamma)) PSs."""
+def _counts(c: Columns, found: Findings, intervals: pl.DataFrame, *, by_ratio: bool) -> None:
+    """M27: at most F workers; M28: at least max(1, ceil(w / gamma)) PSs, just so many where that is promised."""
     jobs = c.scenario.jobs
     job, start, workers = (intervals[name].to_numpy() for name in ("job", "start", "workers"))
     most, exact = jobs.batch[job], workers / jobs.ratio[job]
@@ -65,7 +68,8 @@ def _counts(c: Columns, found: Findings, intervals: pl.DataFrame) -> None:
         "M27", workers > most, job, start, lambda i: f"holds {workers[i]} workers; its batch lets it have {most[i]}"
     )
     say = "holds {} PSs for {} workers; it needs {}"
-    found.rows("M28", have < least, job, start, lambda i: say.format(have[i], workers[i], least[i]))
+    wrong = have != least if by_ratio else have < least
+    found.rows("M28", wrong, job, start, lambda i: say.format(have[i], workers[i], least[i]))
 
 
 def _colocated(c: Columns, found: Findings, intervals: pl.DataFrame) -> None:

@@ -160,12 +160,16 @@ def _follow(
     left, rate = c.scenario.jobs.data[job].copy(), float(c.scenario.slot_chunks[job])
     slot = c.scenario.physics.slot
     for at in sorted(set(moves) | set(busy)):
+        lay = left.copy()  # and has not moved since
         for move in moves.get(at, ()):
             if move.source < 0:
                 continue
-            if move.chunks > left[move.source]:
-                text = f"{move.chunks} chunks are moved from server {move.source}; {left[move.source]} lie there"
+            if move.chunks > lay[move.source]:
+                text = (
+                    f"{move.chunks} chunks are moved from server {move.source}; {lay[move.source]} lay there until then"
+                )
                 found.add("M31", job, move.time, text)
+            lay[move.source] -= move.chunks
             left[move.source] -= move.chunks
             left[move.target] += move.chunks
         for row, site, workers in busy.get(at, ()):

@@ -474,11 +474,11 @@ class Kernel:
             raise OrderError("M31", f"job {name!r}: data are moved; the servers are no sites")
         self._check_servers(job, ((order.source, 1), (order.target, 1)), "transfer")
         self._check_in_service(job, ((order.target, 1),))
-        there = int(self.sites.left[job][order.source])
+        there = int(self.sites.movable(job, self.now)[order.source])
         if not 1 <= order.chunks <= there:
             site = self.scenario.cluster.label(order.source)
             raise OrderError("M31", f"job {name!r}: {order.chunks} chunks are moved from {site!r}; {there} lie there")
-        self.sites.move(job, order.source, order.target, order.chunks)
+        self.sites.move(job, order.source, order.target, order.chunks, self.now)
         self.record.transfer(self.now, order)
 
     def _upload(self, order: Upload) -> None:
@@ -489,6 +489,13 @@ class Kernel:
         if self.standing[order.job] == DISPATCHED or order.job in self.gangs.placed:
             raise OrderError("M6", f"job {self.scenario.jobs.ids[order.job]!r} has its data where it runs")
         self._check_servers(order.job, order.where)
+        rule, column = ("M5", "chunks") if self.pool is None else ("M27", "batch")
+        most = int(self.columns[column][order.job])
+        if not 1 <= min(n for _, n in order.where) <= max(n for _, n in order.where) <= most:
+            name = self.scenario.jobs.ids[order.job]
+            raise OrderError(
+                rule, f"job {name!r}: data for {order.where!r}; on each server it can have 1 to {most} workers"
+            )
         before = self.gangs.supplied(order.job)
         self.gangs.upload(order.job, order.where, self.now)
         self.record.upload(self.now, order, before)

@@ -35,15 +35,23 @@ class SiteWork:
     def __init__(self, scenario: Scenario) -> None:
         self.rate: Floats = scenario.slot_chunks
         self.left: list[Ints] = list(scenario.jobs.data)
+        self._lay: dict[int, tuple[int, Ints]] = {}
 
     def extend(self, scenario: Scenario) -> None:
         """Take in jobs behind those that are there."""
         self.rate = scenario.slot_chunks
         self.left += list(scenario.jobs.data[len(self.left) :])
 
-    def move(self, job: int, source: int, target: int, chunks: int) -> None:
-        """Move chunks, of which so many are at `source`."""
-        left = self.left[job].copy()
+    def movable(self, job: int, now: int) -> Ints:
+        """Chunks that may leave each site at `now`: those there that have not come at that instant (M31)."""
+        time, lay = self._lay.get(job, (-1, self.left[job]))
+        return lay if time == now else self.left[job]
+
+    def move(self, job: int, source: int, target: int, chunks: int, now: int) -> None:
+        """Move chunks, of which so many may leave `source` at `now` [µs]."""
+        lay, left = self.movable(job, now).copy(), self.left[job].copy()
+        lay[source] -= chunks
+        self._lay[job] = now, lay
         left[source] -= chunks
         left[target] += chunks
         self.left[job] = left

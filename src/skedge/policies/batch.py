@@ -141,10 +141,10 @@ class Batch(Basis):
 
     @property
     def promises(self) -> dict[str, Any]:
-        """Its batches: what its prices are made of."""
+        """Nobody is preempted; its batches: what its prices are made of."""
         p = self.params
         prices = {"T": p.T, "F1": p.F1, "F2": p.F2, "normed": p.price_norm == "2TSU"}
-        return {"batches": {**prices, "cloud_capacity": p.cloud_capacity}}
+        return {"preempts": "never", "batches": {**prices, "cloud_capacity": p.cloud_capacity}}
 
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Begin a run."""

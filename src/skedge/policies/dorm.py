@@ -92,6 +92,11 @@ class Dorm(Basis):
     needs: ClassVar[frozenset[str]] = frozenset({"resources"})
     Parameters = DormParams
 
+    @property
+    def promises(self) -> dict[str, Any]:
+        """Data are brought with allocations only; PSs by the ratio."""
+        return {"uploads": "with_allocations", "ps": "ratio"}
+
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Begin a run."""
         super().start(cluster, physics, rng)

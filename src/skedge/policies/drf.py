@@ -69,6 +69,11 @@ class Drf(EdgePolicy):
     needs: ClassVar[frozenset[str]] = frozenset({"typed slots, resources or sites"})
     compares: ClassVar[str] = "w_j over the workers of its type, filled from zero, least first"
 
+    @property
+    def promises(self) -> dict[str, Any]:
+        """As of the base; on servers with resources PSs by the ratio."""
+        return {**super().promises, "ps": "ratio"}
+
     def demand(self, job: int, view: View) -> tuple[int, int]:
         """One worker will do; at most one for each chunk."""
         return 1, int(view.column("chunks")[job])

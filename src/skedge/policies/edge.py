@@ -31,6 +31,11 @@ class EdgePolicy(Basis):
     name: ClassVar[str] = ""
     compares: ClassVar[str] = "its whole demand against what is free"
 
+    @property
+    def promises(self) -> dict[str, Any]:
+        """Data are brought with allocations only; who is suspended makes room for another."""
+        return {"uploads": "with_allocations", "preempts": "for_others"}
+
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Begin a run."""
         super().start(cluster, physics, rng)

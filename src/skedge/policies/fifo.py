@@ -80,6 +80,12 @@ class Fifo(GangPolicy):
     needs: ClassVar[frozenset[str]] = frozenset({"typed slots, resources or sites"})
     Parameters = FifoParams
 
+    @property
+    def promises(self) -> dict[str, Any]:
+        """Nobody is preempted; PSs by the ratio; where jobs go to a server on arrival, data are brought ahead."""
+        ahead = self.params.rule == "earliest_server"
+        return {"preempts": "never"} if ahead else {**super().promises, "preempts": "never", "ps": "ratio"}
+
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Begin a run."""
         self.stop_at_first = not (self.params.backfill or self.params.allow_cloud)

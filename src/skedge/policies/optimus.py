@@ -84,6 +84,12 @@ class Optimus(Basis):
     needs: ClassVar[frozenset[str]] = frozenset({"resources"})
     Parameters = OptimusParams
 
+    @property
+    def promises(self) -> dict[str, Any]:
+        """Data are brought with allocations only; PSs by the ratio, unless they are free."""
+        ps = {"ps": "ratio"} if self.params.servers == "ratio" else {}
+        return {"uploads": "with_allocations", **ps}
+
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Begin a run."""
         super().start(cluster, physics, rng)

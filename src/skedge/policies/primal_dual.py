@@ -140,8 +140,8 @@ class PrimalDual(Basis):
 
     @property
     def promises(self) -> dict[str, Any]:
-        """On servers with resources every job that runs was admitted with a plan."""
-        return {"plans": True}
+        """Data are brought with allocations only; on servers with resources every job that runs has a plan."""
+        return {"uploads": "with_allocations", "plans": True}
 
     def calibrate(self, jobs: Sequence[TrainingJob], capacity: Floats, horizon: int) -> Prices:
         """The constants of the price functions."""

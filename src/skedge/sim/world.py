@@ -276,7 +276,7 @@ class SimulatedWorld:
 
     def _transfer(self, order: Transfer) -> None:
         assert self.sites is not None  # noqa: S101 - the kernel has checked the order
-        self.sites.work.move(order.job, order.source, order.target, order.chunks)
+        self.sites.work.move(order.job, order.source, order.target, order.chunks, self.now)
 
     def _stop_gang(self, job: int) -> None:
         if self.sites is not None:
