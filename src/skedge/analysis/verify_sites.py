@@ -147,6 +147,17 @@ def _slot(time: int, slot: int) -> int:
     return round(time / slot)
 
 
+def _comes_back(move: _Move, moves: list[_Move]) -> bool:
+    """Whether data could come from where `move` brings them to where it takes them, by these moves."""
+    reached, left = {move.target}, [move.target]
+    while left:
+        site = left.pop()
+        further = {other.target for other in moves if other.source == site} - reached
+        reached |= further
+        left += further
+    return move.source in reached
+
+
 def _follow(
     c: Columns,
     found: Findings,
@@ -160,16 +171,14 @@ def _follow(
     left, rate = c.scenario.jobs.data[job].copy(), float(c.scenario.slot_chunks[job])
     slot = c.scenario.physics.slot
     for at in sorted(set(moves) | set(busy)):
-        lay = left.copy()  # and has not moved since
+        if any(move.source >= 0 and _comes_back(move, moves[at]) for move in moves.get(at, ())):
+            found.add("M31", job, at, "data are moved away from a site and back to it at one instant")
         for move in moves.get(at, ()):
             if move.source < 0:
                 continue
-            if move.chunks > lay[move.source]:
-                text = (
-                    f"{move.chunks} chunks are moved from server {move.source}; {lay[move.source]} lay there until then"
-                )
+            if move.chunks > left[move.source]:
+                text = f"{move.chunks} chunks are moved from server {move.source}; {left[move.source]} lie there"
                 found.add("M31", job, move.time, text)
-            lay[move.source] -= move.chunks
             left[move.source] -= move.chunks
             left[move.target] += move.chunks
         for row, site, workers in busy.get(at, ()):

@@ -213,6 +213,8 @@ def _check(wrong: pl.Expr, column: str, right: str, value: pl.Expr | None = None
 
 def _refuse(frame: pl.DataFrame, checks: Sequence[_Check]) -> None:
     """Name the first wrong row of the first check that fails; all are computed in one pass."""
+    if frame.is_empty():
+        return
     failed = frame.select(check.wrong.any().alias(str(i)) for i, check in enumerate(checks)).row(0)
     for check, fails in zip(checks, failed, strict=True):
         if fails:

@@ -474,10 +474,12 @@ class Kernel:
             raise OrderError("M31", f"job {name!r}: data are moved; the servers are no sites")
         self._check_servers(job, ((order.source, 1), (order.target, 1)), "transfer")
         self._check_in_service(job, ((order.target, 1),))
-        there = int(self.sites.movable(job, self.now)[order.source])
+        there = int(self.sites.left[job][order.source])
         if not 1 <= order.chunks <= there:
             site = self.scenario.cluster.label(order.source)
             raise OrderError("M31", f"job {name!r}: {order.chunks} chunks are moved from {site!r}; {there} lie there")
+        if self.sites.returns(job, order.source, order.target, self.now):
+            raise OrderError("M31", f"job {name!r}: {order!r}: data come back to a site that they have left just now")
         self.sites.move(job, order.source, order.target, order.chunks, self.now)
         self.record.transfer(self.now, order)
 

@@ -35,23 +35,29 @@ class SiteWork:
     def __init__(self, scenario: Scenario) -> None:
         self.rate: Floats = scenario.slot_chunks
         self.left: list[Ints] = list(scenario.jobs.data)
-        self._lay: dict[int, tuple[int, Ints]] = {}
+        self._moved: dict[int, tuple[int, set[tuple[int, int]]]] = {}
 
     def extend(self, scenario: Scenario) -> None:
         """Take in jobs behind those that are there."""
         self.rate = scenario.slot_chunks
         self.left += list(scenario.jobs.data[len(self.left) :])
 
-    def movable(self, job: int, now: int) -> Ints:
-        """Chunks that may leave each site at `now`: those there that have not come at that instant (M31)."""
-        time, lay = self._lay.get(job, (-1, self.left[job]))
-        return lay if time == now else self.left[job]
+    def returns(self, job: int, source: int, target: int, now: int) -> bool:
+        """Whether data that are moved so would be where they were before at `now`, by way of other sites (M31)."""
+        time, moved = self._moved.get(job, (now, set()))
+        reached, left = {target}, [target] if time == now else []
+        while left:
+            site = left.pop()
+            further = {b for a, b in moved if a == site} - reached
+            reached |= further
+            left += further
+        return source in reached
 
     def move(self, job: int, source: int, target: int, chunks: int, now: int) -> None:
-        """Move chunks, of which so many may leave `source` at `now` [µs]."""
-        lay, left = self.movable(job, now).copy(), self.left[job].copy()
-        lay[source] -= chunks
-        self._lay[job] = now, lay
+        """Move chunks, of which so many are at `source`, at `now` [µs]."""
+        time, moved = self._moved.get(job, (now, set()))
+        self._moved[job] = now, {*(moved if time == now else ()), (source, target)}
+        left = self.left[job].copy()
         left[source] -= chunks
         left[target] += chunks
         self.left[job] = left
