@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import polars.selectors as cs
 from numpy.random import Generator
 
 from .core.schedule import Schedule
@@ -20,6 +21,9 @@ from .run import Run
 
 TIMES = ("start", "compute_from", "end", "time", "from", "to", "made_at", "broken_at")
 """Columns of times that move together when a row is shifted."""
+
+_FIGURES = 12
+"""Significant figures in which numbers are compared: sums in another order differ by less."""
 
 JOB_TIMES = ("arrival", "admitted", "first_start", "completion", "jct")
 """Times in the table of jobs."""
@@ -130,8 +134,8 @@ def _close(a: pl.Series, b: pl.Series, tolerance: int) -> bool:
 
 
 def _rows(name: str, table: pl.DataFrame, slot: int) -> pl.DataFrame:
-    """The table without what says nothing: the order of rows, and free words; prices slot by slot."""
-    words = table.drop("reason", strict=False)
+    """The table without what says nothing: the order of rows, free words, last bits of sums; prices slot by slot."""
+    words = table.drop("reason", strict=False).with_columns(cs.float().round_sig_figs(_FIGURES))
     if name == "prices" and len(words):
         steps = pl.int_ranges(pl.col("from"), pl.col("to"), slot)
         words = words.with_columns(at=steps).drop("from", "to").explode("at")
