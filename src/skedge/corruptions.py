@@ -168,6 +168,8 @@ def _but_replaced(name: str, table: pl.DataFrame) -> pl.DataFrame:
     table = table.filter(~((verb == "suspend") & given_anew))
     table = table.with_columns(pl.when(verb != "upload").then("workers"))
     table = table.filter((verb != "upload") | pl.struct("job", "time", "verb", "server").is_first_distinct())
+    brings = verb.str.starts_with("allocate").any().over("job", "time", "server")
+    table = table.filter(~((verb == "upload") & brings))
     return table.filter(~gives | pl.struct("job", "time", "verb", "server").is_last_distinct())
 
 
