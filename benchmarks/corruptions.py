@@ -73,7 +73,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=20_000, help="corruptions in all")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--kinds", nargs="*", default=list(KINDS), help="kinds of run")
+    parser.add_argument("--kinds", nargs="*", default=list(KINDS), choices=list(KINDS), help="kinds of run")
     parser.add_argument("--runs", nargs="*", default=[], help="folders of runs, instead of kinds")
     args = parser.parse_args()
     made = {folder: partial(Run.load, folder) for folder in args.runs} or {

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import polars as pl
 import pytest
 
+from conftest import Said
 from skedge.core import kernel, model
 from skedge.core.errors import OrderError, ScenarioError
 from skedge.core.events import Event, Order, WakeAt
@@ -57,6 +59,20 @@ def test_the_tolerance_of_a_live_run_follows_from_what_it_lost(said: dict[str, A
     """1.5 s, 3 s for each lost controller, and the lost rounds, which are shorter than the run."""
     record = run(small_scenario(0), "srtf")
     assert broken(record, **live(record), **said) == rules
+
+
+def test_promises_that_are_left_out_are_missed() -> None:
+    record = run(small_scenario(0), "aonline")
+    meta = {key: value for key, value in record.meta.items() if key != "promises"}
+    assert [v.rule for v in replace(record, meta=meta).verify()] == ["M37"]
+
+
+def test_verify_says_that_a_policy_is_not_installed(skedge: Callable[..., Said], tmp_path: Path) -> None:
+    """Its record is held to the rules for all, and to what it says itself."""
+    record = run(small_scenario(0), "srtf")
+    replace(record, meta={**record.meta, "policy": "sfrt"}).save(tmp_path / "r")
+    printed = skedge("verify", tmp_path / "r")
+    assert (printed.code, "policy 'sfrt' is not installed" in printed.out) == (0, True)
 
 
 @pytest.mark.parametrize("policy", ["pdors", "oasis"])

@@ -40,6 +40,7 @@ from .profile_commands import profile
 from .replay import difference
 from .run import Run, load_whole, new_folder, prepared
 from .run import run as run_policy
+from .run_meta import is_installed
 from .service_commands import COMMANDS as SERVICE_COMMANDS
 from .study_commands import reproduce
 from .trace_commands import trace_app
@@ -149,6 +150,11 @@ def verify(
     elif not violations:
         live = f" (a live run: times to within {kept.tolerance / 1e6:g} s)" if kept.live else ""
         out.print(f"{folder}: every rule holds{live}" + (", and the policy gives this record again" if replay else ""))
+        if not is_installed(kept.meta):
+            out.print(
+                f"policy {kept.policy!r} is not installed: its parameters, lanes and promises are taken as run.json "
+                "has them"
+            )
     _fail_on(violations, quiet=as_json)
 
 

@@ -247,8 +247,8 @@ def compare(
         If the operating system ended a run.
     """
     _check(policies)
-    if processes == 0:
-        raise InputError("processes: 0; it must be at least 1, or -1 for one per core")
+    if processes == 0 or processes < -1:
+        raise InputError(f"processes: {processes}; it must be at least 1, or -1 for one per core")
     made: dict[tuple[str, int], _Made] = {}
     tasks = [(policy, i, seed) for i, seed in enumerate(seeds) for policy in policies]
     work = [delayed(_one)(source, *task, verify=verify, folder=folder) for task in tasks]

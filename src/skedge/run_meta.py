@@ -114,6 +114,11 @@ def registered_meta(meta: Mapping[str, Any]) -> dict[str, Any]:
     return {**meta, **own}
 
 
+def is_installed(meta: Mapping[str, Any]) -> bool:
+    """Whether the policy of a run is one that this installation knows."""
+    return _of_policy(meta) is not None
+
+
 def broken_meta(meta: Mapping[str, Any], scenario: Scenario, completions: Sequence[int]) -> Iterator[str]:
     """M37: what ``run.json`` says that cannot be.
 
@@ -124,8 +129,8 @@ def broken_meta(meta: Mapping[str, Any], scenario: Scenario, completions: Sequen
         if key in meta and meta[key] != right:
             yield f"run.json: {key} is {meta[key]!r}; that of the scenario is {right!r}"
     for key, own in (_of_policy(meta) or {}).items():
-        if key in meta and meta[key] != own:
-            yield f"run.json: {key} is {meta[key]!r}; that of policy {meta['policy']} is {own!r}"
+        if meta.get(key) != own:
+            yield f"run.json: {key} is {meta.get(key)!r}; that of policy {meta['policy']} is {own!r}"
     if "world" in meta:
         yield from _broken_live(meta, max(completions, default=0))
 
