@@ -99,6 +99,15 @@ def test_a_record_without_plans_is_not_one_of_pdors() -> None:
     assert "M19" in broken(drf, **said)
 
 
+def test_the_work_of_a_rejected_job_is_its_own() -> None:
+    """It was never done, so no run tells of it."""
+    record = run(resource_scenarios()[0], "oasis")
+    jobs = record.schedule.jobs
+    turned_away = pl.col("state").cast(pl.String) == "rejected"
+    other = jobs.with_columns(pl.when(turned_away).then(pl.col("work") + 1).otherwise("work").alias("work"))
+    assert "M8" in {v.rule for v in replace(record, schedule=replace(record.schedule, jobs=other)).verify()}
+
+
 @pytest.mark.parametrize("data", ["nonsense", 3, None])
 def test_where_data_are_kept_is_one_of_two_words(data: Any) -> None:
     with pytest.raises(ScenarioError, match=r"physics\.data = .*; it must be 'kept' or 'last_place'"):

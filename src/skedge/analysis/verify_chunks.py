@@ -228,14 +228,14 @@ def _convert(k: Chunks, job: int, done: Ints) -> None:
 
 
 def minibatches(c: Columns, found: Findings) -> None:
-    """M8: the mini-batches of a finished job's runs, and the jobs table's, are E_j D_j B_j."""
+    """M8: the mini-batches of a finished job's runs, and those that the jobs table says of any job, are E_j D_j B_j."""
     t, jobs = c.jobs, c.scenario.jobs
     need = (jobs.chunks * jobs.minibatches).astype(np.float64)
     done = np.bincount(c.runs["job"], weights=c.runs["work"], minlength=len(jobs))
     finished = (t.frame["state"] == "finished").fill_null(value=False).to_numpy() & (t["completion"] >= 0)
     job = t["job"]
-    for what, got in (("its runs do", done[job]), ("the jobs table says", t["work"])):
-        wrong = finished & ~(np.abs(got - need[job]) <= MOST_WORK_ERROR * need[job])
+    for what, got, of in (("its runs do", done[job], finished), ("the jobs table says", t["work"], True)):
+        wrong = of & ~(np.abs(got - need[job]) <= MOST_WORK_ERROR * need[job])
         found.rows("M8", wrong, job, t["completion"], _batches(what, got, need[job]))
 
 
