@@ -63,7 +63,6 @@ JOB = {
         "args": {"model": "lenet", "chunks": CHUNKS, "samples": 120, "size": 8},
     },
 }  # fmt: skip
-HALF = 0.5
 POISONS: dict[str, dict[str, Any]] = {
     "many chunks": {"chunks": 90_000_000},
     "no number": {"minibatch_s": float("nan")},
@@ -300,7 +299,7 @@ def fill(client: Client, rng: random.Random) -> str:
         while True:
             file.write(bytes(min(1 << 20, max(shutil.disk_usage(ballast).free, 1))))
     time.sleep(rng.uniform(2.0, 6.0))
-    if rng.random() < HALF:
+    if rng.choice([True, False]):
         for pid in processes(client, "ps"):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

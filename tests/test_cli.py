@@ -385,7 +385,7 @@ DEFAULTS = {
     "srtf": "allow_cloud=false,sticky=false,placement=literal",
     "tiresias": "allow_cloud=false,sticky=false,placement=literal,limit_s=none,knob=inf",
 }  # fmt: skip
-"""What each policy takes where nothing is said: the papers' values, and those that docs/errata*.md state."""
+"""What each policy takes where nothing is said, pinned: a default that changes changes every comparison."""
 
 
 def test_policies_lists_names_needs_parameters_and_defaults(skedge: Skedge) -> None:

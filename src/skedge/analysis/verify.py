@@ -109,6 +109,6 @@ def verify(
         check_prices(c, found, meta.get("params") or {})
         if promises.get("plans"):
             planned(c, found)
-    if meta.get("world") == "ray":
+    if live:
         check_trained(c, found, meta.get("trained") or {})
     return found.all()
