@@ -103,11 +103,13 @@ class Event:
     @property
     def only_woke(self) -> bool:
         """Whether a time that was asked for has come, and nothing else has happened."""
+        if not self.woke:
+            return False
         facts = (
             self.finished, self.failed, self.broken, self.servers, self.measured, self.lost, self.interrupted,
             self.without_ps, self.arrived, self.started, self.paused, self.trained, self.chunks.time.tolist(),
         )  # fmt: skip
-        return self.woke and not any(facts)
+        return not any(facts)
 
 
 @dataclass(frozen=True, slots=True)
