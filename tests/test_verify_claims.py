@@ -53,6 +53,7 @@ def test_a_world_that_there_is_not_gives_no_tolerance() -> None:
         ({"tolerance": 1_500_001}, ["M37"]),
         ({"tolerance": 10**15}, ["M37"]),
         ({"tolerance": 1_000_001_500_000, "recovery_s": 1e6}, ["M37"]),
+        ({"tolerance": 1_000_001_500_000, "recovery_s": 1e6, "slot_overrun_s": 1e6}, []),
     ],
 )
 def test_the_tolerance_of_a_live_run_follows_from_what_it_lost(said: dict[str, Any], rules: list[str]) -> None:

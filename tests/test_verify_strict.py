@@ -353,6 +353,8 @@ def _write(whole: bytes, path: Path) -> pl.DataFrame:
         {"tolerance": -1, "world": "ray"},
         {"late_s": [1], "world": "ray"},
         {"late_s": {"1": "late"}, "world": "ray"},
+        {"recovery_s": float("inf"), "world": "ray"},
+        {"slot_overrun_s": -1.0, "world": "ray"},
         {"lanes": {"preemptive": "perhaps"}},
         {"promises": [1]},
         {"world": 3},
