@@ -4,7 +4,7 @@
     python benchmarks/corruptions.py --count 2000 --runs FOLDER ...    # runs that are there, as those of `skedge live`
 
 Of what survives, by table, column and mutation: how often, which metrics it changes, and one of them. Exit code 1 if
-something survives that is not equivalent (:func:`skedge.corruptions.equivalent`).
+something survives that is not equivalent (:func:`skedge.testing.corruptions.equivalent`).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import numpy as np
 
 from skedge.core.model import Cluster, Physics
 from skedge.core.scenario import Jobs, Scenario
-from skedge.corruptions import fuzz, lines
 from skedge.run import Run, run
 from skedge.testing import resource_scenarios, site_scenario, small_scenario
+from skedge.testing.corruptions import fuzz, lines
 
 SLOTTED = Physics(slotted=True, slot=10_000_000)
 OVERHEAD = Physics(checkpoint_overhead=500_000)

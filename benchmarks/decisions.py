@@ -21,9 +21,9 @@ from skedge.core.drive import drive
 from skedge.core.events import Event, Order
 from skedge.core.kernel import Kernel
 from skedge.core.scenario import Scenario
-from skedge.live.journal import SqlJournal
+from skedge.live.control.journal import SqlJournal
 from skedge.run import prepared
-from skedge.scenario_file import scenario_from_dict
+from skedge.scenario.file import scenario_from_dict
 from skedge.sim.world import SimulatedWorld
 
 

@@ -20,8 +20,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "live"))
 
 import test_heterogeneity as by
 
+from skedge.analysis.intervals import Estimate, bounded, estimate
 from skedge.core.model import Floats
-from skedge.intervals import Estimate, bounded, estimate
 from skedge.studies.figure import Figure, Line, svg
 
 

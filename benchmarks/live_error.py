@@ -25,17 +25,17 @@ from typing import Any
 import numpy as np
 import yaml
 
+from skedge.cli.profile import scenario_text
 from skedge.compare import estimate
 from skedge.core.errors import SkedgeError
 from skedge.core.scenario import Scenario
 from skedge.core.time import SECOND
-from skedge.live.checkpoint import Checkpoints
+from skedge.live.control.session import programs, train
 from skedge.live.engine import Engine
 from skedge.live.measure import profile, slowest
-from skedge.live.session import programs, train
-from skedge.profile_commands import scenario_text
+from skedge.live.training.checkpoint import Checkpoints
 from skedge.run import Run, run
-from skedge.scenario_file import load_scenario, scenario_from_dict, shipped, trainings
+from skedge.scenario.file import load_scenario, scenario_from_dict, shipped, trainings
 
 SCENARIO = shipped("live-demo")
 BAR = 0.15

@@ -35,14 +35,14 @@ import yaml
 from scipy.optimize import linprog
 from scipy.special import logsumexp
 
-from skedge.policies.okita import Okita, OkitaParams
-from skedge.policies.site_driver import site_jobs, sites_of
-from skedge.policies.site_fixed import SiteDrf, SiteFifo
-from skedge.policies.site_oasis import SiteOasis, SiteOasisParams, site_prices
-from skedge.policies.site_slots import SiteScheduler, run
-from skedge.policies.sites import SiteJob, Sites
-from skedge.policies.transfer import send
-from skedge.scenario_file import scenario_from_dict, shipped
+from skedge.policies.fifo.at_sites import SiteDrf, SiteFifo
+from skedge.policies.oasis.at_sites import SiteOasis, SiteOasisParams, site_prices
+from skedge.policies.okita.alg1 import Okita, OkitaParams
+from skedge.policies.okita.driver import site_jobs, sites_of
+from skedge.policies.okita.dta import send
+from skedge.policies.okita.sites import SiteJob, Sites
+from skedge.policies.okita.slots import SiteScheduler, run
+from skedge.scenario.file import scenario_from_dict, shipped
 
 _SKEDGE_RUN = [sys.executable, "-m", "skedge", "run"]
 

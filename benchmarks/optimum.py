@@ -22,7 +22,7 @@ from skedge.core.errors import InputError, SkedgeError
 from skedge.core.model import Cluster, Physics
 from skedge.core.scenario import Jobs, Scenario
 from skedge.optimum.problems import PROBLEMS, covering
-from skedge.optimum.site_problem import optimum_of_sites
+from skedge.optimum.sites.problem import optimum_of_sites
 from skedge.optimum.types import Optimum
 from skedge.run import run
 from skedge.testing import resource_scenario, site_scenario, small_scenario

@@ -26,15 +26,15 @@ import numpy as np
 
 from skedge.core.model import Floats
 from skedge.core.value import Sigmoid
-from skedge.policies.admission import Admission
-from skedge.policies.levels import levels_of
-from skedge.policies.oasis import Oasis, oasis_prices
-from skedge.policies.parametric import sweep
-from skedge.policies.pdors import Pdors, PdorsParams, pdors_prices
-from skedge.policies.pricing import Ledger
-from skedge.policies.relaxation import Market, market, room_for
-from skedge.policies.rounding import cover_bound, cover_gain, packing_bound, packing_gain, round_each
-from skedge.policies.training_job import TrainingJob
+from skedge.policies.oasis.policy import Oasis, oasis_prices
+from skedge.policies.pdors.admission import Admission
+from skedge.policies.pdors.alg4 import Pdors, PdorsParams, pdors_prices
+from skedge.policies.pdors.job import TrainingJob
+from skedge.policies.pdors.levels import levels_of
+from skedge.policies.pdors.parametric_lp import sweep
+from skedge.policies.pdors.prices import Ledger
+from skedge.policies.pdors.relaxation import Market, market, room_for
+from skedge.policies.pdors.rounding import cover_bound, cover_gain, packing_bound, packing_gain, round_each
 
 SLOT_S = 3600
 WORKER = np.array([(0, 4), (1, 10), (2, 32), (5, 10)])

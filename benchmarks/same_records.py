@@ -28,7 +28,7 @@ from skedge.core.errors import SkedgeError
 from skedge.core.policy import make_policy, registered
 from skedge.core.scenario import Scenario
 from skedge.run import offers, run
-from skedge.scenario_file import scenario_from_dict, shipped
+from skedge.scenario.file import scenario_from_dict, shipped
 
 SIZES: dict[str, dict[str, Any]] = {
     "demo": {},

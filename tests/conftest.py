@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from skedge.cli import app
+from skedge.cli.main import app
 from skedge.run import run
-from skedge.scenario_save import save_scenario
+from skedge.scenario.save import save_scenario
 from skedge.testing import small_scenario
 
 TEXT = """

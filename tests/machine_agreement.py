@@ -17,7 +17,7 @@ from skedge.core.kernel import Kernel
 from skedge.core.model import Cluster, Server
 from skedge.core.policy import View
 from skedge.core.scenario import Jobs, Scenario
-from skedge.policies.dorm import Dorm
+from skedge.policies.dorm.policy import Dorm
 from skedge.run import Run, run
 from skedge.sim.world import SimulatedWorld
 

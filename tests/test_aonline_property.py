@@ -46,7 +46,7 @@ from oracles.product import (
 from skedge.core.errors import PolicyError
 from skedge.core.model import Physics
 from skedge.core.time import SECOND
-from skedge.policies.aonline import AOnline
+from skedge.policies.aonline.policy import AOnline
 
 bounded = settings(
     max_examples=50, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)

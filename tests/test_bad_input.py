@@ -239,7 +239,7 @@ def test_two_policies_that_turn_out_alike_are_compared_all_the_same(skedge: Sked
 
 
 def skedge_scenario(path: Path) -> Any:
-    from skedge.scenario_file import load_scenario
+    from skedge.scenario.file import load_scenario
 
     return load_scenario(path)
 
@@ -451,7 +451,7 @@ def test_a_run_folder_that_cannot_be_made_fails_before_the_run(
     out: str, message: str, skedge: Skedge, small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not after an hour of simulation; and no folder on the way to it stays."""
-    monkeypatch.setattr("skedge.cli.run_policy", None)
+    monkeypatch.setattr("skedge.cli.main.run_policy", None)
     Path("there").mkdir()
     Path("dangling").symlink_to("nowhere")
     before = files()
@@ -471,7 +471,7 @@ def test_a_report_that_cannot_be_written_fails_before_the_comparison(
     report: str, message: str, skedge: Skedge, small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The place is looked at first."""
-    monkeypatch.setattr("skedge.compare_commands.compare", None)
+    monkeypatch.setattr("skedge.cli.compare.compare", None)
     Path("there").mkdir()
     refused(skedge("compare", small, "--report", report), message)
     assert files() == {"small.yaml", "there"}

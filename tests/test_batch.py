@@ -22,9 +22,9 @@ from skedge.core.policy import make_policy
 from skedge.core.scenario import Scenario
 from skedge.core.time import SECOND
 from skedge.explain import explain
-from skedge.policies import deployment
-from skedge.policies.batch_prices import Book, empty_book, from_zero, pieces, room, take, window_price, with_room
-from skedge.policies.deployment import COST_C, COST_D, NO_PLAN, Ask
+from skedge.policies.she import deployment
+from skedge.policies.she.deployment import COST_C, COST_D, NO_PLAN, Ask
+from skedge.policies.she.prices import Book, empty_book, from_zero, pieces, room, take, window_price, with_room
 from skedge.run import run as kept_run
 
 SEEDS = range(150)

@@ -12,7 +12,7 @@ from skedge.core.model import Cluster, Job, Server, job_table
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import SECOND
 from skedge.optimum.certificates import certificate_of_chunks, certificate_of_utility, final_prices, mean_beta
-from skedge.optimum.pools import pools
+from skedge.optimum.pools.pools import pools
 from skedge.run import run
 from skedge.testing import resource_scenarios
 from test_optimum import tiny_utility

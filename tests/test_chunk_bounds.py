@@ -12,11 +12,11 @@ from oracles.plain_chunks import least_total
 from skedge.core.model import Cluster, Job, Physics, Server, job_table
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import SECOND
-from skedge.optimum.chunk_bounds import chunk_bounds, grid
-from skedge.optimum.flow import transport
-from skedge.optimum.pools import Pool, pools
-from skedge.optimum.prices import Grid, improve, value
-from skedge.optimum.simple import alone, srpt
+from skedge.optimum.chunks.bounds import chunk_bounds, grid
+from skedge.optimum.pools.flow import transport
+from skedge.optimum.pools.pools import Pool, pools
+from skedge.optimum.pools.prices import Grid, improve, value
+from skedge.optimum.pools.simple import alone, srpt
 from skedge.run import run
 from skedge.testing import small_scenario
 

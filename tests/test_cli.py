@@ -16,14 +16,15 @@ from typing import Any
 import polars as pl
 import pytest
 
-from skedge import cli, compare_commands
-from skedge.analysis.verify import Violation
+from skedge.analysis.verify.verify import Violation
+from skedge.cli import compare as compare_commands
+from skedge.cli import main as cli
+from skedge.cli.compare import DEMO_POLICIES, split_policies
+from skedge.cli.console import amount, comparison_table, duration
 from skedge.compare import COLUMNS, compare
-from skedge.compare_commands import DEMO_POLICIES, split_policies
-from skedge.console import amount, comparison_table, duration
 from skedge.core.policy import make_policy, registered
 from skedge.run import Run, run
-from skedge.scenario_file import load_scenario
+from skedge.scenario.file import load_scenario
 from skedge.traces.describe import describe
 from skedge.traces.formats import read_trace
 

@@ -13,7 +13,7 @@ import pytest
 from skedge.core.events import CLOUD, Allocate, AssignPS, Dispatch, Event, Order
 from skedge.core.policy import Basis, Policy, View, make_policy, registered
 from skedge.core.scenario import Scenario
-from skedge.policies.gang import GangPolicy
+from skedge.policies.gangs.base import GangPolicy
 from skedge.testing import (
     ContractError,
     MemoryJournal,

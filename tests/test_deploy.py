@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 import yaml
 
-from skedge import service_commands
+from skedge.cli import service as service_commands
 from skedge.core.errors import InputError, ScenarioError
 from skedge.deploy import crd, kuberay
 from skedge.deploy.kuberay import Settings, as_yaml, group_names, manifests
-from skedge.live.health import HEALTH
-from skedge.scenario_file import load_cluster_file, load_scenario, read_spec, shipped
-from skedge.scenario_save import cluster_fields
+from skedge.live.control.health import HEALTH
+from skedge.scenario.file import load_cluster_file, load_scenario, read_spec, shipped
+from skedge.scenario.save import cluster_fields
 
 Skedge = Callable[..., Any]
 Manifest = dict[str, Any]

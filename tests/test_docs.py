@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
+from skedge.cli.service import COMMANDS
 from skedge.core.errors import PolicyError
 from skedge.core.policy import make_policy, registered
 from skedge.explain import explain
 from skedge.run import Run, run
-from skedge.scenario_file import load_cluster_file, read_spec
-from skedge.service_commands import COMMANDS
+from skedge.scenario.file import load_cluster_file, read_spec
 from skedge.testing import check_policy, small_scenario
 from skedge.why import TOKENS
 

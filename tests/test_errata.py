@@ -26,7 +26,7 @@ from oracles.product import (
 )
 from skedge.core.speed import minibatch_seconds
 from skedge.core.time import SECOND
-from skedge.policies.aonline import AOnline
+from skedge.policies.aonline.policy import AOnline
 
 FAR = 1000
 F = Fraction

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from oracles.product import play
-from skedge.cli import app
+from skedge.cli.main import app
 from skedge.core.drive import drive
 from skedge.core.events import Event
 from skedge.core.kernel import Kernel
@@ -21,8 +21,8 @@ from skedge.core.model import Cluster, Physics, Server, job_table
 from skedge.core.policy import make_policy
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import SECOND
-from skedge.policies.fairness import ONCE, progressive_filling
-from skedge.scenario_file import default_scenario, load_scenario
+from skedge.policies.drf.progressive_filling import ONCE, progressive_filling
+from skedge.scenario.file import default_scenario, load_scenario
 from skedge.sim.world import SimulatedWorld
 from skedge.testing import check_policy
 from test_gang_policies import job, random_scenarios, scenario, where

@@ -20,8 +20,8 @@ from skedge.core.model import Cluster, Job, Physics, Server, job_table
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.value import Sigmoid
 from skedge.run import run
-from skedge.scenario_file import load_scenario
-from skedge.scenario_save import save_scenario
+from skedge.scenario.file import load_scenario
+from skedge.scenario.save import save_scenario
 
 HOSTILE = [
     True, None, "3", "", b"3", float("nan"), float("inf"), -float("inf"), -1, -0.5, 0, -0.0, 1, 3, 2.0, 2.5, 1e-9,

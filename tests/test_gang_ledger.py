@@ -15,10 +15,10 @@ import pytest
 
 from golden.gang_cases import CASES, HOUR
 from oracles.product import play
-from skedge.analysis.verify import verify
+from skedge.analysis.verify.verify import verify
+from skedge.core.books.gangs import Gangs
 from skedge.core.errors import OrderError
 from skedge.core.events import Allocate, Event, Order, Suspend, Upload, WakeAt
-from skedge.core.gangs import Gangs
 from skedge.core.kernel import Kernel
 from skedge.core.model import Physics
 from skedge.core.policy import View, make_policy

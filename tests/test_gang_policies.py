@@ -23,7 +23,7 @@ from skedge.core.model import Cluster, Job, Physics, Server, job_table
 from skedge.core.policy import make_policy
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import SECOND, ticks
-from skedge.policies.placement import place
+from skedge.policies.gangs.placement import place
 from skedge.sim.world import SimulatedWorld
 
 bounded = settings(

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from golden.okita_cases import CASES, Case, Row
-from skedge.policies.okita import Okita, OkitaParams
-from skedge.policies.okita_plans import Plan
-from skedge.policies.site_slots import Decision, run
-from skedge.policies.sites import Sites
+from skedge.policies.okita.alg1 import Okita, OkitaParams
+from skedge.policies.okita.osf import Plan
+from skedge.policies.okita.sites import Sites
+from skedge.policies.okita.slots import Decision, run
 
 all_cases = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 both_ways = pytest.mark.parametrize("search", ["bounded", "every"])

@@ -12,12 +12,12 @@ import polars as pl
 import pytest
 
 from skedge.core.errors import ScenarioError, TraceError
-from skedge.scenario_file import load_scenario, scenario_from_dict
+from skedge.scenario.file import load_scenario, scenario_from_dict
 from skedge.traces.describe import describe
 from skedge.traces.formats import read_trace
-from skedge.traces.google import read_google_events, read_google_jobs
-from skedge.traces.synthetic import philly_like
-from skedge.traces.value_jobs import ValueRanges, value_jobs
+from skedge.traces.makers.synthetic import philly_like
+from skedge.traces.makers.value_jobs import ValueRanges, value_jobs
+from skedge.traces.readers.google import read_google_events, read_google_jobs
 
 Skedge = Callable[..., Any]
 ALL = ("passed", "failed", "killed")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import typer
 
-from skedge.cli import commands
+from skedge.cli.main import commands
 from skedge.run import run
 from skedge.testing import small_scenario
 

@@ -13,7 +13,7 @@ import pytest
 
 from oracles.product import play
 from skedge.core import kernel as kernel_module
-from skedge.core import slots, storage
+from skedge.core.books import slots, storage
 from skedge.core.drive import drive
 from skedge.core.errors import OrderError, PolicyError, SkedgeError, StateError
 from skedge.core.events import (

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from skedge.core.speed import ceil_almost
 from skedge.core.value import Sigmoid
-from skedge.policies.admission import Admission
-from skedge.policies.levels import MOST, levels_of
-from skedge.policies.oasis import Oasis, oasis_prices
-from skedge.policies.pdors import Pdors, pdors_prices
-from skedge.policies.training_job import TrainingJob
+from skedge.policies.oasis.policy import Oasis, oasis_prices
+from skedge.policies.pdors.admission import Admission
+from skedge.policies.pdors.alg4 import Pdors, pdors_prices
+from skedge.policies.pdors.job import TrainingJob
+from skedge.policies.pdors.levels import MOST, levels_of
 from skedge.run import run
-from skedge.scenario_file import default_scenario
+from skedge.scenario.file import default_scenario
 
 FEW = settings(max_examples=60, deadline=None)
 seeds = st.integers(0, 2**32 - 1)

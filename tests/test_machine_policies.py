@@ -21,13 +21,13 @@ from skedge.core.model import Cluster, Job, Physics, Server, job_table
 from skedge.core.policy import Policy, View
 from skedge.core.scenario import Jobs, Scenario
 from skedge.explain import explain
-from skedge.policies import dorm as dorm_module
-from skedge.policies.dorm import Dorm
-from skedge.policies.drf import Drf
-from skedge.policies.fifo import Fifo
-from skedge.policies.optimus import Optimus
-from skedge.policies.partition import fair_shares, shares
-from skedge.policies.relaxation import SolverError
+from skedge.policies.dorm import policy as dorm_module
+from skedge.policies.dorm.partition import fair_shares, shares
+from skedge.policies.dorm.policy import Dorm
+from skedge.policies.drf.policy import Drf
+from skedge.policies.fifo.on_slots import Fifo
+from skedge.policies.optimus.policy import Optimus
+from skedge.policies.pdors.relaxation import SolverError
 from skedge.run import prepared, run
 from skedge.sim.world import SimulatedWorld
 from skedge.testing import check_policy

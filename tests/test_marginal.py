@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from skedge.core.errors import InputError
-from skedge.policies.fairness import ONCE
-from skedge.policies.marginal import Demands, allocate, iteration, place
-from skedge.policies.speed_model import fit, known, measure, terms
+from skedge.policies.drf.progressive_filling import ONCE
+from skedge.policies.optimus.marginal_gain import Demands, allocate, iteration, place
+from skedge.policies.optimus.speed_model import fit, known, measure, terms
 
 bounded = settings(
     max_examples=100, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)

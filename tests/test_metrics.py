@@ -5,7 +5,7 @@ from typing import Literal
 
 import pytest
 
-from skedge.analysis.metrics import jct_rate, metrics, utilisation
+from skedge.analysis.metrics.metrics import jct_rate, metrics, utilisation
 from skedge.core.model import Physics
 from small_records import DISPATCH, GANG, S, again, both, dispatched, drop, edit, gangs, scenario
 

@@ -18,12 +18,12 @@ from oracles.site_instances import draw_jobs, draw_sites
 from skedge.core.errors import ScenarioError, StateError
 from skedge.core.latency import Exponential, LatencyCost, Linear, Piecewise
 from skedge.core.model import Floats, Ints
-from skedge.policies.okita import Okita, OkitaParams, priorities
-from skedge.policies.okita_plans import every_plan
-from skedge.policies.site_placement import Placement, Weights, place, rooms, terms
-from skedge.policies.site_slots import Decision, Progress, SiteScheduler, bandwidth_cost, run
-from skedge.policies.sites import SiteJob, Sites
-from skedge.policies.transfer import send, transfer
+from skedge.policies.okita.alg1 import Okita, OkitaParams, priorities
+from skedge.policies.okita.dta import send, transfer
+from skedge.policies.okita.osf import every_plan
+from skedge.policies.okita.pa import Placement, Weights, place, rooms, terms
+from skedge.policies.okita.sites import SiteJob, Sites
+from skedge.policies.okita.slots import Decision, Progress, SiteScheduler, bandwidth_cost, run
 
 FEW = settings(max_examples=60, deadline=None)
 MANY = settings(max_examples=200, deadline=None)

@@ -19,18 +19,18 @@ from skedge.core.model import Cluster, Job, Physics, Server, job_table
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import SECOND
 from skedge.core.value import Sigmoid
-from skedge.optimum.chunk_bounds import chunk_bounds
-from skedge.optimum.chunk_problem import SOLVERS as CHUNK_SOLVERS
-from skedge.optimum.chunk_problem import optimum_of_chunks
-from skedge.optimum.columns_lp import columns, dual
-from skedge.optimum.job_slots import job_slots
+from skedge.optimum.chunks.bounds import chunk_bounds
+from skedge.optimum.chunks.problem import SOLVERS as CHUNK_SOLVERS
+from skedge.optimum.chunks.problem import optimum_of_chunks
 from skedge.optimum.problems import PROBLEMS, covering, reference
 from skedge.optimum.types import Bound, best_bound
-from skedge.optimum.utility_bounds import utility_bounds
-from skedge.optimum.utility_problem import SOLVERS as UTILITY_SOLVERS
-from skedge.optimum.utility_problem import optimum_of_utility
+from skedge.optimum.utility.bounds import utility_bounds
+from skedge.optimum.utility.columns_lp import columns, dual
+from skedge.optimum.utility.job_slots import job_slots
+from skedge.optimum.utility.problem import SOLVERS as UTILITY_SOLVERS
+from skedge.optimum.utility.problem import optimum_of_utility
 from skedge.run import Run, run
-from skedge.scenario_save import save_scenario
+from skedge.scenario.save import save_scenario
 from skedge.testing import resource_scenario, resource_scenarios, site_scenario, small_scenario
 
 pytest.importorskip("ortools")

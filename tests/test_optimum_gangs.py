@@ -15,13 +15,13 @@ from skedge.core.model import Cluster, Job, Physics, Server, job_table
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import HOUR, SECOND
 from skedge.explain import explain
-from skedge.optimum.chunk_bounds import chunk_bounds
-from skedge.optimum.gang_bounds import gang_bounds
-from skedge.optimum.gang_problem import SOLVERS, one_gang_each, optimum_of_gangs
+from skedge.optimum.chunks.bounds import chunk_bounds
+from skedge.optimum.gangs.bounds import gang_bounds
+from skedge.optimum.gangs.problem import SOLVERS, one_gang_each, optimum_of_gangs
 from skedge.optimum.problems import covering
 from skedge.optimum.types import best_bound
 from skedge.run import Run, run
-from skedge.scenario_save import save_scenario
+from skedge.scenario.save import save_scenario
 from skedge.testing import small_scenario
 
 pytest.importorskip("ortools")

@@ -10,7 +10,7 @@ import pytest
 from skedge.core.errors import OrderError, PolicyError, StateError
 from skedge.core.events import CLOUD, OUT_OF_SERVICE, Allocate, AssignPS, Dispatch, Event, Order
 from skedge.core.kernel import DISPATCHED, Kernel
-from skedge.core.lanes import COUNT, JOB
+from skedge.core.lanes.lanes import COUNT, JOB
 from skedge.core.scenario import Scenario
 from skedge.run import for_service, prepared
 from skedge.sim.what_if import InCloud, forecast

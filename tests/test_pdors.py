@@ -18,16 +18,16 @@ from skedge.core.errors import ScenarioError
 from skedge.core.model import Floats
 from skedge.core.speed import ceil_almost, servers_for
 from skedge.core.value import Sigmoid
-from skedge.policies import pdors
-from skedge.policies.admission import Admission, Answer, better, prefix_table
-from skedge.policies.machines import split
-from skedge.policies.oasis import Oasis, oasis_prices
-from skedge.policies.parametric import DONE, GAVE_UP, corners, sweep
-from skedge.policies.pdors import Pdors, PdorsParams, pdors_prices
-from skedge.policies.pricing import LEAST, Prices, Stakes, calibrate
-from skedge.policies.relaxation import SolverError, market, relax, room_for, solve
-from skedge.policies.rounding import packing_gain
-from skedge.policies.training_job import TrainingJob
+from skedge.policies.common.round_robin import split
+from skedge.policies.oasis.policy import Oasis, oasis_prices
+from skedge.policies.pdors import alg4 as pdors
+from skedge.policies.pdors.admission import Admission, Answer, better, prefix_table
+from skedge.policies.pdors.alg4 import Pdors, PdorsParams, pdors_prices
+from skedge.policies.pdors.job import TrainingJob
+from skedge.policies.pdors.parametric_lp import DONE, GAVE_UP, corners, sweep
+from skedge.policies.pdors.prices import LEAST, Prices, Stakes, calibrate
+from skedge.policies.pdors.relaxation import SolverError, market, relax, room_for, solve
+from skedge.policies.pdors.rounding import packing_gain
 
 FEW = settings(max_examples=60, deadline=None)
 TINY = settings(max_examples=25, deadline=None)

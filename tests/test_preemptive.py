@@ -14,8 +14,8 @@ from skedge.core.kernel import Kernel
 from skedge.core.model import Physics
 from skedge.core.network import upload_row
 from skedge.core.time import NEVER, SECOND
-from skedge.policies.placement import empty_stored
-from skedge.policies.preemptive import Held, Preemptive, Room, take
+from skedge.policies.gangs.placement import empty_stored
+from skedge.policies.gangs.preemptive import Held, Preemptive, Room, take
 from skedge.sim.world import SimulatedWorld
 from test_gang_policies import job, random_scenarios, run, scenario, where
 

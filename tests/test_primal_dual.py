@@ -22,14 +22,14 @@ from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import SECOND
 from skedge.core.value import Sigmoid
 from skedge.explain import explain
-from skedge.policies import pdors
-from skedge.policies.offer_terms import least
-from skedge.policies.pdors import PdOrs
-from skedge.policies.plan_rows import Held, anywhere, reservations
-from skedge.policies.relaxation import SolverError
+from skedge.policies.pdors import alg4 as pdors
+from skedge.policies.pdors.alg4 import PdOrs
+from skedge.policies.pdors.explain import least
+from skedge.policies.pdors.plans import Held, anywhere, reservations
+from skedge.policies.pdors.relaxation import SolverError
 from skedge.run import Run, prepared, run
-from skedge.scenario_file import default_scenario, load_scenario
-from skedge.scenario_save import save_scenario
+from skedge.scenario.file import default_scenario, load_scenario
+from skedge.scenario.save import save_scenario
 from skedge.testing import check_policy, resource_scenario, resource_scenarios, small_scenario
 
 Skedge = Callable[..., Said]

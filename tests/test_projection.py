@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from oracles.instances import Pick, one_of
 from oracles.plain_aonline import Chunk, Cost, Mode, calculate_q, completions, timeline
-from skedge.core.lanes import (
+from skedge.core.lanes.lanes import (
     ARRIVE,
     CHUNKS,
     COUNT,
@@ -32,7 +32,16 @@ from skedge.core.lanes import (
     send,
     with_room,
 )
-from skedge.core.projection import EQ5, FRACTIONAL, MARGINAL, chunks_on, cost_bound, delayed, insert_cost, weight_table
+from skedge.core.lanes.projection import (
+    EQ5,
+    FRACTIONAL,
+    MARGINAL,
+    chunks_on,
+    cost_bound,
+    delayed,
+    insert_cost,
+    weight_table,
+)
 
 bounded = settings(
     max_examples=150, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from skedge.studies.ratio import Ratio
+from skedge.studies.kinds.ratio import Ratio
 from skedge.studies.simulate import set_against_bounds
 
 pytest.importorskip("ortools")

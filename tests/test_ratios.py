@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from skedge.studies.ratios import Ratios
+from skedge.studies.kinds.ratios import Ratios
 from skedge.studies.study import find
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from skedge import compare_commands, console
+from skedge.cli import compare as compare_commands
+from skedge.cli import console
 
 README = Path(__file__).parents[1] / "README.md"
 

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from skedge.analysis.columns import columns
-from skedge.analysis.costs import moved_mb, transfer_cost
+from skedge.analysis.metrics.costs import moved_mb, transfer_cost
 from skedge.core.latency import Linear
 from skedge.core.model import Cluster, Job, Physics, Server, job_table
 from skedge.core.scenario import Jobs, Scenario

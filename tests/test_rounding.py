@@ -9,7 +9,7 @@ import pytest
 
 from skedge.core.errors import PolicyError
 from skedge.core.model import Floats, Ints
-from skedge.policies.rounding import cover_bound, cover_gain, packing_bound, packing_gain, round_each
+from skedge.policies.pdors.rounding import cover_bound, cover_gain, packing_bound, packing_gain, round_each
 
 DRAWS = 20_000
 DELTA = 0.3

@@ -22,7 +22,7 @@ from skedge.core.scenario import Jobs, Scenario
 from skedge.core.schedule import Schedule, schema
 from skedge.core.time import SECOND
 from skedge.run import Run, prepared, run
-from skedge.scenario_file import load_scenario
+from skedge.scenario.file import load_scenario
 from skedge.testing import small_scenario
 
 POLICIES = ["aonline", "aonline:ps_choice=random", "srtf", "tiresias", "tiresias:knob=2", "fifo:rule=earliest_server"]
@@ -191,7 +191,7 @@ def test_calibration_does_not_touch_the_policy_given() -> None:
 def test_a_policy_that_breaks_a_rule_ends_the_run_with_the_rule() -> None:
     """Running jobs with one worker more than they have chunks is M5."""
     from skedge.core.events import CLOUD, Allocate
-    from skedge.policies.srtf import Srtf
+    from skedge.policies.gangs.srtf import Srtf
 
     class TooMany(Srtf):
         def decide(self, event: Event, view: Any) -> Any:
@@ -205,7 +205,7 @@ def test_a_policy_that_breaks_a_rule_ends_the_run_with_the_rule() -> None:
 
 def test_a_policy_that_never_answers_a_job_ends_the_run_with_its_name() -> None:
     """The first job that was left, and how many."""
-    from skedge.policies.srtf import Srtf
+    from skedge.policies.gangs.srtf import Srtf
 
     class Silent(Srtf):
         def decide(self, event: Event, view: Any) -> Any:

@@ -18,8 +18,8 @@ from skedge.core.model import JOB_SCHEMA, Cluster, Job, Physics, Server, job_tab
 from skedge.core.network import upload_delay
 from skedge.core.scenario import Scenario
 from skedge.core.time import HOUR, SECOND
-from skedge.scenario_file import default_scenario, json_schema, load_scenario, scenario_from_dict, work_s
-from skedge.scenario_save import save_scenario
+from skedge.scenario.file import default_scenario, json_schema, load_scenario, scenario_from_dict, work_s
+from skedge.scenario.save import save_scenario
 
 SMALL = """
 name: small

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from skedge.service_commands import _locked, _running
+from skedge.cli.service import _locked, _running
 
 
 def test_a_lock_is_held_by_whoever_has_it_open_and_passed_on(tmp_path: Path) -> None:

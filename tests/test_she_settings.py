@@ -11,7 +11,7 @@ import yaml
 from skedge.core.policy import make_policy
 from skedge.core.scenario import Scenario
 from skedge.run import run
-from skedge.scenario_file import default_scenario, scenario_from_dict, shipped
+from skedge.scenario.file import default_scenario, scenario_from_dict, shipped
 from skedge.testing import check_policy
 
 TRACES = Path(os.environ.get("SKEDGE_TRACES", Path(__file__).parents[2] / "shared" / "traces")) / "philly"

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from oracles.site_instances import draw_jobs, draw_sites
 from skedge.core.errors import ScenarioError
 from skedge.core.latency import Exponential, Linear
-from skedge.policies.pricing import LEAST
-from skedge.policies.site_fixed import SiteDrf, SiteFifo, even
-from skedge.policies.site_oasis import SiteOasis, SiteOasisParams, site_prices
-from skedge.policies.site_slots import Decision, SiteScheduler, after, bandwidth_cost, run
-from skedge.policies.sites import SiteJob, Sites
-from skedge.policies.transfer import whole_chunks
+from skedge.policies.fifo.at_sites import SiteDrf, SiteFifo, even
+from skedge.policies.oasis.at_sites import SiteOasis, SiteOasisParams, site_prices
+from skedge.policies.okita.dta import whole_chunks
+from skedge.policies.okita.sites import SiteJob, Sites
+from skedge.policies.okita.slots import Decision, SiteScheduler, after, bandwidth_cost, run
+from skedge.policies.pdors.prices import LEAST
 
 FEW = settings(max_examples=60, deadline=None)
 seeds = st.integers(0, 2**32 - 1)

@@ -14,9 +14,9 @@ from skedge.core.errors import ScenarioError
 from skedge.core.latency import Exponential, Linear, Piecewise
 from skedge.core.scenario import Scenario
 from skedge.run import run
-from skedge.scenario_file import default_scenario, load_scenario, scenario_from_dict
-from skedge.scenario_save import save_scenario
-from skedge.site_draw import EC2
+from skedge.scenario.file import default_scenario, load_scenario, scenario_from_dict
+from skedge.scenario.save import save_scenario
+from skedge.scenario.site_draw import EC2
 
 EDGE = Path(__file__).parents[2] / "shared" / "traces" / "edge"
 JOB: dict[str, Any] = {

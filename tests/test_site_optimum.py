@@ -19,18 +19,19 @@ from skedge.core.latency import Exponential, LatencyCost, Linear, Piecewise
 from skedge.core.model import Cluster, Job, Physics, Server, job_table
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import SECOND
-from skedge.optimum import site_alone, site_problem
 from skedge.optimum.linear import dual_value, relaxed
-from skedge.optimum.site_alone import alone, line
-from skedge.optimum.site_bounds import site_bounds
-from skedge.optimum.site_milp import site_program
-from skedge.optimum.site_planned import PlannedSites
-from skedge.optimum.site_problem import POLICIES, SOLVERS, optimum_of_sites
-from skedge.optimum.site_recorded import recorded
-from skedge.optimum.site_terms import site_terms
-from skedge.policies.sites import Sites
+from skedge.optimum.sites import alone as site_alone
+from skedge.optimum.sites import problem as site_problem
+from skedge.optimum.sites.alone import alone, line
+from skedge.optimum.sites.bounds import site_bounds
+from skedge.optimum.sites.milp import site_program
+from skedge.optimum.sites.planned import PlannedSites
+from skedge.optimum.sites.problem import POLICIES, SOLVERS, optimum_of_sites
+from skedge.optimum.sites.recorded import recorded
+from skedge.optimum.sites.terms import site_terms
+from skedge.policies.okita.sites import Sites
 from skedge.run import run
-from skedge.scenario_save import save_scenario
+from skedge.scenario.save import save_scenario
 from skedge.testing import site_scenario, site_scenarios
 from test_optimum import without
 from test_sites import scenario_of

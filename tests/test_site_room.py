@@ -11,7 +11,7 @@ from oracles.site_instances import draw_jobs, draw_sites
 from resource_scenarios import resource_scenario
 from skedge.core.errors import PolicyError, ScenarioError
 from skedge.core.latency import Linear
-from skedge.policies.sites import SiteJob, Sites
+from skedge.policies.okita.sites import SiteJob, Sites
 from skedge.run import Run, run
 from test_sites import POLICIES, scenario_of, with_ps_needs
 

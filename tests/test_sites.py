@@ -12,7 +12,7 @@ import pytest
 from golden import okita_cases
 from oracles.site_instances import draw_jobs, draw_sites
 from skedge.analysis.columns import columns
-from skedge.analysis.costs import moved_mb
+from skedge.analysis.metrics.costs import moved_mb
 from skedge.core.errors import OrderError, PolicyError
 from skedge.core.events import Allocate, Event, Order, Reject, Suspend, Transfer, Upload, WakeAt
 from skedge.core.kernel import FINISHED, REJECTED, Kernel
@@ -21,13 +21,13 @@ from skedge.core.model import Cluster, Job, Physics, Server, job_table
 from skedge.core.policy import Basis, make_policy
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import SECOND
-from skedge.policies.okita import Okita
-from skedge.policies.site_driver import site_jobs, sites_of
-from skedge.policies.site_fixed import SiteDrf, SiteFifo
-from skedge.policies.site_oasis import SiteOasis, site_prices
-from skedge.policies.site_slots import SiteScheduler
-from skedge.policies.site_slots import run as run_alone
-from skedge.policies.sites import SiteJob, Sites
+from skedge.policies.fifo.at_sites import SiteDrf, SiteFifo
+from skedge.policies.oasis.at_sites import SiteOasis, site_prices
+from skedge.policies.okita.alg1 import Okita
+from skedge.policies.okita.driver import site_jobs, sites_of
+from skedge.policies.okita.sites import SiteJob, Sites
+from skedge.policies.okita.slots import SiteScheduler
+from skedge.policies.okita.slots import run as run_alone
 from skedge.run import Run, prepared, run
 from skedge.testing import check_policy, resource_scenario, site_scenario, site_scenarios, small_scenario
 

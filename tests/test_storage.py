@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skedge.analysis.verify import verify
+from skedge.analysis.verify.verify import verify
+from skedge.core.books.storage import Storage
 from skedge.core.errors import OrderError
 from skedge.core.model import Cluster, Job, Physics, Server, job_table
 from skedge.core.policy import View
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.size import whole_bytes
-from skedge.core.storage import Storage
-from skedge.policies.aonline import AOnline
-from skedge.policies.waiting import Need, Waiting
+from skedge.policies.aonline.policy import AOnline
+from skedge.policies.aonline.waiting import Need, Waiting
 from skedge.run import Run, run
 
 

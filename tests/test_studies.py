@@ -13,14 +13,14 @@ import polars as pl
 import pytest
 
 from skedge.compare import Estimate
-from skedge.scenario_file import scenario_from_dict
-from skedge.studies.curves import Curves
-from skedge.studies.disturbed import Disturbed
+from skedge.scenario.file import scenario_from_dict
 from skedge.studies.figure import Figure, Line, svg, ticks
+from skedge.studies.kinds.curves import Curves
+from skedge.studies.kinds.disturbed import Disturbed
+from skedge.studies.kinds.preemptions import Preemptions
+from skedge.studies.kinds.rates import Rates
 from skedge.studies.outcome import mean_of, points, shown, slope
 from skedge.studies.page import Findings, page, write_findings
-from skedge.studies.preemptions import Preemptions
-from skedge.studies.rates import Rates
 from skedge.studies.study import Study, find, known, read_study
 from skedge.studies.trial import Ran, Trial, displaced, seeded
 

@@ -14,10 +14,10 @@ import pytest
 from skedge.core.errors import InputError
 from skedge.core.policy import make_policy
 from skedge.run import offers, prepared
-from skedge.scenario_file import scenario_from_dict
-from skedge.studies.feasibility import Feasibility
+from skedge.scenario.file import scenario_from_dict
+from skedge.studies.kinds.feasibility import Feasibility
+from skedge.studies.kinds.sweep import Gain, Sweep
 from skedge.studies.study import read_study
-from skedge.studies.sweep import Gain, Sweep
 
 Skedge = Callable[..., Any]
 FILES = sorted(Path(str(importlib.resources.files("skedge.studies"))).glob("*.toml"))
@@ -195,7 +195,7 @@ def test_a_sweep_is_carried_out_and_verified(monkeypatch: pytest.MonkeyPatch, sk
     whole = read_study(next(path for path in SWEEPS if path.stem == "pdors-fig8"))
     small = {"values": [3, 6], "set": {"cluster.draw.servers": 5}}
     study = whole.model_copy(update={"settings": whole.settings.model_copy(update=small)})
-    monkeypatch.setattr("skedge.study_commands.find", lambda *_: study)
+    monkeypatch.setattr("skedge.cli.study.find", lambda *_: study)
     first, again = (skedge("reproduce", "pdors", "fig8", "--seeds", 1, "--out", o, "--json").json for o in ("f", "g"))
     assert (first["runs"], first["violations"]) == (4, {})
     assert first["table"] == again["table"]

@@ -13,7 +13,7 @@ import pytest
 from skedge.core.errors import TraceError
 from skedge.traces.describe import describe
 from skedge.traces.frame import check_frame
-from skedge.traces.synthetic import GPU_SHARE, HOUR_INDEX, philly_like, philly_like_machines
+from skedge.traces.makers.synthetic import GPU_SHARE, HOUR_INDEX, philly_like, philly_like_machines
 
 
 @pytest.fixture(scope="module")

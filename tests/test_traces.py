@@ -13,8 +13,8 @@ from skedge.core.errors import TraceError
 from skedge.traces.describe import describe, rows
 from skedge.traces.formats import read_trace
 from skedge.traces.frame import TRACE_SCHEMA, check_frame, stretched
-from skedge.traces.philly import read_machines, read_philly_csv, read_philly_log
-from skedge.traces.swf import read_swf
+from skedge.traces.readers.philly import read_machines, read_philly_csv, read_philly_log
+from skedge.traces.readers.swf import read_swf
 
 ALL = ("passed", "failed", "killed")
 REAL = Path(__file__).resolve().parents[2] / "shared" / "traces" / "philly"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from skedge.analysis.verify import RULES, verify
+from skedge.analysis.verify.verify import RULES, verify
 from skedge.core.model import Physics
 from skedge.core.schedule import Schedule
 from small_records import DISPATCH, GANG, LIVE, Change, S, add, again, both, dispatched, drop, edit, gangs, scenario

@@ -12,7 +12,7 @@ import pytest
 
 from skedge.core.schedule import Schedule
 from skedge.run import Run, run
-from skedge.scenario_file import default_scenario
+from skedge.scenario.file import default_scenario
 
 HOUR = 3_600_000_000
 Change = Callable[[Schedule], Schedule]

@@ -14,14 +14,14 @@ import polars as pl
 import pytest
 
 from conftest import Said
-from skedge.analysis.verify import RULES
+from skedge.analysis.verify.verify import RULES
 from skedge.core.errors import InputError
 from skedge.core.model import Physics
 from skedge.core.schedule import Schedule
-from skedge.corruptions import fuzz
-from skedge.replay import difference
 from skedge.run import Run, run
+from skedge.runs.replay import difference
 from skedge.testing import resource_scenarios, site_scenario, small_scenario
+from skedge.testing.corruptions import fuzz
 
 SLOTTED = Physics(slotted=True, slot=10_000_000)
 Change = Callable[[Schedule], Schedule]

@@ -12,9 +12,9 @@ from skedge.core.errors import TraceError
 from skedge.core.model import JOB_SCHEMA, Cluster, Server
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import ticks
-from skedge.traces.philly import read_philly_csv
-from skedge.traces.synthetic import philly_like
-from skedge.traces.workload import PaperRanges, TraceShares, divisible_jobs, paper_jobs, rigid_jobs
+from skedge.traces.makers.synthetic import philly_like
+from skedge.traces.makers.workload import PaperRanges, TraceShares, divisible_jobs, paper_jobs, rigid_jobs
+from skedge.traces.readers.philly import read_philly_csv
 
 GPU, CPU = ("gpu1", "gpu2", "gpu3"), ("cpu1", "cpu2")
 CLUSTER = Cluster([Server("e0", "edge", {**{f"worker:{t}": 4 for t in GPU}, **{f"ps:{t}": 1 for t in CPU}})])

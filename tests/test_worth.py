@@ -13,7 +13,7 @@ import pytest
 
 from conftest import Said
 from resource_scenarios import resource_scenario
-from skedge.analysis.metrics import metrics, utilisation
+from skedge.analysis.metrics.metrics import metrics, utilisation
 from skedge.core.errors import ScenarioError, TraceError
 from skedge.core.events import Event, Reject, Reserve
 from skedge.core.kernel import Kernel
@@ -23,9 +23,9 @@ from skedge.core.schedule import Schedule, schema
 from skedge.core.time import SECOND
 from skedge.core.value import Sigmoid
 from skedge.run import run
-from skedge.scenario_file import check_chunks, default_scenario, load_cluster_file, load_jobs, scenario_from_dict
-from skedge.traces.synthetic import at_slots
-from skedge.traces.value_jobs import ValueRanges
+from skedge.scenario.file import check_chunks, default_scenario, load_cluster_file, load_jobs, scenario_from_dict
+from skedge.traces.makers.synthetic import at_slots
+from skedge.traces.makers.value_jobs import ValueRanges
 from skedge.why import why
 from test_primal_dual import one, system
 
@@ -244,7 +244,7 @@ def test_a_run_is_exported_to_perfetto_but_has_no_slots_for_batsim(skedge: Calla
 
 def test_a_job_that_waits_says_why() -> None:
     """b is planned for later; c finds no server with 13 gpus; d was turned away."""
-    from skedge.policies.fifo import Fifo
+    from skedge.policies.fifo.on_slots import Fifo
 
     class Says(Fifo):
         def decide(self, event, view):  # type: ignore[no-untyped-def]

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from skedge.analysis.verify import verify
+from skedge.analysis.verify.verify import verify
 from skedge.core.errors import OrderError
 from skedge.core.events import CLOUD, AssignPS, Event
 from skedge.core.kernel import Kernel

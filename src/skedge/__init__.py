@@ -16,8 +16,8 @@ from .core.policy import make_policy
 from .core.scenario import Jobs, Scenario
 from .explain import Explanation, explain
 from .run import Run, run
-from .scenario_file import default_scenario, load_scenario
-from .scenario_save import save_scenario
+from .scenario.file import default_scenario, load_scenario
+from .scenario.save import save_scenario
 
 __all__ = [
     "Cluster",

@@ -1,6 +1,6 @@
 """``python -m skedge``: the command line."""
 
-from .cli import app
+from .cli.main import app
 
 if __name__ == "__main__":
     app()

@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 from joblib import delayed
 
-from .analysis.metrics import completion_of
-from .analysis.verify import Violation
+from .analysis.intervals import FEWEST, Estimate, bounded, estimate
+from .analysis.metrics.metrics import completion_of
+from .analysis.verify.verify import Violation
 from .core.errors import InputError, PolicyError, SkedgeError
 from .core.policy import make_policy
 from .core.scenario import Scenario
-from .intervals import FEWEST, Estimate, bounded, estimate
 from .optimum.problems import Reference, covering, reference
-from .parallel import parallel
 from .run import Run, run
-from .run_meta import registered_meta
-from .scenario_file import default_scenario, load_scenario
+from .runs.meta import registered_meta
+from .runs.parallel import parallel
+from .scenario.file import default_scenario, load_scenario
 
 Source = str | Path | Scenario | Callable[[int], Scenario]
 """A scenario file, the name of a shipped one (``demo``, ``s1``), a scenario, or a function from a seed to one."""

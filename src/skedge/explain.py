@@ -1,8 +1,8 @@
 """Why there, why then: a decision with its terms, recomputed by replay.
 
 The run is simulated again up to the decision on the job; there, before the order is applied, the policy is asked for
-the terms behind it, if it can tell (a method ``terms(job, view)``, as :class:`~skedge.policies.aonline.AOnline` and the
-gang policies have).
+the terms behind it, if it can tell (a method ``terms(job, view)``, as
+:class:`~skedge.policies.aonline.policy.AOnline` and the gang policies have).
 """
 
 from __future__ import annotations

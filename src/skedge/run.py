@@ -19,10 +19,10 @@ from typing import Any, cast
 
 import polars as pl
 
-from .analysis.metrics import metrics, utilisation
-from .analysis.rules import Findings
-from .analysis.verify import Violation, verify
-from .analysis.verify_names import known_rows
+from .analysis.metrics.metrics import metrics, utilisation
+from .analysis.verify.names import known_rows
+from .analysis.verify.rules import Findings
+from .analysis.verify.verify import Violation, verify
 from .core.drive import drive
 from .core.errors import PolicyError, RunFolderError, ScenarioError, SkedgeError
 from .core.events import Event
@@ -31,11 +31,11 @@ from .core.model import Cluster
 from .core.policy import Policy, make_policy, registered
 from .core.scenario import Scenario
 from .core.schedule import Schedule, schema
-from .run_meta import broken_meta, meta_of, read_meta, registered_meta
-from .scenario_file import load_jobs, load_scenario
-from .scenario_save import save_scenario
+from .runs.meta import broken_meta, meta_of, read_meta, registered_meta
+from .runs.stopwatch import Stopwatch
+from .scenario.file import load_jobs, load_scenario
+from .scenario.save import save_scenario
 from .sim.world import SimulatedWorld
-from .stopwatch import Stopwatch
 
 
 @dataclass(frozen=True, repr=False)
@@ -87,12 +87,12 @@ class Run:
 
     @cached_property
     def metrics(self) -> dict[str, Any]:
-        """Numbers of the run by key (:func:`skedge.analysis.metrics.metrics`)."""
+        """Numbers of the run by key (:func:`skedge.analysis.metrics.metrics.metrics`)."""
         return metrics(self.scenario, self.schedule, registered_meta(self.meta))
 
     @cached_property
     def utilisation(self) -> pl.DataFrame:
-        """Utilisation over time (:func:`skedge.analysis.metrics.utilisation`)."""
+        """Utilisation over time (:func:`skedge.analysis.metrics.metrics.utilisation`)."""
         return utilisation(self.scenario, self.schedule)
 
     def verify(self, limit: int = 20) -> list[Violation]:

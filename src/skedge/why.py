@@ -8,7 +8,7 @@ import numpy as np
 
 from .core.events import CLOUD, OUT_OF_SERVICE
 from .core.kernel import DISPATCHED, REJECTED, WAITING, Kernel
-from .core.lanes import ARRIVE, JOB, RANK, SEQ
+from .core.lanes.lanes import ARRIVE, JOB, RANK, SEQ
 from .core.model import Ints
 from .core.size import megabytes
 from .core.time import SECOND

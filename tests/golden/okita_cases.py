@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from skedge.core.latency import Exponential, LatencyCost, Linear
-from skedge.policies.sites import SiteJob
+from skedge.policies.okita.sites import SiteJob
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from skedge.core.value import Sigmoid
-from skedge.policies.training_job import TrainingJob
+from skedge.policies.pdors.job import TrainingJob
 
 Row = tuple[int, int, str, tuple[tuple[int, int, int], ...], float]
 """slot, quanta, kind, (machine, workers, PSs), cost."""

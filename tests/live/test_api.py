@@ -19,14 +19,14 @@ from skedge.core.errors import InputError
 from skedge.core.model import Cluster, Physics, Server, job_table
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import SECOND
-from skedge.live.api import make_api
-from skedge.live.code import digest, pack
-from skedge.live.guard import Guard
-from skedge.live.journal import SqlJournal
-from skedge.live.limits import Limits
-from skedge.live.ray_world import NoEngine, RayWorld
-from skedge.live.service import Service
-from skedge.live.trainer import Trainer
+from skedge.live.control.api import make_api
+from skedge.live.control.guard import Guard
+from skedge.live.control.journal import SqlJournal
+from skedge.live.control.limits import Limits
+from skedge.live.control.service import Service
+from skedge.live.training.code import digest, pack
+from skedge.live.training.trainer import Trainer
+from skedge.live.world.ray_world import NoEngine, RayWorld
 
 TOKEN = "of the test"
 SPEC: dict[str, Any] = {
@@ -316,7 +316,7 @@ def test_a_submission_that_the_controller_dies_of_is_put_aside(tmp_path: Path, m
 
     monkeypatch.setattr(Service, "_take_job", dies)
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
-    monkeypatch.setattr("skedge.live.service._ANSWER_S", 1.0)
+    monkeypatch.setattr("skedge.live.control.service._ANSWER_S", 1.0)
     first = Controller(tmp_path)
     assert first.submit("k1").json() == "net"
     assert first.submit(name="poison").status_code == 503

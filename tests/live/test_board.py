@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from skedge.core.events import CLOUD, Dispatch
-from skedge.live.board import Board
-from skedge.live.runs_log import RunsLog
+from skedge.live.world.board import Board
+from skedge.live.world.runs_log import RunsLog
 
 
 def order(job: int, lanes: list[int], rank: int) -> Dispatch:

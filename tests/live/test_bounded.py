@@ -6,9 +6,9 @@ from conftest import SERVERS
 from skedge.core.model import Cluster, Job, Physics, job_table
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import SECOND
+from skedge.live.control.session import train
 from skedge.live.engine import Engine
-from skedge.live.session import train
-from skedge.live.training import Program
+from skedge.live.training.training import Program
 from skedge.run import run
 
 

@@ -20,11 +20,11 @@ from skedge.core.model import Cluster, Job, Physics, Server, job_table
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import SECOND
 from skedge.core.value import Sigmoid
+from skedge.live.control.journal import SqlJournal
+from skedge.live.control.session import LiveRun, train
 from skedge.live.engine import Engine
-from skedge.live.journal import SqlJournal
-from skedge.live.ray_world import NoEngine
-from skedge.live.session import LiveRun, train
-from skedge.live.training import Program
+from skedge.live.training.training import Program
+from skedge.live.world.ray_world import NoEngine
 from skedge.run import run
 
 _NUMBER = iter(range(1000))

@@ -16,12 +16,12 @@ import pytest
 import torch
 
 from skedge.core.errors import InputError, TrainingError
-from skedge.live.agent import Agent
-from skedge.live.apart import Ack, Child, EndedError, Nursery, environment, sent
-from skedge.live.chunks import packed
-from skedge.live.code import Codes, digest, files_in, modules_in, pack
-from skedge.live.inside import loaded, saved
-from skedge.live.training import ParameterServer, Program
+from skedge.live.training.agent import Agent
+from skedge.live.training.apart import Ack, Child, EndedError, Nursery, environment, sent
+from skedge.live.training.chunks import packed
+from skedge.live.training.code import Codes, digest, files_in, modules_in, pack
+from skedge.live.training.inside import loaded, saved
+from skedge.live.training.training import ParameterServer, Program
 
 JOB = """
 import os

@@ -12,10 +12,10 @@ from skedge.core.events import Allocate, Suspend
 from skedge.core.model import Cluster, Job, Physics, Server, job_table
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import NEVER
-from skedge.live.gang_work import GangWork
-from skedge.live.runs_log import RunsLog
-from skedge.live.trainer import Team
-from skedge.live.uploads import Uploads
+from skedge.live.training.trainer import Team
+from skedge.live.world.gang_work import GangWork
+from skedge.live.world.runs_log import RunsLog
+from skedge.live.world.uploads import Uploads
 
 
 class FakeTrainer:

@@ -13,7 +13,7 @@ from torch import nn
 from skedge.core.model import Cluster, Job, Server, job_table
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import SECOND
-from skedge.live.training import (
+from skedge.live.training.training import (
     ChunkData,
     Contribution,
     ParameterServer,
@@ -24,7 +24,7 @@ from skedge.live.training import (
     program_of,
 )
 from skedge.run import run
-from skedge.scenario_schema import TrainForm
+from skedge.scenario.schema import TrainForm
 
 torch.set_num_threads(1)
 CHUNKS, EPOCHS, MINIBATCHES = 4, 10, 6

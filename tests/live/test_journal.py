@@ -12,7 +12,7 @@ from skedge.core.drive import drive
 from skedge.core.errors import InputError, StateError
 from skedge.core.kernel import Kernel
 from skedge.core.scenario import Scenario
-from skedge.live.journal import SqlJournal, encode
+from skedge.live.control.journal import SqlJournal, encode
 from skedge.run import prepared
 from skedge.sim.world import SimulatedWorld
 from skedge.testing import small_scenario

@@ -17,9 +17,9 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, ReduceLROnP
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, WeightedRandomSampler
 
 from skedge.core.errors import TrainingError
-from skedge.live import training as module
-from skedge.live.batches import Loaded
-from skedge.live.training import ParameterServer, Program, Training, accuracies, gradient, source_of
+from skedge.live.training import training as module
+from skedge.live.training.batches import Loaded
+from skedge.live.training.training import ParameterServer, Program, Training, accuracies, gradient, source_of
 
 torch.set_num_threads(1)
 

@@ -18,10 +18,10 @@ from conftest import SERVERS
 from skedge.core.model import Cluster, Job, Physics, job_table
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import SECOND
-from skedge.live.checkpoint import Checkpoints, Life
+from skedge.live.control.session import LiveRun, train
 from skedge.live.engine import Engine
-from skedge.live.session import LiveRun, train
-from skedge.live.training import Program
+from skedge.live.training.checkpoint import Checkpoints, Life
+from skedge.live.training.training import Program
 from skedge.run import run
 
 EPOCHS, MINIBATCHES = 5, 6

@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from skedge.core.errors import TrainingError
-from skedge.live.chunks import packed
 from skedge.live.engine import Engine
-from skedge.live.inside import saved
-from skedge.live.maker import Calls
-from skedge.live.training import ParameterServer, Program
+from skedge.live.training.chunks import packed
+from skedge.live.training.inside import saved
+from skedge.live.training.maker import Calls
+from skedge.live.training.training import ParameterServer, Program
 
 GOOD = Program("skedge.live.examples:images", {"model": "lenet", "chunks": 2, "samples": 40, "size": 8}, 2, 1, 2)
 ENDS = Program("os:_exit", {"status": 3}, 1, 1, 1)

@@ -8,15 +8,15 @@ import pytest
 import yaml
 
 from conftest import SERVERS
+from skedge.cli.profile import scenario_text
 from skedge.core.errors import TrainingError
 from skedge.core.model import Cluster, Job, Physics, job_table
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import SECOND
 from skedge.live.engine import Engine
 from skedge.live.measure import MINIBATCHES, Speed, profile, server_types, slowest
-from skedge.live.training import Program
-from skedge.profile_commands import scenario_text
-from skedge.scenario_file import scenario_from_dict
+from skedge.live.training.training import Program
+from skedge.scenario.file import scenario_from_dict
 
 IMAGES = "skedge.live.examples:images"
 

@@ -16,8 +16,8 @@ import polars as pl
 import pytest
 
 from skedge.core.errors import InputError
+from skedge.live.control.session import resume_live
 from skedge.live.engine import end_stale
-from skedge.live.session import resume_live
 from skedge.run import Run
 
 TEXT = """

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from script_data import digits
 
-from skedge.live.batches import Loaded
-from skedge.live.code import pack
-from skedge.live.training import ParameterServer, Program, accuracies, gradient, source_of
-from skedge.scenario_file import read_spec
+from skedge.live.training.batches import Loaded
+from skedge.live.training.code import pack
+from skedge.live.training.training import ParameterServer, Program, accuracies, gradient, source_of
+from skedge.scenario.file import read_spec
 
 DOCS = Path(__file__).parents[2] / "docs"
 SCRIPT = DOCS / "examples" / "script"

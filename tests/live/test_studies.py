@@ -10,9 +10,9 @@ import pytest
 from conftest import SERVERS
 from skedge.live.engine import Engine
 from skedge.run import Run
-from skedge.scenario_schema import ServerForm
-from skedge.studies.bench import Bench, carry_out
+from skedge.scenario.schema import ServerForm
 from skedge.studies.study import Study, find
+from skedge.studies.testbed import Bench, carry_out
 from skedge.studies.trial import Ran
 
 SMALL = {"minibatches": 4, "epochs": 3}

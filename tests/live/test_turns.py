@@ -12,10 +12,10 @@ from skedge.core.events import CLOUD, Dispatch, Event
 from skedge.core.model import Cluster, Job, Physics, job_table
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import SECOND
-from skedge.live.inputs import Server, Told
-from skedge.live.ray_world import NoEngine, RayWorld
-from skedge.live.trainer import Team, Trainer
-from skedge.live.training import Program
+from skedge.live.training.trainer import Team, Trainer
+from skedge.live.training.training import Program
+from skedge.live.world.inputs import Server, Told
+from skedge.live.world.ray_world import NoEngine, RayWorld
 
 EPOCHS, BATCHES, STEPS = 3, 2, 6
 

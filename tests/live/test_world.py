@@ -16,13 +16,13 @@ from skedge.core.model import Cluster, Job, Physics, job_table
 from skedge.core.model import Server as ServerOf
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import SECOND
-from skedge.live.inputs import Due, Resumed, Server, Told, from_json, to_json
-from skedge.live.journal import SqlJournal
-from skedge.live.limits import Limits
-from skedge.live.ray_world import NoEngine, RayWorld
-from skedge.live.service import Service
-from skedge.live.trainer import Team, Trainer
-from skedge.live.training import Program
+from skedge.live.control.journal import SqlJournal
+from skedge.live.control.limits import Limits
+from skedge.live.control.service import Service
+from skedge.live.training.trainer import Team, Trainer
+from skedge.live.training.training import Program
+from skedge.live.world.inputs import Due, Resumed, Server, Told, from_json, to_json
+from skedge.live.world.ray_world import NoEngine, RayWorld
 
 
 def test_a_result_that_comes_before_the_last_chunk_is_told_waits_for_it() -> None:

@@ -13,8 +13,8 @@ from math import ceil, floor
 from typing import Any
 
 from skedge.core.latency import Exponential, Linear, Piecewise
-from skedge.policies.okita import OkitaParams
-from skedge.policies.sites import SiteJob, Sites
+from skedge.policies.okita.alg1 import OkitaParams
+from skedge.policies.okita.sites import SiteJob, Sites
 
 F = Fraction
 Matrix = list[list[Fraction]]

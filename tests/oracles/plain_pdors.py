@@ -14,8 +14,8 @@ import numpy as np
 from numpy.random import Generator
 from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 
-from skedge.policies.admission import Plan, SlotPlan
-from skedge.policies.training_job import TrainingJob
+from skedge.policies.pdors.admission import Plan, SlotPlan
+from skedge.policies.pdors.job import TrainingJob
 
 Table = Sequence[Sequence[float]]
 Placement = tuple[tuple[int, int], ...]

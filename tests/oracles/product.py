@@ -9,8 +9,8 @@ from typing import Any
 import polars as pl
 
 from oracles.plain_aonline import CLOUD, Instance, Result
-from skedge.analysis.metrics import metrics
-from skedge.analysis.verify import verify
+from skedge.analysis.metrics.metrics import metrics
+from skedge.analysis.verify.verify import verify
 from skedge.core.drive import drive
 from skedge.core.kernel import Kernel
 from skedge.core.model import Cluster, Job, Physics, Server, job_table

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.random import Generator
 
 from skedge.core.latency import Exponential, LatencyCost, Linear, Piecewise
-from skedge.policies.sites import SiteJob, Sites
+from skedge.policies.okita.sites import SiteJob, Sites
 
 
 def draw_sites(rng: Generator, *, exact: bool = True, asymmetric: bool = False) -> Sites:

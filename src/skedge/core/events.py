@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .gangs import Placement
+from skedge.core.books.gangs import Placement
+
 from .model import Floats, Ints
 
 CLOUD = -1

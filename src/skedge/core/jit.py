@@ -59,7 +59,7 @@ def _cache_folder(given: str) -> str:
     sources = blake2b(digest_size=8)
     for path in sorted(package.rglob("*.py")):
         text = path.read_bytes()
-        if path.parent.name == "core" or b"jit import" in text:
+        if package / "core" in path.parents or b"jit import" in text:
             sources.update(text)
     base = Path(given) if given else package / "__pycache__"
     if not given and not os.access(package, os.W_OK):

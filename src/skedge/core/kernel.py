@@ -20,6 +20,23 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from skedge.core.books.gangs import Gangs, Placement
+from skedge.core.books.resources import Pool
+from skedge.core.books.site_work import SiteWork
+from skedge.core.books.slots import Slots
+from skedge.core.books.storage import Storage
+from skedge.core.lanes.lanes import (
+    NO_LINKS,
+    Lanes,
+    believe_finished,
+    believe_gone,
+    believe_lost,
+    believe_slower,
+    dispatch_groups,
+    empty_lanes,
+    with_room,
+)
+
 from .errors import OrderError, StateError
 from .events import (
     CLOUD,
@@ -37,27 +54,11 @@ from .events import (
     Upload,
     WakeAt,
 )
-from .gangs import Gangs, Placement
-from .lanes import (
-    NO_LINKS,
-    Lanes,
-    believe_finished,
-    believe_gone,
-    believe_lost,
-    believe_slower,
-    dispatch_groups,
-    empty_lanes,
-    with_room,
-)
 from .model import Ints
 from .network import Delays, upload_delay, upload_row
 from .policy import Policy, View
 from .record import Record
-from .resources import Pool
 from .scenario import Scenario
-from .site_work import SiteWork
-from .slots import Slots
-from .storage import Storage
 from .time import NEVER
 
 WAITING, DISPATCHED, FINISHED, REJECTED = range(4)

@@ -271,7 +271,7 @@ class View:
         return _shown(self._kernel.storage.free)
 
     def belief(self) -> Any:
-        """The kernel's lanes, for :func:`skedge.core.projection.insert_cost`: catching them up is the only change."""
+        """The kernel's lanes, for :func:`.lanes.projection.insert_cost`: catching them up is the only change."""
         return self._kernel.belief
 
     def delays(self) -> Any:

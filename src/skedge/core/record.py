@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from skedge.core.books.gangs import Placement
+
 from .events import CANCELLED, CLOUD, Allocate, Dispatch, Price, Reject, Reserve, Transfer, Upload
-from .gangs import Placement
 from .model import Ints
 from .network import upload_delays
 from .scenario import Scenario

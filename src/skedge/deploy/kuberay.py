@@ -21,8 +21,8 @@ import yaml
 from skedge.core.errors import InputError
 from skedge.core.model import PS, WORKER, Server
 from skedge.core.scenario import Scenario
-from skedge.live.health import HEALTH
-from skedge.scenario_save import cluster_fields
+from skedge.live.control.health import HEALTH
+from skedge.scenario.save import cluster_fields
 
 RAY_VERSION = "2.60.0"
 """Ray in the image of ``deploy/Containerfile``; KubeRay chooses its probes by it."""

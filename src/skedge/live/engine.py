@@ -21,11 +21,10 @@ from typing import Any
 
 from skedge.core.errors import SkedgeError
 from skedge.core.model import Cluster
-
-from .agent import Agent
-from .health import HEALTH
-from .maker import CALLS, Calls, Maker
-from .ps import PSActor
+from skedge.live.control.health import HEALTH
+from skedge.live.training.agent import Agent
+from skedge.live.training.maker import CALLS, Calls, Maker
+from skedge.live.training.ps import PSActor
 
 _STORE_BYTES = 128 * 2**20
 _PIDS = "ray-pids.json"

@@ -1,7 +1,8 @@
 """Training jobs that need no download: small image classifiers on data that is there offline.
 
-Each factory makes a :class:`~skedge.live.training.Training` whose data are cut into `chunks` equal parts. The networks
-are shaped like those of the papers' Table II (LeNet, AlexNet, ResNet, GoogLeNet), scaled so that two cores train them.
+Each factory makes a :class:`~skedge.live.training.training.Training` whose data are cut into `chunks` equal parts.
+The networks are shaped like those of the papers' Table II (LeNet, AlexNet, ResNet, GoogLeNet), scaled so that two cores
+train them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from .training import Data, Training
+from skedge.live.training.training import Data, Training
 
 _TEST_SHARE = 0.2
 

@@ -32,10 +32,10 @@ from skedge.core.errors import TrainingError
 from skedge.core.model import Cluster
 from skedge.core.scenario import Scenario
 from skedge.core.speed import MBIT_PER_MB
+from skedge.live.training.apart import sent
+from skedge.live.training.training import Program
 
-from .apart import sent
 from .engine import Engine
-from .training import Program
 
 MINIBATCHES, WARM_UP = 5, 2
 """Mini-batches that are measured, and those before them that are not: the first ones load code and data."""
@@ -173,7 +173,7 @@ def profile(
     Parameters
     ----------
     works
-        What the jobs train (:func:`skedge.live.session.programs`); those that train the same are measured once.
+        What the jobs train (:func:`skedge.live.control.session.programs`); those that train the same are measured once.
     minibatches
         Mini-batches that are measured, >= 1.
     load

@@ -22,13 +22,13 @@ import numpy as np
 from skedge.core.model import Floats
 from skedge.core.scenario import Scenario
 from skedge.core.time import SECOND
+from skedge.optimum.chunks.bounds import grid
+from skedge.optimum.pools.pools import Pool, pools
+from skedge.optimum.pools.prices import Grid, value
+from skedge.optimum.utility.columns_lp import sold
+from skedge.optimum.utility.job_slots import job_slots
 from skedge.run import Run, run
 
-from .chunk_bounds import grid
-from .columns_lp import sold
-from .job_slots import job_slots
-from .pools import Pool, pools
-from .prices import Grid, value
 from .types import ROUNDING, Bound
 
 EPSILONS = (0.1, 0.25, 0.5, 1.0, 2.0)

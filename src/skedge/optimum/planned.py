@@ -7,16 +7,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from skedge.core.books.gangs import Placement
 from skedge.core.errors import PolicyError
 from skedge.core.events import CLOUD, Allocate, Dispatch, Event, Order, Reject, Suspend, Upload, WakeAt
-from skedge.core.gangs import Placement
 from skedge.core.model import Ints
 from skedge.core.policy import Basis, View
-from skedge.policies.aonline import AOnline
+from skedge.optimum.gangs.model import PlannedGang
+from skedge.optimum.utility.milp import Slots
+from skedge.policies.aonline.policy import AOnline
 
-from .gang_model import PlannedGang
 from .types import PLANNED
-from .utility_milp import Slots
 
 
 class PlannedChunks(AOnline):

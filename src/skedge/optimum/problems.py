@@ -10,16 +10,16 @@ import polars as pl
 from skedge.core.errors import InputError
 from skedge.core.scenario import Scenario
 from skedge.core.schedule import Schedule
+from skedge.optimum.chunks.bounds import chunk_bounds
+from skedge.optimum.chunks.problem import optimum_of_chunks
+from skedge.optimum.gangs.bounds import gang_bounds
+from skedge.optimum.gangs.problem import one_gang_each, optimum_of_gangs
+from skedge.optimum.sites.bounds import site_bounds
+from skedge.optimum.sites.problem import at_sites, optimum_of_sites
+from skedge.optimum.utility.bounds import utility_bounds
+from skedge.optimum.utility.problem import optimum_of_utility
 
-from .chunk_bounds import chunk_bounds
-from .chunk_problem import optimum_of_chunks
-from .gang_bounds import gang_bounds
-from .gang_problem import one_gang_each, optimum_of_gangs
-from .site_bounds import site_bounds
-from .site_problem import at_sites, optimum_of_sites
 from .types import Bound, Optimum, Sense, best_bound
-from .utility_bounds import utility_bounds
-from .utility_problem import optimum_of_utility
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from skedge.core.gangs import Gangs, Placement
+from skedge.core.books.gangs import Gangs, Placement
+from skedge.core.books.site_work import SiteWork
 from skedge.core.scenario import Scenario
-from skedge.core.site_work import SiteWork
 
 from .runs import RunLog
 

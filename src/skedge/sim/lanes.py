@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skedge.core.jit import inlined, lean
-from skedge.core.lanes import (
+from skedge.core.lanes.lanes import (
     CHUNKS,
     EACH,
     HEAD,
@@ -301,7 +301,7 @@ def _is_displaced(w: Truth, lane: int, job: int) -> int:
 
 @inlined
 def _pick_allowed(w: Truth, lane: int) -> int:
-    """As :func:`~skedge.core.lanes.pick`, of the chunks that are not ahead; -1 if all are. There is no overhead."""
+    """As :func:`~skedge.core.lanes.lanes.pick`, of the chunks that are not ahead; -1 if all are. No overhead."""
     lanes = w.lanes
     if lanes.preemptive == 0 and w.open_chunk[lane] >= 0:
         job, chunk = w.open_job[lane], w.open_chunk[lane]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 import polars as pl
 
-from skedge.core.gangs import Gangs, Placement
+from skedge.core.books.gangs import Gangs, Placement
 from skedge.core.model import Bools, Floats, Ints
 from skedge.core.record import server_column
 from skedge.core.scenario import Scenario

@@ -12,7 +12,7 @@ import numpy as np
 from skedge.core.events import Dispatch
 from skedge.core.jit import lean
 from skedge.core.kernel import DISPATCHED, Kernel
-from skedge.core.lanes import COUNT, JOB, Lanes, absorb, believe_until
+from skedge.core.lanes.lanes import COUNT, JOB, Lanes, absorb, believe_until
 from skedge.core.model import Ints
 from skedge.core.scenario import Scenario
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from skedge.core.books.gangs import Gangs, Placement
 from skedge.core.events import (
     CLOUD,
     Allocate,
@@ -21,9 +22,8 @@ from skedge.core.events import (
     Upload,
     WakeAt,
 )
-from skedge.core.gangs import Gangs, Placement
 from skedge.core.kernel import colocated
-from skedge.core.lanes import NO_LINKS, dispatch_groups, send, with_room
+from skedge.core.lanes.lanes import NO_LINKS, dispatch_groups, send, with_room
 from skedge.core.model import Ints
 from skedge.core.network import upload_delay
 from skedge.core.scenario import Scenario

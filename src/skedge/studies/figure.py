@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from skedge.intervals import Estimate
+from skedge.analysis.intervals import Estimate
 
 _COLOURS = ("#0072b2", "#d55e00", "#008a64", "#b0508a", "#9a6a00", "#3a9bd5", "#444444", "#7a4fbf")
 """Colours that the colour-blind can tell apart; those of the report's style sheet."""

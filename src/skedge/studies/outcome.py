@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skedge.intervals import Estimate, estimate
+from skedge.analysis.intervals import Estimate, estimate
 
 from .figure import Figure
 

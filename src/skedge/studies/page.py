@@ -14,7 +14,7 @@ from typing import Any
 
 import polars as pl
 
-from skedge.intervals import Estimate
+from skedge.analysis.intervals import Estimate
 from skedge.report.build import write_report
 
 from .figure import svg

@@ -14,13 +14,12 @@ from joblib import delayed
 from skedge.core.errors import SkedgeError
 from skedge.optimum.problems import problem_of
 from skedge.optimum.types import best_bound
-from skedge.parallel import parallel
 from skedge.run import run
-from skedge.scenario_file import scenario_from_dict
-
-from .ratio import Instance, Ratio
-from .ratios import Ratios
-from .sweep import Simulation
+from skedge.runs.parallel import parallel
+from skedge.scenario.file import scenario_from_dict
+from skedge.studies.kinds.ratio import Instance, Ratio
+from skedge.studies.kinds.ratios import Ratios
+from skedge.studies.kinds.sweep import Simulation
 
 Verified = tuple[str, ...]
 """Rules that a record breaks, a sentence each."""

@@ -10,17 +10,16 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from skedge.core.errors import InputError
-from skedge.scenario_schema import ServerForm
-
-from .at_sites import AtSites
-from .curves import Curves
-from .disturbed import Disturbed
-from .feasibility import Feasibility
-from .preemptions import Preemptions
-from .rates import Rates
-from .ratio import Ratio
-from .ratios import Ratios
-from .sweep import Gain, Sweep
+from skedge.scenario.schema import ServerForm
+from skedge.studies.kinds.at_sites import AtSites
+from skedge.studies.kinds.curves import Curves
+from skedge.studies.kinds.disturbed import Disturbed
+from skedge.studies.kinds.feasibility import Feasibility
+from skedge.studies.kinds.preemptions import Preemptions
+from skedge.studies.kinds.rates import Rates
+from skedge.studies.kinds.ratio import Ratio
+from skedge.studies.kinds.ratios import Ratios
+from skedge.studies.kinds.sweep import Gain, Sweep
 
 Trained = AtSites | Curves | Disturbed | Preemptions | Rates
 """Settings of live studies; the others are simulated, or computed."""
@@ -100,5 +99,5 @@ def find(paper: str, figure: str) -> Study:
 
 
 def _studies() -> list[Study]:
-    folder = Path(str(importlib.resources.files(__package__)))
+    folder = Path(str(importlib.resources.files(__package__))) / "figures"
     return [read_study(path) for path in sorted(folder.glob("*.toml"))]

@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from skedge.core.errors import TraceError
+from skedge.traces.readers.google import read_google_events, read_google_jobs
+from skedge.traces.readers.philly import read_philly_csv, read_philly_log
+from skedge.traces.readers.swf import read_swf
 
 from .frame import Fractional, Trace
-from .google import read_google_events, read_google_jobs
-from .philly import read_philly_csv, read_philly_log
-from .swf import read_swf
 
 READERS: Mapping[str, Callable[[Path, Collection[str], Fractional], Trace]] = {
     "google-events": read_google_events,

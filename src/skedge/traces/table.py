@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 
 from skedge.core.errors import TraceError
-from skedge.files import no_device
+from skedge.core.files import no_device
 
 STAMP = "%Y-%m-%d %H:%M:%S"
 """How Philly writes a time: naive, to the second."""

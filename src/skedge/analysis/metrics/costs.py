@@ -1,0 +1,83 @@
+"""What a run at sites costs: Okita's objective (2), recomputed from the record alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from skedge.analysis.columns import Columns
+from skedge.core.model import Floats
+
+Numbers = dict[str, float | int | None]
+
+
+def costs(c: Columns) -> Numbers:
+    """Total, latency and bandwidth cost, its two parts, and data moved; nothing where there are no sites.
+
+    Latency: f_i of the response in slots, summed up over the finished jobs; it stops at about 1e300 of its unit
+    (O24), its logarithm to the base 10 does not. Bandwidth, Eq. (1): parameters exchanged, for every worker and slot
+    pi_i times the cost between its site and the PS's, and data moved, the size of the chunks times the cost between
+    the sites.
+    """
+    if c.scenario.cluster.transfer_cost is None:
+        return {}
+    exchange, data = exchange_cost(c), transfer_cost(c)
+    latency, log10 = _latency(c)
+    moved = c.uploads.frame.filter(pl.col("from_site").is_not_null())["mb"].sum()
+    return {
+        "cost_total": latency + exchange + data,
+        "cost_latency": latency,
+        "cost_latency_log10": log10,
+        "cost_bandwidth": exchange + data,
+        "cost_exchange": exchange,
+        "cost_transfers": data,
+        "moved_mb": float(moved),
+    }
+
+
+def exchange_cost(c: Columns) -> float:
+    """Sum over runs of q^{r r~} pi y, a slot each."""
+    cost, slot = _cost(c), c.scenario.physics.slot
+    runs = c.gangs.frame.select("job", "start", "workers", "end").with_columns(site=pl.Series(c.gangs["server"]))
+    ps = pl.DataFrame({"job": c.ps["job"], "start": c.ps["start"], "ps": c.ps["server"]})
+    both = runs.join(ps, on=["job", "start"], how="inner")
+    job, site, at = (both[name].to_numpy() for name in ("job", "site", "ps"))
+    slots = np.rint((both["end"] - both["start"]).to_numpy() / slot)
+    return float(
+        (cost[site, at] * c.scenario.jobs.columns["exchange_mb"][job] * both["workers"].to_numpy() * slots).sum()
+    )
+
+
+def transfer_cost(c: Columns) -> float:
+    """Sum over transfers of q^{r r'} delta g."""
+    moved = moved_mb(c)
+    return float((_cost(c) * moved).sum())
+
+
+def moved_mb(c: Columns) -> Floats:
+    """MB moved from the row's site to the column's, shape ``(servers, servers)``."""
+    ids = c.scenario.cluster.server_ids
+    frame = c.uploads.frame.filter(pl.col("from_site").is_not_null())
+    table = np.zeros((len(ids), len(ids)))
+    source = frame["from_site"].cast(pl.Enum(ids)).to_physical().to_numpy()
+    target = frame["to_server"].cast(pl.Enum(ids)).to_physical().to_numpy()
+    np.add.at(table, (source, target), frame["mb"].to_numpy())
+    return table
+
+
+def _cost(c: Columns) -> Floats:
+    cost = c.scenario.cluster.transfer_cost
+    assert cost is not None  # noqa: S101 - asked of sites alone
+    return cost
+
+
+def _latency(c: Columns) -> tuple[float, float | None]:
+    t, slot = c.jobs, c.scenario.physics.slot
+    total, logs = 0.0, []
+    for job, completion, arrival in zip(t["job"].tolist(), t["completion"], t["arrival"], strict=True):
+        f = c.scenario.jobs.latency[job]
+        if completion >= 0 and f is not None:
+            slots = float(completion - arrival) / slot
+            total += f(slots)
+            logs.append(f.log(slots))
+    return total, float(np.logaddexp.reduce(logs) / np.log(10)) if logs else None

@@ -1,0 +1,1 @@
+"""The rules of docs/model.md, one file per family, checked against a record."""

@@ -1,0 +1,397 @@
+"""Rule M34: alpha and the postponed chunks of a dispatch are what the policy's reading of Q makes them.
+
+Every lane is followed from dispatch to dispatch. What lies there is known of the record: chunks sent, those that are
+done, and how long the one in service has run. From that the lane is foreseen as announced, with the new chunk and
+without it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skedge.analysis.metrics.dual import sum_alpha_s, sum_beta_s
+from skedge.analysis.sweeps import in_groups
+from skedge.core.jit import compiled, inlined, lean
+from skedge.core.model import Floats, Ints
+from skedge.core.network import upload_delays
+from skedge.core.time import NEVER, SECOND
+
+from .chunks import Chunks
+from .rules import Findings
+
+MODES = {"marginal": 0, "eq5": 1, "fractional": 2}
+"""Readings of Q (docs/errata.md, J21 to J24)."""
+
+_CLOSE = 1e-6
+"""Relative error allowed: policies weigh with whole numbers, and add up."""
+
+
+def check_alpha(k: Chunks, found: Findings, mode: str, *, preemptive: bool) -> None:
+    """M34 for every dispatched chunk, on lanes and in the cloud, and Lemma 4 for their sums."""
+    c, d = k.c, k.c.dispatches
+    if mode not in MODES or not len(d):
+        return
+    alpha, postponed = _on_lanes(k, MODES[mode], preemptive=preemptive)
+    cloud = d["lane"] < 0
+    alpha[cloud] = _in_cloud(k, MODES[mode])[cloud]
+    got = d.frame["value"].fill_null(np.nan).to_numpy()
+    wrong = ~(np.abs(got - alpha) <= _CLOSE * np.abs(alpha) + 1e-9)
+    say = "alpha of chunk {} is {:.9g} s; Q is {:.9g} s"
+    found.rows("M34", wrong, d["job"], d["time"], lambda i: say.format(d["chunk"][i], got[i], alpha[i]))
+    other = d["postponed"] != postponed
+    say_later = "chunk {} is said to postpone {} chunks; it postpones {}"
+    found.rows(
+        "M34", other, d["job"], d["time"], lambda i: say_later.format(d["chunk"][i], d["postponed"][i], postponed[i])
+    )  # fmt: skip
+    if mode == "marginal" and c.scenario.physics.estimate_error == 0:
+        _lemma_4(k, found)
+
+
+def _lemma_4(k: Chunks, found: Findings) -> None:
+    """Sum alpha = sum beta, where Q is the marginal increase and what was announced is true."""
+    alpha, beta = sum_alpha_s(k.c), sum_beta_s(k.c)
+    if alpha is not None and beta is not None and not abs(alpha - beta) <= _CLOSE * abs(beta):
+        found.add("M34", None, None, f"the sum of alpha is {alpha:.9g} s, that of beta {beta:.9g} s (Lemma 4)")
+
+
+def _in_cloud(k: Chunks, mode: int) -> Floats:
+    """(t - r + Delta + p) / D of each dispatch row [s], were it to the cloud; Alg. 3 line 8."""
+    d, scenario = k.c.dispatches, k.c.scenario
+    job = d["job"]
+    p = scenario.chunk_time[job, k.zeta.at(job, d["time"])]
+    response = d["time"] - scenario.jobs.arrival[job] + upload_delays(scenario.delays, job, d["server"]) + p
+    each: Floats = (response - (p / 2 if mode == MODES["fractional"] else 0)) / scenario.jobs.chunks[job] / SECOND
+    return each
+
+
+def _on_lanes(k: Chunks, mode: int, *, preemptive: bool) -> tuple[Floats, Ints]:
+    """Alpha [s] and the number of chunks postponed, by dispatch row; 0 in the cloud."""
+    c, d, t = k.c, k.c.dispatches, k.c.chunks
+    jobs, lanes, physics = c.scenario.jobs, c.scenario.cluster.lanes, c.scenario.physics
+    sent, first = in_groups(np.where(d["lane"] >= 0, d["lane"], -1).astype(np.int32), np.arange(len(d)), lanes)
+    known = physics.estimate_error == 0
+    none = np.empty(0, np.int64)
+    runs, run_first = (none, none) if known else in_groups(k.run.astype(np.int32), t["start"], k.count)
+    gone = np.where(k.last[k.sent] >= 0, k.last[k.sent], NEVER)
+    record = _Record(
+        d["job"], d["time"], d["rank"], k.ready, c.scenario.chunk_time[d["job"], 0], 1 / jobs.chunks[d["job"]],
+        jobs.arrival[d["job"]], gone, k.sent, runs, run_first, t["start"], t["end"], t["preempted"],
+    )  # fmt: skip
+    alpha, postponed = _follow_lanes(sent, first, record, known, physics.checkpoint_overhead, preemptive, mode)
+    return alpha / SECOND, postponed
+
+
+class _Record(NamedTuple):
+    """What lanes are followed by: columns of the dispatches, then of the chunk runs.
+
+    `each` is p announced, `weight` 1 / D, `gone` when the chunk's last run ends; `runs` are the rows of each chunk's
+    runs from ``run_first[chunk]`` on.
+    """
+
+    job: NDArray[np.int32]
+    time: Ints
+    rank: Ints
+    ready: Ints
+    each: Ints
+    weight: Floats
+    release: Ints
+    gone: Ints
+    chunk: Ints
+    runs: Ints
+    run_first: Ints
+    start: Ints
+    end: Ints
+    preempted: NDArray[np.bool_]
+
+
+_RANK, _ARRIVE, _LEFT, _EACH, _COUNT = range(5)
+"""Columns of a queue: a row for chunks of one dispatch; time left of the first of them and of a whole one [µs]."""
+
+_MARGINAL, _EQ5, _FRACTIONAL = 0, 1, 2
+
+
+@compiled
+def _follow_lanes(  # noqa: C901 - one sweep: a call per dispatch would cost more than the dispatch
+    sent: Ints, first: Ints, r: _Record, known: bool, overhead: int, preemptive: bool, mode: int
+) -> tuple[Floats, Ints]:
+    """Alpha [µs] and chunks postponed of the rows `sent`, by lane; `known`: what is announced is true.
+
+    Then what lies on a lane follows from the decisions alone; else the runs on record say how far it is.
+    """
+    alpha, postponed = np.zeros(len(r.job)), np.zeros(len(r.job), np.int64)
+    for lane in range(len(first) - 1):
+        queue, share, work = np.zeros((8, 5), np.int64), np.zeros(8), np.zeros((8, 5), np.int64)
+        live, n = np.empty(0 if known else first[lane + 1] - first[lane], np.int64), 0
+        times = np.zeros((2, 8), np.int64)
+        size, serving, clock, i = 0, -1, 0, first[lane]
+        while i < first[lane + 1]:
+            row, last = sent[i], i
+            while last < first[lane + 1] and r.job[sent[last]] == r.job[row] and r.time[sent[last]] == r.time[row]:
+                last += 1
+            if known:
+                serving = _serve(queue, size, int(clock), r.time[row], serving, overhead, preemptive)
+                size, serving = _tidy(queue, share, size, serving)
+            else:
+                n = _still_there(live, n, r.gone, r.time[row])
+                if len(queue) < n + 2:
+                    queue, share, work = (
+                        np.zeros((2 * n + 2, 5), np.int64),
+                        np.zeros(2 * n + 2),
+                        np.zeros((2 * n + 2, 5), np.int64),
+                    )
+                size, serving = _queue(queue, share, live, n, r, r.time[row], overhead)
+            clock = r.time[row]
+            if len(queue) < size + 2:
+                queue, share, work = _wider(queue), np.concatenate((share, share)), _wider(work)
+            mine = _insert(queue, share, size, r.rank[row], r.ready[row], r.each[row], r.weight[row])
+            serving, size = serving + (1 if 0 <= mine <= serving else 0), size + 1
+            own = (r.ready[row] - r.release[row]) * r.weight[row]
+            plain = mode == _MARGINAL and preemptive and overhead == 0 and _none_comes(queue, size, r.ready[row])
+            if mode == _EQ5 or plain:
+                ahead, harm, later = _at_arrival(queue, share, size, mine, clock, serving, overhead, preemptive, work)
+                for m in range(i, last):
+                    alpha[sent[m]] = own + (ahead + (m - i + 1) * r.each[row]) * r.weight[row] + harm
+                    postponed[sent[m]] = later
+            else:
+                total = last - i
+                for g in range(size):
+                    total += queue[g, _COUNT]
+                if times.shape[1] < total:
+                    times = np.zeros((2, 2 * total), np.int64)
+                base = r.ready[row]
+                before = _flow(queue, share, size, clock, base, serving, overhead, preemptive, mode, work, times[0])
+                for m in range(i, last):
+                    queue[mine, _COUNT] += 1
+                    odd = (m - i + 1) % 2
+                    after = _flow(
+                        queue, share, size, clock, base, serving, overhead, preemptive, mode, work, times[odd]
+                    )
+                    alpha[sent[m]] = own + after - before
+                    postponed[sent[m]] = _later(queue, size, mine, times[odd], times[1 - odd])
+                    before = after
+            queue[mine, _COUNT] = last - i
+            if not known:
+                live[n : n + last - i] = sent[i:last]
+                n += last - i
+            i = last
+    return alpha, postponed
+
+
+@compiled
+def _wider(queue: Ints) -> Ints:
+    """The queue with room for as many rows more."""
+    wide = np.zeros((2 * len(queue), 5), np.int64)
+    wide[: len(queue)] = queue
+    return wide
+
+
+@lean
+def _still_there(live: Ints, n: int, gone: Ints, now: int) -> int:
+    """Leave the rows out of `live` whose chunk is done by now; returns how many are left."""
+    kept = 0
+    for m in range(n):
+        if gone[live[m]] > now:
+            live[kept] = live[m]
+            kept += 1
+    return kept
+
+
+@lean
+def _tidy(queue: Ints, share: Floats, size: int, serving: int) -> tuple[int, int]:
+    """Leave the rows out whose chunks are done; returns how many are left, and the place of the one in service."""
+    kept, place = 0, -1
+    for g in range(size):
+        if queue[g, _COUNT] == 0:
+            continue
+        if g == serving:
+            place = kept
+        if kept < g:
+            for f in range(5):
+                queue[kept, f] = queue[g, f]
+            share[kept] = share[g]
+        kept += 1
+    return kept, place
+
+
+@lean
+def _queue(queue: Ints, share: Floats, live: Ints, n: int, r: _Record, now: int, overhead: int) -> tuple[int, int]:
+    """Fill the queue by what has run, best rank first, then by dispatch; returns its size and who is in service."""
+    size, serving, m = 0, -1, 0
+    while m < n:
+        row, count = live[m], 0
+        while m < n and r.job[live[m]] == r.job[row] and r.time[live[m]] == r.time[row]:
+            count += 1
+            m += 1
+        left, serves = r.each[row], False
+        for k in range(r.run_first[r.chunk[row]], r.run_first[r.chunk[row] + 1]):
+            run = r.runs[k]
+            if r.start[run] >= now:
+                break
+            left = max(1, left - (min(r.end[run], now) - r.start[run]))
+            if r.end[run] < now:
+                left += overhead if r.preempted[run] else 0
+            else:
+                serves = True
+        place = _insert(queue, share, size, r.rank[row], r.ready[row], r.each[row], r.weight[row])
+        queue[place, _LEFT], queue[place, _COUNT] = left, count
+        size += 1
+        if 0 <= place <= serving:
+            serving += 1
+        if serves:
+            serving = place
+    return size, serving
+
+
+@inlined
+def _insert(queue: Ints, share: Floats, size: int, rank: int, arrive: int, each: int, weight: float) -> int:
+    """Open a row, of no chunk, behind those of rank up to `rank`; returns its place."""
+    i = size
+    while i > 0 and queue[i - 1, _RANK] > rank:
+        for f in range(5):
+            queue[i, f] = queue[i - 1, f]
+        share[i] = share[i - 1]
+        i -= 1
+    queue[i, _RANK], queue[i, _ARRIVE], queue[i, _LEFT], queue[i, _EACH], queue[i, _COUNT] = rank, arrive, each, each, 0
+    share[i] = weight
+    return i
+
+
+@inlined
+def _none_comes(queue: Ints, size: int, t0: int) -> bool:
+    """Whether no other chunk reaches the lane after t0: then the marginal increase is Eq. (5)."""
+    none = True
+    for g in range(size):
+        if queue[g, _ARRIVE] > t0:
+            none = False
+    return none
+
+
+@inlined
+def _next(work: Ints, size: int, at: int, until: int, preemptive: bool) -> tuple[int, int]:
+    """Who runs at `at` (-1: nobody), and until when: a better one comes or, without preemption, its chunk ends."""
+    best, coming = -1, until
+    for g in range(size):
+        if work[g, _COUNT] == 0:
+            continue
+        if work[g, _ARRIVE] > at:
+            coming = min(coming, work[g, _ARRIVE])
+        elif preemptive or work[g, _LEFT] < work[g, _EACH]:
+            best = g
+            break
+        elif best < 0:
+            best = g
+    if best >= 0 and not preemptive:
+        coming = min(until, at + work[best, _LEFT])
+    return best, coming
+
+
+@lean
+def _serve(work: Ints, size: int, at: int, until: int, serving: int, overhead: int, preemptive: bool) -> int:
+    """Serve the queue from `at` to `until`, in place; returns who is in service then, -1 for nobody."""
+    while at < until:
+        best, stop = _next(work, size, at, until, preemptive)
+        if best < 0:
+            at = stop
+            continue
+        if preemptive and overhead > 0 and serving >= 0 and serving != best and work[serving, _COUNT] > 0:
+            work[serving, _LEFT] += overhead
+        left, each = work[best, _LEFT], work[best, _EACH]
+        span = min(stop - at, left + (work[best, _COUNT] - 1) * each)
+        at, serving = at + span, best
+        if span < left:
+            work[best, _LEFT] = left - span
+        else:
+            work[best, _COUNT] -= 1 + (span - left) // each
+            work[best, _LEFT] = each - (span - left) % each
+            if (span - left) % each == 0:
+                serving = -1
+    return serving
+
+
+@lean
+def _at_arrival(
+    queue: Ints,
+    share: Floats,
+    size: int,
+    mine: int,
+    now: int,
+    serving: int,
+    overhead: int,
+    preemptive: bool,
+    work: Ints,
+) -> tuple[int, float, int]:
+    """What is not done at t0: time of those of better or equal rank [µs]; cost of p to the others, and their number."""
+    t0, p, rank = queue[mine, _ARRIVE], queue[mine, _EACH], queue[mine, _RANK]
+    for g in range(size):
+        for f in range(5):
+            work[g, f] = queue[g, f]
+    _serve(work, size, now, t0, serving, overhead, preemptive)
+    ahead, harm, later = 0, 0.0, 0
+    for g in range(size):
+        if work[g, _COUNT] == 0:
+            continue
+        if work[g, _RANK] <= rank:
+            ahead += work[g, _LEFT] + (work[g, _COUNT] - 1) * work[g, _EACH]
+        else:
+            later += work[g, _COUNT]
+            harm += share[g] * work[g, _COUNT] * p
+    return ahead, harm, later
+
+
+@lean
+def _flow(
+    queue: Ints, share: Floats, size: int, at: int, base: int, serving: int, overhead: int, preemptive: bool, mode: int,
+    work: Ints, times: Ints,
+) -> float:  # fmt: skip
+    """Serve the queue to its end; returns sum of (c - base) / D over the chunks, or their fractional flow.
+
+    `work` is scratch; `times` gets every chunk's completion, row by row.
+    """
+    flow, number = 0.0, 0
+    for g in range(size):
+        for f in range(5):
+            work[g, f] = queue[g, f]
+        work[g, _RANK] = number
+        number += queue[g, _COUNT]
+    while True:
+        best, stop = _next(work, size, at, NEVER, preemptive)
+        if best < 0 and stop == NEVER:
+            return flow
+        if best < 0:
+            at = stop
+            continue
+        if preemptive and overhead > 0 and serving >= 0 and serving != best and work[serving, _COUNT] > 0:
+            work[serving, _LEFT] += overhead
+        span = min(stop - at, work[best, _LEFT] + (work[best, _COUNT] - 1) * work[best, _EACH])
+        if mode == _FRACTIONAL:
+            flow += share[best] * span * (at - base + span / 2.0) / work[best, _EACH]
+        serving = best
+        while span > 0 and span >= work[best, _LEFT]:
+            at, span = at + work[best, _LEFT], span - work[best, _LEFT]
+            times[work[best, _RANK]] = at
+            if mode == _MARGINAL:
+                flow += share[best] * (at - base)
+            work[best, _RANK] += 1
+            work[best, _COUNT] -= 1
+            work[best, _LEFT] = work[best, _EACH]
+            serving = -1
+        if span > 0:
+            at, serving = at + span, best
+            work[best, _LEFT] -= span
+
+
+@lean
+def _later(queue: Ints, size: int, mine: int, times: Ints, without: Ints) -> int:
+    """Chunks that complete later with the last chunk of row `mine` than without it."""
+    later, a, b = 0, 0, 0
+    for g in range(size):
+        chunks = queue[g, _COUNT]
+        others = chunks - 1 if g == mine else chunks
+        for m in range(others):
+            if times[a + m] > without[b + m]:
+                later += 1
+        a, b = a + chunks, b + others
+    return later

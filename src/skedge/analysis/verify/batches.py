@@ -1,0 +1,246 @@
+"""Rule M36: the batches of She et al.'s framework, whom they decide on and at what prices.
+
+A unit of a resource of a server costs (theta^(load / capacity) - 1) / (theta - 1) F in every slot, with
+theta = 2TSU F + 1 where prices are normed; a limitless resource costs nothing. The loads are those of the jobs that are
+held when the batch begins, to the ends of their plans, and of those that it has accepted so far.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from skedge.analysis.columns import Columns, gang_orders
+from skedge.core.model import PS, WORKER
+from skedge.core.time import NEVER
+
+from .rules import Findings
+
+_CLOSE = 1e-9
+"""Relative error allowed in prices, and in utilities."""
+
+Place = tuple[str, int]
+"""A resource, by its name, and its server."""
+
+_Row = tuple[int, int, int, str, int, int, float]
+"""(made_at, job, server, resource, from, to, price)."""
+
+
+@dataclass
+class _Books:
+    """What is held of each resource: (units, up to which slot from the batch on)."""
+
+    c: Columns
+    says: Mapping[str, Any]
+    held: dict[Place, list[tuple[int, int]]] = field(default_factory=dict)
+
+    def take(self, place: Place, units: int, slots: int) -> None:
+        self.held.setdefault(place, []).append((units, slots))
+
+    def steps(self, place: Place, slots: int) -> Iterator[tuple[int, int, float]]:
+        """(from, to, price of a unit) in the slots of the batch up to `slots`."""
+        held = self.held.get(place, [])
+        ends = sorted({0, slots, *(end for _, end in held if end < slots)})
+        for a, b in pairwise(ends):
+            yield a, b, self._price(place, sum(n for n, end in held if end > a))
+
+    def window(self, place: Place, slots: int) -> float:
+        """What a unit costs in these slots."""
+        return sum((b - a) * price for a, b, price in self.steps(place, slots))
+
+    def _price(self, place: Place, load: int) -> float:
+        kind, _ = place
+        cluster, worker = self.c.scenario.cluster, kind.startswith(WORKER)
+        capacity = self.capacity(place)
+        if not np.isfinite(capacity) or capacity == 0:
+            return np.inf if capacity == 0 else 0.0
+        types, most = (cluster.worker_types, self.says["F1"]) if worker else (cluster.ps_types, self.says["F2"])
+        scale = 2 * self.says["T"] * len(cluster.servers) * max(len(types), 1)
+        return float(((scale * most + 1) ** (load / capacity) - 1) / (scale if self.says["normed"] else 1))
+
+    def capacity(self, place: Place) -> float:
+        """Units of a resource; inf: without limit."""
+        kind, server = place
+        cluster = self.c.scenario.cluster
+        if server == cluster.cloud:
+            limit = self.says["cloud_capacity"]
+            return np.inf if limit is None else float(limit)
+        worker = kind.startswith(WORKER)
+        types, slots = (cluster.worker_types, cluster.workers) if worker else (cluster.ps_types, cluster.ps)
+        name = kind.removeprefix(WORKER if worker else PS)
+        return float(slots[server, types.index(name)]) if name in types else 0.0
+
+
+@dataclass
+class _Job:
+    """An accepted job: where its workers and its PS are, and the ends of its plans: (made_at, end) [µs]."""
+
+    where: list[tuple[int, int]]
+    ps: int
+    ends: list[tuple[int, int]]
+
+
+def check_batches(c: Columns, found: Findings, says: Mapping[str, Any]) -> None:
+    """Go through the batches in order, with the jobs that each accepts and postpones."""
+    accepted = _accepted(c)
+    expected: list[_Row] = []
+    gone: set[int] = set()
+    done = np.full(len(c.scenario.jobs), NEVER, np.int64)
+    done[c.jobs["job"]] = np.where(c.jobs["completion"] >= 0, c.jobs["completion"], NEVER)
+    batches = list(_batches(c))
+    _when_due(c, found, accepted, {time for time, _ in batches})
+    for time, decided in batches:
+        _everybody(c, found, time, [job for job, _, _ in decided], gone)
+        books = _Books(c, says)
+        for job in sorted(gone):
+            if done[job] > time:
+                _hold(books, c, job, accepted[job], time)
+        for job, verb, value in decided:
+            if verb == "postpone":
+                if value is not None and value > 0:
+                    found.add("M36", job, time, f"is postponed with a plan worth {value:.9g}; it must be at most 0")
+            elif job in accepted:
+                _worth(books, c, found, job, accepted[job], time, value)
+                gone.add(job)
+                _hold(books, c, job, accepted[job], time)
+                expected += _priced(books, c, job, accepted[job], time)
+    _as_said(c, found, expected)
+
+
+def _batches(c: Columns) -> Iterator[tuple[int, list[tuple[int, str, float | None]]]]:
+    """(time, (job, verb, value) of its decisions) of every batch."""
+    d = c.decisions
+    rows = np.flatnonzero(d.frame["verb"].is_in(["allocate", "postpone"]).to_numpy())
+    verbs, values = d.frame["verb"].to_list(), d.frame["value"].to_list()
+    batches: dict[int, dict[int, tuple[int, str, float | None]]] = {}
+    for row in rows.tolist():
+        job = int(d["job"][row])
+        batches.setdefault(int(d["time"][row]), {}).setdefault(job, (job, verbs[row], values[row]))
+    for time in sorted(batches):
+        yield time, list(batches[time].values())
+
+
+def _when_due(c: Columns, found: Findings, accepted: Mapping[int, _Job], times: set[int]) -> None:
+    """At every tau = 2^(i-1) slots at which a job waits there is a batch."""
+    slot, arrival = c.scenario.physics.slot, c.scenario.jobs.arrival
+    for job, one in accepted.items():
+        tau = slot
+        until = min((made for made, _ in one.ends), default=0)
+        while tau <= until:
+            if arrival[job] < tau and tau not in times:
+                found.add("M36", job, tau, "waits, and there is no batch that decides on it")
+            tau *= 2
+
+
+def _everybody(c: Columns, found: Findings, time: int, decided: list[int], gone: set[int]) -> None:
+    """A batch of tau decides once on every job that arrived before tau and was not accepted, nor turned away."""
+    slot, arrival = c.scenario.physics.slot, c.scenario.jobs.arrival
+    tau = (1 << max((time // slot).bit_length() - 1, 0)) * slot
+    if time != tau:
+        found.add("M36", None, time, f"a batch decides at {time} µs; batches are at {tau} and {2 * tau} µs")
+    d = c.decisions
+    rejected = set(d["job"][(d.frame["verb"] == "reject").to_numpy()].tolist())
+    due = {job for job in np.flatnonzero(arrival < tau).tolist() if job not in gone and job not in rejected}
+    for job in sorted(due ^ set(decided)):
+        text = (
+            "waits, and the batch does not decide on it" if job in due else "does not wait, and a batch decides on it"
+        )
+        found.add("M36", job, time, text)
+    rows = np.flatnonzero((d["time"] == time) & (d.frame["verb"] == "postpone").to_numpy())
+    for job in sorted({job for job in decided if (d["job"][rows] == job).sum() > 1}):
+        found.add("M36", job, time, "is postponed twice by one batch")
+
+
+def _accepted(c: Columns) -> dict[int, _Job]:
+    """What each allocated job holds, and its plans."""
+    jobs: dict[int, _Job] = {}
+    orders = gang_orders(c)
+    p = c.plans
+    for job, server, workers in orders.filter(orders["verb"] == "allocate").select("job", "server", "workers").rows():
+        jobs.setdefault(job, _Job([], -1, [])).where.append((server, workers))
+    for row in range(len(p)):
+        one = jobs.get(int(p["job"][row]))
+        if one is not None:
+            one.ends.append((int(p["made_at"][row]), int(p["to"][row])))
+            one.ps = int(p["server"][row]) if p["ps"][row] else one.ps
+    return jobs
+
+
+def _places(c: Columns, job: int, one: _Job) -> list[tuple[Place, int]]:
+    """The resources that a job holds, and how much of each; its PS last."""
+    f = c.scenario.jobs.frame
+    worker, ps = WORKER + f["worker_type"][job], PS + f["ps_type"][job]
+    return [((worker, server), n) for server, n in one.where] + [((ps, one.ps), 1)]
+
+
+def _hold(books: _Books, c: Columns, job: int, one: _Job, time: int) -> None:
+    slots = _slots_left(c, one, time)
+    for place, n in _places(c, job, one):
+        books.take(place, n, slots)
+
+
+def _slots_left(c: Columns, one: _Job, time: int) -> int:
+    """Slots to the end of the newest plan at `time`, at least 1."""
+    end = max(((made, end) for made, end in one.ends if made <= time), default=(0, time))[1]
+    return max(1, _up(end - time, c.scenario.physics.slot))
+
+
+def _up(a: int, b: int) -> int:
+    """`a` by `b`, rounded up."""
+    return -(-a // b)
+
+
+def _worth(books: _Books, c: Columns, found: Findings, job: int, one: _Job, time: int, value: float | None) -> None:
+    """An accepted job's utility is 1 less what its workers and its PS cost for d_j slots; it is above 0."""
+    scenario, workers = c.scenario, sum(n for _, n in one.where)
+    together = len(one.where) == 1 and one.where[0][0] == one.ps
+    xi = together and (one.ps == scenario.cluster.cloud or scenario.physics.colocation == "one_server")
+    worths = []
+    for zeta in {0, int(xi)}:  # a spread plan may be on one server, and was found at zeta = 0
+        slots = _up(_up(int(scenario.announced_work[job, zeta]), workers), scenario.physics.slot)
+        worths.append(1 - sum(n * books.window(place, slots) for place, n in _places(c, job, one)))
+    if value is None or not value > 0 or min(abs(value - worth) for worth in worths) > _CLOSE:
+        found.add("M36", job, time, f"is accepted at a utility of {value}; 1 - cost is {worths[0]:.9g}")
+
+
+def _priced(books: _Books, c: Columns, job: int, one: _Job, time: int) -> Iterator[_Row]:
+    """The prices that an accepted job has changed."""
+    slots, slot, cluster = _slots_left(c, one, time), c.scenario.physics.slot, c.scenario.cluster
+    known = {*(WORKER + kind for kind in cluster.worker_types), *(PS + kind for kind in cluster.ps_types)}
+    for place, _ in _places(c, job, one):
+        if place[0] in known and np.isfinite(books.capacity(place)):
+            for a, b, price in books.steps(place, slots):
+                yield time, job, place[1], place[0], time + a * slot, time + b * slot, price
+
+
+def _as_said(c: Columns, found: Findings, expected: list[_Row]) -> None:
+    """The prices on record are the expected ones, each once."""
+    p = c.prices
+    columns = (p["made_at"], p["job"], p["server"], p.frame["resource"], p["from"], p["to"], p["price"])
+    said = sorted(
+        zip(
+            *(column.tolist() if isinstance(column, np.ndarray) else column.to_list() for column in columns),
+            strict=True,
+        )
+    )
+    expected = sorted(expected)
+    keys, right = [row[:6] for row in said], [row[:6] for row in expected]
+    differ = (Counter(keys) - Counter(right)) + (Counter(right) - Counter(keys))
+    for row in sorted(differ)[: found.limit]:
+        what = "is not on record" if row not in keys else "follows from no acceptance, or stands there twice"
+        found.add(
+            "M36", row[1], row[0], f"the price of {row[3]} on server {row[2]} from {row[4]} to {row[5]} µs {what}"
+        )
+    if keys != right:
+        return
+    for one, other in zip(said, expected, strict=True):
+        if abs(one[6] - other[6]) > _CLOSE * max(abs(other[6]), 1e-12):
+            text = (
+                f"{one[3]} on server {one[2]} costs {one[6]:.9g} from {one[4]} µs; what is held makes it {other[6]:.9g}"
+            )
+            found.add("M36", one[1], one[0], text)

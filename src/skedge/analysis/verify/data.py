@@ -1,0 +1,162 @@
+"""Rules on data: M16 (uploads) and M17 (storage)."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from skedge.analysis.columns import Columns, next_outage
+from skedge.analysis.sweeps import in_groups
+from skedge.core.jit import compiled
+from skedge.core.model import Ints
+from skedge.core.network import upload_delays
+from skedge.core.size import UNLIMITED, megabytes
+from skedge.core.time import NEVER
+
+from .rules import Findings
+
+_FLOAT = 1e-9
+"""Relative error allowed in sums of MB, which are floats."""
+
+
+def check_uploads(c: Columns, found: Findings, slack: int) -> None:
+    """M16: each upload has the delay and bytes of its chunks, and the dispatched chunks are just those uploaded."""
+    t, scenario = c.uploads, c.scenario
+    took = t["end"] - t["start"]
+    delay = upload_delays(scenario.delays, t["job"], t["to_server"])
+    slow = np.abs(took - delay) > slack
+    found.rows("M16", slow, t["job"], t["start"], lambda i: f"an upload takes {took[i]} µs; the delay is {delay[i]} µs")
+    mb = t["chunks"] * scenario.jobs.chunk_mb[t["job"]]
+    heavy = ~(np.abs(t["mb"] - mb) <= _FLOAT * mb)
+    found.rows(
+        "M16", heavy, t["job"], t["start"], lambda i: f"an upload has {t['mb'][i]} MB; its chunks have {mb[i]} MB"
+    )
+    early = t["start"] < scenario.jobs.arrival[t["job"]] - slack
+    found.rows("M16", early, t["job"], t["start"], lambda _: "an upload starts before the job arrives")
+    _complete(c, found, slack)
+
+
+def _complete(c: Columns, found: Findings, slack: int) -> None:
+    """Compare the uploads of dispatched jobs with the dispatches: each chunk is brought once, from its dispatch on."""
+    d, u, jobs = c.dispatches, c.uploads, len(c.scenario.jobs)
+    if not len(d):
+        return
+    again = np.unique(d["job"][(d.frame["verb"] == "redispatch").to_numpy()])
+    _brought_again(c, found, again)
+    sent_once = np.where(np.isin(d["job"], again), -1, d["job"]).astype(np.int32)
+    rows, first = in_groups(sent_once, d["time"], jobs)
+    uploads, up_first = in_groups(u["job"], u["start"], jobs)
+    wrong = _brought(
+        (rows, first, d["server"], d["time"]),
+        (uploads, up_first, u["to_server"], u["start"]),
+        u["chunks"],
+        len(c.scenario.cluster.servers),
+        slack,
+        found.limit,
+    )
+    for job, server, sent, brought, time in wrong:
+        text = (
+            f"{sent} chunks are dispatched to server {server} at {time} µs; {brought} are uploaded from then, at once"
+        )
+        found.add("M16", int(job), int(time), text)
+
+
+def _brought_again(c: Columns, found: Findings, jobs: Ints) -> None:
+    """Compare the two for jobs with chunks that were dispatched again: a server may get some of them twice."""
+    if not len(jobs):
+        return
+    d, u = c.dispatches, c.uploads
+    sent, brought = np.flatnonzero(np.isin(d["job"], jobs)), np.flatnonzero(np.isin(u["job"], jobs))
+    needs = {"job": d["job"][sent], "server": d["server"][sent], "time": d["time"][sent], "n": np.ones(len(sent))}
+    has = {name: u[at][brought] for name, at in (("job", "job"), ("server", "to_server"), ("time", "start"))}
+    has["n"] = -u["chunks"][brought]
+    both = pl.concat([pl.DataFrame(part).cast(pl.Int64) for part in (needs, has)])
+    wrong = both.group_by("job", "server", "time").agg(pl.col("n").sum()).filter(pl.col("n") != 0).sort("job", "time")
+    for job, server, time, n in wrong.head(found.limit).iter_rows():
+        text = f"{n} more chunks are dispatched to server {server} at {time} µs than are uploaded from then"
+        found.add("M16", job, time, text)
+
+
+_Rows = tuple[Ints, Ints, NDArray[np.int32], Ints]
+
+
+@compiled
+def _brought(sent: _Rows, uploads: _Rows, chunks: NDArray[np.int32], servers: int, slack: int, room: int) -> Ints:
+    """Table of (job, server, chunks sent, chunks uploaded from then, time) where the two numbers differ.
+
+    `sent` and `uploads` are rows by job, where each job begins among them, and each row's server and time. The chunks
+    that a job sends to one server are sent at one time.
+    """
+    wrong, n = np.empty((room, 5), np.int64), 0
+    number, brought, time = np.zeros(servers, np.int64), np.zeros(servers, np.int64), np.zeros(servers, np.int64)
+    for job in range(len(sent[1]) - 1):
+        if sent[1][job] == sent[1][job + 1]:
+            continue
+        for i in sent[0][sent[1][job] : sent[1][job + 1]]:
+            number[sent[2][i]] += 1
+            time[sent[2][i]] = sent[3][i]
+        ups = uploads[0][uploads[1][job] : uploads[1][job + 1]]
+        for i in ups:
+            server = uploads[2][i]
+            if number[server] == 0:
+                time[server] = uploads[3][i]
+            # at another time, or in several parts, it is not the upload of the dispatch
+            late = abs(uploads[3][i] - time[server]) > slack
+            brought[server] = -1 if late or brought[server] != 0 else chunks[i]
+        for rows, server_of in ((sent[0][sent[1][job] : sent[1][job + 1]], sent[2]), (ups, uploads[2])):
+            for i in rows:
+                server = server_of[i]
+                if number[server] != brought[server] and n < room:
+                    wrong[n, 0], wrong[n, 1], wrong[n, 2] = job, server, number[server]
+                    wrong[n, 3], wrong[n, 4] = brought[server], time[server]
+                    n += 1
+                number[server] = brought[server] = 0
+    return wrong[:n]
+
+
+def check_storage(c: Columns, found: Findings) -> None:
+    """M17: chunks lie on their server from dispatch until the job is complete; together they fit (ERRATA J19)."""
+    limit = c.scenario.cluster.storage_bytes
+    limited = limit != UNLIMITED
+    if not limited.any():
+        return
+    d = c.dispatches
+    completion = np.full(len(c.scenario.jobs), -1, np.int64)
+    completion[c.jobs["job"]] = c.jobs["completion"]
+    done = completion[d["job"]]
+    end = np.where(done >= 0, np.maximum(done, d["time"]), NEVER)
+    end = np.minimum(end, next_outage(c, d["server"], d["time"]))
+    where = np.where(limited[d["server"]], d["server"], -1).astype(np.int32)
+    coming, first = in_groups(where, d["time"], len(limit))
+    going, _ = in_groups(where, end, len(limit))
+    size = c.scenario.jobs.chunk_bytes[d["job"]]
+    full, held = _overfull((coming, going, first), d["time"], end, size, limit, found.limit)
+    for row, stored in zip(full, held, strict=True):
+        server, time = int(d["server"][row]), int(d["time"][row])
+        has, room = megabytes(stored), megabytes(limit[server])
+        text = f"server {server} stores {has:.15g} MB at {time} µs; it has room for {room:.15g} MB"
+        found.add("M17", int(d["job"][row]), time, text)
+
+
+@compiled
+def _overfull(
+    by_server: tuple[Ints, Ints, Ints], start: Ints, end: Ints, size: Ints, limit: Ints, room: int
+) -> tuple[Ints, Ints]:
+    """Rows with which a server holds more than its `limit` [bytes], and what it holds then; leaving precedes coming.
+
+    `by_server`: rows of each server by `start`, by `end`, and where each server begins among them.
+    """
+    coming, going, first = by_server
+    full, amount, n = np.empty(room, np.int64), np.empty(room, np.int64), 0
+    for server in range(len(limit)):
+        held, k = 0, first[server]
+        for i in coming[first[server] : first[server + 1]]:
+            while k < first[server + 1] and end[going[k]] <= start[i]:
+                held -= size[going[k]]
+                k += 1
+            held += size[i]
+            if held > limit[server] and n < room:
+                full[n], amount[n] = i, held
+                n += 1
+    return full[:n], amount[:n]

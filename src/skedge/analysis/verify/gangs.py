@@ -1,0 +1,263 @@
+"""Rules on gangs: M2 to M5, M7, M8, M10 and M24; what sites train is checked elsewhere."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from skedge.analysis.columns import (
+    Columns,
+    failure_times,
+    first_of_job,
+    gang_holdings,
+    gang_intervals,
+    gang_orders,
+    not_gangs,
+)
+from skedge.analysis.supplies import supplies
+from skedge.core.model import Ints
+from skedge.core.network import upload_delays
+from skedge.core.time import NEVER
+
+from .each import check_begins
+from .rules import Findings
+
+_MOST_WORK = 2.0**62
+"""Worker time beyond which sums need unbounded integers [worker-µs]."""
+
+
+def check_gangs(c: Columns, found: Findings, slack: int) -> None:
+    """All rules on gangs; nothing is done where there are none."""
+    if not len(c.gangs):
+        return
+    _decided(c, found, slack)
+    _together(c, found)
+    intervals = gang_intervals(c)
+    if not c.scenario.cluster.resources:
+        _types(c, found)
+        _capacity(c, found, slack)
+        _at_most_chunks(c, found, intervals)
+        _colocated(c, found, intervals)
+    _apart(found, intervals, slack)
+    if c.scenario.cluster.transfer_cost is not None:
+        return  # of sites: M31 to M33
+    given = supplies(c)
+    _brought(c, found, given, slack)
+    each = pl.Series(not_gangs(c), dtype=pl.Int32).implode()
+    _not_early(c, found, intervals.filter(~pl.col("job").is_in(each)), given, slack)
+    check_begins(c, found, given, slack)
+    _work(c, found, intervals, slack)
+
+
+def _decided(c: Columns, found: Findings, slack: int) -> None:
+    """M2: every allocation on a server begins with a decision for it, and for as many workers."""
+    t, d = c.gangs, c.decisions
+    rows = np.flatnonzero(d.frame["verb"].is_in(["allocate", "allocate_each"]).to_numpy())
+    decided = pl.DataFrame({name: d[name][rows] for name in ("job", "server", "time", "workers")})
+    held = pl.DataFrame({"job": t["job"], "server": t["server"], "time": t["start"], "n": t["workers"]})
+    held = held.with_columns(pl.col("n").sum().over("job", "server", "time")).with_row_index("row").sort("time")
+    near = held.join_asof(
+        decided.unique(["job", "server", "time"], keep="last", maintain_order=True).sort("time"),
+        on="time",
+        by=["job", "server"],
+        strategy="nearest",
+        tolerance=slack,
+        coalesce=False,
+        check_sortedness=False,
+    )
+    none = np.zeros(len(t), bool)
+    agree = pl.col("workers").eq_missing(pl.col("n"))
+    none[near.filter(~agree)["row"].to_numpy()] = True
+    say = "holds workers on server {} from {} µs; no decision then allocates just these"
+    found.rows("M2", none, t["job"], t["start"], lambda i: say.format(t["server"][i], t["start"][i]))
+
+
+def _together(c: Columns, found: Findings) -> None:
+    """M24: the rows of one allocation agree, one a server; where it is no gang, those that begin together have one."""
+    each, frame = pl.Series(not_gangs(c), dtype=pl.Int32).implode(), c.gangs.frame
+    _agree(found, frame.filter(~pl.col("job").is_in(each)), ("compute_from", "end", "colocated", "preempted"), "server")
+    both = frame.filter(pl.col("job").is_in(each)).with_columns(server=pl.struct("server", "compute_from"))
+    _agree(found, both, ("end", "colocated", "preempted"), "server")
+    mixed = c.decisions.frame.filter(pl.col("verb") == "allocate", pl.col("job").is_in(each)).unique(
+        "job", keep="first"
+    )
+    for job, time in mixed.sort("job").select("job", "time").head(found.limit).iter_rows():
+        found.add("M24", job, time, "is a gang in some of its allocations only")
+
+
+def _agree(found: Findings, frame: pl.DataFrame, agree: tuple[str, ...], place: str) -> None:
+    by = frame.group_by("job", "start", maintain_order=True).agg(
+        *(pl.col(name).n_unique().alias(name) for name in agree), pl.col(place).is_duplicated().any().alias("twice")
+    )
+    for row in (
+        by.filter(pl.any_horizontal(pl.col(agree) > 1) | pl.col("twice")).head(found.limit).iter_rows(named=True)
+    ):
+        differ = [name for name in agree if row[name] > 1] or ["server (used twice)"]
+        text = f"the servers of the gang from {row['start']} µs do not agree on {', '.join(differ)}"
+        found.add("M24", row["job"], row["start"], text)
+
+
+def _types(c: Columns, found: Findings) -> None:
+    t, cluster, kind = c.gangs, c.scenario.cluster, c.scenario.jobs.worker_type[c.gangs["job"]]
+    has = np.zeros(len(t), bool) | (t["server"] == cluster.cloud)
+    if cluster.worker_types:
+        has |= (kind >= 0) & (cluster.workers[t["server"], kind] > 0)
+    say = "server {} has no worker of the job's type"
+    found.rows("M3", ~has, t["job"], t["start"], lambda i: say.format(t["server"][i]))
+
+
+def _capacity(c: Columns, found: Findings, slack: int) -> None:
+    """M4: on each server and type that a gang uses, workers held by gangs and lanes are at most those there are."""
+    t, cluster = c.runs, c.scenario.cluster
+    kind, types = c.scenario.jobs.worker_type[t["job"]], max(len(cluster.worker_types), 1)
+    pool = np.where((kind >= 0) & (t["server"] != cluster.cloud), t["server"] * types + kind, -1)
+    used = np.unique(pool[t["chunk"] < 0])
+    rows = np.flatnonzero(np.isin(pool, used[used >= 0]))
+    end = np.maximum(t["end"][rows] - slack, t["start"][rows])
+    time, where = np.concatenate([t["start"][rows], end]), np.tile(pool[rows], 2)
+    change = np.concatenate([t["workers"][rows], -t["workers"][rows]]).astype(np.int64)
+    order = np.lexsort((change, time, where))
+    held = np.cumsum(change[order])
+    limit = cluster.workers.ravel()[where[order]] if cluster.worker_types else held
+    job = np.tile(t["job"][rows], 2)[order]
+    say = "{} workers are held at {} µs on server {}; it has {} of the type"
+    found.rows(
+        "M4", held > limit, job, time[order],
+        lambda i: say.format(held[i], time[order][i], where[order][i] // types, limit[i]),
+    )  # fmt: skip
+
+
+def _at_most_chunks(c: Columns, found: Findings, intervals: pl.DataFrame) -> None:
+    job, workers = intervals["job"].to_numpy(), intervals["workers"].to_numpy()
+    limit = c.scenario.jobs.chunks[job]
+    say = "holds {} workers; it has {} chunks"
+    found.rows("M5", workers > limit, job, intervals["start"].to_numpy(), lambda i: say.format(workers[i], limit[i]))
+
+
+def _colocated(c: Columns, found: Findings, intervals: pl.DataFrame) -> None:
+    """M10: zeta = 1 in the cloud with the PS there, or wherever the physics says that one server is enough."""
+    cluster = c.scenario.cluster
+    edge_too = c.scenario.physics.colocation == "one_server"
+    one = intervals["where"].list.len().to_numpy() == 1
+    server = intervals["where"].list.first().struct.field("server").to_numpy()
+    ps = _ps_server(c, intervals["job"].to_numpy(), intervals["start"].to_numpy())
+    zeta = one & (ps == server) & ((server == cluster.cloud) | edge_too)
+    got = intervals["colocated"].to_numpy()
+    say = "colocated is {}; the workers are on {} and the PS on server {} (-1: none)"
+    found.rows(
+        "M10", got != zeta, intervals["job"].to_numpy(), intervals["start"].to_numpy(),
+        lambda i: say.format(bool(got[i]), f"server {server[i]}" if one[i] else "several servers", ps[i]),
+    )  # fmt: skip
+
+
+def _ps_server(c: Columns, job: Ints, time: Ints) -> Ints:
+    """Server of the PS that each job holds at each time; -1 for none."""
+    at = pl.DataFrame({"job": job, "time": time}).with_row_index("row").sort("time")
+    ps = pl.DataFrame({k: c.ps[k] for k in ("job", "server", "start", "end")}).sort("start")
+    both = at.with_columns(pl.col("job").cast(pl.Int32)).join_asof(
+        ps, left_on="time", right_on="start", by="job", check_sortedness=False
+    )
+    held = pl.when(pl.col("end") > pl.col("time")).then("server").fill_null(-1)
+    return both.sort("row").select(held)["server"].to_numpy()
+
+
+def _apart(found: Findings, intervals: pl.DataFrame, slack: int) -> None:
+    """M24: a job holds one allocation at a time."""
+    job, start, end = (intervals[name].to_numpy() for name in ("job", "start", "end"))
+    last = np.concatenate([[0], end[:-1]])
+    wrong = ~first_of_job(job) & (start < last - slack)
+    say = "an allocation begins at {} µs, before the last one ends at {} µs"
+    found.rows("M24", wrong, job, start, lambda i: say.format(start[i], last[i]))
+
+
+def _brought(c: Columns, found: Findings, given: pl.DataFrame, slack: int) -> None:
+    """M7: where a server is not supplied for all workers that an order names, an upload begins with the order."""
+    u = c.uploads
+    table = pl.DataFrame({"job": u["job"], "server": u["to_server"], "begun": u["start"]}).sort("begun")
+    near = given.filter(pl.col("chunks") > 0).sort("time").join_asof(
+        table, left_on="time", right_on="begun", by=["job", "server"], strategy="nearest", tolerance=slack,
+        check_sortedness=False,
+    )  # fmt: skip
+    absent = near.filter(pl.col("begun").is_null())
+    text = "{n} workers on server {server} need data, {before} have them; no upload begins at {time} µs"
+    for row in absent.sort("time", "job", "server").head(found.limit).iter_rows(named=True):
+        found.add("M7", row["job"], row["time"], text.format_map(row))
+
+
+def _not_early(c: Columns, found: Findings, intervals: pl.DataFrame, given: pl.DataFrame, slack: int) -> None:
+    """M7: a gang computes when its last data are there, and at once; a resumed one pays the checkpoint overhead."""
+    held = gang_holdings(intervals).with_columns(by=pl.col("start") + slack).sort("by", maintain_order=True)
+    new = given.filter(pl.col("n") > pl.col("before")).sort("time", maintain_order=True)
+    new = new.select("job", "server", begun="time", ready=pl.col("time") + pl.Series(_delays(c, new)))
+    held = held.join_asof(new, left_on="by", right_on="begun", by=["job", "server"], check_sortedness=False)
+    job, start, end, computes = (intervals[name].to_numpy() for name in ("job", "start", "end", "compute_from"))
+    first = first_of_job(job)
+    ready = start.copy()
+    np.maximum.at(ready, held["at"].to_numpy(), held["ready"].fill_null(0).to_numpy())
+    overhead = c.scenario.physics.checkpoint_overhead
+    restored = ~first | (_ordered_until(c, job, start + slack) > 1)  # also after one that another has replaced at once
+    least, most = np.minimum(ready + np.where(first, 0, overhead), end), ready + np.where(restored, overhead, 0)
+    say_early = "computes from {} µs; its data are there, and it is restored, at {} µs"
+    found.rows("M7", computes < least - slack, job, computes, lambda i: say_early.format(computes[i], least[i]))
+    say_late = "computes from {} µs only; it could from {} µs"
+    found.rows(
+        "M7", computes > most + slack + c.late[job], job, computes, lambda i: say_late.format(computes[i], most[i])
+    )
+
+
+def _ordered_until(c: Columns, job: Ints, time: Ints) -> Ints:
+    """How many allocations of each job have been ordered up to each time."""
+    orders = gang_orders(c).filter(pl.col("verb") == "allocate").unique("order", maintain_order=True).sort("time")
+    orders = orders.select("job", "time", count=pl.col("job").cum_count().over("job"))
+    asked = pl.DataFrame({"job": job, "time": time}).cast(pl.Int64).with_row_index("row").sort("time")
+    return (
+        asked.join_asof(orders, on="time", by="job", check_sortedness=False)
+        .sort("row")["count"]
+        .fill_null(0)
+        .to_numpy()
+    )
+
+
+def _delays(c: Columns, given: pl.DataFrame) -> Ints:
+    """Upload delay of each row's job to its server [µs]."""
+    return upload_delays(c.scenario.delays, given["job"].to_numpy(), given["server"].to_numpy())
+
+
+def _work(c: Columns, found: Findings, intervals: pl.DataFrame, slack: int) -> None:
+    """M8: worker time spent computing is the work, with less than one step of the last workers to spare.
+
+    Work done at another zeta counts in proportion of the whole work at each. Each change rounds down by a worker-µs,
+    which a later change may stretch by the ratio of the two works.
+    """
+    job, end, workers = (intervals[name].to_numpy() for name in ("job", "end", "workers"))
+    computed, spent = intervals["spent"], intervals["spent"].cast(pl.Int64, wrap_numerical=True).to_numpy()
+    zeta = intervals["colocated"].to_numpy().astype(np.int64)
+    first = np.flatnonzero(first_of_job(job))
+    last = np.concatenate([first[1:], [len(job)]]) - 1
+    need = c.scenario.true_work[job[last], zeta[last]]
+    done = np.add.reduceat(spent, first)
+    held = np.add.reduceat(workers, first)
+    late = c.late[job[last]] * np.maximum.reduceat(workers, first)
+    rounding, room = slack * held, c.scenario.physics.step * workers[last] + late
+    wrong = ~((-rounding <= done - need) & (done - need < room + rounding))
+    wrong |= np.add.reduceat(computed.cast(pl.Float64).to_numpy(), first) > _MOST_WORK
+    changes = (np.minimum.reduceat(zeta, first) < zeta[last]) | (np.maximum.reduceat(zeta, first) > zeta[last])
+    for i in np.flatnonzero((wrong | changes) & (failure_times(c)[job[last]] == NEVER)).tolist():
+        part = slice(first[i], last[i] + 1)
+        _work_exactly(
+            c, found, int(job[last[i]]), computed[part].to_list(), workers[part], zeta[part], int(end[last[i]]), slack
+        )
+
+
+def _work_exactly(
+    c: Columns, found: Findings, job: int, spent: list[int], workers: Ints, zeta: Ints, end: int, slack: int
+) -> None:
+    """M8 for one job, in unbounded integers."""
+    work, to = c.scenario.true_work[job].tolist(), int(zeta[-1])
+    done = sum(s if z == to else s * work[to] // work[z] for s, z in zip(spent, zeta.tolist(), strict=True))
+    changes = len(spent) if len(set(zeta.tolist())) > 1 else 0
+    rounding = 2 * changes * -(-max(work) // min(work)) + slack * int(workers.sum())
+    room = c.scenario.physics.step * int(workers[-1]) + int(c.late[job]) * int(workers.max())
+    if not -rounding <= done - work[to] < room + rounding:
+        text = f"spends {done} worker-µs; it needs {work[to]} and less than {room} more"
+        found.add("M8", job, end, text)

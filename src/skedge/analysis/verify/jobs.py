@@ -1,0 +1,190 @@
+"""Rules on the life of a job: M2, M9, M11, M18, M19, M23."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from skedge.analysis.columns import Columns, failure_times, next_outage
+from skedge.analysis.sweeps import bounds
+from skedge.core.model import Ints
+from skedge.core.time import NEVER
+
+from .rules import Findings, Say
+
+Mask = NDArray[np.bool_]
+
+_TIMES = {
+    "runs": ("start", "compute_from", "end"),
+    "ps": ("start", "end"),
+    "uploads": ("start", "end"),
+    "plans": ("from", "to", "made_at"),
+    "prices": ("from", "to", "made_at"),
+    "decisions": ("time",),
+}
+
+
+def answers(c: Columns, found: Findings) -> None:
+    """M18: one row a job, finished, rejected or failed; the last two have a reason, and what is rejected never runs."""
+    jobs, t = c.scenario.jobs, c.jobs
+    for job in np.flatnonzero(np.bincount(t["job"], minlength=len(jobs)) != 1)[: found.limit]:
+        rows = int((t["job"] == job).sum())
+        found.add("M18", int(job), int(jobs.arrival[job]), f"has {rows} rows in the jobs table; it must have 1")
+    state = t.frame["state"].cast(pl.String)
+    unknown = state.is_null().to_numpy()
+    found.rows("M18", unknown, t["job"], t["arrival"], lambda _: "is neither finished, rejected, failed nor cancelled")
+    rejected, finished = (state == "rejected").fill_null(value=False), (state == "finished").fill_null(value=False)
+    failed = state.is_in(["failed", "cancelled"]).fill_null(value=False)
+    silent = ((rejected | failed) & (t.frame["reason"].fill_null("") == "")).to_numpy()
+    found.rows("M18", silent, t["job"], t["arrival"], lambda i: f"is {state[i]} without a reason")
+    _as_decided(c, found, state)
+    unsaid = failed.to_numpy() != (failure_times(c)[t["job"]] < NEVER)
+    found.rows("M18", unsaid, t["job"], t["arrival"], lambda i: f"is {state[i]}; the decisions say otherwise")
+    runs = np.bincount(c.runs["job"], minlength=len(jobs))[t["job"]]
+    both = rejected.to_numpy() & (runs > 0)
+    found.rows("M18", both, t["job"], t["arrival"], lambda i: f"is rejected and has {runs[i]} runs")
+    never = finished.to_numpy() & (runs == 0)
+    found.rows("M18", never, t["job"], t["arrival"], lambda _: "is finished and never ran")
+
+
+def _as_decided(c: Columns, found: Findings, state: pl.Series) -> None:
+    """M18: who is rejected was, by one decision, for its reason; who is finished has no reason."""
+    d, t = c.decisions, c.jobs
+    rows = np.flatnonzero((d.frame["verb"] == "reject").to_numpy())
+    times = np.bincount(d["job"][rows], minlength=len(c.scenario.jobs))[t["job"]]
+    wrong = times != (state == "rejected").fill_null(value=False).to_numpy()
+    found.rows(
+        "M18", wrong, t["job"], t["arrival"], lambda i: f"is {state[i]}; it has {times[i]} decisions to reject it"
+    )
+    ends = d.frame.filter(pl.col("verb").is_in(["reject", "fail"])).select("job", why=pl.col("reason").cast(pl.String))
+    said = t.frame.select("job", "reason").with_row_index("row").join(
+        ends.unique("job", keep="first"), on="job", how="left", maintain_order="left"
+    )  # fmt: skip
+    other = (said["reason"].fill_null("") != said["why"].fill_null("")).to_numpy()
+    say = "its reason is {!r}; that of the decision is {!r}"
+    found.rows(
+        "M18", other, t["job"], t["arrival"], lambda i: say.format(said["reason"][i], said["why"][i])
+    )  # fmt: skip
+
+
+def undisturbed(c: Columns, found: Findings) -> None:
+    """M18, M25: in a simulation no job fails, and all servers are in service all the time."""
+    state = c.jobs.frame["state"].cast(pl.String)
+    failed = state.is_in(["failed", "cancelled"]).fill_null(value=False).to_numpy()
+    found.rows("M18", failed, c.jobs["job"], c.jobs["arrival"], lambda i: f"is {state[i]}, in a simulation")
+    for server, start in zip(c.outages["server"].tolist(), c.outages["start"].tolist(), strict=True):
+        label = c.scenario.cluster.label(server)
+        found.add("M25", None, start, f"{label!r} goes out of service; in a simulation all servers are in service")
+    d = c.decisions
+    lost = (d.frame["verb"] == "suspend").to_numpy() & (d["server"] >= 0)
+    found.rows(
+        "M25", lost, d["job"], d["time"], lambda _: "is suspended for a server; in a simulation all are in service"
+    )
+
+
+def completions(c: Columns, found: Findings, slack: int) -> None:
+    """M9: first start, completion and JCT follow from the runs."""
+    t = c.jobs
+    first, last = run_bounds(c)
+    first, last = first[t["job"]], last[t["job"]]
+    ran, failed = last >= 0, failure_times(c)[t["job"]] < NEVER
+    say = [
+        ("completion", np.where(ran & ~failed, last, -1), "the end of its last run"),
+        ("first_start", np.where(ran, first, -1), "the start of its first run"),
+        ("jct", np.where(t["completion"] >= 0, t["completion"] - t["arrival"], -1), "completion - arrival"),
+    ]
+    for name, right, what in say:
+        wrong = np.abs(t[name] - right) > slack
+        found.rows("M9", wrong, t["job"], right, _unequal(name, t[name], right, what))
+
+
+def _unequal(name: str, got: Ints, right: Ints, what: str) -> Say:
+    return lambda i: f"{name} is {got[i]} µs; {what} gives {right[i]} µs (-1: none)"
+
+
+def run_bounds(c: Columns) -> tuple[Ints, Ints]:
+    """First start and last end of each job's runs [µs]; NEVER and -1 where it has none."""
+    first, last, _ = bounds(c.runs["job"], c.runs["start"], c.runs["end"], len(c.scenario.jobs))
+    return first, last
+
+
+def decision_times(c: Columns, found: Findings, slack: int) -> None:
+    """M2: a decision about a job is made while it is in the system."""
+    t, arrival = c.decisions, c.scenario.jobs.arrival
+    _, last = run_bounds(c)
+    failed = failure_times(c)
+    early = t["time"] < arrival[t["job"]] - slack
+    say = "decided at {} µs, before the job arrives at {} µs"
+    found.rows("M2", early, t["job"], t["time"], lambda i: say.format(t["time"][i], arrival[t["job"][i]]))
+    over = np.where(failed < NEVER, failed, last)[t["job"]]
+    late = (over >= 0) & (t["time"] > over + slack)
+    found.rows(
+        "M2", late, t["job"], t["time"], lambda i: f"decided at {t['time'][i]} µs; the job ended at {over[i]} µs"
+    )
+
+
+def preempted_flags(
+    c: Columns, found: Findings, last_of_chunk: Ints, gave_up: Mask, *, preemptive: bool, live: bool
+) -> None:  # fmt: skip
+    """M11: preempted = ends before the chunk (a gang: the job) is finished, unless the chunk gave its lane up.
+
+    `last_of_chunk` [µs] and `gave_up` by chunk run. Live, a chunk may be displaced as it gives up.
+    """
+    _, last = run_bounds(c)
+    left = failure_times(c) < NEVER  # their last run may have been displaced, or not
+    never = np.zeros(len(c.gangs), bool)
+    for t, end, gave in ((c.chunks, last_of_chunk, gave_up), (c.gangs, last[c.gangs["job"]], never)):
+        unfinished = (t["end"] != end) & ~(gave & ~(t["preempted"] & live))
+        wrong = (t["preempted"] != unfinished) & (unfinished | ~left[t["job"]])
+        found.rows("M11", wrong, t["job"], t["end"], _flag(t["preempted"], t["end"], end))
+    if not preemptive:
+        t = c.chunks
+        taken = t["preempted"] & ~(next_outage(c, t["server"], t["start"]) <= t["end"]) & ~left[t["job"]]
+        found.rows("M11", taken, t["job"], t["end"], lambda _: "a lane that does not preempt gave up a chunk")
+
+
+def _flag(flag: Mask, end: Ints, last: Ints) -> Say:
+    return lambda i: f"preempted is {bool(flag[i])} for a run that ends at {end[i]} µs; the last ends at {last[i]} µs"
+
+
+def plans_kept(c: Columns, found: Findings, slack: int) -> None:
+    """M19: a run of a planned job lies within a plan of it on its server, with its workers at most; its PSs too."""
+    p = c.plans
+    if not len(p):
+        return
+    plans = pl.DataFrame({k: p[k] for k in ("job", "server", "workers", "ps", "from", "to")})
+    free = plans.filter(p.frame["broken_at"].is_not_null())["job"]
+    for t, count, planned, what in ((c.runs, "workers", "workers", "workers"), (c.ps, "count", "ps", "PSs")):
+        held = pl.DataFrame({k: t[k] for k in ("job", "server", "start", "end")}).with_row_index("row")
+        held = held.with_columns(held=pl.Series(t[count]))
+        held = held.filter(pl.col("job").is_in(plans["job"].implode()) & ~pl.col("job").is_in(free.implode()))
+        inside = (pl.col("from") - slack <= pl.col("start")) & (pl.col("end") <= pl.col("to") + slack)
+        fits = held.join(plans, on=["job", "server"]).filter(inside & (pl.col("held") <= pl.col(planned)))
+        for r in held.join(fits.select("row"), on="row", how="anti").head(found.limit).iter_rows(named=True):
+            text = f"no plan has {r['held']} {what} on server {r['server']} from {r['start']} to {r['end']} µs"
+            found.add("M19", r["job"], r["start"], text)
+
+
+def planned(c: Columns, found: Findings) -> None:
+    """M19 where the policy promises `plans`: a job that runs has one."""
+    without = ~np.isin(c.runs["job"], c.plans["job"])
+    say = "runs, and no plan of it is on record, as its policy promises"
+    found.rows("M19", without, c.runs["job"], c.runs["start"], lambda _: say)
+
+
+def slot_boundaries(c: Columns, found: Findings, slack: int) -> None:
+    """M23: in slotted time, starts, ends and decisions are multiples of the slot."""
+    slot = c.scenario.physics.step
+    if slot == 1:
+        return
+    for name, times in _TIMES.items():
+        t = getattr(c, name)
+        for column in times:
+            over = t[column] % slot
+            wrong = np.minimum(over, slot - over) > slack
+            found.rows("M23", wrong, t["job"], t[column], _off(name, column, t[column], slot))
+
+
+def _off(name: str, column: str, time: Ints, slot: int) -> Say:
+    return lambda i: f"{name}.{column} is {time[i]} µs, not a multiple of the slot of {slot} µs"

@@ -1,0 +1,30 @@
+"""Rule M38: the parameters of a job that was trained live hold all its mini-batches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from skedge.analysis.columns import Columns
+
+from .rules import Findings
+
+
+def check_trained(c: Columns, found: Findings, trained: Mapping[str, Any]) -> None:
+    """Compare the progress in the last checkpoint of every finished job with what the job has to do.
+
+    `trained`: by job id, mini-batches of each chunk; of a live run's ``run.json``.
+    """
+    t, jobs = c.jobs, c.scenario.jobs
+    for row in np.flatnonzero((t.frame["state"] == "finished").fill_null(value=False).to_numpy()):
+        job = int(t["job"][row])
+        steps, done = int(jobs.minibatches[job]), trained.get(jobs.ids[job])
+        if not isinstance(done, list) or len(done) != jobs.chunks[job]:
+            text = f"is finished; what its last checkpoint holds is {done!r}, not {jobs.chunks[job]} numbers"
+            found.add("M38", job, int(t["completion"][row]), text)
+            continue
+        for chunk in [chunk for chunk, n in enumerate(done) if n != steps]:
+            text = f"is finished; its last checkpoint holds {done[chunk]} of {steps} mini-batches of chunk {chunk}"
+            found.add("M38", job, int(t["completion"][row]), text)

@@ -1,0 +1,223 @@
+"""Rule M1: every row names what exists and has possible counts and times. Rows that do not are left out of all else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from skedge.analysis.columns import Columns, Table, columns
+from skedge.core.model import PS, WORKER
+from skedge.core.scenario import Scenario
+from skedge.core.schedule import VERBS, Schedule
+
+from .rules import Findings
+
+Mask = NDArray[np.bool_]
+
+_TIME = {"runs": "start", "ps": "start", "uploads": "start", "plans": "from", "prices": "made_at"}
+_TIME |= {"decisions": "time", "jobs": "arrival", "outages": "start"}
+
+_MAY_BE_NULL = {
+    "runs": {"chunk", "lane"},
+    "ps": {"slot"},
+    "uploads": {"from_site"},
+    "plans": {"broken_at"},
+    "prices": set[str](),
+    "decisions": {"chunk", "lane", "server", "rank", "postponed", "value", "reason", "workers"},
+    "jobs": {"admitted", "first_start", "completion", "jct", "value", "state", "reason"},
+    "outages": {"end", "reason"},
+}
+"""Columns without which a row says what it has to say; of decisions it depends on the verb."""
+
+_MAY_BE_NAN = {("decisions", "value")}
+"""A planned schedule has no alpha."""
+
+_MAY_BE_NEGATIVE = {"rank", "postponed"}
+"""A rank is the policy's own; -1 chunks postponed: it does not say."""
+
+_LATEST = 2**61
+"""Times are before this [µs], so that sums of two are numbers too."""
+
+
+def known_rows(
+    scenario: Scenario, schedule: Schedule, found: Findings, late_s: Mapping[str, float] | None = None
+) -> Columns:
+    """Take the columns of `schedule`, without the rows that break M1."""
+    kept: dict[str, Any] = {}
+    full = {name: _filled(name, table, found) for name, table in schedule.tables().items()}
+    kept = {name: table for name, table in full.items() if table is not getattr(schedule, name)}
+    schedule = replace(schedule, **kept) if kept else schedule
+    c = columns(scenario, schedule, late_s)
+    kept = {}
+    for name, rule in _CHECKS.items():
+        table: Table = getattr(c, name)
+        wrong = rule(c, table)
+        if wrong.any():
+            _tell(found, name, table.frame, wrong)
+            kept[name] = table.frame.filter(~pl.Series(wrong))
+    return columns(scenario, replace(schedule, **kept), late_s) if kept else c
+
+
+def _filled(name: str, frame: pl.DataFrame, found: Findings) -> pl.DataFrame:
+    """The rows that have a value in every column that must have one, and no number that is none."""
+    parts = [
+        frame[column].is_null()
+        for column in frame.columns
+        if frame[column].null_count() and column not in _MAY_BE_NULL[name]
+    ]
+    for column, kind in frame.schema.items():
+        if kind.is_float():
+            bad = frame[column].is_infinite() if (name, column) in _MAY_BE_NAN else ~frame[column].is_finite()
+            parts += [bad.fill_null(value=False)] if bad.any() else []
+        elif kind.is_integer() and column not in _MAY_BE_NEGATIVE:
+            low, high = frame[column].min(), frame[column].max()
+            if low is not None and (low < 0 or high >= _LATEST):  # type: ignore[operator]
+                parts.append(~frame[column].cast(pl.Int64).is_between(0, _LATEST - 1).fill_null(value=True))
+    if not parts:
+        return frame
+    wrong = np.logical_or.reduce([part.to_numpy() for part in parts])
+    _tell(found, name, frame, wrong)
+    return frame.filter(~pl.Series(wrong))
+
+
+def _tell(found: Findings, name: str, frame: pl.DataFrame, wrong: Mask) -> None:
+    for i in np.flatnonzero(wrong)[: found.limit].tolist():
+        row = frame.row(i, named=True)
+        text = f"{name}[{i}] names what does not exist, or has an impossible count, time or value: {row}"
+        found.add("M1", row.get("job"), row[_TIME[name]], text)
+
+
+def _no_job(c: Columns, t: Table) -> Mask:
+    wrong: Mask = (t["job"] < 0) | (t["job"] >= len(c.scenario.jobs))
+    return wrong
+
+
+def _chunks_of(c: Columns, t: Table) -> NDArray[np.int64]:
+    jobs = c.scenario.jobs
+    chunks: NDArray[np.int64] = jobs.chunks[np.clip(t["job"], 0, len(jobs) - 1)]
+    return chunks
+
+
+def _wrong_lane(c: Columns, t: Table, *, whole: Mask) -> Mask:
+    """Lane and server that do not belong together; `whole` marks rows that concern a chunk."""
+    cluster = c.scenario.cluster
+    lane, server = t["lane"], t["server"]
+    cloud = server == (-2 if cluster.cloud is None else cluster.cloud)
+    none: Mask = lane == -1
+    out = (lane < -1) | (lane >= cluster.lanes)
+    place = np.append(cluster.lane_server, -1)[np.where(out | none, -1, lane)]
+    wrong: Mask = out | (~none & (place != server)) | (whole & none & ~cloud) | (~whole & ~none)
+    return wrong
+
+
+def _runs(c: Columns, t: Table) -> Mask:
+    chunk, start, begin, end = t["chunk"], t["start"], t["compute_from"], t["end"]
+    whole = chunk != -1
+    wrong = _no_job(c, t) | (t["server"] < 0) | (chunk < -1) | (chunk >= _chunks_of(c, t))
+    wrong |= (start < 0) | (begin < start) | (end < begin) | (end <= start)
+    wrong |= (t["workers"] < 1) | (whole & ((t["workers"] != 1) | (begin != start)))
+    return wrong | _wrong_lane(c, t, whole=whole)
+
+
+def _ps(c: Columns, t: Table) -> Mask:
+    cluster, server, slot = c.scenario.cluster, t["server"], t["slot"]
+    slots = np.bincount(cluster.ps_server, minlength=len(cluster.servers))[np.maximum(server, 0)]
+    cloud = server == (-2 if cluster.cloud is None else cluster.cloud)
+    wrong = _no_job(c, t) | (server < 0) | (t["count"] < 1) | (t["start"] < 0) | (t["end"] <= t["start"])
+    return wrong | np.where(cloud | bool(cluster.resources), slot != -1, (slot < 0) | (slot >= slots))
+
+
+def _uploads(c: Columns, t: Table) -> Mask:
+    wrong = _no_job(c, t) | (t["to_server"] < 0) | (t["chunks"] < 1) | (t["chunks"] > _chunks_of(c, t))
+    moved = t.frame["from_site"].is_not_null().to_numpy()
+    at_sites = c.scenario.cluster.transfer_cost is not None
+    return wrong | (moved != at_sites) | ~(t["mb"] >= 0) | (t["start"] < 0) | (t["end"] < t["start"])
+
+
+def _plans(c: Columns, t: Table) -> Mask:
+    wrong = _no_job(c, t) | (t["server"] < 0) | (t["workers"] < 0) | (t["ps"] < 0) | (t["workers"] + t["ps"] < 1)
+    return wrong | (t["to"] <= t["from"]) | (t["made_at"] > t["from"])
+
+
+def _prices(c: Columns, t: Table) -> Mask:
+    cluster = c.scenario.cluster
+    names = [WORKER + kind for kind in cluster.worker_types] + [PS + kind for kind in cluster.ps_types]
+    names += cluster.resources
+    wrong = _no_job(c, t) | (t["server"] < 0) | ~t.frame["resource"].is_in(names).to_numpy()
+    wrong |= (t["to"] <= t["from"]) | (t["made_at"] > t["from"])
+    return wrong | ~((t["price"] >= 0) & np.isfinite(t["price"]))
+
+
+_HAS = {
+    "server": {"dispatch", "redispatch", "allocate", "allocate_each", "reserve", "transfer", "upload", "assign_ps"},
+    "chunk": {"dispatch", "redispatch"},
+    "rank": {"dispatch", "redispatch"},
+    "postponed": {"dispatch", "redispatch"},
+    "workers": {"allocate", "allocate_each", "upload", "assign_ps"},
+}
+"""The verbs of which a decision has something in these columns; the others have nothing there."""
+
+_MAY_HAVE = {
+    "server": {"suspend"},
+    "lane": {"dispatch", "redispatch"},
+    "value": set(VERBS) - {"suspend", "assign_ps", "fail", "upload"},
+}
+"""Those of which it may have."""
+
+
+def _decisions(c: Columns, t: Table) -> Mask:
+    wrong = _no_job(c, t) | (t["time"] < 0) | (t["workers"] == 0) | (t["workers"] < -1) | _not_of_its_verb(t.frame)
+    verbs: Mask = t.frame["verb"].is_in(["dispatch", "redispatch"]).to_numpy()
+    if not verbs.any():
+        return wrong
+    if not verbs.all():
+        rows = np.flatnonzero(verbs)
+        wrong[rows] |= _wrong_dispatch(c, t.only(verbs))
+        return wrong
+    return wrong | _wrong_dispatch(c, t)
+
+
+def _not_of_its_verb(frame: pl.DataFrame) -> Mask:
+    """Whether a decision lacks what its verb has to say, or says what it cannot."""
+    verb, wrong = frame["verb"].cast(pl.String), np.zeros(len(frame), bool)
+    for column in {**_HAS, **_MAY_HAVE}:
+        must, may = _HAS.get(column, set()), _MAY_HAVE.get(column, set())
+        said = frame[column].is_not_null()
+        if must and not said.all():
+            wrong |= (verb.is_in(list(must)) & ~said).to_numpy()
+        if said.any():
+            wrong |= (said & ~verb.is_in(list(must | may))).to_numpy()
+    return wrong
+
+
+def _wrong_dispatch(c: Columns, t: Table) -> Mask:
+    chunk = t["chunk"]
+    wrong = (chunk < 0) | (chunk >= _chunks_of(c, t)) | (t["server"] < 0) | (t["postponed"] < -1)
+    return wrong | _wrong_lane(c, t, whole=np.ones(len(t), bool))
+
+
+def _jobs(c: Columns, t: Table) -> Mask:
+    wrong = _no_job(c, t)
+    place = np.clip(t["job"], 0, len(c.scenario.jobs) - 1)
+    ids = t.frame["id"] != pl.Series(c.scenario.jobs.ids, dtype=pl.String).gather(pl.Series(place))
+    wrong |= ids.fill_null(value=True).to_numpy() | (t["arrival"] != c.scenario.jobs.arrival[place])
+    return (
+        wrong
+        | t.frame["value"].is_not_null().to_numpy()
+        | ((t["admitted"] < 0) & (t.frame["admitted"].is_not_null()).to_numpy())
+    )
+
+
+def _outages(c: Columns, t: Table) -> Mask:  # noqa: ARG001 - as the others
+    end = t["end"]
+    wrong: Mask = (t["server"] < 0) | (t["start"] < 0) | ((end <= t["start"]) & (end != -1))
+    return wrong
+
+
+_CHECKS = {"runs": _runs, "ps": _ps, "uploads": _uploads, "plans": _plans, "prices": _prices}
+_CHECKS |= {"decisions": _decisions, "jobs": _jobs, "outages": _outages}

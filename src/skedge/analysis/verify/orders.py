@@ -1,0 +1,184 @@
+"""What is on record as ordered is what was done: M2 and M18 for decisions, and that each has its effect."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from skedge.analysis.columns import Columns, Table, failure_times, gang_intervals, gang_orders
+from skedge.core.time import NEVER
+
+from .rules import Findings
+
+_PLACES = ("dispatch", "redispatch", "allocate", "allocate_each")
+
+
+def check_orders(c: Columns, found: Findings, slack: int) -> None:
+    """M2: decisions come in the order of time, and those on gangs are the beginnings and the ends of their runs."""
+    _in_order(c, found)
+    _admitted(c, found)
+    orders = gang_orders(c)
+    if len(c.gangs) or len(orders):
+        intervals = gang_intervals(c)
+        given = orders.filter(~pl.col("verb").is_in(["upload", "assign_ps"]))
+        _carried_out(found, slack, given, c.gangs, "workers")
+        if c.scenario.cluster.resources:
+            _carried_out(found, slack, _with_suspensions(orders), c.ps, "count")
+        _repeated(found, orders)
+        _ended(found, slack, intervals, given, c)
+        _suspended(found, slack, intervals, given)
+        _served(c, found, slack, intervals)
+        _postponed(c, found, slack, intervals)
+
+
+def _with_suspensions(orders: pl.DataFrame) -> pl.DataFrame:
+    return orders.filter(pl.col("verb").is_in(["assign_ps", "suspend"]))
+
+
+def _in_order(c: Columns, found: Findings) -> None:
+    t = c.decisions
+    back = np.concatenate([[False], t["time"][1:] < t["time"][:-1]]) if len(t) else np.zeros(0, bool)
+    found.rows("M2", back, t["job"], t["time"], lambda i: f"decided at {t['time'][i]} µs, behind a later decision")
+
+
+def _admitted(c: Columns, found: Findings) -> None:
+    """M2: a job is admitted when it is first dispatched or allocated."""
+    d, t = c.decisions, c.jobs
+    rows = np.flatnonzero(d.frame["verb"].is_in(_PLACES).to_numpy())
+    first = np.full(len(c.scenario.jobs), NEVER, np.int64)
+    np.minimum.at(first, d["job"][rows], d["time"][rows])
+    right = np.where(first == NEVER, -1, first)[t["job"]]
+    say = "is admitted at {} µs; its first dispatch or allocation is at {} µs (-1: none)"
+    found.rows(
+        "M2", t["admitted"] != right, t["job"], t["arrival"], lambda i: say.format(t["admitted"][i], right[i])
+    )  # fmt: skip
+
+
+def _carried_out(found: Findings, slack: int, orders: pl.DataFrame, t: Table, count: str) -> None:
+    """M2: what an order gives is held, and nothing else, unless another order of its instant takes its place.
+
+    `orders` give workers, or PSs, and suspend; `t` has what is held, `count` of it in each row.
+    """
+    what = "workers" if count == "workers" else "PSs"
+    last = pl.col("order") == pl.col("order").max().over("job", "time")
+    given = orders.filter(last, pl.col("verb") != "suspend").with_columns(parts=pl.len().over("order"))
+    held = pl.DataFrame({"job": t["job"], "server": t["server"], "time": t["start"], "held": t[count]})
+    held = held.cast(pl.Int64).group_by("job", "server", "time").agg(pl.col("held").sum())
+    held = held.with_columns(places=pl.len().over("job", "time")).sort("time")
+    both = given.sort("time", maintain_order=True).join_asof(
+        held, on="time", by=["job", "server"], strategy="nearest", tolerance=slack, check_sortedness=False
+    )
+    wrong = both.filter(pl.col("held").fill_null(0) != pl.col("workers")).sort("order")
+    for row in wrong.head(found.limit).iter_rows(named=True):
+        text = f"is given {row['workers']} {what} on server {row['server']}; it then holds {row['held'] or 0} there"
+        found.add("M2", row["job"], row["time"], text)
+    for row in both.filter(pl.col("places") != pl.col("parts")).head(found.limit).iter_rows(named=True):
+        text = f"is given {what} on {row['parts']} servers; it then holds some on {row['places']}"
+        found.add("M2", row["job"], row["time"], text)
+    begun = held.with_columns(pl.col("time").alias("begun")).join_asof(
+        given.select("job", "server", "time", "parts").sort("time"), on="time", by=["job", "server"],
+        strategy="nearest", tolerance=slack, check_sortedness=False,
+    )  # fmt: skip
+    for row in begun.filter(pl.col("parts").is_null()).head(found.limit).iter_rows(named=True):
+        text = f"holds {row['held']} {what} on server {row['server']}; no order gives them"
+        found.add("M2", row["job"], row["begun"], text)
+
+
+def _repeated(found: Findings, orders: pl.DataFrame) -> None:
+    """M2: no two orders of one instant that follow each other are the same."""
+    held = ("allocate", "allocate_each", "suspend")
+    for kinds in (held, ("assign_ps", "suspend"), ("upload",)):
+        one = orders.filter(pl.col("verb").is_in(kinds)).group_by("order", maintain_order=True).agg(
+            pl.col("job", "time", "verb").first(), pl.struct("server", "workers").alias("what")
+        )  # fmt: skip
+        same = pl.all_horizontal(pl.col(name) == pl.col(name).shift() for name in ("job", "time", "verb", "what"))
+        again = one.filter(same & (pl.col("verb") != "suspend"))
+        for job, time, verb in again.select("job", "time", "verb").head(found.limit).iter_rows():
+            found.add("M2", job, time, f"the same order, {verb}, is given twice at one time")
+
+
+def _served(c: Columns, found: Findings, slack: int, intervals: pl.DataFrame) -> None:
+    """M14: the PSs of a gang are held as long as the allocation that they serve."""
+    t = c.ps
+    rows = np.flatnonzero(np.isin(t["job"], c.gangs["job"]))
+    held = pl.DataFrame({"job": t["job"][rows], "time": t["start"][rows], "end": t["end"][rows]}).cast(pl.Int64)
+    held = held.sort("time", maintain_order=True)
+    of = intervals.select(pl.col("job").cast(pl.Int64), time="start", until="end").sort("time")
+    both = held.join_asof(of, on="time", by="job", strategy="nearest", tolerance=slack, check_sortedness=False)
+    wrong = both.filter(pl.col("until").is_null() | ((pl.col("until") - pl.col("end")).abs() > slack))
+    for job, time, end, until in wrong.head(found.limit).iter_rows():
+        found.add("M14", job, time, f"holds a PS until {end} µs; its workers, held from then, it has until {until} µs")
+
+
+def _postponed(c: Columns, found: Findings, slack: int, intervals: pl.DataFrame) -> None:
+    """M2: a job that is postponed holds no workers then."""
+    d = c.decisions
+    rows = np.flatnonzero((d.frame["verb"] == "postpone").to_numpy())
+    waits = pl.DataFrame({"job": d["job"][rows], "time": d["time"][rows]}).cast(pl.Int64).sort("time")
+    held = intervals.select(pl.col("job").cast(pl.Int64), "end", time=pl.col("start") + slack + 1).sort("time")
+    both = waits.join_asof(held, on="time", by="job", check_sortedness=False).filter(
+        pl.col("end") > pl.col("time") + slack
+    )
+    for job, time, *_ in both.head(found.limit).iter_rows():
+        found.add("M2", job, time, "is postponed while it holds workers")
+
+
+def _near(these: pl.DataFrame, those: pl.DataFrame, slack: int) -> pl.DataFrame:
+    """The rows of `these` that have none of `those` at their time; both have columns job and time."""
+    there = those.select(pl.col("job").cast(pl.Int64), "time", there=pl.lit(value=True)).unique().sort("time")
+    both = these.sort("time", maintain_order=True).join_asof(
+        there, on="time", by="job", strategy="nearest", tolerance=slack, check_sortedness=False
+    )
+    return both.filter(pl.col("there").is_null())
+
+
+def _ended(found: Findings, slack: int, intervals: pl.DataFrame, orders: pl.DataFrame, c: Columns) -> None:
+    """M11: an allocation that ends before its job has an order that ends it: it is suspended, or given others."""
+    left = intervals.filter("preempted").select(pl.col("job").cast(pl.Int64), pl.col("end").alias("time"))
+    ends = pl.concat([orders.select("job", "time"), _failures(c)])
+    for job, time, *_ in _near(left, ends, slack).head(found.limit).iter_rows():
+        found.add("M11", job, time, "loses its workers; no decision then takes them")
+
+
+def _failures(c: Columns) -> pl.DataFrame:
+    times = failure_times(c)
+    jobs = np.flatnonzero(times < NEVER)
+    return pl.DataFrame({"job": jobs, "time": times[jobs]}).cast(pl.Int64)
+
+
+def _suspended(found: Findings, slack: int, intervals: pl.DataFrame, orders: pl.DataFrame) -> None:
+    """M2: what is suspended held workers until then: by a run, or by an order of the same instant."""
+    at = pl.col("job", "time")
+    suspended = orders.filter(pl.col("verb") == "suspend")
+    given = orders.filter(pl.col("verb").str.starts_with("allocate"))
+    if slack == 0:  # live, what is suspended in its last mini-batch is complete all the same
+        intervals = intervals.filter("preempted")
+    ends = pl.concat([intervals.select(pl.col("job").cast(pl.Int64), time="end"), given.select(at)])
+    for job, time, *_ in _near(suspended.select(at), ends, slack).head(found.limit).iter_rows():
+        found.add("M2", job, time, "is suspended; it held no workers until then")
+    again = orders.filter(
+        pl.col("verb") == "suspend", pl.col("verb").shift() == "suspend", pl.col("job") == pl.col("job").shift()
+    )
+    for job, time in again.select(at).head(found.limit).iter_rows():
+        found.add("M2", job, time, "is suspended twice, and held no workers in between")
+
+
+def check_suspensions(c: Columns, found: Findings, promised: str) -> None:
+    """M11: in a simulation, who is suspended makes room for another (``for_others``), or nobody is (``never``).
+
+    Of gangs on slots that do not go on at that instant: another job then begins that has their worker type, or PS type.
+    """
+    resources = bool(c.scenario.cluster.resources)
+    if promised not in ("never", "for_others") or (promised == "for_others" and resources):
+        return
+    d, jobs, t = c.decisions, c.scenario.jobs, c.gangs
+    rows = np.flatnonzero((d.frame["verb"] == "suspend").to_numpy())
+    begin: dict[int, set[int]] = {}
+    if promised == "for_others":
+        for job, start in zip(t["job"].tolist(), t["start"].tolist(), strict=True):
+            begin.setdefault(start, set()).add(job)
+    for job, time in zip(d["job"][rows].tolist(), d["time"][rows].tolist(), strict=True):
+        others = begin.get(time, set())
+        alike = (jobs.worker_type[o] == jobs.worker_type[job] or jobs.ps_type[o] == jobs.ps_type[job] for o in others)
+        if promised == "never" or not (job in others or any(alike)):
+            found.add("M11", job, time, "is suspended, and no other job is given workers or a PS that it can have held")

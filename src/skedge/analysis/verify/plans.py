@@ -1,0 +1,61 @@
+"""Rule M19: plans, the decisions that make them, and when they no longer hold."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from skedge.analysis.columns import Columns
+
+from .rules import Findings
+
+
+def check_plans(c: Columns, found: Findings, slack: int) -> None:
+    """Every plan was reserved by a decision and every reservation is a plan; a plan is broken when it is outlived."""
+    d, p = c.decisions, c.plans
+    rows = np.flatnonzero((d.frame["verb"] == "reserve").to_numpy())
+    if not len(rows) and not len(p):
+        return
+    said = pl.DataFrame({name: d[name][rows] for name in ("job", "server", "time")}).cast(pl.Int64)
+    made = pl.DataFrame({"job": p["job"], "server": p["server"], "time": p["made_at"]}).cast(pl.Int64)
+    both = pl.concat([said.with_columns(n=pl.lit(1)), made.with_columns(n=pl.lit(-1))])
+    differ = both.group_by("job", "server", "time").agg(pl.col("n").sum()).filter(pl.col("n") != 0)
+    for job, server, time, n in differ.sort("job", "time", "server").head(found.limit).iter_rows():
+        text = "decision to reserve than plans" if n > 0 else "plan than decisions to reserve"
+        found.add("M19", job, time, f"there is one more {text} on server {server}")
+    _same_worth(c, found, rows)
+    _broken(c, found, slack)
+
+
+def _same_worth(c: Columns, found: Findings, rows: np.ndarray) -> None:
+    """What a job reserves at one instant is one plan, of one worth."""
+    d = c.decisions
+    table = pl.DataFrame({"job": d["job"][rows], "time": d["time"][rows], "value": d.frame["value"].gather(rows)})
+    several = (
+        table.group_by("job", "time", maintain_order=True).agg(pl.col("value").n_unique()).filter(pl.col("value") > 1)
+    )
+    for job, time, _ in several.head(found.limit).iter_rows():
+        found.add("M19", job, time, "reserves the servers of one plan at several values")
+
+
+def _broken(c: Columns, found: Findings, slack: int) -> None:
+    """A plan is marked broken at its end, exactly if it is the job's newest then and the job is not complete."""
+    p, t = c.plans, c.jobs
+    completion = np.full(len(c.scenario.jobs), -1, np.int64)
+    completion[t["job"]] = t["completion"]
+    table = pl.DataFrame({name: p[name] for name in ("job", "made_at", "to")}).with_columns(broken=p.frame["broken_at"])
+    plans = table.group_by("job", "made_at").agg(
+        pl.col("to").max(), pl.col("broken").max(), marks=pl.col("broken").fill_null(-1).n_unique()
+    )  # fmt: skip
+    plans = plans.sort("job", "made_at").with_columns(next=pl.col("made_at").shift(-1).over("job"))
+    step = c.scenario.physics.step
+    for job, made_at, to, broken, marks, after in plans.iter_rows():
+        end = -(-to // step) * step
+        outlived = (after is None or after >= end) and not 0 <= completion[job] <= end + slack
+        if (
+            marks > 1
+            or (broken is not None and abs(broken - end) > slack)
+            or (slack == 0 and outlived == (broken is None))
+        ):
+            text = f"its plan of {made_at} µs ends at {to} µs and is marked broken at {broken} µs; "
+            found.add("M19", job, made_at, text + (f"it should be, at {end} µs" if outlived else "it should not be"))

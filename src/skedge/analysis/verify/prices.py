@@ -1,0 +1,172 @@
+"""Rules on prices that rise with what is allocated, M29 and M30: PD-ORS's (12) and Alg. 1, and OASiS's.
+
+They hold where the run says what its prices begin and end with: parameters ``low`` and ``high`` of ``run.json``, by
+group of servers; with n groups the server of number i is of group i mod n. Everything is followed from the tables of
+plans and prices, admission by admission.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from skedge.analysis.columns import Columns, Table
+from skedge.core.model import Floats
+
+from .rules import Findings
+
+_CLOSE = 1e-6
+"""Prices are powers of (U/L), with U/L up to 1e12: loads that differ by float noise differ by more in price."""
+
+_SAME = 1e-12
+"""Prices that differ by less, relatively, are the same."""
+
+
+@dataclass
+class _Books:
+    """Load and price by (slot, server, resource), and the ends of the price function by (server, resource)."""
+
+    load: Floats
+    price: Floats
+    low: Floats
+    high: Floats
+
+    def at(self, capacity: Floats) -> Floats:
+        """What (12) gives at the present load: L (U/L)^(rho/C); 0 where nothing is priced."""
+        share = np.divide(self.load, capacity, out=np.ones_like(self.load), where=capacity > 0)
+        priced = self.high > 0
+        ratio = np.where(priced, self.high, 1.0) / np.where(priced, self.low, 1.0)
+        return np.where(priced, self.low * ratio ** np.minimum(share, 1.0), 0.0)
+
+
+def check_prices(c: Columns, found: Findings, params: Mapping[str, Any]) -> None:
+    """Both rules; nothing is done where the run does not say how prices begin."""
+    low, high, horizon = params.get("low"), params.get("high"), c.scenario.physics.slots
+    if low is None or high is None or horizon is None:
+        return
+    books = _begin(c, _numbers(low), _numbers(high), horizon)
+    first = _admissions(c.plans)
+    _bounds(c, found, books)
+    for job in dict.fromkeys(c.plans["job"].tolist()):
+        rows = first[job]
+        _payoff(c, found, books, job, rows, int(params.get("completion") == "index"))
+        _take(c, books, job, rows)
+        _changed(c, found, books, job)
+    unplanned = ~np.isin(c.prices["job"], c.plans["job"])
+    say = "changes prices, but nothing was planned for it"
+    found.rows("M29", unplanned, c.prices["job"], c.prices["made_at"], lambda _: say)
+    _rejected(c, found)
+
+
+def _numbers(value: object) -> Floats:
+    """Numbers of ``run.json``, which has them as text joined by semicolons."""
+    return np.array(value.split(";") if isinstance(value, str) else value, np.float64)
+
+
+def _begin(c: Columns, low: Floats, high: Floats, horizon: int) -> _Books:
+    cluster = c.scenario.cluster
+    group = np.arange(len(cluster.servers)) % len(low)
+    by_server = high.reshape(len(low), -1)[group]
+    books = _Books(np.zeros((horizon, *cluster.amounts.shape)), np.zeros(0), low[group][:, None], by_server)
+    books.price = books.at(cluster.amounts)
+    return books
+
+
+def _admissions(plans: Table) -> dict[int, list[int]]:
+    """Rows of each job's first plan: what it was admitted with."""
+    first = dict[int, list[int]]()
+    made = plans["made_at"]
+    for row, job in enumerate(plans["job"].tolist()):
+        rows = first.setdefault(job, [])
+        if not rows or made[rows[0]] == made[row]:
+            rows.append(row)
+    return first
+
+
+def _slots(c: Columns, row: int) -> slice:
+    slot = c.scenario.physics.slot
+    return slice(int(c.plans["from"][row]) // slot, int(c.plans["to"][row]) // slot)
+
+
+def _amount(c: Columns, job: int, row: int) -> Floats:
+    """What a row of a plan takes of each resource."""
+    jobs, p = c.scenario.jobs, c.plans
+    return p["workers"][row] * jobs.worker_needs[job] + p["ps"][row] * jobs.ps_needs[job]
+
+
+def _payoff(c: Columns, found: Findings, books: _Books, job: int, rows: list[int], index: int) -> None:
+    """M30: an admitted job's value is its utility less its cost at the prices before it, and above 0."""
+    utility, slot, made_at = c.scenario.jobs.utility[job], c.scenario.physics.slot, int(c.plans["made_at"][rows[0]])
+    if utility is None:
+        found.add("M30", job, made_at, "is planned at prices, and does not say what it is worth")
+        return
+    server = c.plans["server"]
+    cost = sum(float((books.price[_slots(c, row), server[row]] @ _amount(c, job, row)).sum()) for row in rows)
+    end = max(_slots(c, row).stop for row in rows)
+    worth = utility(end - -(-made_at // slot) - index) - cost
+    said = _value(c, job, "reserve")
+    if said is None or abs(said - worth) > _CLOSE * max(1.0, abs(worth), cost):
+        found.add("M30", job, made_at, f"its plan is said to be worth {said}; utility less cost is {worth:.9g}")
+    elif not said > 0:
+        found.add("M30", job, made_at, f"is admitted with a plan worth {said:.9g}; it must be above 0")
+
+
+def _value(c: Columns, job: int, verb: str) -> float | None:
+    d = c.decisions
+    rows = np.flatnonzero((d["job"] == job) & (d.frame["verb"] == verb).to_numpy())
+    value = d.frame["value"][int(rows[0])] if len(rows) else None
+    return None if value is None else float(value)
+
+
+def _rejected(c: Columns, found: Findings) -> None:
+    """M30: what is rejected has no plan worth more than 0."""
+    d = c.decisions
+    value = d.frame["value"].fill_null(0.0).to_numpy()
+    wrong = (d.frame["verb"] == "reject").to_numpy() & (value > 0)
+    found.rows("M30", wrong, d["job"], d["time"], lambda i: f"is rejected with a plan worth {value[i]:.9g}")
+
+
+def _take(c: Columns, books: _Books, job: int, rows: list[int]) -> None:
+    for row in rows:
+        books.load[_slots(c, row), c.plans["server"][row]] += _amount(c, job, row)
+
+
+def _bounds(c: Columns, found: Findings, books: _Books) -> None:
+    """M29: every price is from L to U."""
+    p, place = c.prices, _resource(c)
+    price, low, high = p["price"], books.low[p["server"], 0], books.high[p["server"], place]
+    wrong = (price < low * (1 - _CLOSE)) | (price > high * (1 + _CLOSE))
+    say = "a price of {:.9g}; it must be from L = {:.9g} to U = {:.9g}"
+    found.rows("M29", wrong, p["job"], p["made_at"], lambda i: say.format(price[i], low[i], high[i]))
+
+
+def _resource(c: Columns) -> np.ndarray:
+    place = {name: i for i, name in enumerate(c.scenario.cluster.resources)}
+    return np.array([place[name] for name in c.prices.frame["resource"].to_list()], np.int64)
+
+
+def _changed(c: Columns, found: Findings, books: _Books, job: int) -> None:
+    """M29: the prices that a decision changed do not fall, and all are then what the load gives."""
+    p, slot, place = c.prices, c.scenario.physics.slot, _resource(c)
+    made_at = int(c.plans["made_at"][np.flatnonzero(c.plans["job"] == job)[0]])
+    names, servers = c.scenario.cluster.resources, c.scenario.cluster.server_ids
+    for row in np.flatnonzero(p["job"] == job):
+        if p["made_at"][row] != made_at:
+            text = f"changes prices at {int(p['made_at'][row])} µs; it was admitted at {made_at} µs"
+            found.add("M29", job, int(p["made_at"][row]), text)
+        where = (slice(int(p["from"][row]) // slot, int(p["to"][row]) // slot), p["server"][row], place[row])
+        before = books.price[where].max(initial=0.0)
+        if p["price"][row] < before * (1 - _CLOSE):
+            found.add("M29", job, int(p["made_at"][row]), f"a price falls from {before:.9g} to {p['price'][row]:.9g}")
+        elif p["price"][row] <= before * (1 + _SAME):
+            found.add("M29", job, int(p["made_at"][row]), f"a price is {before:.9g}, and is said to change to that")
+        books.price[where] = p["price"][row]
+    right = books.at(c.scenario.cluster.amounts)
+    wrong = np.abs(books.price - right) > _CLOSE * right
+    for t, h, r in zip(*(axis[: found.limit] for axis in np.nonzero(wrong)), strict=True):
+        text = f"of {names[r]} on {servers[h]} in slot {t} the price is {books.price[t, h, r]:.9g}"
+        found.add("M29", job, made_at, f"{text}; what is planned makes it {right[t, h, r]:.9g}")
+    books.price = np.where(wrong, right, books.price)

@@ -1,0 +1,143 @@
+"""Rules on parameter servers: M12 to M15."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skedge.analysis.columns import Columns, next_outage
+from skedge.analysis.sweeps import in_groups, merged, uncovered
+from skedge.analysis.zeta import Zeta
+from skedge.core.model import Ints
+from skedge.core.time import NEVER
+
+from .rules import Findings
+
+
+def check_ps(c: Columns, found: Findings, slack: int, zeta: Zeta) -> None:
+    """All rules on PSs; `zeta` is 1 while a job is dispatched wholly to the cloud."""
+    rows, first = in_groups(c.ps["job"], c.ps["start"], len(c.scenario.jobs))
+    _while_running(c, found, slack, rows, first)
+    if c.scenario.cluster.resources:
+        return  # M28 has how many
+    _one_each(c, found, slack, rows)
+    _slots(c, found, slack)
+    _with_cloud_jobs(c, found, slack, zeta)
+
+
+def _with_cloud_jobs(c: Columns, found: Findings, slack: int, zeta: Zeta) -> None:
+    """M15: a PS given to a job that is wholly in the cloud is there, if the cloud is in service."""
+    t, cloud = c.ps, c.scenario.cluster.cloud
+    edge = np.flatnonzero(t["server"] != cloud)
+    job, start = t["job"][edge], t["start"][edge]
+    wrong = zeta.always(job, start - slack - 1, start + slack, 1) & ~_out_at(c, cloud, start, slack)
+    say = "the job is wholly in the cloud, its PS is on server {}"
+    found.rows("M15", wrong, job, start, lambda i: say.format(t["server"][edge[i]]))
+
+
+def check_edge_first(c: Columns, found: Findings, zeta: Zeta) -> None:
+    """M35: a dispatched job that is not wholly in the cloud has its PS there only where no slot of its type is free."""
+    t, cluster, jobs = c.ps, c.scenario.cluster, c.scenario.jobs
+    dispatched = np.zeros(len(jobs), bool)
+    dispatched[c.dispatches["job"]] = True
+    away = dispatched[t["job"]] & (t["slot"] < 0) & (zeta.at(t["job"], t["start"]) == 0)
+    kind, held = jobs.ps_type[t["job"]], np.zeros(len(t), np.int64)
+    slots = np.append(np.bincount(cluster.ps_type, minlength=len(cluster.ps_types)), 0)
+    for k in np.unique(kind[away]):
+        edge = (t["slot"] >= 0) & (kind == k)
+        starts, ends = np.sort(t["start"][edge]), np.sort(t["end"][edge])
+        now = t["start"][away & (kind == k)]
+        held[away & (kind == k)] = np.searchsorted(starts, now, "right") - np.searchsorted(ends, now, "right")
+    free = slots[kind] - held
+    say = "takes a PS in the cloud at {} µs; {} of its type are free at the edge"
+    found.rows(
+        "M35", away & (free > 0), t["job"], t["start"], lambda i: say.format(t["start"][i], free[i])
+    )  # fmt: skip
+
+
+def running(c: Columns) -> tuple[Ints, Ints, Ints]:
+    """When each job runs, as (job, start, end), by job and start; runs that touch are one."""
+    rows, first = in_groups(c.runs["job"], c.runs["start"], len(c.scenario.jobs))
+    active: tuple[Ints, Ints, Ints] = merged(rows, first, c.runs["start"], c.runs["end"])
+    return active
+
+
+def _while_running(c: Columns, found: Findings, slack: int, rows: Ints, first: Ints) -> None:
+    """M12: the times with a PS are the times of running."""
+    active, held = running(c), merged(rows, first, c.ps["start"], c.ps["end"])
+    if all(np.array_equal(a, b) for a, b in zip(active, held, strict=True)):
+        return
+    for these, those, what in ((active, held, "runs without a PS"), (held, active, "holds a PS and does not run")):
+        at = uncovered(these, those, slack)
+        at = np.where(_during_outages(c, these[0], at), -1, at)
+        found.rows("M12", at >= 0, these[0], at, lambda i, at=at, what=what: f"{what} at {at[i]} µs")  # type: ignore[misc]
+
+
+def _during_outages(c: Columns, job: Ints, at: Ints) -> NDArray[np.bool_]:
+    """Whether a server with PSs of the job's type was out of service at each of these times: there may be none free."""
+    cluster, kind, out = c.scenario.cluster, c.scenario.jobs.ps_type[job], np.zeros(len(at), bool)
+    has = np.column_stack([cluster.ps, np.zeros(len(cluster.servers), np.int64)]) > 0
+    if cluster.cloud is not None:
+        has[cluster.cloud] = True
+    if cluster.resources:
+        has[:] = True
+    o = c.outages
+    for server, start, end in zip(o["server"], o["start"], o["end"], strict=True):
+        out |= has[server, kind] & (start <= at) & (at <= (NEVER if end < 0 else end))
+    return out
+
+
+def _out_at(c: Columns, server: int | None, at: Ints, slack: int) -> NDArray[np.bool_]:
+    """Whether `server` was out of service at each of these times."""
+    out, o = np.zeros(len(at), bool), c.outages
+    for start, end in zip(o["start"][o["server"] == server], o["end"][o["server"] == server], strict=True):
+        out |= (start <= at + slack) & (at - slack <= (NEVER if end < 0 else end))
+    return out
+
+
+def _one_each(c: Columns, found: Findings, slack: int, rows: Ints) -> None:
+    """M12: never two PSs at once; M14: no change of PS while the job runs on."""
+    t = c.ps
+    found.rows("M12", t["count"] != 1, t["job"], t["start"], lambda i: f"holds {t['count'][i]} PSs in one row")
+    before, after = rows[:-1], rows[1:]
+    same = t["job"][before] == t["job"][after]
+    job, start, end = t["job"][after], t["start"][after], t["end"][before]
+    twice = same & (start < end - slack)
+    found.rows(
+        "M12", twice, job, start, lambda i: f"takes a second PS at {start[i]} µs; the first is held to {end[i]} µs"
+    )
+    other = (t["server"][before] != t["server"][after]) | (t["slot"][before] != t["slot"][after])
+    lost = next_outage(c, t["server"][before], t["start"][before]) <= start + slack
+    dispatched = np.zeros(len(c.scenario.jobs), bool)
+    dispatched[c.dispatches["job"]] = True
+    moved = same & ~twice & (start <= end) & (other | dispatched[job]) & ~lost
+    found.rows(
+        "M14", moved, job, start, lambda i: f"changes its PS at {start[i]} µs while it runs on, or is given it anew"
+    )
+
+
+def _slots(c: Columns, found: Findings, slack: int) -> None:
+    """M13: an edge PS slot has the job's PS type and serves one job at a time."""
+    t, cluster, jobs = c.ps, c.scenario.cluster, c.scenario.jobs
+    edge = t["slot"] >= 0
+    first_slot = np.searchsorted(cluster.ps_server, t["server"])
+    slot = np.where(edge, first_slot + t["slot"], -1)
+    if len(cluster.ps_type):
+        wrong = edge & (cluster.ps_type[slot] != jobs.ps_type[t["job"]])
+        found.rows("M13", wrong, t["job"], t["start"], lambda i: _other_type(c, i, int(slot[i])))
+    rows, _ = in_groups(slot.astype(np.int32), t["start"], len(cluster.ps_type))
+    before, after = rows[:-1], rows[1:]
+    taken = (slot[before] == slot[after]) & (t["start"][after] < t["end"][before] - slack)
+    say = "takes PS slot {} of server {} at {} µs; job {!r} holds it to {} µs"
+    found.rows(
+        "M13", taken, t["job"][after], t["start"][after],
+        lambda i: say.format(
+            t["slot"][after[i]], t["server"][after[i]], t["start"][after[i]], jobs.ids[t["job"][before[i]]],
+            t["end"][before[i]],
+        ),
+    )  # fmt: skip
+
+
+def _other_type(c: Columns, row: int, slot: int) -> str:
+    cluster = c.scenario.cluster
+    return f"PS slot {c.ps['slot'][row]} has type {cluster.ps_types[cluster.ps_type[slot]]!r}, not the job's"

@@ -1,0 +1,114 @@
+"""Whether a record keeps the rules of the model (``docs/model.md``).
+
+The checks know the scenario and the record and nothing else: no kernel, no simulator, no policy. So they find what
+those have in common and wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from skedge.core.scenario import Scenario
+from skedge.core.schedule import Schedule
+
+from .alpha import check_alpha
+from .batches import check_batches
+from .chunks import Chunks, check_chunks, check_lanes, check_outages, minibatches
+from .data import check_storage, check_uploads
+from .gangs import check_gangs
+from .jobs import (
+    answers,
+    completions,
+    decision_times,
+    planned,
+    plans_kept,
+    preempted_flags,
+    slot_boundaries,
+    undisturbed,
+)
+from .lag import Lags, check_lag
+from .live import check_trained
+from .names import known_rows
+from .orders import check_orders, check_suspensions
+from .plans import check_plans
+from .prices import check_prices
+from .ps import check_edge_first, check_ps
+from .resources import check_resources
+from .rules import RULES, Findings, Violation
+from .sites import check_sites
+from .supplies import check_ahead, check_supplies
+from .work import check_work
+
+__all__ = ["RULES", "Violation", "verify"]
+
+
+def verify(
+    scenario: Scenario, schedule: Schedule, meta: Mapping[str, Any], *, tolerance: int = 0, limit: int = 20
+) -> list[Violation]:
+    """Check every rule on `schedule`; an empty list means that it keeps them all.
+
+    Parameters
+    ----------
+    meta
+        Of the run: ``lanes``, a mapping with ``preemptive`` (bool, default True) and ``rank`` (``haprf``: rule M20 is
+        checked; anything else: it is not), and ``params``: rules M29 and M30 are checked where those have ``low`` and
+        ``high``. Of a live run, which names its ``world``, also ``late_s``: by job id, by how much its training took
+        longer than announced, as its trainer has measured; M8 allows for it; and ``trained``: by job id, the
+        mini-batches of each chunk in its last checkpoint (M38).
+    tolerance
+        Allowed in every comparison of times [µs], >= 0: 0 for a simulation, what clocks and messages cost for a live
+        run.
+    limit
+        Violations reported of each rule, >= 1.
+
+    Returns
+    -------
+    Violations by rule, of each rule the first `limit` found. Rows that break M1 are left out of all other rules.
+    """
+    found, live = Findings(scenario, limit), meta.get("world") is not None
+    lanes, promises = meta.get("lanes") or {}, meta.get("promises") or {}
+    preemptive = bool(lanes.get("preemptive", True))
+    c = known_rows(scenario, schedule, found, meta.get("late_s") if live else None)
+    answers(c, found)
+    if not live:
+        undisturbed(c, found)
+        check_suspensions(c, found, str(promises.get("preempts")))
+    completions(c, found, tolerance)
+    decision_times(c, found, tolerance)
+    plans_kept(c, found, tolerance)
+    check_plans(c, found, tolerance)
+    slot_boundaries(c, found, tolerance)
+    minibatches(c, found)
+    chunks = Chunks(c)
+    lags = Lags(chunks, live=live)
+    check_lag(lags, found, tolerance)
+    check_chunks(chunks, lags, found, tolerance, haprf=lanes.get("rank") == "haprf")
+    check_outages(c, found, tolerance)
+    check_work(chunks, found, measured=live)
+    if not live and not scenario.jobs.max_lag.any():
+        check_alpha(chunks, found, str(promises.get("alpha")), preemptive=preemptive)
+    check_lanes(chunks, lags, found, tolerance, preemptive=preemptive)
+    preempted_flags(c, found, chunks.last[chunks.run], lags.gave_up(tolerance), preemptive=preemptive, live=live)
+    check_uploads(c, found, tolerance)
+    check_supplies(c, found)
+    check_ahead(c, found, tolerance, promised=promises.get("uploads") == "with_allocations")
+    check_orders(c, found, tolerance)
+    check_storage(c, found)
+    check_ps(c, found, tolerance, chunks.zeta)
+    if not live and promises.get("ps") == "edge_first":
+        check_edge_first(c, found, chunks.zeta)
+    if not live and isinstance(promises.get("batches"), dict):
+        check_batches(c, found, promises["batches"])
+    check_gangs(c, found, tolerance)
+    if scenario.cluster.resources:
+        check_resources(c, found, tolerance, by_ratio=promises.get("ps") == "ratio")
+    if scenario.cluster.transfer_cost is not None:
+        check_sites(c, found, tolerance)
+    elif scenario.cluster.resources:
+        check_prices(c, found, meta.get("params") or {})
+        if promises.get("plans"):
+            planned(c, found)
+    if live:
+        check_trained(c, found, meta.get("trained") or {})
+    return found.all()

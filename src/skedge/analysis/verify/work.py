@@ -1,0 +1,82 @@
+"""Rule M8 for every row: mini-batches are trained in proportion to the time that they take."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from skedge.analysis.columns import Columns, gang_intervals
+from skedge.analysis.sweeps import totals
+from skedge.core.model import Floats
+
+from .chunks import Chunks
+from .rules import MOST_WORK_ERROR, Findings
+
+_FLOAT = 1e-9
+"""Error allowed in the mini-batches of a row, of those of its chunk or job: they are products of floats."""
+
+
+def check_work(k: Chunks, found: Findings, *, measured: bool) -> None:
+    """Each chunk has its E_j B_j mini-batches, and each run its part of them by its time; M33 has it of sites.
+
+    `measured`: in a live run mini-batches are counted, not computed of time; that is said of the chunks alone.
+    """
+    _of_chunks(k, found)
+    if measured:
+        return
+    _of_chunk_runs(k, found)
+    if len(k.c.gangs) and k.c.scenario.cluster.transfer_cost is None:
+        _of_gangs(k.c, found)
+
+
+def _of_chunks(k: Chunks, found: Findings) -> None:
+    """The runs of a chunk of a finished job do E_j B_j."""
+    t, jobs = k.c.jobs, k.c.scenario.jobs
+    finished = np.zeros(len(jobs), bool)
+    finished[t["job"]] = (t.frame["state"] == "finished").fill_null(value=False).to_numpy()
+    need = np.repeat(jobs.minibatches, jobs.chunks)
+    wrong = np.repeat(finished, jobs.chunks) & (k.row >= 0) & ~(np.abs(k.work - need) <= MOST_WORK_ERROR * need)
+    chunks = np.flatnonzero(wrong)[: found.limit]
+    for chunk, job in zip(chunks, k.job(chunks), strict=True):
+        number = chunk - k.c.first_chunk[job]
+        text = f"{k.work[chunk]:g} mini-batches of chunk {number} are trained; E B is {need[chunk]}"
+        found.add("M8", int(job), int(k.last[chunk]), text)
+
+
+def _of_chunk_runs(k: Chunks, found: Findings) -> None:
+    t = k.c.chunks
+    length, _ = totals(k.run, t["start"], t["end"], t["preempted"], k.count)
+    whole = k.c.scenario.jobs.minibatches[t["job"]]
+    right = whole * ((t["end"] - t["start"]) / length[k.run])
+    wrong = ~(np.abs(t["work"] - right) <= _FLOAT * whole)
+    say = "a run of chunk {} does {:g} mini-batches; by its time it does {:g}"
+    found.rows(
+        "M8", wrong, t["job"], t["start"], lambda i: say.format(t["chunk"][i], t["work"][i], right[i])
+    )  # fmt: skip
+
+
+def _of_gangs(c: Columns, found: Findings) -> None:
+    """An allocation does what its worker time is worth, the last what is left; its rows share it by their time."""
+    frame, scenario = c.gangs.frame, c.scenario
+    rows = frame.select("job", "start", "work", spent=pl.col("workers") * (pl.col("end") - pl.col("compute_from")))
+    of_all = gang_intervals(c).select(
+        "job",
+        "start",
+        "colocated",
+        total="work",
+        time=pl.col("spent").cast(pl.Float64),
+        parts=pl.col("where").list.len(),
+    )
+    of_all = of_all.with_columns(last=pl.col("job") != pl.col("job").shift(-1, fill_value=-1))
+    both = rows.join(of_all, on=["job", "start"], how="left", maintain_order="left")
+    job, got = both["job"].to_numpy(), both["work"].to_numpy()
+    whole: Floats = (scenario.jobs.chunks * scenario.jobs.minibatches)[job].astype(np.float64)
+    of_time = whole / scenario.true_work[job, both["colocated"].to_numpy().astype(np.int64)]
+    time, spent = both["time"].to_numpy(), both["spent"].to_numpy()
+    share = np.divide(spent, time, out=np.ones(len(spent)), where=time > 0)
+    right = np.where(both["last"].to_numpy(), both["total"].to_numpy() * share, of_time * spent)
+    room = _FLOAT * whole + 2 * of_time * (1 + both["parts"].to_numpy())
+    wrong = ~(np.abs(got - right) <= room)
+    start = both["start"].to_numpy()
+    say = "does {:g} mini-batches on server {}; by its worker time it does {:g}"
+    found.rows("M8", wrong, job, start, lambda i: say.format(got[i], c.gangs["server"][i], right[i]))

@@ -1,0 +1,287 @@
+"""``skedge compare`` and ``skedge demo``: policies side by side, on the screen, in a report and in a folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import polars as pl
+import typer
+
+from skedge.analysis.intervals import Estimate
+from skedge.compare import Comparison, compare, folder_name, run_name, scenario_of
+from skedge.core.errors import InputError, RunFolderError
+from skedge.report.build import ReportRun, ReportTable, build_report, write_report
+from skedge.run import Run, new_folder
+
+from .console import comparison_table, demo_table, demo_text, err, finite, out, print_json, progress
+
+DEMO_POLICIES = ("aonline", "aonline:cloud=false", "srtf", "tiresias", "fifo", "fifo:rule=earliest_server")
+"""What ``skedge demo`` and ``skedge compare`` set side by side unless told otherwise."""
+
+DEMO = {"rigid": "demo", "divisible": "demo-divisible"}
+"""Shipped scenarios of the demo, by what they assume of the same jobs."""
+
+
+class Keep(StrEnum):
+    """Which run folders a comparison keeps."""
+
+    none = "none"
+    best = "best"
+    all = "all"
+
+
+def demo(
+    folder: Annotated[Path, typer.Option("--out", help="Where the runs and the reports go.")] = Path("skedge-demo"),
+    seed: Annotated[int | None, typer.Option(help="Seed instead of the scenario's.", min=0)] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """A Philly-like trace, its jobs rigid and divisible, under six policies: a table and reports, in a minute."""
+    if os.path.lexists(folder) and not _is_demo(folder):
+        raise RunFolderError(f"{folder}: exists and is not an earlier demo; name another folder with --out")
+    with new_folder(folder, replacing=True) as inside:
+        found = {kind: _demo_of(kind, inside, seed, quiet=as_json) for kind in DEMO}
+    if as_json:
+        print_json({kind: _numbers(comparison) for kind, comparison in found.items()})
+    else:
+        out.print(demo_table(found))
+        out.print(demo_text(found), soft_wrap=True)
+        _print_hints(folder, found["divisible"].first[0])
+    _fail_on_broken(*found.values())
+
+
+def _demo_of(kind: str, inside: Path, seed: int | None, *, quiet: bool) -> Comparison:
+    comparison = _compared(DEMO[kind], DEMO_POLICIES, [seed], quiet=quiet, label=f"{kind} jobs")
+    (inside / kind).mkdir()
+    for policy, result in zip(comparison.policies, comparison.first, strict=True):
+        made = inside / kind / folder_name(policy)
+        made.mkdir()
+        result.write(made)
+    write_report(inside / kind / "report.html", _report(comparison, f"skedge demo: {kind} jobs", "skedge demo"))
+    return comparison
+
+
+def _print_hints(folder: Path, result: Run) -> None:
+    pictures = " ".join(str(folder / kind / "report.html") for kind in DEMO)
+    out.print(f"the pictures:  {pictures}", soft_wrap=True)
+    a_run = folder / "divisible" / folder_name(result.policy)
+    out.print(f"why a job is where it is:  {_program()} explain {a_run} {_interesting(result)}", soft_wrap=True)
+
+
+def compare_command(
+    scenario: Annotated[str, typer.Argument(help="A scenario file (YAML), or a shipped one: demo, s1 to s4.")],
+    policies: Annotated[str, typer.Option(help="Policies, separated by commas.")] = ",".join(DEMO_POLICIES),
+    seeds: Annotated[int, typer.Option(help="Number of seeds, from the scenario's on.", min=1)] = 5,
+    processes: Annotated[int, typer.Option(help="Runs at a time; -1: one per core.")] = -1,
+    report: Annotated[
+        Path | None, typer.Option(help="The report; default comparison.html, or report.html in --out.")
+    ] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--out", help="Folder to make: runs, report.html, comparison.json, times.json."),
+    ] = None,
+    keep: Annotated[
+        Keep, typer.Option(help="Run folders kept in --out: all, those of the best policy in the mean, or none.")
+    ] = Keep.all,
+    verify: Annotated[bool, typer.Option(help="Check every rule of the model on each record.")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Policies side by side over several seeds, in parallel, every run verified, with 95 % confidence intervals."""
+    page = report or (folder / "report.html" if folder else Path("comparison.html"))
+    if report is not None or folder is None:
+        _check_report(page)
+    first = scenario_of(scenario).seed
+    names = split_policies(policies)
+    title, command = f"skedge: {scenario}", f"skedge compare {scenario} --policies {policies} --seeds {seeds}"
+    with nullcontext() if folder is None else new_folder(folder) as inside:
+        runs = None if inside is None or keep is Keep.none else inside / "runs"
+        comparison = _compared(
+            scenario, names, [first + i for i in range(seeds)], processes, quiet=as_json, verify=verify, folder=runs
+        )
+        if inside is not None:
+            _write(inside, comparison, keep)
+        _write_page(page if report or inside is None else inside / page.name, page, _report(comparison, title, command))
+    _show(comparison, as_json=as_json)
+    if not as_json:
+        out.print(f"the picture (first seed):  {page}", soft_wrap=True)
+    _fail_on_broken(comparison)
+
+
+def _write_page(path: Path, shown: Path, page: str) -> None:
+    try:
+        write_report(path, page)
+    except OSError as error:
+        raise InputError(f"{shown}: the report cannot be written: {error.strerror}") from error
+
+
+def _write(inside: Path, comparison: Comparison, keep: Keep) -> None:
+    """What a comparison leaves in its folder besides the report; times have a file of their own."""
+    if keep is Keep.best:
+        for policy in set(comparison.policies) - {comparison.best_in_the_mean}:
+            for seed in comparison.seeds:
+                shutil.rmtree(inside / "runs" / run_name(policy, seed))
+    times = {policy: [asdict(one) for one in ones] for policy, ones in comparison.times.items()}
+    bounds = [None if r is None else r.bound.seconds for r in comparison.references]
+    _write_json(inside / "comparison.json", _numbers(comparison))
+    _write_json(inside / "times.json", {"seeds": comparison.seeds, "runs_s": times, "bounds_s": bounds})
+
+
+def _write_json(path: Path, value: object) -> None:
+    path.write_text(json.dumps(finite(value), indent=2) + "\n", encoding="utf-8")
+
+
+def split_policies(text: str) -> list[str]:
+    """Policies of a comma-separated list; ``key=value`` after a comma goes on the policy before it."""
+    specs: list[str] = []
+    for part in text.split(","):
+        if specs and "=" in part and ":" not in part.split("=")[0]:
+            specs[-1] += "," + part
+        else:
+            specs.append(part.strip())
+    return specs
+
+
+def _is_demo(folder: Path) -> bool:
+    """Whether `folder` holds what a demo makes and nothing else, so that it may be replaced."""
+    parts = [folder / kind for kind in DEMO] if (folder / "rigid").is_dir() else [folder]
+    if len(parts) > 1 and {entry.name for entry in folder.iterdir()} != set(DEMO):
+        return False
+    return all(_is_part(part) for part in parts)
+
+
+def _is_part(folder: Path) -> bool:
+    if not (folder / "report.html").is_file():
+        return False
+    return all(entry.name == "report.html" or (entry / "run.json").is_file() for entry in folder.iterdir())
+
+
+def _check_report(path: Path) -> None:
+    """Find out before a long comparison that its report cannot be written."""
+    wrong = None if os.path.isdir(path.parent) else f"{path.parent} is not a folder"
+    if os.path.isdir(path):
+        wrong = "it is a folder"
+    if wrong is None and not os.access(path.parent, os.W_OK):
+        wrong = f"{path.parent} does not let files be made in it"
+    if wrong is not None:
+        raise InputError(f"{path}: the report cannot be written: {wrong}; name a file in a folder that is there")
+
+
+def _compared(
+    scenario: str,
+    names: Sequence[str],
+    seeds: Sequence[int | None],
+    processes: int = -1,
+    *,
+    quiet: bool,
+    label: str = "comparing",
+    verify: bool = True,
+    folder: Path | None = None,
+) -> Comparison:
+    with progress(quiet=quiet) as bar:
+        task = bar.add_task(label, total=len(names) * len(seeds), at="")
+
+        def done(policy: str, seed: int) -> None:
+            bar.update(task, advance=1, at=f"{policy}, seed {seed}")
+
+        return compare(scenario, names, seeds, processes=processes, progress=done, verify=verify, folder=folder)
+
+
+def _texts(comparison: Comparison) -> list[str]:
+    parts = (comparison.interval_text, comparison.bound_text, comparison.unfinished_text, comparison.verified_text)
+    return [text for text in parts if text]
+
+
+def _show(comparison: Comparison, *, as_json: bool) -> None:
+    if as_json:
+        print_json(_numbers(comparison))
+        return
+    out.print(comparison_table(comparison))
+    for text in _texts(comparison):
+        out.print(text, soft_wrap=True)
+
+
+def _numbers(comparison: Comparison) -> dict[str, Any]:
+    """A comparison as JSON: the same bytes for the same runs, so no times."""
+    c = comparison
+    bounds = [None if r is None else asdict(r) for r in c.references]
+    for bound in filter(None, bounds):
+        del bound["bound"]["seconds"]
+    differences = {policy: _plain(c.difference(policy, c.leading)) for policy in c.policies if policy != c.reference}
+    return {
+        "seeds": c.seeds,
+        "metrics": c.metrics,
+        "bounds": bounds,
+        "estimates": {p: {column: _plain(c.estimate(p, column)) for column in c.columns} for p in c.policies},
+        "differences": {"of": c.leading, "to": c.reference, "policies": differences},
+        "verified": None if c.violations is None else not any(map(any, c.violations.values())),
+        "violations": _violations(c),
+    }
+
+
+def _plain(found: Estimate | None) -> dict[str, float | None] | None:
+    return None if found is None else asdict(found)
+
+
+def _violations(comparison: Comparison) -> list[Mapping[str, Any]]:
+    return [
+        {"policy": policy, "seed": seed, **asdict(violation)}
+        for policy, by_seed in (comparison.violations or {}).items()
+        for seed, found in zip(comparison.seeds, by_seed, strict=True)
+        for violation in found
+    ]
+
+
+def _fail_on_broken(*comparisons: Comparison) -> None:
+    broken = [found for comparison in comparisons for found in _violations(comparison)]
+    for found in broken[:20]:
+        where = f"{found['policy']}, seed {found['seed']}"
+        err.print(f"{where}: {found['rule']} {found['constraint']}: {found['message']}", soft_wrap=True)
+    if broken:
+        raise typer.Exit(1)
+
+
+def _report(comparison: Comparison, title: str, command: str) -> str:
+    runs = [
+        ReportRun(policy, r.scenario, r.schedule, r.metrics, r.utilisation)
+        for policy, r in zip(comparison.policies, comparison.first, strict=True)
+    ]
+    scenario = comparison.first[0].scenario
+    versions = comparison.first[0].meta["versions"]
+    settings = {
+        "compared seeds": ", ".join(map(str, comparison.seeds)),
+        "chunks": str(int(scenario.jobs.chunks.sum())),
+        "versions": ", ".join(f"{k} {v}" for k, v in versions.items()),
+        "command": command,
+    }
+    return build_report(runs, _table(comparison), title, settings)
+
+
+def _table(comparison: Comparison) -> ReportTable:
+    """The comparison as the report shows it: the leading metric, its difference to the reference, all others."""
+    c = comparison
+    rows = []
+    for policy in c.policies:
+        leading, *others = (_plain(c.estimate(policy, column)) for column in c.columns)
+        rows.append([policy, leading, _plain(c.difference(policy, c.leading)), *others])
+    columns = ["policy", c.leading, f"difference_{c.leading}", *c.columns[1:]]
+    decided = {column: c.policies.index(best) for column in c.columns if (best := c.best(column)) is not None}
+    return ReportTable(columns, rows, decided, note="; ".join(_texts(c)))
+
+
+def _program() -> str:
+    """How the user called skedge: by its path where the name alone would not find it."""
+    return "skedge" if shutil.which("skedge") else sys.argv[0]
+
+
+def _interesting(result: Run) -> str:
+    """The job that postponed the most chunks of others: there is something to explain."""
+    harm = result.schedule.decisions.group_by("job").agg(pl.col("postponed").sum()).sort("postponed", "job")
+    return str(result.scenario.jobs.ids[int(harm["job"][-1]) if len(harm) else 0])

@@ -1,0 +1,83 @@
+"""``skedge deploy``: what a Kubernetes cluster needs to run the live service."""
+
+from __future__ import annotations
+
+import os
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from skedge.core.errors import InputError
+from skedge.deploy.crd import check, read_schema
+from skedge.deploy.kuberay import Settings, as_yaml, group_names, manifests
+from skedge.report.build import write_report
+from skedge.scenario.file import load_cluster_file
+
+from .console import out, print_json
+
+deploy_app = typer.Typer(
+    help="The live service on Kubernetes: manifests to apply.", no_args_is_help=True, rich_markup_mode=None
+)
+
+
+@deploy_app.callback()
+def deploy() -> None:
+    """The live service on Kubernetes: manifests to apply."""
+
+
+@deploy_app.command()
+def kuberay(
+    cluster: Annotated[Path, typer.Argument(help="A cluster file: a scenario file; its workload may be missing.")],
+    file: Annotated[Path | None, typer.Option("--out", help="File to make; left out: they are printed.")] = None,
+    crd: Annotated[
+        Path | None, typer.Option(help="KubeRay's CRD of RayClusters (YAML), to check the RayCluster against.")
+    ] = None,
+    image: Annotated[str, typer.Option(help="Image of deploy/Containerfile.")] = f"skedge:{version('skedge')}",
+    namespace: Annotated[str, typer.Option(help="Kubernetes namespace.")] = "skedge",
+    chunks_path: Annotated[str, typer.Option(help="Folder on the nodes for their chunks.")] = "/var/lib/skedge",
+    storage_class: Annotated[
+        str | None, typer.Option(help="Storage class of the checkpoints' volume, which all pods write.")
+    ] = None,
+    replace: Annotated[bool, typer.Option(help="Replace the file if it is there.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Make Kubernetes manifests of a cluster file: a RayCluster with a worker group per server, and the controller."""
+    if file is not None:
+        _must_be_new(file, replace=replace)
+    loaded = load_cluster_file(cluster)
+    try:
+        documents = manifests(loaded, Settings(image, namespace, chunks_path, storage_class))
+        groups = group_names(loaded.cluster.server_ids)
+    except InputError as error:
+        raise InputError(f"{cluster}: {error}") from error
+    if crd is not None:
+        for document in documents:
+            if document["kind"] == "RayCluster":
+                check(document, read_schema(crd, document["kind"], document["apiVersion"]), str(crd))
+    if file is not None:
+        _write(file, as_yaml(documents))
+    if as_json:
+        told = {"file": None if file is None else str(file), "crd": None if crd is None else str(crd)}
+        print_json({**told, "groups": groups, "documents": documents})
+    elif file is None:
+        typer.echo(as_yaml(documents), nl=False)
+    else:
+        fits = "" if crd is None else f", its RayCluster fits {crd}"
+        out.print(f"{file}: {len(documents)} documents, {len(groups)} servers{fits}", soft_wrap=True)
+
+
+def _must_be_new(file: Path, *, replace: bool) -> None:
+    if os.path.isdir(file):
+        raise InputError(f"{file}: cannot be written: it is a folder; name a file")
+    if os.path.lexists(file) and not replace:
+        raise InputError(f"{file}: exists already; name a new file, or give --replace")
+
+
+def _write(file: Path, text: str) -> None:
+    """Write aside and rename, so that the file is whole or not there."""
+    try:
+        write_report(file, text)
+    except OSError as error:
+        raise InputError(f"{file}: cannot be written: {error.strerror}") from error

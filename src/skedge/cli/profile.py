@@ -1,0 +1,143 @@
+"""``skedge profile``: what a job's mini-batches cost on each server type, measured."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+import yaml
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from skedge.compare import scenario_of
+from skedge.core.errors import InputError
+from skedge.core.time import SECOND
+from skedge.report.build import write_report
+from skedge.scenario.file import shipped, trainings
+
+from .console import duration, out, print_json, progress
+
+if TYPE_CHECKING:
+    from skedge.live.measure import Speed
+
+
+def profile(
+    scenario: Annotated[str, typer.Argument(help="A scenario file whose jobs say what they train, or live-demo.")],
+    ray: Annotated[str | None, typer.Option(help="Address of a Ray cluster; left out: one on this machine.")] = None,
+    minibatches: Annotated[int, typer.Option(help="Mini-batches to measure, after two to warm up.", min=1)] = 5,
+    load: Annotated[
+        int | None, typer.Option(help="Workers that compute at once; left out: all that share the machine.", min=1)
+    ] = None,
+    file: Annotated[Path | None, typer.Option("--out", help="New scenario file with the measured speeds.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Run a few mini-batches of every job on each server type: m, G, q, b of Eq. (1), and Okita's rho."""
+    _check_new(file)
+    try:
+        from skedge.live import measure  # noqa: PLC0415 - torch and Ray are an extra
+        from skedge.live.control.session import programs  # noqa: PLC0415
+        from skedge.live.engine import Engine  # noqa: PLC0415
+    except ImportError as error:
+        raise InputError(f"profiles need the extra `live`: pip install 'skedge[live]' ({error})") from error
+    source = Path(scenario) if Path(scenario).is_file() else shipped(scenario)
+    trains, loaded = trainings(source), scenario_of(scenario)
+    works = programs(loaded, trains)
+    with tempfile.TemporaryDirectory(prefix="skedge-profile-") as folder, progress(quiet=as_json) as bar:
+        task = bar.add_task("profile", total=len(works) * len(measure.server_types(loaded.cluster)), at="")
+        engine = Engine(loaded.cluster, Path(folder), str(Path(folder) / "checkpoints"), ray)
+        try:
+            speeds = measure.profile(
+                loaded,
+                works,
+                engine,
+                minibatches=minibatches,
+                load=load,
+                progress=lambda job, server: bar.update(task, advance=1, at=f"{job} on {server}"),
+            )
+        finally:
+            engine.stop()
+    slowest = measure.slowest(speeds)
+    if file is not None:
+        write_report(file, scenario_text(source, slowest))
+    slot_s = loaded.physics.slot / SECOND
+    if as_json:
+        print_json({"slot_s": slot_s, "out": None if file is None else str(file), "speeds": rows(speeds, slot_s)})
+    else:
+        _show(speeds, slowest, slot_s, file)
+
+
+def _check_new(file: Path | None) -> None:
+    """Find out before measuring that the file cannot be written."""
+    if file is None:
+        return
+    if os.path.lexists(file):
+        raise InputError(f"{file}: exists already; name a new file or remove it")
+    if not file.absolute().parent.is_dir():
+        raise InputError(f"{file}: cannot be written: {file.parent} is not a folder")
+
+
+def rows(speeds: list[Speed], slot_s: float) -> list[dict[str, Any]]:
+    """All that was measured and what follows from it, a row per job and server type."""
+    return [
+        {
+            **asdict(speed),
+            **speed.announced,
+            "round_s": speed.minibatch_s,
+            "samples_per_s": speed.samples_per_s,
+            "chunk_epoch_s": speed.chunk_epoch_s,
+            "chunk_s": speed.chunk_s,
+            "rho": speed.rho(slot_s),
+        }
+        for speed in speeds
+    ]
+
+
+def scenario_text(source: Path, slowest: Mapping[str, Speed]) -> str:
+    """The scenario file `source` with the measured speeds in place of the stated ones."""
+    data = yaml.safe_load(source.read_text(encoding="utf-8"))
+    for job in data["workload"]["jobs"]:
+        job.update({name: float(f"{value:.6g}") for name, value in slowest[str(job["id"])].announced.items()})
+    draw = data["cluster"].get("draw") or {}
+    if draw.get("machines", "philly-like") != "philly-like":
+        draw["machines"] = str((source.parent / draw["machines"]).resolve())  # the new file may stand elsewhere
+    head = (
+        f"# {source.name} with speeds measured by `skedge profile`: of each job those of its slowest server type.\n"
+        "# minibatch_s: m, ps_update_s: G, gradient_mb: q, bandwidth_mbps: b for which 2 q / b is as measured.\n"
+    )
+    return head + yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=120)
+
+
+def _show(speeds: list[Speed], slowest: Mapping[str, Speed], slot_s: float, file: Path | None) -> None:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("job", overflow="fold", min_width=8)
+    table.add_column("server", overflow="fold", min_width=7)
+    for name in ("m ms", "G ms", "2q/b ms", "sum ms", "from – to", "q MB", "b Mbit/s", "smp/s", "rho"):
+        table.add_column(name.replace(" ", "\n", 1), justify="right", no_wrap=True)
+    for s in speeds:
+        mark = "*" if slowest[s.job] is s and sum(t.job == s.job for t in speeds) > 1 else ""
+        parts = (s.compute.median, s.update.median, s.communication.median, s.minibatch_s)
+        table.add_row(
+            s.job,
+            s.server + mark,
+            *(f"{1e3 * part:.1f}" for part in parts),
+            f"{1e3 * s.round.low:.0f} – {1e3 * s.round.high:.0f}",
+            f"{s.gradient_mb:.4f}",
+            f"{s.bandwidth_mbps:.3g}",
+            f"{s.samples_per_s:.0f}",
+            f"{s.rho(slot_s):.3g}",
+        )
+    out.print(table)
+    out.print(f"medians over mini-batches; {_workers(speeds)} computed at once; *: a job's slowest server type")
+    out.print(f"rho: chunks that one worker passes through once in a slot of {duration(slot_s)}")
+    if file is not None:
+        out.print(f"written to {file}, with the speeds of each job's slowest server type", soft_wrap=True)
+
+
+def _workers(speeds: list[Speed]) -> str:
+    counts = sorted({speed.workers for speed in speeds})
+    return f"{counts[0]} workers" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} workers"

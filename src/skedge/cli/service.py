@@ -1,0 +1,535 @@
+"""The live service: ``skedge up``, and the commands that talk to it."""
+
+from __future__ import annotations
+
+import fcntl
+import getpass
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+from rich.table import Table
+
+from skedge.core.errors import InputError, SkedgeError
+from skedge.core.scenario import Scenario
+from skedge.live.control.audit import AUDIT, Audit
+from skedge.live.control.states import STATES
+from skedge.live.training.code import copy_codes, digest, pack
+from skedge.run import for_service, new_folder
+from skedge.scenario.file import check_name, load_cluster_file, read_spec
+from skedge.scenario.save import cluster_fields
+
+from .console import duration, err, out, print_json, working
+
+_UP_S = 180.0
+"""How long a start may do one and the same thing."""
+_DOWN_S = 60.0
+_TRIES, _PAUSE_S = 4, 2.0
+"""How often a submission is sent where no answer comes, and the pause before it is sent again [s]."""
+_BUSY = 503
+"""Status of an answer that there is none yet."""
+
+
+class NoAnswerError(SkedgeError):
+    """The service does not answer, or is too busy to: what was asked for may have been done or not."""
+
+
+StateOption = Annotated[
+    Path, typer.Option("--state", envvar="SKEDGE_STATE", help="Folder of the service's state: journal, chunks, logs.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+JobArgument = Annotated[str, typer.Argument(help="A job's name.")]
+ServerArgument = Annotated[str, typer.Argument(help="A server's name.")]
+_STATE = Path("skedge-state")
+
+
+def up(
+    cluster: Annotated[Path, typer.Argument(help="A cluster file: the cluster of a scenario file.")],
+    state: StateOption = _STATE,
+    policy: Annotated[str, typer.Option(help="name or name:key=value,…")] = "aonline",
+    ray: Annotated[str | None, typer.Option(help="Address of a Ray cluster; left out: one on this machine.")] = None,
+    host: Annotated[str, typer.Option(help="Where the API listens.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0: any free one.", min=0, max=65535)] = 0,
+    journal: Annotated[str | None, typer.Option(help="Database URL of the journal; left out: SQLite.")] = None,
+    checkpoints: Annotated[str | None, typer.Option(help="fsspec URL of the checkpoints; left out: the state.")] = None,
+    max_chunks: Annotated[int, typer.Option(help="Data chunks of one job, at most.", min=1)] = 10_000,
+    max_body_mb: Annotated[float, typer.Option(help="Body of one request, at most (MB).", min=0.001)] = 1.0,
+    min_free_mb: Annotated[float, typer.Option(help="With less space left no job is taken (MB).", min=0)] = 100.0,
+    keep_days: Annotated[float, typer.Option(help="Checkpoints of jobs that have left are kept (days).", min=0)] = 30.0,
+    allow: Annotated[
+        list[str] | None, typer.Option(help="A module or package whose factories jobs may name; may be repeated.")
+    ] = None,
+    foreground: Annotated[bool, typer.Option(help="Stay; for containers.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Start the service; on a state that is there it goes on where it ended."""
+    try:
+        from skedge.live.control import daemon  # noqa: PLC0415 - torch and Ray are an extra
+        from skedge.live.control.limits import Limits  # noqa: PLC0415
+        from skedge.live.engine import check_answers  # noqa: PLC0415
+    except ImportError as error:
+        raise InputError(f"the service needs the extra `live`: pip install 'skedge[live]' ({error})") from error
+    scenario = load_cluster_file(cluster)
+    for_service(policy, scenario)
+    if scenario.physics.slotted and scenario.cluster.transfer_cost is None:
+        raise InputError("physics.slotted: a live run goes in continuous time, but at sites; leave it out")
+    if ray is not None:
+        check_answers(ray)
+    lock = _new_state(state)
+    if lock is None:
+        raise InputError(f"{state}: the service is up already; `skedge down --state {state}` ends it")
+    mark = _check_same(state, policy, scenario) or secrets.token_hex(8)
+    daemon.write_aside(state / daemon.CLUSTER, yaml.safe_dump(cluster_fields(scenario), sort_keys=False))
+    limits = Limits(max_chunks, max_body_mb, min_free_mb, keep_days, tuple(allow or ()))
+    daemon.save_settings(state, daemon.Settings(policy, ray, host, port, journal, checkpoints, mark, limits))
+    for name in (daemon.ADDRESS, daemon.STARTING):
+        (state / name).unlink(missing_ok=True)
+    command = [sys.executable, "-m", "skedge.live.control.daemon", "--lock", str(lock), str(state.absolute())]
+    if foreground:
+        os.set_inheritable(lock, True)
+        os.execv(sys.executable, command)  # noqa: S606 - this process becomes the supervisor
+    with (state / daemon.LOG).open("ab") as log:
+        began = log.tell()
+        process = subprocess.Popen(  # noqa: S603 - our own module
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, pass_fds=[lock]
+        )
+    os.close(lock)
+    address = _wait_up(process, state, began, quiet=as_json)
+    if as_json:
+        print_json({"url": address["url"], "state": str(state)})
+    else:
+        out.print(f"up at {address['url']}, policy {policy}, state {state}", soft_wrap=True)
+
+
+def _check_same(state: Path, policy: str, scenario: Scenario) -> str | None:
+    """See that a state that is there is of this policy and cluster; its id."""
+    from skedge.live.control import daemon  # noqa: PLC0415 - torch and Ray are an extra
+
+    if not (state / daemon.SETTINGS).exists():
+        return None
+    kept = daemon.read_settings(state)
+    if kept.policy != policy:
+        raise InputError(f"{state}: its service has the policy {kept.policy}, not {policy}; name a new --state")
+    if cluster_fields(load_cluster_file(state / daemon.CLUSTER)) != cluster_fields(scenario):
+        raise InputError(f"{state}: its service has another cluster ({state / daemon.CLUSTER}); name a new --state")
+    return kept.id
+
+
+def _wait_up(process: subprocess.Popen[bytes], state: Path, began: int, *, quiet: bool) -> dict[str, Any]:
+    """Wait until the service answers, as long as its start makes progress; if it ends before, say why.
+
+    An interrupt ends what was started.
+    """
+    try:
+        with nullcontext(_unsaid) if quiet else working("starting the service") as say:
+            found = _started(process, state, say)
+    except KeyboardInterrupt:
+        _end(process)
+        err.print("skedge: interrupted; what was started of the service is ended, its state is kept")
+        raise typer.Exit(130) from None
+    if found is not None:
+        return found
+    doing, alive = _starting(state), process.poll() is None
+    with (state / "controller.log").open("rb") as log:
+        log.seek(began)
+        lines = log.read().decode(errors="replace").strip().splitlines()
+    _end(process)
+    why = f"nothing has changed for {_UP_S:g} s while {doing}" if alive else _last_words(lines)
+    raise SkedgeError(f"the service did not start: {why} (see {state / 'controller.log'})")
+
+
+def _started(process: subprocess.Popen[bytes], state: Path, say: Callable[[str], None]) -> dict[str, Any] | None:
+    """Where the service answers; None if it has ended, or has been doing one thing for too long."""
+    doing, deadline = "", time.monotonic() + _UP_S
+    while time.monotonic() < deadline and process.poll() is None:
+        address, now = _address(state), _starting(state)
+        if address is not None:
+            return address
+        if now != doing:
+            doing, deadline = now, time.monotonic() + _UP_S
+            say(now)
+        time.sleep(0.2)
+    return None
+
+
+def _unsaid(_: str) -> None:
+    """With --json nothing is shown but the answer."""
+
+
+def _starting(state: Path) -> str:
+    """What the controller is doing that does not answer yet."""
+    with suppress(OSError):
+        return (state / "starting").read_text(encoding="utf-8")
+    return "starting the controller"
+
+
+def _last_words(lines: list[str]) -> str:
+    """The last line of a log that says something: not how a process ended, if there is another."""
+    said = [line for line in lines if not line.startswith("the controller, process")]
+    return (said or lines or ["it said nothing"])[-1]
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(_DOWN_S)
+
+
+def _address(state: Path) -> dict[str, Any] | None:
+    try:
+        found: dict[str, Any] = json.loads((state / "service.json").read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{state / 'service.json'}: cannot be read: {error}") from error
+    return found
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _ask(state: Path, method: str, path: str, headers: Mapping[str, str] | None = None, **given: Any) -> Any:
+    """The service's answer.
+
+    Raises
+    ------
+    InputError
+        If there is no service, or it refuses; its sentence is the error's.
+    NoAnswerError
+        If it does not answer, or is too busy to.
+    """
+    try:
+        import httpx  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise InputError(f"the service needs the extra `live`: pip install 'skedge[live]' ({error})") from error
+    address = _address(state)
+    if address is None:
+        raise InputError(f"{state}: no service is up there; start one with `skedge up CLUSTER --state {state}`")
+    sent = {"Authorization": f"Bearer {address['token']}", **(headers or {})}
+    try:
+        answer = httpx.request(method, address["url"] + path, headers=sent, timeout=90, **given)
+    except httpx.TransportError as error:
+        raise NoAnswerError(
+            f"{state}: the service does not answer at {address['url']} ({error}); one that has died is started "
+            f"again within a minute: see {state / 'controller.log'}"
+        ) from error
+    if answer.is_success:
+        return answer.json() if answer.headers["content-type"].startswith("application/json") else answer.text
+    said = answer.json() if answer.headers["content-type"].startswith("application/json") else {}
+    sentence = said.get("error") or said.get("detail") or f"the service answers {answer.status_code}"
+    raise (NoAnswerError if answer.status_code == _BUSY else InputError)(sentence)
+
+
+def submit(
+    spec: Annotated[Path, typer.Argument(help="A job spec (YAML).")],
+    state: StateOption = _STATE,
+    key: Annotated[
+        str | None, typer.Option(help="Idempotency key: one spec with one key is one job. Default: a new key.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Give the service a job; an answer that does not come is asked for again, and the job is submitted once."""
+    fields, key = read_spec(spec), key or secrets.token_hex(16)
+    if "code" in fields["train"]:
+        fields["train"] = {**fields["train"], "code": _send_code(state, Path(fields["train"]["code"]))}
+    job = _submit_once(state, fields, key)
+    _said({"job": job}, f"{job} submitted", as_json=as_json)
+
+
+def _send_code(state: Path, path: Path) -> str:
+    """Send a job's code to the service; its name."""
+    code = pack(path)
+    _ask(state, "PUT", f"/code/{digest(code)}", content=code)
+    return digest(code)
+
+
+def _submit_once(state: Path, fields: dict[str, Any], key: str) -> str:
+    """The job's name; asked for again where no answer comes, with the same key."""
+    for _ in range(_TRIES - 1):
+        with suppress(NoAnswerError):
+            return str(_ask(state, "POST", "/jobs", {"Idempotency-Key": key}, json=fields))
+        time.sleep(_PAUSE_S)
+    try:
+        return str(_ask(state, "POST", "/jobs", {"Idempotency-Key": key}, json=fields))
+    except NoAnswerError as error:
+        again = f"the job may be submitted or not: `skedge submit SPEC --key {key}` asks again, and submits it once"
+        raise NoAnswerError(f"{error}; {again}") from error
+
+
+def _said(found: dict[str, Any], sentence: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json(found)
+    else:
+        out.print(sentence)
+
+
+def queue(
+    state: StateOption = _STATE,
+    only: Annotated[str | None, typer.Option("--only", help="Jobs in this state, such as RUNNING or PENDING.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """All jobs: state, progress, when they will be complete, and why they wait."""
+    rows = _ask(state, "GET", "/jobs")
+    if only is not None and only.upper() not in STATES:
+        raise InputError(f"--only {only!r}: is no state of a job; there are {', '.join(STATES)}")
+    if only is not None:
+        rows = [row for row in rows if row["state"] == only.upper()]
+    if as_json:
+        print_json(rows)
+        return
+    table = Table("job", "state", "progress", "servers", "complete in", "reason")
+    for row in rows:
+        left = "" if row["forecast_s"] is None else duration(max(row["forecast_s"] - row["now_s"], 0.0))
+        reason = row["reason"]["token"] if row["state"] != "RUNNING" else ""
+        table.add_row(row["job"], row["state"], f"{row['progress']:.0%}", ", ".join(row["servers"]), left, reason)
+    out.print(table)
+
+
+def describe(job: JobArgument, state: StateOption = _STATE, as_json: JsonOption = False) -> None:
+    """All about one job: why it waits, with numbers, and when it will be complete."""
+    found = _ask(state, "GET", f"/jobs/{job}")
+    if as_json:
+        print_json(found)
+        return
+    out.print(f"job {found['job']}: {found['state']}, {found['progress']:.1%} of its mini-batches")
+    token, message = found["reason"]["token"], found["message"]
+    out.print(f"reason: {token}" + (f": {message}" if message != token else ""), soft_wrap=True)
+    if found["servers"]:
+        out.print(f"on: {', '.join(found['servers'])}")
+    if found["forecast_s"] is not None:
+        left = max(found["forecast_s"] - found["now_s"], 0.0)
+        out.print(f"forecast: complete in {duration(left)}, at {found['forecast_s']:.1f} s, if no other job comes")
+    if found["accuracy"] is not None:
+        out.print(f"{found['metric'] or 'accuracy'}: {found['accuracy']:.3f}")
+    elif found["unmeasured"]:
+        out.print(found["unmeasured"], soft_wrap=True)
+    _print_events(found["history"])
+
+
+def _print_events(rows: list[dict[str, Any]]) -> None:
+    table = Table("time s", "what", "job", "")
+    for row in rows:
+        table.add_row(f"{row['time_s']:.3f}", row["what"], row["job"] or "", row["detail"])
+    out.print(table)
+
+
+def logs(
+    job: JobArgument,
+    state: StateOption = _STATE,
+    tail: Annotated[int | None, typer.Option(help="The last so many lines.", min=1)] = None,
+) -> None:
+    """The log of a job: what was decided about it, and its losses."""
+    lines = _ask(state, "GET", f"/jobs/{job}/logs").splitlines(keepends=True)
+    sys.stdout.write("".join(lines if tail is None else lines[-tail:]))
+
+
+def cancel(job: JobArgument, state: StateOption = _STATE, as_json: JsonOption = False) -> None:
+    """End a job that is in the system."""
+    _ask(state, "POST", f"/jobs/{job}/cancel")
+    _said({"job": job}, f"{job} cancelled", as_json=as_json)
+
+
+def events(
+    state: StateOption = _STATE,
+    since: Annotated[int, typer.Option(help="From this entry on.", min=0)] = 0,
+    follow: Annotated[bool, typer.Option(help="Stay, and tell what comes.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """What has happened and what was decided, in order; with --json a line each."""
+    while True:
+        rows = _ask(state, "GET", "/events", params={"since": since})
+        if as_json:
+            for row in rows:
+                sys.stdout.write(json.dumps(row) + "\n")
+            sys.stdout.flush()
+        elif rows:
+            _print_events(rows)
+        if not follow:
+            return
+        since += len(rows)
+        time.sleep(0.5)
+
+
+def servers(state: StateOption = _STATE, as_json: JsonOption = False) -> None:
+    """The servers: up, lost or cordoned, and whose work is there."""
+    rows = _ask(state, "GET", "/servers")
+    if as_json:
+        print_json(rows)
+        return
+    table = Table("server", "kind", "state", "slots", "jobs")
+    for row in rows:
+        slots = ", ".join(f"{n} {name}" for name, n in row["slots"].items())
+        table.add_row(row["server"], row["kind"], row["state"], slots or "without limit", ", ".join(row["jobs"]))
+    out.print(table)
+
+
+def cordon(server: ServerArgument, state: StateOption = _STATE, as_json: JsonOption = False) -> None:
+    """Take a server out of service: its work moves elsewhere, after the mini-batches under way."""
+    _ask(state, "POST", f"/servers/{server}/cordon")
+    _said({"server": server}, f"{server} cordoned", as_json=as_json)
+
+
+def uncordon(server: ServerArgument, state: StateOption = _STATE, as_json: JsonOption = False) -> None:
+    """Put a cordoned server back into service."""
+    _ask(state, "POST", f"/servers/{server}/uncordon")
+    _said({"server": server}, f"{server} back in service", as_json=as_json)
+
+
+def down(state: StateOption = _STATE, as_json: JsonOption = False) -> None:
+    """End the service and every process of it; jobs in the system go on when it is up again."""
+    running = _running(state)
+    if running is None:
+        raise InputError(f"{state}: no service is up there; start one with `skedge up CLUSTER --state {state}`")
+    os.kill(running, signal.SIGTERM)
+    deadline = time.monotonic() + _DOWN_S
+    while _alive(running) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    if _alive(running):
+        raise SkedgeError(f"the service (process {running}) has not ended within {_DOWN_S:g} s")
+    Audit(state / AUDIT, _user()).note("down", {}, "done")
+    _said({"down": True}, "down", as_json=as_json)
+
+
+def _new_state(state: Path) -> int | None:
+    """The lock of a state, whose folder is made where there is none: only its owner may read it."""
+    try:
+        state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return _locked(state)
+    except OSError as error:
+        raise InputError(f"{state}: a state cannot be kept there: {error.strerror}") from error
+
+
+def _locked(state: Path) -> int | None:
+    """The lock of a state, held from now on by whoever has this file open; None if somebody holds it."""
+    lock = os.open(state / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        return None
+    return lock
+
+
+def _running(state: Path) -> int | None:
+    """Process number of the supervisor, or of a controller that has lost it; None if there is no service."""
+    if not state.is_dir():
+        return None
+    lock = _locked(state)
+    if lock is not None:
+        os.close(lock)
+        return None
+    with suppress(OSError, ValueError):
+        pid = int((state / "supervisor.pid").read_text(encoding="utf-8"))
+        if _alive(pid):
+            return pid
+    address = _address(state)
+    return None if address is None else int(address["pid"])
+
+
+def record(
+    state: StateOption = _STATE,
+    folder: Annotated[Path, typer.Option("--out", help="Run folder to make.")] = Path("skedge-record"),
+    as_json: JsonOption = False,
+) -> None:
+    """Write what a service has done as a run folder: each decision is taken again from its journal, and verified."""
+    try:
+        from skedge.live.control.daemon import CLUSTER, read_settings  # noqa: PLC0415 - torch and Ray are an extra
+        from skedge.live.control.service import recorded  # noqa: PLC0415
+    except ImportError as error:
+        raise InputError(f"the service needs the extra `live`: pip install 'skedge[live]' ({error})") from error
+    settings = read_settings(state)
+    with new_folder(folder) as inside:
+        kept = settings.checkpoints_of(state)
+        run = recorded(load_cluster_file(state / CLUSTER), state, settings.id, kept, settings.journal)
+        violations = run.verify()
+        run.write(inside)
+        copy_codes(state, inside)
+    found = {"folder": str(folder), "jobs": len(run.jobs), "violations": [asdict(v) for v in violations]}
+    _said(found, f"{len(run.jobs)} jobs recorded in {folder}, {len(violations)} violations", as_json=as_json)
+    for violation in violations if not as_json else ():
+        err.print(f"{violation.rule} {violation.job}: {violation.message}", soft_wrap=True, highlight=False)
+    if violations:
+        raise typer.Exit(1)
+
+
+def fetch(
+    job: JobArgument,
+    state: StateOption = _STATE,
+    folder: Annotated[Path, typer.Option("--out", help="Folder for JOB.pt and JOB.json.")] = Path(),
+    as_json: JsonOption = False,
+) -> None:
+    """Get a job's trained parameters: a state dict for torch.load, from its newest checkpoint."""
+    try:
+        from skedge.live.control import fetch as by  # noqa: PLC0415 - torch is an extra
+        from skedge.live.control.daemon import read_settings  # noqa: PLC0415
+    except ImportError as error:
+        raise InputError(f"the service needs the extra `live`: pip install 'skedge[live]' ({error})") from error
+    check_name(job, "job")
+    found = by.fetch(read_settings(state).checkpoints_of(state), job, folder)
+    trained = f"{sum(found.progress)} mini-batches in {found.version} updates"
+    _said(asdict(found), f"{found.file}: {trained}, sha256 {found.sha256}", as_json=as_json)
+
+
+def _user() -> str:
+    """Who types a command that the service does not hear of."""
+    with suppress(OSError, KeyError):
+        return f"user:{getpass.getuser()}"
+    return f"user:{os.getuid()}"
+
+
+def quarantine(job: JobArgument, state: StateOption = _STATE, as_json: JsonOption = False) -> None:
+    """Put aside a submission that the controller dies of; the service must be down."""
+    try:
+        from skedge.live.control.daemon import read_settings  # noqa: PLC0415
+        from skedge.live.control.journal import SqlJournal  # noqa: PLC0415
+        from skedge.live.control.service import JOURNAL  # noqa: PLC0415
+    except ImportError as error:
+        raise InputError(f"the service needs the extra `live`: pip install 'skedge[live]' ({error})") from error
+    settings = read_settings(state)
+    lock = _new_state(state)
+    if lock is None:
+        raise InputError(f"{state}: the service is up; `skedge down --state {state}` ends it")
+    journal = SqlJournal(settings.journal or f"sqlite:///{state / JOURNAL}", of=settings.id)
+    try:
+        journal.put_aside(job)
+        Audit(state / AUDIT, _user()).note("quarantine", {"job": job}, "done")
+    finally:
+        journal.close()
+        os.close(lock)
+    _said({"quarantined": job}, f"{job} is put aside: the next `skedge up` goes on without it", as_json=as_json)
+
+
+COMMANDS = (
+    up,
+    submit,
+    queue,
+    describe,
+    logs,
+    cancel,
+    events,
+    servers,
+    cordon,
+    uncordon,
+    down,
+    record,
+    fetch,
+    quarantine,
+)

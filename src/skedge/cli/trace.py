@@ -1,0 +1,170 @@
+"""``skedge trace``: what is in a trace, and a scenario made of it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+from rich.table import Table
+
+from skedge.core.errors import TraceError
+from skedge.run import new_folder
+from skedge.scenario.file import scenario_from_dict, shipped
+from skedge.scenario.save import save_scenario
+from skedge.traces.describe import describe, rows
+from skedge.traces.formats import READERS, read_trace
+
+from .console import out, print_json, source_text
+
+trace_app = typer.Typer(
+    help="Real traces: what is in them, and scenarios made of them.", no_args_is_help=True, rich_markup_mode=None
+)
+
+Format = StrEnum("Format", {name: name for name in READERS})  # type: ignore[misc]
+
+
+class Make(StrEnum):
+    """How jobs are made from a trace."""
+
+    rigid = "rigid"
+    divisible = "divisible"
+    paper = "paper"
+    pdors = "pdors"
+
+
+class Fractional(StrEnum):
+    """What becomes of a job that asks for a fraction of a GPU."""
+
+    skip = "skip"
+    ceil = "ceil"
+
+
+TraceArgument = Annotated[Path, typer.Argument(help="The trace file (.gz is read as it is).")]
+FormatOption = Annotated[Format, typer.Option("--format", help="How the file is written.")]
+StatusesOption = Annotated[str, typer.Option(help="Which jobs are taken: passed, failed, killed, separated by commas.")]
+FractionalOption = Annotated[
+    Fractional, typer.Option(help="Jobs that ask for a fraction of a GPU: left out, or given the next whole number.")
+]
+
+
+@trace_app.command("describe")
+def describe_command(
+    path: TraceArgument,
+    form: FormatOption,
+    statuses: StatusesOption = "passed",
+    fractional: FractionalOption = Fractional.skip,
+    gpus: Annotated[int | None, typer.Option(help="GPUs of a cluster, for the offered load.", min=1)] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Print what is in a trace: arrivals, sizes, durations, load."""
+    figures = describe(read_trace(path, form.value, _statuses(statuses), fractional.value), gpus)
+    if as_json:
+        print_json(figures)
+        return
+    table = Table("figure", "value", title=str(path.name))
+    for name, value in rows(figures):
+        table.add_row(name, value)
+    out.print(table)
+
+
+@trace_app.command("convert")
+def convert_command(
+    path: TraceArgument,
+    form: FormatOption,
+    folder: Annotated[Path, typer.Option("--out", help="Folder to make, with scenario.yaml and jobs.parquet.")],
+    statuses: StatusesOption = "passed",
+    fractional: FractionalOption = Fractional.skip,
+    make: Annotated[
+        Make,
+        typer.Option(
+            help="rigid: a job trains on the GPUs that it asked for, for its duration; divisible: the same work in "
+            "chunks that any number of workers share; paper: JSAC'22 Sec. V; pdors: s4 with its arrivals."
+        ),
+    ] = Make.rigid,
+    chunks: Annotated[
+        str | None, typer.Option(help="divisible: chunks of a job, N or LOW-HIGH; default 27, 60 or 115 (Table II).")
+    ] = None,
+    checkpoint_overhead: Annotated[
+        str | None,
+        typer.Option(help="Time that displaced work takes to be restored, like 30s; default 30s if rigid, else 0s."),
+    ] = None,
+    skip: Annotated[int, typer.Option(help="Jobs left out at the start.", min=0)] = 0,
+    first: Annotated[int | None, typer.Option(help="Jobs taken then; default all.", min=1)] = None,
+    load: Annotated[float, typer.Option(help="Offered load: as many machines as bring it to this.", min=0.01)] = 0.9,
+    servers: Annotated[int | None, typer.Option(help="Number of machines, instead of --load.", min=1)] = None,
+    machines: Annotated[str, typer.Option(help="philly-like, or the path of a machine list.")] = "philly-like",
+    worker_types: Annotated[int, typer.Option(help="Worker types.", min=1)] = 1,
+    cloud: Annotated[bool, typer.Option(help="With a cloud.")] = True,
+    slots: Annotated[
+        int, typer.Option(help="pdors: horizon [slots of 1 h]; the last job arrives in the last.", min=2)
+    ] = 80,
+    classes: Annotated[bool, typer.Option(help="pdors: what a job is worth by Google's scheduling class.")] = False,
+    seed: Annotated[int, typer.Option(help="Of everything that is drawn.", min=0)] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Write a scenario made of a trace; `skedge run FOLDER/scenario.yaml` takes it."""
+    source: dict[str, Any] = {
+        "path": str(path.resolve()),
+        "format": form.value,
+        "statuses": list(_statuses(statuses)),
+        "fractional": fractional.value,
+        "skip": skip,
+    } | ({} if first is None else {"first": first})
+    if chunks is not None and make is not Make.divisible:
+        raise TraceError(f"--chunks {chunks}: goes with --make divisible; rigid jobs have a chunk on each GPU")
+    data: dict[str, Any] = {"name": path.name.split(".")[0], "seed": seed}
+    if make is Make.pdors:
+        data |= _like_s4(source, servers, slots, classes=classes)
+    else:
+        wanted = {"load": load} if servers is None else {"servers": servers}
+        listed = machines if machines == "philly-like" else str(Path(machines).resolve())
+        data["cluster"] = {"draw": {**wanted, "machines": listed, "worker_types": worker_types, "cloud": cloud}}
+        data["workload"] = {"trace": source, "make": make.value, "chunks": _chunks(chunks)}
+    if checkpoint_overhead is not None:
+        data["physics"] = data.get("physics", {}) | {"checkpoint_overhead": checkpoint_overhead}
+    scenario = scenario_from_dict(data, str(path), Path())
+    with new_folder(folder) as aside:
+        save_scenario(scenario, aside)
+    cluster = scenario.cluster
+    size = {"servers": len(cluster.servers)} if cluster.resources else {"lanes": cluster.lanes}
+    found = {"scenario": str(folder / "scenario.yaml"), "jobs": len(scenario.jobs), **size}
+    if as_json:
+        print_json({**found, "source": scenario.source})
+        return
+    counts = ", ".join(f"{found[what]} {what}" for what in ("jobs", *size))
+    out.print(f"{found['scenario']}: {counts}", soft_wrap=True)
+    out.print(source_text(scenario.source), soft_wrap=True)
+
+
+def _chunks(text: str | None) -> list[int] | None:
+    """The range that ``N`` or ``LOW-HIGH`` says."""
+    if text is None:
+        return None
+    low, _, high = text.partition("-")
+    if not (low.isdigit() and (high or low).isdigit()):
+        raise TraceError(f"--chunks {text!r}: it must be a number, or a range like 27-115")
+    return [int(low), int(high or low)]
+
+
+def _like_s4(source: dict[str, Any], servers: int | None, slots: int, *, classes: bool) -> dict[str, Any]:
+    """Fields of s4 with the trace's submissions, scaled so that the last is at the beginning of the last slot."""
+    fields = yaml.safe_load(shipped("s4").read_text(encoding="utf-8"))
+    draw = fields["cluster"]["draw"]
+    return {
+        "slot": fields["slot"],
+        "physics": fields["physics"] | {"horizon": f"{slots}h"},
+        "cluster": {"draw": draw if servers is None else draw | {"servers": servers}},
+        "workload": {"trace": source | {"span": f"{slots - 1}h"}, "make": "pdors"}
+        | ({"mix": "classes"} if classes else {}),
+    }
+
+
+def _statuses(text: str) -> tuple[str, ...]:
+    taken = tuple(part.strip() for part in text.split(",") if part.strip())
+    wrong = [status for status in taken if status not in ("passed", "failed", "killed")]
+    if wrong or not taken:
+        raise TraceError(f"--statuses {text!r}: each must be passed, failed or killed")
+    return taken

@@ -1,0 +1,1 @@
+"""What is held: slots, resources, storage, gangs and work at sites."""

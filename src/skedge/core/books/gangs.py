@@ -1,0 +1,294 @@
+"""Gangs: jobs whose workers are given and taken together, or one by one, with revocable allocations.
+
+A gang's workers all begin when the slowest upload has ended. Of a job that is not a gang (``Allocate(gang=False)``)
+every worker begins when its own data are there, and those that the job had go on while others join or leave.
+
+One ledger serves the kernel's belief (announced work) and the simulated truth (true work). Work is counted in
+worker-µs of the job's present zeta; it is converted when zeta changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from skedge.core.model import Ints
+from skedge.core.network import Delays, upload_row
+from skedge.core.time import NEVER
+
+Placement = tuple[tuple[int, int], ...]
+"""(server, workers) pairs, by server."""
+
+Parts = tuple[tuple[int, int], ...]
+"""(workers, a time [µs]), in order of the times."""
+
+Data = dict[int, Parts]
+"""By server: for how many workers it has been supplied with a job's data, and when these are there."""
+
+_NOWHERE: Data = {}
+
+
+@dataclass
+class Gangs:
+    """Progress and placements of all jobs.
+
+    Attributes
+    ----------
+    work
+        Total work by job and zeta [worker-µs], shape ``(jobs, 2)``.
+    left
+        Remaining work at the job's present zeta [worker-µs], exact at :attr:`since`.
+    workers
+        Workers held now; 0 while suspended.
+    compute_from
+        When the present allocation computes from [µs], its first worker where it is no gang: later than its start while
+        data are uploaded.
+    zeta
+        1 if the present allocation is co-located.
+    placed
+        Present placement.
+    kept
+        True: data stay where they were brought until the job ends or the server is lost. False: only those of the last
+        placement count.
+    data
+        Where the data of each job are.
+    parts
+        Workers of the present or last allocation of each job that is not a gang, by server: how many compute from when.
+    joins
+        Present allocations whose workers begin at several times: (from when [µs], how many), in order.
+    stopped
+        When the allocation of such a job last ended [µs].
+    started
+        Jobs that have held workers before.
+    delay_rows
+        Upload delays to every server of the jobs in the system [µs].
+    """
+
+    work: Ints
+    delays: Delays
+    step: int
+    overhead: int
+    kept: bool = True
+    left: Ints = field(init=False)
+    workers: Ints = field(init=False)
+    compute_from: Ints = field(init=False)
+    since: list[int] = field(init=False)
+    zeta: list[int] = field(init=False)
+    started: set[int] = field(default_factory=set)
+    delay_rows: dict[int, Ints] = field(default_factory=dict)
+    placed: dict[int, Placement] = field(default_factory=dict)
+    data: dict[int, Data] = field(default_factory=dict)
+    parts: dict[int, dict[int, Parts]] = field(default_factory=dict)
+    joins: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    stopped: dict[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        jobs = len(self.work)
+        self.left = self.work[:, 0].copy()
+        self.workers, self.compute_from = np.zeros(jobs, np.int64), np.zeros(jobs, np.int64)
+        self.since, self.zeta = [0] * jobs, [0] * jobs
+
+    def extend(self, work: Ints, delays: Delays) -> None:
+        """Take in jobs behind those that are there; `work` and `delays` are of all."""
+        new = work[len(self.work) :, 0]
+        self.work, self.delays = np.concatenate([self.work, work[len(self.work) :]]), delays
+        self.left = np.append(self.left, new)
+        self.workers = np.append(self.workers, np.zeros_like(new))
+        self.compute_from = np.append(self.compute_from, np.zeros_like(new))
+        self.since += [0] * len(new)
+        self.zeta += [0] * len(new)
+
+    def stretch(self, job: int, factor: float, now: int) -> None:
+        """The work of `job` is `factor` times what was announced, from `now` on."""
+        left = self.left_of(job, now)
+        if self.workers[job] > 0:
+            self.compute_from[job] = max(now, int(self.compute_from[job]))
+            if job in self.parts:
+                self._set_parts(job, {server: _from(now, parts) for server, parts in self.parts[job].items()})
+        self.left[job] = max(1, int(left * factor))
+        self.work = self.work.copy()
+        self.work[job] = np.maximum(1, (self.work[job] * factor).astype(np.int64))
+
+    def forget(self, server: int) -> None:
+        """The data that jobs have on `server` are lost."""
+        for job, there in list(self.data.items()):
+            if server in there:
+                del there[server]
+                if not there:
+                    del self.data[job]
+
+    def place(self, job: int, where: Placement, zeta: int, now: int, *, gang: bool = True) -> None:
+        """Give `job` these workers from `now`.
+
+        A gang waits for the latest data over its servers; a server that is not supplied for so many of its workers
+        begins an upload now, and uploads under way continue while the job is suspended. A job that ran before pays the
+        checkpoint overhead.
+        """
+        if not gang:
+            self._place_each(job, where, zeta, now)
+            return
+        ready = self.upload(job, where, now)
+        if job in self.started:
+            ready += self.overhead
+        else:
+            self.started.add(job)
+        if zeta != self.zeta[job]:
+            self._convert(job, zeta)
+        self.compute_from[job], self.workers[job] = ready, sum(n for _, n in where)
+        self.since[job], self.placed[job] = now, where
+
+    def hold(self, job: int, where: Placement, now: int) -> None:
+        """Give `job` these workers from `now`, whose work is not counted here: that of sites is in whole chunks."""
+        self.started.add(job)
+        self.compute_from[job], self.workers[job] = NEVER, sum(n for _, n in where)
+        self.since[job], self.placed[job] = now, where
+
+    def _place_each(self, job: int, where: Placement, zeta: int, now: int) -> None:
+        """Give `job` these workers from `now`; each computes when its own data are there.
+
+        On every server the workers that the job holds until now continue, those that begin first if there are to be
+        fewer. The others begin when their data are there: the workers that the server is supplied for, in the order in
+        which their data come, and further ones after the delay. They pay the checkpoint overhead if the job ran before.
+        """
+        holds = self.parts[job] if self.stopped.get(job) == now else {}
+        before, data, parts = self.data.get(job, _NOWHERE), self._supplied(job, where, now), dict[int, Parts]()
+        restore = self.overhead if job in self.started else 0
+        for server, n in where:
+            stay = _part(holds.get(server, ()), 0, n) if server in before else ()
+            join = _part(data[server], _count(stay), n)
+            parts[server] = (*_from(now, stay), *((k, max(now, ready) + restore) for k, ready in join))
+        if zeta != self.zeta[job]:
+            self._convert(job, zeta)
+        self.started.add(job)
+        self._set_parts(job, parts)
+        self.data[job] = {**before, **data} if self.kept else {s: _part(data[s], 0, n) for s, n in where}
+        self.since[job], self.placed[job] = now, where
+
+    def _set_parts(self, job: int, parts: dict[int, Parts]) -> None:
+        """These are the workers of `job` now."""
+        begins = dict[int, int]()
+        for of_server in parts.values():
+            for n, begin in of_server:
+                begins[begin] = begins.get(begin, 0) + n
+        self.parts[job], self.compute_from[job], self.workers[job] = parts, min(begins), sum(begins.values())
+        self.joins.pop(job, None)
+        if len(begins) > 1:
+            self.joins[job] = sorted(begins.items())
+
+    def begins(self, job: int) -> Iterator[tuple[int, int, int]]:
+        """(server, workers, from when they compute [µs]) of the present allocation of `job`."""
+        if job not in self.parts:
+            at = int(self.compute_from[job])
+            yield from ((server, n, at) for server, n in self.placed[job])
+            return
+        for server, parts in self.parts[job].items():
+            yield from ((server, n, begin) for n, begin in parts)
+
+    def upload(self, job: int, where: Placement, now: int) -> int:
+        """Bring the data of `job` to these servers from `now` on; returns when all are there [µs]."""
+        data = self._supplied(job, where, now)
+        if self.kept:
+            self.data.setdefault(job, {}).update(data)
+        else:
+            self.data[job] = {server: ((n, data[server][-1][1]),) for server, n in where}
+        return max(now, *(parts[-1][1] for parts in data.values()))
+
+    def _supplied(self, job: int, where: Placement, now: int) -> Data:
+        """The data on these servers once they are supplied for these workers; uploads that are needed begin `now`."""
+        before, row, data = self.data.get(job, _NOWHERE), self._delays_of(job), dict[int, Parts]()
+        for server, n in where:
+            there = before.get(server, ())
+            new = n - _count(there)
+            data[server] = (*there, (new, now + int(row[server]))) if new > 0 else there
+        return data
+
+    def supplied(self, job: int) -> dict[int, int]:
+        """For how many workers of `job` each server has been supplied with data."""
+        return {server: _count(there) for server, there in self.data.get(job, _NOWHERE).items()}
+
+    def _delays_of(self, job: int) -> Ints:
+        row = self.delay_rows.get(job)
+        if row is None:
+            row = self.delay_rows[job] = upload_row(self.delays, job)
+        return row
+
+    def _convert(self, job: int, zeta: int) -> None:
+        """Count the work of `job` at another zeta, rounded down: a plan without slack holds."""
+        old = self.zeta[job]
+        self.left[job] = max(1, int(self.left[job]) * int(self.work[job, zeta]) // int(self.work[job, old]))
+        self.zeta[job] = zeta
+
+    def suspend(self, job: int, now: int) -> None:
+        """Take all workers of `job` away at `now`; its data stay where they are."""
+        self.left[job], self.workers[job] = self.left_of(job, now), 0
+        del self.placed[job]
+        if job in self.parts:
+            self.stopped[job] = now
+            self.joins.pop(job, None)
+
+    def finish(self, job: int) -> None:
+        """Close the books of a job that has finished."""
+        self.left[job] = self.workers[job] = 0
+        for books in (self.placed, self.data, self.delay_rows, self.parts, self.joins, self.stopped):
+            books.pop(job, None)
+
+    def left_of(self, job: int, now: int) -> int:
+        """Remaining work of `job` at `now` [worker-µs], at its present zeta, at least 1."""
+        if job in self.joins:
+            done = sum(n * max(now - begin, 0) for begin, n in self.joins[job])
+        else:
+            done = max(now - int(self.compute_from[job]), 0) * int(self.workers[job])
+        return max(int(self.left[job]) - done, 1)
+
+    def left_at(self, jobs: Ints, now: int) -> Ints:
+        """Remaining work of `jobs` at `now` [worker-µs], at their present zeta, at least 1."""
+        done = np.maximum(now - self.compute_from[jobs], 0) * self.workers[jobs]
+        left = np.maximum(self.left[jobs] - done, 1)
+        if self.joins:
+            for i in np.flatnonzero(np.isin(jobs, list(self.joins))).tolist():
+                left[i] = self.left_of(int(jobs[i]), now)
+        return left
+
+    def finish_time(self, job: int) -> int:
+        """When `job` finishes if nothing changes [µs]; NEVER while it is suspended."""
+        workers = int(self.workers[job])
+        if workers == 0:
+            return NEVER
+        if job in self.joins:
+            end = _finish(self.joins[job], int(self.left[job]))
+        else:
+            end = int(self.compute_from[job]) - (-int(self.left[job]) // workers)
+        return -(-end // self.step) * self.step
+
+
+def _count(parts: Parts) -> int:
+    """Workers of `parts`."""
+    return sum(n for n, _ in parts)
+
+
+def _part(parts: Parts, first: int, last: int) -> Parts:
+    """The workers of `parts` from number `first` to before number `last`."""
+    chosen, at = [], 0
+    for n, time in parts:
+        size = min(at + n, last) - max(at, first)
+        if size > 0:
+            chosen.append((size, time))
+        at += n
+    return tuple(chosen)
+
+
+def _from(now: int, parts: Parts) -> Parts:
+    """`parts`, their work counted from `now` on."""
+    return tuple((n, max(now, begin)) for n, begin in parts)
+
+
+def _finish(begins: list[tuple[int, int]], left: int) -> int:
+    """When workers that begin one by one, (from [µs], how many) in order, have done `left` worker-µs [µs]."""
+    rate, at = 0, begins[0][0]
+    for begin, n in begins:
+        if left <= (begin - at) * rate:
+            break
+        left, rate, at = left - (begin - at) * rate, rate + n, begin
+    return at - (-left // rate)

@@ -1,0 +1,111 @@
+"""What servers with slots have left, and which jobs hold it: workers by type, and PS slots.
+
+The cloud is no server here: it gives as many workers and PSs as are asked for.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from skedge.core.errors import OrderError, StateError
+from skedge.core.events import CLOUD, OUT_OF_SERVICE
+from skedge.core.model import Cluster, Ints
+from skedge.core.scenario import Jobs
+
+from .gangs import Placement
+
+
+class Slots:
+    """The ledger.
+
+    Attributes
+    ----------
+    capacity, free
+        Workers of the servers in service, and those of them that no job holds, shape ``(servers, types)``.
+    held
+        Workers of each job that holds some.
+    ps_job
+        Job of every PS slot; -1: free, OUT_OF_SERVICE.
+    """
+
+    def __init__(self, cluster: Cluster, jobs: Jobs) -> None:
+        self.cluster, self.jobs = cluster, jobs
+        self.capacity: Ints = cluster.workers.copy()
+        self.free: Ints = cluster.workers.copy()
+        self.held: dict[int, Placement] = {}
+        self.ps_job: Ints = np.full(len(cluster.ps_server), -1, np.int64)
+
+    def take(self, job: int, where: Placement) -> None:
+        """Give `job` these workers.
+
+        Raises
+        ------
+        OrderError
+            If they are more than its chunks, or none (M5), or a server has not so many of its type (M4).
+        """
+        jobs, kind, total = self.jobs, self.jobs.worker_type[job], sum(n for _, n in where)
+        if not 1 <= total <= jobs.chunks[job] or min(n for _, n in where) < 1:
+            raise OrderError("M5", f"job {jobs.ids[job]!r} has {jobs.chunks[job]} chunks; {total} workers are given")
+        for server, n in self._on_edge(where):
+            free = int(self.free[server, kind]) if kind >= 0 else 0
+            if free < n:
+                label = self.cluster.label(server)
+                raise OrderError("M4", f"job {jobs.ids[job]!r} is given {n} workers on {label!r}; {free} are free")
+            self.free[server, kind] = free - n
+        self.held[job] = where
+
+    def release(self, job: int) -> None:
+        """Take back the workers that `job` holds."""
+        for server, n in self._on_edge(self.held.pop(job)):
+            self.free[server, self.jobs.worker_type[job]] += n
+
+    def take_ps(self, job: int, ps: int) -> None:
+        """Give `job` this PS slot, or one in the cloud.
+
+        Raises
+        ------
+        OrderError
+            If it is of another type, or serves another job (M13), or its server is out of service (M25).
+        """
+        name = self.jobs.ids[job]
+        if ps == CLOUD:
+            return
+        if not 0 <= ps < len(self.ps_job) or self.cluster.ps_type[ps] != self.jobs.ps_type[job]:
+            raise OrderError("M13", f"job {name!r} is given a PS slot of another type")
+        if self.ps_job[ps] == OUT_OF_SERVICE:
+            raise OrderError("M25", f"job {name!r} is given PS slot {ps}, whose server is out of service")
+        if self.ps_job[ps] >= 0:
+            raise OrderError("M13", f"PS slot {ps} serves job {self.jobs.ids[self.ps_job[ps]]!r} already")
+        self.ps_job[ps] = job
+
+    def release_ps(self, ps: int) -> None:
+        """Take back a PS slot; one in the cloud needs no books."""
+        if ps != CLOUD:
+            self.ps_job[ps] = -1
+
+    def serve(self, server: int, *, back: bool) -> None:
+        """Take `server`, on which nobody is, out of service, or back into it."""
+        self.capacity[server] = self.cluster.workers[server] if back else 0
+        self.free[server] = self.capacity[server]
+        self.ps_job[self.cluster.ps_server == server] = -1 if back else OUT_OF_SERVICE
+
+    def validate(self, ps_of: dict[int, int]) -> None:
+        """Recompute what is free; `ps_of` is the PS slot of every job that has one.
+
+        Raises
+        ------
+        StateError
+            If it does not follow from what jobs hold.
+        """
+        free = self.capacity.copy()
+        for job, where in self.held.items():
+            for server, n in self._on_edge(where):
+                free[server, self.jobs.worker_type[job]] -= n
+        if (free != self.free).any() or (free < 0).any():
+            raise StateError("free workers do not follow from the placements")
+        serving = {job: ps for job, ps in ps_of.items() if ps != CLOUD}
+        if serving != {int(j): int(p) for p, j in enumerate(self.ps_job) if 0 <= j < OUT_OF_SERVICE}:
+            raise StateError("PS slots do not follow from who holds them")
+
+    def _on_edge(self, where: Placement) -> Placement:
+        return tuple((server, n) for server, n in where if server != self.cluster.cloud)

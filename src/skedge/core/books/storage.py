@@ -1,0 +1,79 @@
+"""Room for data chunks on servers, and what is stored there."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from skedge.core.errors import OrderError, StateError
+from skedge.core.model import Cluster, Ints
+from skedge.core.scenario import Jobs
+from skedge.core.size import UNLIMITED
+
+
+class Storage:
+    """The ledger.
+
+    Attributes
+    ----------
+    free
+        Storage left [bytes], shape ``(servers,)``; UNLIMITED where there is no limit.
+    held
+        Chunks of each job by server with a limit; chunks without a size are not noted.
+    """
+
+    def __init__(self, cluster: Cluster, jobs: Jobs) -> None:
+        self.cluster, self.jobs = cluster, jobs
+        self.free: Ints = cluster.storage_bytes.copy()
+        self.limited = self.free != UNLIMITED
+        self.held: dict[int, dict[int, int]] = {}
+
+    def store(self, job: int, lanes: Ints) -> None:
+        """Keep a chunk of `job` for each of these lanes on its server.
+
+        Raises
+        ------
+        OrderError
+            If a server has no room for them (M17).
+        """
+        size = self.jobs.chunk_bytes[job]
+        if not self.limited.any() or size == 0:
+            return
+        on = self.cluster.lane_server[lanes]
+        servers, chunks = np.unique(on[self.limited[on]], return_counts=True)
+        short = chunks > self.free[servers] // size
+        if short.any():
+            server = self.cluster.label(int(servers[short][0]))
+            raise OrderError("M17", f"server {server!r} has no room for the chunks of job {self.jobs.ids[job]!r}")
+        self.free[servers] -= chunks * size
+        held = self.held.setdefault(job, {})
+        for one, n in zip(servers.tolist(), chunks.tolist(), strict=True):
+            held[one] = held.get(one, 0) + n
+
+    def forget(self, job: int) -> None:
+        """The chunks of `job` need no room any more."""
+        for server in list(self.held.get(job, ())):
+            self._clear(job, server)
+        self.held.pop(job, None)
+
+    def lose(self, server: int) -> None:
+        """What was stored on `server` is lost."""
+        for job in self.held:
+            self._clear(job, server)
+
+    def validate(self) -> None:
+        """Recompute what is free.
+
+        Raises
+        ------
+        StateError
+            If it does not follow from what is stored.
+        """
+        free = self.cluster.storage_bytes.copy()
+        for job, held in self.held.items():
+            for server, chunks in held.items():
+                free[server] -= chunks * self.jobs.chunk_bytes[job]
+        if not np.array_equal(free, self.free):
+            raise StateError("free storage does not follow from what is stored")
+
+    def _clear(self, job: int, server: int) -> None:
+        self.free[server] += self.held[job].pop(server, 0) * self.jobs.chunk_bytes[job]

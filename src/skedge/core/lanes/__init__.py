@@ -1,0 +1,1 @@
+"""Queues of the lanes and their projection into the future, compiled."""

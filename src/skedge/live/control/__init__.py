@@ -1,0 +1,1 @@
+"""The service: its API, state machine, journal, limits and audit log."""

@@ -1,0 +1,80 @@
+"""The trained parameters of a job as a file that PyTorch reads by itself."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+
+from skedge.core.errors import InputError
+from skedge.live.training.checkpoint import Checkpoints
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """What :func:`fetch` wrote.
+
+    Attributes
+    ----------
+    file
+        The state dict: ``torch.load(file, weights_only=True)`` reads it.
+    sha256
+        Digest of the file.
+    version
+        Updates that are in it.
+    progress
+        Mini-batches of each chunk that are in it.
+    """
+
+    job: str
+    file: str
+    sha256: str
+    version: int
+    progress: list[int]
+
+
+def fetch(url: str, job: str, folder: Path) -> Fetched:
+    """Write the parameters in a job's newest whole checkpoint to ``JOB.pt``, and what they are to ``JOB.json``.
+
+    Parameters
+    ----------
+    url
+        fsspec URL of the checkpoints.
+    folder
+        Made where there is none. Both files appear whole or not at all.
+
+    Raises
+    ------
+    InputError
+        If the job has no checkpoint that is whole, or the files cannot be written.
+    """
+    saved = Checkpoints(url).read(job)
+    if saved is None:
+        raise InputError(f"job {job!r}: has no whole checkpoint at {url}; one is written after its first mini-batches")
+    kept = torch.load(io.BytesIO(saved), weights_only=True)
+    buffer = io.BytesIO()
+    torch.save(kept["model"], buffer)
+    content, path = buffer.getvalue(), folder / f"{job}.pt"
+    progress = [int(done) for done in kept["progress"]]
+    found = Fetched(job, str(path), hashlib.sha256(content).hexdigest(), int(kept["version"]), progress)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _write(path, content)
+        _write(path.with_suffix(".json"), (json.dumps(asdict(found), indent=2) + "\n").encode())
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror}") from error
+    return found
+
+
+def _write(path: Path, content: bytes) -> None:
+    aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        aside.write_bytes(content)
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)

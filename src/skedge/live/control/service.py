@@ -1,0 +1,487 @@
+"""The service: a run that takes jobs while it goes on, and answers questions about them.
+
+It is the loop of :func:`skedge.core.drive.drive` over the same kernel and live world. What an operator asks for is an
+input like any other: journaled, then taken in. Questions are answered between two inputs, by the controller's thread,
+so that they see one state.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from skedge.core.errors import InputError, StateError
+from skedge.core.kernel import Kernel
+from skedge.core.scenario import Scenario
+from skedge.core.time import SECOND
+from skedge.live.engine import Engine
+from skedge.live.training.checkpoint import Checkpoints
+from skedge.live.training.code import CODE, Codes, digest, files_in, lost, modules_in
+from skedge.live.training.training import Program, program_of, progress_in
+from skedge.live.world.inputs import Cancelled, Server, Submitted
+from skedge.live.world.ray_world import NoEngine, RayWorld
+from skedge.run import Run, for_service
+from skedge.runs.meta import meta_of
+from skedge.scenario.file import check_chunks, job_from_spec, job_of
+from skedge.scenario.schema import JobForm
+
+from .journal import SqlJournal
+from .limits import Limits
+from .retention import Retention
+from .standing import Standing
+
+Answer = TypeVar("Answer")
+
+JOURNAL = "journal.db"
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+_LONGEST_KEY = 200
+"""Characters of an idempotency key."""
+
+_ANSWER_S, _LOOK_S = 60.0, 0.2
+"""How long a caller waits for the controller's thread, and how often it looks whether the journal is full [s]."""
+
+
+class BusyError(InputError):
+    """The controller cannot do that now: its thread has no time to answer, or its disk no space."""
+
+
+class Service:
+    """A controller that is up.
+
+    Parameters
+    ----------
+    scenario
+        The cluster, without jobs.
+    policy
+        ``name`` or ``name:key=value,…``.
+    folder
+        State that survives: ``logs/`` and the record at the end go here.
+    journal
+        Empty, or of the service's earlier life, which is taken in again first.
+    limits
+        What it takes at most.
+
+    Raises
+    ------
+    PolicyError
+        If the policy does not fit, or takes constants from a workload that a service does not have.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        policy: str,
+        folder: Path,
+        engine: Engine | NoEngine,
+        journal: SqlJournal,
+        limits: Limits | None = None,
+    ) -> None:
+        self.limits = limits or Limits()
+        self.folder, self.engine, self.journal = folder, engine, journal
+        self.policy = for_service(policy, scenario)
+        self.began = float(journal.about["began"])
+        (folder / "logs").mkdir(parents=True, exist_ok=True)
+        self.world = RayWorld(
+            scenario,
+            {},
+            engine,
+            preemptive=self.policy.lanes["preemptive"],
+            journal=journal,
+            began=self.began,
+            submit=self._take_job,
+            job_log=self._log_line,
+        )
+        self.kernel = Kernel(scenario, self.policy, journal)
+        self.submitted: dict[str, Future[str]] = {}
+        self.promised: set[str] = set()
+        self.keys: dict[str, tuple[str, str]] = {}
+        self.standing = Standing(self.kernel, self.world, self._log_line)
+        self.codes = Codes(folder / CODE)
+        self.retention = Retention(Checkpoints(engine.url), self.world.real_now, self.limits.keep_days)
+
+    # -- the loop ------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Serve until :meth:`down`."""
+        if self.engine.acts:
+            self.retention.thread.start()
+        try:
+            while (event := self.world.next_event()) is not None:
+                orders = list(self.kernel.handle(event))
+                for order in orders:
+                    self.world.perform(order)
+                self.standing.note(event, orders)
+                for job in event.left:
+                    self.retention.note(self.kernel.scenario.jobs.ids[job], event.time)
+        finally:
+            self.retention.end()
+            self.world.close()
+
+    def record(self) -> Run:
+        """The record so far; complete when no job is in the system."""
+        meta = {**meta_of(self.kernel.scenario, self.policy), **self.world.meta()}
+        return Run(self.kernel.scenario, meta, self.kernel.record.schedule(self.world.runs()))
+
+    def _take_job(self, given: Submitted, now: int) -> tuple[Scenario, Program]:
+        """Put a submitted job behind the others."""
+        form = _arrived(given.job, now / SECOND)
+        if given.key:
+            self.keys[given.key] = form.id, given.spec
+        scenario = self.world.scenario.with_job(job_of(form))
+        self.kernel.extend(scenario)
+        train = form.train
+        assert train is not None  # noqa: S101 - a job spec has been checked for it
+        waiting = self.submitted.pop(form.id, None)
+        if waiting is not None:
+            waiting.set_result(form.id)
+        code = self._code(train.code) if train.code and self.engine.acts else b""
+        return scenario, program_of(train, form.chunks, form.epochs, form.minibatches, scenario.cluster, code)
+
+    def _code(self, name: str) -> bytes:
+        """A job's code; where it is lost the job fails, and the service goes on."""
+        try:
+            return self.codes.read(name)
+        except InputError:
+            return lost()
+
+    def _log_line(self, job: str, line: str) -> None:
+        if not self.world.rebuilding:
+            stamp = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+            with suppress(OSError), (self.folder / "logs" / f"{job}.log").open("a", encoding="utf-8") as file:
+                file.write(f"{stamp} {line}\n")  # a full disk takes the log and nothing else
+
+    # -- from other threads --------------------------------------------------------------------------------------
+
+    def ask(self, question: Callable[[], Answer]) -> Answer:
+        """Let the controller's thread answer, between two inputs."""
+        future: Future[Answer] = Future()
+
+        def answer() -> None:
+            if not future.set_running_or_notify_cancel():
+                return  # nobody waits for it any more
+            try:
+                future.set_result(question())
+            except BaseException as error:
+                future.set_exception(error)
+
+        self.world.told.put(answer)
+        try:
+            return future.result(timeout=_ANSWER_S)
+        except TimeoutError as error:
+            future.cancel()
+            raise BusyError("the controller is busy taking its journal in again; ask again in a while") from error
+
+    def submit(self, spec: dict[str, Any], key: str = "") -> str:
+        """Take a job; returns its id when it is in the journal.
+
+        Parameters
+        ----------
+        key
+            Idempotency key: a spec that is submitted again with the key of an earlier submission is that job, not
+            another one, also after the controller was lost. Empty: every submission is a job.
+
+        Raises
+        ------
+        ScenarioError
+            If the spec is wrong or does not fit the cluster.
+        InputError
+            If the key was used for another spec.
+        BusyError
+            If it cannot be written now.
+        """
+        promised, deadline = self.ask(lambda: self._promise(spec, key)), time.monotonic() + _ANSWER_S
+        while not promised.done() and not self.journal.blocked and time.monotonic() < deadline:
+            wait([promised], timeout=_LOOK_S)
+        if not promised.done():
+            why = self.journal.blocked or "the controller is busy"
+            raise BusyError(f"{why}; the job may be taken later: ask again with the same idempotency key")
+        return promised.result()
+
+    def _promise(self, spec: Mapping[str, Any], key: str = "") -> Future[str]:
+        digest = _digest(spec)
+        if key in self.keys:
+            return self._as_before(key, digest)
+        if len(key) > _LONGEST_KEY:
+            raise InputError(f"idempotency key: has {len(key)} characters; it must have at most {_LONGEST_KEY}")
+        self._check_space()
+        form = job_from_spec(spec, "job spec")
+        chunks = job_of(form).chunks
+        if chunks > self.limits.chunks:
+            raise InputError(
+                f"job spec: chunks: {chunks}; this service takes at most {self.limits.chunks}: `skedge up --max-chunks`"
+            )
+        assert form.train is not None  # noqa: S101 - a job spec has been checked for it
+        self.limits.check_factory(form.train.factory, self._modules(form.train.code))
+        form.id = self._free_name(form.id)
+        scenario = self.kernel.scenario
+        last = float(scenario.jobs.frame["arrival_s"][-1]) if len(scenario.jobs) else 0.0
+        fields = form.model_dump(mode="json", exclude_unset=True)
+        fits = scenario.with_job(job_of(_arrived(fields, last + 1)))  # as it will be read from the journal
+        check_chunks(fits.jobs)
+        assert len(fits.delays.key) == len(fits.jobs)  # noqa: S101 - delays given by server are checked here
+        self.promised.add(form.id)
+        future = self.submitted[form.id] = Future()
+        if key:
+            self.keys[key] = form.id, digest
+        self.world.told.put(Submitted(fields, key, digest if key else ""))
+        return future
+
+    def _modules(self, code: str | None) -> set[str]:
+        """Modules of the code that a spec names."""
+        if code is None:
+            return set()
+        if not _DIGEST.fullmatch(code):
+            raise InputError(f"job spec: train.code: {code!r}: is no SHA-256; `skedge submit` sends code and names it")
+        return modules_in(self.codes.read(code))
+
+    def keep_code(self, name: str, code: bytes) -> None:
+        """Keep the code of jobs to come under its SHA-256.
+
+        Raises
+        ------
+        InputError
+            If it is another's, or no archive of Python files.
+        BusyError
+            If there is no space for it.
+        """
+        if digest(code) != name:
+            raise InputError(f"code: its SHA-256 is {digest(code)}, not {name[:64]}")
+        files_in(code)
+        self._check_space()
+        try:
+            self.codes.keep(code)
+        except OSError as error:
+            raise BusyError(f"code: cannot be kept: {error.strerror}") from error
+
+    def _check_space(self) -> None:
+        """Take no job that the disk has no room for.
+
+        Raises
+        ------
+        BusyError
+            If less is free than the limits ask for, or the journal could not be written.
+        """
+        left = shutil.disk_usage(self.folder).free / 1e6
+        if self.journal.blocked:
+            raise BusyError(f"read-only: {self.journal.blocked}; jobs are taken again when there is space")
+        if left < self.limits.free_mb:
+            raise BusyError(
+                f"read-only: {self.folder} has {left:.0f} MB left, less than {self.limits.free_mb:g} MB; jobs are "
+                "taken again when there is space"
+            )
+
+    def _as_before(self, key: str, digest: str) -> Future[str]:
+        """The job of an earlier submission with this key."""
+        job, before = self.keys[key]
+        if digest != before:
+            raise InputError(f"idempotency key {key!r}: was used for another spec, job {job!r}; give a new key")
+        if job in self.submitted:
+            return self.submitted[job]
+        future: Future[str] = Future()
+        future.set_result(job)
+        return future
+
+    def _free_name(self, name: str) -> str:
+        """`name`, or name-2, name-3 …: ids are unique."""
+        taken, n, found = self.promised | set(self.kernel.scenario.jobs.ids), 1, name
+        while found in taken:
+            n += 1
+            found = f"{name}-{n}"
+        return found
+
+    def cancel(self, job: str) -> None:
+        """Cancel a job.
+
+        Raises
+        ------
+        InputError
+            If there is none of that name, or it has left already.
+        """
+
+        def put() -> None:
+            number = self._job(job)
+            if number not in self.world.in_system:
+                raise InputError(f"job {job!r} is {self.standing.state(number)}: there is nothing to cancel")
+            self.world.told.put(Cancelled(number))
+
+        self.ask(put)
+
+    def cordon(self, server: str) -> None:
+        """Take a server out of service; its work moves, after the mini-batches under way.
+
+        Raises
+        ------
+        InputError
+            If there is none of that name, or it is so already.
+        """
+        self._cordon(server, back=False)
+
+    def uncordon(self, server: str) -> None:
+        """Put a cordoned server back into service.
+
+        Raises
+        ------
+        InputError
+            If there is none of that name, or it is not cordoned.
+        """
+        self._cordon(server, back=True)
+
+    def _cordon(self, server: str, *, back: bool) -> None:
+        def put() -> None:
+            names = self.kernel.scenario.cluster.server_ids
+            if server not in names:
+                raise InputError(f"server {server!r} is unknown; there are {', '.join(names)}")
+            number = names.index(server)
+            is_so = "cordoned" in self.world.out.get(number, ())
+            if is_so != back:
+                raise InputError(f"server {server!r} is {'cordoned already' if is_so else 'not cordoned'}")
+            self.world.told.put(Server(number, "uncordoned" if back else "cordoned"))
+
+        self.ask(put)
+
+    def down(self) -> None:
+        """End the loop; jobs in the system go on when the service is up again."""
+
+        def end() -> None:
+            self.world.ending = True
+
+        self.ask(end)
+
+    def health(self) -> dict[str, Any]:
+        """That the controller answers, and whether it takes jobs: ``read_only`` says why not."""
+
+        def why() -> str | None:
+            try:
+                self._check_space()
+            except BusyError as error:
+                return str(error)
+            return None
+
+        jobs, read_only = self.ask(lambda: (self.kernel.arrived, why()))
+        aside = [content["job"]["id"] for content in self.journal.aside]
+        return {"policy": self.policy.name, "jobs": jobs, "read_only": read_only, "quarantined": aside}
+
+    # -- answers -------------------------------------------------------------------------------------------------
+
+    def queue(self) -> list[dict[str, Any]]:
+        """A row for every job."""
+        return self.ask(self.standing.rows)
+
+    def describe(self, job: str) -> dict[str, Any]:
+        """All that is known of a job.
+
+        Raises
+        ------
+        InputError
+            If there is none of that name.
+        """
+        return self.ask(lambda: self.standing.job(self._job(job)))
+
+    def events(self, since: int = 0) -> list[dict[str, Any]]:
+        """What has happened, from the entry of number `since` on."""
+        return self.ask(lambda: self.standing.happened[since:])
+
+    def servers(self) -> list[dict[str, Any]]:
+        """A row for every server."""
+        return self.ask(self.standing.servers)
+
+    def logs(self, job: str) -> str:
+        """The job's log.
+
+        Raises
+        ------
+        InputError
+            If there is none of that name.
+        """
+        self.ask(lambda: self._job(job))
+        path = self.folder / "logs" / f"{job}.log"
+        return path.read_text(encoding="utf-8") if path.exists() else ""
+
+    def _job(self, name: str) -> int:
+        if name not in self.kernel.scenario.jobs.index:
+            raise InputError(f"job {name!r} is unknown; `skedge queue` lists them")
+        return self.kernel.scenario.jobs.index[name]
+
+
+def recorded(scenario: Scenario, state: Path, of: str, checkpoints: str, url: str | None = None) -> Run:
+    """The record of a service's life so far, rebuilt from its journal alone; every decision is taken again.
+
+    How far the jobs are trained is read from their last checkpoints, where those are still kept.
+
+    Parameters
+    ----------
+    of
+        The state's id.
+    checkpoints
+        URL of its checkpoints.
+    url
+        URL of its journal where that is not in the folder.
+
+    Raises
+    ------
+    InputError
+        If there is no journal, or a job is still in the system.
+    StateError
+        If a decision is not the one in the journal.
+    """
+    if url is None and not (state / JOURNAL).exists():
+        raise InputError(f"{state}: holds no service's state (there is no {JOURNAL})")
+    journal = SqlJournal(url or f"sqlite:///{state / JOURNAL}", of=of, reading=True)
+    try:
+        service = Service(scenario, journal.about["policy"], state, NoEngine(len(scenario.cluster.servers)), journal)
+        service.run()
+    finally:
+        journal.close()
+    if service.world.in_system:
+        name = service.kernel.scenario.jobs.ids[min(service.world.in_system)]
+        raise InputError(f"{state}: job {name!r} is still in the system; a record is complete when all have left")
+    record = service.record()
+    kept = Checkpoints(checkpoints)
+    for job in record.meta["trained"]:
+        saved = kept.read(job)
+        if saved is not None:
+            record.meta["trained"][job] = progress_in(saved)
+    return record
+
+
+def open_journal(url: str, about: dict[str, Any]) -> SqlJournal:
+    """The journal of a service: of its earlier life, or new.
+
+    Raises
+    ------
+    StateError
+        If the earlier life was of another policy or cluster.
+    """
+    try:
+        kept = SqlJournal(url, of=about["id"])
+    except InputError as error:
+        if "no run to go on with" not in str(error):
+            raise
+        return SqlJournal(url, {**about, "began": time.time()})
+    for key, value in about.items():
+        if kept.about.get(key) != value:
+            was, wanted = json.dumps(kept.about.get(key)), json.dumps(value)
+            kept.close()
+            raise StateError(f"the state is of a service with {key} {was}, not {wanted}; name a new --state")
+    return kept
+
+
+def _digest(spec: Mapping[str, Any]) -> str:
+    """Digest of a spec, whatever the order of its fields."""
+    text = json.dumps(spec, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _arrived(fields: Mapping[str, Any], time_s: float) -> JobForm:
+    """A submitted job that arrives at this time [s]."""
+    return JobForm.model_validate({**fields, "arrival_s": time_s})

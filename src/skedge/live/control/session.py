@@ -1,0 +1,227 @@
+"""One live run from start to end: engine up, policy and kernel over the live world, record and results."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from skedge.core.drive import drive
+from skedge.core.errors import InputError
+from skedge.core.events import Event
+from skedge.core.kernel import Kernel
+from skedge.core.scenario import Scenario
+from skedge.live.engine import Engine
+from skedge.live.training.code import CODE, Codes, pack
+from skedge.live.training.training import Program, program_of
+from skedge.live.world.ray_world import NoEngine, RayWorld
+from skedge.run import Run, prepared, run
+from skedge.runs.meta import meta_of
+from skedge.scenario.file import check_chunks, check_name, load_scenario
+from skedge.scenario.save import save_scenario
+from skedge.scenario.schema import TrainForm
+
+from .journal import SqlJournal
+
+_JOURNAL = "journal.db"
+_MARK = "id"
+
+
+@dataclass(frozen=True)
+class LiveRun:
+    """What a live run gave.
+
+    Attributes
+    ----------
+    run
+        The record, as of a simulation; ``meta["tolerance"]`` says how exactly its times are to be taken.
+    simulated
+        The same scenario and policy simulated before, with the announced times: what was expected.
+    results
+        By job id: ``accuracy`` on its test data, and ``losses``: (version, loss) of every update.
+    preemption_s
+        From each decision to displace a chunk to the displacing job's first update with its own [s].
+    """
+
+    run: Run
+    simulated: Run
+    results: Mapping[str, Any]
+    preemption_s: list[float]
+
+
+def packed(path: str) -> bytes:
+    """The code of a job at a path from the present folder."""
+    return pack(Path(path))
+
+
+def programs(
+    scenario: Scenario, trains: Mapping[str, TrainForm], code: Callable[[str], bytes] = packed
+) -> dict[str, Program]:
+    """What each job trains, cut into the scenario's chunks, epochs and mini-batches.
+
+    Parameters
+    ----------
+    code
+        Gives a job's code by what its `train.code` says.
+
+    Raises
+    ------
+    ScenarioError
+        If a job's name cannot be a folder's, or it has fewer chunks than it may have workers.
+    """
+    f = scenario.jobs.frame
+    check_chunks(scenario.jobs)
+    for name in f["id"]:
+        check_name(name, f"{scenario.name}: job")
+    sizes = zip(f["id"], f["chunks"], f["epochs"], f["minibatches"], strict=True)
+    found = {}
+    for name, d, e, b in sizes:
+        own = trains[name].code
+        found[name] = program_of(trains[name], d, e, b, scenario.cluster, b"" if own is None else code(own))
+    return found
+
+
+def run_live(
+    scenario: Scenario,
+    trains: Mapping[str, TrainForm],
+    policy: str,
+    folder: Path,
+    *,
+    address: str | None = None,
+    journal: str | None = None,
+    progress: Callable[[Event], None] | None = None,
+) -> LiveRun:
+    """Train the jobs of `scenario` under `policy`.
+
+    Parameters
+    ----------
+    folder
+        An empty folder for the run's state: scenario, journal, chunks and checkpoints; :func:`resume_live` goes on
+        from it.
+    address
+        Of a Ray cluster whose nodes have the label ``server``; None: Ray is started on this machine, and its servers
+        get the speeds and links of the scenario.
+    journal
+        SQLAlchemy URL of the journal's database; None: SQLite in `folder`.
+
+    Raises
+    ------
+    InputError
+        If the scenario is slotted (but at sites), or the journal cannot be opened.
+    SkedgeError
+        If the Ray cluster lacks a server.
+    """
+    if scenario.physics.slotted and scenario.cluster.transfer_cost is None:
+        raise InputError("physics.slotted: a live run goes in continuous time, but at sites; leave it out")
+    codes = Codes(folder / CODE)
+    kept = {form.code: codes.keep(packed(form.code)) for form in trains.values() if form.code is not None}
+    trains = {name: form.model_copy(update={"code": kept.get(form.code or "")}) for name, form in trains.items()}
+    save_scenario(scenario, folder)
+    (folder / _MARK).write_text(secrets.token_hex(8), encoding="utf-8")
+    about = {
+        "id": _mark(folder),
+        "policy": policy,
+        "trains": {name: form.model_dump() for name, form in trains.items()},
+    }
+    return _live(scenario, trains, policy, folder, about, address, journal, progress)
+
+
+def resume_live(
+    folder: Path,
+    *,
+    address: str | None = None,
+    journal: str | None = None,
+    progress: Callable[[Event], None] | None = None,
+) -> LiveRun:
+    """Go on with a run whose controller has ended, from its state in `folder`.
+
+    Raises
+    ------
+    InputError
+        If `folder` holds no run.
+    StateError
+        If this version decides otherwise than the journal says.
+    """
+    if not (folder / "scenario.yaml").exists() or (journal is None and not (folder / _JOURNAL).exists()):
+        raise InputError(f"{folder}: holds no live run to go on with (there is no {_JOURNAL})")
+    scenario = load_scenario(folder / "scenario.yaml")
+    kept = SqlJournal(journal or f"sqlite:///{folder / _JOURNAL}", of=_mark(folder))
+    about = kept.about
+    kept.close()
+    trains = {name: TrainForm.model_validate(form) for name, form in about["trains"].items()}
+    return _live(scenario, trains, about["policy"], folder, None, address, journal, progress)
+
+
+def _live(
+    scenario: Scenario,
+    trains: Mapping[str, TrainForm],
+    policy: str,
+    folder: Path,
+    about: dict[str, Any] | None,
+    address: str | None,
+    url: str | None,
+    progress: Callable[[Event], None] | None,
+) -> LiveRun:
+    expected = run(scenario, policy)  # simulating also compiles the policy's kernels, before the clock runs
+    engine = Engine(scenario.cluster, folder, str(folder / "checkpoints"), address, cloud_ps=_ps_in_cloud(expected))
+    try:
+        begun = None if about is None else {**about, "began": time.time()}
+        journal = SqlJournal(url or f"sqlite:///{folder / _JOURNAL}", begun, of=_mark(folder))
+        try:
+            works = programs(scenario, trains, Codes(folder / CODE).read)
+            return train(scenario, works, expected, engine, progress, journal)
+        finally:
+            journal.close()
+    finally:
+        engine.stop()
+
+
+def _mark(folder: Path) -> str:
+    """What tells the run of a state in a journal from those of others."""
+    return (folder / _MARK).read_text(encoding="utf-8")
+
+
+def _ps_in_cloud(expected: Run) -> int:
+    """Jobs that have a PS in the cloud in a simulation, at least 1."""
+    cluster = expected.scenario.cluster
+    if cluster.cloud is None:
+        return 0
+    return max(1, expected.schedule.ps.filter(pl.col("server") == cluster.server_ids[cluster.cloud])["job"].n_unique())
+
+
+def train(
+    scenario: Scenario,
+    works: Mapping[str, Program],
+    expected: Run,
+    engine: Engine | NoEngine,
+    progress: Callable[[Event], None] | None = None,
+    journal: SqlJournal | None = None,
+) -> LiveRun:
+    """Train the jobs on an engine that is up, under the policy of the simulation `expected`.
+
+    With a `journal` that has inputs, the run is rebuilt from them first; with :class:`~.ray_world.NoEngine` no more.
+    """
+    made = prepared(expected.policy, scenario)
+    world = RayWorld(
+        scenario,
+        works,
+        engine,
+        preemptive=made.lanes["preemptive"],
+        journal=journal,
+        began=None if journal is None else float(journal.about["began"]),
+    )
+    try:
+        kernel = Kernel(scenario, made, journal)
+        drive(kernel, world, progress)
+        kernel.validate_state()
+    finally:
+        world.close()
+    meta = {**meta_of(scenario, made), **world.meta()}
+    record = Run(scenario, meta, kernel.record.schedule(world.runs()))
+    results = {scenario.jobs.ids[job]: result for job, result in sorted(world.results.items())}
+    return LiveRun(record, expected, results, world.lanes.preemption_s)

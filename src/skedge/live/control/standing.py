@@ -1,0 +1,181 @@
+"""What is told of a service: what has happened, and how every job and server stands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from skedge.core.events import CANCELLED, CLOUD, Event, Order, Transfer
+from skedge.core.kernel import REJECTED, Kernel
+from skedge.core.time import SECOND
+from skedge.live.world.ray_world import RayWorld
+from skedge.sim.what_if import forecast
+from skedge.why import why
+
+
+class Standing:
+    """Reads kernel and world, and keeps what has happened; for the controller's thread alone.
+
+    Parameters
+    ----------
+    log_line
+        Takes (job id, line) of everything that happens to a job.
+    """
+
+    def __init__(self, kernel: Kernel, world: RayWorld, log_line: Callable[[str, str], None]) -> None:
+        self.kernel, self.world, self._log_line = kernel, world, log_line
+        self.happened: list[dict[str, Any]] = []
+        self.history: dict[str, list[dict[str, Any]]] = {}
+        self.ran: set[int] = set()
+
+    def note(self, event: Event, orders: list[Order]) -> None:
+        """Keep what has happened, in order."""
+        at = event.time / SECOND
+        servers = self.kernel.scenario.cluster.server_ids
+        for server, reason in event.servers:
+            self._happened(at, "server", None, f"{servers[server]} {reason or 'is back in service'}")
+        told = [("arrived", event.arrived), ("started", event.started), ("paused", event.paused)]
+        told += [("finished", event.finished), ("interrupted", event.interrupted)]
+        for what, jobs in told:
+            for job in jobs:
+                self._happened(at, what, job, "")
+        for job, reason in event.failed:
+            self._happened(at, *(("cancelled", job, "") if reason == CANCELLED else ("failed", job, reason)))
+        for order in orders:
+            if hasattr(order, "job"):
+                self._happened(at, type(order).__name__.lower(), order.job, self._said(order))
+        self.ran.update(event.started)
+
+    def _said(self, order: Any) -> str:
+        servers = self.kernel.scenario.cluster.server_ids
+        where = ""
+        if hasattr(order, "lane"):
+            cloud = self.kernel.scenario.cluster.cloud
+            lanes = self.kernel.scenario.cluster.lane_server
+            on = [servers[int(lanes[lane])] if lane != CLOUD else servers[int(cloud or 0)] for lane in order.lane]
+            where = ", ".join(f"{on.count(name)} on {name}" for name in dict.fromkeys(on))
+        elif isinstance(order, Transfer):
+            where = f"{order.chunks} chunks from {servers[order.source]} to {servers[order.target]}"
+        elif hasattr(order, "where"):
+            where = ", ".join(f"{n} on {servers[server]}" for server, n in order.where)
+        return " ".join(part for part in (where, getattr(order, "reason", "")) if part)
+
+    def _happened(self, at: float, what: str, job: int | None, detail: str) -> None:
+        name = None if job is None else self.kernel.scenario.jobs.ids[job]
+        one = {"n": len(self.happened), "time_s": at, "what": what, "job": name, "detail": detail}
+        self.happened.append(one)
+        if name is not None:
+            self.history.setdefault(name, []).append(one)
+            self._log_line(name, f"{what} {detail}".rstrip())
+
+    # -- answers -------------------------------------------------------------------------------------------------
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for every job."""
+        ends = self._forecast()
+        return [self._row(job, ends) for job in range(self.kernel.arrived)]
+
+    def job(self, job: int) -> dict[str, Any]:
+        """All that is known of a job."""
+        world, name = self.world, self.kernel.scenario.jobs.ids[job]
+        program = world.program(job)
+        return {
+            **self._row(job, self._forecast()),
+            "announced": self.kernel.scenario.jobs.frame.row(job, named=True),
+            "train": {"factory": program.factory, "args": dict(program.args), "code": world.modules.get(job)},
+            "progress_by_chunk": self._progress(job),
+            "minibatches_per_chunk": program.steps,
+            "late_s": world.late_s.get(job, 0.0),
+            "recovery_s": world.recovery_s.get(job, 0.0),
+            "accuracy": (world.results.get(job) or {}).get("accuracy"),
+            "metric": (world.results.get(job) or {}).get("metric"),
+            "unmeasured": (world.results.get(job) or {}).get("unmeasured"),
+            "history": self.history.get(name, []),
+        }
+
+    def servers(self) -> list[dict[str, Any]]:
+        """A row for every server."""
+        cluster, kernel = self.kernel.scenario.cluster, self.kernel
+        held = [0] * len(cluster.servers)
+        for server, n in (at for where in kernel.gangs.placed.values() for at in where):
+            held[server] += n
+        jobs = [set[str]() for _ in cluster.servers]
+        for job in self.world.in_system:
+            for server in self._on(job):
+                jobs[server].add(kernel.scenario.jobs.ids[job])
+        return [
+            {
+                "server": server.id,
+                "kind": server.kind,
+                "state": "+".join(sorted(self.world.out.get(i, ()))) or "up",
+                "slots": {name: n if cluster.resources else int(n) for name, n in server.capacity.items()},
+                "workers_of_gangs": held[i],
+                "jobs": sorted(jobs[i]),
+            }
+            for i, server in enumerate(cluster.servers)
+        ]
+
+    def _on(self, job: int) -> set[int]:
+        """Servers on which a job is trained now."""
+        world, gangs = self.world, self.world.gangs.board.held
+        if world.sites is not None:
+            return {site for site, _ in self.kernel.gangs.placed.get(job, ())}
+        teams = {world.lanes.board.chunks[job][team].server for team in world.log.running(job)}
+        return teams | set(gangs[job].shares if job in gangs else ())
+
+    def _forecast(self) -> dict[int, int]:
+        """Completions of the jobs in the system [µs], by a what-if simulation of the present state."""
+        if not self.world.in_system:
+            return {}
+        now = max(self.world.real_now(), self.kernel.now)
+        return forecast(self.kernel, now, self.world.lanes.in_the_cloud(now, self.kernel.chunk_time), self.world.agenda)
+
+    def _row(self, job: int, ends: Mapping[int, int]) -> dict[str, Any]:
+        kernel, world = self.kernel, self.world
+        now, program = max(world.real_now(), kernel.now), world.program(job)
+        reason = why(kernel, job, now, world.uploads.behind(job, now))
+        done = sum(self._progress(job))
+        history, in_system = self.history.get(kernel.scenario.jobs.ids[job]), job in world.in_system
+        return {
+            "job": kernel.scenario.jobs.ids[job],
+            "state": self.state(job),
+            "submitted_s": int(kernel.scenario.jobs.arrival[job]) / SECOND,
+            "ended_s": history[-1]["time_s"] if history and not in_system else None,
+            "progress": done / (program.steps * program.chunks),
+            "servers": sorted(kernel.scenario.cluster.server_ids[server] for server in self._on(job)),
+            "forecast_s": ends[job] / SECOND if job in ends else None,
+            "now_s": world.real_now() / SECOND,
+            "reason": {
+                "token": reason.token,
+                "resource": reason.resource,
+                "need": reason.need,
+                "free": reason.free,
+                "blocker": reason.blocker,
+                "until_s": reason.until_s,
+                "on": list(reason.on),
+                "late_s": reason.late_s,
+            },
+            "message": str(reason) if in_system else self._left(job),
+        }
+
+    def _progress(self, job: int) -> list[int]:
+        """Mini-batches of each chunk that are in the parameters."""
+        trainer = self.world.trainers.get(job)
+        return [0] * self.world.program(job).chunks if trainer is None else list(trainer.progress)
+
+    def _left(self, job: int) -> str:
+        record = self.kernel.record
+        return record.rejected.get(job) or record.failed.get(job) or "completed"
+
+    def state(self, job: int) -> str:
+        """One of :data:`.states.STATES`."""
+        record = self.kernel.record
+        if self.kernel.standing[job] == REJECTED:
+            return "FAILED"
+        if job in record.failed:
+            return "CANCELLED" if record.state(job) == "cancelled" else "FAILED"
+        if job not in self.world.in_system:
+            return "COMPLETED"
+        if self.kernel.is_running(job):
+            return "RUNNING"
+        return "SUSPENDED" if job in self.ran or job in self.kernel.gangs.started else "PENDING"

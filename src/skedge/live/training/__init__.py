@@ -1,0 +1,1 @@
+"""Training on Ray: agents, parameter servers, trainers, checkpoints, users' code."""

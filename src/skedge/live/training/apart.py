@@ -1,0 +1,284 @@
+"""Processes that run jobs' own code: apart from those of skedge, and each for one job.
+
+A :class:`Nursery` starts a process that imports PyTorch once and forks a :class:`Child` for each job that asks. The
+tokens of Ray and of the API are not in their environment. What a child answers is read as data, never as code: facts in
+JSON, and bytes. A child that ends takes nothing with it but its own work.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from skedge.core.errors import SkedgeError, TrainingError
+
+Ack = dict[str, Any]
+"""Plain facts about a call, small enough to be fetched while tensors stay where they are."""
+
+LIMIT_S = 300.0
+"""How long a job's code may take for one call."""
+
+_WAITING = 64
+"""Connections that wait until a process has imported what it needs."""
+
+_ORPHANED = """
+import os, sys
+if os.fork():
+    os._exit(0)
+from skedge.live.training.inside import main
+main(int(sys.argv[1]))
+"""
+"""Ray ends the children of a process that ends; this one serves other servers' actors too."""
+
+_SECRET = ("RAY_", "SKEDGE_")
+"""How variables begin that jobs' processes do not get: tokens, and addresses that they would be of use at."""
+
+
+class EndedError(Exception):
+    """A child has ended in the middle of a call."""
+
+
+def sent(program: Any) -> bytes:
+    """A program as it is sent to the processes of its job; those on the way do not read it."""
+    return pickle.dumps(program)
+
+
+def environment(of: Mapping[str, str]) -> dict[str, str]:
+    """The environment of jobs' processes: without tokens, with the modules of this process importable."""
+    kept = {name: value for name, value in of.items() if not name.startswith(_SECRET)}
+    return {**kept, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
+
+
+class Child:
+    """A process of one job; one call at a time.
+
+    Attributes
+    ----------
+    pid
+        Its number.
+    chunk
+        The one that it was last asked for.
+    """
+
+    def __init__(self, connection: Connection, pid: int) -> None:
+        self.connection, self.pid = connection, pid
+        self.chunk = -1
+
+    def ask(self, method: str, *given: Any, limit_s: float = LIMIT_S) -> tuple[Ack, bytes]:
+        """Call a method of :class:`.inside.Inside`: facts and bytes.
+
+        Raises
+        ------
+        TrainingError
+            If the job's code fails, or has not returned in time; the process is ended then.
+        EndedError
+            If it ends the process.
+        """
+        try:
+            self.connection.send_bytes(pickle.dumps((method, given)))
+            if not self.connection.poll(limit_s):
+                os.kill(self.pid, signal.SIGKILL)
+                self.end()
+                raise TrainingError(f"its code has not returned after {limit_s:g} s")
+            facts = json.loads(self.connection.recv_bytes())
+            content = self.connection.recv_bytes()
+        except (OSError, EOFError, ValueError) as error:
+            self.end()
+            raise EndedError("its code ends the process that it runs in") from error
+        if "failed" in facts:
+            raise TrainingError(facts["failed"])
+        return facts, content
+
+    def end(self) -> None:
+        """Let the process end when it has nothing to do."""
+        with suppress(OSError):
+            self.connection.close()
+
+
+class Nursery:
+    """Starts children on this machine: all who ask for one Ray job share the process that they are forked from.
+
+    That process is nobody's child, so that it survives those who ask; it ends when there has been nobody for a while.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.control: socket.socket | None = None
+
+    def start(self) -> None:
+        """See that there is a process that children are forked from, which has imported what they need.
+
+        Raises
+        ------
+        SkedgeError
+            If it does not start.
+        """
+        with self.lock:
+            if self.control is None:
+                self.control = self._connected()
+
+    def child(self) -> Child:
+        """A new child."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            for _ in range(2):  # once more if its process was lost
+                self.start()
+                with self.lock, suppress(OSError):
+                    assert self.control is not None  # noqa: S101 - it was just started
+                    socket.send_fds(self.control, [b"c"], [theirs.fileno()])
+                    if pid := int.from_bytes(self.control.recv(4), "little"):
+                        return Child(Connection(ours.detach()), pid)
+                self.end()
+        raise SkedgeError("the process for jobs' code cannot be kept up")
+
+    def end(self) -> None:
+        """Ask for no more children."""
+        with self.lock:
+            if self.control is not None:
+                self.control.close()
+                self.control = None
+
+    def _connected(self) -> socket.socket:
+        place = _place()
+        path = str(place / f"{_shared_by()}.sock")
+        with (place / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            control = _connection(path)
+            if control is None:
+                _tidy(place)
+                self._fork_from(path)
+                control = _connection(path)
+        with suppress(OSError):
+            if control is not None and control.recv(1):
+                return control
+        raise SkedgeError("the process for jobs' code has ended before it began; what it said is in Ray's log")
+
+    def _fork_from(self, path: str) -> None:
+        """Start the process, listening at a path: who connects is answered when it has imported all."""
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(path)
+            listening.listen(_WAITING)
+            subprocess.run(  # noqa: S603 - our own module
+                [sys.executable, "-c", _ORPHANED, str(listening.fileno())],
+                env=environment(os.environ),
+                stdin=subprocess.DEVNULL,
+                pass_fds=[listening.fileno()],
+                start_new_session=True,
+                check=True,
+            )
+
+
+def _tidy(place: Path) -> None:
+    """Remove what processes have left that were killed."""
+    for path in place.glob("*.sock"):
+        one = _connection(str(path))
+        if one is None:
+            path.unlink(missing_ok=True)
+        else:
+            one.close()
+
+
+def _connection(path: str) -> socket.socket | None:
+    """A connection to the process that listens at a path; None if there is none."""
+    one = socket.socket(socket.AF_UNIX)
+    try:
+        one.connect(path)
+    except OSError:
+        one.close()
+        return None
+    return one
+
+
+def _place() -> Path:
+    """A folder that is this user's alone.
+
+    Raises
+    ------
+    SkedgeError
+        If it is another's.
+    """
+    place = Path(tempfile.gettempdir()) / f"skedge-{os.getuid()}"
+    place.mkdir(mode=0o700, exist_ok=True)
+    found = place.stat()
+    if found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise SkedgeError(f"{place}: must be this user's alone (mode 700)")
+    return place
+
+
+def _shared_by() -> str:
+    """What those share who share a process: the Ray job, and what can be imported; without Ray one's own."""
+    ray, parts = sys.modules.get("ray"), [sys.executable, *sys.path]
+    if ray is None or not ray.is_initialized():
+        parts += [str(os.getpid())]
+    else:
+        here = ray.get_runtime_context()
+        parts += [here.get_session_name(), here.get_job_id()]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:24]
+
+
+class Children:
+    """The children of several jobs: those that are idle are taken again.
+
+    Parameters
+    ----------
+    only_last
+        Those of the last job alone are kept.
+    """
+
+    def __init__(self, *, only_last: bool = False) -> None:
+        self.nursery, self.only_last = Nursery(), only_last
+        self.lock = threading.Lock()
+        self.idle: dict[str, list[Child]] = {}
+
+    @contextmanager
+    def of(self, job: str, chunk: int = -1) -> Iterator[Child]:
+        """A child of a job, if it can be the one that had this chunk last; ended where its call fails."""
+        child = self._take(job, chunk) or self.nursery.child()
+        try:
+            yield child
+        except BaseException:
+            child.end()
+            raise
+        child.chunk = chunk
+        with self.lock:
+            if job in self.idle:
+                self.idle[job].append(child)
+            else:  # the job has left meanwhile
+                child.end()
+
+    def _take(self, job: str, chunk: int) -> Child | None:
+        with self.lock:
+            idle = self.idle.setdefault(job, [])
+            others = [other for other in self.idle if other != job] if self.only_last else []
+            for child in (one for other in others for one in self.idle.pop(other)):
+                child.end()
+            best = min(range(len(idle)), key=lambda n: idle[n].chunk != chunk, default=None)
+            return None if best is None else idle.pop(best)
+
+    def forget(self, job: str) -> None:
+        """The job has left: its processes end."""
+        with self.lock:
+            for child in self.idle.pop(job, ()):
+                child.end()
+
+
+def end_with_parent() -> None:
+    """Let this process be killed when its parent ends (Linux)."""
+    import ctypes  # noqa: PLC0415 - in children alone
+
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)

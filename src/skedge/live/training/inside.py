@@ -1,0 +1,233 @@
+"""What a process of a job does: gradients, updates, data, measurements, by the job's own code.
+
+:func:`main` is the process that these are forked from (:class:`.apart.Nursery`): it has one thread, no tokens, and no
+job's code.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import selectors
+import signal
+import socket
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from typing import Any, NoReturn
+
+import torch
+
+from skedge.core.errors import TrainingError
+
+from .apart import Ack, end_with_parent
+from .batches import seed_all
+from .chunks import packed, unpacked
+from .code import installed
+from .training import ChunkData, Contribution, ParameterServer, Program, Source, accuracies, gradient, source_of
+
+_EXAMPLES = "skedge.live.examples"
+
+_ALONE_S = 10.0
+"""How long the process waits for a client before it ends."""
+
+
+def saved(content: Any) -> bytes:
+    """Tensors in plain containers as bytes."""
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    return buffer.getvalue()
+
+
+def loaded(content: bytes) -> Any:
+    """What :func:`saved` was given."""
+    return torch.load(io.BytesIO(content), weights_only=True)
+
+
+class Inside:
+    """Answers the calls to one process: each gives facts and bytes."""
+
+    def __init__(self) -> None:
+        self.program: Program | None = None
+        self.made: ChunkData | None = None
+        self.model: torch.nn.Module | None = None
+        self.server: ParameterServer | None = None
+        self.sources: dict[int, Source] = {}
+
+    def _made(self, program: bytes) -> ChunkData:
+        """The job's training; a process serves one job."""
+        if self.made is None:
+            self.program = pickle.loads(program)  # noqa: S301 - of the controller
+            self.made = ChunkData(self.program)
+        return self.made
+
+    def gradient(self, program: bytes, path: str, chunk: int, step: int, state: bytes) -> tuple[Ack, bytes]:
+        """One mini-batch of the chunk that is stored at `path`."""
+        made = self._made(program)
+        if self.model is None:
+            self.model = made.training.model()
+        if chunk not in self.sources:
+            data, module = unpacked(path)
+            made.program.check_same(module)
+            self.sources[chunk] = source_of(made.training, made.program, chunk, data)
+        began = time.perf_counter()
+        brought = gradient(
+            self.model, made.training, made.program, self.sources[chunk], loaded(state), chunk, step
+        )  # fmt: skip
+        facts = {
+            "chunk": chunk,
+            "step": step,
+            "loss": brought.loss,
+            "samples": brought.samples,
+            "seconds": time.perf_counter() - began,
+            "module": made.module,
+        }
+        return facts, saved(vars(brought))
+
+    def load(self, program: bytes, checkpoint: bytes | None) -> tuple[Ack, bytes]:
+        """Be the parameter server, from a checkpoint or from the start."""
+        self.program = pickle.loads(program)  # noqa: S301 - of the controller
+        self.server = ParameterServer(self.program)
+        if checkpoint is not None:
+            self.server.restore(checkpoint)
+        return self._state(self.server)
+
+    def apply(self, version: int, contributions: Sequence[bytes]) -> tuple[Ack, bytes]:
+        """Update by the contributions of a round."""
+        server, began = self._server(), time.perf_counter()
+        brought = [Contribution(**loaded(one)) for one in contributions]
+        server.apply(version, brought)
+        first = brought[0]
+        size = sum(tensor.nbytes for part in (first.gradients, first.buffers) for tensor in part.values())
+        facts, state = self._state(server)
+        return {**facts, "seconds": time.perf_counter() - began, "bytes": size}, state
+
+    def dump(self) -> tuple[Ack, bytes]:
+        """A checkpoint."""
+        return {"version": self._server().version}, self._server().dump()
+
+    def losses(self) -> tuple[Ack, bytes]:
+        """(version, mean loss) of every update."""
+        return {"losses": self._server().losses}, b""
+
+    def _server(self) -> ParameterServer:
+        assert self.server is not None  # noqa: S101 - it is loaded first
+        return self.server
+
+    def _state(self, server: ParameterServer) -> tuple[Ack, bytes]:
+        facts = {"version": server.version, "progress": list(server.progress), "module": server.module}
+        return facts, saved(server.state())
+
+    def contents(self, program: bytes, chunks: Sequence[int]) -> tuple[Ack, bytes]:
+        """Chunks as they are sent, one after the other."""
+        made = self._made(program)
+        try:
+            found = [packed(made.counted(chunk), made.module) for chunk in chunks]
+        except (Exception, SystemExit) as error:  # the job's own code: whatever it raises is its reason to fail
+            raise TrainingError(f"its data cannot be made: {type(error).__name__}: {error}") from error
+        return {"sizes": [len(one) for one in found]}, b"".join(found)
+
+    def unlike(self, program: bytes) -> tuple[Ack, bytes]:
+        """:meth:`.training.ChunkData.unlike` of the chunks that were made here."""
+        return {"unlike": self._made(program).unlike()}, b""
+
+    def accuracies(self, program: bytes, states: Sequence[bytes]) -> tuple[Ack, bytes]:
+        """The metric of each of several states."""
+        made = self._made(program)
+        try:
+            found = accuracies(made.program, map(loaded, states))
+        except TrainingError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise TrainingError(f"{type(error).__name__}: {error}") from error
+        return {"accuracies": found, "metric": made.training.metric_name}, b""
+
+    def saved(self, program: bytes, checkpoint: bytes) -> tuple[Ack, bytes]:
+        """Losses and state of a checkpoint."""
+        self.load(program, checkpoint)
+        return self.losses()[0], saved(self._server().state())
+
+
+def serve(connection: Connection) -> None:
+    """Answer calls until there is nobody to answer."""
+    inside = Inside()
+    while True:
+        try:
+            method, given = pickle.loads(connection.recv_bytes())  # noqa: S301 - of this process's own parent
+        except EOFError:
+            return
+        facts: Ack
+        try:
+            facts, content = getattr(inside, method)(*given)
+        except TrainingError as error:
+            facts, content = {"failed": str(error)}, b""
+        except Exception as error:  # whatever the job's code raises where it is not expected to
+            facts, content = {"failed": f"{type(error).__name__}: {error}"}, b""
+        connection.send_bytes(json.dumps(facts).encode())
+        connection.send_bytes(content)
+
+
+def _warm() -> None:
+    """Import all that a first mini-batch and a first update import, seconds in all; nothing that starts a thread."""
+    torch.set_num_threads(1)
+    installed(_EXAMPLES)
+    server = ParameterServer(Program(f"{_EXAMPLES}:images", {"samples": 20, "size": 8}, 4, 1, 1))
+    seed_all(0)
+    for parameter in server.model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    server.optimizer.step()
+    loaded(saved(server.state()))
+
+
+def main(number: int) -> None:
+    """Fork a child for each socket that a client sends to the open socket `number`; end when there is no client."""
+    listening = socket.socket(fileno=number)
+    _warm()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    clients = selectors.DefaultSelector()
+    clients.register(listening, selectors.EVENT_READ)
+    while (ready := clients.select(_ALONE_S)) or len(clients.get_map()) > 1:
+        for key, _ in ready:
+            if key.fileobj is listening:
+                client, _ = listening.accept()
+                clients.register(client, selectors.EVENT_READ)
+                with suppress(OSError):  # it has ended while it waited
+                    client.send(b"r")
+            else:
+                assert isinstance(key.fileobj, socket.socket)  # noqa: S101 - those are registered
+                _answer(key.fileobj, clients)
+    os.unlink(listening.getsockname())
+
+
+def _answer(client: socket.socket, clients: selectors.BaseSelector) -> None:
+    """Fork a child for the socket that a client sends, or let the client go."""
+    try:
+        message, sockets, *_ = socket.recv_fds(client, 1, 1)
+    except OSError:
+        message, sockets = b"", []
+    if not message:
+        clients.unregister(client)
+        client.close()
+        return
+    pid = os.fork()
+    if pid == 0:
+        _be_child(sockets[0], clients)
+    os.close(sockets[0])
+    with suppress(OSError):  # the client has ended, and the child's socket with it
+        client.send(pid.to_bytes(4, "little"))
+
+
+def _be_child(given: int, clients: selectors.BaseSelector) -> NoReturn:
+    status = 1
+    try:
+        end_with_parent()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for key in list(clients.get_map().values()):
+            os.close(key.fd)
+        serve(Connection(given))
+        status = 0
+    finally:
+        os._exit(status)

@@ -1,0 +1,155 @@
+"""Which chunk is on which lane, for a live cluster: the controller's picture of what really runs.
+
+The lanes' rule is that of :mod:`skedge.core.lanes.lanes`: the best rank that has arrived runs first. What differs is
+that a displaced chunk leaves only when its mini-batch is finished, so a lane is *held* by it until the trainer says so.
+Where lanes preempt, the chunks of a job that were dispatched to a lane together hold it together: they are a *team*, and take
+turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+
+from skedge.core.events import CLOUD, Dispatch
+
+
+@dataclass(eq=False)
+class Chunk:
+    """A dispatched chunk.
+
+    Attributes
+    ----------
+    key
+        (rank, order of dispatch, number): smaller runs first.
+    server, lane
+        Where it goes; lane is CLOUD for a worker of its own.
+    team
+        Number of the first chunk of its team.
+    before
+        Its mini-batches that were trained before this dispatch.
+    arrived, done
+        Its data are there; it is trained.
+    leaving
+        It was asked to leave its lane.
+    lost
+        Its server went out of service: it waits to be dispatched again, and another one takes its place then.
+    """
+
+    job: int
+    number: int
+    server: int
+    lane: int
+    key: tuple[int, int, int]
+    team: int
+    before: int = 0
+    arrived: bool = False
+    done: bool = False
+    leaving: bool = False
+    lost: bool = False
+
+
+@dataclass
+class Board:
+    """Lanes and their chunks.
+
+    Attributes
+    ----------
+    queue
+        Chunks of each lane that are not done, best first.
+    holder
+        Chunk that holds each lane; of a team any one.
+    chunks
+        All chunks of each dispatched job.
+    ahead
+        (job, team) of teams that wait until their job's slowest chunk has caught up (``max_lag``).
+    """
+
+    preemptive: bool
+    queue: dict[int, list[Chunk]] = field(default_factory=dict)
+    holder: dict[int, Chunk] = field(default_factory=dict)
+    chunks: dict[int, list[Chunk]] = field(default_factory=dict)
+    ahead: set[tuple[int, int]] = field(default_factory=set)
+    dispatches: int = 0
+
+    def dispatch(self, order: Dispatch, lane_server: list[int], cloud: int | None) -> list[Chunk]:
+        """Take in a dispatch, or a re-dispatch of lost chunks; the chunks are on their way."""
+        numbers = range(len(order.lane)) if order.chunks is None else order.chunks
+        sent, first = [], dict[int, int]()
+        for number, lane in zip(numbers, order.lane.tolist(), strict=True):
+            server = lane_server[lane] if lane != CLOUD or cloud is None else cloud
+            team = first.setdefault(lane, number) if self.preemptive and lane != CLOUD else number
+            sent.append(Chunk(order.job, number, server, lane, (order.rank, self.dispatches, number), team))
+            self.ahead.discard((order.job, number))
+        if order.chunks is None:
+            self.chunks[order.job] = sent
+        else:
+            for chunk in sent:
+                self.chunks[order.job][chunk.number] = chunk
+        for chunk in sent:
+            if chunk.lane != CLOUD:
+                self.queue.setdefault(chunk.lane, []).append(chunk)
+                self.queue[chunk.lane].sort(key=lambda c: c.key)
+        self.dispatches += 1
+        return sent
+
+    def arrive(self, job: int, server: int, numbers: Collection[int]) -> list[Chunk]:
+        """The data of these chunks of `job` are on `server`; returns those of them that go there."""
+        come = [c for c in self.chunks.get(job, ()) if c.number in numbers and c.server == server and not c.arrived]
+        for chunk in come:
+            chunk.arrived = True
+        return come
+
+    def mates(self, chunk: Chunk) -> list[Chunk]:
+        """The team of a chunk, without those that are trained."""
+        of_job = self.chunks.get(chunk.job, [])
+        return [c for c in of_job if (c.team, c.key[:2]) == (chunk.team, chunk.key[:2]) and not c.done]
+
+    def changes(self) -> Iterator[tuple[Chunk | None, Chunk]]:
+        """For each lane where a better team waits than the one that holds it: (holder or None, a chunk of that)."""
+        for lane, queue in self.queue.items():
+            best = next((chunk for chunk in queue if chunk.arrived and (chunk.job, chunk.team) not in self.ahead), None)
+            holder = self.holder.get(lane)
+            if best is None or (holder is not None and best.key[:2] == holder.key[:2] and best.team == holder.team):
+                continue
+            if holder is None or (self.preemptive and not holder.leaving):
+                yield holder, best
+
+    def hold(self, chunk: Chunk) -> None:
+        """`chunk` takes its lane, with its team."""
+        if chunk.lane != CLOUD:
+            self.holder[chunk.lane] = chunk
+
+    def leave(self, chunk: Chunk, *, done: bool) -> None:
+        """`chunk` leaves its lane with its team: trained, displaced, or ahead."""
+        chunk.leaving = False
+        if chunk.lane != CLOUD and self.holder.get(chunk.lane) is chunk:
+            del self.holder[chunk.lane]
+        for mate in self.mates(chunk) if done else ():
+            mate.done = True
+            if mate.lane != CLOUD and not mate.lost:
+                self.queue[mate.lane].remove(mate)
+
+    def lose(self, server: int) -> list[Chunk]:
+        """A server is out of service: its chunks that are not trained leave it; returns them.
+
+        Those that hold a lane go on holding it until :meth:`leave`.
+        """
+        gone = [c for chunks in self.chunks.values() for c in chunks if c.server == server and not (c.done or c.lost)]
+        for chunk in gone:
+            chunk.lost = True
+            if chunk.lane != CLOUD:
+                self.queue[chunk.lane].remove(chunk)
+        return gone
+
+    def drop(self, job: int) -> list[Chunk]:
+        """Take a job off the board; returns its chunks that held lanes."""
+        gone = self.chunks.pop(job, [])
+        self.ahead = {team for team in self.ahead if team[0] != job}
+        held = [chunk for chunk in gone if self.holder.get(chunk.lane) is chunk]
+        for chunk in gone:
+            if chunk.lane != CLOUD and not (chunk.done or chunk.lost):
+                self.queue[chunk.lane].remove(chunk)
+        for chunk in held:
+            del self.holder[chunk.lane]
+        return held

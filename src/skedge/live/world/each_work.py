@@ -1,0 +1,105 @@
+"""Jobs in the live world that are no gangs: every worker begins when its own data are there, the others go on.
+
+A job has one team on each of its servers. It is widened when more workers can begin, narrowed when some are taken, and
+trains those of its server's chunks that have arrived; nothing of this interrupts a round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from skedge.core.books.gangs import Placement
+from skedge.core.events import Allocate
+from skedge.core.kernel import colocated
+from skedge.core.time import NEVER
+from skedge.live.training.trainer import Team
+
+from .gang_board import Allocation, GangBoard, Group, part, shares
+from .uploads import Transport
+
+if TYPE_CHECKING:
+    from .ray_world import RayWorld
+
+
+class EachWork:
+    """Their groups of workers on the gangs' board, and their teams."""
+
+    def __init__(self, world: RayWorld, board: GangBoard, bring: Callable[[int, int, int, range], None]) -> None:
+        self.world, self.board, self.bring = world, board, bring
+
+    def allocate(self, order: Allocate) -> None:
+        """Give a job these workers and this PS from now on; those that it has go on."""
+        world, job = self.world, order.job
+        zeta, last = colocated(world.scenario, order), self.board.held.get(job)
+        if last is not None:
+            self._log(job, last, preempted=True)
+        trainer = world.trainer(job)
+        trainer.pace = world.pace(job, zeta)
+        world.serve_from(job, order.ps)
+        given = shares(int(world.scenario.jobs.chunks[job]), order.where)
+        groups = self.board.groups[job] = self._groups(job, order.where, given)
+        now = Allocation(order.where, given, world.now(), bool(zeta), set(), groups=groups)
+        self.board.held[job] = now
+        for server in () if last is None else last.shares:
+            if server not in given:
+                trainer.take(self._number(job, server))
+        for server in given:
+            self._work(job, server)
+
+    def _groups(self, job: int, where: Placement, given: dict[int, range]) -> dict[int, list[Group]]:
+        """Workers by server: of those that it had the first to begin, and others, as their data were brought."""
+        before, out = self.board.groups.get(job, {}), dict[int, list[Group]]()
+        for server, n in where:
+            self.bring(job, server, n, given[server])
+            stay = part(before.get(server, []), 0, n)
+            begun = sum(group.workers for group in stay)
+            out[server] = [*stay, *part(self.board.stock[job][server], begun, n)]
+        self.board.settle(job, where)
+        return out
+
+    def uploaded(self, done: Transport) -> None:
+        """An upload is complete: who waits for it may begin, and the chunks may be trained."""
+        held = self.board.held.get(done.job)
+        if held is not None and done.server in held.shares:
+            self._work(done.job, done.server)
+
+    def _work(self, job: int, server: int) -> None:
+        """Let those that can train what is there on `server`."""
+        world, held, width = self.world, self.board.held[job], 0
+        for group in held.groups[server]:
+            if not group.awaits:
+                group.compute_from = min(group.compute_from, world.now())
+                width += group.workers
+        here = world.uploads.stored.get((job, server), set())
+        chunks = tuple(chunk for chunk in held.shares[server] if chunk in here)
+        number = self._number(job, server)
+        if number not in held.teams:
+            held.teams.append(number)
+        if width and chunks:
+            world.trainers[job].put(number, Team(server, world.engine.agents[server], chunks, width))
+        else:
+            world.trainers[job].take(number)
+
+    def _number(self, job: int, server: int) -> int:
+        """The number of a job's team on a server, above those of its chunks."""
+        return int(self.world.scenario.jobs.chunks[job]) + 1 + server
+
+    def close(self, job: int, *, preempted: bool) -> None:
+        """The job no longer holds workers; those that computed will begin anew."""
+        self._log(job, self.board.held.pop(job), preempted=preempted)
+        for groups in self.board.groups[job].values():
+            for group in groups:
+                group.compute_from = NEVER
+
+    def _log(self, job: int, held: Allocation, *, preempted: bool) -> None:
+        """Note the allocation: a row for those that began together on a server."""
+        now = self.world.now()
+        for server, groups in held.groups.items():
+            rows = dict[int, int]()
+            for group in groups:
+                begin = min(max(group.compute_from, held.start), now)
+                rows[begin] = rows.get(begin, 0) + group.workers
+            for begin, n in rows.items():
+                where = ((server, n),)
+                self.world.log.gang(job, where, held.start, begin, now, zeta=held.colocated, preempted=preempted)

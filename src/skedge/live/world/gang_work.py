@@ -1,0 +1,130 @@
+"""Gangs in the live world: allocations, the chunks of each server, the work that was done."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from skedge.core.books.gangs import Placement
+from skedge.core.events import Allocate, Event, Suspend, Upload
+from skedge.core.kernel import colocated
+from skedge.core.time import NEVER
+from skedge.live.training.trainer import Team
+
+from .each_work import EachWork
+from .gang_board import Allocation, GangBoard, shares
+from .inputs import Told
+from .uploads import Transport
+
+if TYPE_CHECKING:
+    from .ray_world import RayWorld
+
+
+class GangWork:
+    """The gangs' board, and the trainers' teams of one server each."""
+
+    def __init__(self, world: RayWorld) -> None:
+        self.world, self.board = world, GangBoard(kept=world.scenario.physics.data == "kept")
+        self.each = EachWork(world, self.board, self.bring)
+
+    def allocate(self, order: Allocate) -> None:
+        """Give a job these workers and this PS from now on."""
+        world, job = self.world, order.job
+        if not order.gang:
+            self.each.allocate(order)
+            return
+        if job in self.board.held:
+            self.suspend(Suspend(job))
+        zeta = colocated(world.scenario, order)
+        world.trainer(job).pace = world.pace(job, zeta)
+        world.serve_from(job, order.ps)
+        given = self._bring_shares(job, order.where)
+        awaits = {transport.number for server in given for transport in world.uploads.to(job, server)}
+        self.board.held[job] = Allocation(order.where, given, world.now(), bool(zeta), awaits)
+        self._start(job)
+
+    def upload(self, order: Upload) -> None:
+        """Bring a job's data ahead of its allocation."""
+        self.world.trainer(order.job)
+        self._bring_shares(order.job, order.where, copies=order.copies)
+
+    def _bring_shares(self, job: int, where: Placement, *, copies: bool = False) -> dict[int, range]:
+        """Bring each server of a gang the chunks that it lacks, of its share or, with `copies`, of all.
+
+        One that is not supplied for so many workers pays the delay.
+        """
+        chunks = int(self.world.scenario.jobs.chunks[job])
+        given = {server: range(chunks) for server, _ in where} if copies else shares(chunks, where)
+        for server, n in where:
+            self.bring(job, server, n, given[server])
+        self.board.settle(job, where)
+        return given
+
+    def bring(self, job: int, server: int, workers: int, chunks: range) -> None:
+        """Bring a server the chunks that it lacks, with the delay if data of some workers were not brought before."""
+        uploads, new = self.world.uploads, self.board.lacking(job, server, workers)
+        missing = uploads.lacks(job, server, chunks)
+        if missing or new:
+            self.world.send(job, server, missing, charged=new > 0)
+        if new:
+            self.board.supply(job, server, new, {transport.number for transport in uploads.to(job, server)})
+
+    def uploaded(self, done: Transport) -> None:
+        """An upload is complete; the gang that waits for it may start."""
+        for group in self.board.stock.get(done.job, {}).get(done.server, []):
+            group.awaits.discard(done.number)
+        if done.job in self.board.groups:
+            self.each.uploaded(done)
+        elif done.job in self.board.held:
+            self.board.held[done.job].awaits.discard(done.number)
+            self._start(done.job)
+
+    def _start(self, job: int) -> None:
+        """Let a gang compute once all its data are there."""
+        gang, world = self.board.held[job], self.world
+        if gang.awaits or gang.compute_from < NEVER:
+            return
+        gang.compute_from = world.now()
+        for server, n in gang.where:
+            number = self.board.new_team(int(world.scenario.jobs.chunks[job]))
+            gang.teams.append(number)
+            world.trainers[job].put(number, Team(server, world.engine.agents[server], tuple(gang.shares[server]), n))
+
+    def suspend(self, order: Suspend) -> None:
+        """Take a job's workers and its PS away; of one that is no gang the data stay, so do uploads under way."""
+        self.world.rest(order.job)
+        for number in self.board.held[order.job].teams:
+            self.world.trainers[order.job].take(number)
+        self._close(order.job, preempted=True)
+
+    def told(self, told: Told) -> Event | None:
+        """A team has left: its job was suspended, or all its chunks are trained."""
+        world, job = self.world, told.job
+        finished = told.what == "finished" and min(told.progress) >= world.program(job).steps
+        if finished and job in self.board.held:
+            self._close(job, preempted=False)
+        world.log.settle(job, sum(world.progress[job]), finished=finished)
+        if not finished:
+            return None
+        world.leave(job)
+        return Event(world.now(), finished=(job,))
+
+    def _close(self, job: int, *, preempted: bool) -> None:
+        if job in self.board.groups:
+            self.each.close(job, preempted=preempted)
+            return
+        gang, log = self.board.held.pop(job), self.world.log
+        now, zeta = self.world.now(), gang.colocated
+        log.gang(job, gang.where, gang.start, gang.compute_from, now, zeta=zeta, preempted=preempted)
+
+    def lose(self, server: int) -> None:
+        """A server is out of service: gangs that stand on it, or have their PS there, are suspended by the kernel."""
+        for job, gang in list(self.board.held.items()):
+            if server in gang.shares or self.world.ps_site.get(job) == server:
+                self.suspend(Suspend(job))
+        self.board.lose(server)
+
+    def drop(self, job: int) -> None:
+        """A job has failed or was cancelled."""
+        if job in self.board.held:
+            self._close(job, preempted=False)
+        self.world.log.settle(job, sum(self.world.progress[job]))

@@ -1,0 +1,210 @@
+"""Dispatched chunks in the live world: which of them train, on which lanes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from skedge.core.events import CLOUD, Dispatch, Event, LaneFacts
+from skedge.core.model import Ints
+from skedge.core.network import upload_delay
+from skedge.live.training.trainer import Team
+from skedge.sim.what_if import InCloud
+
+from .board import Board, Chunk
+from .inputs import Told
+from .uploads import Transport
+
+if TYPE_CHECKING:
+    from .ray_world import RayWorld
+
+Lost = tuple[tuple[int, tuple[int, ...]], ...]
+"""(job, chunks) whose server is out of service, as in :class:`~skedge.core.events.Event`."""
+
+
+class LaneWork:
+    """The board, and the trainers' teams: chunks of a job that were dispatched to a lane together and take turns there.
+
+    A team's number is that of its first chunk. The kernel is told of completions as if its chunks ran one after
+    another: of each when the team has trained as much.
+
+    Attributes
+    ----------
+    running
+        Chunks in service of each job.
+    in_cloud
+        Jobs of which the last dispatch of every chunk was to the cloud: communication is free there (zeta = 1).
+    counted
+        By (job, team): the completions that the kernel has been told of.
+    preemption_s
+        From each decision to displace a chunk to the displacing job's first update with its own [s].
+    """
+
+    def __init__(self, world: RayWorld, *, preemptive: bool) -> None:
+        self.world, self.board = world, Board(preemptive)
+        self.running: dict[int, int] = {}
+        self.was_running: set[int] = set()
+        self.in_cloud: set[int] = set()
+        self.sent_at: dict[int, int] = {}
+        self.counted: dict[tuple[int, int], int] = {}
+        self.displaced_at: dict[tuple[int, int], float] = {}
+        self.preemption_s: list[float] = []
+
+    def dispatch(self, order: Dispatch) -> None:
+        """Send the chunks of a job, or its lost ones again, on their way."""
+        world = self.world
+        sent = self.board.dispatch(order, world.lane_server, world.scenario.cluster.cloud)
+        wholly = all(chunk.lane == CLOUD for chunk in self.board.chunks[order.job])
+        (self.in_cloud.add if wholly else self.in_cloud.discard)(order.job)
+        world.trainer(order.job).pace = world.pace(order.job, int(order.job in self.in_cloud))
+        self.sent_at[order.job] = world.now()
+        by_server: dict[int, list[int]] = {}
+        for chunk in sent:
+            chunk.before = world.progress[order.job][chunk.number]
+            self.counted[order.job, chunk.team] = 0
+            by_server.setdefault(chunk.server, []).append(chunk.number)
+        for server, chunks in by_server.items():
+            world.send(order.job, server, chunks)
+
+    def uploaded(self, done: Transport) -> None:
+        """Chunks have reached their server; in the cloud each has a worker of its own."""
+        for chunk in self.board.arrive(done.job, done.server, done.chunks):
+            if chunk.lane == CLOUD:
+                self._start(chunk)
+
+    def settle(self) -> Event | None:
+        """Give every lane to the best chunk that is there; tell which jobs have started or paused."""
+        world = self.world
+        for holder, best in list(self.board.changes()):
+            if holder is None:
+                self._start(best)
+            else:
+                holder.leaving = True
+                self.displaced_at[best.job, best.team] = time.monotonic()
+                world.trainers[holder.job].take(holder.team)
+        running = {job for job, count in self.running.items() if count > 0}
+        started, paused = sorted(running - self.was_running), sorted(self.was_running - running)
+        self.was_running = running
+        for job in paused:
+            world.rest(job)
+        if not started and not paused:
+            return None
+        return Event(world.now(), started=tuple(started), paused=tuple(p for p in paused if p in world.in_system))
+
+    def _start(self, best: Chunk) -> None:
+        """Let a chunk and its team train on their lane from now on."""
+        world, job = self.world, best.job
+        there = tuple(chunk.number for chunk in self.board.mates(best) if chunk.arrived)
+        self.board.hold(best)
+        self._begin(best, there)
+        self.running[job] = self.running.get(job, 0) + 1
+        lag, agent = int(world.scenario.jobs.max_lag[job]), world.engine.agents[best.server]
+        world.trainers[job].put(best.team, Team(best.server, agent, there, 1, len(there) > 1, lag))
+
+    def _begin(self, chunk: Chunk, team: Iterable[int]) -> None:
+        """A run of these chunks begins."""
+        world, job, lane = self.world, chunk.job, None if chunk.lane == CLOUD else chunk.lane
+        done, zeta = {number: world.progress[job][number] for number in team}, job in self.in_cloud
+        world.log.begin(job, chunk.team, chunk.server, lane, world.now(), done, zeta=zeta)
+
+    def _end(self, job: int, team: int, *, preempted: bool = False) -> None:
+        progress, steps = self.world.progress[job], self.world.program(job).steps
+        self.world.log.end(job, team, self.world.now(), progress, steps, preempted=preempted)
+
+    def told(self, told: Told) -> Event | None:
+        """A team has left its lane, may go on, or has trained as much as one chunk more."""
+        world, now, chunk = self.world, self.world.now(), self.board.chunks[told.job][told.team]
+        team = self.board.mates(chunk)
+        if told.what == "released":
+            self._released(team)
+            return None
+        chunk = self.board.holder.get(chunk.lane, chunk)
+        done, chunks = told.what == "finished", world.log.chunks(told.job, told.team)
+        self._end(told.job, told.team, preempted=told.what == "stopped")
+        if told.what == "trained":
+            self._begin(chunk, chunks)
+            return self._event(chunk, team)
+        self.running[told.job] -= 1
+        self.board.leave(chunk, done=done)
+        self._note_preemption(told.job, told.team)
+        if not done:
+            if told.what == "held":
+                self.board.ahead.add((told.job, told.team))
+            lost = tuple(mate.number for mate in team if mate.lost)
+            return self._event(chunk, team, lost=((told.job, lost),) if lost else ())
+        facts = self._worth(chunk, team, len(team))
+        finished = all(other.done for other in self.board.chunks[told.job])
+        if finished and (lacking := world.untrained(told.job)):
+            return world.fail(told.job, lacking)
+        if finished:
+            world.leave(told.job)
+        return Event(now, finished=(told.job,) if finished else (), chunks=facts)
+
+    def _released(self, team: list[Chunk]) -> None:
+        """The chunks of a team are no longer ahead; in the cloud it goes on at once."""
+        for chunk in team:
+            waited = (chunk.job, chunk.team) in self.board.ahead
+            self.board.ahead.discard((chunk.job, chunk.team))
+            if waited and chunk.lane == CLOUD and not chunk.lost:
+                self._start(chunk)
+
+    def _note_preemption(self, job: int, team: int) -> None:
+        asked, stepped = self.displaced_at.pop((job, team), None), self.world.trainers[job].first_step
+        if asked is not None and team in stepped:
+            self.preemption_s.append(stepped[team] - asked)
+
+    def _event(self, chunk: Chunk, team: list[Chunk], lost: Lost = ()) -> Event | None:
+        """What the kernel is told of a team that is not trained yet."""
+        facts = self._worth(chunk, team, len(team) - 1)
+        return Event(self.world.now(), lost=lost, chunks=facts) if lost or len(facts.time) else None
+
+    def _worth(self, chunk: Chunk, team: list[Chunk], most: int) -> LaneFacts:
+        """Completions for the kernel: one for each chunk, at `most` so many, whose work the team has done by now."""
+        progress, steps = self.world.progress[chunk.job], self.world.program(chunk.job).steps
+        done = sum(progress[mate.number] - mate.before for mate in team)
+        due = np.cumsum([steps - mate.before for mate in team]) <= done
+        new = min(int(due.sum()), most) - self.counted[chunk.job, chunk.team]
+        if chunk.lane == CLOUD or new <= 0:
+            return LaneFacts()
+        self.counted[chunk.job, chunk.team] += new
+        return LaneFacts(*(np.full(new, x) for x in (self.world.now(), chunk.lane, chunk.job)))
+
+    def lose(self, server: int) -> Lost:
+        """A server is out of service: its chunks leave, those that train after their mini-batch; returns the others."""
+        gone: dict[int, list[int]] = {}
+        for chunk in self.board.lose(server):
+            if (chunk.job, chunk.team) in self.world.log.open:
+                self.world.trainers[chunk.job].take(chunk.team)
+            else:
+                gone.setdefault(chunk.job, []).append(chunk.number)
+        return tuple((job, tuple(sorted(chunks))) for job, chunks in sorted(gone.items()))
+
+    def in_the_cloud(self, now: int, chunk_time: Ints) -> dict[int, InCloud]:
+        """Chunks in the cloud that are not trained, by job: when they start and end [µs], with these times p."""
+        world, found = self.world, {}
+        for job, chunks in self.board.chunks.items():
+            there = [chunk for chunk in chunks if chunk.lane == CLOUD and not (chunk.done or chunk.lost)]
+            if there:
+                zeta, steps = int(job in self.in_cloud), world.program(job).steps
+                whole, arrives = int(chunk_time[job, zeta]), self.sent_at[job]
+                arrives += int(upload_delay(world.scenario.delays, job, there[0].server))
+                delay = 0 if all(chunk.arrived for chunk in there) else max(arrives - now, 0)
+                done = min(world.trainers[job].progress[chunk.number] for chunk in there)
+                found[job] = InCloud(len(there), now + delay, now + delay + whole * (steps - done) // steps)
+        return found
+
+    def drop(self, job: int) -> None:
+        """A job has failed or was cancelled."""
+        for team in self.world.log.running(job):
+            self._end(job, team)
+        self.board.drop(job)
+
+    def forget(self, job: int) -> None:
+        """A job has left the system."""
+        self.running.pop(job, None)
+        self.counted = {team: n for team, n in self.counted.items() if team[0] != job}
+        self.sent_at.pop(job, None)
+        self.was_running.discard(job)

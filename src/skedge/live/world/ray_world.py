@@ -1,0 +1,577 @@
+"""The live world: performs orders on Ray in real time, and reports facts.
+
+Everything that changes the controller's picture happens in the thread that calls :meth:`RayWorld.next_event` and
+:meth:`RayWorld.perform`; trainers and uploads run in threads of their own and leave what happened in a queue. Time is
+that of the controller's clock, from the start of the run [µs], and it is read once for each input.
+
+So the world is a machine that depends on its inputs alone. Each is journaled before it is taken in; a controller that
+was killed takes the journal's inputs in again, without doing anything, and then goes on from there.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from heapq import heappop, heappush
+from typing import Any
+
+import polars as pl
+
+from skedge.core.books.gangs import Placement
+from skedge.core.errors import SkedgeError
+from skedge.core.events import (
+    CANCELLED,
+    CLOUD,
+    Allocate,
+    AssignPS,
+    Dispatch,
+    Event,
+    Order,
+    Reject,
+    Reserve,
+    Suspend,
+    Transfer,
+    Upload,
+    WakeAt,
+)
+from skedge.core.network import upload_delay
+from skedge.core.scenario import Scenario
+from skedge.core.time import NEVER, SECOND
+from skedge.live.control.journal import SqlJournal
+from skedge.live.engine import Engine
+from skedge.live.training.checkpoint import Checkpoints
+from skedge.live.training.maker import Calls
+from skedge.live.training.trainer import Trainer
+from skedge.live.training.training import Program
+from skedge.runs.meta import LIVE, live_tolerance
+
+from .gang_work import GangWork
+from .inputs import ENDS, Cancelled, Due, Input, Resumed, Server, Submitted, Told, Uploaded, from_json, to_json
+from .lane_work import LaneWork
+from .runs_log import RunsLog
+from .site_work import SiteWork
+from .uploads import Transport, Uploads, carry
+
+_JOIN_S = 15.0
+"""How long the trainers may take to end: a round, and measuring what came out."""
+
+_LATE_S = 1.0
+"""How often it is looked whether a slot that takes too long is done."""
+
+_BLOCKED_S = 1.0
+"""Pause before the journal is written again for which there was no space [s]."""
+
+_RAY = -1
+"""Stands for Ray's head among the servers."""
+
+Ask = Callable[[], None]
+"""Something to be done between two inputs that changes nothing: a question to the controller."""
+
+
+class NoEngine:
+    """Stands for the engine of a run that is only rebuilt: its agents take whatever they are told."""
+
+    emulates = True
+    acts = False
+    url = ""
+    lost: frozenset[int] = frozenset()
+
+    def __init__(self, servers: int) -> None:
+        self.agents: dict[int, Any] = dict.fromkeys(range(servers), self)
+        self.forget, self.drop, self.maker = self, self, Calls(self)
+
+    def parameter_server(self, server: int) -> Any:
+        """There is none: no trainer of a rebuilt run is started."""
+
+    def release(self, server: int, actor: Any) -> None:
+        """There is none."""
+
+    def remote(self, *_: Any) -> None:
+        """A call that goes nowhere."""
+
+    def watch(self, tell: Callable[[int, str], None]) -> None:
+        """Nothing changes any more."""
+
+
+class RayWorld:
+    """One live run of `scenario`; give it with a kernel to :func:`skedge.core.drive.drive`.
+
+    Parameters
+    ----------
+    programs
+        What each job trains, by its id.
+    engine
+        The Ray cluster; :class:`NoEngine` to rebuild a run from its journal, to where that ends, and do nothing.
+    submit
+        For a service: takes a job that was submitted and the time [µs]; gives the scenario with it behind the others,
+        and its program.
+    job_log
+        Takes (job id, line).
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        programs: Mapping[str, Program],
+        engine: Engine | NoEngine,
+        *,
+        preemptive: bool = True,
+        journal: SqlJournal | None = None,
+        began: float | None = None,
+        submit: Callable[[Submitted, int], tuple[Scenario, Program]] | None = None,
+        job_log: Callable[[str, str], None] | None = None,
+    ) -> None:
+        self.scenario, self.programs, self.engine = scenario, dict(programs), engine
+        self.journal, self.submit, self.job_log = journal, submit, job_log
+        self.rebuilding = journal is not None and len(journal.inputs) > 0
+        self.clock = self.away = self.resumed = 0
+        self.ending = False
+        self.lane_server: list[int] = scenario.cluster.lane_server.tolist()
+        self.told: queue.SimpleQueue[Input | Ask] = queue.SimpleQueue()  # safe in signal handlers
+        self.later: deque[Input] = deque()
+        self.uploads, self.log = Uploads(), RunsLog(scenario.cluster.server_ids)
+        self.lanes, self.gangs = LaneWork(self, preemptive=preemptive), GangWork(self)
+        self.sites = None if scenario.cluster.transfer_cost is None else SiteWork(self)
+        self.trainers: dict[int, Trainer] = {}
+        self.progress: dict[int, list[int]] = {}  # as the record counts it: what is trained again counts once
+        self.trained: dict[int, tuple[int, ...]] = {}  # as the parameters have it
+        self.ps_site: dict[int, int] = {}
+        self.out: dict[int, set[str]] = {}
+        self.agenda: list[int] = []
+        self.arrived = 0
+        self.in_system: set[int] = set()
+        self.results: dict[int, Any] = {}
+        self.modules: dict[int, str] = {}
+        self.unmeasured: set[int] = set()
+        self.measuring: list[threading.Thread] = []
+        self.late_s: dict[int, float] = {}
+        self.recovery_s: dict[int, float] = {}
+        self.upload_late_s: dict[int, float] = {}
+        self.began = time.monotonic() - (0.0 if began is None else time.time() - began)
+        self._performers: dict[type, Any] = {
+            Dispatch: self.lanes.dispatch,
+            Allocate: (self.sites or self.gangs).allocate,
+            Suspend: (self.sites or self.gangs).suspend,
+            Upload: self.gangs.upload,
+            Reject: self._reject,
+            AssignPS: self._assign_ps,
+            Reserve: self._reserve,
+            WakeAt: self._wake_at,
+        }
+        if self.sites is not None:
+            self._performers[Transfer] = self.sites.transfer
+        if journal is not None:
+            journal.meanwhile = self._answer
+        engine.watch(self._server_changed)
+
+    def now(self) -> int:
+        """Time of the last input [µs]."""
+        return self.clock
+
+    def real_now(self) -> int:
+        """Time since the start [µs]; it stands still while there is no controller, as nothing is trained then.
+
+        At sites also while the work of a slot is not done.
+        """
+        now = self._elapsed()
+        return min(now, self.sites.end) if self.sites is not None and self.sites.open else now
+
+    def _elapsed(self) -> int:
+        return int((time.monotonic() - self.began) * SECOND) - self.away
+
+    # -- inputs --------------------------------------------------------------------------------------------------
+
+    def next_event(self) -> Event | None:
+        """The next thing that happens; waits for it. None when all jobs have left and none is to come."""
+        while True:
+            event = self.lanes.settle() or (self._due() if self.sites is None else self._slot_ends(self.sites))
+            if event is not None:
+                return event
+            over = self.submit is None and not self.in_system and self.arrived == len(self.scenario.jobs)
+            if over or self.ending:
+                return None
+            event = self._take_in(self._next_input())
+            if event is not None:
+                return event
+
+    def _next_input(self) -> Input:
+        """What comes next: from the journal while the run is rebuilt, then from trainers, uploads and the clock."""
+        earlier = self.journal.again() if self.rebuilding and self.journal is not None else None
+        if earlier is not None:
+            now, given = earlier[0], from_json(earlier[1])
+        elif not self.engine.acts:
+            self.ending = True
+            return Due()
+        else:
+            # below 0 where the machine's clock was set back meanwhile: the run's clock goes on all the same
+            given = Resumed(self._elapsed() - self.clock) if self.rebuilding else self._wait()
+            now = self.clock if self.rebuilding else max(self.clock, self.real_now())
+            if self.journal is not None:
+                self.journal.take(now, to_json(given))
+        if isinstance(given, Resumed):
+            self.away += given.away
+            self.resumed += 1
+            if earlier is None:
+                self._go_on()
+        self.clock = now
+        return given
+
+    def _wait(self) -> Input:
+        """What is told next; :class:`Due` when something on the agenda is. Questions are answered meanwhile."""
+        while not self.ending:
+            if self.later:
+                return self.later.popleft()
+            try:
+                told = self.told.get(timeout=self._patience())
+            except queue.Empty:
+                break
+            if not callable(told):
+                return told
+            told()
+        return Due()
+
+    def _answer(self) -> None:
+        """Answer questions for a second, while nothing can be taken in: the journal cannot be written."""
+        until = time.monotonic() + _BLOCKED_S
+        with suppress(queue.Empty):
+            while True:
+                told = self.told.get(timeout=max(until - time.monotonic(), 0.0))
+                if callable(told):
+                    told()
+                else:
+                    self.later.append(told)
+
+    def _patience(self) -> float:
+        """How long to wait for what is told [s]."""
+        if self.sites is not None and self.sites.open and self._elapsed() >= self.sites.end:
+            return _LATE_S
+        return max((self._next_due() - self.real_now()) / SECOND, 0.0)
+
+    def _take_in(self, given: Input) -> Event | None:
+        if isinstance(given, Uploaded):
+            done = self.uploads.done(given.upload)
+            if done is not None:
+                self._came(done)
+                self.gangs.uploaded(done)
+                self.lanes.uploaded(done)
+                if self.sites is not None:
+                    self.sites.uploaded(done)
+        if isinstance(given, Told):
+            return self._from_trainer(given)
+        if isinstance(given, Server):
+            return self._server(given)
+        if isinstance(given, Submitted):
+            self._submitted(given)
+        if isinstance(given, Cancelled) and given.job in self.in_system:
+            return self.fail(given.job, CANCELLED)
+        return None
+
+    def _came(self, upload: Transport) -> None:
+        """Note by how much an upload took longer than announced."""
+        late = (self.now() - upload.due) / SECOND
+        self.upload_late_s[upload.job] = max(late, self.upload_late_s.get(upload.job, 0.0))
+
+    def _go_on(self) -> None:
+        """The picture is as it was when the controller ended: from here on act again."""
+        self.rebuilding = False
+        for server, why in sorted(self.out.items()):
+            if "lost" in why and server not in self.engine.lost:
+                self.told.put(Server(server, "back"))  # the engine has just started it
+        for transport in self.uploads.pending.values():
+            self._carry(transport)
+        for job in sorted(self.unmeasured):
+            self._measure(job)
+        for trainer in self.trainers.values():
+            if not trainer.closed:
+                trainer.start()
+
+    def _next_due(self) -> int:
+        arrivals = self.scenario.jobs.arrival
+        arrival = int(arrivals[self.arrived]) if self.arrived < len(arrivals) else NEVER
+        end = NEVER if self.sites is None else self.sites.end
+        return min(arrival, self.agenda[0] if self.agenda else NEVER, self.real_now() + 3600 * SECOND, end)
+
+    def _due(self) -> Event | None:
+        """Arrivals and wakes whose time has come."""
+        arrived, woke = self.due_by(self.now())
+        return Event(self.now(), arrived=arrived, woke=woke) if arrived or woke else None
+
+    def due_by(self, time: int) -> tuple[tuple[int, ...], bool]:
+        """The jobs that have arrived by a time [µs], and whether a wake has come; each is told once."""
+        first, woke = self.arrived, False
+        while self.arrived < len(self.scenario.jobs) and self.scenario.jobs.arrival[self.arrived] <= time:
+            self.arrived += 1
+        while self.agenda and self.agenda[0] <= time:
+            heappop(self.agenda)
+            woke = True
+        arrived = tuple(range(first, self.arrived))
+        self.in_system.update(arrived)
+        return arrived, woke
+
+    def _slot_ends(self, sites: SiteWork) -> Event | None:
+        """At sites all is told at the boundaries of slots; the clock goes on from there."""
+        sites.begin()
+        if self.now() < sites.end or sites.open:
+            return None
+        late = 0 if self.rebuilding else self._elapsed() - sites.end
+        self.away += late
+        sites.overrun += late
+        self.clock = sites.end
+        return sites.end_slot()
+
+    def _submitted(self, given: Submitted) -> None:
+        """A job has come: it arrives now, behind all others."""
+        assert self.submit is not None  # noqa: S101 - only a service takes jobs
+        last = int(self.scenario.jobs.arrival[-1]) if len(self.scenario.jobs) else -1
+        self.clock = max(self.clock, last + 1)
+        self.scenario, program = self.submit(given, self.clock)
+        self.programs[self.scenario.jobs.ids[-1]] = program
+
+    # -- jobs ----------------------------------------------------------------------------------------------------
+
+    def program(self, job: int) -> Program:
+        """What `job` trains."""
+        return self.programs[self.scenario.jobs.ids[job]]
+
+    def trainer(self, job: int) -> Trainer:
+        """The trainer of `job`, made when first asked for."""
+        if job not in self.trainers:
+            name, program, engine, log = self.scenario.jobs.ids[job], self.program(job), self.engine, self.job_log
+            write = None if log is None else lambda line: log(name, line)
+            trainer = self.trainers[job] = Trainer(
+                job,
+                name,
+                program,
+                self._tell,
+                engine.parameter_server,
+                engine.release,
+                engine.maker,
+                self.pace(job, 0),
+                log=write,
+                servers=self.scenario.cluster.server_ids,
+                controllers=lambda: self.resumed,
+            )
+            trainer.out |= {server for server, why in self.out.items() if "lost" in why}
+            self.progress[job] = [0] * program.chunks
+            if not self.rebuilding:
+                trainer.start()
+        return self.trainers[job]
+
+    def pace(self, job: int, zeta: int) -> float:
+        """Least time of a round [s]: that of a mini-batch, as announced; 0 where servers have a speed of their own."""
+        return self._announced(job, zeta) if self.engine.emulates else 0.0
+
+    def _announced(self, job: int, zeta: int) -> float:
+        """Announced time of a mini-batch [s]."""
+        return float(self.scenario.chunk_time[job, zeta]) / SECOND / int(self.scenario.jobs.minibatches[job])
+
+    def _tell(self, told: Input) -> None:
+        """Leave a fact for the controller; what is rebuilt has told it before."""
+        if not self.rebuilding:
+            self.told.put(told)
+
+    def _from_trainer(self, told: Told) -> Event | None:
+        if told.what == "result":
+            self.results[told.job] = told.result
+            self.unmeasured.discard(told.job)
+        elif told.what == "unmeasured" and not self.rebuilding and told.job in self.unmeasured:
+            self._measure(told.job)
+        if told.what in ("result", "unmeasured") or told.job not in self.in_system:
+            return None  # a result can come early: a chunk that is trained may be on its way again, its server lost
+        if told.progress:
+            self.trained[told.job] = told.progress
+            self.progress[told.job] = [max(pair) for pair in zip(self.progress[told.job], told.progress, strict=True)]
+        if told.module:
+            self.modules[told.job] = told.module
+        self.late_s[told.job] = self.late_s.get(told.job, 0.0) + told.late_s
+        self.recovery_s[told.job] = self.recovery_s.get(told.job, 0.0) + told.recovery_s
+        if self.rebuilding:
+            self.trainer(told.job).recall(told)
+        if told.what == "failed":
+            return self.fail(told.job, told.reason)
+        if self.sites is not None:
+            self.sites.told(told)
+            return None
+        if told.what == "measured":
+            held = self.gangs.board.held.get(told.job)
+            zeta = int(told.job in self.lanes.in_cloud or (held is not None and held.colocated))
+            return Event(self.now(), measured=((told.job, told.round_s / self._announced(told.job, zeta)),))
+        return self.gangs.told(told) if told.job in self.gangs.board.stock else self.lanes.told(told)
+
+    def fail(self, job: int, reason: str) -> Event | None:
+        """The job cannot be trained, or was cancelled: it leaves, the others go on; at sites when the slot ends."""
+        for upload in self.uploads.pending.values():
+            if upload.job == job:
+                self._came(upload)
+        if self.sites is not None:
+            self.sites.fail(job, reason)
+            return None
+        if job in self.trainers:
+            self.lanes.drop(job)
+            self.gangs.drop(job)
+        self.leave(job, finished=False)
+        return Event(self.now(), failed=((job, reason),))
+
+    def untrained(self, job: int) -> str:
+        """What the parameters of a job lack whose chunks have all been reported as trained; empty if nothing (M38)."""
+        done, steps = self.trained.get(job, (0,)), self.program(job).steps
+        if min(done) >= steps:
+            return ""
+        chunk = done.index(min(done))
+        return f"its parameters hold {done[chunk]} of {steps} mini-batches of chunk {chunk}: they are not complete"
+
+    def leave(self, job: int, *, finished: bool = True) -> None:
+        """A job has left the system."""
+        self.in_system.discard(job)
+        self.uploads.drop(job)
+        self.lanes.forget(job)
+        self.ps_site.pop(job, None)
+        if finished:
+            self.unmeasured.add(job)
+        if job in self.trainers:
+            self.trainers[job].close()
+        for agent in self.engine.agents.values():
+            agent.forget.remote(self.scenario.jobs.ids[job])
+
+    def _measure(self, job: int) -> None:
+        """Measure a finished job by its last checkpoint: its trainer is gone."""
+
+        def measure() -> None:
+            saved = Checkpoints(self.engine.url).read(self.scenario.jobs.ids[job])
+            if saved is not None:
+                self._tell(Told("result", job, result=self.engine.maker.outcome_of(self.program(job), saved)))
+
+        self.measuring.append(threading.Thread(target=measure, name=f"measure {job}", daemon=True))
+        self.measuring[-1].start()
+
+    # -- servers -------------------------------------------------------------------------------------------------
+
+    def _server_changed(self, server: int, what: str) -> None:
+        """Told by the engine, once: what is told while the run is rebuilt is taken in after that."""
+        self.told.put(Server(server, what))
+
+    def _server(self, given: Server) -> Event | None:
+        """A server is lost or cordoned, or no longer; out of service it is as long as it is either."""
+        if given.server == _RAY:
+            raise SkedgeError("Ray's head no longer answers; go on from the run's state with --resume")
+        out = self.out.setdefault(given.server, set())
+        was_out = bool(out)
+        if given.what in ENDS:
+            out.discard(ENDS[given.what])
+        else:
+            out.add(given.what)
+        for trainer in self.trainers.values():
+            if given.what == "lost":
+                trainer.lose(given.server)
+            elif given.what == "back":
+                trainer.regain(given.server)
+        if self.sites is not None:
+            self.sites.changed(given, told=was_out != bool(out))
+            return None
+        if was_out == bool(out):
+            return None
+        return Event(self.now(), servers=((given.server, ""),)) if was_out else self._out_of_service(given)
+
+    def _out_of_service(self, given: Server) -> Event:
+        self.uploads.lose(given.server)
+        self.gangs.lose(given.server)
+        for job in [job for job, site in self.ps_site.items() if site == given.server]:
+            self.rest(job)
+        lost = self.lanes.lose(given.server)
+        return Event(self.now(), servers=((given.server, f"server_{given.what}"),), lost=lost)
+
+    # -- orders --------------------------------------------------------------------------------------------------
+
+    def perform(self, order: Order) -> None:
+        """Carry out an accepted order."""
+        perform = self._performers.get(type(order))
+        if perform is not None:
+            perform(order)
+
+    def send(
+        self, job: int, server: int, chunks: Sequence[int], *, charged: bool = True, source: int | None = None
+    ) -> None:  # fmt: skip
+        """Bring chunks to a server, perhaps from another; the queue is told when they are there."""
+        delay = int(upload_delay(self.scenario.delays, job, server)) / SECOND if charged else 0.0
+        transport = self.uploads.add(job, server, tuple(chunks), delay, self.now(), source)
+        if not self.rebuilding:
+            self._carry(transport)
+
+    def _carry(self, transport: Transport) -> None:
+        name, agent = self.scenario.jobs.ids[transport.job], self.engine.agents[transport.server]
+        program, maker, log = self.program(transport.job), self.engine.maker, self.job_log
+        say = None if log is None else lambda line: log(name, line)
+        known = transport.source is not None and not self.out.get(transport.source)
+        source = self.engine.agents[transport.source] if known and transport.source is not None else None
+        carry(transport, name, program, maker, agent, self._tell, lambda n: n in self.uploads.pending, source, say)
+
+    def _reject(self, order: Reject) -> None:
+        self.in_system.discard(order.job)
+
+    def _assign_ps(self, order: AssignPS) -> None:
+        self.serve_from(order.job, order.ps)
+
+    def serve_from(self, job: int, ps: int | Placement) -> None:
+        """Let the job's PS be in this slot, or in the cloud.
+
+        On servers with resources one process stands for all of the job's PSs, on the first server that has some.
+        """
+        cluster = self.scenario.cluster
+        if isinstance(ps, tuple):
+            site = ps[0][0]
+        else:
+            site = int(cluster.cloud) if ps == CLOUD and cluster.cloud is not None else int(cluster.ps_server[ps])
+        self.ps_site[job] = site
+        self.trainers[job].serve_from(site)
+
+    def rest(self, job: int) -> None:
+        """Take the job's PS away."""
+        self.ps_site.pop(job, None)
+        self.trainers[job].rest()
+
+    def _reserve(self, order: Reserve) -> None:
+        heappush(self.agenda, order.start)
+        heappush(self.agenda, order.end)
+
+    def _wake_at(self, order: WakeAt) -> None:
+        heappush(self.agenda, order.time)
+
+    # -- the end -------------------------------------------------------------------------------------------------
+
+    def meta(self) -> dict[str, Any]:
+        """What ``run.json`` says of a live run: how exactly its times are to be taken, and what took longer."""
+        recovery = max(self.recovery_s.values(), default=0.0)
+        jobs, ids = sorted(self.late_s.keys() | self.upload_late_s.keys()), self.scenario.jobs.ids
+        late = {ids[job]: self.late_s.get(job, 0.0) + self.upload_late_s.get(job, 0.0) for job in jobs}
+        return {
+            "world": LIVE,
+            "tolerance": live_tolerance(self.resumed, recovery),
+            "resumed": self.resumed,
+            "away_s": max(self.away, 0) / SECOND,
+            "recovery_s": recovery,
+            "late_s": late,
+            "code": {ids[job]: module for job, module in sorted(self.modules.items())},
+            "trained": {ids[job]: list(done) for job, done in sorted(self.trained.items())},
+            **({} if self.sites is None else {"slot_overrun_s": self.sites.overrun / SECOND}),
+        }
+
+    def runs(self) -> pl.DataFrame:
+        """The runs table of what has happened."""
+        return self.log.table()
+
+    def close(self) -> None:
+        """End all trainers, and take in what they have measured."""
+        for trainer in self.trainers.values():
+            trainer.close()
+        end = time.monotonic() + _JOIN_S
+        for thread in (*self.trainers.values(), *self.measuring):
+            if thread.is_alive():
+                thread.join(timeout=max(end - time.monotonic(), 0.0))
+        while not self.told.empty():
+            told = self.told.get()
+            if isinstance(told, Told) and told.what == "result":
+                self.results[told.job] = told.result

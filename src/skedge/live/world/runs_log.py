@@ -1,0 +1,125 @@
+"""The runs table of a live run, row by row as it happens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from skedge.core.books.gangs import Placement
+from skedge.core.schedule import schema
+
+
+@dataclass
+class _Open:
+    """Chunks that take turns on a lane, or one on a worker of its own in the cloud."""
+
+    server: int
+    lane: int | None
+    start: int
+    done_before: dict[int, int]
+    colocated: bool
+
+
+class RunsLog:
+    """Notes runs of chunks and of gangs; times in µs, work in mini-batches."""
+
+    def __init__(self, servers: list[str]) -> None:
+        self.servers = servers
+        self.open: dict[tuple[int, int], _Open] = {}
+        self.rows: list[dict[str, Any]] = []
+        self.newest: dict[tuple[int, int], dict[str, Any]] = {}
+        self.unsettled: dict[int, list[dict[str, Any]]] = {}
+        self.settled: dict[int, int] = {}
+        self.last: dict[int, int] = {}  # end of a job's last allocation, whether its workers computed or not
+
+    def begin(
+        self, job: int, team: int, server: int, lane: int | None, now: int, done: dict[int, int], *, zeta: bool
+    ) -> None:  # fmt: skip
+        """A team begins to run: its chunks, with the mini-batches of each that are `done`."""
+        self.open[job, team] = _Open(server, lane, now, done, zeta)
+
+    def end(
+        self, job: int, team: int, now: int, progress: Sequence[int], steps: int, *, preempted: bool
+    ) -> None:  # fmt: skip
+        """The run of a team ends with this `progress`: its chunks share the time by their work, one after another.
+
+        Those that are trained (`steps`) come first, as what is displaced is the last. One of no length leaves no trace.
+        """
+        run, at = self.open.pop((job, team)), 0
+        work = {chunk: progress[chunk] - before for chunk, before in run.done_before.items()}
+        chunks = sorted((c for c in work if work[c] > 0), key=lambda c: (progress[c] < steps, c)) or [min(work)]
+        start, whole = run.start, max(sum(work.values()), 1)
+        for chunk in chunks:
+            at += work[chunk]
+            last = chunk == chunks[-1]
+            end = now if last else run.start + (now - run.start) * at // whole
+            if end > start:
+                cut = preempted and last and progress[chunk] < steps
+                self._chunk(job, chunk, run, start, end, work[chunk], preempted=cut)
+            start = max(start, end)
+
+    def _chunk(self, job: int, chunk: int, run: _Open, start: int, end: int, work: int, *, preempted: bool) -> None:
+        """Note a run of a chunk; one that goes on where its last one ended is one with that."""
+        last = self.newest.get((job, chunk))
+        if last is not None and (last["end"], last["lane"], last["preempted"]) == (start, run.lane, False):
+            last |= {"end": end, "work": last["work"] + work, "preempted": preempted}
+            return
+        self._add(job, chunk, run.server, run.lane, 1, start, start, end, float(work), run.colocated, preempted)
+        self.newest[job, chunk] = self.rows[-1]
+
+    def chunks(self, job: int, team: int) -> list[int]:
+        """The chunks of a team that runs."""
+        return list(self.open[job, team].done_before)
+
+    def running(self, job: int) -> list[int]:
+        """Teams of a job that run."""
+        return [team for other, team in self.open if other == job]
+
+    def gang(
+        self, job: int, where: Placement, start: int, compute_from: int, now: int, *, zeta: bool, preempted: bool
+    ) -> None:
+        """An allocation ends; one of no length leaves no trace. Its work is told by :meth:`settle`."""
+        if now == start:
+            return
+        self.last[job] = now
+        for server, n in where:
+            self._add(job, None, server, None, n, start, min(compute_from, now), now, 0.0, zeta, preempted)
+            if compute_from <= now:
+                self.unsettled.setdefault(job, []).append(self.rows[-1])
+
+    def site(
+        self, job: int, where: Placement, start: int, now: int, work: Mapping[int, int], *, preempted: bool
+    ) -> None:  # fmt: skip
+        """An allocation at sites ends, with what each has trained; one of no length leaves no trace."""
+        if now > start:
+            for site, n in where:
+                self._add(job, None, site, None, n, start, start, now, float(work.get(site, 0)), False, preempted)
+
+    def settle(self, job: int, done: int, *, finished: bool = False) -> None:
+        """Share what a gang has done since the last time, of `done` in all, among the workers by their time.
+
+        One that was suspended while its last mini-batch was trained has finished all the same: nothing was preempted.
+        """
+        rows = self.unsettled.pop(job, [])
+        if not rows:
+            return
+        for row in rows:
+            row["preempted"] &= not (finished and row["end"] == self.last[job])
+        spent = [row["workers"] * max(row["end"] - row["compute_from"], 1) for row in rows]
+        work, total = done - self.settled.get(job, 0), sum(spent)
+        self.settled[job] = done
+        for row, part in zip(rows, spent, strict=True):
+            row["work"] = work * part / total
+
+    def _add(self, job: int, chunk: int | None, server: int, *rest: Any) -> None:
+        names = ("lane", "workers", "start", "compute_from", "end", "work", "colocated", "preempted")
+        row = {"job": job, "chunk": chunk, "server": self.servers[server]}
+        self.rows.append({**row, **dict(zip(names, rest, strict=True))})
+
+    def table(self) -> pl.DataFrame:
+        """The runs table of what has happened."""
+        table = pl.DataFrame(self.rows, schema=schema(self.servers)["runs"])
+        return table.sort("start", "job", "chunk", "server", maintain_order=True)

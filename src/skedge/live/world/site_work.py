@@ -1,0 +1,240 @@
+"""Sites in the live world: chunks lie at sites, move between them, and are trained slot by slot.
+
+Time stands still while a slot's work is not done, so that every slot has its boundaries where the model has them; by
+how much slots took longer is told (``slot_overrun_s``). What happens within a slot (a job fails, a server is lost) is
+told at its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from skedge.core.books.gangs import Placement
+from skedge.core.books.site_work import whole_chunks
+from skedge.core.events import Allocate, Event, Suspend, Transfer
+from skedge.live.training.trainer import Team
+
+from .inputs import ENDS, Server, Told
+from .uploads import Transport
+
+if TYPE_CHECKING:
+    from .ray_world import RayWorld
+
+
+@dataclass
+class _Held:
+    """Workers of a job, since when [µs], and the chunks that they have trained by site."""
+
+    where: Placement
+    start: int
+    trained: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass
+class _Work:
+    """What a team is to train in this slot, and the transports that it waits for."""
+
+    site: int
+    chunks: tuple[int, ...]
+    workers: int
+    awaits: set[int]
+
+
+class SiteWork:
+    """All jobs' chunks, workers and teams at sites.
+
+    Attributes
+    ----------
+    end
+        End of the present slot [µs].
+    there
+        Chunks not trained yet, by job and site.
+    open
+        Teams at work in this slot, by (job, number of the team).
+    servers, told_out
+        Servers that have changed in this slot, and why they went out of service if they did; those told to be out.
+    overrun
+        By how much slots took longer than they should [µs].
+    """
+
+    def __init__(self, world: RayWorld) -> None:
+        self.world, self.slot = world, world.scenario.physics.slot
+        self.end = self.overrun = 0
+        self.there: dict[int, dict[int, list[int]]] = {}
+        self.held: dict[int, _Held] = {}
+        self.open: dict[tuple[int, int], _Work] = {}
+        self.trained: dict[int, dict[int, int]] = {}
+        self.failed: dict[int, str] = {}
+        self.servers: dict[int, str] = {}
+        self.told_out: set[int] = set()
+        self.begun = True
+
+    # -- orders --------------------------------------------------------------------------------------------------
+
+    def arrive(self, job: int) -> None:
+        """The data of a job are at its sites: chunks are numbered through, site after site."""
+        first, there = 0, dict[int, list[int]]()
+        for site, chunks in enumerate(self.world.scenario.jobs.data[job].tolist()):
+            if chunks:
+                there[site] = list(range(first, first + chunks))
+                first += chunks
+        self.there[job] = there
+        for site, listed in there.items():
+            self.world.send(job, site, listed, charged=False)
+
+    def allocate(self, order: Allocate) -> None:
+        """Give a job these workers and this PS from now on."""
+        job, world = order.job, self.world
+        if job in self.held:
+            self._close(job, preempted=True)
+        world.trainer(job).pace = world.pace(job, 0)
+        world.serve_from(job, order.ps)
+        self.held[job] = _Held(order.where, world.now())
+
+    def suspend(self, order: Suspend) -> None:
+        """Take a job's workers and its PS away."""
+        self.world.rest(order.job)
+        self._close(order.job, preempted=True)
+
+    def transfer(self, order: Transfer) -> None:
+        """Move chunks from a site to another: their bytes are copied there, then they are removed here."""
+        there = self.there[order.job]
+        moved = there[order.source][: order.chunks]
+        there[order.source] = there[order.source][order.chunks :]
+        there[order.target] = sorted([*there.get(order.target, []), *moved])
+        self.world.send(order.job, order.target, moved, charged=False, source=order.source)
+
+    def begin(self) -> None:
+        """Set the teams of the slot to work; when all orders of its beginning have been carried out."""
+        if self.begun:
+            return
+        self.begun, world = True, self.world
+        for job, held in sorted(self.held.items()):
+            rate = float(world.scenario.slot_chunks[job])
+            for site, workers in held.where:
+                chunks = tuple(self.there[job].get(site, [])[: whole_chunks(rate, workers)])
+                if not chunks:
+                    continue
+                missing = world.uploads.lacks(job, site, chunks)
+                if missing:
+                    world.send(job, site, missing, charged=False)
+                awaits = {one.number for one in world.uploads.to(job, site) if set(one.chunks) & set(chunks)}
+                number = int(world.scenario.jobs.chunks[job]) + 1 + site
+                self.open[job, number] = _Work(site, chunks, workers, awaits)
+                self._start(job, number)
+
+    def _start(self, job: int, number: int) -> None:
+        work = self.open[job, number]
+        if not work.awaits:
+            agent = self.world.engine.agents[work.site]
+            self.world.trainers[job].put(number, Team(work.site, agent, work.chunks, work.workers))
+
+    # -- facts ---------------------------------------------------------------------------------------------------
+
+    def uploaded(self, done: Transport) -> None:
+        """Chunks are where they are to be; who waits for them may begin."""
+        if done.source is not None and not self.world.rebuilding and not self.world.out.get(done.source):
+            name = self.world.scenario.jobs.ids[done.job]
+            self.world.engine.agents[done.source].drop.remote(name, done.chunks)
+        for (job, number), work in self.open.items():
+            if job == done.job and done.number in work.awaits:
+                work.awaits.discard(done.number)
+                self._start(job, number)
+
+    def told(self, told: Told) -> None:
+        """A team has trained its chunks of the slot, or has left."""
+        work = self.open.pop((told.job, told.team), None)
+        if work is None or told.what != "finished":
+            return
+        here = self.there[told.job]
+        here[work.site] = [chunk for chunk in here[work.site] if chunk not in work.chunks]
+        for books in (self.trained.setdefault(told.job, {}), self.held[told.job].trained):
+            books[work.site] = books.get(work.site, 0) + len(work.chunks)
+
+    def fail(self, job: int, reason: str) -> None:
+        """A job cannot be trained, or was cancelled: told at the end of the slot; nothing more is waited for."""
+        self.failed.setdefault(job, reason)
+        self._stop(job)
+
+    def changed(self, given: Server, *, told: bool) -> None:
+        """A server has changed; `told` at the end of the slot if it so goes out of service, or comes back."""
+        if told and given.what not in ENDS:
+            self.servers[given.server] = f"server_{given.what}"
+        elif told:
+            self.servers.setdefault(given.server, "")
+        if given.what == "lost":
+            self.world.uploads.lose(given.server)
+            for (job, number), work in list(self.open.items()):
+                if given.server in (work.site, self.world.ps_site.get(job)):
+                    del self.open[job, number]
+                    self.world.trainers[job].take(number)
+
+    def end_slot(self) -> Event | None:
+        """What the slot that ends now has brought; None if nothing."""
+        world, at = self.world, self.end
+        self.end, self.begun = at + self.slot, False
+        trained = tuple((job, tuple(sorted(chunks.items()))) for job, chunks in sorted(self.trained.items()))
+        self.trained = {}
+        finished = [job for job, _ in trained if not any(self.there[job].values()) and job not in self.failed]
+        self.failed |= {job: lacking for job in finished if (lacking := world.untrained(job))}
+        finished = [job for job in finished if job not in self.failed]
+        failed = tuple(sorted(self.failed.items()))
+        self.failed = {}
+        for job in (*finished, *(job for job, _ in failed)):
+            self._leave(job, finished=job in finished)
+        servers = tuple(self._changes())
+        for server, why in servers:
+            if why:
+                self._lose(server)
+        arrived, woke = world.due_by(at)
+        for job in arrived:
+            self.arrive(job)
+        if not (trained or finished or failed or servers or arrived or woke):
+            return None
+        return Event(
+            at, finished=tuple(finished), failed=failed, servers=servers, arrived=arrived, woke=woke, trained=trained
+        )
+
+    def _changes(self) -> Iterator[tuple[int, str]]:
+        """(server, why), one a server: one lost and back within a slot is told to be back when the next ends.
+
+        Who was told to be out, and is out now, has not changed, whatever was in between.
+        """
+        changed, self.servers = self.servers, {}
+        for server, why in sorted(changed.items()):
+            is_out = bool(self.world.out.get(server))
+            if server not in self.told_out and why:
+                self.told_out.add(server)
+                yield server, why
+                if not is_out:
+                    self.servers[server] = ""
+            elif server in self.told_out and not is_out:
+                self.told_out.remove(server)
+                yield server, ""
+
+    def _leave(self, job: int, *, finished: bool) -> None:
+        if job in self.held:
+            self._close(job, preempted=False)
+        self.there.pop(job, None)
+        self.world.leave(job, finished=finished)
+
+    def _lose(self, server: int) -> None:
+        """Who stands on a server that is out of service, or has its PS there, is suspended by the kernel."""
+        for job, held in list(self.held.items()):
+            if self.world.ps_site.get(job) == server or any(site == server for site, _ in held.where):
+                self.suspend(Suspend(job))
+
+    def _stop(self, job: int) -> None:
+        """No team of the job works on."""
+        for other, number in [key for key in self.open if key[0] == job]:
+            del self.open[other, number]
+            self.world.trainers[job].take(number)
+
+    def _close(self, job: int, *, preempted: bool) -> None:
+        self._stop(job)
+        held = self.held.pop(job)
+        each = int(self.world.scenario.jobs.minibatches[job])
+        work = {site: chunks * each for site, chunks in held.trained.items()}
+        self.world.log.site(job, held.where, held.start, self.world.now(), work, preempted=preempted)

@@ -1,0 +1,147 @@
+"""The chunk problem of one worker type for HiGHS: a time-indexed integer program.
+
+====================== =======================================================================
+variable               1 iff
+====================== =======================================================================
+y[j, l, t]             worker l trains a chunk of job j in unit t
+n[j, l]                (whole number) chunks of j on l
+o[j]                   j is in the cloud
+z[j, t]                j, on the edge, is not done before unit t; so c_j is ready_j + sum_t z
+====================== =======================================================================
+
+Rows: all chunks are somewhere; a worker trains one job at a time, for each of its chunks p_j; y <= z; z falls.
+Redundant, and what makes the relaxation good: c_j is at least the mean of the times at which j is trained and half of
+D_j p_j / min(D_j, m); and the sum of the c_j is at least the bound that is known.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+from skedge.core.model import Floats, Ints
+from skedge.optimum.solvers import Found, Rows, milp
+
+from .model import ChunkModel, Plan
+
+_MOST = 60_000
+"""Variables y at most."""
+
+
+def solve_time_indexed(model: ChunkModel, start: Plan, seconds: float) -> Found[Plan]:
+    """Solve from `start` on, for so many `seconds`.
+
+    Raises
+    ------
+    InputError
+        If highspy is not there.
+    """
+    until = model.horizon(start)
+    size = int(np.maximum(until - model.ready, 0).sum())
+    if size > _MOST:
+        return Found(None, None, f"left out (more than {_MOST} variables)")
+    return _TimeIndexed(model, until).solve(start, seconds)
+
+
+class _TimeIndexed:
+    def __init__(self, model: ChunkModel, until: int) -> None:
+        self.model = model
+        jobs, lanes = len(model.jobs), len(model.lanes)
+        self.ready = np.minimum(model.ready, until)
+        self.first = self.ready.min(axis=1)
+        self.y = np.cumsum(np.concatenate([[0], (until - self.ready).ravel()])).astype(np.int64)
+        self.n = int(self.y[-1])
+        self.o = self.n + jobs * lanes
+        self.z = self.o + jobs + np.cumsum(np.concatenate([[0], until - self.first]))
+        self.size = int(self.z[-1])
+
+    def at(self, j: int, lane: int, t: int) -> int:
+        """Number of y[j, lane, t]."""
+        return int(self.y[j * len(self.model.lanes) + lane]) + t - int(self.ready[j, lane])
+
+    def z_at(self, j: int, t: int) -> int:
+        """Number of z[j, t]."""
+        return int(self.z[j]) + t - int(self.first[j])
+
+    def trained(self, j: int, lane: int) -> range:
+        """Numbers of y[j, lane, .]."""
+        i = j * len(self.model.lanes) + lane
+        return range(int(self.y[i]), int(self.y[i + 1]))
+
+    def solve(self, start: Plan, seconds: float) -> Found[Plan]:
+        """Solve, and read the plan and the bound on the sum of the completions."""
+        model, jobs = self.model, len(self.model.jobs)
+        cost = np.zeros(self.size)
+        cost[self.z[0] :] = 1.0
+        cost[self.o : self.o + jobs] = model.away - self.first
+        upper = np.ones(self.size)
+        upper[self.n : self.o] = np.repeat(model.chunks, len(model.lanes))
+        upper[self.o : self.o + jobs] = model.away >= 0
+        whole = np.ones(self.size, bool)
+        whole[self.z[0] :] = False
+        rows = Rows.none()
+        for j in range(jobs):
+            self._job(rows, j)
+        self._lanes(rows)
+        rest = int(self.first.sum())
+        rows.add([(int(i), float(cost[i])) for i in np.flatnonzero(cost)], model.least - rest - 1e-6, np.inf)
+        found = milp(cost, upper, whole, rows, self._point(start), seconds, gap=0.5)
+        plan = None if found.solution is None else self._plan(found.solution)
+        bound = None if found.bound is None else float(np.ceil(found.bound + rest - 1e-3))
+        return Found(plan, bound, found.said)
+
+    def _job(self, rows: Rows, j: int) -> None:
+        model, lanes, d = self.model, len(self.model.lanes), float(self.model.chunks[j])
+        z = range(int(self.z[j]), int(self.z[j + 1]))
+        rows.add([(self.n + j * lanes + lane, 1.0) for lane in range(lanes)] + [(self.o + j, d)], d, d)
+        for lane in range(lanes):
+            y = self.trained(j, lane)
+            rows.add([(i, 1.0) for i in y] + [(self.n + j * lanes + lane, -float(model.each[j]))], 0, 0)
+            late = int(self.ready[j, lane] - self.first[j])
+            for i, of in zip(y, z[late:], strict=True):
+                rows.add([(of, 1.0), (i, -1.0)], 0, np.inf)
+        for before, after in pairwise(z):
+            rows.add([(before, 1.0), (after, -1.0)], 0, np.inf)
+        least, work = float(model.first[j] - self.first[j]), d * float(model.each[j])
+        rows.add([(i, 1.0) for i in z] + [(self.o + j, least)], least, np.inf)
+        half = work / float(model.most_workers[j]) / 2
+        mean = [
+            (i, -(k + 0.5 + float(self.ready[j, lane] - self.first[j])) / work)
+            for lane in range(lanes)
+            for k, i in enumerate(self.trained(j, lane))
+        ]
+        rows.add([(i, 1.0) for i in z] + [(self.o + j, half), *mean], half, np.inf)
+
+    def _lanes(self, rows: Rows) -> None:
+        model, jobs = self.model, range(len(self.model.jobs))
+        until = int(self.first[0] + self.z[1] - self.z[0])
+        for lane in range(len(model.lanes)):
+            for t in range(int(self.ready[:, lane].min()), until):
+                rows.add([(self.at(j, lane, t), 1.0) for j in jobs if t >= self.ready[j, lane]], -np.inf, 1)
+        for group in model.alike:
+            for a, b in pairwise(group):
+                load = [(j, lane, sign) for j in jobs for lane, sign in ((a, 1.0), (b, -1.0))]
+                terms = [(self.n + j * len(model.lanes) + lane, s * float(model.each[j])) for j, lane, s in load]
+                rows.add(terms, 0, np.inf)
+
+    def _point(self, plan: Plan) -> Floats:
+        """The values of the variables under `plan`."""
+        x, model = np.zeros(self.size), self.model
+        x[self.n : self.o] = plan.count.ravel()
+        x[self.o : self.o + len(model.jobs)] = plan.away
+        for lane, pieces in enumerate(model.served(plan)):
+            for job, begin, end in pieces:
+                x[self.at(job, lane, begin) : self.at(job, lane, end)] = 1.0
+        for j in np.flatnonzero(~plan.away):
+            x[int(self.z[j]) : self.z_at(int(j), int(plan.done[j]))] = 1.0
+        return x
+
+    def _plan(self, x: Floats) -> Plan:
+        model, shape = self.model, (len(self.model.jobs), len(self.model.lanes))
+        count = np.rint(x[self.n : self.o]).astype(np.int64).reshape(shape)
+        done: Ints = np.where(count.sum(axis=1) == 0, model.away, 0)
+        for j, lane in zip(*np.nonzero(count), strict=True):
+            busy = np.flatnonzero(x[self.trained(int(j), int(lane))] > 0.5)
+            done[j] = max(done[j], int(self.ready[j, lane]) + int(busy[-1]) + 1)
+        return model.settled(Plan(count, done))

@@ -1,0 +1,1 @@
+"""Exact optima and bounds for gangs on typed slots."""

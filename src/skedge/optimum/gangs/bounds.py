@@ -1,0 +1,53 @@
+"""Bounds on She et al.'s problem (2): the pools of :mod:`.pools`, tightened to what one gang a job can do.
+
+A schedule of one gang a job is one of the family ``work``. Three things are known besides, which make its pools
+tighter, and the bounds of :mod:`.simple`, :mod:`.flow` and :mod:`.prices` hold for the tighter ones:
+
+- Alone on the empty edge a job is done at :attr:`.gang_model.GangModel.on_edge` at the earliest, which knows how many
+  workers are on one server, and that a spread gang has xi = 0.
+- A gang of n workers holds them for d(n) whole units, n d(n) in all, and min over n of that is what a job takes.
+- A gang that uses the cloud begins when its data are there: the edge cannot help it before that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from skedge.core.scenario import Scenario
+from skedge.core.time import NEVER
+from skedge.optimum.chunks.bounds import bounds_on
+from skedge.optimum.pools.pools import Pool, pools
+from skedge.optimum.types import Bound
+
+from .model import GangModel, gang_model
+
+
+def gang_bounds(scenario: Scenario, *, fast: bool = False) -> list[Bound]:
+    """Bounds on the total JCT [s] of schedules of one gang a job, in which every job finishes; none if one never can.
+
+    As :func:`.chunk_bounds.chunk_bounds` has them for the other families.
+    """
+    return bounds_on(lambda: gang_pools(scenario), fast=fast)
+
+
+def gang_pools(scenario: Scenario) -> list[Pool]:
+    """The pools of the family ``work``, of gangs."""
+    model = gang_model(scenario)
+    return [_tightened(model, pool) for pool in pools(scenario, "work")]
+
+
+def _tightened(model: GangModel, pool: Pool) -> Pool:
+    members = [model.jobs[j] for j in pool.jobs.tolist()]
+    on_edge = model.on_edge[pool.jobs]
+    edge = np.where(on_edge < NEVER, on_edge * float(model.unit), np.inf)
+    held = [min((mode.workers * mode.time for mode in job.modes), default=0) * model.unit for job in members]
+    away = np.array([np.inf if job.away < 0 else job.away * float(model.unit) for job in members])
+    return replace(
+        pool,
+        work=np.maximum(pool.work, held),
+        least=np.maximum(pool.least, edge - pool.ready),
+        away=np.maximum(pool.away, away - pool.arrival),
+        saved=np.zeros(len(members)),
+    )

@@ -1,0 +1,280 @@
+"""She et al.'s problem (2) in whole numbers: what the exact models, their bounds and the plan that they make share.
+
+**The problem.** Minimise sum_j (c_j - a_j) over all schedules that give each job, once and for good, a gang: 1 to D_j
+workers of its type on any servers and one PS of its type, all from its start to its completion (2a) to (2h). Nothing
+is computed on a server before a_j + Delta_js (2i). Two things are read more widely than they are printed, so that what
+is proved holds for every record of one gang a job: the PS may be where no data are, and a gang that is given earlier
+and waits for its data (BatchSche, FIFO) counts from when it computes, for it could have been given then.
+
+**What is left out.** A gang with n workers takes d(n) = E D M / (p n), rounded up to slots (H9); of numbers of workers
+that take equally long only the least is kept, as fewer workers are in nobody's way. Of schedules that use workers of
+the cloud only one is kept for each job: D_j workers and the PS there, from when its data are there. What uses the cloud
+at all starts no earlier, with no more workers at no better a speed; so it is done no earlier, and takes of the edge
+besides. Where there is a cloud, the PS of a gang that is spread is there (xi = 0 either way). A job that is slower with
+xi = 1 than with xi = 0 may not come out as planned; the bounds hold for it too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from skedge.core.books.gangs import Placement
+from skedge.core.events import CLOUD
+from skedge.core.model import Ints
+from skedge.core.network import upload_row
+from skedge.core.scenario import Scenario
+from skedge.core.time import NEVER, whole_slots
+from skedge.run import Run
+
+
+@dataclass(frozen=True)
+class Mode:
+    """A way to train a job: all on one server (xi = 1) or spread, with so many `workers`, for `time` [units]."""
+
+    together: bool
+    workers: int
+    time: int
+
+
+@dataclass(frozen=True)
+class GangJob:
+    """A job.
+
+    Attributes
+    ----------
+    kind, ps_kind
+        u_j and v_j, columns of :attr:`GangModel.workers` and :attr:`GangModel.ps`.
+    most
+        D_j.
+    ready
+        When its data can be on each server [units], shape ``(servers,)``.
+    servers
+        Those of the edge that have workers for it.
+    modes
+        On the edge; none where it cannot be there.
+    away
+        When it is done if it is in the cloud [units]; -1 where there is none.
+    """
+
+    kind: int
+    ps_kind: int
+    most: int
+    ready: Ints
+    servers: Ints
+    modes: tuple[Mode, ...]
+    away: int
+
+    def done_by(self, until: int) -> GangJob:
+        """What is left of its servers and modes if it is to be done by `until` [units] on the edge."""
+        least = min((mode.time for mode in self.modes), default=0)
+        servers = self.servers[self.ready[self.servers] + least <= until]
+        first = int(self.ready[servers].min()) if len(servers) else until
+        modes = tuple(mode for mode in self.modes if first + mode.time <= until)
+        return replace(self, servers=servers, modes=modes)
+
+
+@dataclass(frozen=True)
+class GangPlan:
+    """What becomes of the jobs; without workers on the edge a job is in the cloud.
+
+    Attributes
+    ----------
+    start, done
+        [units], shape ``(jobs,)``.
+    workers
+        y_js, shape ``(jobs, servers)``.
+    ps
+        Server of the PS of every job; CLOUD for the cloud.
+    together
+        Whether each job is all on one server (xi = 1).
+    """
+
+    start: Ints
+    done: Ints
+    workers: Ints
+    ps: Ints
+    together: np.ndarray
+
+    @property
+    def away(self) -> np.ndarray:
+        """Whether each job is in the cloud."""
+        return self.workers.sum(axis=1) == 0
+
+
+@dataclass(frozen=True)
+class GangModel:
+    """The problem.
+
+    Attributes
+    ----------
+    unit
+        [µs]: a slot, or 1 where time is continuous.
+    jobs
+        In the scenario's order.
+    workers, ps
+        W_su and P_sv of the edge, shape ``(servers, types)``.
+    cloud
+        Number of the cloud, or None.
+    arrivals
+        Sum of the a_j [µs].
+    """
+
+    unit: int
+    jobs: tuple[GangJob, ...]
+    workers: Ints
+    ps: Ints
+    cloud: int | None
+    arrivals: int
+
+    def total(self, plan: GangPlan) -> int:
+        """Sum of c_j - a_j [µs]."""
+        return int(plan.done.sum()) * self.unit - self.arrivals
+
+    def with_ps(self, job: GangJob) -> Ints:
+        """Servers of the edge that have PSs for a job."""
+        return np.flatnonzero(self.ps[:, job.ps_kind] > 0) if job.ps_kind >= 0 else np.empty(0, np.int64)
+
+    def places(self, job: GangJob, mode: Mode) -> Ints:
+        """Servers that alone can have a job in a mode that is together."""
+        both = np.intersect1d(job.servers, self.with_ps(job))
+        return both[self.workers[both, job.kind] >= mode.workers]
+
+    @cached_property
+    def on_edge(self) -> Ints:
+        """Earliest completion of every job on the edge, alone there [units]; NEVER where it cannot be."""
+        return np.array([self._on_edge(job) for job in self.jobs], np.int64)
+
+    def _on_edge(self, job: GangJob) -> int:
+        best = NEVER
+        order = job.servers[np.argsort(job.ready[job.servers], kind="stable")]
+        room = np.cumsum(self.workers[order, job.kind]) if len(order) else order
+        for mode in job.modes:
+            if mode.together:
+                first = int(job.ready[self.places(job, mode)].min())
+            else:
+                first = int(job.ready[order[np.searchsorted(room, mode.workers)]])
+            best = min(best, first + mode.time)
+        return best
+
+    @cached_property
+    def earliest(self) -> Ints:
+        """Earliest completion of every job, alone [units]; NEVER where it can never run."""
+        away = np.array([NEVER if job.away < 0 else job.away for job in self.jobs], np.int64)
+        return np.minimum(self.on_edge, away)
+
+    def horizon(self, plan: GangPlan) -> Ints:
+        """No job has to be done later, by job [units], `plan` being one schedule.
+
+        While nothing runs and all data are there what is still to come can be moved forward, so that all is done when
+        the last data are there and all jobs have run one after the other. A job that is done later than it and the
+        others' earliest completions allow makes the sum larger than that of `plan`. And what is done later than in the
+        cloud can go there.
+        """
+        last = max((int(job.ready[job.servers].max()) for job in self.jobs if job.modes), default=0)
+        longest = sum(max((mode.time for mode in job.modes), default=0) for job in self.jobs)
+        slack = int(plan.done.sum() - self.earliest.sum())
+        away = np.array([NEVER if job.away < 0 else job.away for job in self.jobs], np.int64)
+        return np.maximum(np.minimum(np.minimum(last + longest, self.earliest + slack), away), plan.done)
+
+
+def gang_model(scenario: Scenario) -> GangModel:
+    """The problem of a scenario whose servers have slots."""
+    cluster, jobs = scenario.cluster, scenario.jobs
+    edge = np.array([s != cluster.cloud for s in range(len(cluster.servers))])
+    workers, ps = cluster.workers * edge[:, None], cluster.ps * edge[:, None]
+    unit = scenario.physics.step
+    seen = whole_slots(jobs.arrival, unit)
+    together = scenario.physics.colocation == "one_server"
+    made = []
+    for j in range(len(jobs)):
+        ready = (int(seen[j]) + upload_row(scenario.delays, j)) // unit
+        kind, ps_kind, most = int(jobs.worker_type[j]), int(jobs.ps_type[j]), int(jobs.chunks[j])
+        work = scenario.true_work[j]
+        room = workers[:, kind] if kind >= 0 else np.zeros(len(edge), np.int64)
+        servers = np.flatnonzero(room)
+        ps_room = ps[:, ps_kind] if ps_kind >= 0 else np.zeros(len(edge), np.int64)
+        spread = int(room.sum()) if cluster.cloud is not None or ps_room.any() else 0
+        modes = _modes(int(work[0]), min(most, spread), unit, together=False)
+        if together:
+            modes += _modes(int(work[1]), min(most, int(room[ps_room > 0].max(initial=0))), unit, together=True)
+        away = -1 if cluster.cloud is None else int(ready[cluster.cloud]) + _time(int(work.min()), most, unit)
+        made.append(GangJob(kind, ps_kind, most, ready, servers, modes, away))
+    return GangModel(unit, tuple(made), workers, ps, cluster.cloud, int(jobs.arrival.sum()))
+
+
+def _time(work: int, workers: int, unit: int) -> int:
+    """d_j = E D M / (p D_u), rounded up to µs and then to units."""
+    exact = -(-work // workers)
+    return -(-exact // unit)
+
+
+def _modes(work: int, most: int, unit: int, *, together: bool) -> tuple[Mode, ...]:
+    """1 to `most` workers, of those that take equally long the fewest."""
+    made = list[Mode]()
+    for n in range(1, most + 1):
+        time = _time(work, n, unit)
+        if not made or time < made[-1].time:
+            made.append(Mode(together, n, time))
+    return tuple(made)
+
+
+def plan_of(model: GangModel, scenario: Scenario, result: Run) -> GangPlan:
+    """What a run did that gave each job one gang, less workers that make no job faster.
+
+    What would be done no later with all its workers in the cloud is there.
+    """
+    count, servers = len(model.jobs), len(model.workers)
+    start, done = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    workers, ps = np.zeros((count, servers), np.int64), np.full(count, CLOUD)
+    number = {name: i for i, name in enumerate(scenario.cluster.server_ids)}
+    together = np.zeros(count, bool)
+    columns = ("job", "server", "workers", "compute_from", "end", "colocated")
+    for job, server, n, begin, end, colocated in result.schedule.runs.select(columns).iter_rows():
+        workers[job, number[server]], together[job] = n, colocated
+        start[job], done[job] = begin // model.unit, end // model.unit
+    for job, server in result.schedule.ps.select("job", "server").iter_rows():
+        ps[job] = CLOUD if number[server] == model.cloud else number[server]
+    for j, job in enumerate(model.jobs):
+        if model.cloud is not None and (workers[j, model.cloud] or job.away <= done[j]):
+            workers[j], ps[j], done[j], together[j] = 0, CLOUD, job.away, False
+            continue
+        if model.cloud is not None and not together[j]:
+            ps[j] = CLOUD
+        workers[j] = _fewest(workers[j], mode_of(job, int(workers[j].sum()), together=bool(together[j])).workers)
+    return GangPlan(start, done, workers, ps, together)
+
+
+def mode_of(job: GangJob, workers: int, *, together: bool) -> Mode:
+    """The mode that takes as long as so many workers do."""
+    fitting = (mode for mode in job.modes if mode.together == together and mode.workers <= workers)
+    return max(fitting, key=lambda mode: mode.workers)
+
+
+def _fewest(workers: Ints, n: int) -> Ints:
+    """`n` of the workers, of the first servers."""
+    taken = np.minimum(np.cumsum(workers), n)
+    return np.diff(taken, prepend=0)
+
+
+@dataclass(frozen=True)
+class PlannedGang:
+    """A gang as it is to be: from `start` [µs] on the workers `where`; the server of its PS, or CLOUD."""
+
+    start: int
+    where: Placement
+    ps: int
+
+
+def gangs_of(model: GangModel, plan: GangPlan) -> dict[int, PlannedGang]:
+    """The gangs of a plan by job."""
+    made = {}
+    for j, job in enumerate(model.jobs):
+        where = tuple((int(s), int(plan.workers[j, s])) for s in np.flatnonzero(plan.workers[j]))
+        start = int(plan.start[j])
+        if not where and model.cloud is not None:
+            where, start = ((model.cloud, job.most),), int(job.ready[model.cloud])
+        made[j] = PlannedGang(start * model.unit, where, int(plan.ps[j]))
+    return made

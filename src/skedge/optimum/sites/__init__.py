@@ -1,0 +1,1 @@
+"""Exact optima and bounds for jobs at sites."""

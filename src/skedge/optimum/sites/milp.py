@@ -1,0 +1,259 @@
+"""Okita's problem (2) as an integer program: who has how many workers, and its PS, at which site in each slot.
+
+====================== =============================================================================================
+variable               is
+====================== =============================================================================================
+c[i, t]                1 iff job i's last slot is t, which costs f_i(t + 1 - a_i)
+s[i, t, p]             1 iff its PS is at p in slot t
+n[i, t, r]             chunks that are trained at r then
+w[i, t, r, p]          workers at r then, the PS being at p; each costs pi q^{rp}
+x[i, r, r']            chunks of r that are trained at r', in whatever slot; each costs delta way^{rr'}
+late[i]                1 iff it ends after the last slot of its table, at its least cost then
+====================== =============================================================================================
+
+Rows: one of c and late (2e); one PS at most, and none after the last slot (2c); w <= room s; n <= rate w, which is the
+rounding down of (2b), n being whole; every chunk is trained once, where x brings it (2a); capacity (2d). And rows that
+hold for every schedule and make the relaxation better: n <= cap s, no slot is a job's last before all is trained, and
+:func:`_whole_workers`.
+
+A job is late where its table ends before every schedule that could be of use does. What it takes of the sites is left
+out then and its cost bounded from below, so that the program is a relaxation: where no job is late, it is the problem.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from skedge.core.model import Floats, Ints
+from skedge.optimum.solvers import Rows
+
+from .alone import Alone
+from .terms import SiteJobTerms, SiteTerms
+
+
+@dataclass(frozen=True)
+class SitePlan:
+    """What a job does.
+
+    Attributes
+    ----------
+    last
+        Its last slot.
+    workers, ps
+        By slot: workers by site, shape ``(sites,)``; and where the PS is.
+    moves
+        By slot: (from, to, chunks), each trained there in that slot.
+    """
+
+    last: int
+    workers: dict[int, Ints]
+    ps: dict[int, int]
+    moves: dict[int, list[tuple[int, int, int]]]
+
+
+@dataclass(frozen=True)
+class Block:
+    """The variables of a job: late, x, then for each slot c, s[p], n[r], and w of the pairs (r, p) with room."""
+
+    job: SiteJobTerms
+    start: int
+    slots: range
+    pairs: np.ndarray
+
+    @property
+    def sites(self) -> int:
+        """R."""
+        return len(self.job.data)
+
+    @property
+    def wide(self) -> int:
+        """Variables of a slot."""
+        return 1 + 2 * self.sites + len(self.pairs)
+
+    @property
+    def size(self) -> int:
+        """All of them."""
+        return 1 + self.sites**2 + len(self.slots) * self.wide
+
+    def x(self, source: int, target: int) -> int:
+        """Of chunks from site to site."""
+        return self.start + 1 + source * self.sites + target
+
+    def c(self, slot: int) -> int:
+        """Of the last slot."""
+        return self.start + 1 + self.sites**2 + (slot - self.slots[0]) * self.wide
+
+    def s(self, slot: int, ps: int) -> int:
+        """Of the PS."""
+        return self.c(slot) + 1 + ps
+
+    def n(self, slot: int, site: int) -> int:
+        """Of chunks trained."""
+        return self.c(slot) + 1 + self.sites + site
+
+    def w(self, slot: int) -> range:
+        """Of the workers, in the order of `pairs`."""
+        return range(self.c(slot) + 1 + 2 * self.sites, self.c(slot) + self.wide)
+
+
+@dataclass(frozen=True)
+class SiteProgram:
+    """The program, to be minimised; see :func:`.solvers.milp`."""
+
+    cost: Floats
+    upper: Floats
+    rows: Rows
+    blocks: tuple[Block, ...]
+
+    def plan(self, values: Floats) -> list[SitePlan] | None:
+        """What every job does; None where one is late."""
+        v = np.rint(values).astype(np.int64)
+        if any(v[block.start] for block in self.blocks):
+            return None
+        return [_read(block, v) for block in self.blocks]
+
+    def point(self, plans: Sequence[SitePlan]) -> Floats:
+        """The values of the variables of plans; a job that ends after its table is late."""
+        v = np.zeros(len(self.cost))
+        for block, plan in zip(self.blocks, plans, strict=True):
+            if plan.last not in block.slots:
+                v[block.start] = 1
+                continue
+            v[block.c(plan.last)] = 1
+            for t, workers in plan.workers.items():
+                v[block.s(t, plan.ps[t])] = 1
+                for k, (r, p) in zip(block.w(t), block.pairs, strict=True):
+                    v[k] = workers[r] if p == plan.ps[t] else 0
+            for t, moves in plan.moves.items():
+                for source, target, chunks in moves:
+                    v[block.n(t, target)] += chunks
+                    v[block.x(source, target)] += chunks
+        return v
+
+
+def _read(block: Block, v: Ints) -> SitePlan:
+    """Chunks of a site go first to where and when they are trained at home, the others as they come."""
+    left = v[block.start + 1 : block.start + 1 + block.sites**2].reshape(block.sites, block.sites).copy()
+    workers, ps, moves = dict[int, Ints](), dict[int, int](), dict[int, list[tuple[int, int, int]]]()
+    for t in block.slots:
+        trained = [v[block.n(t, r)] for r in range(block.sites)]
+        if not any(trained):
+            continue
+        ps[t] = int(np.argmax([v[block.s(t, p)] for p in range(block.sites)]))
+        workers[t] = np.zeros(block.sites, np.int64)
+        np.add.at(workers[t], block.pairs[:, 0], v[block.w(t)])
+        workers[t] *= np.array(trained) > 0
+        moves[t] = []
+        for r, chunks in enumerate(trained):
+            for source in (r, *(other for other in range(block.sites) if other != r)):
+                taken = min(int(chunks) - sum(n for _, to, n in moves[t] if to == r), int(left[source, r]))
+                if taken:
+                    left[source, r] -= taken
+                    moves[t].append((source, r, taken))
+    return SitePlan(max(workers), workers, ps, moves)
+
+
+def size(terms: SiteTerms, ends: Sequence[int]) -> int:
+    """Variables of the program whose tables end with these slots."""
+    sites = len(terms.capacity)
+    return sum(
+        1 + sites**2 + (end + 1 - job.first) * (1 + 2 * sites + job.pairs)
+        for job, end in zip(terms.jobs, ends, strict=True)
+    )
+
+
+def site_program(terms: SiteTerms, jobs: Sequence[Alone], ends: Sequence[int], *, late: Sequence[bool]) -> SiteProgram:
+    """The program; `late` says which jobs may end after their tables."""
+    blocks = _blocks(terms, ends)
+    total = sum(block.size for block in blocks)
+    cost, upper, rows = np.zeros(total), np.zeros(total), Rows.none()
+    load: dict[tuple[int, int, int], list[tuple[int, float]]] = {}
+    for block, of, may in zip(blocks, jobs, late, strict=True):
+        upper[block.start], cost[block.start] = may, of.later(block.slots[-1])
+        _variables(terms, block, cost, upper)
+        _rows(block, rows)
+        _load(block, load)
+    for (_, r, k), terms_of in load.items():
+        rows.add(terms_of, -np.inf, float(terms.capacity[r, k]))
+    return SiteProgram(cost, upper, rows, tuple(blocks))
+
+
+def _blocks(terms: SiteTerms, ends: Sequence[int]) -> list[Block]:
+    blocks, start = list[Block](), 0
+    for job, end in zip(terms.jobs, ends, strict=True):
+        blocks.append(Block(job, start, range(job.first, end + 1), np.argwhere(job.room > 0)))
+        start += blocks[-1].size
+    return blocks
+
+
+def _variables(terms: SiteTerms, block: Block, cost: Floats, upper: Floats) -> None:
+    job, r2 = block.job, block.sites**2
+    moves = slice(block.start + 1, block.start + 1 + r2)
+    cost[moves] = (job.chunk_mb * terms.way).ravel()
+    upper[moves] = np.repeat(job.data, block.sites)
+    r, p = block.pairs.T
+    for k, t in enumerate(block.slots, start=1):
+        done = k * job.most >= job.chunks
+        cost[block.c(t)], upper[block.c(t)] = (job.latency(t), 1) if done else (0.0, 0)
+        upper[[block.s(t, q) for q in range(block.sites)]] = (job.beside >= 0) & (job.cap.sum(axis=0) > 0)
+        upper[[block.n(t, q) for q in range(block.sites)]] = np.minimum(job.cap.max(axis=1), job.chunks)
+        cost[block.w(t)], upper[block.w(t)] = job.exchange_mb * terms.cost[r, p], job.room[r, p]
+
+
+def _rows(block: Block, rows: Rows) -> None:
+    job, sites, slots = block.job, range(block.sites), block.slots
+    room, cap = job.room, job.cap
+    rows.add([(block.start, 1.0), *((block.c(t), 1.0) for t in slots)], 1, 1)
+    so_far: list[tuple[int, float]] = []
+    for t in slots:
+        here = [(block.s(t, p), 1.0) for p in sites]
+        rows.add([*here, *((block.c(u), -1.0) for u in range(t, slots.stop))], -np.inf, 0)
+        for k, (r, p) in zip(block.w(t), block.pairs, strict=True):
+            rows.add([(k, 1.0), (block.s(t, p), -float(room[r, p]))], -np.inf, 0)
+        for r in sites:
+            workers = [(block.w(t)[k], -job.rate) for k in np.flatnonzero(block.pairs[:, 0] == r)]
+            rows.add([(block.n(t, r), 1.0), *workers], -np.inf, 0)
+            most = [(block.s(t, p), -float(cap[r, p])) for p in sites if cap[r, p]]
+            rows.add([(block.n(t, r), 1.0), *most], -np.inf, 0)
+        so_far += [(block.n(t, r), 1.0) for r in sites]
+        rows.add([*so_far, *((block.c(u), -float(job.chunks)) for u in range(slots[0], t + 1))], 0, np.inf)
+    for r in sites:
+        left = [(block.x(r, to), 1.0) for to in sites]
+        rows.add([*left, (block.start, float(job.data[r]))], float(job.data[r]), float(job.data[r]))
+        come = [(block.x(source, r), 1.0) for source in sites]
+        rows.add([*come, *((block.n(t, r), -1.0) for t in slots)], 0, 0)
+        _whole_workers(block, r, int(cap[r, r]), rows)
+
+
+def _whole_workers(block: Block, r: int, cap: int, rows: Rows) -> None:
+    """What the chunks of a site ask for, its own workers being whole.
+
+    Of the D chunks at r some leave, some are trained while the PS is there, cap in each such slot at most, and W
+    workers train rho / E each at most while it is elsewhere: D <= W rate + leave + cap S. With W whole and
+    f = D - rate floor(D / rate), W + (leave + cap S) / f >= ceil(D / rate) (mixed integer rounding). S >= 1 makes it
+    true by itself if its factor is ceil(D / rate), which is taken where it is smaller.
+    """
+    job, there = block.job, float(block.job.data[r])
+    need = np.ceil(there / job.rate)
+    f = there - job.rate * (need - 1)
+    if not 0.01 * job.rate < f < 0.99 * job.rate:
+        return
+    far = np.flatnonzero((block.pairs[:, 0] == r) & (block.pairs[:, 1] != r))
+    workers = [(block.w(t)[k], 1.0) for t in block.slots for k in far]
+    leave = [(block.x(r, to), 1.0 / f) for to in range(block.sites) if to != r]
+    beside = [(block.s(t, r), min(cap / f, need)) for t in block.slots if cap]
+    rows.add([*workers, *leave, *beside, (block.start, need)], need, np.inf)
+
+
+def _load(block: Block, load: dict[tuple[int, int, int], list[tuple[int, float]]]) -> None:
+    """What the job's variables take, by slot, site and resource."""
+    for t in block.slots:
+        for k in np.flatnonzero(block.job.worker):
+            for column, (r, _) in zip(block.w(t), block.pairs, strict=True):
+                load.setdefault((t, int(r), int(k)), []).append((column, float(block.job.worker[k])))
+        for k in np.flatnonzero(block.job.ps):
+            for p in range(block.sites):
+                load.setdefault((t, p, int(k)), []).append((block.s(t, p), float(block.job.ps[k])))

@@ -1,0 +1,92 @@
+"""Carries out plans at sites as a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import ClassVar
+
+from numpy.random import Generator
+
+from skedge.core.books.gangs import Placement
+from skedge.core.events import Allocate, Event, Order, Reject, Suspend, Transfer, WakeAt
+from skedge.core.model import Cluster, Physics
+from skedge.core.policy import Basis, View
+from skedge.optimum.types import PLANNED
+
+from .milp import SitePlan
+from .terms import ways
+
+
+class PlannedSites(Basis):
+    """Gives every job the workers, the PS and the data that were planned for each slot.
+
+    **It costs no more than planned.** As more may lie at a site than was planned to be trained there, more may be
+    trained. By induction over the slots no site ever has more chunks left than planned: what is moved away is what was
+    planned or all that is there, and what stays is trained up to what the workers can, which is no less than what was
+    planned for them. So nothing is moved that was not planned, and no job ends later.
+
+    Parameters
+    ----------
+    plans
+        By job.
+    """
+
+    name: ClassVar[str] = PLANNED
+    needs: ClassVar[frozenset[str]] = frozenset({"sites"})
+
+    def __init__(self, plans: Mapping[int, SitePlan] | None = None) -> None:
+        super().__init__()
+        self.plans = dict(plans or {})
+        self.running: dict[int, tuple[Placement, Placement]] = {}
+        self.here: list[int] = []
+        self.slot = -1
+
+    def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
+        """Begin a run."""
+        super().start(cluster, physics, rng)
+        assert cluster.transfer_cost is not None  # noqa: S101 - a policy for sites
+        self.cost, (_, self.over) = cluster.transfer_cost, ways(cluster.transfer_cost)
+
+    def decide(self, event: Event, view: View) -> Iterator[Order]:
+        """As a slot begins, take from all whose placement changes with it, then give, then move data."""
+        for job in event.left:
+            self.running.pop(job, None)
+            self.plans.pop(job, None)
+        for job in event.arrived:
+            if job in self.plans:
+                self.here.append(job)
+            else:
+                yield Reject(job, "not planned")
+        slot = view.now // self.physics.slot
+        self.here = [job for job in self.here if job in self.plans]
+        if view.now % self.physics.slot == 0 and slot > self.slot:
+            self.slot = slot
+            yield from self._slot(slot, view)
+        later = [t for job in self.here for t in (*self.plans[job].ps, self.plans[job].last + 1) if t > slot]
+        if later:
+            yield WakeAt(min(later) * self.physics.slot)
+
+    def _slot(self, slot: int, view: View) -> Iterator[Order]:
+        due = {job: _placed(self.plans[job], slot) for job in self.here if slot in self.plans[job].ps}
+        for job in [job for job, at in self.running.items() if due.get(job) != at]:
+            del self.running[job]
+            yield Suspend(job, "planned")
+        for job, at in due.items():
+            if job not in self.running:
+                self.running[job] = at
+                yield Allocate(job, *at, "planned")
+        for job in due:
+            for source, target, chunks in self.plans[job].moves[slot]:
+                yield from self._move(job, source, target, min(chunks, int(view.chunks_left(job)[source])), view)
+
+    def _move(self, job: int, source: int, target: int, chunks: int, view: View) -> Iterator[Order]:
+        mb = chunks * float(view.column("chunk_mb")[job])
+        while chunks and source != target:
+            to = int(self.over[source, target])
+            yield Transfer(job, source, to, chunks, "planned", mb * float(self.cost[source, to]))
+            source = to
+
+
+def _placed(plan: SitePlan, slot: int) -> tuple[Placement, Placement]:
+    workers = plan.workers[slot]
+    return tuple((r, int(n)) for r, n in enumerate(workers.tolist()) if n), ((plan.ps[slot], 1),)

@@ -1,0 +1,1 @@
+"""Exact optima and bounds for total utility on servers with resources."""

@@ -1,0 +1,160 @@
+"""DMLRS as an integer program: who has how many workers and PSs on which machine in each slot.
+
+====================== =============================================================================================
+variable               is
+====================== =============================================================================================
+x[i, t]                1 iff job i's last slot is t, worth u_i(t)
+b[i, t, h]             1 iff in slot t job i is inside machine h: all workers and PSs there, the internal rate
+v, q[i, t, h]          workers and PSs there then
+e[i, t]                1 iff in slot t it is trained at the external rate
+w, s[i, t, h]          workers and PSs on h then
+====================== =============================================================================================
+
+Rows: x at most once; b and e one of all in a slot, and only up to the last one; v <= F b, sum w <= F e (4); gamma
+workers a PS (2), one PS at least; the work of a job that is done (3), at the rates of b and e; capacity (5). All
+variables are whole, so that HiGHS and CP-SAT are given the same program. What is not in it: completion within a slot
+(continuous time), checkpoint overhead, and data that are not there at once; a plan that does not come out as planned is
+measured as it comes out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from skedge.core.books.gangs import Placement
+from skedge.core.model import Floats
+from skedge.core.scenario import Scenario
+from skedge.optimum.solvers import Rows
+
+from .job_slots import JobSlots, most_inside
+
+MOST = 60_000
+"""Variables at most."""
+
+Slots = dict[int, tuple[Placement, Placement]]
+"""By slot: workers and PSs of a job."""
+
+
+@dataclass(frozen=True)
+class UtilityProgram:
+    """The program, to be minimised: `cost` is -u; see :func:`.solvers.milp`."""
+
+    cost: Floats
+    upper: Floats
+    rows: Rows
+    first: np.ndarray
+    offset: np.ndarray
+    servers: int
+
+    def plan(self, x: Floats) -> dict[int, Slots]:
+        """By job that is done: its placements."""
+        n, found = np.rint(x).astype(np.int64), dict[int, Slots]()
+        for j in range(len(self.first)):
+            block = n[self.offset[j] : self.offset[j + 1]].reshape(-1, 2 + 5 * self.servers)
+            done = np.flatnonzero(block[:, 0])
+            if len(done):
+                slots = (self._placed(row) for row in block[: done[0] + 1])
+                found[j] = {int(self.first[j]) + t: at for t, at in enumerate(slots) if at[0]}
+        return found
+
+    def _placed(self, row: np.ndarray) -> tuple[Placement, Placement]:
+        _, v, q, w, s = row[2:].reshape(5, self.servers)
+        return _nonzero(v + w), _nonzero(q + s)
+
+    def point(self, plan: dict[int, tuple[int, Slots, set[int]]]) -> Floats:
+        """The values of the variables of a plan: by job its last slot, its placements, and the slots inside."""
+        x = np.zeros(len(self.cost))
+        for j, (last, slots, inside) in plan.items():
+            block = x[self.offset[j] : self.offset[j + 1]].reshape(-1, 2 + 5 * self.servers)
+            block[last - self.first[j], 0] = 1
+            for t, (workers, ps) in slots.items():
+                row = block[t - self.first[j]]
+                parts = row[2:].reshape(5, self.servers)
+                if t in inside:
+                    parts[0, workers[0][0]] = 1
+                row[1] = t not in inside
+                for k, placement in ((1 if t in inside else 3, workers), (2 if t in inside else 4, ps)):
+                    for server, n in placement:
+                        parts[k, server] = n
+        return x
+
+
+def _nonzero(counts: np.ndarray) -> Placement:
+    return tuple((int(h), int(counts[h])) for h in np.flatnonzero(counts))
+
+
+def utility_program(scenario: Scenario, jobs: JobSlots) -> UtilityProgram | None:
+    """The program; None where it has more than :data:`MOST` variables."""
+    count, slots = jobs.worth.shape
+    servers = len(scenario.cluster.servers)
+    wide = 2 + 5 * servers
+    offset = np.concatenate([[0], np.cumsum((slots - jobs.first).clip(0) * wide)]).astype(np.int64)
+    if offset[-1] > MOST:
+        return None
+    cost, upper, rows = np.zeros(int(offset[-1])), np.ones(int(offset[-1])), Rows.none()
+    load: dict[tuple[int, int, int], list[tuple[int, float]]] = {}
+    for j in range(count):
+        _job(scenario, jobs, j, int(offset[j]), cost, upper, rows, load)
+    for (_, h, r), terms in load.items():
+        rows.add(terms, -np.inf, float(scenario.cluster.amounts[h, r]))
+    return UtilityProgram(cost, upper, rows, jobs.first, offset, servers)
+
+
+def _job(
+    scenario: Scenario,
+    jobs: JobSlots,
+    j: int,
+    at: int,
+    cost: Floats,
+    upper: Floats,
+    rows: Rows,
+    load: dict[tuple[int, int, int], list[tuple[int, float]]],
+) -> None:
+    """The variables of a job, slot after slot: x, e, b[h], v[h], q[h], w[h], s[h]; and its rows."""
+    all_jobs, servers = scenario.jobs, len(scenario.cluster.servers)
+    most, ratio, slot = int(all_jobs.batch[j]), float(all_jobs.ratio[j]), scenario.physics.slot
+    outside, inside = (float(scenario.true_work[j, zeta]) / slot for zeta in (0, 1))
+    within = most_inside(scenario, j) if scenario.physics.colocation == "one_server" else 0
+    ps = int(np.ceil(most / ratio)) + 1
+    wide, h = 2 + 5 * servers, range(servers)
+    starts = range(at, at + (jobs.worth.shape[1] - int(jobs.first[j])) * wide, wide)
+    work: list[tuple[int, float]] = []
+    for k, base in enumerate(starts):
+        t = int(jobs.first[j]) + k
+        b, v, q, w, s = ([base + 2 + part * servers + i for i in h] for part in range(5))
+        worth = jobs.worth[j, t]
+        cost[base], upper[base] = (-worth, 1) if np.isfinite(worth) else (0.0, 0)
+        upper[b], upper[v], upper[w], upper[q], upper[s] = float(within > 0), within, most, ps, ps
+        left = [(last, -1.0) for last in starts[k:]]
+        rows.add([(base + 1, 1.0), *((i, 1.0) for i in b), *left], -np.inf, 0)
+        rows.add([*((i, 1.0) for i in w), (base + 1, -float(most))], -np.inf, 0)
+        rows.add([*((i, ratio) for i in s), *((i, -1.0) for i in w)], 0, np.inf)
+        rows.add([*((i, 1.0) for i in s), (base + 1, -1.0)], 0, np.inf)
+        rows.add([*((i, 1.0) for i in s), (base + 1, -float(ps))], -np.inf, 0)
+        rows.add([*((i, 1.0) for i in w), (base + 1, -1.0)], 0, np.inf)
+        for i in h:
+            rows.add([(v[i], 1.0), (b[i], -float(within))], -np.inf, 0)
+            rows.add([(v[i], 1.0), (b[i], -1.0)], 0, np.inf)
+            rows.add([(q[i], ratio), (v[i], -1.0)], 0, np.inf)
+            rows.add([(q[i], 1.0), (b[i], -1.0)], 0, np.inf)
+            rows.add([(q[i], 1.0), (b[i], -float(ps))], -np.inf, 0)
+            _load(scenario, j, t, i, (v[i], w[i]), (q[i], s[i]), load)
+        work += [*((i, 1.0 / inside) for i in v), *((i, 1.0 / outside) for i in w)]
+    rows.add([(base, 1.0) for base in starts], -np.inf, 1)
+    rows.add([*work, *((base, -1.0) for base in starts)], 0, np.inf)
+
+
+def _load(
+    scenario: Scenario,
+    j: int,
+    t: int,
+    h: int,
+    workers: tuple[int, int],
+    ps: tuple[int, int],
+    load: dict[tuple[int, int, int], list[tuple[int, float]]],
+) -> None:
+    for variables, needs in ((workers, scenario.jobs.worker_needs[j]), (ps, scenario.jobs.ps_needs[j])):
+        for r in np.flatnonzero(needs):
+            load.setdefault((t, h, int(r)), []).extend((i, float(needs[r])) for i in variables)

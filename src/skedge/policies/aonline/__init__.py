@@ -1,0 +1,1 @@
+"""A_online, preemptive (Wang et al., JSAC'22)."""

@@ -1,0 +1,302 @@
+"""A_greedy, Alg. 2 of JSAC'22, compiled: give each chunk of a job to the worker with the least Q."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from skedge.core.jit import compiled, inlined, lean
+from skedge.core.lanes.lanes import ARRIVE, CHUNKS, COUNT, EACH, FIELDS, HEAD, JOB, LEFT, RANK, SEQ, Lanes
+from skedge.core.lanes.projection import (
+    FRACTIONAL,
+    SATURATED,
+    TOO_LARGE,
+    Cost,
+    chunks_on,
+    cost_bound,
+    delayed,
+    insert_cost,
+    is_plain,
+)
+from skedge.core.model import Floats, Ints
+from skedge.core.network import Delays, upload_delay
+from skedge.core.size import UNLIMITED
+
+CLOUD = -1
+TOLERANCE = 1e-9
+"""In floats a candidate is better only if it is better by more than this, relatively."""
+
+
+class Chunks(NamedTuple):
+    """The job to dispatch.
+
+    Attributes
+    ----------
+    job, seq, chunks, to_place
+        Its number, its rank of dispatch, D_j, and how many of its chunks are to be placed: fewer than D_j where only
+        those of a lost server are.
+    now, release
+        Time of the decision and r_j [µs].
+    each
+        p at zeta = 0 [µs].
+    chunk_bytes
+        u_j [bytes].
+    cloud_delay
+        Delta to the cloud [µs]; -1 where the cloud may not be used.
+    cloud_each
+        p in the cloud, zeta = 0 and 1 [µs].
+    mode
+        Reading of Q (:mod:`skedge.core.lanes.projection`).
+    """
+
+    job: int
+    seq: int
+    chunks: int
+    to_place: int
+    now: int
+    release: int
+    each: int
+    chunk_bytes: int
+    cloud_delay: int
+    cloud_each: tuple[int, int]
+    mode: int
+
+
+@inlined
+def fill_group(group: Ints, c: Chunks, arrive: int, count: int) -> None:
+    """The job's group of `count` chunks on a lane; its rank is D p, the inverse of gamma."""
+    group[JOB], group[RANK], group[SEQ], group[COUNT] = c.job, c.chunks * c.each, c.seq, count
+    group[EACH] = group[LEFT] = c.each
+    group[CHUNKS], group[HEAD], group[ARRIVE] = c.chunks, 0, arrive
+
+
+@inlined
+def take_room(free_bytes: Ints, server: int, size: int) -> None:
+    """Store a chunk on `server`; one without a limit stays so."""
+    if free_bytes[server] != UNLIMITED:
+        free_bytes[server] -= size
+
+
+@inlined
+def cloud_cost(c: Chunks, zeta: int, weights: Ints) -> tuple[int, float]:
+    """Q in the cloud, Alg. 3 line 8: (Delta + p) / D at the given zeta (p / 2 in FRACTIONAL mode)."""
+    own, p = weights[c.chunks], c.cloud_each[zeta]
+    response = c.now - c.release + c.cloud_delay + p
+    if c.mode == FRACTIONAL:
+        return 0, weights[0] / c.chunks * (response - p / 2.0)
+    value = np.float64(own) * response
+    return (SATURATED if value > TOO_LARGE else own * response), value
+
+
+@inlined
+def with_delay(cost: Cost, c: Chunks, arrive: int, weights: Ints) -> Cost:
+    """Q of Eq. (5): the cost from t0 on and (t0 - r) / D."""
+    exact, value, postponed = cost
+    delay = arrive - c.release
+    if c.mode == FRACTIONAL:
+        return 0, value + weights[0] / c.chunks * delay, -1
+    value += np.float64(weights[c.chunks]) * delay
+    return (SATURATED if value > TOO_LARGE else exact + weights[c.chunks] * delay), value, postponed
+
+
+@inlined
+def edge_cost(lanes: Lanes, lane: int, group: Ints, c: Chunks, weights: Ints, room: Ints) -> Cost:
+    """Q of the last chunk of `group` on `lane`, Eq. (5) in the chosen reading; exact, float, chunks postponed."""
+    cost = insert_cost(lanes, lane, group, c.now, weights, c.mode, room)
+    return with_delay(cost, c, group[ARRIVE], weights)
+
+
+@inlined
+def is_better(exact: int, value: float, best_exact: int, best_value: float, fractional: bool) -> bool:
+    """Whether a candidate beats the best so far; a tie is not better, so the order of candidates decides it."""
+    if fractional or (exact == SATURATED and best_exact == SATURATED):
+        return bool(value < best_value - TOLERANCE * abs(best_value))
+    return bool(exact < best_exact)
+
+
+@inlined
+def _before(exact: Ints, value: Floats, a: int, b: int, fractional: bool) -> bool:
+    """Whether candidate `a` comes before `b`: less Q, and among equals the lower number (J13)."""
+    if is_better(exact[a], value[a], exact[b], value[b], fractional):
+        return True
+    return a < b and not is_better(exact[b], value[b], exact[a], value[a], fractional)
+
+
+@inlined
+def _sift_down(heap: Ints, size: int, i: int, exact: Ints, value: Floats, fractional: bool) -> None:
+    """Restore the heap of candidates below place `i`."""
+    item = heap[i]
+    while 2 * i + 1 < size:
+        child = 2 * i + 1
+        if child + 1 < size and _before(exact, value, heap[child + 1], heap[child], fractional):
+            child += 1
+        if not _before(exact, value, heap[child], item, fractional):
+            break
+        heap[i] = heap[child]
+        i = child
+    heap[i] = item
+
+
+class Desk(NamedTuple):
+    """Arrays that :func:`greedy` works on, by candidate; C_j of Alg. 2 is `exact` and `value`, ordered by `heap`.
+
+    Attributes
+    ----------
+    exact, value
+        Q of the next chunk, or a lower bound of it where not `known`.
+    first_exact, first_value
+        The bound for a first chunk.
+    harmed
+        Chunks that the next one postpones, -1 where only :func:`count_postponed` tells.
+    arrive, placed
+        t0 [µs], and the job's chunks on this lane so far.
+    room
+        Two queues for :func:`~skedge.core.lanes.projection.insert_cost`.
+    """
+
+    exact: Ints
+    value: Floats
+    first_exact: Ints
+    first_value: Floats
+    harmed: Ints
+    arrive: Ints
+    placed: Ints
+    known: Ints
+    heap: Ints
+    group: Ints
+    room: Ints
+
+
+def make_desk(candidates: int, groups: int) -> Desk:
+    """A desk for so many candidate lanes and groups on a lane."""
+    ints = [np.zeros(candidates, np.int64) for _ in range(7)]
+    floats = [np.zeros(candidates) for _ in range(2)]
+    return Desk(
+        ints[0], floats[0], ints[1], floats[1], ints[2], ints[3], ints[4], ints[5], ints[6],
+        np.zeros(FIELDS, np.int64), np.zeros((2, groups, FIELDS), np.int64),
+    )  # fmt: skip
+
+
+@lean
+def greedy(
+    lanes: Lanes,
+    c: Chunks,
+    candidates: Ints,
+    lane_server: Ints,
+    delays: Delays,
+    weights: Ints,
+    free_bytes: Ints,
+    desk: Desk,
+    lane_of: Ints,
+    alpha: Floats,
+    postponed: Ints,
+) -> bool:
+    """Alg. 2 for one job; fills `lane_of`, `alpha` [µs] and `postponed`. False if a chunk finds no place.
+
+    `candidates` are the qualified lanes in order of (server, worker), `free_bytes` by server is used up in
+    place. Line numbers are those of Alg. 2 with ERRATA J4-J6, J13, J19. C_j is a heap; an entry may be a lower bound,
+    which is replaced by Q when it comes to the top.
+    """
+    n, own, fractional = len(candidates), weights[c.chunks], c.mode == FRACTIONAL
+    # lines 3-8: C_j, the cost of a first chunk on every qualified worker
+    _first_costs(lanes, c, candidates, lane_server, delays, weights, desk)
+    for i in range(n // 2 - 1, -1, -1):
+        _sift_down(desk.heap, n, i, desk.exact, desk.value, fractional)
+    cloud_exact, cloud_value = cloud_cost(c, int(c.to_place == c.chunks), weights)
+    d = 0
+    while d < c.to_place:
+        # line 11: the least Q; edge before cloud, then server, then worker (J13)
+        best = desk.heap[0] if n > 0 else -1
+        if c.cloud_delay >= 0 and (
+            best < 0 or is_better(cloud_exact, cloud_value, desk.exact[best], desk.value[best], fractional)
+        ):
+            # lines 12-16: this and all remaining chunks go to the cloud (J6)
+            for rest in range(d, c.to_place):
+                lane_of[rest], alpha[rest], postponed[rest] = CLOUD, cloud_value / weights[0], 0
+            return True
+        if best < 0:
+            return False
+        lane = candidates[best]
+        if free_bytes[lane_server[lane]] < c.chunk_bytes:
+            n -= 1
+            desk.heap[0] = desk.heap[n]
+        elif desk.known[best] == 0:
+            fill_group(desk.group, c, desk.arrive[best], desk.placed[best] + 1)
+            cost = edge_cost(lanes, lane, desk.group, c, weights, desk.room)
+            desk.exact[best], desk.value[best], desk.harmed[best] = cost
+            desk.known[best] = 1
+        else:
+            lane_of[d], alpha[d], postponed[d] = lane, desk.value[best] / weights[0], desk.harmed[best]
+            take_room(free_bytes, lane_server[lane], c.chunk_bytes)
+            if d == 0:
+                # lines 17-20: a chunk is on the edge, so the cloud no longer co-locates (J4)
+                cloud_exact, cloud_value = cloud_cost(c, 0, weights)
+            # lines 21-22: the cost of the next chunk on this worker, behind the ones just placed (J5)
+            desk.placed[best] += 1
+            _next_cost(desk, best, own * c.each, np.float64(own) * c.each)
+            d += 1
+        _sift_down(desk.heap, n, 0, desk.exact, desk.value, fractional)
+    return True
+
+
+@inlined
+def _first_costs(
+    lanes: Lanes, c: Chunks, candidates: Ints, lane_server: Ints, delays: Delays, weights: Ints, desk: Desk
+) -> None:
+    """A lower bound of the first chunk's Q on every candidate; Q itself where nothing is on its way to the lane."""
+    plain, own, rank = is_plain(lanes, c.mode), weights[c.chunks], c.chunks * c.each
+    server, delay = -1, 0
+    for k in range(len(candidates)):
+        lane = candidates[k]
+        if lane_server[lane] != server:
+            server = lane_server[lane]
+            delay = upload_delay(delays, c.job, server)
+        desk.heap[k], desk.placed[k], desk.known[k] = k, 0, 0
+        desk.arrive[k], desk.exact[k], desk.value[k] = c.now + delay, 0, 0.0
+        if plain:
+            bound = cost_bound(lanes, lane, desk.arrive[k], rank, c.each, own, c.now, weights)
+            desk.exact[k], desk.value[k], desk.harmed[k] = with_delay(bound, c, desk.arrive[k], weights)
+            desk.known[k] = 1 if lanes.coming[lane] == 0 else 0
+        desk.first_exact[k], desk.first_value[k] = desk.exact[k], desk.value[k]
+
+
+@inlined
+def _next_cost(desk: Desk, k: int, each: int, each_value: float) -> None:
+    """After a chunk on candidate `k`: p / D more where that is exact, else the bound anew."""
+    if desk.harmed[k] >= 0 and desk.exact[k] != SATURATED:
+        desk.value[k] += each_value
+        desk.exact[k] = SATURATED if desk.value[k] > TOO_LARGE else desk.exact[k] + each
+    else:
+        desk.known[k] = 0
+        desk.value[k] = desk.first_value[k] + each_value * desk.placed[k]
+        too_large = desk.first_exact[k] == SATURATED or desk.value[k] > TOO_LARGE
+        desk.exact[k] = SATURATED if too_large else desk.first_exact[k] + each * desk.placed[k]
+
+
+@compiled
+def count_postponed(
+    lanes: Lanes,
+    c: Chunks,
+    lane_server: Ints,
+    delays: Delays,
+    weights: Ints,
+    room: Ints,
+    lane_of: Ints,
+    postponed: Ints,
+) -> None:
+    """Fill in `postponed` where it is -1: chunks that complete strictly later because of each chunk."""
+    group = np.zeros(FIELDS, np.int64)
+    times = np.zeros((2, 0), np.int64)
+    placed = np.zeros(len(lanes.clock), np.int64)
+    for d in range(c.to_place):
+        lane = lane_of[d]
+        if lane == CLOUD:
+            continue
+        placed[lane] += 1
+        if postponed[d] < 0:
+            need = chunks_on(lanes, lane) + c.chunks
+            if times.shape[1] < need:
+                times = np.zeros((2, 2 * need), np.int64)
+            fill_group(group, c, c.now + upload_delay(delays, c.job, lane_server[lane]), placed[lane])
+            postponed[d] = delayed(lanes, lane, group, c.now, weights, room, times)

@@ -1,0 +1,185 @@
+"""A_online's candidates for one job with the four terms of Eq. (5), for ``skedge explain``; not on the hot path."""
+
+from __future__ import annotations
+
+from functools import cmp_to_key
+from typing import Any
+
+import numpy as np
+
+from skedge.core.lanes.lanes import CHUNKS, COUNT, EACH, FIELDS, HEAD, JOB, LEFT, RANK, Lanes
+from skedge.core.lanes.projection import (
+    EQ5,
+    FRACTIONAL,
+    catch_up,
+    chunks_on,
+    delayed,
+    load,
+    number_chunks,
+    place,
+    run_queue,
+)
+from skedge.core.model import Cluster, Ints
+from skedge.core.network import upload_delay
+from skedge.core.policy import View
+from skedge.core.time import SECOND
+
+from .a_greedy import Chunks, cloud_cost, edge_cost, fill_group, is_better
+
+_NOISE = 1e-9
+"""What float arithmetic may leave of a difference, as a part of Q."""
+
+
+class Candidates:
+    """The candidate lanes of one job, as they stand while its chunks are placed one by one."""
+
+    def __init__(self, view: View, cluster: Cluster, chunks: Chunks, lanes: Ints, weights: Ints) -> None:
+        self.view, self.cluster, self.chunks, self.weights = view, cluster, chunks, weights
+        self.belief: Lanes = view.belief()
+        self.room = np.zeros((2, 2 * self.belief.rows.shape[1] + 1, FIELDS), np.int64)
+        servers = cluster.lane_server[lanes]
+        delays = view.delays()
+        self.arrive = {
+            int(lane): chunks.now + int(upload_delay(delays, chunks.job, server))
+            for lane, server in zip(lanes, servers, strict=True)
+        }
+        self.compared: dict[int, tuple[int, float]] = {}
+        self.q = {lane: self.cost(lane, 1) for lane in self.arrive}
+        self.placed: dict[int, int] = {}
+
+    def group(self, lane: int, count: int) -> Ints:
+        """The job's group of `count` chunks on `lane`."""
+        group = np.zeros(FIELDS, np.int64)
+        fill_group(group, self.chunks, self.arrive[lane], count)
+        return group
+
+    def cost(self, lane: int, count: int) -> float:
+        """Q [s] of the `count`-th chunk on `lane`; what the search compares is kept."""
+        group = self.group(lane, count)
+        exact, value, _ = edge_cost(self.belief, lane, group, self.chunks, self.weights, self.room)
+        self.compared[lane] = int(exact), float(value)
+        return float(value) / int(self.weights[0]) / SECOND
+
+    def put(self, lane: int) -> None:
+        """Place a chunk on `lane`."""
+        self.placed[lane] = self.placed.get(lane, 0) + 1
+        self.q[lane] = self.cost(lane, self.placed[lane] + 1)
+
+    def drop(self, free_bytes: Ints) -> None:
+        """Leave out lanes whose server has no room for another chunk."""
+        size, server = self.chunks.chunk_bytes, self.cluster.lane_server
+        self.q = {lane: q for lane, q in self.q.items() if free_bytes[server[lane]] >= size}
+
+    def best(self, count: int) -> list[int]:
+        """The `count` lanes of least Q, ties as the search breaks them: by lane."""
+        return sorted(sorted(self.q), key=cmp_to_key(self._order))[:count]
+
+    def _order(self, a: int, b: int) -> int:
+        fractional = self.chunks.mode == FRACTIONAL
+        if is_better(*self.compared[a], *self.compared[b], fractional):
+            return -1
+        return int(is_better(*self.compared[b], *self.compared[a], fractional))
+
+    def terms(self, lane: int) -> dict[str, Any]:
+        """The four terms [s] of the next chunk on `lane`, and whom it would delay."""
+        c, count = self.chunks, self.placed.get(lane, 0) + 1
+        group = self.group(lane, count)
+        delay = (self.arrive[lane] - c.release) / c.chunks / SECOND
+        processing = c.each / c.chunks / SECOND
+        own, others = self._projection(lane, group)
+        waiting = (own - self.arrive[lane] - c.each) / c.chunks / SECOND
+        if c.mode == FRACTIONAL:
+            processing, waiting = processing / 2, self._own_flow(lane, count) / SECOND - processing / 2
+        elif c.mode == EQ5:
+            waiting = self._pending_before(lane, count) / c.chunks / SECOND
+        q = self.q[lane]
+        rest = q - delay - waiting - processing
+        server = self.cluster.label(int(self.cluster.lane_server[lane]))
+        return {
+            "server": server,
+            "lane": lane,
+            "q_s": q,
+            "delay_s": delay,
+            "waiting_s": _without_noise(waiting, q),
+            "processing_s": processing,
+            "others_s": 0.0 if abs(rest) <= _NOISE * q else rest,
+            "delays": others,
+        }
+
+    def _projection(self, lane: int, group: Ints) -> tuple[int, list[dict[str, Any]]]:
+        """When the chunk would complete, and the jobs whose chunks it would delay."""
+        now, count = self.chunks.now, int(group[COUNT])
+        times = np.zeros((2, chunks_on(self.belief, lane) + count), np.int64)
+        delayed(self.belief, lane, group, now, self.weights, self.room, times)
+        n = load(self.belief, lane, self.room[0])
+        own = place(self.room[0], n, group)
+        number_chunks(self.room[0], n + 1)
+        head, counts = self.room[0, : n + 1, HEAD].copy(), self.room[0, : n + 1, COUNT].copy()
+        jobs = self.room[0, : n + 1, JOB].copy()
+        others = []
+        for i in range(n + 1):
+            later = times[0, head[i] : head[i] + counts[i]] - times[1, head[i] : head[i] + counts[i]]
+            if i != own and (later > 0).any():
+                others.append(
+                    {
+                        "job": self.view.job_id(int(jobs[i])),
+                        "chunks": int((later > 0).sum()),
+                        "by_s": float(later.max()) / SECOND,
+                    }
+                )
+        return int(times[0, head[own] + count - 1]), others
+
+    def _own_flow(self, lane: int, count: int) -> float:
+        """The chunk's own fractional flow after its arrival over D [µs]: with the others' weights at nought."""
+        flows = []
+        for chunks in (count, count - 1):
+            catch_up(self.belief, lane, self.chunks.now)
+            n = load(self.belief, lane, self.room[0])
+            self.room[0, :n, CHUNKS] = 2**62
+            place(self.room[0], n, self.group(lane, chunks))
+            _, flow = run_queue(
+                self.room[0], n + 1, self.belief, self.belief.serving[lane], self.chunks.now, 2**62, self.arrive[lane],
+                self.weights, True, np.zeros(0, np.int64),
+            )  # fmt: skip
+            flows.append(flow)
+        return (flows[0] - flows[1]) / int(self.weights[0])
+
+    def _pending_before(self, lane: int, count: int) -> float:
+        """Waiting of Eq. (5) as printed [µs]: remaining time at t0 of all that is assigned and ranks before."""
+        catch_up(self.belief, lane, self.chunks.now)
+        n = load(self.belief, lane, self.room[0])
+        rank = self.chunks.chunks * self.chunks.each
+        run_queue(
+            self.room[0], n, self.belief, self.belief.serving[lane], self.chunks.now, self.arrive[lane], 0,
+            self.weights, False, np.zeros(0, np.int64),
+        )  # fmt: skip
+        queue = self.room[0, :n]
+        ahead = queue[(queue[:, COUNT] > 0) & (queue[:, RANK] <= rank)]
+        return float((ahead[:, LEFT] + (ahead[:, COUNT] - 1) * ahead[:, EACH]).sum()) + (count - 1) * self.chunks.each
+
+    def cloud_wins(self, zeta: int, lane: int) -> bool:
+        """Whether the search prefers the cloud to `lane`."""
+        exact, value = cloud_cost(self.chunks, zeta, self.weights)
+        return is_better(exact, value, *self.compared[lane], self.chunks.mode == FRACTIONAL)
+
+    def cloud(self, zeta: int) -> dict[str, Any]:
+        """Q of the cloud and its terms [s]."""
+        c = self.chunks
+        _, value = cloud_cost(c, zeta, self.weights)
+        p = c.cloud_each[zeta] / (2 if c.mode == FRACTIONAL else 1)
+        return {
+            "server": "cloud" if self.cluster.cloud is None else self.cluster.label(self.cluster.cloud),
+            "lane": None,
+            "q_s": float(value) / int(self.weights[0]) / SECOND,
+            "delay_s": (c.now - c.release + c.cloud_delay) / c.chunks / SECOND,
+            "waiting_s": 0.0,
+            "processing_s": p / c.chunks / SECOND,
+            "others_s": 0.0,
+            "zeta": zeta,
+            "delays": [],
+        }
+
+
+def _without_noise(value: float, scale: float) -> float:
+    """`value`, 0 where it is no more than rounding of `scale`."""
+    return 0.0 if abs(value) <= 1e-12 * abs(scale) else value

@@ -1,0 +1,312 @@
+"""A_online: preemptive online scheduling over edge servers and a cloud (JSAC'22).
+
+**Problem.** Jobs arrive online, each with D_j equal data chunks. Dispatch every chunk once to a worker of the job's
+type on an edge server, or to the cloud, and order the chunks on each worker, so that the total completion time
+sum_j (c_j - r_j) is small (MINLP (2)). A chunk is never moved; a worker may interrupt it.
+
+**Algorithm.** Alg. 1 = A_greedy (Alg. 2: each chunk to the worker with the least increase Q of the average completion
+time, Eq. (5)) + A_ps (Alg. 5: a parameter server for every running job). Each worker runs the highest average
+processing rate first: gamma = 1/(D_j p).
+
+**Guarantee.** The paper claims (1 + eps)-speed D_max (1 + 1/eps)-competitiveness (Theorem 3). Its proof does not hold
+for the printed Q (ERRATA J23, J24, see ``docs/errata.md``); with ``q_mode=fractional`` the repaired dual constraint
+(6a') holds and gives 1.5 (1 + 1/eps) for fractional flow.
+
+====================== =================================== ==========
+paper                  here                                unit
+====================== =================================== ==========
+r_j, c_j               arrival, completion                 µs
+E_j B_j                minibatches                         mini-batches
+D_j                    chunks
+n_jsw                  1 / chunk_time * minibatches        per µs
+E_j B_j / n_jsw = p    chunk_time[job, zeta]               µs
+Delta_js               upload_delay(job, server)           µs
+gamma_jd               1 / rank, rank = D_j p              1/µs
+Q_jdsw                 :func:`.greedy.edge_cost`           µs/scale
+alpha_jd               ``Dispatch.alpha``                  s
+beta_sw(t)             sum of 1/D over a lane's chunks
+zeta_j                 1 iff the whole job is in the cloud
+A(t0), A_1, A_2        :func:`skedge.core.lanes.projection._at_arrival`
+====================== =================================== ==========
+
+**Deviations** from the printed pseudo-code, with their numbers in ``docs/errata.md``:
+
+- D1 (J1-J3) Worker timelines are ordered queues; y and beta are derived, so a postponed chunk moves by the time of the
+  chunk that displaced it.
+- D2 (J4-J6) zeta is passed to the cloud's Q; a worker's Q is recomputed after the chunk is on it; from the first cloud
+  chunk on, all *remaining* chunks go to the cloud.
+- D3 (J7-J10) Arrivals and active jobs are two sets; A_ps runs in two passes; without a free qualified PS on the edge
+  the cloud's serves.
+- D4 (J21, J22) Q is the marginal increase, computed by projecting the lane; ``q_mode=eq5`` is Eq. (5) as printed.
+- D5 (J26) gamma uses the rounded p.
+- D6 (J19) Storage: the server chosen for a chunk, from r_j to c_j; checked anew for every chunk. A job that finds no
+  room waits until a job ends (the paper is silent).
+
+**Complexity.** Per job: Q on H qualified lanes, each linear in its queue, and a scan of H per chunk:
+O(H (K + D_j)) with K groups on a lane. Of the jobs that wait for storage only those that fit are tried again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.random import Generator
+
+from skedge.core.errors import PolicyError
+from skedge.core.events import CLOUD, AssignPS, Dispatch, Event, Order, Reject
+from skedge.core.lanes.projection import EQ5, FRACTIONAL, LARGEST_SCALE, MARGINAL, weight_table
+from skedge.core.model import Cluster, Ints, Physics
+from skedge.core.policy import Basis, Params, View
+from skedge.core.size import UNLIMITED
+from skedge.core.time import SECOND
+
+from .a_greedy import Chunks, Desk, count_postponed, greedy, make_desk, take_room
+from .explain import Candidates
+from .waiting import Need, Waiting
+
+Part = tuple[int, tuple[int, ...] | None]
+"""A job to dispatch whole (None), or lost chunks of it to dispatch again."""
+
+_SHOWN = 4
+"""Candidate lanes that an explanation shows for a chunk."""
+
+_MODES = {"marginal": MARGINAL, "eq5": EQ5, "fractional": FRACTIONAL}
+
+
+class AOnlineParams(Params):
+    """Parameters of A_online.
+
+    Attributes
+    ----------
+    q_mode
+        Reading of Q: ``marginal`` increase, ``eq5`` as printed, ``fractional`` (the repaired dual).
+    preempt_running
+        False: the chunk in service is finished first (the reproduction notes' reading).
+    cloud
+        False: A_online-E, no worker in the cloud; the cloud's PSs remain the fallback.
+    ps_choice
+        ``lowest``: the free qualified PS of lowest (server, slot); ``random`` as in Alg. 5. It changes nothing else.
+    """
+
+    q_mode: Literal["marginal", "eq5", "fractional"] = "marginal"
+    preempt_running: bool = True
+    cloud: bool = True
+    ps_choice: Literal["lowest", "random"] = "lowest"
+
+
+class AOnline(Basis):
+    """A_online of JSAC'22."""
+
+    name: ClassVar[str] = "aonline"
+    Parameters = AOnlineParams
+
+    @property
+    def lanes(self) -> dict[str, Any]:
+        """Lanes preempt unless ``preempt_running=false``; highest average processing rate first."""
+        return {"preemptive": self.params.preempt_running, "rank": "haprf"}
+
+    @property
+    def promises(self) -> dict[str, Any]:
+        """Alpha is Q in its reading; a PS is taken in the cloud only where the edge has none."""
+        return {"alpha": self.params.q_mode, "ps": "edge_first"}
+
+    def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
+        """Begin a run."""
+        super().start(cluster, physics, rng)
+        self.weights = weight_table(1, 1)
+        self.without_ps: list[int] = []
+        self.rank: dict[int, int] = {}
+        self.limited_storage = bool((cluster.storage_bytes != UNLIMITED).any())
+        self.qualified = [cluster.lanes_of(k) for k in range(len(cluster.worker_types))]
+        self.waiting = Waiting([np.unique(cluster.lane_server[lanes]) for lanes in self.qualified])
+        self.ps_slots = [np.flatnonzero(cluster.ps_type == k) for k in range(len(cluster.ps_types))]
+        self.desk = make_desk(0, 0)
+
+    def decide(self, event: Event, view: View) -> Iterator[Order]:
+        """Alg. 1: dispatch the arrivals, in order, then give the jobs that begin to run a PS."""
+        if len(self.waiting) and (event.left or event.servers):
+            self.waiting.remove_jobs(event.left)
+            yield from self._dispatch_waiting(view)
+        yield from self._dispatch_all(list(event.lost), view)
+        yield from self._dispatch_all([(job, None) for job in event.arrived], view)
+        yield from self._assign_ps(event, view)
+
+    # -- A_greedy ------------------------------------------------------------------------------------------------
+
+    def _dispatch_all(self, parts: list[Part], view: View) -> Iterator[Order]:
+        """Dispatch whole jobs, or lost chunks of them, one after the other; those that find no place wait."""
+        for job, lost in parts:
+            order = self._dispatch(job, lost, view)
+            if order is None:
+                self.waiting.add(self._need(job, lost, view))
+            else:
+                yield order
+
+    def _dispatch_waiting(self, view: View) -> Iterator[Order]:
+        """Dispatch, in order, what has waited and now fits; the others would find no place."""
+        at = -1
+        while (at := self.waiting.next_fit(self._room(view), at + 1, anywhere=self._cloud(view))) >= 0:
+            need = self.waiting.remove(at)
+            yield from self._dispatch_all([(need.job, need.lost)], view)
+        self.waiting.tidy()
+
+    def _need(self, job: int, lost: tuple[int, ...] | None, view: View) -> Need:
+        kind, size, chunks = (int(view.column(name)[job]) for name in ("worker_type", "chunk_bytes", "chunks"))
+        return Need(job, lost, kind, size, chunks if lost is None else len(lost))
+
+    @staticmethod
+    def _room(view: View) -> Ints:
+        """Storage left on every server [bytes], below 0 where it is out of service."""
+        return np.where(view.in_service, view.free_bytes, -1)
+
+    def _dispatch(self, job: int, lost: tuple[int, ...] | None, view: View) -> Dispatch | Reject | None:
+        if lost is None:
+            qualified = self.qualified_lanes(job, view)
+            if len(qualified) == 0 and not self._may_use_cloud():
+                return Reject(job, "never_fits: no edge server has a worker of its type, and the cloud is not used")
+            if not self._fits_empty_storage(job, qualified, view):
+                return Reject(job, "never_fits: its chunks exceed the storage of all qualified servers")
+        candidates = self.candidates(job, view)
+        chunks = self.chunks_of(job, view)
+        if lost is not None:
+            chunks = chunks._replace(to_place=len(lost))
+        count = chunks.to_place
+        lane, alpha, postponed = np.zeros(count, np.int64), np.zeros(count), np.zeros(count, np.int64)
+        lanes, servers, delays, weights = (
+            view.belief(),
+            self.cluster.lane_server,
+            view.delays(),
+            self.weights_with(chunks.chunks),
+        )
+        desk = self.desk_for(len(candidates), view)
+        storage = view.free_bytes.copy()
+        if not greedy(lanes, chunks, candidates, servers, delays, weights, storage, desk, lane, alpha, postponed):
+            return None
+        if (postponed < 0).any():
+            count_postponed(lanes, chunks, servers, delays, weights, desk.room, lane, postponed)
+        reason = "least_marginal_increase" if lost is None else "server_out"
+        rank = self.rank.setdefault(job, chunks.chunks * chunks.each)
+        return Dispatch(job, lane, rank, alpha / SECOND, postponed, reason, lost)
+
+    def terms(self, job: int, view: View) -> dict[str, Any]:
+        """What A_greedy compares for each chunk of `job`, with the four terms of Eq. (5); see :mod:`.terms`."""
+        lanes, c = self.candidates(job, view), self.chunks_of(job, view)
+        rows: list[dict[str, Any]] = []
+        field = Candidates(view, self.cluster, c, lanes, self.weights_with(c.chunks))
+        storage = view.free_bytes.copy()
+        for d in range(c.chunks):
+            field.drop(storage)
+            options = [field.terms(lane) for lane in field.best(_SHOWN)]
+            if c.cloud_delay >= 0:
+                cloud = field.cloud(zeta=int(d == 0))
+                if not options or field.cloud_wins(int(d == 0), options[0]["lane"]):
+                    rows.append({"chunk": d, "and_all_after": True, "chosen": cloud, "others": options})
+                    break
+                options.insert(max(1, sum(option["q_s"] <= cloud["q_s"] for option in options)), cloud)
+            if not options:
+                break
+            rows.append({"chunk": d, "chosen": options[0], "others": options[1:]})
+            take_room(storage, self.cluster.lane_server[options[0]["lane"]], c.chunk_bytes)
+            field.put(options[0]["lane"])
+        return {"compares": "Q of Eq. (5), " + self.params.q_mode, "candidates": len(lanes), "chunks": rows}
+
+    def qualified_lanes(self, job: int, view: View) -> Ints:
+        """Qualified lanes of `job` (v_jsw = 1), in order of (server, worker)."""
+        kind = int(view.column("worker_type")[job])
+        return self.qualified[kind] if kind >= 0 else np.empty(0, np.int64)
+
+    def candidates(self, job: int, view: View) -> Ints:
+        """Qualified lanes of `job` whose servers are in service."""
+        lanes, in_service = self.qualified_lanes(job, view), view.in_service
+        return lanes if in_service.all() else lanes[in_service[self.cluster.lane_server[lanes]]]
+
+    def _may_use_cloud(self) -> bool:
+        return bool(self.params.cloud and self.cluster.cloud is not None)
+
+    def _cloud(self, view: View) -> bool:
+        """Whether chunks may go to the cloud now."""
+        return self._may_use_cloud() and bool(view.in_service[self.cluster.cloud])
+
+    def _fits_empty_storage(self, job: int, candidates: Ints, view: View) -> bool:
+        size, chunks = int(view.column("chunk_bytes")[job]), int(view.column("chunks")[job])
+        if self._may_use_cloud() or size == 0 or not self.limited_storage:
+            return True
+        servers = np.unique(self.cluster.lane_server[candidates])
+        return bool(np.minimum(self.cluster.storage_bytes[servers] // size, chunks).sum() >= chunks)
+
+    def chunks_of(self, job: int, view: View) -> Chunks:
+        """What :func:`greedy` needs to know of `job`."""
+        count = int(view.column("chunks")[job])
+        cloud = self.cluster.cloud
+        p = view.chunk_time[job]
+        return Chunks(
+            job=job,
+            seq=view.next_seq(),
+            chunks=count,
+            to_place=count,
+            now=view.now,
+            release=int(view.column("arrival")[job]),
+            each=int(p[0]),
+            chunk_bytes=int(view.column("chunk_bytes")[job]),
+            cloud_delay=view.upload_delay(job, cloud) if self._cloud(view) and cloud is not None else -1,
+            cloud_each=(int(p[0]), int(p[1])),
+            mode=_MODES[self.params.q_mode],
+        )
+
+    def weights_with(self, count: int) -> Ints:
+        """Weights 1/D over a common multiple of all D seen, this `count` included."""
+        scale = min(math.lcm(int(self.weights[0]), count), LARGEST_SCALE)
+        if scale != self.weights[0] or count >= len(self.weights):
+            self.weights = weight_table(scale, max(count, len(self.weights) - 1))
+        return self.weights
+
+    def desk_for(self, candidates: int, view: View) -> Desk:
+        """A desk for so many candidates and for lanes as long as the kernel's may get."""
+        groups = 2 * view.belief().rows.shape[1] + 1
+        if len(self.desk.heap) < candidates or self.desk.room.shape[1] < groups:
+            self.desk = make_desk(max(candidates, len(self.desk.heap)), groups)
+        return self.desk
+
+    # -- A_ps ----------------------------------------------------------------------------------------------------
+
+    def _assign_ps(self, event: Event, view: View) -> Iterator[AssignPS]:
+        """Alg. 5. First pass: jobs that go on keep theirs (nothing to do). Second: jobs that begin choose."""
+        begins = {*event.started, *event.without_ps, *self.without_ps} - {*event.paused, *event.left}
+        self.without_ps = []
+        for job in sorted(begins):
+            ps = self._free_ps(job, view)
+            if ps is None:
+                self.without_ps.append(job)
+            else:
+                yield AssignPS(job, ps)
+
+    @staticmethod
+    def unfit(cluster: Cluster) -> str | None:
+        """Why this cluster can bring a run to an end that cannot go on, whatever jobs come; None if it cannot."""
+        scarce = [k for k, name in enumerate(cluster.ps_types) if (cluster.ps_type == k).sum() < cluster.lanes]
+        if cluster.cloud is not None or not scarce:
+            return None
+        have, name = int((cluster.ps_type == scarce[0]).sum()), cluster.ps_types[scarce[0]]
+        return f"{cluster.lanes} jobs may run at once and there are {have} PSs of type {name}: add PSs, or a cloud"
+
+    def _free_ps(self, job: int, view: View) -> int | None:
+        """A free qualified PS, else the cloud's; None where servers out of service leave none."""
+        has_cloud = self.cluster.cloud is not None and bool(view.in_service[self.cluster.cloud])
+        if view.wholly_in_cloud(job) and has_cloud:
+            return CLOUD
+        kind = int(view.column("ps_type")[job])
+        slots = self.ps_slots[kind] if kind >= 0 else np.empty(0, np.int64)
+        free = slots[view.ps_job[slots] < 0]
+        if len(free) == 0 and not has_cloud:
+            if not view.in_service.all():
+                return None
+            raise PolicyError(
+                f"aonline: job {view.job_id(job)!r} runs from {view.now / SECOND} s on and no PS of its type is free; "
+                "A_ps then takes one in the cloud, and this cluster has none: add a cloud server, or PS slots"
+            )
+        if len(free) == 0:
+            return CLOUD
+        return int(self.rng.choice(free) if self.params.ps_choice == "random" else free[0])

@@ -1,0 +1,1 @@
+"""What policies of several papers share."""

@@ -1,0 +1,101 @@
+"""What policies share that place workers and PSs on servers with resources: who is in the system, and the orders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from skedge.core.books.gangs import Placement
+from skedge.core.events import Allocate, Event, Order, Reject, Suspend
+from skedge.core.model import Cluster, Floats, Ints
+from skedge.core.policy import View
+
+from .round_robin import round_robin
+
+
+class Tenants:
+    """The jobs in the system.
+
+    Attributes
+    ----------
+    active
+        In the order of (arrival, id), shape ``(jobs,)``.
+    total
+        What the cluster has of each resource, inf where it has none: nobody has a share of that.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.active: Ints = np.empty(0, np.int64)
+        self.total: Floats = _or_inf(cluster.amounts.sum(axis=0))
+
+    def admit(self, event: Event, view: View) -> Iterator[Order]:
+        """Let jobs go that have left, take in those that have arrived; reject what fits on no empty cluster."""
+        self.active = self.active[~np.isin(self.active, event.left)]
+        for job in event.arrived:
+            if self.fitting(job, 1, view) == 0:
+                yield Reject(job, "never_fits: a worker and its PSs have no room on the servers, even on empty ones")
+            else:
+                self.active = np.append(self.active, job)
+
+    def fitting(self, job: int, workers: int, view: View) -> int:
+        """How many of so many workers of `job`, with their PSs, the empty cluster holds, placed round robin."""
+        worker, ps, ratio, _ = self.demands(np.array([job]), view)
+        placed, _ = round_robin(worker[0], ps[0], workers, float(ratio[0]), self.cluster.amounts.copy(), 0)
+        return int(placed[0].sum())
+
+    def demands(self, jobs: Ints, view: View) -> tuple[Floats, Floats, Floats, Ints]:
+        """Demands alpha and beta, shape ``(jobs, resources)``, gamma and F, shape ``(jobs,)``."""
+        worker, ps, ratio = (np.asarray(view.column(c)[jobs], np.float64) for c in _DEMANDS)
+        return worker, ps, ratio, view.column("batch")[jobs]
+
+    def present(self, view: View) -> tuple[Ints, Ints]:
+        """Workers and PSs of the active jobs by server, shape ``(jobs, servers)`` each."""
+        now = np.zeros((2, len(self.active), len(self.cluster.servers)), np.int64)
+        for row, job in enumerate(self.active.tolist()):
+            for kind, placement in enumerate((view.placement(job), view.ps_placement(job))):
+                for server, n in placement:
+                    now[kind, row, server] = n
+        return now[0], now[1]
+
+    def settle(self, workers: Ints, servers: Ints, view: View, reason: str) -> Iterator[Order]:
+        """Orders that turn what the active jobs have into these workers and PSs; first all that takes away."""
+        present = self.present(view)
+        changed = np.any([workers != present[0], servers != present[1]], axis=(0, 2))
+        had, gets = (np.asarray(counts.any(axis=1)) for counts in (present[0], workers))
+        for row in np.flatnonzero(changed & had).tolist():
+            yield Suspend(int(self.active[row]), "moved" if gets[row] else "preempted")
+        for row in np.flatnonzero(changed & gets).tolist():
+            yield Allocate(int(self.active[row]), pairs(workers[row]), pairs(servers[row]), reason)
+
+    def terms(self, job: int, view: View) -> dict[str, Any]:
+        """What the policy saw of `job`: its demands, what is free, and the jobs in the system with what they hold."""
+        names = self.cluster.resources
+        worker, ps = (dict(zip(names, view.column(c)[job].tolist(), strict=True)) for c in ("worker_needs", "ps_needs"))
+        return {
+            "compares": "workers and PSs against what is free; the jobs in the system stand by id",
+            "worker_needs": worker,
+            "ps_needs": ps,
+            "workers_per_ps": float(view.column("ratio")[job]),
+            "most_workers": int(view.column("batch")[job]),
+            "free": dict(zip(names, view.free.sum(axis=0).tolist(), strict=True)),
+            "in_system": [
+                {"job": view.job_id(other), "workers": int(view.workers[other])}
+                for other in view.active.tolist()
+                if other != job
+            ],
+        }
+
+
+_DEMANDS = ("worker_needs", "ps_needs", "ratio")
+
+
+def _or_inf(total: Floats) -> Floats:
+    return np.where(total > 0, total, np.inf)
+
+
+def pairs(counts: Ints) -> Placement:
+    """(server, how many) of those that have some."""
+    return tuple((server, int(counts[server])) for server in np.flatnonzero(counts).tolist())

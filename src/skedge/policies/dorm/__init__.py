@@ -1,0 +1,1 @@
+"""Dorm (Sun et al., TPDS'18)."""

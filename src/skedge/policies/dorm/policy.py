@@ -1,0 +1,158 @@
+"""Dorm: a cluster partitioned among jobs, for utilisation, with bounded unfairness and changes (Sun et al., 2017).
+
+**Problem.** Each job has a partition of the servers, containers that hold its workers and PSs, which may be resized
+while it runs. Keep the resources busy, each job near its fair share, and disturb few of the jobs that run.
+
+**Rule.** At every arrival and completion the integer program of :mod:`.partition` is solved for the jobs in the system:
+most utilisation, with sum_i |s_i - shat_i| <= ceil(theta1 2 m), m being the number of resources, and at most
+ceil(theta2 |A_t and A_t-1|) changed jobs of those that run. Its solution is the new partition. If there is none the
+present one is kept and newcomers wait.
+
+**Guarantee.** Of one solution the two bounds and the optimum, up to `gap` and the number of nodes; nothing over time.
+Dorm knows neither utilities nor the horizon: what is not done by then runs on.
+
+======================= ==================================== =========
+paper                   here                                 unit
+======================= ==================================== =========
+x_ih                    workers w_ih and PSs s_ih
+d_i^r                   alpha_i^r, beta_i^r
+n_i^min, n_i^max        1, min(F_i, ``most_workers``)
+s_i                     :func:`.partition.shares`            part of C
+shat_i                  :func:`.partition.fair_shares`       part of C
+theta1, theta2          ``theta1``, ``theta2``
+r_i                     whether anything of a job is changed
+======================= ==================================== =========
+
+**Deviations** (SMARTCOMP'17; its text is not at hand). D1: two matrices instead of containers of one kind, for PD-ORS'
+ratio of workers to PSs. D2: exactly max(1, ceil(w / gamma)) PSs: with more of them utilisation as the aim would fill
+servers with PSs that serve no worker. D3: s_i is of the dominant resource of gamma workers and their PS, which keeps it
+linear. D4: newcomers may get nothing, if the bounds leave no other way (the paper's n^min). D5: after so many `nodes`
+the best partition known is taken; none known is as none found, and the reason of those that wait names the solver. D6:
+if no job runs, and none is found or no job is in it, DRF's filling is taken, or nothing would ever run.
+
+The number of nodes, not time, ends the search, so that a run is repeatable; ``time_limit`` is for a solver that hangs.
+
+**Complexity.** A mixed-integer program of 2 J H integers at each event.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.random import Generator
+from pydantic import Field
+
+from skedge.core.events import Event, Order, Postpone
+from skedge.core.model import Cluster, Ints, Physics
+from skedge.core.policy import Basis, Params, View
+from skedge.policies.common.resource_jobs import Tenants
+from skedge.policies.drf.progressive_filling import progressive_filling
+from skedge.policies.pdors.relaxation import SolverError
+
+from .partition import Applications, Bounds, partition
+
+
+class DormParams(Params):
+    """Parameters of Dorm.
+
+    Attributes
+    ----------
+    theta1
+        Bound of the fairness loss, as a part of its largest value 2 m.
+    theta2
+        Bound of the changed jobs, as a part of those that run.
+    whole
+        Whether theta1 2 m is rounded up, as in the paper: with few resources that is loose.
+    most_workers
+        Of a job, F_i aside.
+    nodes
+        Of the solver's tree, in one solution.
+    time_limit
+        Of one solution [s].
+    gap
+        Relative distance from the optimum at which the solver may end.
+    """
+
+    theta1: float = Field(0.2, ge=0, le=1)
+    theta2: float = Field(0.1, ge=0, le=1)
+    whole: bool = True
+    most_workers: int = Field(30, ge=1)
+    nodes: int = Field(100, ge=1)
+    time_limit: float = Field(120.0, gt=0)
+    gap: float = Field(0.05, ge=0)
+
+
+class Dorm(Basis):
+    """Utilisation with bounds of fairness loss and adjustment overhead."""
+
+    name: ClassVar[str] = "dorm"
+    needs: ClassVar[frozenset[str]] = frozenset({"resources"})
+    Parameters = DormParams
+
+    @property
+    def promises(self) -> dict[str, Any]:
+        """Data are brought with allocations only; PSs by the ratio."""
+        return {"uploads": "with_allocations", "ps": "ratio"}
+
+    def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
+        """Begin a run."""
+        super().start(cluster, physics, rng)
+        self.tenants = Tenants(cluster)
+
+    def decide(self, event: Event, view: View) -> Iterator[Order]:
+        """Solve again where somebody has come or gone."""
+        yield from self.tenants.admit(event, view)
+        if not len(self.tenants.active) or not (event.arrived or event.left or event.interrupted or event.servers):
+            return
+        apps = self.applications(view)
+        found, reason = self._solved(apps, view)
+        if not apps.survivors.any() and (found is None or not found[0].any()):
+            demands = apps.worker, apps.ps, apps.ratio, apps.most
+            found = progressive_filling(*demands, view.amounts.copy(), self.tenants.total)
+        if found is None:
+            waiting = self.tenants.active[~apps.survivors]
+            yield from (Postpone(int(job), reason) for job in waiting)
+            return
+        yield from self.tenants.settle(*found, view, "partition")
+        yield from (Postpone(int(job), "no_part_for_it") for job in self.tenants.active[~found[0].any(axis=1)])
+
+    def applications(self, view: View) -> Applications:
+        """The jobs in the system, as the program takes them."""
+        worker, ps, ratio, batch = self.tenants.demands(self.tenants.active, view)
+        most = np.minimum(batch, self.params.most_workers)
+        return Applications(worker, ps, ratio, most, *self.tenants.present(view))
+
+    def bounds(self, apps: Applications) -> Bounds:
+        """Bounds of the fairness loss and of the changed jobs."""
+        return self._bounds(int(apps.survivors.sum()))
+
+    def _bounds(self, running: int) -> Bounds:
+        loss = self.params.theta1 * 2 * len(self.cluster.resources)
+        return Bounds(_up(loss) if self.params.whole else loss, _up(self.params.theta2 * running))
+
+    def _solved(self, apps: Applications, view: View) -> tuple[tuple[Ints, Ints] | None, str]:
+        """A partition, or why there is none."""
+        how = {"nodes": self.params.nodes, "limit": self.params.time_limit, "gap": self.params.gap}
+        try:
+            found = partition(apps, view.amounts, self.bounds(apps), **how)
+        except SolverError as error:
+            return None, f"solver_failed: {error}"
+        return found, "no_partition: none keeps the bounds of fairness and overhead"
+
+    def terms(self, job: int, view: View) -> dict[str, Any]:
+        """What the policy saw of `job`, and the bounds."""
+        known = self.tenants.active[np.isin(self.tenants.active, view.active)]
+        bounds = self._bounds(int((view.workers[known] > 0).sum()))
+        return {
+            **self.tenants.terms(job, view),
+            "fairness_loss_at_most": bounds.loss,
+            "changed_at_most": bounds.changed,
+        }
+
+
+def _up(x: float) -> int:
+    """Round up; 1e-9 is float noise: 0.1 x 30 is 3."""
+    return math.ceil(x - 1e-9)

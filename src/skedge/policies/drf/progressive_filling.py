@@ -1,0 +1,80 @@
+"""Dominant resource fairness: progressive filling (Ghodsi et al., NSDI'11, Alg. 1) on vectors of resources.
+
+All users begin with nothing. Again and again the one with the least dominant share, the largest part that it has of any
+resource, is given one task more, if that fits what is left; one whose task does not fit drops out and the others go on
+(Sec. 4.2). A task is a worker, and with every gamma-th a parameter server as well.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+
+import numpy as np
+
+from skedge.core.jit import compiled, inlined
+from skedge.core.model import Floats, Ints
+from skedge.core.speed import servers_for
+from skedge.policies.common.round_robin import give
+
+ONCE = 2.0**40
+"""Workers per PS of a job that has one PS however many workers it has."""
+
+_GRAIN = 2.0**40
+"""Shares are compared in whole multiples of 1 / _GRAIN, so that equal ones tie whatever their rounding."""
+
+
+@compiled
+def progressive_filling(
+    worker: Floats, ps: Floats, ratio: Floats, most: Ints, left: Floats, total: Floats
+) -> tuple[Ints, Ints]:  # fmt: skip
+    """Workers and PSs that each job gets on each machine; ties go by row.
+
+    Parameters
+    ----------
+    worker, ps
+        What each worker and each PS of a job takes, shape ``(jobs, resources)``, >= 0.
+    ratio
+        Workers that a PS serves, shape ``(jobs,)``, > 0: w workers have max(1, ceil(w / ratio)) PSs. ONCE for one PS.
+    most
+        Most workers of each job, shape ``(jobs,)``, >= 0.
+    left
+        What there is to give, shape ``(machines, resources)``, inf without limit; used up in place. One machine for
+        resources that are pooled. Workers and PSs go to the machines in turn, to the next one that has room.
+    total
+        What shares are parts of, shape ``(resources,)``, > 0; inf for a resource that does not count.
+
+    Returns
+    -------
+    Workers and PSs, shape ``(jobs, machines)`` each.
+
+    Notes
+    -----
+    Workers and PSs of a job that drops out stay with it: filling is monotone, so what does not fit now never will.
+    O(grants * (machines * resources + log jobs)).
+    """
+    workers = np.zeros((len(most), len(left)), np.int64)
+    servers = np.zeros((len(most), len(left)), np.int64)
+    counts = np.zeros((len(most), 2), np.int64)
+    queue = [(0, job) for job in range(len(most)) if most[job] > 0]
+    heapify(queue)
+    turn = 0
+    while len(queue) > 0:
+        _, job = heappop(queue)
+        more = servers_for(counts[job, 0] + 1, ratio[job]) - counts[job, 1]
+        turn, given = give(worker[job], ps[job], more, left, workers[job], servers[job], turn)
+        if not given:
+            continue
+        counts[job, 0] += 1
+        counts[job, 1] += more
+        if counts[job, 0] < most[job]:
+            heappush(queue, (dominant_share(worker[job], ps[job], counts[job, 0], counts[job, 1], total), job))
+    return workers, servers
+
+
+@inlined
+def dominant_share(worker: Floats, ps: Floats, workers: int, servers: int, total: Floats) -> int:
+    """Largest part of any resource that so many workers and PSs take, in multiples of 2^-40."""
+    share = 0.0
+    for r in range(len(total)):
+        share = max(share, (workers * worker[r] + servers * ps[r]) / total[r])
+    return int(np.rint(share * _GRAIN))

@@ -1,0 +1,1 @@
+"""First in, first out, in the variants that the papers measured against."""

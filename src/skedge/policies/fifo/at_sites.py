@@ -1,0 +1,163 @@
+"""FIFO and DRF in Okita's model: workers, PS and data are fixed when a job begins, and stay until it ends.
+
+A job takes the workers that its rule gives it, where PA (:mod:`.site_placement`) puts them by what is free then; all
+its data move at once so that every worker has an equal share (Okita, Sec. V-A: "evenly", "in a greedy fashion"), by
+DTA (:mod:`.transfer`); then each site trains what it has, and all are held until the last is done.
+
+FIFO: N uniform in 1 .. A/2, A the workers that are free when the job arrives; first come, first served: nobody begins
+before one that came earlier. DRF: N is the job's share of a progressive filling (:mod:`.fairness`) over all jobs that
+are not complete, on all that the sites have together; at least 1, at most what is free. One that does not fit is
+passed over.
+
+**Where the papers are silent:**
+
+- A is counted without the PS. Where nothing is free N is drawn when the job's turn comes; so is a share in DRF.
+- A job never asks for more workers than the empty sites hold, or than train all its data in one slot.
+- Equal shares of the data: by largest remainder, ties by number of the site.
+- A job that no empty system holds is given up, and holds up nobody.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.random import Generator
+
+from skedge.core.books.site_work import whole_chunks
+from skedge.core.model import Floats, Ints
+from skedge.policies.drf.progressive_filling import ONCE, progressive_filling
+from skedge.policies.okita.dta import Transfer, send
+from skedge.policies.okita.osf import most_workers
+from skedge.policies.okita.pa import Placement, Weights, place, room, rooms
+from skedge.policies.okita.sites import SiteJob, Sites
+from skedge.policies.okita.slots import Decision, Progress, SiteScheduler, free_after
+
+
+class Fixed(SiteScheduler):
+    """What FIFO and DRF share.
+
+    Parameters
+    ----------
+    weights
+        Of PA.
+    skips
+        Whether a job that does not fit is passed over.
+    """
+
+    skips = False
+
+    def __init__(self, sites: Sites, weights: Weights | None = None) -> None:
+        super().__init__(sites)
+        self.full, self.weights = sites, weights or Weights()
+        self.most: dict[int, int] = {}
+        self.counts: dict[int, int] = {}
+        self.placements: dict[int, Placement] = {}
+
+    def count(self, job: SiteJob, free: int) -> int:
+        """How many workers the rule gives a job where so many are free, 1 or more."""
+        raise NotImplementedError
+
+    def arrive(self, job: SiteJob) -> None:
+        """As :meth:`.SiteScheduler.arrive`; jobs that can never run are given up."""
+        super().arrive(job)
+        there = rooms(self.sites, job, job.chunks, self.sites.capacity, self.weights)
+        self.most[job.id] = min(there.most, most_workers(job, job.chunks))
+        if self.most[job.id] == 0:
+            self.give_up(job.id)
+
+    def interrupted(self, job: int) -> None:
+        """It begins anew, where there is room, with as many workers as its rule gives it then."""
+        self.placements.pop(job, None)
+        self.counts.pop(job, None)
+
+    def decide(self, slot: int) -> list[Decision]:
+        """Those that have begun go on; then the others begin as they came, each at what is free."""
+        self.placements = {job: at for job, at in self.placements.items() if job in self.active}
+        decisions = [_goes_on(self.active[job], at) for job, at in self.placements.items()]
+        free = free_after(self.sites, {number: at.job for number, at in self.active.items()}, decisions)
+        blocked = False
+        for at in sorted(self.active.values(), key=lambda at: (at.job.arrival, at.job.id)):
+            if at.job.id in self.placements:
+                continue
+            placement = self._place(at, free, blocked, new=at.job.arrival == slot)
+            if placement is None:
+                blocked = not self.skips
+                decisions.append(Decision(at.job.id, "delay", at.left))
+            else:
+                free = np.maximum(free - placement.demand(at.job), 0.0)
+                decisions.append(_begins(self.sites, at, placement))
+        return decisions
+
+    def _place(self, at: Progress, free: Floats, blocked: bool, *, new: bool) -> Placement | None:
+        """Where the job begins, or None; it is given its number of workers on arrival, or when its turn comes."""
+        job = at.job
+        held = int(room(free, job.demands[0]).sum())
+        if job.id not in self.counts and held > 0 and (new or not blocked):
+            self.counts[job.id] = min(self.count(job, held), self.most[job.id])
+        if blocked or job.id not in self.counts:
+            return None
+        placement = place(self.sites, job, rooms(self.sites, job, at.left, free, self.weights), self.counts[job.id])
+        if placement is not None:
+            self.placements[job.id] = placement
+        elif self.sites is not self.full:  # more than what is in service could ever hold: it asks anew
+            there = rooms(self.sites, job, at.left, self.sites.capacity, self.weights)
+            if self.counts[job.id] > there.most:
+                del self.counts[job.id]
+        return placement
+
+
+class SiteFifo(Fixed):
+    """FIFO; `rng` draws the workers, one number a job."""
+
+    def __init__(self, sites: Sites, rng: Generator, weights: Weights | None = None) -> None:
+        super().__init__(sites, weights)
+        self.rng = rng
+
+    def count(self, job: SiteJob, free: int) -> int:  # noqa: ARG002
+        """Uniform in 1 .. A/2."""
+        return int(self.rng.integers(1, max(1, free // 2) + 1))
+
+
+class SiteDrf(Fixed):
+    """DRF."""
+
+    skips = True
+
+    def count(self, job: SiteJob, free: int) -> int:
+        """The job's share among all that are not complete."""
+        jobs = [at.job for at in self.active.values()]
+        total = self.sites.capacity.sum(axis=0)
+        workers, _ = progressive_filling(
+            np.array([one.worker for one in jobs], float),
+            np.array([one.ps for one in jobs], float),
+            np.full(len(jobs), ONCE),
+            np.array([self.most[one.id] for one in jobs]),
+            total.copy()[None, :],
+            np.where(total > 0, total, np.inf),
+        )
+        return max(1, min(int(workers[jobs.index(job), 0]), free))
+
+
+def even(left: Ints, workers: Ints) -> Ints:
+    """Chunks by site if every worker has an equal share, by largest remainder; shape ``(sites,)``."""
+    exact = left.sum() * workers / workers.sum()
+    whole = np.floor(exact + 1e-9).astype(np.int64)
+    rest = int(left.sum() - whole.sum())
+    whole[np.argsort(-np.round(exact - whole, 9), kind="stable")[:rest]] += 1
+    return whole
+
+
+def _begins(sites: Sites, at: Progress, placement: Placement) -> Decision:
+    """The first slot: all data move."""
+    moved = send(sites, at.left, even(at.left, placement.workers))
+    return Decision(
+        at.job.id, "run", at.left, placement, moved._replace(trained=_trained(moved.trained, placement, at.job))
+    )
+
+
+def _goes_on(at: Progress, placement: Placement) -> Decision:
+    nothing = Transfer(_trained(at.left, placement, at.job), np.zeros((0, 3), np.int64), 0.0)
+    return Decision(at.job.id, "run", at.left, placement, nothing)
+
+
+def _trained(there: Ints, placement: Placement, job: SiteJob) -> Ints:
+    return np.minimum(there, [whole_chunks(job.rate, int(y)) for y in placement.workers])

@@ -1,0 +1,1 @@
+"""Gang policies: SRTF, Tiresias, Preemptive and their common base."""

@@ -1,0 +1,157 @@
+"""What the gang baselines share: all-or-nothing demands, one PS per job, the cloud for what never fits on the edge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.random import Generator
+
+from skedge.core.books.gangs import Placement
+from skedge.core.events import Allocate, Event, Order, Suspend
+from skedge.core.model import Cluster, Ints, Physics
+from skedge.core.policy import Params, View
+
+from .edge import EdgePolicy
+from .placement import Changes, Gang, Rule, carry, empty_stored, lose, make_bench, select, with_space
+
+
+class GangParams(Params):
+    """Parameters of every gang baseline.
+
+    Attributes
+    ----------
+    allow_cloud
+        False: the cloud takes only what can never fit on the edge (k_j above all workers of its type). True: it also
+        takes, at once and for good, a job that does not fit now.
+    sticky
+        True: a preempted job resumes only in its last place, where its data are.
+    placement
+        ``literal``: a job ranked before others takes their workers even where free ones would do; ``keep_running``:
+        it takes free ones first, also if it has run before on workers that another job holds now.
+    """
+
+    allow_cloud: bool = False
+    sticky: bool = False
+    placement: Literal["literal", "keep_running"] = "literal"
+
+
+class GangPolicy(EdgePolicy):
+    """Base of SRTF, Tiresias-L and FIFO: turns a selection of jobs into orders."""
+
+    name: ClassVar[str] = ""
+    Parameters: ClassVar[type[Params]] = GangParams
+    stop_at_first = False
+
+    def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
+        """Begin a run."""
+        super().start(cluster, physics, rng)
+        none, nowhere = np.zeros(0, np.int64), np.zeros((0, 1), np.int64)
+        self.gang, self.stored = Gang(none, none, none, nowhere, nowhere, none, none), empty_stored()
+        self.known = 0
+        self.held: Ints = none
+        self.rule = Rule(
+            stop_at_first=int(self.stop_at_first),
+            sticky=int(self.params.sticky),
+            keep_running=int(self.params.placement == "keep_running"),
+            kept=int(physics.data == "kept"),
+        )
+        self.bench = make_bench(len(cluster.servers), len(cluster.worker_types), cluster.lanes)
+
+    def admit(self, event: Event, view: View) -> Iterator[Order]:
+        """As in the base; jobs that lost their workers with a server stand as if they had not begun."""
+        for job in event.left:
+            self.gang.running[job] = 0
+        for job in event.interrupted:
+            self.held = self.held[self.held != job]
+            self.gang.running[job] = self.gang.used[job] = 0
+        for server, why in event.servers:
+            if why:
+                lose(self.stored, server)
+        self._make_room(view)
+        yield from super().admit(event, view)
+
+    def _make_room(self, view: View) -> None:
+        if view.arrived == self.known:
+            return
+        g, jobs, width = self.gang, len(self.gang.used), self.gang.servers.shape[1]
+        new = view.column("workers")[self.known :]
+        if view.arrived > jobs:
+            jobs = max(2 * jobs, view.arrived, 64)
+        width = max(width, min(int(new.max()), len(self.cluster.servers)))
+        if (jobs, width) != g.servers.shape:
+            self.gang = g = Gang(
+                _longer(g.workers, jobs), _longer(g.kind, jobs), _longer(g.ps_kind, jobs),
+                _grown(g.servers, jobs, width), _grown(g.counts, jobs, width),
+                _longer(g.used, jobs), _longer(g.running, jobs),
+            )  # fmt: skip
+        self.stored = with_space(self.stored, jobs, 0)
+        now = slice(self.known, view.arrived)
+        g.workers[now], g.kind[now] = new, view.column("worker_type")[now]
+        g.ps_kind[now] = np.maximum(view.column("ps_type")[now], 0)
+        self.known = view.arrived
+
+    # -- selection -----------------------------------------------------------------------------------------------
+
+    def choose(self, order: Ints, view: View, *, free: Ints | None = None) -> Ints:
+        """Give each job of `order` its demand if that is left, of all edge workers or of `free`; returns verdicts."""
+        self.bench.free[:] = view.capacity if free is None else free
+        verdict = np.empty(len(order), np.int64)
+        ps_left = self._ps_left(view, free is not None)
+        select(order, self.gang, self.stored, self.rule, self.bench, ps_left, view.delays(), verdict)
+        return verdict
+
+    def note(self, order: Ints, verdict: Ints) -> Changes:
+        """What the verdicts on `order`, all jobs in the system, change; from now on it is so in the policy's books."""
+        changes = self.carried(order, verdict, self.held)
+        self.held = changes.runs
+        return changes
+
+    def carried(self, order: Ints, verdict: Ints, held: Ints) -> Changes:
+        """Compare verdicts with the jobs that ran, and note where jobs and their data are now."""
+        self.stored = with_space(self.stored, len(self.gang.used), int(np.maximum(verdict, 0).sum()))
+        return carry(order, verdict, held, self.gang, self.stored, self.bench)
+
+    def carry_out(self, changes: Changes, view: View, reason: str) -> Iterator[Order]:
+        """Orders that turn what runs into what was chosen: first all suspensions, then all placements."""
+        moves, ps_job = changes.moves.tolist(), view.ps_job
+        # a job that is moved runs on, so it keeps its PS: it is placed before those that choose one
+        kept_ps = [view.ps_of(job) for job in moves]
+        for job in changes.stops.tolist():
+            yield Suspend(job, "preempted")
+        for job in moves:
+            yield Suspend(job, "moved")
+        for job, ps in zip(moves, kept_ps, strict=True):
+            where = self._where(job)
+            yield Allocate(job, where, self._ps_for(job, where, view, ps_job) if ps is None else ps, reason)
+        for job in changes.begins.tolist():
+            where = self._where(job)
+            yield Allocate(job, where, self._ps_for(job, where, view, ps_job), reason)
+        if self.params.allow_cloud and self._has_cloud(view):
+            yield from self._spill(view)
+
+    def _spill(self, view: View) -> Iterator[Order]:
+        """What has never run and waits goes to the cloud, for good."""
+        waits = (self.gang.running[self.active] == 0) & (self.gang.used[self.active] == 0)
+        for job in self.active[waits].tolist():
+            self.active = self.active[self.active != job]
+            yield self._to_cloud(job, int(view.column("workers")[job]), "no_room_on_edge")
+
+    def _where(self, job: int) -> Placement:
+        gang, n = self.gang, int(self.gang.used[job])
+        if n == 1:
+            return ((int(gang.servers[job, 0]), int(gang.counts[job, 0])),)
+        return tuple(sorted(zip(gang.servers[job, :n].tolist(), gang.counts[job, :n].tolist(), strict=True)))
+
+
+def _grown(table: Ints, rows: int, width: int) -> Ints:
+    out = np.zeros((max(rows, table.shape[0]), max(width, table.shape[1])), np.int64)
+    out[: table.shape[0], : table.shape[1]] = table
+    return out
+
+
+def _longer(column: Ints, rows: int) -> Ints:
+    out = np.zeros(rows, np.int64)
+    out[: len(column)] = column
+    return out

@@ -1,0 +1,1 @@
+"""OASiS (Bao et al., INFOCOM'18)."""

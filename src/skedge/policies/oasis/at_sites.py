@@ -1,0 +1,269 @@
+"""OASiS in Okita's model: on arrival a job's whole schedule is made, at prices for every resource, site and slot.
+
+A price grows with what is booked (:mod:`.pricing`), the work of a job is spread over the slots by the dynamic program
+that PD-ORS and OASiS share (:func:`.admission.prefix_table`), and of all completions the one is taken whose latency
+cost and price is least. In its slots the job stands as planned, and DTA (:mod:`.transfer`) moves the data that each
+needs; the cost of bandwidth plays no part in the plan.
+
+**Where the papers are silent** (Okita, Sec. V-A: "the optimal schedule based on the unit resource cost"; "first
+computes the workload of sites at each time slot, and then transfers data online"):
+
+- There is no rejection: the best plan is always carried out. u(x) = f(T - a) - f(x), what is saved against ending at
+  the horizon T, takes the place of OASiS's utility, so L is always at its least, 1e-12 of the largest U.
+- Sites hold both kinds; `split_sites` leaves every other one to PSs, as OASiS's servers are.
+- One PS, at the cheapest site that holds it and leaves room for a worker on some site; then workers, the cheapest
+  first, into what is left (ties: by number).
+- Work is counted in levels of ceil(D / `levels`) chunks, or as many as an empty slot holds. A site trains whole chunks,
+  so a level takes the workers that the sites which are filled need for it.
+- What a slot is planned to train goes to what the workers of each site can: local data first, as in DTA.
+- Books that cannot hold a job are doubled, at the same prices; a job is given up only if no empty slot holds any of it.
+
+**Complexity.** O(T V' R + T R log R) a job with V' levels, and the dynamic program, O(T V'^2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from pydantic import Field
+
+from skedge.core.books.site_work import whole_chunks
+from skedge.core.errors import ScenarioError
+from skedge.core.jit import compiled
+from skedge.core.model import Floats, Ints
+from skedge.core.policy import Params
+from skedge.policies.common.round_robin import split
+from skedge.policies.okita.dta import transfer
+from skedge.policies.okita.osf import most_workers
+from skedge.policies.okita.pa import SLACK, Placement, room
+from skedge.policies.okita.sites import SiteJob, Sites
+from skedge.policies.okita.slots import Decision, Progress, SiteScheduler
+from skedge.policies.pdors.admission import TOLERANCE, prefix_table
+from skedge.policies.pdors.prices import LEAST, Ledger, Prices, Stakes, calibrate
+
+
+class SiteOasisParams(Params):
+    """Parameters of OASiS in Okita's model.
+
+    Attributes
+    ----------
+    levels
+        N_q, the wanted number of work levels; 50 also stands for OASiS's ``auto``, as no job is rejected here.
+    split_sites
+        Workers at every other site, the first included, PSs at the rest.
+    """
+
+    levels: int = Field(50, ge=1)
+    split_sites: bool = False
+
+
+class Booked(NamedTuple):
+    """One slot of a plan: y by site, the PS site."""
+
+    workers: Ints
+    ps: int
+
+
+def site_prices(jobs: Sequence[SiteJob], sites: Sites, horizon: int) -> Prices:
+    """U^r, mu and L, from the jobs of the trace or of a window of history; OASiS's 4 before mu.
+
+    U^r: per unit that a worker and a PS take, what ending as early as can be saves. A resource whose U is not above L,
+    because only jobs of far smaller stakes use it, has no price; it still limits. Where no job saves anything by ending
+    before the horizon nothing has a price.
+
+    Raises
+    ------
+    ScenarioError
+        If there is no job.
+    """
+    demand = np.array([sum(job.demands) for job in jobs]).reshape(len(jobs), sites.capacity.shape[1])
+    best = np.array([job.latency.rise(1, np.array(horizon - job.arrival)) for job in jobs], float)
+    if len(jobs) > 0 and best.max() <= 0:
+        return Prices(np.ones(len(sites)), np.zeros_like(sites.capacity), ())
+    high = np.divide(best[:, None], demand, out=np.zeros_like(demand), where=demand > 0).max(axis=0, initial=0.0)
+    demand[:, high <= LEAST * high.max()] = 0.0
+    slots = np.array([float(most_workers(job, job.chunks)) for job in jobs])
+    return calibrate(Stakes(demand, best, np.zeros(len(jobs)), slots), sites.capacity, horizon, factor=4)
+
+
+class SiteOasis(SiteScheduler):
+    """OASiS on some sites.
+
+    Parameters
+    ----------
+    horizon
+        T, the slots of the books to begin with.
+    prices
+        The frozen constants.
+    """
+
+    def __init__(
+        self, sites: Sites, horizon: int, prices: Prices, params: SiteOasisParams | None = None
+    ) -> None:  # fmt: skip
+        super().__init__(sites)
+        self.params = params or SiteOasisParams()
+        self.ledger = Ledger(sites.capacity, horizon, prices)
+        self.plans: dict[int, dict[int, Booked]] = {}
+        self._hosts = hosts(len(sites), split_sites=self.params.split_sites)
+
+    def arrive(self, job: SiteJob) -> None:
+        """As :meth:`.SiteScheduler.arrive`, and the job's schedule is made."""
+        super().arrive(job)
+        if not self._plan(self.active[job.id], job.arrival):
+            self.give_up(job.id)
+
+    def decide(self, slot: int) -> list[Decision]:
+        """As planned; what a site out of service has left undone at the end of a plan is planned anew."""
+        decisions = []
+        for at in self.active.values():
+            if slot > max(self.plans[at.job.id]):
+                self._plan(at, slot)
+            booked = self.plans[at.job.id].get(slot)
+            if booked is None:
+                decisions.append(Decision(at.job.id, "delay", at.left))
+                continue
+            cost = at.job.exchange_mb * float(self.sites.cost[:, booked.ps] @ booked.workers)
+            moved = transfer(self.sites, at.left, booked.workers, at.job.rate)
+            decisions.append(Decision(at.job.id, "run", at.left, Placement(booked.workers, booked.ps, cost), moved))
+        return decisions
+
+    def _plan(self, at: Progress, start: int) -> bool:
+        """Make and book the schedule of what is left, from a slot on; whether there can be one."""
+        job = at.job
+        empty = self._offer(job, self.sites.capacity, np.zeros_like(self.sites.capacity))
+        quantum = min(-(-int(at.left.sum()) // self.params.levels), empty.chunks(job.rate))
+        if quantum == 0:
+            return False
+        while (plan := self._within(at, start, quantum)) is None:
+            self.ledger = longer(self.ledger)
+        self.plans[job.id] = plan
+        for slot, booked in plan.items():
+            demand = Placement(booked.workers, booked.ps, 0.0).demand(job)
+            self.ledger.take(slot, np.arange(len(self.sites)), demand)
+        return True
+
+    def _within(self, at: Progress, start: int, quantum: int) -> dict[int, Booked] | None:
+        """The schedule by slot, in levels of `quantum` chunks; None if the books cannot hold it."""
+        job, levels = at.job, -(-int(at.left.sum()) // quantum)
+        slots = range(start, len(self.ledger.load))
+        there = self.sites.capacity
+        offers = [self._offer(job, np.minimum(self.ledger.free(t), there), self.ledger.price[t]) for t in slots]
+        theta = np.full((len(offers), levels + 1), np.inf)
+        for offer, costs in zip(offers, theta, strict=True):
+            slot_costs(offer.order, offer.room, offer.price, offer.fixed, quantum, job.rate, costs)
+        total, last = np.empty_like(theta), np.empty(theta.shape, np.int64)
+        prefix_table(theta, np.arange(levels + 1), total, last)
+        plan, left = {}, levels
+        for after in range(self._end(job, start, total[:, -1]), -1, -1):
+            if last[after, left] > 0:
+                plan[start + after] = offers[after].booked(int(last[after, left]) * quantum, job.rate)
+                left -= int(last[after, left])
+        return plan or None
+
+    def _end(self, job: SiteJob, start: int, cost: Floats) -> int:
+        """Slots from `start` to the end of the cheapest completion, -1 if there is none; a later one must be better."""
+        rise = job.latency.rise(1, start - job.arrival + np.arange(1, len(cost) + 1))
+        best, end = np.inf, -1
+        for after in np.flatnonzero(np.isfinite(cost)):
+            if end < 0 or cost[after] + rise[after] < best - TOLERANCE * abs(best):
+                best, end = cost[after] + rise[after], int(after)
+        return end
+
+    def _offer(self, job: SiteJob, free: Floats, price: Floats) -> Offer:
+        """One slot as the job sees it."""
+        worker, ps = job.demands
+        each, hosts = price @ worker, self._hosts
+        held = np.where(hosts[0], room(free, worker), 0)
+        beside = np.where(hosts[0], room(np.maximum(free - ps, 0.0), worker), 0)
+        for_ps = hosts[1] & (free >= ps * (1 - SLACK)).all(axis=1) & (held.sum() - held + beside > 0)
+        if not for_ps.any():
+            return Offer(np.empty(0, np.int64), held, each, np.inf, -1)
+        at = int(np.argmin(np.where(for_ps, price @ ps, np.inf)))
+        held[at] = beside[at]
+        return Offer(np.argsort(each, kind="stable"), held, each, float(price[at] @ ps), at)
+
+
+class Offer(NamedTuple):
+    """A slot as one job sees it.
+
+    Attributes
+    ----------
+    order
+        Sites by the price of a worker.
+    room, price
+        Workers that each site holds, and what one costs.
+    fixed, ps
+        What the PS costs and where it stands; inf and -1 where there is no room.
+    """
+
+    order: Ints
+    room: Ints
+    price: Floats
+    fixed: float
+    ps: int
+
+    def chunks(self, rate: float) -> int:
+        """Most chunks that can be trained; 0 without room for a PS."""
+        return sum(whole_chunks(rate, int(y)) for y in self.room) if self.ps >= 0 else 0
+
+    def booked(self, chunks: int, rate: float) -> Booked:
+        """The workers for so many chunks."""
+        workers = np.zeros(len(self.room), np.int64)
+        slot_cost(self.order, self.room, self.price, chunks, rate, workers)
+        return Booked(workers, self.ps)
+
+
+def hosts(sites: int, *, split_sites: bool) -> np.ndarray:
+    """Which sites may hold workers and which a PS, shape ``(2, sites)``.
+
+    Raises
+    ------
+    ScenarioError
+        If there is no site for one of the kinds.
+    """
+    if not split_sites:
+        return np.ones((2, sites), np.bool_)
+    if sites < 2:
+        raise ScenarioError(f"split_sites: {sites} site; workers and PSs stand on separate ones, which takes 2 or more")
+    for_workers = np.isin(np.arange(sites), split(sites))
+    return np.stack([for_workers, ~for_workers])
+
+
+def longer(ledger: Ledger) -> Ledger:
+    """The same books for twice as many slots."""
+    slots = len(ledger.load)
+    doubled = Ledger(ledger.capacity, 2 * slots, ledger.prices)
+    doubled.load[:slots], doubled.price[:slots] = ledger.load, ledger.price
+    return doubled
+
+
+@compiled
+def slot_costs(
+    order: Ints, room: Ints, price: Floats, fixed: float, quantum: int, rate: float, theta: Floats
+) -> None:  # fmt: skip
+    """theta(t, v) for all levels v of a slot; inf where they find no room."""
+    theta[0] = 0.0
+    nowhere = np.empty(0, np.int64)
+    for v in range(1, len(theta)):
+        theta[v] = fixed + slot_cost(order, room, price, v * quantum, rate, nowhere)
+        if theta[v] == np.inf:
+            return
+
+
+@compiled
+def slot_cost(order: Ints, room: Ints, price: Floats, chunks: int, rate: float, workers: Ints) -> float:
+    """Price of workers that train so many chunks, the cheapest first; `workers` says where, if it has a length."""
+    cost = 0.0
+    for r in order:
+        count = min(room[r], int(np.ceil(chunks / rate - 1e-9)))
+        while count < room[r] and whole_chunks(rate, count) < chunks:
+            count += 1
+        cost += count * price[r]
+        if len(workers) > 0:
+            workers[r] = count
+        chunks -= whole_chunks(rate, count)
+        if chunks <= 0:
+            return cost
+    return np.inf

@@ -1,0 +1,1 @@
+"""Okita (Han et al.)."""

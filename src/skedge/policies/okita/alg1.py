@@ -1,0 +1,205 @@
+"""Okita: unbiased training on data that lie at many sites (Han et al.).
+
+**Problem.** Jobs have data at all sites and train each chunk once, for all epochs, anywhere. In every slot: how many
+workers at each site, where the one PS, which data move. Minimise the latency costs plus the bandwidth costs (moved data
+and parameters exchanged between sites), online (MINLP (2)).
+
+**Algorithm.** Alg. 1, here, in every slot: plan every job alone (:mod:`.okita_plans`: OSF, which uses PA,
+:mod:`.site_placement`, and DTA, :mod:`.transfer`); in the order of a priority, give each its plan, or, where that does
+not fit any more, move it to what is left or delay it, whichever costs less.
+
+**Guarantee.** Feasible for (2) (Theorem 1); no ratio is claimed. Each slot the first job runs, so all end.
+
+====================== ======================================= ===================
+paper                  here                                    unit
+====================== ======================================= ===================
+J_a                    SiteScheduler.active
+M_i^r(t)               Progress.left                           chunks
+O_i(t)                 :func:`priorities`
+N_i*, l_i*             Plan.workers, Plan.slots
+bcost_i*               Progress.bandwidth                      cost
+Av_r^k(t)              `free` of :meth:`Okita.decide`          units
+====================== ======================================= ===================
+
+**Deviations** from the printed pseudo-code, those of the other modules aside:
+
+- D1 (O1, O2) As printed cost2 is never below cost1, so no job would ever be delayed. Here cost2 takes the bandwidth
+  cost of the tentative plan and the l* of the job in the way.
+- D2 (O3, O4) A conflict is an overdrawn resource at some site; without room to migrate to, a job is delayed.
+- D3 (O5) Of several jobs in the way the one that leaves first; `release: latest` takes the last.
+- D4 (O7) A job is complete when nothing is left *after* the slot.
+- D5 (O20) 0/0 in O is 0. The largest wait is among the jobs with the same kind of latency cost: deadlines are counted
+  in slots, slopes in cost. For deadlines, which the printed minus sign would order the wrong way round, the wait is
+  divided by the largest absolute one; `late_last` puts jobs past their deadline behind, as the text has it.
+- D6 (O15) Nothing is reserved: every slot begins with all that the sites have.
+
+Ties in O: earlier arrival, then lower id.
+
+**Complexity.** A slot: O(I (N R^2 + K R + log I)) as printed; see :mod:`.okita_plans` for what is really done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from skedge.core.model import Bools, Floats, Ints
+from skedge.policies.pdors.admission import better
+
+from .dta import transfer
+from .osf import Plan, Search, every_plan, least, osf
+from .pa import SLACK, Placement, Weights, room, rooms
+from .sites import SiteJob, Sites
+from .slots import Conflict, Decision, Progress, SiteScheduler, Verb
+
+_GRAIN = 2.0**40
+"""O is compared in whole multiples of 1 / _GRAIN, so that equal ones tie whatever their rounding."""
+
+
+class OkitaParams(Weights):
+    """Parameters of Okita; those of PA in :class:`.site_placement.Weights`.
+
+    Attributes
+    ----------
+    alpha1, alpha2
+        Of the wait and of the data left, in Eq. (4); the paper does not say which it used (O28).
+    release, late_last
+        D3, D5.
+    search
+        ``bounded``: :class:`.okita_plans.Search`; ``every``: :func:`.okita_plans.every_plan`, the plain path.
+    """
+
+    alpha1: float = Field(1.0, ge=0)
+    alpha2: float = Field(1.0, ge=0)
+    release: Literal["earliest", "latest"] = "earliest"
+    late_last: bool = False
+    search: Literal["bounded", "every"] = "bounded"
+
+
+class Okita(SiteScheduler):
+    """Okita on some sites."""
+
+    def __init__(self, sites: Sites, params: OkitaParams | None = None) -> None:
+        super().__init__(sites)
+        self.params = params or OkitaParams()
+        self._searches: dict[int, tuple[Sites, Ints, Search]] = {}
+
+    def arrive(self, job: SiteJob) -> None:
+        """As :meth:`.SiteScheduler.arrive`; a job that has no plan on empty sites is given up (O26)."""
+        super().arrive(job)
+        if rooms(self.sites, job, job.chunks, self.sites.capacity, self.params).most == 0:
+            self.give_up(job.id)
+
+    def decide(self, slot: int) -> list[Decision]:
+        """Alg. 1 lines 4-24 for one slot."""
+        plans = self._tentative(slot)
+        active = list(self.active.values())
+        priority = priorities(active, slot, self.params)
+        rank = (-np.rint(priority * _GRAIN)).tolist()
+        order = sorted(range(len(active)), key=lambda i: (rank[i], active[i].job.arrival, active[i].job.id))
+        free, present = self.sites.capacity.copy(), Occupants(len(self.sites), self.params.release)
+        decisions = []
+        for i in order:
+            at = active[i]
+            plan = plans[at.job.id]
+            if plan is None:
+                decisions.append(Decision(at.job.id, "delay", at.left, priority=float(priority[i])))
+                continue
+            over = overdrawn(free, plan.placement.demand(at.job))
+            conflict = self._conflict(at, plan, slot, free, present.first(over)) if over.any() else None
+            decision = self._decision(at, plan, conflict, float(priority[i]))
+            if decision.placement is not None:
+                free = np.maximum(free - decision.placement.demand(at.job), 0.0)
+                present.add(at.job.id, plan.slots, decision.placement)
+            decisions.append(decision)
+        return decisions
+
+    def _tentative(self, slot: int) -> dict[int, Plan | None]:
+        """Alg. 1 lines 4-10; None for a job that has no plan while sites are out of service."""
+        plans = {job: self._best(at, slot - at.job.arrival) for job, at in self.active.items()}
+        self._searches = {job: made for job, made in self._searches.items() if job in self.active}
+        return plans
+
+    def _best(self, at: Progress, waited: int) -> Plan | None:
+        if self.params.search == "every":
+            return least(at.job, every_plan(self.sites, at.job, at.left, self.params), waited)
+        known = self._searches.get(at.job.id)
+        if known is None or known[0] is not self.sites or known[1] is not at.left:
+            known = self.sites, at.left, Search(self.sites, at.job, at.left, self.params)
+            self._searches[at.job.id] = known
+        return known[2].best(waited)
+
+    def _conflict(
+        self, at: Progress, plan: Plan, slot: int, free: Floats, occupant: tuple[int, int]
+    ) -> Conflict:  # fmt: skip
+        """Alg. 1 lines 15-18, with D1 to D3."""
+        job, (_, release) = at.job, occupant
+        migrated = None
+        if room(free, job.demands[0]).sum() >= plan.workers:  # else there is no room wherever the PS is
+            there = rooms(self.sites, job, at.left, free, self.params)
+            migrated = osf(self.sites, job, at.left, there, plan.workers, plan.slots)
+        end = slot + plan.slots - job.arrival
+        later = plan.bandwidth + float(job.latency.rise(end, np.array(end + release)))
+        delay = at.bandwidth + plan.bandwidth + job.latency(end + release)
+        if migrated is None:
+            return Conflict(*occupant, None, None, delay, delays=True)
+        migrate = at.bandwidth + migrated.bandwidth + job.latency(end)
+        return Conflict(*occupant, migrated, migrate, delay, delays=better(later, migrated.bandwidth))
+
+    def _decision(self, at: Progress, plan: Plan, conflict: Conflict | None, priority: float) -> Decision:
+        """Alg. 1 lines 18-24."""
+        why = (priority, plan, conflict)
+        if conflict is None:
+            return self._carried("keep", at, plan, *why)
+        if conflict.delays or conflict.migrated is None:
+            return Decision(at.job.id, "delay", at.left, None, None, *why)
+        return self._carried("migrate", at, conflict.migrated, *why)
+
+    def _carried(self, verb: Verb, at: Progress, chosen: Plan, *why: Any) -> Decision:
+        moved = transfer(self.sites, at.left, chosen.placement.workers, at.job.rate)
+        return Decision(at.job.id, verb, at.left, chosen.placement, moved, *why)
+
+
+class Occupants:
+    """Who has taken something at each site in this slot, and after how many slots they are thought to leave."""
+
+    def __init__(self, sites: int, release: Literal["earliest", "latest"]) -> None:
+        self.sign, self.placed = 1 if release == "earliest" else -1, list[int]()
+        self.turn, self.slots = np.full(sites, -1), np.full(sites, np.iinfo(np.int64).max)
+
+    def add(self, job: int, slots: int, placement: Placement) -> None:
+        """A job of l* = `slots` is placed."""
+        used = placement.workers > 0
+        used[placement.ps] = True
+        used &= self.sign * slots < self.slots
+        self.turn[used], self.slots[used] = len(self.placed), self.sign * slots
+        self.placed.append(job)
+
+    def first(self, over: Bools) -> tuple[int, int]:
+        """The i' and l_{i'}* among those at the sites `over`; of equal ones the one that was placed first."""
+        slots, turn = min(zip(self.slots[over].tolist(), self.turn[over].tolist(), strict=True))
+        return self.placed[turn], self.sign * slots
+
+
+def overdrawn(free: Floats, demand: Floats) -> Bools:
+    """Sites, shape ``(sites,)``, that have less than is asked of some resource; more slack than PA has."""
+    return np.asarray((demand > free * (1 + 2 * SLACK)).any(axis=1))
+
+
+def priorities(active: Sequence[Progress], slot: int, params: OkitaParams) -> Floats:
+    """O_i(t), Eq. (4), shape ``(jobs,)``, of jobs that are not complete; D5."""
+    waits = np.array([at.job.latency.waiting(slot - at.job.arrival) for at in active])
+    remaining = np.array([at.left.sum() / at.job.chunks.sum() for at in active])
+    deadline = np.array([at.job.latency.family == "deadline" for at in active], bool)
+    first = np.zeros(len(active))
+    for kind in (deadline, ~deadline):
+        largest = np.abs(waits[kind]).max(initial=0.0)
+        first[kind] = waits[kind] / largest if largest > 0 else 0.0
+    past = deadline & (waits >= 0)
+    first[deadline] = np.minimum(first[deadline], 0.0)
+    if params.late_last:
+        first[past] = -1.0
+    return params.alpha1 * first - params.alpha2 * remaining

@@ -1,0 +1,199 @@
+"""A scheduler of sites as part of a policy: facts in, a decision at the beginning of each slot, orders out.
+
+The schedulers (:mod:`.okita`, :mod:`.site_fixed`, :mod:`.site_oasis`) decide slot by slot on their own books
+(:mod:`.site_slots`). Here what was really trained takes the place of what they thought would be.
+
+**Where the papers are silent.** A job that arrives within a slot is looked at in the next one. While a server is out of
+service it has no capacity, and a job that would stand there waits; its data can be had all the same. Rejected is only
+what does not fit even when all servers are in service.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from skedge.core.books.gangs import Placement
+from skedge.core.errors import ScenarioError
+from skedge.core.events import Allocate, Event, Order, Postpone, Reject, Suspend, Transfer, WakeAt
+from skedge.core.latency import LatencyCost
+from skedge.core.model import Cluster, Ints, Physics
+from skedge.core.policy import View
+from skedge.core.scenario import Scenario
+from skedge.policies.common.resource_jobs import pairs
+
+from .sites import SiteJob, Sites
+from .slots import Decision, SiteScheduler
+
+NEVER_FITS = "never_fits: a worker and its PS have no room on the sites, even on empty ones"
+
+
+class SiteDriver:
+    """Drives a scheduler.
+
+    Attributes
+    ----------
+    decided
+        The decisions of the last slot, in the order in which they were made.
+    jobs
+        The jobs in the system, as the scheduler knows them.
+    there
+        The sites as they are now: those out of service have no capacity.
+    slot
+        The last slot that was decided.
+    """
+
+    def __init__(self, scheduler: SiteScheduler, physics: Physics) -> None:
+        self.scheduler, self.physics = scheduler, physics
+        self.full = self.there = scheduler.sites
+        self.decided: list[Decision] = []
+        self.jobs: dict[int, SiteJob] = {}
+        self.waits: set[int] = set()
+        self.slot = self.wake_at = -1
+
+    def decide(self, event: Event, view: View) -> Iterator[Order]:
+        """Take in who came and left; at the beginning of a slot decide for all that are there."""
+        active, slot = self.scheduler.active, self.physics.slot
+        if event.servers:
+            self.there = self.full if view.in_service.all() else replace(self.full, capacity=view.amounts.copy())
+        for job in event.left:
+            self._forget(job)
+        for job in event.interrupted:
+            self.scheduler.interrupted(job)
+        for job in event.arrived:
+            self.jobs[job] = made = site_job(job, view, self.physics)
+            self.scheduler.arrive(made)
+        if view.now % slot == 0 and view.now // slot > self.slot:
+            self.slot = view.now // slot
+            for at in active.values():
+                left = view.chunks_left(at.job.id)
+                at.left = at.left if (at.left == left).all() else left.copy()
+            self.scheduler.sites = self.there
+            self.decided = self.scheduler.decide(self.slot)
+            self.scheduler.sites = self.full
+            yield from self._orders(view)
+        for job in [job for job in self.jobs if job not in active]:
+            self._forget(job)
+            yield Reject(job, NEVER_FITS)
+        if active and self.wake_at <= view.now:
+            self.wake_at = (view.now // slot + 1) * slot
+            yield WakeAt(self.wake_at)
+
+    def terms(self, job: int, view: View) -> dict[str, Any]:
+        """What was decided of `job` in the last slot, and who else was there."""
+        ids = view.cluster.server_ids
+        one = next((one for one in self.decided if one.job == job), None)
+        others = [
+            {"job": view.job_id(other), "workers": int(view.workers[other])} for other in self.jobs if other != job
+        ]
+        found: dict[str, Any] = {"compares": "the jobs in the system, as they came", "in_system": others}
+        if one is not None and one.placement is not None and one.transfer is not None:
+            workers, _ = where(one)
+            found |= {
+                "sites": [{"site": ids[site], "workers": n} for site, n in workers],
+                "ps": ids[one.placement.ps],
+                "exchange_per_slot": one.placement.cost,
+                "moved": [
+                    {"from": ids[source], "to": ids[target], "chunks": chunks}
+                    for source, target, chunks in one.transfer.moves.tolist()
+                ],
+            }
+        return found
+
+    def _forget(self, job: int) -> None:
+        self.scheduler.active.pop(job, None)
+        self.jobs.pop(job, None)
+        self.waits.discard(job)
+
+    def _orders(self, view: View) -> Iterator[Order]:
+        """First all that takes away, then all that gives, then the data."""
+        gets = {one.job: one for one in self.decided if self._stands(one, view)}
+        for one in self.decided:
+            held = view.placement(one.job)
+            if held and (one.job not in gets or (held, view.ps_placement(one.job)) != where(gets[one.job])):
+                yield Suspend(one.job, "moved" if one.job in gets else _why_not(one))
+            elif not held and one.job not in gets and one.job not in self.waits:
+                yield Postpone(one.job, _why_not(one))
+                self.waits.add(one.job)
+        for job, one in gets.items():
+            self.scheduler.pay(one)
+            self.waits.discard(job)
+            if not view.placement(job):
+                assert one.placement is not None  # noqa: S101 - it stands somewhere
+                yield Allocate(job, *where(one), one.verb, value=one.placement.cost)
+        for one in gets.values():
+            yield from self._transfers(one)
+
+    def _stands(self, one: Decision, view: View) -> bool:
+        if one.placement is None:
+            return False
+        workers, ps = where(one)
+        return all(view.in_service[site] for site, _ in (*workers, *ps))
+
+    def _transfers(self, one: Decision) -> Iterator[Order]:
+        assert one.transfer is not None  # noqa: S101 - every job that stands somewhere has its data seen to
+        mb, cost = self.jobs[one.job].chunk_mb, self.full.cost
+        for source, target, chunks in one.transfer.moves.tolist():
+            yield Transfer(one.job, source, target, chunks, "data", mb * chunks * float(cost[source, target]))
+
+
+def _why_not(one: Decision) -> str:
+    """Why a job stands nowhere: it is delayed, or a site that it would stand on is out of service."""
+    return one.verb if one.placement is None else "out_of_service"
+
+
+def sites_of(cluster: Cluster) -> Sites:
+    """The cluster as the schedulers see it."""
+    assert cluster.transfer_cost is not None  # noqa: S101 - a policy for sites has checked that
+    return Sites(cluster.amounts, cluster.transfer_cost, cluster.asymmetric)
+
+
+def site_job(job: int, view: View, physics: Physics) -> SiteJob:
+    """What a job announces."""
+    latency, chunks = view.latency(job), view.column("data")[job]
+    if latency is None:
+        raise ScenarioError(f"job {view.job_id(job)!r}: latency is missing; a job at sites has a latency cost")
+    return _site_job(
+        job, -(-view.now // physics.slot), view.slot_chunks[job], chunks, latency,
+        {name: view.column(name)[job] for name in _COLUMNS},
+    )  # fmt: skip
+
+
+def site_jobs(scenario: Scenario) -> list[SiteJob]:
+    """All jobs of a scenario, for constants that are taken from them before a run."""
+    jobs, slot = scenario.jobs, scenario.physics.slot
+    return [
+        _site_job(
+            job, -(-int(jobs.arrival[job]) // slot), scenario.slot_chunks[job], jobs.data[job], latency,
+            {name: jobs.columns[name][job] for name in _COLUMNS},
+        )
+        for job, latency in enumerate(jobs.latency)
+        if latency is not None
+    ]  # fmt: skip
+
+
+_COLUMNS = ("chunk_mb", "exchange_mb", "worker_needs", "ps_needs")
+
+
+def _site_job(
+    job: int, arrival: int, rate: float, data: Ints, latency: LatencyCost, announced: Mapping[str, Any]
+) -> SiteJob:  # fmt: skip
+    return SiteJob(
+        job,
+        arrival,
+        epochs=1,  # only rho / E matters
+        rho=max(rate, 1.0),
+        chunk_mb=float(announced["chunk_mb"]),
+        exchange_mb=float(announced["exchange_mb"]),
+        data=tuple(data.tolist()),
+        worker=tuple(announced["worker_needs"].tolist()),
+        ps=tuple(announced["ps_needs"].tolist()),
+        latency=latency,
+    )
+
+
+def where(one: Decision) -> tuple[Placement, Placement]:
+    """Workers and PS of a job that stands somewhere."""
+    assert one.placement is not None  # noqa: S101 - it stands somewhere
+    return pairs(one.placement.workers), ((one.placement.ps, 1),)

@@ -1,0 +1,114 @@
+"""DTA, Alg. 3 of Okita: which data move so that every site has what its workers train.
+
+**Deviations** from the printed pseudo-code:
+
+- D1 (O11) What a site trains, d, is not defined in print: each site first trains its own chunks, as many as its workers
+  can, rounded down for the site as a whole; what is missing to min(all left, all that workers can) goes to what is to
+  spare, by number of the site.
+- D2 (O8) Data trained where they lie are g^{rr} = min(M^r, d^r).
+- D3 (O9, O10) The donor's surplus is M - d less what it has given; receivers by number, donors by the cost to the
+  receiver, ties by number.
+
+**Complexity.** O(R^2).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from skedge.core.books.site_work import whole_chunks
+from skedge.core.jit import compiled
+from skedge.core.model import Floats, Ints
+
+from .sites import Sites
+
+
+class Transfer(NamedTuple):
+    """What is trained where, and what has to move for it.
+
+    Attributes
+    ----------
+    trained
+        d_i^r, shape ``(sites,)``.
+    moves
+        (from, to, chunks), from another site, a row each.
+    cost_per_mb
+        Sum of q g; times the size of a chunk it is the cost.
+    """
+
+    trained: Ints
+    moves: Ints
+    cost_per_mb: float
+
+
+def transfer(sites: Sites, left: Ints, workers: Ints, rate: float, slots: int = 1) -> Transfer:
+    """What `workers` by site train of the chunks `left` by site in so many slots, and DTA's transfers.
+
+    Parameters
+    ----------
+    left, workers
+        M_i^r and y_i^r, shape ``(sites,)``.
+    rate
+        rho / E.
+    slots
+        1 to carry out a slot, l_i for a plan over its window (O13).
+    """
+    trained = np.empty(len(left), np.int64)
+    share(left, workers, rate, slots, trained)
+    return send(sites, left, trained)
+
+
+def send(sites: Sites, left: Ints, wanted: Ints) -> Transfer:
+    """DTA: the transfers that give each site the chunks that it is to train.
+
+    `wanted` is d_i^r, shape ``(sites,)``, of a sum not above that of `left`.
+    """
+    moves = np.empty((2 * len(left), 3), np.int64)
+    surplus = left - wanted
+    count, cost = gather(surplus, sites.donors, sites.cost, moves)
+    return Transfer(wanted, moves[:count].copy(), float(cost))
+
+
+@compiled
+def share(left: Ints, workers: Ints, rate: float, slots: int, trained: Ints) -> None:
+    """D1: fill in what each site trains."""
+    total, could = 0, 0
+    for r in range(len(left)):
+        most = slots * whole_chunks(rate, workers[r])
+        trained[r] = min(left[r], most)
+        total, could = total + left[r], could + most
+    missing = min(total, could) - trained.sum()
+    for r in range(len(left)):
+        if missing == 0:
+            break
+        more = min(missing, slots * whole_chunks(rate, workers[r]) - trained[r])
+        trained[r] += more
+        missing -= more
+
+
+@compiled
+def gather(surplus: Ints, donors: Ints, cost: Floats, moves: Ints) -> tuple[int, float]:
+    """Alg. 3 lines 2-11. `surplus` is H = M - d, used up in place.
+
+    Returns
+    -------
+    How many rows of `moves` were filled (at most one for each donor and each receiver), and sum of q g.
+    """
+    count, total = 0, 0.0
+    for r in range(len(surplus)):
+        if surplus[r] >= 0:
+            continue
+        for donor in donors[r]:
+            if surplus[donor] <= 0:
+                continue
+            chunks = min(surplus[donor], -surplus[r])
+            surplus[donor] -= chunks
+            surplus[r] += chunks
+            total += cost[donor, r] * chunks
+            moves[count, 0], moves[count, 1], moves[count, 2] = donor, r, chunks
+            count += 1
+            if surplus[r] == 0:
+                break
+    return count, total

@@ -1,0 +1,41 @@
+"""Okita as a policy: the algorithm of :mod:`.okita`, driven slot by slot, and the terms behind its decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+from numpy.random import Generator
+
+from skedge.core.events import Event, Order
+from skedge.core.model import Cluster, Physics
+from skedge.core.policy import Basis, Params, View
+
+from .alg1 import Okita, OkitaParams
+from .driver import SiteDriver, sites_of
+from .explain import explained, told
+
+
+class OkitaPolicy(Basis):
+    """Okita: unbiased training on data at many sites, at the lowest latency cost plus bandwidth cost."""
+
+    name: ClassVar[str] = "okita"
+    needs: ClassVar[frozenset[str]] = frozenset({"sites"})
+    Parameters: ClassVar[type[Params]] = OkitaParams
+
+    def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
+        """Begin a run."""
+        super().start(cluster, physics, rng)
+        self.driver = SiteDriver(Okita(sites_of(cluster), self.params), physics)
+
+    def decide(self, event: Event, view: View) -> Iterator[Order]:
+        """Alg. 1, in every slot."""
+        return self.driver.decide(event, view)
+
+    def terms(self, job: int, view: View) -> dict[str, Any]:
+        """The enumeration over N, the chosen sites with Q's terms, the PS's cost, migrate or delay, what moved."""
+        d = self.driver
+        if not any(one.job == job and one.tentative is not None for one in d.decided):
+            return {"compares": "nothing: it has no place on the sites, as they are"}
+        found = explained(d.there, self.params, d.jobs, d.slot, d.decided, job)
+        return told(found, self.cluster.server_ids, view.job_id)

@@ -1,0 +1,223 @@
+"""Optimus' allocation by marginal gains, and its placement, on arrays (Peng et al., EuroSys'18, Sec. 4)."""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+import numpy as np
+
+from skedge.core.jit import compiled, inlined
+from skedge.core.model import Floats, Ints
+from skedge.core.speed import servers_for
+from skedge.policies.common.round_robin import fits, round_robin
+
+_ALMOST = 1e-9
+"""A gain is above another only if it is so by more, relatively."""
+
+
+class Demands(NamedTuple):
+    """What jobs ask for and how fast they are; rows are jobs in the order of their arrival.
+
+    Attributes
+    ----------
+    worker, ps
+        Shape ``(jobs, resources)``.
+    ratio
+        gamma, most workers of a PS, shape ``(jobs,)``.
+    batch
+        M, the global batch and the most workers, shape ``(jobs,)``.
+    left
+        Q, iterations that remain, shape ``(jobs,)``.
+    speed
+        Coefficients of :mod:`.speed_model`, shape ``(jobs, 6)``.
+    """
+
+    worker: Floats
+    ps: Floats
+    ratio: Floats
+    batch: Ints
+    left: Floats
+    speed: Floats
+
+
+@inlined
+def iteration(speed: Floats, batch: int, w: int, p: int) -> float:
+    """Slots of an iteration with w workers and p PSs."""
+    return speed[0] * batch / w + speed[1] + speed[2] * w / p + speed[3] * w + speed[4] * p + speed[5] / p
+
+
+@inlined
+def weight(worker: Floats, ps: Floats, w: int, p: int, total: Floats) -> float:
+    """Part of the cluster's dominant resource that w workers and p PSs take."""
+    share = 0.0
+    for r in range(len(total)):
+        share = max(share, (w * worker[r] + p * ps[r]) / total[r])
+    return share
+
+
+@compiled
+def gain(d: Demands, job: int, w: int, p: int, extra_ps: bool, total: Floats) -> tuple[float, int, int]:
+    """The best next task of a job that has w workers and p PSs: its marginal gain, and what it adds (workers, PSs).
+
+    Q (t(p, w) - t(p', w')) over the dominant share of what is added. A worker that would leave more than gamma workers
+    to a PS comes with PSs; with `extra_ps` a PS alone is a task too, and preferred at a tie. 0 where there is no task.
+    """
+    now = iteration(d.speed[job], d.batch[job], w, p)
+    best, add_w, add_p = 0.0, 0, 0
+    if extra_ps:
+        then = iteration(d.speed[job], d.batch[job], w, p + 1)
+        best, add_w, add_p = d.left[job] * (now - then) / weight(d.worker[job], d.ps[job], 0, 1, total), 0, 1
+    if w < d.batch[job]:
+        more = max(servers_for(w + 1, d.ratio[job]) - p, 0)
+        then = iteration(d.speed[job], d.batch[job], w + 1, p + more)
+        value = d.left[job] * (now - then) / weight(d.worker[job], d.ps[job], 1, more, total)
+        if value > best * (1 + _ALMOST):
+            best, add_w, add_p = value, 1, more
+    return best, add_w, add_p
+
+
+@compiled
+def allocate(d: Demands, free: Floats, total: Floats, extra_ps: bool, skip: bool) -> tuple[Ints, Ints]:
+    """How many workers and PSs each job gets of `free`, the cluster's resources added up.
+
+    First each job gets 1 worker and 1 PS, in order, if that fits. Then the task of the largest marginal gain is added,
+    until none is above 0, or the one that was picked does not fit (with `skip`: then its job drops out).
+
+    Parameters
+    ----------
+    free
+        What there is, shape ``(resources,)``; used up in place.
+    total
+        What shares are parts of, shape ``(resources,)``, > 0; inf for a resource that does not count.
+
+    Returns
+    -------
+    Workers and PSs, shape ``(jobs,)`` each.
+    """
+    jobs = len(d.batch)
+    counts = np.zeros((2, jobs), np.int64)
+    need = np.empty(len(free))
+    queue = [(0.0, -1, 0, 0)]
+    heappop(queue)
+    for job in range(jobs):
+        first = servers_for(1, d.ratio[job])
+        _needed(need, d.worker[job], d.ps[job], 1, first)
+        if fits(need, free):
+            free -= need
+            counts[0, job], counts[1, job] = 1, first
+            value, add_w, add_p = gain(d, job, 1, first, extra_ps, total)
+            heappush(queue, (-value, job, add_w, add_p))
+    while len(queue) > 0:
+        value, job, add_w, add_p = heappop(queue)
+        if value >= 0:
+            break
+        _needed(need, d.worker[job], d.ps[job], add_w, add_p)
+        if not fits(need, free):
+            if skip:
+                continue
+            break
+        free -= need
+        counts[0, job] += add_w
+        counts[1, job] += add_p
+        value, add_w, add_p = gain(d, job, counts[0, job], counts[1, job], extra_ps, total)
+        heappush(queue, (-value, job, add_w, add_p))
+    return counts[0], counts[1]
+
+
+@inlined
+def _needed(need: Floats, worker: Floats, ps: Floats, w: int, p: int) -> None:
+    for r in range(len(need)):
+        need[r] = w * worker[r] + p * ps[r]
+
+
+@compiled
+def place(d: Demands, workers: Ints, servers: Ints, free: Floats, total: Floats) -> tuple[Ints, Ints]:
+    """Put the jobs on machines: small ones first, each on the fewest machines over which it spreads evenly.
+
+    Jobs go by workers and PSs together, ascending; machines by what is free of the job's dominant resource, descending.
+    A job takes the first k machines for the least k for which workers and PSs, each spread so that counts differ by at
+    most one, fit. If none does, PSs and workers are put alternately where they first fit, and the job shrinks to what
+    found room; if that is no worker with its PSs, to one worker with its PSs wherever there is room for them.
+
+    Parameters
+    ----------
+    workers, servers
+        From :func:`allocate`.
+    free
+        Shape ``(machines, resources)``; used up in place.
+
+    Returns
+    -------
+    Workers and PSs by job and machine, shape ``(jobs, machines)`` each.
+    """
+    jobs, machines = len(workers), len(free)
+    w, p = np.zeros((jobs, machines), np.int64), np.zeros((jobs, machines), np.int64)
+    for job in np.argsort(workers + servers, kind="mergesort"):
+        if workers[job] == 0:
+            continue
+        order = np.argsort(-free[:, _dominant(d, job, workers[job], servers[job], total)], kind="mergesort")
+        spread = False
+        for k in range(1, min(machines, max(workers[job], servers[job])) + 1):
+            if not spread and _even(d, job, workers[job], servers[job], order[:k], free):
+                spread = True
+                for n in range(k):
+                    w[job, order[n]] = _part(workers[job], n, k)
+                    p[job, order[n]] = _part(servers[job], n, k)
+        if not spread:
+            _alternately(d, job, workers[job], servers[job], order, free, w[job], p[job])
+        if w[job].sum() == 0:
+            placed, _ = round_robin(d.worker[job], d.ps[job], 1, d.ratio[job], free, 0)
+            w[job], p[job] = placed[0], placed[1]
+        else:
+            for h in range(machines):
+                free[h] -= w[job, h] * d.worker[job] + p[job, h] * d.ps[job]
+    return w, p
+
+
+@inlined
+def _part(count: int, n: int, k: int) -> int:
+    """How many of `count` the n-th of k machines gets."""
+    return count // k + (1 if n < count % k else 0)
+
+
+@compiled
+def _dominant(d: Demands, job: int, w: int, p: int, total: Floats) -> int:
+    return int(np.argmax((w * d.worker[job] + p * d.ps[job]) / total))
+
+
+@compiled
+def _even(d: Demands, job: int, w: int, p: int, order: Ints, free: Floats) -> bool:
+    need, k = np.empty(free.shape[1]), len(order)
+    for n in range(k):
+        _needed(need, d.worker[job], d.ps[job], _part(w, n, k), _part(p, n, k))
+        if not fits(need, free[order[n]]):
+            return False
+    return True
+
+
+@compiled
+def _alternately(d: Demands, job: int, w: int, p: int, order: Ints, free: Floats, at_w: Ints, at_p: Ints) -> None:
+    """A PS, a worker, a PS, ... as long as one of them finds room; PSs that no worker needs are left out again."""
+    put_w, put_p = 0, 0
+    for _ in range(max(w, p)):
+        put_p += put_p < p and _first_fit(d, job, 0, 1, order, free, at_w, at_p)
+        allowed = put_w < w and servers_for(put_w + 1, d.ratio[job]) <= put_p
+        put_w += allowed and _first_fit(d, job, 1, 0, order, free, at_w, at_p)
+    needed = servers_for(put_w, d.ratio[job]) if put_w > 0 else 0
+    for h in order[::-1]:
+        idle = min(at_p[h], put_p - needed) if put_w < w else 0
+        at_p[h] -= idle
+        put_p -= idle
+
+
+@compiled
+def _first_fit(d: Demands, job: int, add_w: int, add_p: int, order: Ints, free: Floats, at_w: Ints, at_p: Ints) -> bool:
+    need = np.empty(free.shape[1])
+    for h in order:
+        _needed(need, d.worker[job], d.ps[job], at_w[h] + add_w, at_p[h] + add_p)
+        if fits(need, free[h]):
+            at_w[h] += add_w
+            at_p[h] += add_p
+            return True
+    return False

@@ -1,0 +1,1 @@
+"""PD-ORS (Yu et al., TNSE)."""

@@ -1,0 +1,1 @@
+"""A_online, batch, and BatchSche (She et al.)."""

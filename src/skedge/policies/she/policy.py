@@ -1,0 +1,377 @@
+"""A_online of She et al.: batches in doubling intervals, priced workers and parameter servers.
+
+**Problem.** Jobs arrive online; each gets, once and for good, D_u <= D_j workers of its type and one PS of its type, on
+one server or spread over several, such that the total completion time sum_j (c_j - a_j) is small (MINLP (2)).
+
+**Algorithm.** Alg. 1: at tau_i = 2^(i-1) slots the jobs that have arrived before and are not scheduled form a batch,
+which owns the slots from tau_i to tau_(i+1) = 2 tau_i. Alg. 2 (A_maxsche): in turn, each job gets the plan of the
+largest utility eta = 1 - cost at the prices of the moment, over all D_u and the two deployments COST_C (one server,
+Alg. 3) and COST_D (spread, Alg. 4); if eta > 0 it is accepted and prices rise, else it waits for the next batch.
+
+**Guarantee.** The paper prints none (H25). Its parent method, doubling intervals, is 4 rho-competitive if each batch is
+a dual rho-approximation of the most jobs that end inside the interval; of that the greedy keeps the interval (D4).
+
+============================== ========================================= ===============
+paper                          here                                      unit
+============================== ========================================= ===============
+a_j, h_j, c_j                  arrival, start, completion                µs
+E_j D_j M_j / p_j              ``view.work[job, xi]``                    worker-µs
+D_j                            ``chunks``
+D_u, d_j                       ``Plan.workers``, ``Plan.slots``          , slots
+tau_i                          :attr:`Batch.tau`                         slots
+Delta_js                       upload_delay(job, server)                 µs
+xi_j                           ``Ask.xi``, :func:`.kernel.colocated`
+W_su, P_sv                     ``Book.capacity``                         workers, PSs
+f_su(t), g_sv(t)               ``Book.load``                             workers, PSs
+lambda_su(t), mu_sv(t)         :func:`.batch_prices.price`                     1/(unit slot)
+theta_1, theta_2               :func:`.batch_prices.from_zero`
+y_jsu, z_jsv                   ``Allocate.where``, ``Allocate.ps``
+eta_j                          max(0, ``Allocate.value``)
+============================== ========================================= ===============
+
+**Deviations** from the printed pseudo-code, with their numbers in ``docs/errata.md``:
+
+- D1 (H1, H2) The exponent that the text of (7), (8) lost, and the factor 1/(2TSU), without which one busy worker of
+  eight prices others out; ``price_norm=none`` leaves it out.
+- D2 (H3, H7) D_u alone is enumerated; among equal utilities the earliest completion, then one server, then fewer
+  workers.
+- D3 (H4-H6, H8) min_cost is the smaller of the two costs; a job is accepted once, with the plan of its eta.
+- D4 (H9, H12) d_j is rounded up to slots, the window is [tau_i, c_j), and c_j <= tau_(i+1).
+- D5 (H11, H14) Servers are compared by the price of the whole window; COST_D is exact; ``literal_cost_d`` is Alg. 4 as
+  printed.
+- D6 (H10) From its arrival on, a job's data are on their way to every server that has a worker of its type.
+- D7 (H20, H21) Jobs by arrival and id, or ``order=shortest``; the cloud has no limit and costs nothing, or
+  ``cloud_capacity`` workers and PSs of each type.
+- D8 Work that outlives its plan (announced times were wrong) keeps what it holds and is planned on, for as long as it
+  was to take; the next batches find it there. Without it every batch starts on an empty system.
+- D9 xi follows the scenario's physics: with ``colocation: cloud`` one edge server has xi = 0.
+
+**Complexity.** Per job and batch O(D_j S k (n_S + 1)), with k steps of price on a server (at most one more than it has
+workers) and n_S servers that a spread plan uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.random import Generator
+from pydantic import Field
+
+from skedge.core.books.gangs import Placement
+from skedge.core.errors import PolicyError
+from skedge.core.events import CLOUD, Allocate, Event, Order, Piece, Postpone, Price, Reject, Reserve, Upload, WakeAt
+from skedge.core.model import PS, WORKER, Cluster, Floats, Ints, Physics
+from skedge.core.policy import Basis, Params, View
+from skedge.core.time import NEVER, SECOND
+
+from .deployment import COST_C, NO_PLAN, Ask, Plan, Rule, best_plan, cost_c, cost_d, cost_d_literal, slots_needed
+from .explain import Deploy, compared
+from .prices import Book, empty_book, from_zero, pieces, take, with_room
+
+
+class PricedParams(Params):
+    """Parameters of both batch schedulers.
+
+    Attributes
+    ----------
+    T
+        Slots of the papers' horizon; it only scales the prices.
+    F1, F2
+        Price of a worker, of a PS, per slot, when all of its type on a server are taken.
+    price_norm
+        ``2TSU``: prices from 0 to F; ``none``: as printed, 2TSU times as high.
+    literal_cost_d
+        True: Alg. 4 as printed.
+    cloud_capacity
+        Workers, and PSs, of every type that are counted for the cloud; None: without limit, so free.
+    order
+        Of the jobs in a batch: by ``arrival``, or by the ``shortest`` training with D_j workers on one server.
+    """
+
+    T: int = Field(300, ge=1)
+    F1: float = Field(1.0, gt=0)
+    F2: float = Field(1.0, gt=0)
+    price_norm: Literal["2TSU", "none"] = "2TSU"
+    literal_cost_d: bool = False
+    cloud_capacity: int | None = Field(None, ge=0)
+    order: Literal["arrival", "shortest"] = "arrival"
+
+
+class BatchParams(PricedParams):
+    """Parameters of A_online, besides those of :class:`PricedParams`.
+
+    Attributes
+    ----------
+    strict_upload
+        True: data must be on a server before tau_i, as printed; False: by tau_i.
+    """
+
+    strict_upload: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What an accepted job holds: workers, the server of its PS, until when as planned [µs], for how many slots."""
+
+    where: Placement
+    ps_server: int
+    end: int
+    slots: int
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A job that waits: from when its uploads count, when they began [µs], and how it fared in batches before."""
+
+    since: int
+    uploaded: int
+    before: list[dict[str, Any]]
+
+
+class Batch(Basis):
+    """A_online of She et al."""
+
+    name: ClassVar[str] = "batch"
+    Parameters: ClassVar[type[Params]] = BatchParams
+    aware_of_uploads: ClassVar[bool] = True
+    least_cost = False
+
+    @property
+    def promises(self) -> dict[str, Any]:
+        """Nobody is preempted; its batches: what its prices are made of."""
+        p = self.params
+        prices = {"T": p.T, "F1": p.F1, "F2": p.F2, "normed": p.price_norm == "2TSU"}
+        return {"preempts": "never", "batches": {**prices, "cloud_capacity": p.cloud_capacity}}
+
+    def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
+        """Begin a run."""
+        super().start(cluster, physics, rng)
+        p, servers = self.params, len(cluster.servers)
+        self.tau, self.asked = 1, 0
+        self.waiting: dict[int, Waiting] = {}
+        self.held: dict[int, Held] = {}
+        self.in_order = np.array(sorted(range(servers), key=lambda s: (s == cluster.cloud, s)), np.int64)
+        types, ps_types = len(cluster.worker_types), len(cluster.ps_types)
+        normed = p.price_norm == "2TSU"
+        self.worker_curve = from_zero(p.F1, 2 * p.T * servers * max(types, 1), normed=normed)
+        self.ps_curve = from_zero(p.F2, 2 * p.T * servers * max(ps_types, 1), normed=normed)
+        self.worker_capacity, self.ps_capacity = self._capacity(cluster.workers), self._capacity(cluster.ps)
+        self.ps_on: dict[tuple[int, int], list[int]] = {}
+        for slot, key in enumerate(zip(cluster.ps_server.tolist(), cluster.ps_type.tolist(), strict=True)):
+            self.ps_on.setdefault(key, []).append(slot)
+        self.rule = Rule(int(p.literal_cost_d), int(self.least_cost))
+        self._open_books()
+
+    def _capacity(self, slots: Ints) -> Floats:
+        """Slots by server and type; a type that only the cloud has, -1, is the last."""
+        table: Floats = np.column_stack([slots, np.zeros(len(slots), np.int64)]).astype(np.float64)
+        if self.cluster.cloud is not None:
+            limit = self.params.cloud_capacity
+            table[self.cluster.cloud] = np.inf if limit is None else limit
+        return table
+
+    def _open_books(self) -> None:
+        self.workers: Book = empty_book(self.worker_capacity.ravel(), self.worker_curve)
+        self.ps: Book = empty_book(self.ps_capacity.ravel(), self.ps_curve)
+
+    # -- Alg. 1 --------------------------------------------------------------------------------------------------
+
+    def decide(self, event: Event, view: View) -> Iterator[Order]:
+        """Collect the jobs of the next batch; at tau_i decide on them."""
+        for job in event.left:
+            self.waiting.pop(job, None)
+            self.held.pop(job, None)
+        for job in event.broken:
+            yield from self._extend(job, view)
+        for job in (*event.interrupted, *event.arrived):
+            yield from self._admit(job, view, since=view.now if job in self.held else int(view.column("arrival")[job]))
+        slots = view.now // self.physics.slot
+        if slots >= self.tau:
+            due = 1 << (slots.bit_length() - 1)
+            yield from self._maxsche(due, view)
+            self.tau = 2 * due
+        if self.waiting and self.asked < self.tau:
+            self.asked = self.tau
+            yield self._wake()
+
+    def _wake(self) -> WakeAt:
+        """Ask for tau_i. Each batch takes what can start at tau_i and the intervals double, so time can run out."""
+        at = self.tau * self.physics.slot
+        if at >= NEVER:
+            raise PolicyError(
+                f"{self.name}: {len(self.waiting)} jobs still wait for slot {self.tau}, which is beyond all time; a "
+                "batch takes only what can start together, so the servers are too few for so many jobs"
+            )
+        return WakeAt(at)
+
+    def _admit(self, job: int, view: View, since: int) -> Iterator[Order]:
+        """Bring the data of a job to every server that might train it, or turn it away."""
+        self.held.pop(job, None)
+        has_worker, has_ps = self._of_its_types(job, view)
+        for kind, has in (("worker", has_worker), ("PS", has_ps)):
+            if not has.any():
+                yield Reject(job, f"never_fits: no server has a {kind} of its type")
+                return
+        self.waiting[job] = Waiting(since, view.now, [])
+        candidates = np.flatnonzero(has_worker & view.in_service).tolist()
+        if candidates:
+            most = int(view.column("chunks")[job])
+            yield Upload(job, tuple((s, most) for s in candidates), copies=True)
+
+    def _of_its_types(self, job: int, view: View) -> tuple[Any, Any]:
+        """Which servers have a worker, and which a PS, of the job's types."""
+        kind, ps_kind = int(view.column("worker_type")[job]), int(view.column("ps_type")[job])
+        return self.worker_capacity[:, kind] > 0, self.ps_capacity[:, ps_kind] > 0
+
+    # -- Alg. 2 --------------------------------------------------------------------------------------------------
+
+    def _maxsche(self, tau: int, view: View) -> Iterator[Order]:
+        """A_maxsche on J_i = the jobs with a_j < tau_i that wait (H16)."""
+        offered = [job for job, waits in self.waiting.items() if waits.since < tau * self.physics.slot]
+        if not offered:
+            return
+        self._open_books()
+        for job, held in self.held.items():
+            self._take(job, held, view)
+        for job in sorted(offered, key=lambda job: (self._shortest(job, view), job)):
+            ask, servers = self._ask(job, tau, view)
+            plan = best_plan(ask, self.workers, self.ps, self.rule, np.zeros(len(servers), np.int64))
+            self.offer = job, ask, servers, plan
+            if plan.kind != NO_PLAN and plan.cost < 1:
+                yield from self._accept(job, ask, servers, plan, view)
+            else:
+                yield self._postpone(job, tau, ask, plan)
+
+    def _shortest(self, job: int, view: View) -> int:
+        """What orders the jobs of a batch before their number (H20)."""
+        return -(-int(view.work[job, 1]) // int(view.column("chunks")[job])) if self.params.order == "shortest" else 0
+
+    def _ask(self, job: int, tau: int, view: View) -> tuple[Ask, list[int]]:
+        """The job and the servers that it may use, in the order of ties."""
+        has_worker, has_ps = self._of_its_types(job, view)
+        usable = (has_worker | has_ps) & view.in_service
+        if self.aware_of_uploads:
+            there = self.waiting[job].since + view.upload_delays(job)
+            tau_us = tau * self.physics.slot
+            usable &= there < tau_us if self.params.strict_upload else there <= tau_us
+        at = self.in_order[usable[self.in_order]]
+        width, ps_width = self.worker_capacity.shape[1], self.ps_capacity.shape[1]
+        kind, ps_kind = int(view.column("worker_type")[job]) % width, int(view.column("ps_type")[job]) % ps_width
+        xi = (at == self.cluster.cloud) | (self.physics.colocation == "one_server")
+        most, slot, rows, ps_rows = int(view.column("chunks")[job]), self.physics.slot, at * width, at * ps_width
+        ask = Ask(view.work[job], most, slot, tau, rows + kind, ps_rows + ps_kind, xi.astype(np.int64))
+        return ask, at.tolist()
+
+    def _accept(self, job: int, ask: Ask, servers: list[int], plan: Plan, view: View) -> Iterator[Order]:
+        """Alg. 2, lines 15-18: deploy the job by its plan; f, g and prices rise."""
+        y = self._workers_of(ask, plan)
+        where = tuple(sorted((servers[i], int(y[i])) for i in np.flatnonzero(y)))
+        ps_server, slots = servers[plan.ps], plan.slots
+        held = Held(where, ps_server, self._end(job, where, slots, view), slots)
+        reason, eta = "one_server" if plan.kind == COST_C else "spread", 1 - plan.cost
+        yield from self._plan(job, held, reason, view)
+        yield Allocate(job, where, self._free_ps(job, ps_server, view), reason, value=eta)
+        del self.waiting[job]
+        self.held[job] = held
+        self._take(job, held, view)
+        priced = tuple(self._priced(job, held, view))
+        if priced:
+            yield Price(job, priced)
+
+    def _workers_of(self, ask: Ask, plan: Plan) -> Ints:
+        """Workers of a plan by place in `ask`, y_jsu."""
+        y = np.zeros(len(ask.xi), np.int64)
+        deploy = cost_c if plan.kind == COST_C else self._spread()
+        deploy(ask, plan.workers, self.workers, self.ps, y)
+        return y
+
+    def _spread(self) -> Deploy:
+        """COST_D, in the reading that is asked for."""
+        return cost_d_literal if self.params.literal_cost_d else cost_d
+
+    def _end(self, job: int, where: Placement, slots: int, view: View) -> int:
+        """c_j [µs]: the start, or when the last data come, and d_j slots."""
+        delays, begun = view.upload_delays(job), self.waiting[job].uploaded
+        ready = max(begun + int(delays[s]) for s, _ in where)
+        return max(view.now, ready) + slots * self.physics.slot
+
+    def _postpone(self, job: int, tau: int, ask: Ask, plan: Plan) -> Postpone:
+        """Say why a job waits for the next batch."""
+        reason, eta = "too_dear", None
+        if plan.kind != NO_PLAN:
+            eta = 1 - plan.cost
+        elif not len(ask.xi):
+            reason = "not_uploaded"
+        elif slots_needed(ask, int(ask.xi.max()), ask.most) > ask.interval:
+            reason = "too_long"
+        else:
+            reason = "no_room"
+        tau_s = tau * self.physics.slot / SECOND
+        self.waiting[job].before.append({"tau_s": tau_s, "postponed": reason, "eta": 0.0 if eta is None else eta})
+        return Postpone(job, reason, eta)
+
+    # -- what is held --------------------------------------------------------------------------------------------
+
+    def _plan(self, job: int, held: Held, reason: str, view: View) -> Iterator[Reserve]:
+        """The plan that a job holds, a row per server."""
+        here = dict(held.where)
+        for server in sorted({*here, held.ps_server}):
+            ps = int(server == held.ps_server)
+            yield Reserve(job, server, here.get(server, 0), view.now, held.end, reason, ps)
+
+    def _extend(self, job: int, view: View) -> Iterator[Order]:
+        """A job has outlived its plan: plan it on, for as long as it was to take (D8)."""
+        held = self.held[job]
+        self.held[job] = Held(held.where, held.ps_server, view.now + held.slots * self.physics.slot, held.slots)
+        yield from self._plan(job, self.held[job], "extended", view)
+
+    def _rows(self, job: int, held: Held, view: View) -> tuple[list[tuple[int, int, int]], int]:
+        """(server, workers, row in the book of workers) of a job, and its row in the book of PSs."""
+        width, ps_width = self.worker_capacity.shape[1], self.ps_capacity.shape[1]
+        kind, ps_kind = int(view.column("worker_type")[job]) % width, int(view.column("ps_type")[job]) % ps_width
+        return [(s, n, s * width + kind) for s, n in held.where], held.ps_server * ps_width + ps_kind
+
+    def _slots_left(self, held: Held, view: View) -> int:
+        return max(1, -(-(held.end - view.now) // self.physics.slot))
+
+    def _take(self, job: int, held: Held, view: View) -> None:
+        """Write down what a job holds from now to its planned end."""
+        rows, ps_row = self._rows(job, held, view)
+        slots = self._slots_left(held, view)
+        self.workers, self.ps = with_room(self.workers), with_room(self.ps)
+        for _, n, row in rows:
+            take(self.workers, row, n, 0, slots)
+        take(self.ps, ps_row, 1, 0, slots)
+
+    def _priced(self, job: int, held: Held, view: View) -> Iterator[Piece]:
+        """The prices that a job has just changed."""
+        rows, ps_row = self._rows(job, held, view)
+        slots, slot, now = self._slots_left(held, view), self.physics.slot, view.now
+        kind, ps_kind = int(view.column("worker_type")[job]), int(view.column("ps_type")[job])
+        changed = [(s, WORKER, self.cluster.worker_types, kind, self.workers, row) for s, _, row in rows]
+        changed.append((held.ps_server, PS, self.cluster.ps_types, ps_kind, self.ps, ps_row))
+        for server, what, types, number, book, row in changed:
+            if number >= 0:
+                for a, b, price in pieces(book, row, 0, slots):
+                    yield Piece(server, what + types[number], now + a * slot, now + b * slot, price)
+
+    def _free_ps(self, job: int, server: int, view: View) -> int:
+        """The first free PS slot of the job's type on `server`: the book says that there is one."""
+        if server == self.cluster.cloud:
+            return CLOUD
+        given = view.ps_job
+        return next(slot for slot in self.ps_on[server, int(view.column("ps_type")[job])] if given[slot] < 0)
+
+    # -- why -----------------------------------------------------------------------------------------------------
+
+    def terms(self, job: int, view: View) -> dict[str, Any]:  # noqa: ARG002 - the books are the policy's own
+        """What was compared: the best plan of each D_u on one server and spread, the prices, earlier batches."""
+        if job not in self.waiting:
+            return {"compares": "its types with those that servers have"}
+        _, ask, servers, plan = self.offer
+        names = [self.cluster.label(s) for s in servers]
+        found = compared(ask, plan, self._workers_of(ask, plan), self.workers, self.ps, self._spread(), names)
+        return {**found, "earlier_batches": self.waiting[job].before}

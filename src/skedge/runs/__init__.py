@@ -1,0 +1,1 @@
+"""How a run is described, repeated and spread over processes."""

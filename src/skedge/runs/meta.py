@@ -1,0 +1,167 @@
+"""``run.json``: what a run was made of, and whether that can be."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from skedge.core.errors import PolicyError, RunFolderError
+from skedge.core.policy import Policy, make_policy
+from skedge.core.scenario import Scenario
+from skedge.core.time import SECOND
+
+FORMAT = 2
+"""Version of the run folder's form."""
+
+_LIBRARIES = ("numpy", "numba", "polars")
+
+_META = {"policy": str, "params": dict, "lanes": dict, "seed": int, "versions": dict}
+"""What ``run.json`` must have."""
+
+
+_MAY_HAVE: dict[str, Any] = {
+    "promises": dict, "scenario": str, "world": str, "tolerance": int, "resumed": int, "recovery_s": float | int,
+    "slot_overrun_s": float | int, "late_s": dict, "trained": dict,
+}  # fmt: skip
+"""What it may have besides; all from the third on of a live run."""
+
+
+def read_meta(path: Path) -> dict[str, Any]:
+    """Read ``run.json``.
+
+    Raises
+    ------
+    RunFolderError
+        If it is not one of this format, or damaged; names the file and the key.
+    """
+    try:
+        meta = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise RunFolderError(f"{path}: the run folder is damaged: {error}") from error
+    if not isinstance(meta, dict) or meta.get("format") != FORMAT:
+        raise RunFolderError(f"{path}: format is not {FORMAT}; this skedge reads format {FORMAT}")
+    wrong = next(_wrong(meta), None)
+    if wrong is not None:
+        raise RunFolderError(f"{path}: the run folder is damaged: {wrong!r} is missing or of a wrong type")
+    return meta
+
+
+def _wrong(meta: Mapping[str, Any]) -> Iterator[str]:
+    """Keys that are missing, or have what they cannot."""
+    yield from (key for key, kind in _META.items() if not isinstance(meta.get(key), kind))
+    yield from (key for key, kind in _MAY_HAVE.items() if key in meta and not isinstance(meta[key], kind))
+    for key in ("recovery_s", "slot_overrun_s"):
+        if not 0 <= meta.get(key, 0) < math.inf:
+            yield key
+    late = meta.get("late_s", {}).values()
+    if any(isinstance(s, bool) or not isinstance(s, int | float) or not 0 <= s < math.inf for s in late):
+        yield "late_s"
+    if not 0 <= meta.get("tolerance", 0) < 2**61:
+        yield "tolerance"
+    if not isinstance(meta["lanes"].get("preemptive", True), bool):
+        yield "lanes"
+
+
+LIVE = "ray"
+"""The `world` of a live run; a simulation names none."""
+
+TOLERANCE_S, REDONE_S = 1.5, 3.0
+"""What clocks, messages and one mini-batch may cost in every comparison of a live run's times [s], and how much more
+for each controller that was lost: what came after the last checkpoint is trained again, and loading it takes time."""
+
+
+def live_tolerance(resumed: int, recovery_s: float) -> int:
+    """Tolerance of a live run [µs], by the controllers and the time of rounds that it lost."""
+    return int((TOLERANCE_S + resumed * REDONE_S + recovery_s) * SECOND)
+
+
+def meta_of(scenario: Scenario, policy: Policy) -> dict[str, Any]:
+    """Content of ``run.json``: what a run was made of."""
+    params = policy.params.model_dump(mode="json")
+    default = type(policy.params)().model_dump(mode="json")
+    changed = ",".join(f"{key}={_written(value)}" for key, value in params.items() if value != default.get(key))
+    return {
+        "format": FORMAT,
+        "policy": f"{policy.name}:{changed}" if changed else policy.name,
+        "params": {key: _in_json(value) for key, value in params.items()},
+        "lanes": policy.lanes,
+        "promises": getattr(policy, "promises", {}),
+        "seed": scenario.seed,
+        "scenario": scenario.name,
+        "versions": {"skedge": version("skedge"), **{name: version(name) for name in _LIBRARIES}},
+    }
+
+
+def _in_json(value: object) -> object:
+    """JSON has no infinity: it is written as text, which parameters read again."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _written(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def registered_meta(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """`meta` with what the registered policy says of its lanes, parameters and promises.
+
+    What a stranger calls ``completion`` may be anything: its jobs' utility is taken at their ends.
+    """
+    own = _of_policy(meta)
+    if own is None:
+        own = {"params": {key: value for key, value in meta.get("params", {}).items() if key != "completion"}}
+    return {**meta, **own}
+
+
+def is_installed(meta: Mapping[str, Any]) -> bool:
+    """Whether the policy of a run is one that this installation knows."""
+    return _of_policy(meta) is not None
+
+
+def broken_meta(meta: Mapping[str, Any], scenario: Scenario, end: int) -> Iterator[str]:
+    """M37: what ``run.json`` says that cannot be.
+
+    It has not the seed or name of the scenario, not what is the policy's own, or a tolerance that does not follow from
+    what a live run has lost. `end` is the last instant on record [µs].
+    """
+    for key, right in (("seed", scenario.seed), ("scenario", scenario.name)):
+        if key in meta and meta[key] != right:
+            yield f"run.json: {key} is {meta[key]!r}; that of the scenario is {right!r}"
+    for key, own in (_of_policy(meta) or {}).items():
+        if meta.get(key) != own:
+            yield f"run.json: {key} is {meta.get(key)!r}; that of policy {meta['policy']} is {own!r}"
+    if "world" in meta:
+        yield from _broken_live(meta, end)
+
+
+def _broken_live(meta: Mapping[str, Any], end: int) -> Iterator[str]:
+    """What a record that says to be of a live run cannot say."""
+    if meta["world"] != LIVE:
+        yield f"run.json: world is {meta['world']!r}; a live run's is {LIVE!r}, and a simulation has none"
+    resumed, recovery = meta.get("resumed", 0), meta.get("recovery_s", 0.0)
+    right = live_tolerance(resumed, recovery)
+    if meta.get("tolerance", right) != right:
+        lost = f"{resumed} lost controllers and {recovery:g} s of lost rounds"
+        yield f"run.json: tolerance is {meta['tolerance']} µs; with {lost} it is {right} µs"
+    took = end / SECOND + meta.get("slot_overrun_s", 0.0)  # at sites time stands still while a slot is not done
+    if recovery > took:
+        yield f"run.json: recovery_s is {recovery:g} s; the run itself ends after {took:g} s"
+
+
+def _of_policy(meta: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Lanes, parameters and promises of the policy that `meta` names; None where no such policy is registered."""
+    return _of_registered(str(meta.get("policy")))
+
+
+@lru_cache(maxsize=64)
+def _of_registered(spec: str) -> dict[str, Any] | None:
+    try:
+        policy = make_policy(spec)
+    except PolicyError:
+        return None
+    params = {key: _in_json(value) for key, value in policy.params.model_dump(mode="json").items()}
+    return {"lanes": policy.lanes, "params": params, "promises": getattr(policy, "promises", {})}

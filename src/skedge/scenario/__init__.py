@@ -1,0 +1,1 @@
+"""Everything between a scenario file and a Scenario."""

@@ -1,0 +1,130 @@
+"""Clusters drawn from a machine list: a worker slot per GPU, PS slots in proportion, a type for every slot.
+
+Machines and types come from streams of their own and are drawn machine after machine, so that a cluster of more
+machines begins with the one of fewer (but for the slots changed so that every type exists).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+from numpy.random import Generator, default_rng
+
+from skedge.core.errors import ScenarioError
+from skedge.core.model import PS, WORKER, Ints, Server
+from skedge.traces.makers.synthetic import philly_like_machines
+from skedge.traces.readers.philly import read_machines
+
+from .schema import DrawForm
+from .site_draw import draw_sites
+
+_MACHINES, _WORKER_TYPES, _WORKER_SLOTS, _PS_TYPES, _PS_SLOTS, _PS_COUNT = 3, 4, 5, 6, 7, 8
+"""Streams of a seed."""
+
+_LIST = 552
+"""Machines drawn at a time for ``philly-like``: the length of Philly's list."""
+
+_MOST_MACHINES = 100_000
+"""More machines than this for a load are an input gone wrong."""
+
+
+def drawn_types(form: DrawForm, seed: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Draw how many worker types and PS types there are, uniformly, and name them: ``gpu1``, ... and ``cpu1``, ..."""
+    workers = int(default_rng([seed, _WORKER_TYPES]).integers(*form.worker_types, endpoint=True))
+    ps = int(default_rng([seed, _PS_TYPES]).integers(*form.ps_types, endpoint=True))
+    return _named("gpu", workers), _named("cpu", ps)
+
+
+def _named(name: str, types: int) -> tuple[str, ...]:
+    return (name,) if types == 1 else tuple(f"{name}{i + 1}" for i in range(types))
+
+
+def draw_cluster(form: DrawForm, seed: int, base: Path, work_s: float, span_s: float) -> list[Server]:
+    """Draw the servers, edge servers ``e0``, ``e1``, ... and then, if asked for, ``cloud``.
+
+    Machines that all have the same resources are ``m0``, ``m1``, ...
+
+    Parameters
+    ----------
+    form
+        What to draw; a path in it is relative to `base`.
+    seed
+        Source of all randomness.
+    work_s, span_s
+        Work of all jobs [worker-seconds] and the span of their arrivals [s], for `form.load`: the fewest machines such
+        that work / (lanes x span) is at most the load.
+
+    Raises
+    ------
+    ScenarioError
+        Where the list has too few machines, or the machines have fewer slots than there are types.
+    """
+    if form.resources is not None:
+        return [Server(f"m{i}", capacity=form.resources) for i in range(form.servers or 0)]
+    if form.shapes is not None:
+        return draw_sites(form.servers or 0, seed)
+    worker_types, ps_types = drawn_types(form, seed)
+    gpus = _machines(form, seed, base, work_s, span_s)
+    per_gpu = default_rng([seed, _PS_COUNT]).integers(*form.ps_per_worker, size=len(gpus), endpoint=True)
+    workers = _typed(gpus, len(worker_types), default_rng([seed, _WORKER_SLOTS]), "worker")
+    ps = _typed(gpus * per_gpu, len(ps_types), default_rng([seed, _PS_SLOTS]), "PS")
+    edge = [
+        Server(f"e{i}", "edge", _named_slots(WORKER, worker_types, w) | _named_slots(PS, ps_types, p), form.storage_mb)
+        for i, (w, p) in enumerate(zip(workers, ps, strict=True))
+    ]
+    return [*edge, Server("cloud", "cloud")] if form.cloud else edge
+
+
+def _named_slots(prefix: str, types: tuple[str, ...], counts: Ints) -> dict[str, int]:
+    return {prefix + name: int(n) for name, n in zip(types, counts, strict=True) if n}
+
+
+def _machines(form: DrawForm, seed: int, base: Path, work_s: float, span_s: float) -> Ints:
+    """Draw the GPUs of each machine taken, shape ``(machines,)``."""
+    listed = _listed(form, base, default_rng([seed, _MACHINES]))
+    if form.load is None:
+        wanted, lanes = form.servers or 0, 0.0
+    else:
+        if span_s <= 0:
+            raise ScenarioError("cluster.draw.load: needs jobs that arrive over a span; give servers instead")
+        wanted, lanes = 1, work_s / (span_s * form.load)
+    taken: list[int] = []
+    while len(taken) < wanted or sum(taken) < lanes:
+        gpus = next(listed, None)
+        if gpus is None or len(taken) >= _MOST_MACHINES:
+            need = f"{wanted} are asked for" if form.load is None else f"load {form.load:g} takes {lanes:.0f} GPUs"
+            raise ScenarioError(f"cluster.draw.machines: {form.machines!r}: ends after {len(taken)} machines; {need}")
+        taken.append(gpus)
+    return np.array(taken, np.int64)
+
+
+def _listed(form: DrawForm, base: Path, rng: Generator) -> Iterator[int]:
+    """Give the GPUs of the list's machines in random order; machines without a GPU are left out."""
+    if form.machines == "philly-like":
+        for _ in count():
+            yield from philly_like_machines(_LIST, rng)["gpus"]
+    gpus = read_machines(base / form.machines)["gpus"].to_numpy()
+    yield from (int(n) for n in rng.permutation(gpus[gpus > 0]))
+
+
+def _typed(slots: Ints, types: int, rng: Generator, what: str) -> Ints:
+    """Draw a type for each of `slots` slots of each machine: counts, shape ``(machines, types)``.
+
+    JSAC'22's draw does not guarantee a slot of each type, without which some jobs could not run at the edge: a type
+    without a slot takes the first slot whose type has another.
+    """
+    machine = np.repeat(np.arange(len(slots)), slots)
+    if len(machine) < types:
+        raise ScenarioError(f"cluster.draw: the machines have {len(machine)} {what} slots, fewer than {types} types")
+    drawn = rng.integers(types, size=len(machine))
+    have = np.bincount(drawn, minlength=types)
+    for missing in np.flatnonzero(have == 0):
+        slot = np.flatnonzero(have[drawn] > 1)[0]
+        have[drawn[slot]] -= 1
+        drawn[slot], have[missing] = missing, 1
+    counts = np.zeros((len(slots), types), np.int64)
+    np.add.at(counts, (machine, drawn), 1)
+    return counts

@@ -1,0 +1,388 @@
+"""Scenario files: YAML to a :class:`~skedge.core.scenario.Scenario`; :mod:`skedge.scenario.save` is the way back.
+
+The form of a file is :mod:`skedge.scenario.schema`. Everything that a file leaves to be drawn (trace, jobs, cluster)
+depends on the seed alone, each through a stream of its own: more jobs leave a cluster of so many servers as it was, and
+more servers leave the ones before them as they were.
+"""
+
+from __future__ import annotations
+
+import importlib.resources
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import ValidationError
+
+from skedge.core.errors import ScenarioError, TraceError
+from skedge.core.model import PS, WORKER, Cluster, Physics, Server, job_table
+from skedge.core.scenario import Jobs, Scenario
+from skedge.core.time import ticks
+from skedge.traces.makers.workload import RESTORE_S
+
+from .cluster_draw import draw_cluster, drawn_types
+from .jobs import job_of, latest_s, made_jobs, read_jobs_table, work_s
+from .problems import problems
+from .schema import ClusterFileForm, DrawForm, Form, JobForm, ScenarioForm, ServerForm, TrainForm, json_schema
+from .site_draw import transfer_costs
+from .yaml import read_yaml
+
+__all__ = [
+    "check_chunks",
+    "default_scenario",
+    "job_from_spec",
+    "job_of",
+    "json_schema",
+    "load_cluster_file",
+    "load_jobs",
+    "load_scenario",
+    "read_spec",
+    "scenario_from_dict",
+    "server_of",
+    "shipped",
+    "trainings",
+]
+
+
+def load_scenario(path: Path | str, seed: int | None = None) -> Scenario:
+    """Load a scenario file.
+
+    Parameters
+    ----------
+    path
+        The YAML file; paths in it are relative to its folder.
+    seed
+        Taken instead of the file's, >= 0.
+
+    Raises
+    ------
+    ScenarioError
+        Where the file cannot be read or is wrong: all problems at once, one a line, as ``file: field: value: what
+        would be right``; for broken YAML, with the line.
+    TraceError
+        Where a trace or a machine list that it names is wrong.
+    """
+    path = Path(path)
+    return scenario_from_dict(read_yaml(path), str(path), path.parent, seed)
+
+
+def load_jobs(path: Path | str, cluster: Cluster) -> Jobs:
+    """The jobs of a scenario file, or of a jobs table (.parquet, .csv), for another cluster.
+
+    Raises
+    ------
+    ScenarioError, TraceError
+        As :func:`load_scenario`; also where the jobs do not fit `cluster`.
+    """
+    path = Path(path)
+    if path.suffix in (".yaml", ".yml"):
+        return Jobs(load_scenario(path).jobs.frame, cluster)
+    try:
+        return Jobs(read_jobs_table(path), cluster)
+    except ScenarioError as error:
+        raise ScenarioError(str(error).replace("workload.table", str(path))) from error
+
+
+def load_cluster_file(path: Path | str, seed: int | None = None) -> Scenario:
+    """Load a cluster file: a scenario file of which name, seed, slot, physics and cluster count.
+
+    Its workload may be missing. Where it is there it must have the right form; it is read only where the cluster is
+    drawn by its load.
+
+    Parameters
+    ----------
+    path, seed
+        As for :func:`load_scenario`.
+
+    Returns
+    -------
+    Scenario
+        Without jobs.
+
+    Raises
+    ------
+    ScenarioError, TraceError
+        As :func:`load_scenario`; also where the cluster is drawn by a load and there is no workload.
+    """
+    path = Path(path)
+    form = _form(read_yaml(path), str(path), seed, ClusterFileForm)
+    try:
+        cluster = _cluster(form, path.parent)
+        return Scenario(cluster, Jobs(job_table([])[0], cluster), _physics(form), form.seed, form.name)
+    except (ScenarioError, TraceError) as error:
+        raise type(error)(f"{path}: {error}") from error
+
+
+def default_scenario(kind: str = "demo", seed: int | None = None) -> Scenario:
+    """Load a shipped scenario: ``demo`` (Philly-like, queues build up), or a simulator setting.
+
+    Those are ``s1`` (JSAC'22), ``s2`` (She et al.) and ``s4`` (PD-ORS).
+
+    Raises
+    ------
+    ScenarioError
+        For a kind that there is not.
+    """
+    return load_scenario(shipped(kind), seed)
+
+
+def shipped(kind: str) -> Path:
+    """File of a shipped scenario.
+
+    Raises
+    ------
+    ScenarioError
+        For a kind that there is not.
+    """
+    folder = Path(str(importlib.resources.files("skedge"))) / "scenarios"
+    kinds = sorted(path.stem for path in folder.glob("*.yaml"))
+    if kind not in kinds:
+        raise ScenarioError(f"scenario {kind!r} is not shipped; there are {', '.join(kinds)}")
+    return folder / f"{kind}.yaml"
+
+
+def scenario_from_dict(data: object, where: str, base: Path, seed: int | None = None) -> Scenario:
+    """Build the scenario that `data`, a scenario file's content, says.
+
+    Parameters
+    ----------
+    data
+        A mapping in the form of a scenario file.
+    where
+        What to call it in errors.
+    base
+        Folder that relative paths in it start from.
+    seed
+        Taken instead of the seed in `data`, >= 0.
+
+    Raises
+    ------
+    ScenarioError, TraceError
+        As :func:`load_scenario`.
+    """
+    form = _form(data, where, seed, ScenarioForm)
+    try:
+        return _scenario(form, base)
+    except (ScenarioError, TraceError) as error:
+        raise type(error)(f"{where}: {error}") from error
+
+
+def trainings(path: Path | str) -> dict[str, TrainForm]:
+    """What the jobs of a scenario file train in a live run, by job.
+
+    Raises
+    ------
+    ScenarioError
+        If the file is wrong, or one of its jobs does not say what it trains.
+    """
+    form = _form(read_yaml(Path(path)), str(path), None, ScenarioForm)
+    found = {}
+    for job in form.workload.jobs or ():
+        if job.train is None:
+            raise ScenarioError(
+                f"{path}: workload.jobs ({job.id}).train: is missing; a live job must say what it trains"
+            )
+        found[job.id] = job.train
+    if not found:
+        raise ScenarioError(f"{path}: workload.jobs: is missing; a live run needs its jobs one by one, with `train`")
+    return found
+
+
+def job_from_spec(data: object, where: str) -> JobForm:
+    """The job that a job spec says: the fields of a job of a scenario file, with these differences.
+
+    It has `name` for id, no arrival (it arrives when it is submitted), a mapping `resources` with workers, worker_type
+    and ps_type, and must say what it trains.
+
+    Raises
+    ------
+    ScenarioError
+        If it is wrong: all problems at once, one a line.
+    """
+    if not isinstance(data, Mapping):
+        raise ScenarioError(f"{where}: holds no mapping of fields; a job spec has at least name, train and epochs")
+    fields = {key: value for key, value in data.items() if key not in ("name", "resources")}
+    resources = data.get("resources", {})
+    wrong = [f"{where}: {key}: is not a field of a job spec" for key in ("id", "arrival_s") if key in data]
+    if not isinstance(resources, Mapping):
+        wrong.append(f"{where}: resources: {resources!r}: it must be a mapping of {', '.join(_RESOURCES)}")
+        resources = {}
+    wrong += [
+        f"{where}: resources.{key}: is not a field; there are {', '.join(_RESOURCES)}"
+        for key in resources
+        if key not in _RESOURCES
+    ]
+    wrong += [f"{where}: {key}: is missing; it is needed" for key in ("name", "train") if data.get(key) is None]
+    if wrong:
+        raise ScenarioError("\n".join(wrong))
+    check_name(str(data["name"]), f"{where}: name")
+    job = {**fields, **resources, "id": data["name"], "arrival_s": 0}
+    whole = {"cluster": {"servers": [{"id": "any"}]}, "workload": {"jobs": [job]}}
+    try:
+        jobs = _form(whole, where, None, ScenarioForm).workload.jobs
+    except ScenarioError as error:
+        said = str(error).replace("workload.jobs[0].id", "name").replace(_IN_SPEC, "")
+        raise ScenarioError(said.replace("there are id, arrival_s,", "there are name, resources,")) from error
+    assert jobs is not None  # noqa: S101  it was just given
+    return jobs[0]
+
+
+def check_name(name: str, where: str) -> None:
+    """See that a job that is trained for real has a name that can be a folder's.
+
+    Raises
+    ------
+    ScenarioError
+        If it cannot.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", name):
+        raise ScenarioError(
+            f"{where}: {name!r}: a job that is trained has a name of at most 100 letters, digits, '_', '.' and '-', "
+            "which begins with none of the last two"
+        )
+
+
+def check_chunks(jobs: Jobs) -> None:
+    """See that jobs that are trained for real have a chunk for each worker that they may have.
+
+    Raises
+    ------
+    ScenarioError
+        Naming the first that has not; on slots there is none.
+    """
+    short = np.flatnonzero(jobs.chunks < jobs.most_workers)
+    if len(short):
+        job = int(short[0])
+        raise ScenarioError(
+            f"job {jobs.ids[job]!r}: chunks = {jobs.chunks[job]}; a job that is trained has a chunk for each of its "
+            f"workers, so it must be at least its batch, {jobs.batch[job]}"
+        )
+
+
+_RESOURCES = ("workers", "worker_type", "ps_type")
+_IN_SPEC = "workload.jobs[0]."
+
+
+def read_spec(path: Path | str) -> dict[str, Any]:
+    """The fields of a job spec file, checked.
+
+    Raises
+    ------
+    ScenarioError
+        As :func:`job_from_spec`; also if the file cannot be read.
+    """
+    data = read_yaml(Path(path))
+    job_from_spec(data, str(path))
+    return dict(data)  # type: ignore[call-overload]
+
+
+def _form(data: object, where: str, seed: int | None, kind: type[Form]) -> Form:
+    if not isinstance(data, Mapping):
+        needed = " and ".join(name for name, field in kind.model_fields.items() if field.is_required())
+        raise ScenarioError(f"{where}: holds no mapping of fields; there must be at least {needed}")
+    given_seed = {} if seed is None else {"seed": seed}
+    try:
+        return kind.model_validate({**data, **given_seed})
+    except ValidationError as error:
+        raise ScenarioError("\n".join(f"{where}: {line}" for line in problems(error))) from error
+
+
+def _scenario(form: ScenarioForm, base: Path) -> Scenario:
+    if form.cluster.servers is not None:
+        cluster = _with_costs(form, [server_of(s) for s in form.cluster.servers], base)
+        frame, given, source = made_jobs(form, cluster.worker_types, cluster.ps_types, cluster.server_ids, base)
+    else:
+        draw = _draw(form)
+        worker_types, ps_types = drawn_types(draw, form.seed)
+        frame, given, source = made_jobs(form, worker_types, ps_types, draw.named or [], base)
+        servers = draw_cluster(draw, form.seed, base, work_s(frame), latest_s(frame))
+        cluster = _with_costs(form, servers, base)
+    scenario = Scenario(cluster, Jobs(frame, cluster, given), _physics(form), form.seed, form.name, source)
+    _check_given(scenario)
+    return scenario
+
+
+def _cluster(form: ClusterFileForm, base: Path) -> Cluster:
+    """The cluster that a scenario of the same file has."""
+    if form.cluster.servers is not None:
+        return _with_costs(form, [server_of(s) for s in form.cluster.servers], base)
+    draw = _draw(form)
+    if draw.load is None:
+        return _with_costs(form, draw_cluster(draw, form.seed, base, 0.0, 0.0), base)
+    if form.workload is None:
+        raise ScenarioError(
+            f"cluster.draw.load: {draw.load:g}: there is no workload to be a load of; give cluster.draw.servers"
+        )
+    return _scenario(ScenarioForm(**dict(form)), base).cluster
+
+
+def _with_costs(form: ClusterFileForm, servers: list[Server], base: Path) -> Cluster:
+    """The cluster, with what a MB costs between its servers if the file says it."""
+    given, asymmetric = form.cluster.transfer_cost, form.cluster.asymmetric
+    if given is not None:
+        return Cluster(servers, transfer_costs(given, servers, form.seed, base), asymmetric=asymmetric)
+    if asymmetric:
+        raise ScenarioError("cluster.asymmetric: goes with transfer_cost, which is missing")
+    return Cluster(servers)
+
+
+def _draw(form: ClusterFileForm) -> DrawForm:
+    assert form.cluster.draw is not None  # noqa: S101  the form has exactly one of servers and draw
+    return form.cluster.draw
+
+
+def server_of(form: ServerForm) -> Server:
+    """The server that a form says."""
+    slots = {WORKER + name: n for name, n in form.workers.items()} | {PS + name: n for name, n in form.ps.items()}
+    return Server(form.id, form.kind, slots | form.resources, form.storage_mb, form.site)
+
+
+def _physics(form: ClusterFileForm) -> Physics:
+    p = form.physics
+    return Physics(
+        slot=max(ticks(form.slot), 1),
+        slotted=p.slotted,
+        colocation=p.colocation,
+        charge_upload=p.charge_upload,
+        data=p.data,
+        checkpoint_overhead=ticks(_overhead(form)),
+        estimate_error=p.estimate_error,
+        speedup=p.speedup,
+        horizon=None if p.horizon is None else ticks(p.horizon),
+    )
+
+
+def _overhead(form: ClusterFileForm) -> float:
+    """Checkpoint overhead [s]: as given, or what the jobs' maker assumes."""
+    rigid = form.workload is not None and form.workload.making == "rigid"
+    given = form.physics.checkpoint_overhead
+    return (RESTORE_S if rigid else 0.0) if given is None else given
+
+
+def _check_given(scenario: Scenario) -> None:
+    jobs = scenario.jobs
+    unknown = [name for name in jobs.given if name not in jobs.index]
+    if unknown:
+        raise ScenarioError(f"workload.upload: {unknown[0]!r}: is no job's id")
+    servers = set(scenario.cluster.server_ids)
+    for job, delays in jobs.given.items():
+        for server in delays:
+            if server not in servers:
+                raise ScenarioError(f"job {job!r}: upload names server {server!r}; there is none of that name")
+    _check_all_given(scenario)
+
+
+def _check_all_given(scenario: Scenario) -> None:
+    """A job with delays of its own has one for every server, or a range for the rest."""
+    delays, jobs = scenario.delays, scenario.jobs
+    for job, given in jobs.given.items():
+        for s, server in enumerate(scenario.cluster.servers):
+            if (
+                server.id not in given
+                and delays.hi[jobs.index[job], delays.cloud[s]] == 0
+                and scenario.physics.charge_upload
+            ):
+                field = "upload_cloud_s" if server.kind == "cloud" else "upload_edge_s"
+                raise ScenarioError(f"job {job!r}: upload has no delay for {server.id!r}; name it, or give {field}")

@@ -1,0 +1,169 @@
+"""The jobs of a scenario file: given one by one, read from a table, or made from a trace or a generator.
+
+What a reader leaves out and a maker changes is counted, and kept in the scenario's `source`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from numpy.random import Generator, default_rng
+
+from skedge.core.errors import ScenarioError
+from skedge.core.latency import KINDS, LatencyCost
+from skedge.core.model import JOB_SCHEMA, Floats, Job, job_table
+from skedge.core.speed import minibatch_seconds
+from skedge.core.value import Sigmoid
+from skedge.traces.formats import read_trace
+from skedge.traces.frame import Trace, stretched
+from skedge.traces.makers.site_jobs import SiteRanges, site_jobs
+from skedge.traces.makers.synthetic import at_slots, philly_like
+from skedge.traces.makers.value_jobs import ValueRanges, value_jobs
+from skedge.traces.makers.workload import Made, PaperRanges, TraceShares, divisible_jobs, paper_jobs, rigid_jobs
+
+from .schema import JobForm, LatencyForm, ScenarioForm, SyntheticForm, TraceForm, WorkloadForm
+
+_TRACE_STREAM, _JOBS_STREAM = 1, 2
+"""Streams of a seed; :mod:`skedge.scenario.cluster_draw` has the others."""
+
+_Given = dict[str, Mapping[str, float]]
+
+
+def made_jobs(
+    form: ScenarioForm, worker_types: tuple[str, ...], ps_types: tuple[str, ...], sites: list[str], base: Path
+) -> tuple[pl.DataFrame, _Given, dict[str, Any]]:
+    """Give the jobs table, the upload delays given one by one, and where the jobs come from."""
+    w = form.workload
+    if w.jobs is not None:
+        return *job_table([job_of(j) for j in w.jobs]), form.source
+    if w.table is not None:
+        return read_jobs_table(base / w.table), dict(w.upload), form.source
+    if w.making not in ("pdors", "okita") and not (worker_types and ps_types):
+        raise ScenarioError(
+            "cluster.servers: no edge server has workers and PSs; jobs made from a trace need a type each"
+        )
+    if w.making == "okita" and not sites:
+        raise ScenarioError("workload.make: okita: takes servers that are named, or drawn with resources or shapes")
+    trace = _trace(w, default_rng([form.seed, _TRACE_STREAM]), base, form.slot)
+    taken = trace.frame if w.trace is None else _part(w.trace, trace.frame)
+    made = _made(form, taken, default_rng([form.seed, _JOBS_STREAM]), (worker_types, ps_types), sites)
+    return made.table, {}, _source(w, trace, taken, made)
+
+
+def _made(
+    form: ScenarioForm,
+    trace: pl.DataFrame,
+    rng: Generator,
+    types: tuple[tuple[str, ...], tuple[str, ...]],
+    sites: list[str],
+) -> Made:
+    """The jobs that the file's `make` makes of `trace`."""
+    options = form.workload.options()
+    match form.workload.making:
+        case "pdors":
+            return Made(value_jobs(trace, rng, slot_s=form.slot, ranges=ValueRanges(**options)), {})
+        case "okita":
+            return Made(site_jobs(trace, rng, sites, slot_s=form.slot, ranges=SiteRanges(**options)), {})
+        case "paper":
+            return paper_jobs(trace, rng, *types, slot_s=form.slot, ranges=PaperRanges(**options))
+        case "divisible":
+            return divisible_jobs(trace, rng, *types, shares=TraceShares(**options))
+        case _:
+            return rigid_jobs(trace, rng, *types, shares=TraceShares(**options))
+
+
+def _source(form: WorkloadForm, trace: Trace, taken: pl.DataFrame, made: Made) -> dict[str, Any]:
+    """Where the jobs come from: rows read, left out and changed, and GPU-hours of the trace and of the jobs made."""
+    origin: dict[str, Any] = {"synthetic": trace.source}
+    if form.trace is not None:
+        origin = {"trace": Path(form.trace.path).name, "format": form.trace.format, "rows": trace.rows}
+        origin |= {"skipped": trace.skipped, "outside skip and first": len(trace.frame) - len(taken)}
+    changed = {what: n for what, n in (trace.changed | made.changed).items() if n}
+    source = origin | {"make": form.making, "jobs": len(taken), "changed": changed}
+    if form.making in ("rigid", "divisible"):
+        asked = float((taken["gpus"] * taken["duration_s"]).sum())
+        source["gpu_hours"] = {"trace": round(asked / 3600, 3), "jobs": round(work_s(made.table) / 3600, 3)}
+    return source
+
+
+def job_of(form: JobForm) -> Job:
+    """The job that a form says."""
+    fields = form.model_dump(exclude={"train", "utility", "latency", "internal_mbps"})
+    if form.internal_mbps is not None:
+        fields["internal_mbps"] = form.internal_mbps
+    utility = None if form.utility is None else Sigmoid(**form.utility.model_dump())
+    return Job(upload_s=fields.pop("upload"), utility=utility, latency=_latency(form.latency), **fields)
+
+
+def _latency(form: LatencyForm | None) -> LatencyCost | None:
+    return None if form is None else KINDS[form.kind](**form.model_dump(exclude={"kind"}, exclude_none=True))
+
+
+def work_s(jobs: pl.DataFrame) -> float:
+    """Sum up the work of a jobs table [worker-seconds], D p without co-location, before rounding."""
+    columns = ("minibatch_s", "ps_update_s", "gradient_mb", "bandwidth_mbps")
+    each = minibatch_seconds(*(_column(jobs, c) for c in columns))
+    return float((_column(jobs, "chunks") * _column(jobs, "epochs") * _column(jobs, "minibatches") * each).sum())
+
+
+def _column(jobs: pl.DataFrame, name: str) -> Floats:
+    return jobs[name].cast(pl.Float64).to_numpy()
+
+
+def latest_s(jobs: pl.DataFrame) -> float:
+    """Latest arrival of a jobs table [s]; 0 where it is empty."""
+    return float(_column(jobs, "arrival_s").max(initial=0.0))
+
+
+def _trace(form: WorkloadForm, rng: Generator, base: Path, slot_s: float) -> Trace:
+    if form.trace is not None:
+        t = form.trace
+        return read_trace(base / t.path, t.format, t.statuses, t.fractional)
+    assert form.synthetic is not None  # noqa: S101  the form has exactly one source
+    return Trace(_synthetic(form.synthetic, rng, slot_s), form.synthetic.arrivals)
+
+
+def _synthetic(form: SyntheticForm, rng: Generator, slot_s: float) -> pl.DataFrame:
+    if form.arrivals == "philly-like":
+        return philly_like(form.jobs, rng, span_s=form.span)
+    slots = round((form.span or 0.0) / slot_s)
+    if slots < 1:
+        raise ScenarioError(f"workload.synthetic.span: {form.span:g} s: it must be a slot or more")
+    return at_slots(form.jobs, rng, slot_s=slot_s, slots=slots, kind=form.arrivals)
+
+
+def _part(form: TraceForm, frame: pl.DataFrame) -> pl.DataFrame:
+    """Take the jobs that `form` asks for, from the first one's submission, over the span that it asks for."""
+    part = frame.slice(form.skip, form.first)
+    if not len(part):
+        raise ScenarioError(f"workload.trace.skip: {form.skip}: leaves no job; the trace has {len(frame)}")
+    part = part.with_columns(pl.col("submit_s") - pl.col("submit_s").first())
+    return part if form.span is None else stretched(part, form.span)
+
+
+def read_jobs_table(path: Path) -> pl.DataFrame:
+    """Read a jobs table, Parquet or CSV.
+
+    Raises
+    ------
+    ScenarioError
+        Naming the file and what is wrong.
+    """
+    if path.suffix not in (".parquet", ".csv"):
+        raise ScenarioError(f"workload.table: {str(path)!r}: must end in .parquet or .csv")
+    try:
+        # in CSV the types are the schema's, so that an id of digits stays text
+        parquet = path.suffix == ".parquet"
+        table = (
+            pl.read_parquet(path, glob=False) if parquet else pl.read_csv(path, schema_overrides=JOB_SCHEMA, glob=False)
+        )
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise ScenarioError(f"workload.table: {path}: cannot be read: {str(error).splitlines()[0]}") from error
+    missing = [c for c in JOB_SCHEMA if c not in table.columns]
+    if missing or not len(table):
+        what = f"column {missing[0]!r} is missing" if missing else "has no row"
+        raise ScenarioError(f"workload.table: {path}: {what}; a jobs table has the columns {', '.join(JOB_SCHEMA)}")
+    return table

@@ -1,0 +1,72 @@
+"""Sentences for what is wrong with a scenario file, from what Pydantic found."""
+
+from __future__ import annotations
+
+import difflib
+import reprlib
+from collections.abc import Iterator
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from .schema import COSTS, ScenarioForm
+
+
+def problems(error: ValidationError) -> Iterator[str]:
+    """Say what is wrong, a line per problem: ``field.path: value: what would be right``."""
+    for one in error.errors(include_url=False):
+        loc = tuple(part for part in one["loc"] if part not in COSTS)
+        place, value = _place(loc), _short(one["input"])
+        if one["type"] == "extra_forbidden":
+            yield f"{place}: {_unknown(loc)}"
+        elif one["type"] == "missing":
+            yield f"{place}: is missing; it is needed"
+        else:
+            what = _IN_OUR_WORDS.get(one["type"]) or one["msg"].removeprefix("Value error, ")
+            what = what.replace("Input should be", "it must be")
+            yield f"{place or 'file'}: {value}: {what}" if isinstance(one["input"], _PLAIN) else f"{place}: {what}"
+
+
+_IN_OUR_WORDS = {
+    "tuple_type": "it must be a range [low, high]",
+    "model_type": "it must be a mapping of fields",
+    "dict_type": "it must be a mapping of names to values",
+    "string_too_short": "it must not be empty",
+    "invalid_key": "a field's name must be text",
+    "string_pattern_mismatch": "write it as package.module:function",
+}
+"""Pydantic's messages that speak of Python, by type."""
+
+_PLAIN = (str, int, float, bool, type(None), list)
+
+
+_SHORTENED = reprlib.Repr()
+_SHORTENED.maxlevel = 2
+"""Shows the beginning of a list: aliases can make a short file into a list of a billion."""
+
+
+def _place(loc: tuple[int | str, ...]) -> str:
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).removeprefix(".")
+
+
+def _short(value: object) -> str:
+    text = _SHORTENED.repr(value) if isinstance(value, list | dict) else repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _unknown(loc: tuple[int | str, ...]) -> str:
+    """Say that the last part of `loc` is no field, and which there are."""
+    form: type[BaseModel] = ScenarioForm
+    for part in loc[:-1]:
+        if isinstance(part, str):
+            form = _form_in(form.model_fields[part].annotation) or form
+    near = difflib.get_close_matches(str(loc[-1]), form.model_fields, 1)
+    meant = f" (did you mean {near[0]}?)" if near else ""
+    return f"is not a field{meant}; there are {', '.join(form.model_fields)}"
+
+
+def _form_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    found = (_form_in(part) for part in get_args(annotation))
+    return next((form for form in found if form is not None), None)

@@ -1,0 +1,105 @@
+"""A scenario written with nothing left to draw, as :mod:`skedge.scenario.file` reads it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import yaml
+
+from skedge.core.model import PS, WORKER, Cluster, Server
+from skedge.core.scenario import Scenario
+from skedge.core.time import SECOND
+
+
+def save_scenario(scenario: Scenario, folder: Path | str) -> Path:
+    """Write `scenario` with nothing left to draw: ``scenario.yaml`` and ``jobs.parquet`` in `folder`.
+
+    For a cluster of sites also ``transfer_cost.csv``. :func:`.load_scenario` of the file gives an equal scenario. Equal
+    scenarios give equal bytes.
+
+    Returns
+    -------
+    pathlib.Path
+        The scenario file.
+    """
+    folder = Path(folder)
+    text = yaml.safe_dump(_resolved(scenario), sort_keys=False, allow_unicode=True, width=120)
+    folder.mkdir(parents=True, exist_ok=True)
+    table, costs, file = folder / "jobs.parquet", folder / _COSTS, folder / "scenario.yaml"
+    written = [table, file]
+    scenario.jobs.frame.write_parquet(_aside(table))
+    if scenario.cluster.transfer_cost is not None:
+        frame = pl.DataFrame(scenario.cluster.transfer_cost, schema=scenario.cluster.server_ids, orient="row")
+        frame.write_csv(_aside(costs))
+        written.insert(1, costs)
+    _aside(file).write_text(text, encoding="utf-8")
+    for path in written:
+        os.replace(_aside(path), path)
+    return file
+
+
+_COSTS = "transfer_cost.csv"
+"""Where the costs between sites stand in a saved scenario: as YAML 500 x 500 numbers would take seconds to read."""
+
+
+def _aside(path: Path) -> Path:
+    """Where to write before renaming, so that nothing half-written is left."""
+    return path.with_name(path.name + ".part")
+
+
+def _resolved(scenario: Scenario) -> dict[str, Any]:
+    workload: dict[str, Any] = {"table": "jobs.parquet"}
+    if scenario.jobs.given:
+        workload["upload"] = {job: dict(delays) for job, delays in sorted(scenario.jobs.given.items())}
+    fields = cluster_fields(scenario)
+    if scenario.cluster.transfer_cost is not None:
+        fields["cluster"]["transfer_cost"] = _COSTS
+    source = {"source": dict(scenario.source)} if scenario.source else {}
+    return {**fields, "workload": workload, **source}
+
+
+def cluster_fields(scenario: Scenario) -> dict[str, Any]:
+    """A cluster file of which :func:`.load_cluster_file` makes the same cluster, with nothing left to draw."""
+    p, cluster = scenario.physics, scenario.cluster
+    return {
+        "name": scenario.name,
+        "seed": scenario.seed,
+        "slot": p.slot / SECOND,
+        "physics": {
+            "slotted": p.slotted,
+            "colocation": p.colocation,
+            "charge_upload": p.charge_upload,
+            "data": p.data,
+            "checkpoint_overhead": p.checkpoint_overhead / SECOND,
+            "estimate_error": float(p.estimate_error),
+            "speedup": float(p.speedup),
+            **({} if p.horizon is None else {"horizon": p.horizon / SECOND}),
+        },
+        "cluster": {"servers": [_server_fields(s) for s in cluster.servers], **_cost_fields(cluster)},
+    }
+
+
+def _cost_fields(cluster: Cluster) -> dict[str, Any]:
+    if cluster.transfer_cost is None:
+        return {}
+    return {"transfer_cost": cluster.transfer_cost.tolist(), **({"asymmetric": True} if cluster.asymmetric else {})}
+
+
+def _server_fields(server: Server) -> dict[str, Any]:
+    fields = {
+        "id": server.id,
+        "kind": server.kind,
+        "workers": _slots(server, WORKER),
+        "ps": _slots(server, PS),
+        "resources": {r: float(n) for r, n in server.capacity.items() if not r.startswith((WORKER, PS))},
+        "storage_mb": None if server.storage_mb is None else float(server.storage_mb),
+        "site": server.site,
+    }
+    return {name: value for name, value in fields.items() if value not in (None, {})}
+
+
+def _slots(server: Server, prefix: str) -> dict[str, int]:
+    return {r.removeprefix(prefix): int(n) for r, n in server.capacity.items() if r.startswith(prefix)}

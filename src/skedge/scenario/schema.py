@@ -1,0 +1,541 @@
+"""The form of a scenario file (YAML): its fields and their ranges."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    PlainValidator,
+    Tag,
+    WithJsonSchema,
+    model_validator,
+)
+
+Form = TypeVar("Form", bound=BaseModel)
+
+_UNITS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION = re.compile(r"\s*([0-9.]+(?:[eE][+-]?[0-9]+)?)\s*([a-zµ]*)\s*")
+
+
+def duration_s(value: object) -> object:
+    """Take a duration, a number of seconds or text such as ``1h``, ``30min``, ``15s``, ``250ms``, as seconds.
+
+    Raises
+    ------
+    ValueError
+        For text that is neither.
+    """
+    if value is True or value is False:
+        raise ValueError(_NO_DURATION)
+    if not isinstance(value, str):
+        return value
+    match = _DURATION.fullmatch(value)
+    if match is None or (match[2] or "s") not in _UNITS:
+        raise ValueError(_NO_DURATION)
+    try:
+        return float(match[1]) * _UNITS[match[2] or "s"]
+    except ValueError:
+        raise ValueError(_NO_DURATION) from None
+
+
+_NO_DURATION = "it must be a duration: seconds, or text like 1h, 30min, 15s, 250ms"
+
+
+def _pair(value: object) -> object:
+    return (value, value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+def _ascending(pair: tuple[float, float]) -> tuple[float, float]:
+    if pair[0] > pair[1]:
+        raise ValueError("it must be a range [low, high] with low at most high")
+    return pair
+
+
+def _no_bool(value: object) -> object:
+    if value is True or value is False:
+        raise ValueError("it must be a number")
+    return value
+
+
+LONGEST_S = 1e8
+"""Longest time taken [s]: three years; anything above is a unit gone wrong."""
+
+_ANY_DURATION = {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": f"^{_DURATION.pattern}$"}]}
+_RANGE = {
+    "anyOf": [
+        {"type": "number"},
+        {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2},
+    ]
+}
+
+Name = Annotated[str, Field(min_length=1)]
+Number = Annotated[float, BeforeValidator(_no_bool)]
+Count = Annotated[int, Field(le=2**53), BeforeValidator(_no_bool)]
+Duration = Annotated[float, Field(ge=0, le=LONGEST_S), BeforeValidator(duration_s), WithJsonSchema(_ANY_DURATION)]
+Slots = Annotated[Count, Field(ge=0, le=100_000)]
+Span = Annotated[float, Field(gt=0, le=LONGEST_S), BeforeValidator(duration_s), WithJsonSchema(_ANY_DURATION)]
+Durations = Annotated[
+    tuple[
+        Annotated[float, Field(ge=0, le=LONGEST_S), BeforeValidator(duration_s)],
+        Annotated[float, Field(ge=0, le=LONGEST_S), BeforeValidator(duration_s)],
+    ],
+    AfterValidator(_ascending),
+    WithJsonSchema({"type": "array", "items": _ANY_DURATION, "minItems": 2, "maxItems": 2}),
+]
+NumberRange = Annotated[
+    tuple[Annotated[float, Field(ge=0)], Annotated[float, Field(ge=0)]],
+    BeforeValidator(_pair),
+    AfterValidator(_ascending),
+    WithJsonSchema(_RANGE),
+]
+PositiveRange = Annotated[
+    tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]],
+    BeforeValidator(_pair),
+    AfterValidator(_ascending),
+    WithJsonSchema(_RANGE),
+]
+CountRange = Annotated[
+    tuple[Annotated[int, Field(ge=1, le=1_000_000)], Annotated[int, Field(ge=1, le=1_000_000)]],
+    BeforeValidator(_pair),
+    AfterValidator(_ascending),
+    WithJsonSchema(_RANGE),
+]
+
+
+Amount = Annotated[float, Field(ge=0, le=1e15), BeforeValidator(_no_bool)]
+NeedRange = Annotated[
+    tuple[Annotated[int, Field(ge=0, le=1_000_000)], Annotated[int, Field(ge=0, le=1_000_000)]],
+    BeforeValidator(_pair),
+    AfterValidator(_ascending),
+    WithJsonSchema(_RANGE),
+]
+
+
+def _mix(value: object) -> object:
+    if value == "classes":
+        return value
+    if isinstance(value, list | tuple) and len(value) == 3 and all(_is_share(part) for part in value):
+        return tuple(map(float, value))
+    raise ValueError("it must be three shares from 0 to 1, or classes")
+
+
+def _is_share(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
+
+
+_SHARES = {"type": "array", "items": {"type": "number", "minimum": 0, "maximum": 1}, "minItems": 3, "maxItems": 3}
+Mix = Annotated[
+    tuple[float, float, float] | Literal["classes"],
+    PlainValidator(_mix),
+    WithJsonSchema({"anyOf": [_SHARES, {"const": "classes"}]}),
+]
+
+
+class _Form(BaseModel):
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, coerce_numbers_to_str=True)
+
+
+class PhysicsForm(_Form):
+    """What the world decides: see :class:`skedge.core.model.Physics`."""
+
+    slotted: bool = False
+    colocation: Literal["cloud", "one_server"] = "cloud"
+    charge_upload: bool = True
+    data: Literal["kept", "last_place"] = "kept"
+    checkpoint_overhead: Duration | None = Field(None, description="left out: 30 s with make: rigid, else 0")
+    estimate_error: Number = Field(0.0, ge=0)
+    speedup: Number = Field(1.0, gt=0)
+    horizon: Span | None = Field(None, description="what prices, plans and utilities look at; whole slots")
+
+
+class ServerForm(_Form):
+    """An edge server with its slots by type, or with amounts of resources; or the cloud."""
+
+    id: Name
+    kind: Literal["edge", "cloud"] = "edge"
+    workers: dict[str, Slots] = {}
+    ps: dict[str, Slots] = {}
+    resources: dict[Name, Amount] = Field({}, description="amounts by name, instead of workers and ps")
+    storage_mb: Number | None = Field(None, ge=0)
+    site: str | None = None
+
+    @model_validator(mode="after")
+    def _cloud_has_all(self) -> ServerForm:
+        if self.kind == "cloud" and (self.workers or self.ps):
+            raise ValueError("workers and ps do not go with kind: cloud, which has every type without limit")
+        if self.kind == "cloud" and self.resources:
+            raise ValueError("resources do not go with kind: cloud, which has no limit")
+        if self.resources and (self.workers or self.ps):
+            raise ValueError("resources do not go with workers and ps; a cluster has slots or resources")
+        slots = [name for name in self.resources if name.startswith(("worker:", "ps:"))]
+        if slots:
+            raise ValueError(f"resources.{slots[0]}: is the name of a slot; give it under workers or ps")
+        return self
+
+
+class DrawForm(_Form):
+    """A cluster drawn from a machine list, a worker slot per GPU; or so many machines of equal resources."""
+
+    servers: Count | None = Field(None, ge=1, description="so many machines of the list")
+    load: Number | None = Field(None, gt=0, description="or so many that the offered load is at most this")
+    machines: str = Field("philly-like", description="philly-like, or the path of a machine list")
+    worker_types: CountRange = Field((1, 1), description="how many worker types there are; a range is drawn from")
+    ps_types: CountRange = (1, 1)
+    ps_per_worker: CountRange = Field((1, 4), description="PS slots per GPU of a machine, drawn per machine")
+    cloud: bool = True
+    storage_mb: Number | None = Field(None, ge=0, description="of each edge server; left out: without limit")
+    resources: dict[Name, Amount] | None = Field(
+        None, min_length=1, description="with servers: what each machine has, instead of slots"
+    )
+    shapes: Literal["ec2"] | None = Field(
+        None, description="with servers: what each has is that of an Amazon P2, P3 or G3 instance, drawn"
+    )
+
+    @model_validator(mode="after")
+    def _one_size(self) -> DrawForm:
+        _exactly_one(self, "servers", "load")
+        for name, what in (("resources", "of which all machines have the same"), ("shapes", "which say all")):
+            other = sorted(self.model_fields_set - {"servers", name})
+            if getattr(self, name) is not None and other:
+                raise ValueError(f"{other[0]} does not go with {name}, {what}")
+        return self
+
+    @property
+    def named(self) -> list[str] | None:
+        """Names of the machines where they are known before they are drawn."""
+        return None if self.resources is None and self.shapes is None else [f"m{i}" for i in range(self.servers or 0)]
+
+
+class CostDrawForm(_Form):
+    """What a MB costs between sites, drawn: uniformly, or in proportion to distances or round trips of a file."""
+
+    range: NumberRange = Field(description="cost of a MB, [least, largest]")
+    by: str | None = Field(
+        None, description="path: .csv with LATITUDE and LONGITUDE, or a square matrix of round trips as text or .gz"
+    )
+
+
+Costs = Annotated[list[list[Annotated[float, BeforeValidator(_no_bool)]]], Field(min_length=1)]
+
+
+COSTS = "rows", "drawn", "file"
+"""The forms that transfer_cost may have."""
+
+
+def _form_of_costs(value: object) -> str:
+    return COSTS[0] if isinstance(value, list) else COSTS[2] if isinstance(value, str) else COSTS[1]
+
+
+class ClusterForm(_Form):
+    """The servers, given one by one or drawn; with transfer_cost they are sites between which data move (Okita)."""
+
+    servers: list[ServerForm] | None = None
+    draw: DrawForm | None = None
+    transfer_cost: (
+        Annotated[
+            Annotated[Costs, Tag("rows")] | Annotated[CostDrawForm, Tag("drawn")] | Annotated[str, Tag("file")],
+            Discriminator(_form_of_costs),
+        ]
+        | None
+    ) = Field(None, description="cost of a MB from the row's server to the column's: rows, a .csv, or drawn")
+    asymmetric: bool = Field(False, description="says that the two directions of transfer_cost may differ")
+
+    @model_validator(mode="after")
+    def _one_source(self) -> ClusterForm:
+        return _exactly_one(self, "servers", "draw")
+
+
+class SyntheticForm(_Form):
+    """Arrivals drawn by a function of that name in :mod:`skedge.traces.makers.synthetic`."""
+
+    jobs: Count = Field(ge=1, le=10_000_000)
+    span: Span | None = None
+    arrivals: Literal["philly-like", "alternating", "uniform"] = Field(
+        "philly-like",
+        description="uniform and alternating: at slots of the span, alternating twice as many at even ones as at odd",
+    )
+
+    @model_validator(mode="after")
+    def _has_slots(self) -> SyntheticForm:
+        if self.arrivals != "philly-like" and self.span is None:
+            raise ValueError(f"arrivals: {self.arrivals} needs a span")
+        return self
+
+
+class TraceForm(_Form):
+    """A trace file."""
+
+    path: str
+    format: Literal["google-events", "google-jobs", "philly-csv", "philly-log", "swf"]
+    statuses: list[Literal["passed", "failed", "killed"]] = Field(["passed"], min_length=1)
+    skip: Count = Field(0, ge=0, description="leave out so many jobs at the start")
+    first: Count | None = Field(None, ge=1, description="then take so many; left out: all")
+    fractional: Literal["skip", "ceil"] = Field("skip", description="jobs that ask for a fraction of a GPU")
+    span: Span | None = Field(None, description="stretch or compress the submissions to this span")
+
+
+class TrainForm(_Form):
+    """What a live run trains: `factory` (``package.module:function``) called with `args`.
+
+    `shuffle`: a job's samples are shuffled over its chunks, by `seed`; false where the order is meant. `lr_by_batch`:
+    samples of a round for which the optimizer's learning rate is meant; in a round of n samples it is n / `lr_by_batch`
+    times that. `code`: a Python file or a folder with the factory's module, which is sent to all processes of the job;
+    left out: it is installed.
+    """
+
+    factory: Annotated[str, Field(pattern=r"^[\w.]+:\w+$")]
+    args: dict[str, str | int | float | bool] = {}
+    seed: Count = Field(0, ge=0)
+    shuffle: bool = True
+    code: Annotated[str, Field(min_length=1)] | None = None
+    lr_by_batch: Count | None = Field(None, ge=1, description="samples of a round that the learning rate is meant for")
+
+
+class UtilityForm(_Form):
+    """What a job is worth: height / (1 + exp(steepness (slots - target))); see :class:`skedge.core.value.Sigmoid`."""
+
+    height: Number = Field(gt=0, description="theta1")
+    steepness: Number = Field(0.0, description="theta2 [1/slot], 0 or more")
+    target: Number = Field(0.0, description="theta3 [slots]")
+
+    @model_validator(mode="after")
+    def _falls(self) -> UtilityForm:
+        if self.steepness < 0:
+            raise ValueError(f"steepness {self.steepness:g}: the utility increases with time; it must be 0 or more")
+        if self.steepness and "target" not in self.model_fields_set:
+            raise ValueError(f"steepness {self.steepness:g} without target; it must have the slots at which it falls")
+        return self
+
+
+class LatencyForm(_Form):
+    """What a job's response costs by the slots that it takes; see :mod:`skedge.core.latency`."""
+
+    kind: Literal["exponential", "linear", "piecewise"]
+    tau: Number | None = Field(None, gt=0, description="exponential: at no time; linear: per slot")
+    rate: Number | None = Field(None, gt=0, description="exponential: growth per slot; 0.25 if left out")
+    base: Number | None = Field(None, ge=0, description="linear: at no time; 0 if left out")
+    early: Number | None = Field(None, ge=0, description="piecewise: before the deadline")
+    late: Number | None = Field(None, ge=0, description="piecewise: from the deadline on")
+    deadline: Number | None = Field(None, gt=0, description="piecewise [slots]")
+
+    @model_validator(mode="after")
+    def _of_its_kind(self) -> LatencyForm:
+        takes = _LATENCY[self.kind]
+        for name in sorted(self.model_fields_set - {"kind", *takes}):
+            raise ValueError(f"{name} does not go with kind: {self.kind}, which takes {', '.join(takes)}")
+        for name, needed in takes.items():
+            if needed and getattr(self, name) is None:
+                raise ValueError(f"{name} is missing; kind: {self.kind} takes {', '.join(takes)}")
+        if self.early is not None and self.late is not None and self.late < self.early:
+            raise ValueError(f"late {self.late:g} is below early {self.early:g}: the cost would fall with time")
+        return self
+
+
+_LATENCY = {
+    "exponential": {"tau": True, "rate": False},
+    "linear": {"tau": True, "base": False},
+    "piecewise": {"early": True, "late": True, "deadline": True},
+}
+"""Numbers of each kind, and whether they must be given."""
+
+
+class JobForm(_Form):
+    """A job: see :class:`skedge.core.model.Job`; `upload` is its `upload_s`, `train` is for live runs alone."""
+
+    id: Name
+    arrival_s: Duration
+    epochs: Count = Field(ge=1)
+    chunks: Count = Field(0, ge=1, description="may be left out where data says it, by site")
+    minibatches: Count = Field(ge=1)
+    minibatch_s: Duration
+    ps_update_s: Duration = 0.0
+    gradient_mb: Number = Field(0.0, ge=0)
+    bandwidth_mbps: Number = Field(1000.0, gt=0)
+    worker_type: str = "gpu"
+    ps_type: str = "cpu"
+    workers: Count = Field(1, ge=1)
+    chunk_mb: Number = Field(0.0, ge=0)
+    upload_edge_s: Durations = (0.0, 0.0)
+    upload_cloud_s: Durations = (0.0, 0.0)
+    upload: dict[str, Duration] = {}
+    worker_needs: dict[Name, Amount] = Field({}, description="what a worker takes of each resource")
+    ps_needs: dict[Name, Amount] = {}
+    batch: Count = Field(1, ge=1, description="global batch [mini-batches]; with resources, the most workers")
+    ratio: Number = Field(1.0, gt=0, description="workers per PS")
+    internal_mbps: Number | None = Field(None, gt=0, description="between co-located workers and PSs; left out: free")
+    utility: UtilityForm | None = None
+    data: dict[Name, Annotated[Count, Field(ge=0)]] = Field({}, description="chunks by the site where they lie")
+    exchange_mb: Number = Field(0.0, ge=0, description="that a worker exchanges with a PS at another site in a slot")
+    latency: LatencyForm | None = None
+    max_lag: Count | None = Field(None, ge=1, description="most epochs by which a chunk is ahead of the job's slowest")
+    train: TrainForm | None = None
+
+    @model_validator(mode="after")
+    def _has_chunks(self) -> JobForm:
+        there = sum(self.data.values())
+        if not self.data and self.chunks == 0:
+            raise ValueError("chunks is missing; it is needed, or data by site")
+        if self.data and there < 1:
+            raise ValueError("data: there is no chunk at any site; there must be something to train")
+        if self.data and self.chunks not in (0, there):
+            raise ValueError(f"chunks {self.chunks}: data has {there} over its sites; leave chunks out")
+        self.chunks = self.chunks or there
+        return self
+
+
+Making = Literal["rigid", "divisible", "paper", "pdors", "okita"]
+
+
+class WorkloadForm(_Form):
+    """Where the jobs come from, exactly one source, and how a trace is made into jobs."""
+
+    synthetic: SyntheticForm | None = None
+    trace: TraceForm | None = None
+    jobs: list[JobForm] | None = Field(None, min_length=1)
+    table: str | None = Field(None, description="path of a jobs table, .parquet or .csv")
+    upload: dict[str, dict[str, Duration]] = Field({}, description="with table: upload delays by job and server")
+    make: Making | None = Field(None, description="with synthetic and trace; left out: rigid")
+    epochs: CountRange | None = None
+    chunks: CountRange | None = Field(None, description="left out: the rows of JSAC'22's Table II")
+    minibatches: CountRange | None = Field(None, description="with make: paper and chunks")
+    gradient_mb: PositiveRange | None = None
+    chunk_mb: NumberRange | None = None
+    minibatch_h: PositiveRange | None = None
+    ps_update_ms: NumberRange | None = None
+    bandwidth_mbps: PositiveRange | None = None
+    upload_edge_slots: NumberRange | None = None
+    upload_cloud_slots: NumberRange | None = None
+    communication_share: Number | None = Field(None, ge=0, lt=1)
+    ps_update_share: Number | None = Field(None, ge=0, lt=1)
+    upload_share: Number | None = Field(None, ge=0)
+    upload_spread: NumberRange | None = None
+    cloud_factor: Number | None = Field(None, ge=0)
+    samples: CountRange | None = None
+    sample_slots: PositiveRange | None = None
+    ratio: CountRange | None = None
+    batch: CountRange | None = None
+    internal_factor: Number | None = Field(None, ge=1)
+    worker_needs: dict[Name, NeedRange] | None = None
+    ps_needs: dict[Name, NeedRange] | None = None
+    height: PositiveRange | None = None
+    target: NumberRange | None = None
+    site_chunks: CountRange | None = None
+    slot_chunks: PositiveRange | None = None
+    exchange_mb: NumberRange | None = None
+    latency: Literal["exponential", "linear", "piecewise"] | None = None
+    tau: PositiveRange | None = None
+    rate: PositiveRange | None = None
+    base: NumberRange | None = None
+    early: NumberRange | None = None
+    late: NumberRange | None = None
+    deadline: PositiveRange | None = None
+    mix: Mix | None = Field(
+        None, description="shares of time-insensitive, -sensitive and -critical jobs; classes: by scheduling class"
+    )
+
+    @model_validator(mode="after")
+    def _one_source(self) -> WorkloadForm:
+        _exactly_one(self, "synthetic", "trace", "jobs", "table")
+        if self.upload and self.table is None:
+            raise ValueError("upload goes with table; a job of jobs has its own upload")
+        taken = _OPTIONS[self.making] if self.made else {}
+        for name in ["make", *dict.fromkeys(name for options in _OPTIONS.values() for name in options)]:
+            if getattr(self, name) is not None and name not in taken and not (name == "make" and self.made):
+                with_what = f"make: {self.making}" if self.made else "jobs and table, which are complete"
+                raise ValueError(f"{name} does not go with {with_what}")
+        return self
+
+    @property
+    def made(self) -> bool:
+        """Whether jobs are made from a trace."""
+        return self.synthetic is not None or self.trace is not None
+
+    @property
+    def making(self) -> Making | Literal[""]:
+        """How jobs are made from a trace; empty where they are given."""
+        return (self.make or "rigid") if self.made else ""
+
+    def options(self) -> dict[str, Any]:
+        """Give the options that the file sets for `make`, by their names in the code."""
+        names = _OPTIONS[self.making]
+        return {names[name]: getattr(self, name) for name in names if getattr(self, name) is not None}
+
+
+_SAME = ("epochs", "gradient_mb", "chunk_mb")
+_SIZES, _UPLOADS = ("chunks", "minibatches"), ("upload_edge_slots", "upload_cloud_slots")
+PAPER_OPTIONS: Mapping[str, str] = {
+    name: name for name in (*_SAME, *_SIZES, "minibatch_h", "ps_update_ms", "bandwidth_mbps", *_UPLOADS)
+}
+"""Fields for ``make: paper`` and their names in :class:`skedge.traces.makers.workload.PaperRanges`."""
+RIGID_OPTIONS: Mapping[str, str] = {name: name for name in (*_SAME, "upload_spread", "cloud_factor")} | {
+    "communication_share": "communication",
+    "ps_update_share": "ps_update",
+    "upload_share": "upload",
+}
+"""Fields for ``make: rigid`` and their names in :class:`skedge.traces.makers.workload.TraceShares`."""
+DIVISIBLE_OPTIONS: Mapping[str, str] = {**RIGID_OPTIONS, "chunks": "chunks"}
+"""Those for ``make: divisible``."""
+_SAMPLES, _NEEDS = ("samples", "sample_slots", "ratio", "batch", "internal_factor"), ("worker_needs", "ps_needs")
+PDORS_OPTIONS: Mapping[str, str] = {
+    name: name for name in ("epochs", "gradient_mb", "bandwidth_mbps", *_SAMPLES, *_NEEDS, "height", "target", "mix")
+}
+"""Fields for ``make: pdors`` and their names in :class:`skedge.traces.makers.value_jobs.ValueRanges`."""
+_LATENCIES = ("latency", "tau", "rate", "base", "early", "late", "deadline")
+OKITA_OPTIONS: Mapping[str, str] = {
+    name: name for name in ("site_chunks", "chunk_mb", "slot_chunks", "exchange_mb", *_NEEDS, *_LATENCIES)
+}
+"""Fields for ``make: okita`` and their names in :class:`skedge.traces.makers.site_jobs.SiteRanges`."""
+_OPTIONS: Mapping[str, Mapping[str, str]] = {
+    "rigid": RIGID_OPTIONS,
+    "divisible": DIVISIBLE_OPTIONS,
+    "paper": PAPER_OPTIONS,
+    "pdors": PDORS_OPTIONS,
+    "okita": OKITA_OPTIONS,
+}
+
+
+class ClusterFileForm(_Form):
+    """A cluster file: a scenario file whose workload may be missing."""
+
+    name: str = "scenario"
+    seed: Annotated[int, BeforeValidator(_no_bool)] = Field(0, ge=0)
+    slot: Span = 3600.0
+    physics: PhysicsForm = Field(default_factory=PhysicsForm)
+    cluster: ClusterForm
+    workload: WorkloadForm | None = None
+
+
+class ScenarioForm(ClusterFileForm):
+    """A scenario file."""
+
+    workload: WorkloadForm
+    source: dict[str, Any] = Field(
+        {}, description="written by skedge: where jobs came from, what was left out, changed"
+    )
+
+    @model_validator(mode="after")
+    def _source_is_read(self) -> ScenarioForm:
+        if self.source and self.workload.made:
+            raise ValueError("source goes with jobs and table; of jobs that are made it is written by skedge")
+        return self
+
+
+def _exactly_one(form: Form, *names: str) -> Form:
+    given = [name for name in names if getattr(form, name) is not None]
+    if len(given) != 1:
+        have = " and ".join(given) or "none"
+        raise ValueError(f"it must have exactly one of {', '.join(names)}; it has {have}")
+    return form
+
+
+def json_schema() -> dict[str, Any]:
+    """Give the JSON schema of a scenario file; shipped as ``scenario.schema.json``."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **ScenarioForm.model_json_schema()}

@@ -1,0 +1,151 @@
+"""Sites drawn: EC2 shapes for their resources, and what a MB costs between them, by chance, distance or round trip."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.random import Generator, default_rng
+
+from skedge.core.errors import ScenarioError
+from skedge.core.files import no_device
+from skedge.core.model import Floats, Server
+
+from .schema import CostDrawForm, Costs
+
+_SHAPES, _COSTS = 9, 10
+"""Streams of a seed."""
+
+STORAGE_GB = 1000.0
+"""Of a site: 5 to 10 GB a worker never binds first. Okita's paper does not say."""
+
+EC2 = {
+    "p3.2xlarge": (1, 8, 61), "p3.8xlarge": (4, 32, 244), "p3.16xlarge": (8, 64, 488), "p3dn.24xlarge": (8, 96, 768),
+    "p2.xlarge": (1, 4, 61), "p2.8xlarge": (8, 32, 488), "p2.16xlarge": (16, 64, 732),
+    "g3s.xlarge": (1, 4, 30.5), "g3.4xlarge": (1, 16, 122), "g3.8xlarge": (2, 32, 244), "g3.16xlarge": (4, 64, 488),
+}  # fmt: skip
+"""GPUs, vCPUs and GiB of memory of Amazon's P3, P2 and G3 instances (Okita, Sec. V-B)."""
+
+_EARTH_KM = 6371.0
+_DEGREES = {"LATITUDE": pl.Float64, "LONGITUDE": pl.Float64}
+
+
+def draw_sites(count: int, seed: int) -> list[Server]:
+    """Sites ``m0``, ``m1``, ..., each the shape of an EC2 instance drawn uniformly; more sites begin with the fewer."""
+    shapes = list(EC2.values())
+    drawn = default_rng([seed, _SHAPES]).integers(len(shapes), size=count).tolist()
+    return [
+        Server(f"m{i}", capacity={"gpu": gpu, "cpu": cpu, "memory": memory, "storage": STORAGE_GB})
+        for i, (gpu, cpu, memory) in enumerate(shapes[k] for k in drawn)
+    ]
+
+
+def transfer_costs(given: Costs | CostDrawForm | str, servers: list[Server], seed: int, base: Path) -> Floats:
+    """Cost of a MB between the servers: as rows, from a CSV, or drawn; shape ``(servers, servers)``.
+
+    Raises
+    ------
+    ScenarioError
+        If rows are not as long as they must be, or a file cannot be read.
+    """
+    if isinstance(given, CostDrawForm):
+        return draw_costs(given, len(servers), seed, base)
+    return _cost_table(base / given, servers) if isinstance(given, str) else _cost_rows(given, len(servers))
+
+
+def draw_costs(form: CostDrawForm, sites: int, seed: int, base: Path) -> Floats:
+    """Cost of a MB between `sites` sites, symmetric, shape ``(sites, sites)``.
+
+    Drawn uniformly from the range, or from it in proportion to distance or round trip: the largest among the sites
+    taken, the first of the file, costs the most, none at all the least.
+
+    Raises
+    ------
+    ScenarioError
+        If the file cannot be read, or has too few sites.
+    """
+    low, high = form.range
+    if form.by is None:
+        drawn = _uniform(sites, default_rng([seed, _COSTS]))
+    else:
+        apart = _apart(base / form.by, form.by, sites)
+        drawn = apart / max(float(apart.max()), 1e-300)
+    cost = low + (high - low) * drawn
+    np.fill_diagonal(cost, 0.0)
+    return cost
+
+
+def _uniform(sites: int, rng: Generator) -> Floats:
+    """Symmetric; more sites begin with the fewer."""
+    drawn = np.zeros((sites, sites))
+    for i in range(1, sites):
+        drawn[i, :i] = rng.random(i)
+    return drawn + drawn.T
+
+
+def _apart(path: Path, name: str, sites: int) -> Floats:
+    """Distances [km] or mean round trips of the first sites of a file."""
+    try:
+        found = _distances(path, name) if path.suffix == ".csv" else _round_trips(path, name)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ScenarioError(f"cluster.transfer_cost.by: {name!r}: cannot be read: {error}") from error
+    if len(found) < sites:
+        raise ScenarioError(f"cluster.transfer_cost.by: {name!r}: has {len(found)} sites; the cluster has {sites}")
+    return found[:sites, :sites]
+
+
+def _distances(path: Path, name: str) -> Floats:
+    """Great-circle distances [km] of positions in degrees, columns LATITUDE and LONGITUDE."""
+    try:
+        table = pl.read_csv(path, columns=list(_DEGREES), schema_overrides=_DEGREES)
+    except pl.exceptions.PolarsError as error:
+        raise ScenarioError(
+            f"cluster.transfer_cost.by: {name!r}: must have columns LATITUDE and LONGITUDE of numbers: "
+            f"{str(error).splitlines()[0]}"
+        ) from error
+    lat, lon = np.radians(table["LATITUDE"].to_numpy()), np.radians(table["LONGITUDE"].to_numpy())
+    half = (
+        np.sin((lat[:, None] - lat) / 2) ** 2
+        + np.cos(lat[:, None]) * np.cos(lat) * np.sin((lon[:, None] - lon) / 2) ** 2
+    )
+    return np.asarray(2 * _EARTH_KM * np.arcsin(np.sqrt(np.clip(half, 0, 1))))
+
+
+def _round_trips(path: Path, name: str) -> Floats:
+    """A square matrix of numbers, one row a line, in text or gzip; both directions' mean."""
+    content = no_device(path).read_bytes()
+    text = gzip.decompress(content) if path.suffix == ".gz" else content
+    rows = [line.split() for line in text.decode().splitlines() if line.strip()]
+    try:
+        table = np.array(rows, np.float64)
+    except ValueError as error:
+        raise ScenarioError(f"cluster.transfer_cost.by: {name!r}: must be a square matrix of numbers") from error
+    if table.ndim != 2 or table.shape[0] != table.shape[1] or not np.isfinite(table).all() or table.min() < 0:
+        raise ScenarioError(
+            f"cluster.transfer_cost.by: {name!r}: must be a square matrix of numbers, 0 or more; its shape is "
+            f"{table.shape}"
+        )
+    return np.asarray((table + table.T) / 2)
+
+
+def _cost_rows(rows: list[list[float]], servers: int) -> Floats:
+    for i, row in enumerate(rows):
+        if len(row) != servers:
+            raise ScenarioError(f"cluster.transfer_cost[{i}]: has {len(row)} numbers; there are {servers} servers")
+    return np.array(rows, np.float64)
+
+
+def _cost_table(path: Path, servers: list[Server]) -> Floats:
+    """A CSV whose header names the servers, in their order, with a row of numbers for each."""
+    try:
+        table = pl.read_csv(path, glob=False, infer_schema=False)
+        cost = table.cast(pl.Float64).to_numpy()
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise ScenarioError(f"cluster.transfer_cost: {path}: cannot be read: {str(error).splitlines()[0]}") from error
+    if table.columns != [s.id for s in servers]:
+        raise ScenarioError(
+            f"cluster.transfer_cost: {path}: its header must name the servers in their order, from {servers[0].id!r} on"
+        )
+    return np.asarray(cost, np.float64)

@@ -1,0 +1,1 @@
+"""The kinds of studies: what is varied, measured and claimed."""

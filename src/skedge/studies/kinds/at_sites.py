@@ -1,0 +1,113 @@
+"""A metric of several policies at sites, on real training (Okita Fig. 4 and 5)."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import polars as pl
+from numpy.random import Generator, default_rng
+from pydantic import BaseModel, ConfigDict, Field
+
+from skedge.studies.figure import Figure, Line
+from skedge.studies.outcome import Cell, Outcome, Part, mean_of, shown
+from skedge.studies.trial import Fields, Ran, Trial, seeded
+
+_STREAM = 6
+"""Of a seed: the jobs."""
+
+
+class AtSites(BaseModel):
+    """Settings of a study of several policies on jobs whose data lie at many sites.
+
+    Attributes
+    ----------
+    below
+        Pairs of policies: the metric of the first is claimed to be below that of the second.
+    metric, unit
+        What is compared, and in what.
+    jobs, slots, slot_s
+        Jobs, and the slots of so many seconds in which they arrive at random, at their beginnings.
+    sites
+        Names of the servers.
+    models
+        What the jobs train, in turn: a name and arguments of the factory.
+    epochs, site_chunks, tau, chunk_mb, exchange_mb
+        Ranges that are drawn from: E, chunks at each site, and the latency, data and exchange of Okita's setting.
+    worker_needs, ps_needs
+        Ranges by resource.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: Literal["at sites"]
+    policies: list[str] = Field(min_length=2)
+    below: list[tuple[str, str]] = Field(min_length=1)
+    metric: str
+    unit: str
+    jobs: int = Field(ge=1)
+    slots: int = Field(ge=1)
+    slot_s: float = Field(gt=0)
+    sites: list[str] = Field(min_length=1)
+    factory: str
+    models: list[dict[str, Any]] = Field(min_length=1)
+    epochs: tuple[int, int]
+    site_chunks: tuple[int, int]
+    tau: tuple[float, float]
+    chunk_mb: tuple[float, float]
+    exchange_mb: tuple[float, float]
+    worker_needs: dict[str, tuple[int, int]]
+    ps_needs: dict[str, tuple[int, int]]
+
+    def trials(self, shared: Fields, seed: int) -> list[Trial]:
+        """Every policy on the jobs of a seed."""
+        rng = default_rng([seed, _STREAM])
+        jobs = tuple(seeded({**shared, **self._job(i, rng)}, seed) for i in range(self.jobs))
+        return [Trial(f"{policy}-seed{seed}", policy, seed, jobs, {"policy": policy}) for policy in self.policies]
+
+    def _job(self, i: int, rng: Generator) -> Fields:
+        """A job, all but what it shares with the others."""
+        data = {site: int(rng.integers(*self.site_chunks, endpoint=True)) for site in self.sites}
+        model = self.models[i % len(self.models)]
+        return {
+            "id": f"{i:02}-{model['model']}",
+            "arrival_s": int(rng.integers(self.slots)) * self.slot_s,
+            "epochs": int(rng.integers(*self.epochs, endpoint=True)),
+            "data": data,
+            "chunk_mb": float(rng.uniform(*self.chunk_mb)),
+            "exchange_mb": float(rng.uniform(*self.exchange_mb)),
+            "latency": {"kind": "exponential", "tau": float(rng.uniform(*self.tau))},
+            "worker_needs": {name: int(rng.integers(*ends, endpoint=True)) for name, ends in self.worker_needs.items()},
+            "ps_needs": {name: int(rng.integers(*ends, endpoint=True)) for name, ends in self.ps_needs.items()},
+            "train": {"factory": self.factory, "args": {**model, "chunks": sum(data.values())}},
+        }
+
+    def rows(self, ran: Ran) -> list[dict[str, Any]]:
+        """One row: the metric of the run and of the simulation that foresaw it, and the mean accuracy of its jobs."""
+        live, simulated = (of[self.metric] for of in (ran.metrics, ran.simulated))
+        accuracy = sum(ran.accuracy.values()) / len(ran.accuracy)
+        return [
+            {"seed": ran.trial.seed, **ran.trial.place, "value": live, "simulated": simulated, "accuracy": accuracy}
+        ]
+
+    def outcome(self, rows: pl.DataFrame) -> Outcome:
+        """Judge each pair in the mean over the seeds."""
+        of = {policy: rows.filter(pl.col("policy") == policy) for policy in self.policies}
+        parts = tuple(self._below(of[low], of[high], low, high) for low, high in self.below)
+        table: list[tuple[Cell, ...]] = [
+            (policy, *(mean_of(own[name]) for name in ("value", "simulated", "accuracy"))) for policy, own in of.items()
+        ]
+        lines = tuple(
+            Line(policy, (float(i),), (mean_of(own["value"]),), joined=False)
+            for i, (policy, own) in enumerate(of.items())
+        )
+        name = f"{self.metric} [{self.unit}]"
+        figure = Figure(f"{name} by policy", "policy", name, lines, names=tuple(self.policies))
+        return Outcome(
+            parts, ("policy", f"live [{self.unit}]", f"simulated [{self.unit}]", "accuracy"), tuple(table), figure
+        )
+
+    def _below(self, low: pl.DataFrame, high: pl.DataFrame, ours: str, theirs: str) -> Part:
+        both = low.join(high.select("seed", other="value"), on="seed")
+        gap = mean_of((both["other"] - both["value"]).to_list())
+        numbers = f"{shown(mean_of(low['value']))} against {shown(mean_of(high['value']))}, by {shown(gap)}"
+        return Part(f"{ours} is below {theirs}", gap.mean > 0, numbers)

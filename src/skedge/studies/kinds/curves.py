@@ -1,0 +1,81 @@
+"""Accuracy over epochs of some jobs of a workload in which they are preempted (JSAC'22 Fig. 3)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import polars as pl
+from pydantic import BaseModel, ConfigDict, Field
+
+from skedge.studies.figure import Figure, Line
+from skedge.studies.outcome import Outcome, Part, mean_of, points, shown
+from skedge.studies.trial import Fields, Ran, Trial, seeded
+
+
+class Curves(BaseModel):
+    """Settings of a study of accuracy over epochs.
+
+    Attributes
+    ----------
+    shown
+        Ids of the jobs whose accuracy is drawn.
+    last_share, within, least
+        A job converges if its mean accuracy over the seeds ends at `least` or above and moves by at most `within` over
+        the last `last_share` of its epochs.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: Literal["curves"]
+    policy: str
+    jobs: list[dict[str, Any]] = Field(min_length=1)
+    shown: list[str] = Field(min_length=1)
+    last_share: float = Field(gt=0, le=1)
+    within: float = Field(ge=0, le=1)
+    least: float = Field(ge=0, le=1)
+
+    def trials(self, shared: Fields, seed: int) -> list[Trial]:
+        """The one run of a seed."""
+        jobs = tuple(seeded({**shared, **job}, seed) for job in self.jobs)
+        return [Trial(f"seed{seed}", self.policy, seed, jobs, {"policy": self.policy}, frozenset(self.shown))]
+
+    def rows(self, ran: Ran) -> list[dict[str, Any]]:
+        """A row for each job and epoch."""
+        return [
+            {"seed": ran.trial.seed, "job": job, "epoch": epoch, "accuracy": accuracy, "displaced": lost}
+            for job in self.shown
+            for lost in [ran.preemptions.get(job, 0)]
+            for epoch, accuracy in ran.curves[job]
+        ]
+
+    def outcome(self, rows: pl.DataFrame) -> Outcome:
+        """Judge whether every job converges."""
+        lines = tuple(self._line(rows.filter(pl.col("job") == job), job) for job in self.shown)
+        table, parts = [], []
+        for line in lines:
+            moved, last = self._movement(line)
+            end = points(line.values[-1])
+            lost = mean_of(_lost(rows, line.label))
+            holds = line.values[-1].mean >= self.least and moved <= self.within
+            numbers = f"{shown(end, 1)} % at the end, moves by {100 * moved:.1f} points over the last {last} epochs"
+            parts.append(Part(f"{line.label} converges", holds, numbers))
+            table.append((line.label, int(line.x[-1]), end, f"{100 * moved:.1f}", lost))
+        columns = ("job", "epochs", "accuracy %", "moves at the end, points", "chunks displaced")
+        figure = Figure("Accuracy over epochs", "epochs trained", "test accuracy", lines, limits=(0.0, 1.0))
+        return Outcome(tuple(parts), columns, tuple(table), figure)
+
+    def _line(self, rows: pl.DataFrame, job: str) -> Line:
+        by_epoch = rows.group_by("epoch").agg("accuracy").sort("epoch")
+        return Line(job, tuple(map(float, by_epoch["epoch"])), tuple(map(mean_of, by_epoch["accuracy"])))
+
+    def _movement(self, line: Line) -> tuple[float, int]:
+        """How far the mean accuracy moves over the last epochs, and how many these are."""
+        last = max(math.ceil(self.last_share * len(line.x)), 2)
+        means = [value.mean for value in line.values[-last:]]
+        return max(means) - min(means), last
+
+
+def _lost(rows: pl.DataFrame, job: str) -> Sequence[int]:
+    return rows.filter(pl.col("job") == job).unique("seed")["displaced"].to_list()

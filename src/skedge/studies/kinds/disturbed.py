@@ -1,0 +1,96 @@
+"""The same jobs trained alone and preempted by others: what preemption costs in accuracy."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import polars as pl
+from pydantic import BaseModel, ConfigDict, Field
+
+from skedge.analysis.intervals import Estimate
+from skedge.studies.figure import Figure, Line
+from skedge.studies.outcome import Outcome, Part, mean_of, points, shown
+from skedge.studies.trial import Fields, Ran, Trial, seeded
+
+
+class Disturbed(BaseModel):
+    """Settings of a study of accuracy with and without preemption.
+
+    Attributes
+    ----------
+    jobs
+        Each is trained alone, and then with `others` arriving later.
+    margin
+        The claim: the mean difference of accuracies is at most this.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: Literal["disturbed"]
+    policy: str
+    jobs: list[dict[str, Any]] = Field(min_length=1)
+    others: list[dict[str, Any]] = Field(min_length=1)
+    margin: float = Field(gt=0, lt=1)
+
+    def trials(self, shared: Fields, seed: int) -> list[Trial]:
+        """Each job, undisturbed and preempted."""
+        others = [seeded({**shared, **job}, seed) for job in self.others]
+        made = []
+        for one in self.jobs:
+            job = seeded({**shared, **one}, seed)
+            for how, jobs in (("undisturbed", (job,)), ("preempted", (job, *others))):
+                place = {"job": str(job["id"]), "how": how}
+                made.append(Trial(f"{job['id']}-{how}-seed{seed}", self.policy, seed, jobs, place))
+        return made
+
+    def rows(self, ran: Ran) -> list[dict[str, Any]]:
+        """One row: accuracy of the job at the end, and how often its chunks were displaced."""
+        job = str(ran.trial.place["job"])
+        found = {"accuracy": ran.accuracy[job], "displaced": ran.preemptions.get(job, 0)}
+        return [{"seed": ran.trial.seed, **ran.trial.place, **found}]
+
+    def outcome(self, rows: pl.DataFrame) -> Outcome:
+        """Judge the mean difference of each job; pairs have the same seed."""
+        pairs = rows.pivot("how", index=["job", "seed"], values=["accuracy", "displaced"]).with_columns(
+            difference=pl.col("accuracy_preempted") - pl.col("accuracy_undisturbed")
+        )
+        by_job = {str(job["id"]): pairs.filter(pl.col("job") == str(job["id"])) for job in self.jobs}
+        parts = [self._within(job, of) for job, of in by_job.items()]
+        table = [
+            (
+                job,
+                points(mean_of(of["accuracy_undisturbed"])),
+                points(mean_of(of["accuracy_preempted"])),
+                points(mean_of(of["difference"])),
+                mean_of(of["displaced_preempted"]),
+            )
+            for job, of in by_job.items()
+        ]
+        columns = ("job", "undisturbed %", "preempted %", "difference, points", "chunks displaced")
+        return Outcome((*parts, _was_preempted(pairs)), columns, tuple(table), self._figure(by_job))
+
+    def _within(self, job: str, pairs: pl.DataFrame) -> Part:
+        difference = mean_of(pairs["difference"])
+        text = f"{job}: preempted within {100 * self.margin:g} points of undisturbed, in the mean"
+        ends = [difference.mean if end is None else end for end in (difference.low, difference.high)]
+        beyond = "" if max(map(abs, ends)) <= self.margin else f"; the interval reaches beyond {100 * self.margin:g}"
+        return Part(text, abs(difference.mean) <= self.margin, f"{shown(points(difference))} points{beyond}")
+
+    def _figure(self, by_job: dict[str, pl.DataFrame]) -> Figure:
+        at = tuple(map(float, range(len(by_job))))
+        means = tuple(points(mean_of(of["difference"])) for of in by_job.values())
+        seeds = [(x, 100 * d) for x, of in zip(at, by_job.values(), strict=True) for d in of["difference"]]
+        lines = (
+            Line("mean, 95 % interval", at, means, joined=False),
+            Line("a seed", tuple(x + 0.1 for x, _ in seeds), tuple(Estimate(d) for _, d in seeds), joined=False),
+        )
+        guides = (-100 * self.margin, 100 * self.margin)
+        title = "Accuracy preempted less accuracy undisturbed"
+        return Figure(title, "model", "difference [points]", lines, tuple(by_job), guides)
+
+
+def _was_preempted(pairs: pl.DataFrame) -> Part:
+    """The study is void where nothing was preempted, or where the undisturbed job was."""
+    least, most = min(pairs["displaced_preempted"].to_list()), max(pairs["displaced_undisturbed"].to_list())
+    numbers = f"chunks displaced: at least {least} of a preempted job, at most {most} of an undisturbed one"
+    return Part("preempted jobs were preempted, the others were not", least > 0 and most == 0, numbers)

@@ -1,0 +1,69 @@
+"""A metric of several policies relative to that of one, over the number of jobs (JSAC'22 Fig. 4 and 6)."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import polars as pl
+from pydantic import Field
+
+from skedge.studies.figure import Figure, Line
+from skedge.studies.outcome import Cell, Outcome, Part, mean_of, shown
+from skedge.studies.trial import Ran
+
+from .growing import Growing
+
+
+class Rates(Growing):
+    """Settings of a study of rates.
+
+    Attributes
+    ----------
+    base
+        The policy whose metric is 1.
+    metrics
+        Names of metrics; their sum is what is compared.
+    what
+        Its name.
+    """
+
+    kind: Literal["rates"]
+    base: str
+    metrics: list[str] = Field(min_length=1)
+    what: str
+
+    def rows(self, ran: Ran) -> list[dict[str, Any]]:
+        """One row: the metric of the run, and of the simulation that foresaw it."""
+        live, simulated = (sum(of[name] for name in self.metrics) for of in (ran.metrics, ran.simulated))
+        return [{"seed": ran.trial.seed, **ran.trial.place, "value": live, "simulated": simulated}]
+
+    def outcome(self, rows: pl.DataFrame) -> Outcome:
+        """Judge whether one policy's rate is the lowest."""
+        base = rows.filter(pl.col("policy") == self.base).select("seed", "jobs", one="value", one_simulated="simulated")
+        rates = rows.join(base, on=["seed", "jobs"]).with_columns(
+            rate=pl.col("value") / pl.col("one"), rate_simulated=pl.col("simulated") / pl.col("one_simulated")
+        )
+        by_policy = {policy: rates.filter(pl.col("policy") == policy) for policy in self.policies}
+        others = [policy for policy in self.policies if policy != self.low]
+        table: list[tuple[Cell, ...]] = [
+            (policy, count, *(mean_of(of.filter(pl.col("jobs") == count)[column]) for column in _COLUMNS))
+            for policy, of in by_policy.items()
+            for count in self.jobs
+        ]
+        columns = ("policy", "jobs", f"{self.what} rate", "rate simulated", "live s", "simulated s")
+        lines = tuple(self._line(policy, of) for policy, of in by_policy.items())
+        figure = Figure(f"{self.what} rate over the number of jobs", "jobs", f"{self.what} rate", lines)
+        return Outcome(tuple(self._below(by_policy, other) for other in others), columns, tuple(table), figure)
+
+    def _below(self, by_policy: dict[str, pl.DataFrame], other: str) -> Part:
+        """Whether the rate is below another's, in the mean over all runs."""
+        ours, theirs = (mean_of(by_policy[policy]["rate"]) for policy in (self.low, other))
+        numbers = f"{shown(ours)} against {shown(theirs)}"
+        return Part(f"{self.low} is below {other} over all J", ours.mean < theirs.mean, numbers)
+
+    def _line(self, policy: str, rows: pl.DataFrame) -> Line:
+        by_count = rows.group_by("jobs").agg("rate").sort("jobs")
+        return Line(policy, tuple(map(float, by_count["jobs"])), tuple(map(mean_of, by_count["rate"])))
+
+
+_COLUMNS = ("rate", "rate_simulated", "value", "simulated")

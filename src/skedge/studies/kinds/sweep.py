@@ -1,0 +1,233 @@
+"""Simulated studies: a metric of several policies over a field of a scenario.
+
+PD-ORS Fig. 6 to 9 and 12 to 17; Okita Fig. 9, 10 and 14.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import polars as pl
+from pydantic import BaseModel, ConfigDict, Field
+
+from skedge.analysis.intervals import Estimate
+from skedge.core.errors import InputError
+from skedge.studies.figure import Figure, Line
+from skedge.studies.outcome import Cell, Outcome, Part, mean_of, shown, slope
+
+from .varied import scenario_fields
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """One run that a study asks for: `data` is a scenario file's fields, `place` columns of its results."""
+
+    label: str
+    policy: str
+    seed: int
+    data: dict[str, Any]
+    place: dict[str, str | int]
+
+
+class Sweep(BaseModel):
+    """Settings of a study of a metric of several policies over a field of a scenario.
+
+    Attributes
+    ----------
+    base, set
+        A shipped scenario, and fields of it that are set, by their dotted names.
+    vary, values, axis
+        The field that is varied, its values (numbers, or names), and what the figure calls it.
+    with_trace
+        Whether the arrivals are those of a trace file that the user names: every seed takes another part of it.
+    policies, best
+        What is run, and which of them is claimed to be best. Labels of the figure are the policies as they are given.
+    metric, lower
+        By which metric, and whether the lower one is better.
+    log
+        Whether the logarithm to the base 10 is taken of it: costs that grow exponentially have no useful mean.
+    grows
+        Whether the gap between the best and each of the others is claimed to grow with the field.
+    most_at
+        At which of the values the gap is claimed to be largest.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: Literal["sweep"]
+    base: str
+    set: dict[str, Any] = {}
+    vary: str
+    values: list[int] | list[str] = Field(min_length=1)
+    axis: str
+    with_trace: bool = False
+    policies: list[str] = Field(min_length=2)
+    best: str
+    metric: str
+    lower: bool = False
+    log: bool = False
+    grows: bool = False
+    most_at: str | None = None
+
+    def simulations(self, seed: int, trace: Path | None) -> Iterator[Simulation]:
+        """All runs of a seed: every policy at every value.
+
+        Raises
+        ------
+        InputError
+            If the study takes a trace and there is none, or the other way round.
+        """
+        if self.with_trace and trace is None:
+            raise InputError("this study takes the arrivals of a trace: give --trace FILE, Google's table of jobs")
+        if trace is not None and not self.with_trace:
+            raise InputError(f"--trace {str(trace)!r}: this study draws its arrivals and takes no trace")
+        for name, data in self._scenarios(seed, trace):
+            for policy in self.policies:
+                place: dict[str, str | int] = {**name, "policy": policy}
+                label = "-".join(str(part) for part in (*place.values(), f"seed{seed}"))
+                yield Simulation(label, policy, seed, data, place)
+
+    def _scenarios(self, seed: int, trace: Path | None) -> Iterator[tuple[dict[str, str | int], dict[str, Any]]]:
+        for value in self.values:
+            yield {"at": value}, self._data({**self.set, self.vary: value}, seed, trace)
+
+    def _data(self, fields: dict[str, Any], seed: int, trace: Path | None) -> dict[str, Any]:
+        """The base with `fields` set and, of a trace, the part that is the seed's."""
+        data = scenario_fields(self.base, fields, seed)
+        if trace is not None:
+            part = data["workload"]["trace"]
+            jobs = [value for value in self.values if isinstance(value, int)]
+            part |= {"path": str(trace.resolve()), "skip": seed * max([*jobs, part.get("first", 1)])}
+        return data
+
+    def outcome(self, rows: pl.DataFrame) -> Outcome:
+        """Judge whether the best is best over all values, whether its lead grows, and where it is largest."""
+        if self.log:
+            rows = rows.with_columns(pl.col("value").log10())
+        by_policy = {policy: rows.filter(pl.col("policy") == policy) for policy in self.policies}
+        others = [policy for policy in self.policies if policy != self.best]
+        parts = [self._better(by_policy, other) for other in others]
+        if self.grows:
+            parts += [self._grows(by_policy, other) for other in others]
+        if self.most_at is not None:
+            parts += [self._most(by_policy, other, self.most_at) for other in others]
+        name = f"log10 of {self.metric}" if self.log else self.metric
+        shown_of = {"value": name} | ({} if _without(rows, "late") else {"late": "jobs finished after T"})
+        table: list[tuple[Cell, ...]] = [
+            (policy, value, *(mean_of(of.filter(pl.col("at") == value)[column]) for column in shown_of))
+            for policy, of in by_policy.items()
+            for value in self.values
+        ]
+        lines = tuple(self._line(policy, of) for policy, of in by_policy.items())
+        figure = Figure(f"{name} over {self.axis}", self.axis, name, lines, names=self._names)
+        return Outcome(tuple(parts), ("policy", self.axis, *shown_of.values()), tuple(table), figure)
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return tuple(value for value in self.values if isinstance(value, str))
+
+    def _line(self, label: str, rows: pl.DataFrame) -> Line:
+        means = tuple(mean_of(rows.filter(pl.col("at") == value)["value"]) for value in self.values)
+        x = tuple(float(value) if isinstance(value, int) else float(i) for i, value in enumerate(self.values))
+        return Line(label, x, means, joined=not self._names)
+
+    def _lead(self, by_policy: dict[str, pl.DataFrame], other: str) -> pl.DataFrame:
+        """By seed and value, how much the best is better; columns seed, at, lead."""
+        theirs = by_policy[other].select("seed", "at", theirs="value")
+        sign = -1 if self.lower else 1
+        both = by_policy[self.best].join(theirs, on=["seed", "at"])
+        return both.with_columns(lead=sign * (pl.col("value") - pl.col("theirs"))).sort("seed", "at")
+
+    def _better(self, by_policy: dict[str, pl.DataFrame], other: str) -> Part:
+        lead = self._lead(by_policy, other)
+        means = [mean_of(lead.filter(pl.col("at") == value)["lead"]).mean for value in self.values]
+        ahead = sum(mean > 0 for mean in means)
+        ours, theirs = mean_of(lead["value"]), mean_of(lead["theirs"])
+        numbers = f"{shown(ours)} against {shown(theirs)}; ahead in the mean at {ahead} of {len(means)}"
+        word = "below" if self.lower else "above"
+        where = f"under every {self.axis}" if self._names else f"at every number of {self.axis}"
+        return Part(f"{self.best} is {word} {other} {where}", ahead == len(means), numbers)
+
+    def _grows(self, by_policy: dict[str, pl.DataFrame], other: str) -> Part:
+        lead = self._lead(by_policy, other)
+        slopes = mean_of(slope(of["at"].to_list(), of["lead"].to_list()) for _, of in lead.group_by("seed"))
+        numbers = f"{shown(slopes)} more for each of the {self.axis}"
+        return Part(f"the gap between {self.best} and {other} grows with the {self.axis}", slopes.mean > 0, numbers)
+
+    def _most(self, by_policy: dict[str, pl.DataFrame], other: str, at: str) -> Part:
+        lead = self._lead(by_policy, other)
+        gaps = {str(value): mean_of(lead.filter(pl.col("at") == value)["lead"]) for value in self.values}
+        numbers = ", ".join(f"{shown(gap)} ({value})" for value, gap in gaps.items())
+        largest = max(gaps, key=lambda value: gaps[value].mean)
+        return Part(f"the gap between {self.best} and {other} is largest at {at}", largest == at, numbers)
+
+
+def _without(rows: pl.DataFrame, column: str) -> bool:
+    """Whether no row has something in a column."""
+    return column not in rows.columns or rows[column].null_count() == len(rows)
+
+
+class Gain(Sweep):
+    """Settings of a study of one policy's gain over another's, in two variants of the scenario.
+
+    Attributes
+    ----------
+    variants
+        Names and the fields that each sets; the gain is claimed to be larger in the first.
+    """
+
+    kind: Literal["gain"]  # type: ignore[assignment]
+    variants: dict[str, dict[str, Any]] = Field(min_length=2, max_length=2)
+
+    def _scenarios(self, seed: int, trace: Path | None) -> Iterator[tuple[dict[str, str | int], dict[str, Any]]]:
+        for variant, fields in self.variants.items():
+            for value in self.values:
+                yield (
+                    {"variant": variant, "at": value},
+                    self._data({**self.set, **fields, self.vary: value}, seed, trace),
+                )
+
+    def outcome(self, rows: pl.DataFrame) -> Outcome:
+        """Judge the ratio of the sums over the seeds of both policies' metrics, by variant."""
+        other = next(policy for policy in self.policies if policy != self.best)
+        lines = tuple(
+            self._gains(variant, other, rows.filter(pl.col("variant") == variant)) for variant in self.variants
+        )
+        first, second = ([value.mean for value in line.values] for line in lines)
+        larger = float(np.mean(first)), float(np.mean(second))
+        parts = (
+            Part(
+                f"the gain over {other} is larger with {lines[0].label} than with {lines[1].label}, in the mean",
+                larger[0] > larger[1],
+                f"{larger[0]:.3f} against {larger[1]:.3f}; at {sum(a > b for a, b in zip(first, second, strict=True))} "
+                f"of {len(first)} numbers of {self.axis}",
+            ),
+            Part(
+                f"{self.best} gains over {other} in both",
+                min(larger) > 1,
+                f"{larger[0]:.3f} and {larger[1]:.3f} times its {self.metric}",
+            ),
+        )
+        table: list[tuple[Cell, ...]] = [
+            (line.label, int(x), value) for line in lines for x, value in zip(line.x, line.values, strict=True)
+        ]
+        name = f"{self.metric} of {self.best} over that of {other}"
+        figure = Figure(f"{name}, over {self.axis}", self.axis, name, lines, guides=(1.0,))
+        return Outcome(parts, ("mix", self.axis, name), tuple(table), figure)
+
+    def _gains(self, variant: str, other: str, rows: pl.DataFrame) -> Line:
+        """The ratio of means at each value, with the interval of the mean of ratios over seeds around it."""
+        wide = rows.pivot("policy", index=["seed", "at"], values="value").sort("at", "seed")
+        values = []
+        for value in self.values:
+            here = wide.filter(pl.col("at") == value)
+            ours, theirs = here[self.best].to_numpy(), here[other].to_numpy()
+            ratio = float(ours.mean() / theirs.mean())
+            by_seed = mean_of((ours - ratio * theirs) / theirs.mean())
+            half = None if by_seed.high is None else by_seed.high - by_seed.mean
+            values.append(Estimate(ratio) if half is None else Estimate(ratio, ratio - half, ratio + half))
+        return Line(variant, tuple(map(float, self.values)), tuple(values))

@@ -1,0 +1,206 @@
+"""The contract that every policy keeps, ours or a stranger's: :func:`check_policy`.
+
+Also :class:`MemoryJournal` and :func:`replay`, by which a state is rebuilt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields, is_dataclass, replace
+
+import numpy as np
+import polars as pl
+
+from skedge.core.drive import drive
+from skedge.core.errors import OrderError, SkedgeError
+from skedge.core.events import Event, Order
+from skedge.core.kernel import Kernel
+from skedge.core.policy import Policy
+from skedge.core.scenario import Jobs, Scenario
+from skedge.core.time import whole_slots
+from skedge.run import Run, prepared, run
+from skedge.sim.world import SimulatedWorld
+
+from .scenarios import scenarios_for
+
+
+class ContractError(SkedgeError):
+    """A policy breaks a clause of the contract; `clause` names it."""
+
+    def __init__(self, clause: str, message: str) -> None:
+        super().__init__(f"{clause}: {message}")
+        self.clause, self.message = clause, message
+
+    def __reduce__(self) -> tuple[type[ContractError], tuple[str, str]]:
+        return ContractError, (self.clause, self.message)
+
+
+class MemoryJournal:
+    """A journal in memory: events and the orders that answered them."""
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[Event, list[Order]]] = []
+
+    def append(self, event: Event, orders: list[Order]) -> None:
+        """Write one entry."""
+        self.entries.append((event, orders))
+
+
+def replay(journal: MemoryJournal, scenario: Scenario, policy: Policy) -> Iterator[tuple[list[Order], list[Order]]]:
+    """Feed the journal's events to a fresh kernel; yields (orders written, orders given now) of each event."""
+    kernel = Kernel(scenario, policy)
+    for event, written in journal.entries:
+        yield written, list(kernel.handle(event))
+
+
+def check_policy(make: Callable[[], Policy], scenarios: Sequence[Scenario] | None = None) -> None:
+    """Hold a policy to the contract, on each of `scenarios`.
+
+    Default: :func:`scenarios_for` it.
+
+    Parameters
+    ----------
+    make
+        Makes a fresh policy; called anew for every run.
+
+    Raises
+    ------
+    ContractError
+        Naming the clause that is broken:
+
+        ``valid orders``
+            every order keeps the rules that the kernel checks (capacity, types, no migration, a PS for what runs);
+        ``every arrival is answered``
+            each job is run to its end or rejected;
+        ``the record keeps the rules``
+            the verifier finds nothing;
+        ``deterministic``
+            two runs with one seed give equal tables;
+        ``never anticipating``
+            without the arrivals from some moment on, all decisions before it are the same;
+        ``never reads true durations``
+            with other true durations of the jobs from some job on, announced alike, all orders are the same until the
+            first fact that differs;
+        ``state is rebuilt by replay``
+            a fresh policy, made of the parameters alone, gives the same orders when it is fed the same events.
+    """
+    for scenario in scenarios_for(make()) if scenarios is None else scenarios:
+        journal = MemoryJournal()
+        first = _run(make, scenario, journal)
+        _holds(first)
+        _deterministic(first, _run(make, scenario))
+        _not_anticipating(first, make)
+        _not_clairvoyant(first, journal, make)
+        _replays(journal, scenario, make)
+
+
+def _run(make: Callable[[], Policy], scenario: Scenario, journal: MemoryJournal | None = None) -> Run:
+    try:
+        return run(scenario, make(), journal=journal)
+    except OrderError as error:
+        raise ContractError("valid orders", f"on {scenario.name}: {error}") from error
+    except SkedgeError as error:
+        raise ContractError("every arrival is answered", f"on {scenario.name}: {error}") from error
+
+
+def _holds(result: Run) -> None:
+    violations = result.verify(limit=1)
+    if violations:
+        v = violations[0]
+        raise ContractError("the record keeps the rules", f"{v.rule} {v.constraint}: job {v.job}: {v.message}")
+
+
+def _deterministic(first: Run, second: Run) -> None:
+    for name, table in first.schedule.tables().items():
+        if not table.equals(second.schedule.tables()[name]):
+            raise ContractError("deterministic", f"two runs with one seed differ in the table {name!r}")
+
+
+def _not_anticipating(full: Run, make: Callable[[], Policy]) -> None:
+    """Constants calibrated before the run are part of the policy, so they are kept when arrivals are dropped."""
+    scenario = full.scenario
+    count = len(scenario.jobs)
+    for kept in sorted({count - 1, 3 * count // 4, count // 2, count // 4} - {0, count}):
+        frozen = prepared(make(), scenario)
+        short = _first_jobs(scenario, kept)
+        kernel = Kernel(short, frozen)
+        try:
+            drive(kernel, SimulatedWorld(short, preemptive=frozen.lanes["preemptive"]))
+        except SkedgeError as error:
+            raise ContractError("never anticipating", f"with the first {kept} jobs alone: {error}") from error
+        until = int(whole_slots(scenario.jobs.arrival[kept], scenario.physics.step))
+        if not _decided(full.schedule.decisions, until).equals(_decided(kernel.record.decisions_table(), until)):
+            raise ContractError(
+                "never anticipating",
+                f"on {scenario.name}: decisions before {until} µs change when job {scenario.jobs.ids[kept]!r} and "
+                "those after it, all later, are dropped",
+            )
+
+
+def _not_clairvoyant(full: Run, written: MemoryJournal, make: Callable[[], Policy]) -> None:
+    """Until a fact differs the policy has been given the same in both runs, so its orders must be the same."""
+    scenario, count = full.scenario, len(full.scenario.jobs)
+    for first in sorted({0, count // 3, 2 * count // 3}):
+        other = _with_other_truth(scenario, first)
+        for (event, orders), (event_now, orders_now) in zip(written.entries, _played(other, make, scenario)):  # noqa: B905
+            if _plain(event) != _plain(event_now):
+                break
+            if list(map(_plain, orders)) != list(map(_plain, orders_now)):
+                raise ContractError(
+                    "never reads true durations",
+                    f"on {scenario.name}: orders at {event.time} µs change with the true durations of job "
+                    f"{scenario.jobs.ids[first]!r} and those after it, of which nothing is known then",
+                )
+
+
+def _with_other_truth(scenario: Scenario, first: int) -> Scenario:
+    """`scenario` with the true durations of the jobs from `first` on up to three times as long or as short."""
+    other = replace(scenario)
+    factor = 3.0 ** scenario.rng("other truth").uniform(-1, 1, len(scenario.jobs))
+    factor[:first] = 1
+    other.__dict__["true_factor"] = scenario.true_factor * factor
+    return other
+
+
+def _played(scenario: Scenario, make: Callable[[], Policy], history: Scenario) -> Iterator[tuple[Event, list[Order]]]:
+    """The events of a run, each with its orders, of the policy with the constants that it takes from `history`."""
+    policy, journal = prepared(make(), history), MemoryJournal()
+    kernel, world = Kernel(scenario, policy, journal), SimulatedWorld(scenario, preemptive=policy.lanes["preemptive"])
+    while (event := world.next_event()) is not None:
+        for order in list(kernel.handle(event)):
+            world.perform(order)
+        yield journal.entries[-1]
+
+
+def _decided(decisions: pl.DataFrame, until: int) -> pl.DataFrame:
+    columns = ["time", "job", "verb", "chunk", "lane", "server", "rank", "reason"]
+    return decisions.filter(pl.col("time") < until).select(columns).cast({"reason": pl.String})
+
+
+def _first_jobs(scenario: Scenario, count: int) -> Scenario:
+    kept = set(scenario.jobs.ids[:count])
+    given = {job: delays for job, delays in scenario.jobs.given.items() if job in kept}
+    jobs = Jobs(scenario.jobs.frame[:count], scenario.cluster, given)
+    return Scenario(scenario.cluster, jobs, scenario.physics, scenario.seed, scenario.name)
+
+
+def _replays(journal: MemoryJournal, scenario: Scenario, make: Callable[[], Policy]) -> None:
+    for i, (written, given) in enumerate(replay(journal, scenario, _fresh(prepared(make(), scenario)))):
+        if [_plain(order) for order in written] != [_plain(order) for order in given]:
+            raise ContractError(
+                "state is rebuilt by replay", f"orders on event {i} differ when the journal is replayed"
+            )
+
+
+def _fresh(policy: Policy) -> Policy:
+    """The policy made anew of its parameters: a run's folder keeps nothing else of what was calibrated."""
+    return type(policy)(**policy.params.model_dump()) if hasattr(policy, "calibrated") else policy
+
+
+def _plain(value: object) -> object:
+    """An order or an event as what can be compared: its arrays as lists."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if not is_dataclass(value):
+        return value
+    return (type(value).__name__, *(_plain(getattr(value, field.name)) for field in fields(value)))

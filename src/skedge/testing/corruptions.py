@@ -1,0 +1,416 @@
+"""A fuzzer of the verifier: records that are changed at random, which it has to find fault with.
+
+A corruption is one mutation of one table of a record, or two of them. What `skedge verify` does not find is either
+*equivalent* (:func:`equivalent` says why: it is another way to write the same record) or a rule that is missing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+import polars.selectors as cs
+from numpy.random import Generator
+
+from skedge.core.schedule import Schedule
+from skedge.run import Run
+
+TIMES = ("start", "compute_from", "end", "time", "from", "to", "made_at", "broken_at")
+"""Columns of times that move together when a row is shifted."""
+
+_FIGURES = 12
+"""Significant figures in which numbers are compared: sums in another order differ by less."""
+
+JOB_TIMES = ("arrival", "admitted", "first_start", "completion", "jct")
+"""Times in the table of jobs."""
+
+_STEPS = (1, -1, 1_000, -1_000_000, 1_000_000, 60_000_000, -3_600_000_000)
+"""What is added to a time [µs]."""
+
+
+@dataclass(frozen=True)
+class Corruption:
+    """A record that was changed.
+
+    Attributes
+    ----------
+    what
+        (table, column, mutation) of each change; the column is ``*`` where a row is changed as a whole.
+    text
+        What was changed, in words.
+    """
+
+    what: tuple[tuple[str, str, str], ...]
+    text: str
+    schedule: Schedule
+
+
+@dataclass
+class Survivors:
+    """What the verifier did not find, by what was changed.
+
+    Attributes
+    ----------
+    tried
+        Corruptions that changed the record at all.
+    found
+        How many of them the verifier found, by its rules.
+    equivalent
+        Survivors that are another way to write the same record, by why they are.
+    open
+        Survivors that are not: how many, one of them, and the metrics that it changes.
+    """
+
+    tried: int = 0
+    found: Counter[str] = field(default_factory=Counter)
+    equivalent: Counter[str] = field(default_factory=Counter)
+    open: dict[tuple[tuple[str, str, str], ...], tuple[int, str, tuple[str, ...]]] = field(default_factory=dict)
+
+
+def fuzz(run: Run, rng: Generator, count: int, *, pairs: float = 0.3) -> Survivors:
+    """Corrupt the record of `run` `count` times, a part `pairs` of them twice over, and verify each."""
+    seen = Survivors()
+    while seen.tried < count:
+        corrupted = corrupt(run, rng, 1 + int(rng.random() < pairs))
+        if corrupted is None:
+            continue
+        seen.tried += 1
+        changed = replace(run, schedule=corrupted.schedule)
+        violations = changed.verify(limit=1)
+        if violations:
+            seen.found.update({violations[0].rule})
+            continue
+        why = equivalent(run, corrupted.schedule)
+        if why is not None:
+            seen.equivalent.update({why})
+            continue
+        times, text, differ = seen.open.get(corrupted.what, (0, corrupted.text, ()))
+        differ = differ or changed_metrics(run.metrics, changed.metrics)
+        seen.open[corrupted.what] = times + 1, text, differ
+    return seen
+
+
+def changed_metrics(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names of the metrics that differ, by more than sums in another order do."""
+    return tuple(name for name in before if not _same(before[name], after[name]))
+
+
+def _same(a: float | None, b: float | None) -> bool:
+    return a == b or (a is not None and b is not None and bool(np.isclose(a, b, rtol=1e-6, atol=1e-12)))
+
+
+def equivalent(run: Run, changed: Schedule) -> str | None:
+    """Why `changed` says the same as the record of `run`, or is as good a record; None if neither is so.
+
+    What is as good a record is not what the policy did: ``skedge verify --replay`` finds it.
+    """
+    slot = run.scenario.physics.slot
+    is_, right = changed.tables(), run.schedule.tables()
+    if run.live and all(_near(is_[name], right[name], run.tolerance) for name in right):
+        return "as good: times of a live record within its tolerance"
+    for why, read in _READINGS.items():
+        if all(
+            _rows(name, read(name, is_[name]), slot).equals(_rows(name, read(name, right[name]), slot))
+            for name in right
+        ):
+            return why
+    return None
+
+
+def _near(a: pl.DataFrame, b: pl.DataFrame, tolerance: int) -> bool:
+    """Whether two tables differ only in times, by at most `tolerance` µs, and in free words."""
+    times = [name for name in a.columns if name in (*TIMES, *JOB_TIMES)]
+    words = a.drop(*times, "reason", strict=False), b.drop(*times, "reason", strict=False)
+    return words[0].equals(words[1]) and all(_close(a[name], b[name], tolerance) for name in times)
+
+
+def _close(a: pl.Series, b: pl.Series, tolerance: int) -> bool:
+    apart = (a - b).abs().to_numpy()
+    return a.is_null().equals(b.is_null()) and bool((np.nan_to_num(apart.astype(float)) <= tolerance).all())
+
+
+def _rows(name: str, table: pl.DataFrame, slot: int) -> pl.DataFrame:
+    """The table without what says nothing: the order of rows, free words, last bits of sums; prices slot by slot."""
+    words = table.drop("reason", strict=False).with_columns(cs.float().round_sig_figs(_FIGURES))
+    if name == "prices" and len(words):
+        steps = pl.int_ranges(pl.col("from"), pl.col("to"), slot)
+        words = words.with_columns(at=steps).drop("from", "to").explode("at")
+    return words.sort(words.columns, nulls_last=True)
+
+
+def _but_ps(name: str, table: pl.DataFrame) -> pl.DataFrame:
+    return table.drop("server", "slot") if name == "ps" else table
+
+
+def _but_values(name: str, table: pl.DataFrame) -> pl.DataFrame:
+    sent = pl.col("verb").cast(pl.String).is_in(["dispatch", "redispatch"])
+    return table.with_columns(pl.when(sent).then("value")) if name == "decisions" else table
+
+
+def _but_plans(name: str, table: pl.DataFrame) -> pl.DataFrame:
+    return table.drop("from", "to", "workers", "ps", "broken_at") if name == "plans" else table
+
+
+def _but_postponed(name: str, table: pl.DataFrame) -> pl.DataFrame:
+    return table.filter(pl.col("verb").cast(pl.String) != "postpone") if name == "decisions" else table
+
+
+def _but_replaced(name: str, table: pl.DataFrame) -> pl.DataFrame:
+    if name != "decisions":
+        return table
+    verb = pl.col("verb").cast(pl.String)
+    gives = verb.str.starts_with("allocate") | (verb == "assign_ps")
+    given_anew = verb.str.starts_with("allocate").any().over("job", "time")
+    table = table.filter(~((verb == "suspend") & given_anew))
+    table = table.with_columns(pl.when(verb != "upload").then("workers"))
+    table = table.filter((verb != "upload") | pl.struct("job", "time", "verb", "server").is_first_distinct())
+    brings = verb.str.starts_with("allocate").any().over("job", "time", "server")
+    table = table.filter(~((verb == "upload") & brings))
+    return table.filter(~gives | pl.struct("job", "time", "verb", "server").is_last_distinct())
+
+
+def _but_all(name: str, table: pl.DataFrame) -> pl.DataFrame:
+    for reading in (_but_ps, _but_values, _but_plans, _but_postponed, _but_replaced):
+        table = reading(name, table)
+    return table
+
+
+_READINGS: dict[str, Callable[[str, pl.DataFrame], pl.DataFrame]] = {
+    "the same: rows in another order, the words of a reason": lambda _, table: table,
+    "as good: another free PS, which no policy's record has to justify": _but_ps,
+    "as good: a value that a policy found and nothing is computed of": _but_values,
+    "as good: a plan that its job keeps all the same": _but_plans,
+    "as good: a postponement, which nothing follows from": _but_postponed,
+    "as good: an order that another of its instant replaces, or that brings what is there": _but_replaced,
+    "as good: several of these": _but_all,
+}
+"""Why a record is equivalent, and the reading in which the two are equal."""
+
+
+# -- mutations -------------------------------------------------------------------------------------------------------
+
+
+def corrupt(run: Run, rng: Generator, changes: int = 1) -> Corruption | None:
+    """Change the record `changes` times; None where that came to nothing."""
+    schedule, what, texts = run.schedule, [], []
+    for _ in range(changes):
+        name = _table(schedule, rng)
+        kind = str(rng.choice(list(_MUTATIONS)))
+        mutated = _MUTATIONS[kind](getattr(schedule, name), rng, run)
+        if mutated is None:
+            return None
+        column, words, table = mutated
+        schedule = replace(schedule, **{name: table})
+        what.append((name, column, kind))
+        texts.append(f"{name}: {words}")
+    same = all(a.equals(b) for a, b in zip(run.schedule.tables().values(), schedule.tables().values(), strict=True))
+    return None if same else Corruption(tuple(sorted(what)), "; ".join(texts), schedule)
+
+
+def _table(schedule: Schedule, rng: Generator) -> str:
+    return str(rng.choice([name for name, table in schedule.tables().items() if len(table)]))
+
+
+Mutated = tuple[str, str, pl.DataFrame] | None
+
+
+def _row(table: pl.DataFrame, rng: Generator) -> int:
+    return int(rng.integers(len(table)))
+
+
+def _with(table: pl.DataFrame, row: int, values: Mapping[str, Any]) -> pl.DataFrame:
+    """`table` with these values in one row."""
+    at = pl.int_range(pl.len()) == row
+    return table.with_columns(
+        pl.when(at).then(pl.lit(value, dtype=_plain(table.schema[name]))).otherwise(_text(name, table.schema))
+        .cast(table.schema[name]).alias(name)
+        for name, value in values.items()
+    )  # fmt: skip
+
+
+def _plain(dtype: pl.DataType) -> pl.DataType:
+    return pl.String() if dtype in (pl.Categorical, pl.Enum) else dtype
+
+
+def _text(name: str, schema: pl.Schema) -> pl.Expr:
+    return pl.col(name).cast(_plain(schema[name]))
+
+
+def _change(table: pl.DataFrame, rng: Generator, run: Run) -> Mutated:
+    """Another value in one place."""
+    column, row = str(rng.choice(table.columns)), _row(table, rng)
+    value, dtype = table[column][row], table.schema[column]
+    new = _other(column, value, dtype, rng, run)
+    if new == value:
+        return None
+    return column, f"{column}[{row}]: {value} -> {new}", _with(table, row, {column: new})
+
+
+def _other(column: str, value: Any, dtype: pl.DataType, rng: Generator, run: Run) -> Any:
+    if dtype == pl.Boolean:
+        return not value
+    if isinstance(dtype, pl.Enum):
+        return str(rng.choice(dtype.categories.to_list()))
+    if dtype in (pl.String, pl.Categorical):
+        return str(rng.choice([*run.scenario.cluster.server_ids, "", "other"]))
+    if dtype.is_float():
+        base = 1.0 if value is None else value
+        return float(rng.choice([base * 2, base + 1, 0.0, -base, base * (1 + 1e-5), base * 0.5]))
+    if column in (*TIMES, *JOB_TIMES):
+        return int((value or 0) + rng.choice(_STEPS))
+    return int((0 if value is None else value) + rng.choice([1, -1, 2, 7, 1000]))
+
+
+def _null(table: pl.DataFrame, rng: Generator, _: Run) -> Mutated:
+    """Nothing in one place, or no number."""
+    column, row = str(rng.choice(table.columns)), _row(table, rng)
+    if table[column][row] is None:
+        return None
+    value = float("nan") if table.schema[column].is_float() and rng.random() < 0.5 else None
+    return column, f"{column}[{row}] -> {value}", _with(table, row, {column: value})
+
+
+def _swap(table: pl.DataFrame, rng: Generator, _: Run) -> Mutated:
+    """Two rows exchange what they have in one column."""
+    column, a, b = str(rng.choice(table.columns)), _row(table, rng), _row(table, rng)
+    if table[column][a] == table[column][b]:
+        return None
+    swapped = _with(_with(table, a, {column: table[column][b]}), b, {column: table[column][a]})
+    return column, f"{column}[{a}] <-> [{b}]", swapped
+
+
+def _drop(table: pl.DataFrame, rng: Generator, _: Run) -> Mutated:
+    row = _row(table, rng)
+    return "*", f"drop [{row}] {table.row(row)}", pl.concat([table[:row], table[row + 1 :]])
+
+
+def _duplicate(table: pl.DataFrame, rng: Generator, _: Run) -> Mutated:
+    row = _row(table, rng)
+    return "*", f"twice [{row}] {table.row(row)}", pl.concat([table[: row + 1], table[row:]])
+
+
+def _move(table: pl.DataFrame, rng: Generator, _: Run) -> Mutated:
+    """Two rows exchange their places."""
+    a, b = _row(table, rng), _row(table, rng)
+    order = list(range(len(table)))
+    order[a], order[b] = b, a
+    return "*", f"rows {a} and {b} exchanged", table[order]
+
+
+def _shift(table: pl.DataFrame, rng: Generator, _: Run) -> Mutated:
+    """All times of a row are later, or earlier."""
+    names = [name for name in TIMES if name in table.columns]
+    row, by = _row(table, rng), int(rng.choice(_STEPS))
+    values = {name: table[name][row] + by for name in names if table[name][row] is not None}
+    if not values:
+        return None
+    return "*", f"[{row}] {table.row(row)} by {by} µs", _with(table, row, values)
+
+
+def _relabel(table: pl.DataFrame, rng: Generator, run: Run) -> Mutated:
+    """A row is another job's, or of another server."""
+    column = str(rng.choice([name for name in ("job", "server", "to_server") if name in table.columns]))
+    row = _row(table, rng)
+    value: Any
+    if column == "job":
+        value = int(rng.integers(len(run.scenario.jobs)))
+    else:
+        value = str(rng.choice(run.scenario.cluster.server_ids))
+    if value == table[column][row]:
+        return None
+    values: dict[str, Any] = {column: value}
+    if "lane" in table.columns and column == "server" and table["lane"][row] is not None:
+        lanes = np.flatnonzero(run.scenario.cluster.lane_server == run.scenario.cluster.server_ids.index(value))
+        values["lane"] = int(rng.choice(lanes)) if len(lanes) else None
+    return column, f"{column}[{row}] {table.row(row)} -> {values}", _with(table, row, values)
+
+
+def _cut(table: pl.DataFrame, rng: Generator, _: Run) -> Mutated:
+    """A row becomes two that follow each other."""
+    start, end = ("from", "to") if "from" in table.columns else ("start", "end")
+    if start not in table.columns:
+        return None
+    row = _row(table, rng)
+    a, b = table[start][row], table[end][row]
+    if b is None or b - a < 2:
+        return None
+    at = int(rng.integers(a + 1, b))
+    first, second = {end: at}, {start: at}
+    if "compute_from" in table.columns:
+        at = max(at, min(table["compute_from"][row], b - 1))
+        part = (at - table["compute_from"][row]) / max(b - table["compute_from"][row], 1)
+        first = {end: at, "work": table["work"][row] * part, "preempted": True}
+        second = {start: at, "compute_from": at, "work": table["work"][row] * (1 - part)}
+    if "chunks" in table.columns and table["chunks"][row] > 1:
+        first, second = _halves(table, row)
+    two = pl.concat([_with(table[row : row + 1], 0, first), _with(table[row : row + 1], 0, second)])
+    return "*", f"[{row}] {table.row(row)} in two at {at}", pl.concat([table[:row], two, table[row + 1 :]])
+
+
+def _halves(table: pl.DataFrame, row: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """An upload in two, at the same time."""
+    chunks, mb = table["chunks"][row], table["mb"][row]
+    n = chunks // 2
+    return {"chunks": n, "mb": mb * n / chunks}, {"chunks": chunks - n, "mb": mb * (chunks - n) / chunks}
+
+
+def _merge(table: pl.DataFrame, rng: Generator, _: Run) -> Mutated:
+    """Two rows of a job become one, from the start of the first to the end of the last."""
+    start, end = ("from", "to") if "from" in table.columns else ("start", "end")
+    if start not in table.columns or "job" not in table.columns:
+        return None
+    row = _row(table, rng)
+    later = [i for i in range(row + 1, len(table)) if table["job"][i] == table["job"][row]]
+    if not later or table[end][row] is None:
+        return None
+    other = later[0]
+    values: dict[str, Any] = {start: min(table[start][row], table[start][other])}
+    values[end] = max(table[end][row], table[end][other])
+    if "work" in table.columns:
+        values |= {"work": table["work"][row] + table["work"][other], "preempted": table["preempted"][other]}
+    if "chunks" in table.columns:
+        values = {"chunks": table["chunks"][row] + table["chunks"][other], "mb": table["mb"][row] + table["mb"][other]}
+    merged = _with(table, row, values)
+    return (
+        "*",
+        f"[{row}] and [{other}] of job {table['job'][row]} as one",
+        pl.concat([merged[:other], merged[other + 1 :]]),
+    )
+
+
+def _invent(table: pl.DataFrame, rng: Generator, run: Run) -> Mutated:
+    """A row more, made of one that is there."""
+    row = _row(table, rng)
+    longer = pl.concat([table, table[row : row + 1]])
+    changed = _CHANGES[int(rng.integers(len(_CHANGES)))](longer[len(table) :], rng, run)
+    if changed is None:
+        return None
+    column, words, one = changed
+    return column, f"a row like [{row}] {table.row(row)}, {words}", pl.concat([table, one])
+
+
+def _forget(table: pl.DataFrame, rng: Generator, _: Run) -> Mutated:
+    """All rows of a job are gone."""
+    if "job" not in table.columns:
+        return None
+    job = table["job"][_row(table, rng)]
+    return "*", f"all rows of job {job} dropped", table.filter(pl.col("job") != job)
+
+
+_CHANGES: tuple[Callable[[pl.DataFrame, Generator, Run], Mutated], ...] = (_change, _shift, _relabel)
+
+_MUTATIONS: dict[str, Callable[[pl.DataFrame, Generator, Run], Mutated]] = {
+    "change": _change, "null": _null, "swap": _swap, "drop": _drop, "duplicate": _duplicate, "move": _move,
+    "shift": _shift, "relabel": _relabel, "cut": _cut, "merge": _merge, "invent": _invent, "forget": _forget,
+}  # fmt: skip
+
+
+def lines(seen: Survivors) -> Iterator[str]:
+    """What survived, one line each, the most frequent first."""
+    for what, (times, text, differ) in sorted(seen.open.items(), key=lambda item: -item[1][0]):
+        where = " + ".join(f"{table}.{column} {kind}" for table, column, kind in what)
+        yield f"{times:5d}  {where}  [{', '.join(differ) or 'no metric'}]  e.g. {text}"

@@ -1,0 +1,1 @@
+"""Makers of jobs: synthetic ones, and what a trace does not say."""

@@ -1,0 +1,106 @@
+"""Jobs of Okita's evaluation made from a trace's arrivals: data at many sites, resource needs, latency costs.
+
+Everything is drawn column by column from one generator, in the order of :class:`SiteRanges`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import polars as pl
+from numpy.random import Generator
+
+from skedge.core.model import DATA
+from skedge.traces.frame import check_frame
+from skedge.traces.jobs_table import OF_A_PS, OF_A_WORKER, Counts, Range, drawn_needs, jobs_table
+
+
+@dataclass(frozen=True, slots=True)
+class SiteRanges:
+    """What Okita Sec. V-B draws uniformly, and from what; ends included.
+
+    Attributes
+    ----------
+    site_chunks
+        D_i^r, chunks at each site.
+    chunk_mb
+        delta_i [MB].
+    slot_chunks
+        rho_i / E_i: chunks that a worker trains in a slot, >= 1 (O11).
+    exchange_mb
+        pi_i [MB a slot].
+    worker_needs, ps_needs
+        By resource, whole numbers.
+    latency
+        Which latency cost function.
+    tau, rate, base
+        Of the exponential and the linear one; the rate is 0.25 in the paper.
+    early, late, deadline
+        Of the piecewise one: tau_1, tau_2, c.
+    """
+
+    site_chunks: Counts = (10, 20)
+    chunk_mb: Range = (20.0, 60.0)
+    slot_chunks: Range = (5.0, 15.0)
+    exchange_mb: Range = (30.0, 575.0)
+    worker_needs: Mapping[str, Counts] = field(default_factory=lambda: OF_A_WORKER)
+    ps_needs: Mapping[str, Counts] = field(default_factory=lambda: OF_A_PS)
+    latency: Literal["exponential", "linear", "piecewise"] = "exponential"
+    tau: Range = (20.0, 100.0)
+    rate: Range = (0.25, 0.25)
+    base: Range = (50.0, 200.0)
+    early: Range = (20.0, 100.0)
+    late: Range = (300.0, 400.0)
+    deadline: Range = (3.0, 5.0)
+
+
+def site_jobs(
+    trace: pl.DataFrame, rng: Generator, sites: Sequence[str], *, slot_s: float, ranges: SiteRanges | None = None
+) -> pl.DataFrame:
+    """Jobs of Okita Sec. V-B: arrivals of `trace`, everything else drawn from `ranges`.
+
+    Parameters
+    ----------
+    trace
+        A trace frame; its durations are not used.
+    rng
+        Source of all randomness.
+    sites
+        Names of the sites.
+    slot_s
+        Length of a slot [s].
+    ranges
+        None: the paper's.
+
+    Returns
+    -------
+    polars.DataFrame
+        A jobs table in the trace's order, of one epoch and one mini-batch a chunk: only rho / E matters.
+    """
+    r = ranges or SiteRanges()
+    n = len(check_frame(trace, "trace"))
+    data = rng.integers(*r.site_chunks, (n, len(sites)), endpoint=True)
+    drawn: dict[str, object] = {
+        "chunks": data.sum(axis=1),
+        "chunk_mb": rng.uniform(*r.chunk_mb, n),
+        "minibatch_s": slot_s / rng.uniform(*r.slot_chunks, n),
+        "exchange_mb": rng.uniform(*r.exchange_mb, n),
+    }
+    drawn |= drawn_needs(rng, n, r.worker_needs, r.ps_needs)
+    drawn["latency"] = pl.Series([r.latency]).new_from_index(0, n)
+    for name in _NUMBERS[r.latency]:
+        low, high = getattr(r, name)
+        drawn[f"latency_{name}"] = rng.uniform(low, high, n)
+    drawn |= {DATA + site: data[:, i] for i, site in enumerate(sites)}
+    ones = dict.fromkeys(("epochs", "minibatches", "workers", "bandwidth_mbps"), np.ones(n, np.int64))
+    return jobs_table(trace, ones | drawn)
+
+
+_NUMBERS = {
+    "exponential": ("tau", "rate"),
+    "linear": ("tau", "base"),
+    "piecewise": ("early", "late", "deadline"),
+}

@@ -1,0 +1,328 @@
+"""Jobs tables made from a trace: the trace's own work, or the paper's draws (:func:`paper_jobs`).
+
+The trace's own work is made in two ways: as gangs of the GPUs asked for (:func:`rigid_jobs`), or cut into as many
+chunks as JSAC'22's models have (:func:`divisible_jobs`). Both draw the same numbers from the same generator.
+
+A jobs table has the columns :data:`~skedge.core.model.JOB_SCHEMA`. Everything drawn is drawn column by column from one
+generator, in a fixed order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.random import Generator
+
+from skedge.core.errors import TraceError
+from skedge.core.model import Floats, Ints
+from skedge.core.speed import MBIT_PER_MB
+from skedge.traces.frame import check_frame
+from skedge.traces.jobs_table import Counts, Range, jobs_table
+
+MINIBATCHES = 58
+TABLE_II = ((27, MINIBATCHES), (115, MINIBATCHES), (60, MINIBATCHES))
+"""Data chunks D and mini-batches per chunk B of JSAC'22 Table II: ResNet-50 and -101 on CIFAR10, GoogLeNet and LeNet on
+Caltech101, AlexNet and Inception-BN on ImageNet-12; two models each, so the three rows are drawn alike."""
+
+HOUR_S = 3600.0
+
+RESTORE_S = 30.0
+"""Checkpoint overhead of rigid jobs unless given [s]: what Pollux's simulator charges for each change of a job's GPUs
+(Qiao et al., OSDI'21; petuum/adaptdl, branch osdi21-artifact, simulator/simulator.py, ``Job.reallocate``)."""
+
+
+class Made(NamedTuple):
+    """A jobs table, and the number of jobs by what was changed beside the trace or the draw."""
+
+    table: pl.DataFrame
+    changed: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class PaperRanges:
+    """What JSAC'22 Sec. V draws uniformly, and from what; ends included.
+
+    Attributes
+    ----------
+    epochs
+        E.
+    minibatch_h
+        m [hours].
+    ps_update_ms
+        G [ms].
+    gradient_mb
+        q [MB].
+    bandwidth_mbps
+        b [Mbit/s].
+    upload_edge_slots, upload_cloud_slots
+        Upload delay of a chunk to an edge server and to the cloud [slots]; drawn by the scenario per (job, server).
+    chunk_mb
+        Size of a chunk [MB]. The paper is silent; Okita, whose setting is the same kind, draws it from [20, 60].
+    chunks, minibatches
+        D and B, together; None: a row of Table II.
+    """
+
+    epochs: tuple[int, int] = (20, 60)
+    minibatch_h: Range = (0.001, 0.05)
+    ps_update_ms: Range = (10.0, 100.0)
+    gradient_mb: Range = (30.0, 575.0)
+    bandwidth_mbps: Range = (100.0, 5120.0)
+    upload_edge_slots: Range = (1.0, 4.0)
+    upload_cloud_slots: Range = (10.0, 15.0)
+    chunk_mb: Range = (20.0, 60.0)
+    chunks: tuple[int, int] | None = None
+    minibatches: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.chunks is None) != (self.minibatches is None):
+            raise TraceError("chunks and minibatches: give both, or neither for the rows of Table II")
+
+
+@dataclass(frozen=True, slots=True)
+class TraceShares:
+    """How a trace's duration is split into the model's parts, by :func:`rigid_jobs` and :func:`divisible_jobs`.
+
+    Attributes
+    ----------
+    communication
+        Share of a mini-batch's time that goes to communication, 2 q / b; from 0, with `ps_update` below 1.
+    ps_update
+        Share that goes to the PS's update, G; from 0.
+    upload
+        Upload delay of a chunk to an edge server, as a share of the job's duration, >= 0; the range is this times
+        `upload_spread`.
+    upload_spread
+        Ends of the range of upload delays, around 1.
+    cloud_factor
+        Upload delay to the cloud over that to an edge server, >= 0.
+    epochs
+        E, drawn uniformly, ends included.
+    gradient_mb
+        q [MB], drawn uniformly, > 0; the bandwidth follows from `communication`.
+    chunk_mb
+        Size of a chunk [MB], drawn uniformly.
+    chunks
+        D of divisible jobs, drawn uniformly, ends included; None: a row of Table II.
+    """
+
+    communication: float = 0.1
+    ps_update: float = 0.01
+    upload: float = 0.05
+    upload_spread: Range = (0.5, 1.5)
+    cloud_factor: float = 4.0
+    epochs: tuple[int, int] = (20, 60)
+    gradient_mb: Range = (30.0, 575.0)
+    chunk_mb: Range = (20.0, 60.0)
+    chunks: Counts | None = None
+
+    def __post_init__(self) -> None:
+        if self.communication < 0 or self.ps_update < 0 or not self.communication + self.ps_update < 1:
+            raise TraceError(
+                f"communication share {self.communication} and PS share {self.ps_update}: both must be >= 0 and their "
+                "sum below 1, or nothing is left for training"
+            )
+        if not (self.upload >= 0 and self.cloud_factor >= 0 and 0 <= self.upload_spread[0] <= self.upload_spread[1]):
+            raise TraceError(
+                f"upload share {self.upload}, cloud factor {self.cloud_factor}, spread {self.upload_spread}: all must "
+                "be >= 0 and the spread ascending"
+            )
+
+
+def paper_jobs(
+    trace: pl.DataFrame,
+    rng: Generator,
+    worker_types: Sequence[str],
+    ps_types: Sequence[str],
+    *,
+    slot_s: float = HOUR_S,
+    ranges: PaperRanges | None = None,
+) -> Made:
+    """Jobs of JSAC'22 Sec. V: arrivals and GPU counts of `trace`, everything else drawn from `ranges`.
+
+    Parameters
+    ----------
+    trace
+        A trace frame; its durations are not used.
+    rng
+        Source of all randomness.
+    worker_types, ps_types
+        Types to draw uniformly from: those that the cluster has, at least one each.
+    slot_s
+        Length of a slot [s] (upload delays are given in slots).
+    ranges
+        None: the paper's.
+
+    Returns
+    -------
+    Made
+        A jobs table in the trace's order. A gang has min(D, gpus) workers; those of fewer than gpus are counted.
+    """
+    r = ranges or PaperRanges()
+    n = len(check_frame(trace, "trace"))
+    chunks, minibatches = _sizes(r, n, rng)
+    edge, cloud = slot_s * np.array(r.upload_edge_slots), slot_s * np.array(r.upload_cloud_slots)
+    table = _table(
+        trace,
+        chunks=chunks,
+        minibatches=minibatches,
+        epochs=rng.integers(r.epochs[0], r.epochs[1], n, endpoint=True),
+        minibatch_s=HOUR_S * rng.uniform(*r.minibatch_h, n),
+        ps_update_s=rng.uniform(*r.ps_update_ms, n) / 1000,
+        gradient_mb=rng.uniform(*r.gradient_mb, n),
+        bandwidth_mbps=rng.uniform(*r.bandwidth_mbps, n),
+        chunk_mb=rng.uniform(*r.chunk_mb, n),
+        worker_type=_drawn(worker_types, n, rng),
+        ps_type=_drawn(ps_types, n, rng),
+        upload_edge_lo_s=np.full(n, edge[0]),
+        upload_edge_hi_s=np.full(n, edge[1]),
+        upload_cloud_lo_s=np.full(n, cloud[0]),
+        upload_cloud_hi_s=np.full(n, cloud[1]),
+    )
+    smaller = int((table["workers"] < trace["gpus"]).sum())
+    return Made(table, {"gang smaller than the GPUs asked for, as it has no more chunks": smaller})
+
+
+def rigid_jobs(
+    trace: pl.DataFrame,
+    rng: Generator,
+    worker_types: Sequence[str],
+    ps_types: Sequence[str],
+    *,
+    shares: TraceShares | None = None,
+) -> Made:
+    """Jobs that do the work of `trace` on the GPUs that it asked for: D = k = gpus, one chunk on each.
+
+    As a gang such a job takes its real duration, and no policy can train it on more workers than that. Its work is
+    gpus x duration: one chunk takes p = duration. With p = E B / n (JSAC'22 Eq. (1)) one mini-batch takes
+    m + G + 2 q / b = p / (E B); of that, `shares` gives the parts; q is drawn and b follows. Times are exact to the
+    microsecond to which the model rounds a chunk up.
+
+    A job of a type costs the same on every server that has the type: the trace knows one kind of GPU. A chunk's upload
+    delay does not depend on k, as all chunks of a gang are uploaded side by side.
+
+    Parameters
+    ----------
+    trace
+        A trace frame whose durations are above 0.
+    rng
+        Source of all randomness.
+    worker_types, ps_types
+        Types to draw uniformly from, at least one each.
+    shares
+        None: the defaults of :class:`TraceShares`.
+
+    Returns
+    -------
+    Made
+        A jobs table in the trace's order; nothing is changed.
+
+    Raises
+    ------
+    TraceError
+        For a job of no duration.
+    """
+    s = shares or TraceShares()
+    _drawn_chunks(s, len(trace), rng)  # not used: so that the other columns are those of the same jobs made divisible
+    return Made(_timed(trace, rng, worker_types, ps_types, s, trace["gpus"].to_numpy()), {})
+
+
+def divisible_jobs(
+    trace: pl.DataFrame,
+    rng: Generator,
+    worker_types: Sequence[str],
+    ps_types: Sequence[str],
+    *,
+    shares: TraceShares | None = None,
+) -> Made:
+    """Jobs that do the work of `trace`, cut into D chunks that any number of workers up to D can train.
+
+    D is drawn, or a row of Table II, and at least the GPUs asked for. A gang of k = gpus workers that communicate
+    (zeta = 0) needs D p / k, which is the job's real duration; a policy that takes more workers is as much faster.
+    Parameters, times and errors are those of :func:`rigid_jobs`.
+
+    Returns
+    -------
+    Made
+        A jobs table in the trace's order; jobs whose D was raised to the GPUs asked for are counted.
+    """
+    s = shares or TraceShares()
+    drawn, gpus = _drawn_chunks(s, len(trace), rng), trace["gpus"].to_numpy()
+    table = _timed(trace, rng, worker_types, ps_types, s, np.maximum(drawn, gpus))
+    return Made(table, {"chunks raised to the GPUs asked for": int((drawn < gpus).sum())})
+
+
+def _drawn_chunks(s: TraceShares, n: int, rng: Generator) -> Ints:
+    return _table_ii(n, rng)[0] if s.chunks is None else rng.integers(*s.chunks, n, endpoint=True)
+
+
+def _timed(
+    trace: pl.DataFrame,
+    rng: Generator,
+    worker_types: Sequence[str],
+    ps_types: Sequence[str],
+    s: TraceShares,
+    chunks: Ints,
+) -> pl.DataFrame:
+    """The jobs table of `chunks` chunks each whose work is gpus x duration."""
+    n = len(check_frame(trace, "trace"))
+    duration = trace["duration_s"].to_numpy()
+    if not (duration > 0).all():
+        raise TraceError(f"trace: row {int(np.argmin(duration))}, column duration_s: 0; a job's work needs time")
+    epochs = rng.integers(s.epochs[0], s.epochs[1], n, endpoint=True)
+    each = trace["gpus"].to_numpy() * duration / (chunks * epochs * MINIBATCHES)
+    gradient = rng.uniform(*s.gradient_mb, n)
+    bandwidth, gradient = _bandwidth(gradient, s.communication * each)
+    edge = s.upload * duration
+    return _table(
+        trace,
+        chunks=chunks,
+        minibatches=np.full(n, MINIBATCHES),
+        epochs=epochs,
+        minibatch_s=(1 - s.communication - s.ps_update) * each,
+        ps_update_s=s.ps_update * each,
+        gradient_mb=gradient,
+        bandwidth_mbps=bandwidth,
+        chunk_mb=rng.uniform(*s.chunk_mb, n),
+        worker_type=_drawn(worker_types, n, rng),
+        ps_type=_drawn(ps_types, n, rng),
+        upload_edge_lo_s=s.upload_spread[0] * edge,
+        upload_edge_hi_s=s.upload_spread[1] * edge,
+        upload_cloud_lo_s=s.upload_spread[0] * s.cloud_factor * edge,
+        upload_cloud_hi_s=s.upload_spread[1] * s.cloud_factor * edge,
+    )
+
+
+def _bandwidth(gradient_mb: Floats, communication_s: Floats) -> tuple[Floats, Floats]:
+    """Find b [Mbit/s] such that 2 q / b is `communication_s`, and q [MB]; without communication q is 0 and b any."""
+    silent = communication_s <= 0
+    bandwidth = 2 * MBIT_PER_MB * gradient_mb / np.where(silent, 1.0, communication_s)
+    return np.where(silent, 1000.0, bandwidth), np.where(silent, 0.0, gradient_mb)
+
+
+def _sizes(r: PaperRanges, n: int, rng: Generator) -> tuple[Ints, Ints]:
+    """D and B of `n` jobs, from the ranges or from Table II."""
+    if r.chunks is None or r.minibatches is None:
+        return _table_ii(n, rng)
+    return rng.integers(*r.chunks, n, endpoint=True), rng.integers(*r.minibatches, n, endpoint=True)
+
+
+def _table_ii(n: int, rng: Generator) -> tuple[Ints, Ints]:
+    """D and B of `n` jobs, a row of Table II each."""
+    rows = np.array(TABLE_II)[rng.integers(len(TABLE_II), size=n)]
+    return rows[:, 0], rows[:, 1]
+
+
+def _drawn(types: Sequence[str], n: int, rng: Generator) -> Sequence[str]:
+    if not types:
+        raise TraceError("types: none to draw from; the cluster must have at least one worker type and one PS type")
+    place = rng.integers(len(types), size=n)
+    return pl.Series(list(types))[place].to_list()
+
+
+def _table(trace: pl.DataFrame, **columns: Ints | Floats | Sequence[str]) -> pl.DataFrame:
+    workers = np.minimum(np.asarray(columns["chunks"]), trace["gpus"].to_numpy())
+    return jobs_table(trace, {"workers": workers, **columns})

@@ -1,0 +1,183 @@
+"""Google's cluster trace of 2011 (``clusterdata-2011-2``, github.com/google/cluster-data): submissions and classes.
+
+``job_events`` has no header; its columns, by Google's schema, are
+
+    time [µs], missing info, job ID, event type, user, scheduling class, job name, logical job name
+
+with event types 0 SUBMIT, 1 SCHEDULE, 2 EVICT, 3 FAIL, 4 FINISH, 5 KILL, 6 LOST, 7 and 8 UPDATE. The scheduling class,
+0 to 3, says how sensitive to latency a job is, 3 most. Names and users are hashes. The trace begins at 600 s; time 0
+stands for all before it.
+
+In the trace frame `group` is the scheduling class, and `gpus` 1: jobs are tasks on CPUs, and the trace of jobs does not
+say how many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+import polars as pl
+
+from skedge.core.errors import TraceError
+from skedge.traces.frame import Fractional, Trace, finished
+from skedge.traces.table import filled, left_out, numbers, read_bytes, read_table
+
+_EVENTS = ("time", "missing info", "job ID", "event type", "user", "scheduling class", "job name", "logical job name")
+_SUBMIT, _SCHEDULE, _UPDATES = 0, 1, (7, 8)
+_STATUS = {3: "failed", 4: "passed", 5: "killed"}
+_CLASSES, _TYPES = 3, 8
+_AFTER = 2**63 - 1
+"""Time of what happened after the trace's end."""
+
+_JOBS = ("job_id", "submit_us", "sched_class", "schedule_us", "end_us", "end_event")
+"""Columns of a table of jobs that the events were made into, one row a job."""
+
+_SECOND = 1e6
+
+
+def read_google_events(
+    path: Path | str, statuses: Collection[str] = ("passed",), fractional: Fractional = "skip"
+) -> Trace:
+    """Read ``job_events``: one part (``.csv``, ``.csv.gz``), or a folder of ``part-*`` files, which is read whole.
+
+    A job's submission is its first SUBMIT; `duration_s` is from its first SCHEDULE to its last event that ends it,
+    whose type is its status. Left out and counted: what was submitted before the trace began or after it ended, or has
+    no SUBMIT at all; what never ran; what runs still or waits again; what was evicted or lost in the end.
+
+    Raises
+    ------
+    TraceError
+        Naming file, line, column and value; a folder without parts.
+    """
+    path = Path(path)
+    parts = sorted(path.glob("part-*")) if path.is_dir() else [path]
+    if not parts:
+        raise TraceError(f"{path}: has no file named part-*; job_events is a folder of such parts, or one of them")
+    read = [_part(part) for part in parts]
+    events = pl.concat([part for part, _ in read])
+    at, kind = pl.col("time"), pl.col("type")
+    ends = (kind > _SCHEDULE) & ~kind.is_in(_UPDATES)
+    jobs = (
+        events.sort("time", maintain_order=True)
+        .group_by("id", maintain_order=True)
+        .agg(
+            submit=at.filter(kind == _SUBMIT).first(),
+            schedule=at.filter(kind == _SCHEDULE).first(),
+            end=at.filter(ends).last(),
+            event=kind.filter(ends).last(),
+            group=pl.col("group").first(),
+            last=kind.filter(~kind.is_in(_UPDATES)).last(),
+        )
+    )
+    again = pl.col("last") <= _SCHEDULE  # after an end it was submitted, or scheduled, once more
+    jobs = jobs.with_columns(pl.when(again).then(None).otherwise(pl.col(c)).alias(c) for c in ("end", "event"))
+    return _trace(jobs, path, statuses, {"blank line": sum(blank for _, blank in read)}, fractional)
+
+
+def _part(path: Path) -> tuple[pl.DataFrame, int]:
+    """The events of one file, columns id, time, type, group, and the number of its blank lines."""
+    try:
+        table = pl.read_csv(read_bytes(path), has_header=False, infer_schema=False)
+    except pl.exceptions.NoDataError:
+        return pl.DataFrame(schema={"id": pl.String, "time": pl.Int64, "type": pl.Int64, "group": pl.String}), 0
+    except pl.exceptions.PolarsError as error:
+        raise TraceError(f"{path}: cannot be read as CSV: {str(error).splitlines()[0]}") from error
+    if len(table.columns) != len(_EVENTS):
+        raise TraceError(
+            f"{path}: has {len(table.columns)} columns; job_events has {len(_EVENTS)}: {', '.join(_EVENTS)}"
+        )
+    table = table.rename(dict(zip(table.columns, _EVENTS, strict=True))).with_row_index("_line", offset=1)
+    table, blank = filled(table)
+    after = table["time"] == str(_AFTER)
+    table = table.with_columns(time=pl.when(after).then(pl.lit("0")).otherwise(pl.col("time")))
+    events = pl.DataFrame(
+        {
+            "id": numbers(table, path, "job ID", whole=True).cast(pl.String),
+            "time": numbers(table, path, "time", whole=True),
+            "type": numbers(table, path, "event type", whole=True, high=_TYPES),
+            "group": numbers(table, path, "scheduling class", whole=True, high=_CLASSES).cast(pl.String),
+        }
+    ).with_columns(time=pl.when(after).then(pl.lit(_AFTER)).otherwise(pl.col("time")))
+    return events, sum(blank.values())
+
+
+def read_google_jobs(
+    path: Path | str, statuses: Collection[str] = ("passed",), fractional: Fractional = "skip"
+) -> Trace:
+    """Read a table of jobs made of the events, ``.parquet`` or CSV: columns :data:`_JOBS`, one row a job.
+
+    `end_event` is the type of the last event that ended the job, missing (and `end_us`) if it runs still. What is left
+    out is as in :func:`read_google_events`.
+
+    Raises
+    ------
+    TraceError
+        Naming file, line (of Parquet: the row's number and 2, as if it were CSV), column and value.
+    """
+    path = Path(path)
+    table, blank = filled(_parquet(path) if path.suffix == ".parquet" else read_table(path, _JOBS))
+    open_ended = table["end_event"] == ""
+    never = table["schedule_us"] == ""
+    table = table.with_columns(
+        end_event=pl.when(open_ended).then(pl.lit("0")).otherwise(pl.col("end_event")),
+        end_us=pl.when(open_ended).then(pl.lit("0")).otherwise(pl.col("end_us")),
+        schedule_us=pl.when(never).then(pl.lit("0")).otherwise(pl.col("schedule_us")),
+    )
+    jobs = pl.DataFrame(
+        {
+            "id": numbers(table, path, "job_id", whole=True).cast(pl.String),
+            "submit": numbers(table, path, "submit_us", whole=True),
+            "schedule": numbers(table, path, "schedule_us", whole=True),
+            "end": numbers(table, path, "end_us", whole=True),
+            "event": numbers(table, path, "end_event", whole=True, high=_TYPES),
+            "group": numbers(table, path, "sched_class", whole=True, high=_CLASSES).cast(pl.String),
+        }
+    )
+    return _trace(
+        jobs.with_columns(
+            pl.when(open_ended).then(None).otherwise(pl.col("end")).alias("end"),
+            pl.when(open_ended).then(None).otherwise(pl.col("event")).alias("event"),
+            pl.when(never).then(None).otherwise(pl.col("schedule")).alias("schedule"),
+        ),
+        path,
+        statuses,
+        blank,
+        fractional,
+    )
+
+
+def _parquet(path: Path) -> pl.DataFrame:
+    try:
+        table = pl.read_parquet(path, glob=False)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise TraceError(f"{path}: cannot be read as Parquet: {str(error).splitlines()[0]}") from error
+    missing = [c for c in _JOBS if c not in table.columns]
+    if missing:
+        raise TraceError(f"{path}: column {missing[0]!r} is missing; the file has {', '.join(table.columns)}")
+    return table.select(pl.col(_JOBS).cast(pl.String).fill_null("")).with_row_index("_line", offset=2)
+
+
+def _trace(
+    jobs: pl.DataFrame, path: Path, statuses: Collection[str], blank: dict[str, int], fractional: Fractional
+) -> Trace:
+    """A trace of a row per job: id, submit, schedule, end [µs], event (its last end, null: none), group."""
+    reasons = {
+        "no submission in the trace": pl.col("submit").is_null() | ~pl.col("submit").is_between(1, _AFTER - 1),
+        "never ran": pl.col("schedule").is_null() | (pl.col("schedule") == _AFTER),
+        "still running": pl.col("event").is_null() | (pl.col("end") == _AFTER),
+        "evicted or lost": ~pl.col("event").is_in(list(_STATUS)),
+        "ended before it ran": pl.col("end") <= pl.col("schedule"),
+    }
+    jobs, skipped = left_out(jobs, reasons)
+    frame = pl.DataFrame(
+        {
+            "id": jobs["id"],
+            "submit_s": jobs["submit"] / _SECOND,
+            "duration_s": (jobs["end"] - jobs["schedule"]) / _SECOND,
+            "gpus": pl.repeat(1, len(jobs), dtype=pl.Int64, eager=True),
+            "status": jobs["event"].replace_strict(_STATUS, return_dtype=pl.String),
+            "group": jobs["group"],
+        }
+    )
+    return finished(frame, path, statuses, {**blank, **skipped}, fractional)

@@ -1,0 +1,228 @@
+"""Microsoft Philly's traces (``github.com/msr-fiddle/philly-traces``): the job log, CSVs derived from it, machines.
+
+Times are naive local times of the cluster; only their differences are used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import polars as pl
+from pydantic import BaseModel, BeforeValidator, TypeAdapter, ValidationError
+
+from skedge.core.errors import TraceError
+from skedge.traces.frame import Fractional, Trace, finished
+from skedge.traces.table import STAMP, check_columns, filled, left_out, numbers, read_bytes, read_table, stamps, words
+
+_STATUS = {"Pass": "passed", "Failed": "failed", "Killed": "killed"}
+
+_PASS_ONLY = ("timestamp", "duration", "num_gpus", "gpu_time", "cluster")
+"""Columns of the CSV of passed jobs that Pollux's benchmark derived from the log."""
+
+_ALL_STATUSES = ("u_id", "submit_time", "user", "gpu_num", "node_num", "run_time", "new_status")
+"""Columns of the CSV of all jobs that the log was cleaned into."""
+
+
+def _none(value: object) -> object:
+    return None if value in ("None", "") else value
+
+
+_Stamp = Annotated[str | None, BeforeValidator(_none)]
+
+
+def _empty(value: object) -> object:
+    return [] if value is None else value
+
+
+class _Machine(BaseModel):
+    gpus: Annotated[list[str], BeforeValidator(_empty)]
+
+
+class _Attempt(BaseModel):
+    start_time: _Stamp = None
+    end_time: _Stamp = None
+    detail: Annotated[list[_Machine], BeforeValidator(_empty)] = []
+
+
+class _LoggedJob(BaseModel):
+    status: Literal["Pass", "Failed", "Killed"]
+    vc: str | None
+    jobid: str
+    submitted_time: _Stamp
+    attempts: Annotated[list[_Attempt], BeforeValidator(_empty)]
+
+
+_LOG = TypeAdapter(list[_LoggedJob])
+
+
+def read_philly_log(
+    path: Path | str, statuses: Collection[str] = ("passed",), fractional: Fractional = "skip"
+) -> Trace:
+    """Read the original ``cluster_job_log`` (JSON; ``.gz`` too) as a trace.
+
+    A job's `gpus` are those of its largest attempt: the first one may have been a try on fewer. Its `duration_s` is
+    the run time of its attempts added up, each from its own start to its own end: what the job held GPUs for, without
+    the waits between attempts. `group` is the virtual cluster.
+
+    Left out and counted: jobs without a submission time; jobs without an attempt that has a start, an end and a GPU
+    (never ran); jobs whose last attempt has no end (still running when the log was taken); jobs with an attempt that
+    ends before it starts, as where the clocks went back on 2017-11-05, so that their run time is not known.
+
+    Counted as changed: jobs with `vc` null, whose group is empty, and jobs of which an attempt names no machine and is
+    therefore not part of the run time.
+
+    Raises
+    ------
+    TraceError
+        Naming file and position: JSON that breaks off or lacks a key, a time that is none, a job id used twice.
+    """
+    path = Path(path)
+    jobs = _logged_jobs(path)
+    reasons = {
+        "no submission time": pl.col("submit_s").is_null(),
+        "still running": pl.col("open"),
+        "attempt ends before it starts": pl.col("backwards"),
+        "never ran": ~(pl.col("duration_s") > 0),
+    }
+    taken, skipped = left_out(_attempts(jobs, path), reasons)
+    of_status = taken.filter(pl.col("status").is_in(list(statuses)))
+    changed = {
+        "no virtual cluster": len(of_status.filter(group="")),
+        "attempt without machines not counted": len(of_status.filter("unplaced")),
+    }
+    return finished(taken, path, statuses, skipped, fractional, changed)
+
+
+def _logged_jobs(path: Path) -> list[_LoggedJob]:
+    try:
+        return _LOG.validate_json(read_bytes(path))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise TraceError(f"{path}: {f'jobs.{place}: ' if place else ''}{first['msg']}") from error
+
+
+def _attempts(jobs: list[_LoggedJob], path: Path) -> pl.DataFrame:
+    """Add up the attempts by job: the trace frame's columns, and what is wrong with the attempts.
+
+    `open`: the last one has no end; `backwards`: one ends before it starts; `unplaced`: one ran on no machine.
+    """
+    rows = [row for number, job in enumerate(jobs) for row in _attempt_rows(number, job)]
+    schema = {"job": pl.Int64, "start": pl.String, "end": pl.String, "gpus": pl.Int64}
+    table = pl.DataFrame(rows, schema, orient="row")
+    table = _parsed(table, ("start", "end"), path).with_columns(run_s=pl.col("end") - pl.col("start"))
+    ran, placed = pl.col("run_s").is_not_null(), pl.col("gpus") > 0
+    counts = pl.col("run_s").filter(ran & placed)
+    by_attempt = table.group_by("job", maintain_order=True).agg(
+        duration_s=counts.sum(),
+        gpus=pl.col("gpus").filter(ran & placed).max(),
+        open=pl.col("end").last().is_null(),
+        backwards=(counts < 0).any(),
+        unplaced=(ran & ~placed & (pl.col("run_s") > 0)).any(),
+    )
+    nothing = {"duration_s": 0.0, "open": False, "backwards": False, "unplaced": False}
+    jobs_table = _job_columns(jobs, path).join(by_attempt, on="job", how="left").sort("job")
+    return jobs_table.with_columns(pl.col(name).fill_null(value) for name, value in nothing.items())
+
+
+def _attempt_rows(number: int, job: _LoggedJob) -> list[tuple[Any, ...]]:
+    return [(number, a.start_time, a.end_time, sum(len(m.gpus) for m in a.detail)) for a in job.attempts]
+
+
+def _job_columns(jobs: list[_LoggedJob], path: Path) -> pl.DataFrame:
+    columns = {
+        "job": range(len(jobs)),
+        "id": [job.jobid for job in jobs],
+        "submit_s": [job.submitted_time for job in jobs],
+        "status": [_STATUS[job.status] for job in jobs],
+        "group": [job.vc or "" for job in jobs],
+    }
+    schema = {"job": pl.Int64, "id": pl.String, "submit_s": pl.String, "status": pl.String, "group": pl.String}
+    return _parsed(pl.DataFrame(columns, schema), ("submit_s",), path)
+
+
+def _parsed(table: pl.DataFrame, columns: tuple[str, ...], path: Path) -> pl.DataFrame:
+    """`table` with the text times of `columns` in seconds since 1970; null stays null."""
+    for column in columns:
+        value = pl.col(column).str.to_datetime(STAMP, strict=False)
+        bad = table.filter(value.is_null() & pl.col(column).is_not_null()).head(1)
+        if len(bad):
+            job, text = bad["job"][0], bad[column][0]
+            raise TraceError(f"{path}: jobs.{job}: time {text!r}; it must be like 2017-10-07 01:11:39")
+        table = table.with_columns(value.dt.epoch("s").cast(pl.Float64))
+    return table
+
+
+def read_philly_csv(
+    path: Path | str, statuses: Collection[str] = ("passed",), fractional: Fractional = "skip"
+) -> Trace:
+    """Read one of the two CSVs derived from Philly's log (``.gz`` too), told apart by their columns.
+
+    - ``timestamp, duration, num_gpus, gpu_time, cluster``: passed jobs only; ids are the data rows' numbers from 0.
+    - ``u_id, submit_time, user, gpu_num, node_num, run_time, new_status``: all jobs.
+
+    Left out and counted: blank lines; jobs without a run time or a GPU, and those that end before they start.
+
+    Raises
+    ------
+    TraceError
+        Naming file, line, column and value.
+    """
+    path = Path(path)
+    table, blank = filled(read_table(path, ()))
+    passed = not set(table.columns) & {"u_id", "new_status", "run_time"}
+    check_columns(table, path, _PASS_ONLY if passed else _ALL_STATUSES)
+    frame = _pass_only(table, path) if passed else _all_statuses(table, path)
+    return finished(frame, path, statuses, blank, fractional)
+
+
+def _pass_only(table: pl.DataFrame, path: Path) -> pl.DataFrame:
+    return pl.DataFrame(
+        {
+            "id": (table["_line"] - 2).cast(pl.String),
+            "submit_s": stamps(table, path, "timestamp"),
+            "duration_s": _duration(table, path, "duration"),
+            "gpus": numbers(table, path, "num_gpus", missing=0),
+            "status": pl.repeat("passed", len(table), dtype=pl.String, eager=True),
+            "group": table["cluster"],
+        },
+    )
+
+
+def _all_statuses(table: pl.DataFrame, path: Path) -> pl.DataFrame:
+    return pl.DataFrame(
+        {
+            "id": table["u_id"],
+            "submit_s": stamps(table, path, "submit_time"),
+            "duration_s": _duration(table, path, "run_time"),
+            "gpus": numbers(table, path, "gpu_num", missing=0),
+            "status": words(table, path, "new_status", _STATUS),
+            "group": table["user"],
+        }
+    )
+
+
+def _duration(table: pl.DataFrame, path: Path, column: str) -> pl.Series:
+    return numbers(table, path, column, -float("inf"), missing=0)
+
+
+def read_machines(path: Path | str) -> pl.DataFrame:
+    """Read ``cluster_machine_list`` or ``revised_machine_list.csv``: columns `id`, `gpus` (>= 0), in the file's order.
+
+    Raises
+    ------
+    TraceError
+        Naming file, line, column and value; an id used twice; no machine with a GPU.
+    """
+    path = Path(path)
+    table, _ = filled(read_table(path, ("machineId", "number of GPUs")))
+    machines = pl.DataFrame({"id": table["machineId"], "gpus": numbers(table, path, "number of GPUs", whole=True)})
+    twice = table.filter(pl.col("machineId").is_duplicated()).head(1)
+    if len(twice):
+        line, name = twice["_line"][0], twice["machineId"][0]
+        raise TraceError(f"{path}: line {line}, column machineId: {name!r}; it must be unique; it is used twice")
+    if machines.filter(pl.col("gpus") > 0).is_empty():
+        raise TraceError(f"{path}: no machine has a GPU")
+    return machines

@@ -1,0 +1,81 @@
+"""The Standard Workload Format, version 2 (the Parallel Workloads Archive): 18 fields a line, comments after ``;``."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Collection
+from pathlib import Path
+
+import polars as pl
+
+from skedge.core.errors import TraceError
+from skedge.traces.frame import Fractional, Trace, finished
+from skedge.traces.table import left_out, numbers, read_bytes
+
+_FIELDS = 18
+_JOB, _SUBMIT, _RUN, _ALLOCATED, _REQUESTED, _STATUS, _USER = 0, 1, 3, 4, 7, 10, 11
+"""Places of the fields that are taken, from 0."""
+
+_FRACTIONS = ("submit_s", "run_s", "allocated", "requested")
+"""Fields that need not be whole numbers."""
+
+_MEANING = {-1: "passed", 0: "failed", 1: "passed", 5: "killed"}
+"""Field 11. -1 (unknown) stands in logs of models, where nothing fails; 2, 3, 4 are parts of a job that has a line of
+its own, and are left out."""
+
+
+def read_swf(path: Path | str, statuses: Collection[str] = ("passed",), fractional: Fractional = "skip") -> Trace:
+    """Read a log in the Standard Workload Format (``.gz`` too) as a trace; a processor is taken for a GPU.
+
+    `gpus` are the processors requested, or those allocated where the request is not known; `group` is the user. Left
+    out and counted: jobs of unknown or no run time, jobs whose processors are not known, partial executions.
+
+    Raises
+    ------
+    TraceError
+        Naming file and line (a line without 18 fields) and the column (a value that is no number or below -1).
+    """
+    path = Path(path)
+    table = _table(path)
+    columns = {name: numbers(table, path, name, -1, whole=name not in _FRACTIONS) for name in _names()}
+    jobs = pl.DataFrame(columns).with_columns(
+        gpus=pl.when(pl.col("requested") > 0).then("requested").otherwise("allocated"),
+        submit_s=pl.col("submit_s").clip(0),
+        status=pl.col("status").replace_strict(_MEANING, default=None, return_dtype=pl.String),
+        group=pl.col("user").cast(pl.String),
+        id=pl.col("id").cast(pl.String),
+    )
+    reasons = {
+        "partial execution": pl.col("status").is_null(),
+        "no run time": pl.col("run_s") <= 0,
+        "processors unknown": pl.col("gpus") <= 0,
+    }
+    jobs, skipped = left_out(jobs, reasons)
+    return finished(jobs.rename({"run_s": "duration_s"}), path, statuses, skipped, fractional)
+
+
+def _names() -> dict[str, int]:
+    return {
+        "id": _JOB,
+        "submit_s": _SUBMIT,
+        "run_s": _RUN,
+        "allocated": _ALLOCATED,
+        "requested": _REQUESTED,
+        "status": _STATUS,
+        "user": _USER,
+    }
+
+
+def _table(path: Path) -> pl.DataFrame:
+    """Read the fields that are taken, as text, and `_line`: the line in the file."""
+    rows = [(line, text.split()) for line, text in enumerate(_lines(path), start=1)]
+    rows = [(line, fields) for line, fields in rows if fields and not fields[0].startswith(";")]
+    for line, fields in rows:
+        if len(fields) != _FIELDS:
+            raise TraceError(f"{path}: line {line}: has {len(fields)} fields; a job has {_FIELDS}")
+    taken = {name: [fields[place] for _, fields in rows] for name, place in _names().items()}
+    return pl.DataFrame({"_line": [line for line, _ in rows], **taken}, schema_overrides={"_line": pl.Int64})
+
+
+def _lines(path: Path) -> io.StringIO:
+    return io.StringIO(read_bytes(path).decode("utf-8", errors="replace"))
