@@ -12,12 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skedge.core.books.gangs import Placement
 from skedge.core.drive import drive
 from skedge.core.errors import OrderError, ScenarioError
 from skedge.core.events import Allocate, Event, Order, WakeAt
 from skedge.core.kernel import Kernel
-from skedge.core.model import Cluster, Job, Physics, Server, job_table
+from skedge.core.model import Cluster, Job, Physics, Placement, Server, job_table
 from skedge.core.policy import Basis, View
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.speed import ceil_almost

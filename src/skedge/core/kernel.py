@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from skedge.core.books.gangs import Gangs, Placement
+from skedge.core.books.gangs import Gangs
 from skedge.core.books.resources import Pool
 from skedge.core.books.site_work import SiteWork
 from skedge.core.books.slots import Slots
@@ -37,6 +37,7 @@ from skedge.core.lanes.lanes import (
     with_room,
 )
 
+from .colocation import colocated
 from .errors import OrderError, StateError
 from .events import (
     CLOUD,
@@ -54,7 +55,7 @@ from .events import (
     Upload,
     WakeAt,
 )
-from .model import Ints
+from .model import Ints, Placement
 from .network import Delays, upload_delay, upload_row
 from .policy import Policy, View
 from .record import Record
@@ -587,17 +588,3 @@ class Kernel:
     def unanswered(self) -> Ints:
         """Jobs that are still in the system: at the end of a run there is none."""
         return self.active()
-
-
-def colocated(scenario: Scenario, order: Allocate) -> int:
-    """Zeta of an allocation: 1 where communication between its workers and its PS is free (ERRATA J11)."""
-    if len(order.where) > 1:
-        return 0
-    cluster, server = scenario.cluster, order.where[0][0]
-    if isinstance(order.ps, tuple):
-        return int(scenario.physics.colocation == "one_server" and [server] == [at for at, _ in order.ps])
-    if server == cluster.cloud:
-        return int(order.ps == CLOUD)
-    if scenario.physics.colocation != "one_server" or order.ps == CLOUD:
-        return 0
-    return int(cluster.ps_server[order.ps] == server)

@@ -209,25 +209,24 @@ def profile(
 
 
 def slowest(speeds: Iterable[Speed]) -> dict[str, Speed]:
-    """Of each job the speed on its slowest server type: a scenario announces one, and a late chunk holds up its job.
-
-    A co-located speed counts only for a job that has no other.
-    """
+    """Of each job the speed on its slowest server type: a scenario announces one, and a late chunk holds up its job."""
     found: dict[str, Speed] = {}
     for speed in speeds:
-        known = found.get(speed.job)
-        if known is None or (not speed.colocated, speed.minibatch_s) > (not known.colocated, known.minibatch_s):
+        if speed.job not in found or speed.minibatch_s > found[speed.job].minibatch_s:
             found[speed.job] = speed
     return found
 
 
 def announced(speeds: Sequence[Speed]) -> dict[str, dict[str, float]]:
-    """Of each job the measured fields of a scenario file: those of its slowest speed, and ``internal_mbps``.
+    """Of each job the measured fields of a scenario file: m, G and q of its slowest server type, b and internal_mbps.
 
-    ``internal_mbps`` is b of co-located workers [Mbit/s], for which m + G + 2 q / b is the round that was measured with
-    the parameter server beside them; left out (inf, zeta = 1 makes communication free) where m + G alone take longer.
+    b is that of the slowest server type whose parameter server was elsewhere. ``internal_mbps`` is b of co-located
+    workers [Mbit/s], for which m + G + 2 q / b is the round that was measured with the parameter server beside them;
+    left out (inf: zeta = 1 makes communication free) where m + G alone take longer.
     """
     found = {job: speed.announced for job, speed in slowest(speeds).items()}
+    for job, speed in slowest(one for one in speeds if not one.colocated).items():
+        found[job]["bandwidth_mbps"] = 2 * MBIT_PER_MB * found[job]["gradient_mb"] / speed.communication.median
     for speed in speeds:
         fields = found[speed.job]
         left = speed.minibatch_s - fields["minibatch_s"] - fields["ps_update_s"]

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from skedge.core.books.gangs import Placement
 from skedge.core.events import Allocate, Event, Order, Reject, Suspend
-from skedge.core.model import Cluster, Floats, Ints
+from skedge.core.model import Cluster, Floats, Ints, Placement
 from skedge.core.policy import View
 
 from .round_robin import round_robin

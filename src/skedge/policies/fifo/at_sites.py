@@ -22,8 +22,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.random import Generator
 
-from skedge.core.books.site_work import whole_chunks
 from skedge.core.model import Floats, Ints
+from skedge.core.speed import whole_chunks
 from skedge.policies.drf.progressive_filling import ONCE, progressive_filling
 from skedge.policies.okita.dta import Transfer, send
 from skedge.policies.okita.osf import most_workers

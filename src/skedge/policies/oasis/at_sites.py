@@ -29,11 +29,11 @@ from typing import NamedTuple
 import numpy as np
 from pydantic import Field
 
-from skedge.core.books.site_work import whole_chunks
 from skedge.core.errors import ScenarioError
 from skedge.core.jit import compiled
 from skedge.core.model import Floats, Ints
 from skedge.core.policy import Params
+from skedge.core.speed import whole_chunks
 from skedge.policies.common.round_robin import split
 from skedge.policies.okita.dta import transfer
 from skedge.policies.okita.osf import most_workers

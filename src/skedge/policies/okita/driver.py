@@ -14,11 +14,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from skedge.core.books.gangs import Placement
 from skedge.core.errors import ScenarioError
 from skedge.core.events import Allocate, Event, Order, Postpone, Reject, Suspend, Transfer, WakeAt
 from skedge.core.latency import LatencyCost
-from skedge.core.model import Cluster, Ints, Physics
+from skedge.core.model import Cluster, Ints, Physics, Placement
 from skedge.core.policy import View
 from skedge.core.scenario import Scenario
 from skedge.policies.common.resource_jobs import pairs

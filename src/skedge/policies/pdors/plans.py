@@ -7,9 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skedge.core.books.gangs import Placement
 from skedge.core.events import Piece
-from skedge.core.model import Cluster, Floats, Ints
+from skedge.core.model import Cluster, Floats, Ints, Placement
 from skedge.core.speed import servers_for
 
 from .admission import SlotPlan
