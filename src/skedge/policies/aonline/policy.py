@@ -57,6 +57,7 @@ from numpy.random import Generator
 
 from skedge.core.errors import PolicyError
 from skedge.core.events import CLOUD, AssignPS, Dispatch, Event, Order, Reject
+from skedge.core.lanes.lanes import Lanes
 from skedge.core.lanes.projection import EQ5, FRACTIONAL, LARGEST_SCALE, MARGINAL, weight_table
 from skedge.core.model import Cluster, Ints, Physics
 from skedge.core.policy import Basis, Params, View
@@ -176,12 +177,12 @@ class AOnline(Basis):
         count = chunks.to_place
         lane, alpha, postponed = np.zeros(count, np.int64), np.zeros(count), np.zeros(count, np.int64)
         lanes, servers, delays, weights = (
-            view.belief(),
+            view.belief(candidates),
             self.cluster.lane_server,
             view.delays(),
             self.weights_with(chunks.chunks),
         )
-        desk = self.desk_for(len(candidates), view)
+        desk = self.desk_for(len(candidates), lanes)
         storage = view.free_bytes.copy()
         if not greedy(lanes, chunks, candidates, servers, delays, weights, storage, desk, lane, alpha, postponed):
             return None
@@ -263,9 +264,9 @@ class AOnline(Basis):
             self.weights = weight_table(scale, max(count, len(self.weights) - 1))
         return self.weights
 
-    def desk_for(self, candidates: int, view: View) -> Desk:
+    def desk_for(self, candidates: int, lanes: Lanes) -> Desk:
         """A desk for so many candidates and for lanes as long as the kernel's may get."""
-        groups = 2 * view.belief().rows.shape[1] + 1
+        groups = 2 * lanes.rows.shape[1] + 1
         if len(self.desk.heap) < candidates or self.desk.room.shape[1] < groups:
             self.desk = make_desk(max(candidates, len(self.desk.heap)), groups)
         return self.desk
