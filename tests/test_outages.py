@@ -209,7 +209,7 @@ def lost_with(kernel: Kernel, server: int) -> tuple[tuple[int, tuple[int, ...]],
 def standing_on(kernel: Kernel, server: int) -> list[int]:
     """Jobs that hold workers or a PS on a server, or have an untrained chunk there."""
     gangs = [job for job, where in kernel.gangs.placed.items() if server in dict(where)]
-    served = [job for job in kernel.books.ps_of if server in kernel._ps_sites(job)]
+    served = [job for job in kernel.books.ps_of if server in kernel.books.ps_servers(job)]
     return gangs + served + [job for job, _ in lost_with(kernel, server) if kernel.standing[job] == DISPATCHED]
 
 
