@@ -27,3 +27,18 @@ def test_the_page_shows_every_picture_and_names_only_rules_that_there_are() -> N
     assert set(re.findall(r"\(pictures/([\w.]+)\)", page)) == {path.name for path in (DOCS / "pictures").glob("*.svg")}
     assert len(rules) == 39
     assert set(re.findall(r"\bM\d+\b", page)) <= rules
+
+
+def test_the_worked_example_of_the_model_is_the_record_of_its_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The six rows in docs/model.md, in minutes."""
+    monkeypatch.syspath_prepend(DOCS / "tools")
+    from pictures import LANE, ran
+
+    run = ran("lane", LANE, "aonline")
+    rows = [
+        f"| {run.scenario.jobs.ids[row['job']]} | {row['chunk']} | {row['start'] / 60e6:g} | {row['end'] / 60e6:g} "
+        f"| {row['work']:g} | {'yes' if row['preempted'] else 'no'} |"
+        for row in run.schedule.runs.sort("start").iter_rows(named=True)
+    ]
+    assert "\n".join(rows) in (DOCS / "model.md").read_text(encoding="utf-8")
+    sys.modules.pop("pictures")
