@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from joblib.externals.loky import get_reusable_executor
-from tutorials import Block, Tutorial, blocks, same
 
 from skedge.cli import console
+from tutorials import Block, Tutorial, blocks, same
 
 PAGES = Path(__file__).resolve().parents[1] / "docs" / "tutorials"
 HERE = sorted(page.name for page in PAGES.glob("*.md") if page.name != "live.md")

@@ -21,7 +21,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-_FENCE = re.compile(r"^```(?P<language>\w*)(?: title=\"(?P<title>[^\"]+)\")?\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(
+    r"^```(?P<language>\w*)(?: title=\"(?P<title>[^\"]+)\")?\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
+)
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ def blocks(page: str) -> Iterator[Block]:
 
 
 def same(shown: str, printed: str) -> bool:
-    """Whether a page shows what was printed; spaces at the ends of lines do not count, and ``…`` stands for anything."""
+    """Whether a page shows what was printed: trailing spaces do not count, and ``…`` stands for anything."""
     lines = "\n".join(line.rstrip() for line in printed.strip("\n").split("\n")).rstrip()
     return re.fullmatch(".*?".join(map(re.escape, shown.strip("\n").split("…"))), lines, re.DOTALL) is not None
 
@@ -86,6 +88,7 @@ class Tutorial:
         words = line.partition("#")[0].split()
         if words[0] == "skedge":
             return self.skedge(words[1:])
-        done = subprocess.run(["bash", "-c", line], cwd=self.folder, capture_output=True, text=True, check=False)
+        shell = ["/bin/sh", "-c", line]
+        done = subprocess.run(shell, cwd=self.folder, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{line}: {done.stderr}"
         return done.stdout

@@ -1,6 +1,6 @@
 """Draws the pictures of ``docs/model-in-pictures.md`` from small scenarios that skedge runs.
 
-    python docs/tools/pictures.py     # writes docs/pictures/*.svg; a test holds them equal to what is drawn
+python docs/tools/pictures.py     # writes docs/pictures/*.svg; a test holds them equal to what is drawn
 """
 
 from __future__ import annotations
@@ -102,8 +102,8 @@ SITES: Spec = {
     },
     "workload": {
         "jobs": [
-            {"id": name, "arrival_s": 0, "epochs": 10, "minibatches": 60, "minibatch_s": 2, "chunk_mb": 40, "data": data,
-             "exchange_mb": 100, "worker_needs": {"gpu": 1}, "ps_needs": {"cpu": 1},
+            {"id": name, "arrival_s": 0, "epochs": 10, "minibatches": 60, "minibatch_s": 2, "chunk_mb": 40,
+             "data": data, "exchange_mb": 100, "worker_needs": {"gpu": 1}, "ps_needs": {"cpu": 1},
              "latency": {"kind": "exponential", "tau": 20}}
             for name, data in (("a", {"south": 8}), ("b", {"west": 6, "south": 4}))
         ]

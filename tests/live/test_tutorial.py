@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tutorials import Tutorial
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "tutorials" / "live.md"
@@ -23,9 +24,7 @@ def test_the_live_tutorial_does_what_it_says(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("COLUMNS", "100")
 
     def skedge(words: list[str]) -> str:
-        done = subprocess.run(
-            [program, *words], cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False
-        )
+        done = subprocess.run([program, *words], cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False)
         assert done.returncode == 0, f"skedge {' '.join(words)}: {done.stdout}{done.stderr}"
         return done.stdout
 
