@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench live-demo test-live clean
+.PHONY: demo test lint bench live-demo test-live docs clean
 
 demo: $(VENV)/.run ## the main job: set up, then six policies side by side, a table and report.html
 	$(BIN)/skedge demo
@@ -25,6 +25,9 @@ live-demo: $(VENV)/.live ## real training on Ray, on this machine: three edge se
 test-live: $(VENV)/.live $(VENV)/.dev ## what must hold of real training
 	$(BIN)/pytest --override-ini addopts="--strict-markers --strict-config -q" tests/live
 
+docs: $(VENV)/.docs ## the documentation as pages: site/index.html; a broken link is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 $(VENV)/bin/pip:
 	$(PYTHON) -m venv $(VENV)
 
@@ -41,5 +44,9 @@ $(VENV)/.live: pyproject.toml constraints.txt | $(VENV)/bin/pip
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[live]'
 	touch $@ $(VENV)/.run
 
+$(VENV)/.docs: pyproject.toml constraints.txt | $(VENV)/bin/pip
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[docs]'
+	touch $@ $(VENV)/.run
+
 clean: ## remove the virtual environment and everything that a run leaves behind
-	rm -rf $(VENV) skedge-demo skedge-live runs comparison.html
+	rm -rf $(VENV) skedge-demo skedge-live runs comparison.html site
