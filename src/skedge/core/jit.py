@@ -1,4 +1,7 @@
-"""Compiled kernels: numba, with its cache where a cache folder can be written.
+"""Compiled kernels: numba, imported when the first kernel is called, with its cache on disk where it can be written.
+
+Importing numba takes longer than any other import, and only running a policy needs it: a module that holds kernels must
+be cheap to import. So a decorated function is a :class:`Kernel`, which becomes numba's dispatcher at its first call.
 
 Numba counts references to arrays with atomic operations; where lanes (a tuple of arrays) are passed from step to step
 that was most of the time (2.0 µs per run on a lane, 0.5 without). Functions that allocate nothing need no counting.
@@ -8,12 +11,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cached_property, lru_cache, update_wrapper
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, TypeVar
-
-import numba
+from typing import Any, TypeVar, cast
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -24,20 +25,54 @@ def compiled(function: F) -> F:
     Numba refuses ``cache=True`` where neither the source's folder nor ``NUMBA_CACHE_DIR`` is writable; then the
     function is compiled anew in each process, which costs seconds and changes nothing else.
     """
-    return _njit(function)
+    return cast("F", Kernel(function))
 
 
 def lean(function: F) -> F:
     """As :func:`compiled`, for a function that allocates no array: references are not counted."""
-    return _njit(function, _nrt=False)
+    return cast("F", Kernel(function, _nrt=False))
 
 
 def inlined(function: F) -> F:
     """As :func:`lean`, and inlined where it is called: for the small steps of a hot loop."""
-    return _njit(function, _nrt=False, forceinline=True)
+    return cast("F", Kernel(function, _nrt=False, forceinline=True))
 
 
-def _njit(function: F, **options: Any) -> F:
+class Kernel:
+    """A function that numba compiles when it is first called, or when a kernel that calls it is compiled.
+
+    Attributes
+    ----------
+    py_func
+        The function as it was written.
+    """
+
+    def __init__(self, py_func: Callable[..., object], **options: Any) -> None:
+        update_wrapper(self, py_func)
+        self.py_func, self.options = py_func, options
+
+    @cached_property
+    def dispatcher(self) -> Any:
+        """Numba's dispatcher of the function; the function itself under ``NUMBA_DISABLE_JIT``."""
+        return _njit(self.py_func, **self.options)
+
+    @property
+    def _numba_type_(self) -> Any:
+        """How numba types a global name of a kernel that is compiled: as if it were the dispatcher."""
+        return self.dispatcher._numba_type_
+
+    def __call__(self, *given: Any) -> Any:
+        """Call the compiled function."""
+        return self.dispatcher(*given)
+
+    def __reduce__(self) -> str:
+        """Pickled by name, as functions are."""
+        return self.py_func.__qualname__
+
+
+def _njit(function: Callable[..., object], **options: Any) -> Any:
+    import numba  # noqa: PLC0415 - takes 0.3 s to import; see the module's docstring
+
     config: Any = numba.config
     before = config.CACHE_DIR
     config.CACHE_DIR = _cache_folder(before)

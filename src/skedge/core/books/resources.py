@@ -6,14 +6,18 @@ allow 1e-9 of the capacity, as amounts are floats.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from skedge.core.errors import OrderError, StateError
 from skedge.core.model import Cluster, Floats, Ints
-from skedge.core.scenario import Jobs
 from skedge.core.speed import servers_for
 
 from .gangs import Placement
+
+if TYPE_CHECKING:
+    from skedge.core.scenario import Jobs
 
 _FITS = 1e-9
 """A load fits within this part of the capacity."""

@@ -7,13 +7,17 @@ sites at once. Who holds workers is in :class:`~skedge.core.books.gangs.Gangs`.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from skedge.core.jit import inlined
 from skedge.core.model import Floats, Ints
-from skedge.core.scenario import Scenario
 
 from .gangs import Placement
+
+if TYPE_CHECKING:
+    from skedge.core.scenario import Scenario
 
 
 @inlined

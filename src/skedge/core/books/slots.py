@@ -5,14 +5,18 @@ The cloud is no server here: it gives as many workers and PSs as are asked for.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from skedge.core.errors import OrderError, StateError
 from skedge.core.events import CLOUD, OUT_OF_SERVICE
 from skedge.core.model import Cluster, Ints
-from skedge.core.scenario import Jobs
 
 from .gangs import Placement
+
+if TYPE_CHECKING:
+    from skedge.core.scenario import Jobs
 
 
 class Slots:

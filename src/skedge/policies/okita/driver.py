@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from skedge.core.books.gangs import Placement
 from skedge.core.errors import ScenarioError
@@ -20,11 +20,13 @@ from skedge.core.events import Allocate, Event, Order, Postpone, Reject, Suspend
 from skedge.core.latency import LatencyCost
 from skedge.core.model import Cluster, Ints, Physics
 from skedge.core.policy import View
-from skedge.core.scenario import Scenario
 from skedge.policies.common.resource_jobs import pairs
 
 from .sites import SiteJob, Sites
 from .slots import Decision, SiteScheduler
+
+if TYPE_CHECKING:
+    from skedge.core.scenario import Scenario
 
 NEVER_FITS = "never_fits: a worker and its PS have no room on the sites, even on empty ones"
 
