@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from rich.text import Text
+import typer
 
 from skedge.core.policy import in_a_line, registered
 
-from .console import out, print_json
 from .options import JsonOption
 
 
@@ -16,13 +15,15 @@ def policies(as_json: JsonOption = False) -> None:
     """The policies, what they need and what parameters they take."""
     rows = [_policy_row(name, point) for name, point in registered().items()]
     if as_json:
+        from .console import print_json  # noqa: PLC0415 - importing rich takes as long as importing all policies
+
         print_json(rows)
         return
     for row in rows:
         needs = f"  (needs {', '.join(row['needs'])})" if row["needs"] else ""
-        out.print(Text.assemble((row["name"], "bold"), f": {row['about']}{needs}"))
+        typer.echo(f"{typer.style(row['name'], bold=True)}: {row['about']}{needs}")
         for parameter in row["parameters"]:
-            out.print(Text.assemble(f"    {parameter['name']}={parameter['default']}  ", (parameter["type"], "dim")))
+            typer.echo(f"    {parameter['name']}={parameter['default']}  {typer.style(parameter['type'], dim=True)}")
 
 
 def _policy_row(name: str, point: Any) -> dict[str, Any]:

@@ -516,21 +516,3 @@ def quarantine(job: JobArgument, state: StateOption = _STATE, as_json: JsonOptio
         journal.close()
         os.close(lock)
     _said({"quarantined": job}, f"{job} is put aside: the next `skedge up` goes on without it", as_json=as_json)
-
-
-COMMANDS = (
-    up,
-    submit,
-    queue,
-    describe,
-    logs,
-    cancel,
-    events,
-    servers,
-    cordon,
-    uncordon,
-    down,
-    record,
-    fetch,
-    quarantine,
-)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from functools import cached_property, lru_cache, update_wrapper
+from functools import cache, cached_property, lru_cache, update_wrapper
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -35,7 +35,7 @@ def lean(function: F) -> F:
 
 def inlined(function: F) -> F:
     """As :func:`lean`, and inlined where it is called: for the small steps of a hot loop."""
-    return cast("F", Kernel(function, _nrt=False, forceinline=True))
+    return cast("F", Step(function, _nrt=False, forceinline=True))
 
 
 class Kernel:
@@ -58,8 +58,8 @@ class Kernel:
 
     @property
     def _numba_type_(self) -> Any:
-        """How numba types a global name of a kernel that is compiled: as if it were the dispatcher."""
-        return self.dispatcher._numba_type_
+        """How numba types the kernel where another one calls it."""
+        return _called_type()(self.dispatcher)
 
     def __call__(self, *given: Any) -> Any:
         """Call the compiled function."""
@@ -70,16 +70,59 @@ class Kernel:
         return self.py_func.__qualname__
 
 
-def _njit(function: Callable[..., object], **options: Any) -> Any:
+class Step(Kernel):
+    """A kernel that is a step of others: what calls it from Python is compiled only if Python calls it.
+
+    That code unpacks each array of the state that a step takes; it is more than the step itself.
+    """
+
+    @cached_property
+    def step(self) -> Any:
+        """Numba's dispatcher of the function, for compiled callers alone."""
+        return _njit(self.py_func, "steps", no_cpython_wrapper=True, **self.options)
+
+    @property
+    def _numba_type_(self) -> Any:
+        """As of :class:`Kernel`, but of the step."""
+        return _called_type()(self.step)
+
+
+@cache
+def _called_type() -> Any:
+    """Numba's type of dispatchers, called with constants as with any other values.
+
+    Numba compiles a callee once more for each combination of constant arguments. All our callees are small or are
+    inlined, so that LLVM knows the constants anyway.
+    """
+    from numba import types  # noqa: PLC0415 - as numba
+    from numba.extending import models, register_model  # noqa: PLC0415
+
+    plain: Any = types.unliteral
+
+    class Called(types.Dispatcher):
+        def get_call_type(self, context: Any, args: Any, kws: Any) -> Any:
+            named = {name: plain(of) for name, of in kws.items()}
+            return super().get_call_type(context, tuple(plain(of) for of in args), named)
+
+    register_model(Called)(models.OpaqueModel)
+    return Called
+
+
+def _njit(function: Callable[..., object], folder: str = "kernels", **options: Any) -> Any:
+    """Numba's dispatcher of `function`, with its cache in `folder`.
+
+    The cache does not tell a step from what Python can call, and calling a step from Python ends the process.
+    """
     import numba  # noqa: PLC0415 - takes 0.3 s to import; see the module's docstring
 
     config: Any = numba.config
+    njit: Any = numba.njit
     before = config.CACHE_DIR
-    config.CACHE_DIR = _cache_folder(before)
+    config.CACHE_DIR = os.path.join(_cache_folder(before), folder)
     try:
-        return numba.njit(cache=True, **options)(function)
+        return njit(cache=True, no_cfunc_wrapper=True, **options)(function)
     except RuntimeError:
-        return numba.njit(**options)(function)
+        return njit(no_cfunc_wrapper=True, **options)(function)
     finally:
         config.CACHE_DIR = before
 

@@ -370,7 +370,7 @@ _JOB: dict[str, Rule] = {
 }
 
 
-JOB_SCHEMA: dict[str, type] = {
+JOB_SCHEMA: dict[str, Any] = {
     "id": str,
     "arrival_s": float,
     "epochs": int,
@@ -391,7 +391,7 @@ JOB_SCHEMA: dict[str, type] = {
 }
 """Columns of a jobs table: the fields of :class:`Job`, ranges split into lo and hi. Numbers have 64 bits."""
 
-EXTRA_SCHEMA: dict[str, type] = {
+EXTRA_SCHEMA: dict[str, Any] = {
     "batch": int,
     "ratio": float,
     "internal_mbps": float,

@@ -27,7 +27,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.random import Generator
 from pydantic import Field
 
 from skedge.core.errors import PolicyError
@@ -41,6 +40,8 @@ from .base import GangParams, GangPolicy
 from .placement import Gang
 
 if TYPE_CHECKING:
+    from numpy.random import Generator
+
     from skedge.core.scenario import Scenario
 
 _NEVER_BEGUN = 2**40

@@ -24,7 +24,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
-from numpy.random import Generator
 
 from skedge.core.errors import PolicyError, ScenarioError
 from skedge.core.events import Event, Order
@@ -42,6 +41,8 @@ from skedge.policies.pdors.prices import Prices, Stakes, calibrate, check_cluste
 from .at_sites import SiteOasis, SiteOasisParams, site_prices
 
 if TYPE_CHECKING:
+    from numpy.random import Generator
+
     from skedge.core.scenario import Scenario
 
 

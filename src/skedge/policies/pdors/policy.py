@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from numpy.random import Generator
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, model_validator
 
 from skedge.core.errors import PolicyError, ScenarioError
@@ -35,6 +34,8 @@ from .plans import Held, anywhere, fits, held_of, pieces, reservations
 from .prices import Prices
 
 if TYPE_CHECKING:
+    from numpy.random import Generator
+
     from skedge.core.scenario import Scenario
 
 
