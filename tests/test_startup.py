@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import pickle
 import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 from types import FunctionType
 
 import numpy as np
@@ -123,3 +125,37 @@ def test_a_step_is_the_same_called_from_python_and_from_a_kernel() -> None:
     assert isinstance(upload_row, Kernel)
     np.testing.assert_array_equal(row, [upload_delay(delays, 3, server) for server in range(len(row))])
     np.testing.assert_array_equal(row, [upload_delay.py_func(delays, 3, server) for server in range(len(row))])
+
+
+def test_no_kernel_uses_a_name_of_a_source_that_the_key_of_the_cache_leaves_out() -> None:
+    """A constant from elsewhere could change, and the compiled kernel would keep the old one."""
+    package = Path(skedge.__file__).parent
+    texts = {path: path.read_text(encoding="utf-8") for path in package.rglob("*.py")}
+    in_key = {path for path, text in texts.items() if package / "core" in path.parents or "jit import" in text}
+    kernels = 0
+    for path in in_key:
+        tree = ast.parse(texts[path])
+        functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)]
+        marked = [f for f in functions if KERNELS & set(map(_name, f.decorator_list))]
+        kernels += len(marked)
+        used = {n.id for function in marked for n in ast.walk(function) if isinstance(n, ast.Name)}
+        for n in tree.body:
+            if isinstance(n, ast.ImportFrom) and used & {one.asname or one.name for one in n.names}:
+                source = _source(n, path, package)
+                assert source is None or source in in_key, f"{path}: {ast.unparse(n)}"
+    assert kernels > 100
+
+
+KERNELS = {"compiled", "lean", "inlined"}
+
+
+def _name(node: ast.expr) -> str:
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _source(node: ast.ImportFrom, path: Path, package: Path) -> Path | None:
+    """The file that a module of ours is imported from; None of other packages."""
+    module = node.module or ""
+    if node.level:
+        return path.parents[node.level - 1].joinpath(*module.split(".")).with_suffix(".py")
+    return package.parent.joinpath(*module.split(".")).with_suffix(".py") if module.startswith("skedge.") else None

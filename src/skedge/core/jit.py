@@ -18,6 +18,9 @@ from typing import Any, TypeVar, cast
 
 F = TypeVar("F", bound=Callable[..., object])
 
+_WRITTEN = Path(__file__).stat().st_mtime_ns
+"""When this file was written, as the process sees it; later if the package is upgraded while the process runs."""
+
 
 def compiled(function: F) -> F:
     """Compile `function` in numba's nopython mode; cached on disk where that is possible.
@@ -111,7 +114,8 @@ def _called_type() -> Any:
 def _njit(function: Callable[..., object], folder: str = "kernels", **options: Any) -> Any:
     """Numba's dispatcher of `function`, with its cache in `folder`.
 
-    The cache does not tell a step from what Python can call, and calling a step from Python ends the process.
+    The cache does not tell a step from what Python can call, and calling a step from Python ends the process. A process
+    that outlives an upgrade of the package keeps nothing: its old kernels would get the key of the new sources.
     """
     import numba  # noqa: PLC0415 - takes 0.3 s to import; see the module's docstring
 
@@ -120,7 +124,7 @@ def _njit(function: Callable[..., object], folder: str = "kernels", **options: A
     before = config.CACHE_DIR
     config.CACHE_DIR = os.path.join(_cache_folder(before), folder)
     try:
-        return njit(cache=True, no_cfunc_wrapper=True, **options)(function)
+        return njit(cache=Path(__file__).stat().st_mtime_ns == _WRITTEN, no_cfunc_wrapper=True, **options)(function)
     except RuntimeError:
         return njit(no_cfunc_wrapper=True, **options)(function)
     finally:
