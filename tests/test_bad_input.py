@@ -451,7 +451,7 @@ def test_a_run_folder_that_cannot_be_made_fails_before_the_run(
     out: str, message: str, skedge: Skedge, small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not after an hour of simulation; and no folder on the way to it stays."""
-    monkeypatch.setattr("skedge.cli.main.run_policy", None)
+    monkeypatch.setattr("skedge.cli.run.run_policy", None)
     Path("there").mkdir()
     Path("dangling").symlink_to("nowhere")
     before = files()

@@ -18,9 +18,10 @@ import pytest
 
 from skedge.analysis.verify.verify import Violation
 from skedge.cli import compare as compare_commands
-from skedge.cli import main as cli
+from skedge.cli import run as run_command
 from skedge.cli.compare import DEMO_POLICIES, split_policies
-from skedge.cli.console import amount, comparison_table, duration
+from skedge.cli.console import amount, duration
+from skedge.cli.tables import comparison_table
 from skedge.compare import COLUMNS, compare
 from skedge.core.policy import make_policy, registered
 from skedge.run import Run, run
@@ -142,7 +143,7 @@ def test_run_exits_with_1_when_the_record_breaks_a_rule(
         runs = made.schedule.runs.with_columns(pl.col("end") + 1)
         return Run(made.scenario, made.meta, type(made.schedule)(**{**made.schedule.tables(), "runs": runs}))
 
-    monkeypatch.setattr(cli, "run_policy", wrong)
+    monkeypatch.setattr(run_command, "run_policy", wrong)
     told = skedge("run", small, "--out", tmp_path / "r")
     assert told.code == 1
     assert "M8" in told.err

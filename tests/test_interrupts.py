@@ -113,6 +113,7 @@ def test_a_device_without_an_end_is_not_read(words: tuple[str, ...], skedge) -> 
 
 def every_command(group: Any, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Any]]:
     """All commands with the words that call them."""
+    group = getattr(group, "command", group)
     below = getattr(group, "commands", {})
     found = [one for name, command in below.items() for one in every_command(command, (*path, name))]
     return [(path, group), *found]

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from skedge.cli import compare as compare_commands
-from skedge.cli import console
+from skedge.cli import tables
 
 README = Path(__file__).parents[1] / "README.md"
 
@@ -41,6 +41,6 @@ def demo_lines() -> list[str]:
     names, policies = compare_commands.DEMO, compare_commands.DEMO_POLICIES
     comparisons = {kind: compare_commands.compare(name, policies, [None]) for kind, name in names.items()}
     screen = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    screen.print(console.demo_table(comparisons))
-    screen.print(console.demo_text(comparisons), soft_wrap=True)
+    screen.print(tables.demo_table(comparisons))
+    screen.print(tables.demo_text(comparisons), soft_wrap=True)
     return [line.rstrip() for line in screen.export_text().split("\n")]

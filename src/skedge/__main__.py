@@ -1,6 +1,26 @@
-"""``python -m skedge``: the command line."""
+"""``skedge`` and ``python -m skedge``: the command line."""
 
-from .cli.main import app
+from __future__ import annotations
+
+import gc
+import os
+import sys
+
+
+def main() -> None:
+    """Run the command line; Ctrl-C ends it with one line and exit status 130, also while Python still imports."""
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # looking for them reads every installed package
+    gc.set_threshold(100_000)  # imports make many objects and no garbage: looking for it is a tenth of the start
+    try:
+        from .cli.main import app  # noqa: PLC0415 - inside `try`, because this import can be interrupted
+
+        app()
+    except KeyboardInterrupt:
+        sys.stderr.write("skedge: interrupted; nothing was written\n")
+        sys.exit(130)
+    finally:
+        gc.freeze()  # Python looks for garbage once more as it ends, which takes longer than `skedge --help`
+
 
 if __name__ == "__main__":
-    app()
+    main()

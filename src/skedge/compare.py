@@ -250,7 +250,7 @@ def compare(
     if processes == 0 or processes < -1:
         raise InputError(f"processes: {processes}; it must be at least 1, or -1 for one per core")
     made: dict[tuple[str, int], _Made] = {}
-    tasks = [(policy, i, seed) for i, seed in enumerate(seeds) for policy in policies]
+    tasks = [(policy, i, seed) for i, seed in enumerate(seeds) for policy in _unlike_first(policies)]
     work = [delayed(_one)(source, *task, verify=verify, folder=folder) for task in tasks]
     try:
         with closing(parallel(work, processes)) as done:
@@ -262,6 +262,12 @@ def compare(
         raise SkedgeError("a run was ended from outside, perhaps for want of memory; try --processes 1") from error
     by_policy = {p: [made[p, i] for i in range(len(seeds))] for p in policies}
     return _comparison(source, seeds, by_policy, verify=verify)
+
+
+def _unlike_first(policies: Sequence[str]) -> list[str]:
+    """The policies, one of each name first: processes that begin together then compile different kernels."""
+    names = [policy.partition(":")[0] for policy in policies]
+    return [policies[k] for k in sorted(range(len(names)), key=lambda k: names[:k].count(names[k]))]
 
 
 def _comparison(

@@ -22,7 +22,9 @@ from skedge.core.errors import InputError, RunFolderError
 from skedge.report.build import ReportRun, ReportTable, build_report, write_report
 from skedge.run import Run, new_folder
 
-from .console import comparison_table, demo_table, demo_text, err, finite, out, print_json, progress
+from .console import err, finite, out, print_json
+from .progress import progress
+from .tables import comparison_table, demo_table, demo_text
 
 DEMO_POLICIES = ("aonline", "aonline:cloud=false", "srtf", "tiresias", "fifo", "fifo:rule=earliest_server")
 """What ``skedge demo`` and ``skedge compare`` set side by side unless told otherwise."""

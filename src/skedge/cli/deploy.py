@@ -18,7 +18,10 @@ from skedge.scenario.file import load_cluster_file
 from .console import out, print_json
 
 deploy_app = typer.Typer(
-    help="The live service on Kubernetes: manifests to apply.", no_args_is_help=True, rich_markup_mode=None
+    help="The live service on Kubernetes: manifests to apply.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    add_completion=False,
 )
 
 

@@ -18,7 +18,8 @@ from skedge.report.build import ReportRun, build_report, write_report
 from skedge.run import Run, new_folder
 from skedge.scenario.file import load_scenario, shipped, trainings
 
-from .console import JobProgress, err, out, print_json, progress
+from .console import err, out, print_json
+from .progress import JobProgress, progress
 
 
 def live(

@@ -16,7 +16,8 @@ from skedge.optimum.problems import problem_of
 from skedge.optimum.types import Bound, Optimum, best_bound
 from skedge.run import new_folder
 
-from .console import out, print_json, working
+from .console import out, print_json
+from .progress import working
 
 
 def optimum(

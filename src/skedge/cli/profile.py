@@ -20,7 +20,8 @@ from skedge.core.time import SECOND
 from skedge.report.build import write_report
 from skedge.scenario.file import shipped, trainings
 
-from .console import duration, out, print_json, progress
+from .console import duration, out, print_json
+from .progress import progress
 
 if TYPE_CHECKING:
     from skedge.live.measure import Speed

@@ -30,7 +30,8 @@ from skedge.run import for_service, new_folder
 from skedge.scenario.file import check_name, load_cluster_file, read_spec
 from skedge.scenario.save import cluster_fields
 
-from .console import duration, err, out, print_json, working
+from .console import duration, err, out, print_json
+from .progress import working
 
 _UP_S = 180.0
 """How long a start may do one and the same thing."""
@@ -515,21 +516,3 @@ def quarantine(job: JobArgument, state: StateOption = _STATE, as_json: JsonOptio
         journal.close()
         os.close(lock)
     _said({"quarantined": job}, f"{job} is put aside: the next `skedge up` goes on without it", as_json=as_json)
-
-
-COMMANDS = (
-    up,
-    submit,
-    queue,
-    describe,
-    logs,
-    cancel,
-    events,
-    servers,
-    cordon,
-    uncordon,
-    down,
-    record,
-    fetch,
-    quarantine,
-)

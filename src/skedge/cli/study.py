@@ -21,7 +21,8 @@ from skedge.studies.page import Findings, write_findings
 from skedge.studies.study import Study, Trained, find, known
 from skedge.studies.trial import Ran
 
-from .console import out, print_json, progress
+from .console import out, print_json
+from .progress import progress
 
 
 def reproduce(

@@ -20,7 +20,10 @@ from skedge.traces.formats import READERS, read_trace
 from .console import out, print_json, source_text
 
 trace_app = typer.Typer(
-    help="Real traces: what is in them, and scenarios made of them.", no_args_is_help=True, rich_markup_mode=None
+    help="Real traces: what is in them, and scenarios made of them.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    add_completion=False,
 )
 
 Format = StrEnum("Format", {name: name for name in READERS})  # type: ignore[misc]

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from .errors import ScenarioError
@@ -21,6 +20,9 @@ from .latency import KINDS, LatencyCost, latency_columns
 from .size import MOST_MB, UNLIMITED, whole_bytes
 from .time import HOUR, LONGEST_S, SECOND, seconds
 from .value import Sigmoid
+
+if TYPE_CHECKING:
+    import polars as pl
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -371,42 +373,42 @@ _JOB: dict[str, Rule] = {
 
 
 JOB_SCHEMA: dict[str, Any] = {
-    "id": pl.String,
-    "arrival_s": pl.Float64,
-    "epochs": pl.Int64,
-    "chunks": pl.Int64,
-    "minibatches": pl.Int64,
-    "minibatch_s": pl.Float64,
-    "ps_update_s": pl.Float64,
-    "gradient_mb": pl.Float64,
-    "bandwidth_mbps": pl.Float64,
-    "worker_type": pl.String,
-    "ps_type": pl.String,
-    "workers": pl.Int64,
-    "chunk_mb": pl.Float64,
-    "upload_edge_lo_s": pl.Float64,
-    "upload_edge_hi_s": pl.Float64,
-    "upload_cloud_lo_s": pl.Float64,
-    "upload_cloud_hi_s": pl.Float64,
+    "id": str,
+    "arrival_s": float,
+    "epochs": int,
+    "chunks": int,
+    "minibatches": int,
+    "minibatch_s": float,
+    "ps_update_s": float,
+    "gradient_mb": float,
+    "bandwidth_mbps": float,
+    "worker_type": str,
+    "ps_type": str,
+    "workers": int,
+    "chunk_mb": float,
+    "upload_edge_lo_s": float,
+    "upload_edge_hi_s": float,
+    "upload_cloud_lo_s": float,
+    "upload_cloud_hi_s": float,
 }
-"""Columns of a jobs table: the fields of :class:`Job`, ranges split into lo and hi."""
+"""Columns of a jobs table: the fields of :class:`Job`, ranges split into lo and hi. Numbers have 64 bits."""
 
 EXTRA_SCHEMA: dict[str, Any] = {
-    "batch": pl.Int64,
-    "ratio": pl.Float64,
-    "internal_mbps": pl.Float64,
-    "utility_height": pl.Float64,
-    "utility_steepness": pl.Float64,
-    "utility_target": pl.Float64,
-    "exchange_mb": pl.Float64,
-    "latency": pl.String,
-    "latency_tau": pl.Float64,
-    "latency_rate": pl.Float64,
-    "latency_base": pl.Float64,
-    "latency_early": pl.Float64,
-    "latency_late": pl.Float64,
-    "latency_deadline": pl.Float64,
-    "max_lag": pl.Int64,
+    "batch": int,
+    "ratio": float,
+    "internal_mbps": float,
+    "utility_height": float,
+    "utility_steepness": float,
+    "utility_target": float,
+    "exchange_mb": float,
+    "latency": str,
+    "latency_tau": float,
+    "latency_rate": float,
+    "latency_base": float,
+    "latency_early": float,
+    "latency_late": float,
+    "latency_deadline": float,
+    "max_lag": int,
 }
 """Further columns that a jobs table may have; left out or null: the default of :class:`Job`."""
 
@@ -422,15 +424,17 @@ def job_table(jobs: Sequence[Job]) -> tuple[pl.DataFrame, dict[str, Mapping[str,
 
     Its columns are :data:`JOB_SCHEMA` and those of :data:`EXTRA_SCHEMA` and of needs in which a job has no default.
     """
+    import polars as pl  # noqa: PLC0415 - every policy imports this module, and polars takes longer than all of them
+
     rows, extra = [], dict[str, Any]()
     for job in jobs:
         row = {f.name: getattr(job, f.name) for f in fields(Job) if f.name in JOB_SCHEMA}
         row["upload_edge_lo_s"], row["upload_edge_hi_s"] = job.upload_edge_s
         row["upload_cloud_lo_s"], row["upload_cloud_hi_s"] = job.upload_cloud_s
         more = _extra_fields(job)
-        extra |= {name: EXTRA_SCHEMA.get(name, pl.Float64) for name in more}
+        extra |= {name: EXTRA_SCHEMA.get(name, float) for name in more}
         rows.append(row | more)
-    extra |= {name: pl.Int64 for name in extra if name.startswith(DATA)}
+    extra |= {name: int for name in extra if name.startswith(DATA)}
     schema = JOB_SCHEMA | {name: extra[name] for name in (*EXTRA_SCHEMA, *extra) if name in extra}
     return pl.DataFrame(rows, schema=schema), {j.id: j.upload_s for j in jobs if j.upload_s}
 

@@ -12,7 +12,6 @@ from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
-from numpy.random import Generator
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from .errors import PolicyError
@@ -22,6 +21,8 @@ from .model import Cluster, Floats, Ints, Physics
 from .value import Sigmoid
 
 if TYPE_CHECKING:
+    from numpy.random import Generator
+
     from .kernel import Kernel
     from .lanes.lanes import Lanes
 

@@ -34,7 +34,7 @@ def jobs_table(trace: pl.DataFrame, columns: Mapping[str, Any]) -> pl.DataFrame:
     """The jobs that arrive as `trace` says, in its order; 0, or no name, where `columns` has nothing."""
     named = {"id": trace["id"], "arrival_s": trace["submit_s"], **columns}
     nothing = {
-        name: pl.Series(["" if kind == pl.String else 0], dtype=kind).new_from_index(0, len(trace))
+        name: pl.Series(["" if kind is str else 0], dtype=kind).new_from_index(0, len(trace))
         for name, kind in JOB_SCHEMA.items()
     }
     return pl.DataFrame(nothing | named).cast(pl.Schema(JOB_SCHEMA))

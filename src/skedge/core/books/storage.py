@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from skedge.core.errors import OrderError, StateError
 from skedge.core.model import Cluster, Ints
-from skedge.core.scenario import Jobs
 from skedge.core.size import UNLIMITED
+
+if TYPE_CHECKING:
+    from skedge.core.scenario import Jobs
 
 
 class Storage:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from skedge.core.jit import compiled, inlined, lean
+from skedge.core.jit import inlined, lean
 from skedge.core.model import Ints
 from skedge.core.network import Delays, upload_delay
 from skedge.core.time import NEVER
@@ -302,7 +302,6 @@ NO_LINKS = np.empty(0, np.int64)
 """For :func:`dispatch_groups` where chunks need not be told apart."""
 
 
-@compiled
 def dispatch_groups(
     lanes: Lanes,
     job: int,
@@ -321,8 +320,18 @@ def dispatch_groups(
     ``lane[d]`` is -1 for the cloud. `links`, where given, has room for D numbers: ``links[d]`` becomes the next chunk
     of d's group, and HEAD of a group its first chunk.
     """
-    order = np.argsort(lane, kind="mergesort")
+    order = np.argsort(lane, kind="stable")  # not in the kernel: numba takes two seconds to compile it
     group = np.zeros(FIELDS, np.int64)
+    group[JOB], group[RANK], group[SEQ], group[CHUNKS] = job, rank, seq, total
+    group[EACH] = group[LEFT] = each
+    return _send_groups(lanes, group, lane, order, lane_server, delays, now, links)
+
+
+@lean
+def _send_groups(
+    lanes: Lanes, group: Ints, lane: Ints, order: Ints, lane_server: Ints, delays: Delays, now: int, links: Ints
+) -> int:
+    """Send a copy of `group` to each lane that chunks go to; `order` sorts the chunks by lane."""
     sent, i, chunks = 0, 0, len(lane)
     while i < chunks:
         where, first = lane[order[i]], i
@@ -332,8 +341,8 @@ def dispatch_groups(
             i += 1
         if where < 0:
             continue
-        arrive = now + upload_delay(delays, job, lane_server[where])
-        group[:] = (job, rank, seq, i - first, each, each, total, order[first], arrive)
+        group[COUNT], group[HEAD] = i - first, order[first]
+        group[ARRIVE] = now + upload_delay(delays, group[JOB], lane_server[where])
         send(lanes, where, group)
         sent += 1
     return sent

@@ -50,10 +50,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
-from numpy.random import Generator
 
 from skedge.core.errors import PolicyError
 from skedge.core.events import CLOUD, AssignPS, Dispatch, Event, Order, Reject
@@ -67,6 +66,9 @@ from skedge.core.time import SECOND
 from .a_greedy import Chunks, Desk, count_postponed, greedy, make_desk, take_room
 from .explain import Candidates
 from .waiting import Need, Waiting
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
 
 Part = tuple[int, tuple[int, ...] | None]
 """A job to dispatch whole (None), or lost chunks of it to dispatch again."""

@@ -39,10 +39,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.random import Generator
 from pydantic import Field
 
 from skedge.core.events import Event, Order, Postpone
@@ -53,6 +52,9 @@ from skedge.policies.drf.progressive_filling import progressive_filling
 from skedge.policies.pdors.relaxation import SolverError
 
 from .partition import Applications, Bounds, partition
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
 
 
 class DormParams(Params):

@@ -43,10 +43,9 @@ J)) on H servers with R resources.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.random import Generator
 
 from skedge.core.events import Allocate, Event, Order, Suspend
 from skedge.core.model import Cluster, Ints, Physics, Placement
@@ -59,6 +58,9 @@ from skedge.policies.gangs.placement import forgive, place
 from skedge.policies.okita.driver import SiteDriver, sites_of
 
 from .progressive_filling import ONCE, progressive_filling
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
 
 
 class Drf(EdgePolicy):

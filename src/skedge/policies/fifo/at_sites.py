@@ -19,8 +19,9 @@ passed over.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-from numpy.random import Generator
 
 from skedge.core.model import Floats, Ints
 from skedge.core.speed import whole_chunks
@@ -30,6 +31,9 @@ from skedge.policies.okita.osf import most_workers
 from skedge.policies.okita.pa import Placement, Weights, place, room, rooms
 from skedge.policies.okita.sites import SiteJob, Sites
 from skedge.policies.okita.slots import Decision, Progress, SiteScheduler, free_after
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
 
 
 class Fixed(SiteScheduler):

@@ -26,10 +26,9 @@ workers the empty cluster does not hold shrinks to what it does; when nobody run
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
-from numpy.random import Generator
 from pydantic import Field, model_validator
 
 from skedge.core.errors import PolicyError
@@ -44,6 +43,9 @@ from skedge.policies.okita.driver import SiteDriver, sites_of
 
 from .at_sites import SiteFifo
 from .free_profile import Profiles, earliest, reserve
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
 
 
 class FifoParams(GangParams):

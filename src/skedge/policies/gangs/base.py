@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
-from numpy.random import Generator
 
 from skedge.core.events import Allocate, Event, Order, Suspend
 from skedge.core.model import Cluster, Ints, Physics, Placement
@@ -14,6 +13,9 @@ from skedge.core.policy import Params, View
 
 from .edge import EdgePolicy
 from .placement import Changes, Gang, Rule, carry, empty_stored, lose, make_bench, select, with_space
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
 
 
 class GangParams(Params):

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.random import Generator
 
 from skedge.core.events import CLOUD, OUT_OF_SERVICE, Allocate, Event, Order, Reject
 from skedge.core.model import Cluster, Ints, Physics, Placement
 from skedge.core.policy import Basis, View
 from skedge.core.time import SECOND
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
 
 _PLENTY = 2**40
 

@@ -36,10 +36,9 @@ begins counts on the slots that are free before anybody is preempted.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.random import Generator
 
 from skedge.core.events import Allocate, Event, Order, Suspend
 from skedge.core.jit import compiled, inlined
@@ -50,6 +49,9 @@ from skedge.core.time import NEVER
 
 from .edge import EdgePolicy
 from .placement import Stored, empty_stored, forgive, look_up, lose, store, with_space
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
 
 
 class Held(NamedTuple):

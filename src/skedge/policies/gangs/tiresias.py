@@ -24,10 +24,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.random import Generator
 from pydantic import Field
 
 from skedge.core.errors import PolicyError
@@ -35,11 +34,15 @@ from skedge.core.events import Event, Order, WakeAt
 from skedge.core.jit import compiled, lean
 from skedge.core.model import Cluster, Floats, Ints, Physics
 from skedge.core.policy import View
-from skedge.core.scenario import Scenario
 from skedge.core.time import NEVER, SECOND
 
 from .base import GangParams, GangPolicy
 from .placement import Gang
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
+
+    from skedge.core.scenario import Scenario
 
 _NEVER_BEGUN = 2**40
 """Places of jobs that never ran, plus their number: behind all that have."""

@@ -21,17 +21,15 @@ cheapest, s = max(1, ceil(w / gamma)) PSs to those where a PS is; with counts as
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
-from numpy.random import Generator
 
 from skedge.core.errors import PolicyError, ScenarioError
 from skedge.core.events import Event, Order
 from skedge.core.jit import compiled
 from skedge.core.model import Cluster, Floats, Ints, Physics
 from skedge.core.policy import Basis, Params, View
-from skedge.core.scenario import Scenario
 from skedge.core.speed import ceil_almost, servers_for
 from skedge.policies.common.round_robin import split
 from skedge.policies.okita.driver import SiteDriver, site_jobs, sites_of
@@ -41,6 +39,11 @@ from skedge.policies.pdors.policy import PrimalDual, PrimalDualParams
 from skedge.policies.pdors.prices import Prices, Stakes, calibrate, check_cluster
 
 from .at_sites import SiteOasis, SiteOasisParams, site_prices
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
+
+    from skedge.core.scenario import Scenario
 
 
 def oasis_prices(

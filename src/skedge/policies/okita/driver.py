@@ -12,18 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from skedge.core.errors import ScenarioError
 from skedge.core.events import Allocate, Event, Order, Postpone, Reject, Suspend, Transfer, WakeAt
 from skedge.core.latency import LatencyCost
 from skedge.core.model import Cluster, Ints, Physics, Placement
 from skedge.core.policy import View
-from skedge.core.scenario import Scenario
 from skedge.policies.common.resource_jobs import pairs
 
 from .sites import SiteJob, Sites
 from .slots import Decision, SiteScheduler
+
+if TYPE_CHECKING:
+    from skedge.core.scenario import Scenario
 
 NEVER_FITS = "never_fits: a worker and its PS have no room on the sites, even on empty ones"
 

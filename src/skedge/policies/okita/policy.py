@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar
-
-from numpy.random import Generator
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from skedge.core.events import Event, Order
 from skedge.core.model import Cluster, Physics
@@ -14,6 +12,9 @@ from skedge.core.policy import Basis, Params, View
 from .alg1 import Okita, OkitaParams
 from .driver import SiteDriver, sites_of
 from .explain import explained, told
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
 
 
 class OkitaPolicy(Basis):

@@ -37,10 +37,9 @@ alternately, one worker and its PSs are put wherever they fit. D7: the rate is t
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
-from numpy.random import Generator
 from pydantic import Field
 
 from skedge.core.events import Event, Order, WakeAt
@@ -52,6 +51,9 @@ from skedge.policies.common.resource_jobs import Tenants
 
 from .marginal_gain import Demands, allocate, place
 from .speed_model import fit, known, measure
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
 
 
 class OptimusParams(Params):

@@ -10,11 +10,15 @@ is ours, for the model of PD-ORS, where t = tau M/w + 2 g/(p b): with w/p = gamm
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-from numpy.random import Generator
 
 from skedge.core.errors import InputError
 from skedge.core.model import Floats, Ints
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
 
 TERMS = 6
 """Coefficients a to f."""

@@ -39,10 +39,9 @@ G_delta, S             gain, tries
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
-from numpy.random import Generator
 from pydantic import Field
 
 from skedge.core.jit import compiled
@@ -58,6 +57,9 @@ from .policy import PrimalDual, PrimalDualParams
 from .prices import Prices, Stakes, calibrate, check_cluster
 from .relaxation import Market, market, relax, room_for, solve
 from .rounding import MISSED, ROUNDED, cover_gain, fits, integral, packing_gain
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
 
 
 class PdorsParams(PrimalDualParams):

@@ -17,23 +17,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from numpy.random import Generator
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, model_validator
 
 from skedge.core.errors import PolicyError, ScenarioError
 from skedge.core.events import Allocate, Event, Order, Price, Reject, Reserve, Suspend
 from skedge.core.model import Cluster, Floats, Physics
 from skedge.core.policy import Basis, Params, View
-from skedge.core.scenario import Scenario
 
 from .admission import Admission, Answer, Completion, Plan
 from .explain import told
 from .job import TrainingJob, announced
 from .plans import Held, anywhere, fits, held_of, pieces, reservations
 from .prices import Prices
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
+
+    from skedge.core.scenario import Scenario
 
 
 def _listed(value: object) -> object:

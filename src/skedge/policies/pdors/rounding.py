@@ -10,14 +10,17 @@ with the most workers is kept that satisfies all but (26).
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.random import Generator
 
 from skedge.core.errors import PolicyError
 from skedge.core.jit import compiled
 from skedge.core.model import Floats, Ints
 from skedge.core.speed import ceil_almost, servers_for
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
 
 MISSED, ROUNDED, REPAIRED, SHORT = 0, 1, 2, 3
 """How :func:`integral` found a placement: not at all, by an attempt, by repair, by an attempt that misses (26)."""

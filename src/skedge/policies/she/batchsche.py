@@ -24,13 +24,14 @@ held from tau_i on, also while the data come (M7). D3: ``tie=earliest`` breaks t
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
-
-from numpy.random import Generator
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from skedge.core.model import Cluster, Physics
 
 from .policy import Batch, PricedParams
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
 
 
 class BatchScheParams(PricedParams):

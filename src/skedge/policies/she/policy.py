@@ -54,10 +54,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
-from numpy.random import Generator
 from pydantic import Field
 
 from skedge.core.errors import PolicyError
@@ -69,6 +68,9 @@ from skedge.core.time import NEVER, SECOND
 from .deployment import COST_C, NO_PLAN, Ask, Plan, Rule, best_plan, cost_c, cost_d, cost_d_literal, slots_needed
 from .explain import Deploy, compared
 from .prices import Book, empty_book, from_zero, pieces, take, with_room
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
 
 
 class PricedParams(Params):

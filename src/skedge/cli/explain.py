@@ -1,0 +1,93 @@
+"""``skedge explain``: why a job is where it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from skedge.explain import Explanation
+from skedge.explain import explain as explain_job
+from skedge.run import load_whole
+
+from .console import duration, out, print_json
+from .options import JsonOption, RunArgument
+
+
+def explain(
+    folder: RunArgument,
+    job: Annotated[str, typer.Argument(help="Id of a job.")],
+    chunks: Annotated[int, typer.Option(help="Show so many chunks; 0: all.", min=0)] = 3,
+    at: Annotated[float | None, typer.Option(help="The first decision from then on [s].", min=0)] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Why there, why then: the decision on a job with its terms, and the job's timeline."""
+    explanation = explain_job(load_whole(folder), job, at)
+    if as_json:
+        print_json({**explanation.__dict__, "timeline": explanation.timeline.to_dicts()})
+    else:
+        print_explanation(explanation, chunks)
+
+
+def print_explanation(explanation: Explanation, chunks: int) -> None:
+    """The decision with its terms, of so many chunks (0: of all), and the job's timeline."""
+    out.print(Text.assemble((f"job {explanation.job}", "bold"), f": {explanation.verb} at {explanation.time_s:.6g} s"))
+    if explanation.reason:
+        out.print(f"reason: {explanation.reason}")
+    terms = explanation.terms
+    if terms is None:
+        out.print("the policy does not tell the terms behind its decisions")
+    elif "chunks" in terms:
+        _print_chunks(terms, chunks)
+    else:
+        _print_terms(terms)
+    table = Table("from [s]", "until [s]", "what", "server", "", title="timeline")
+    for since, until, what, server, detail in explanation.timeline.iter_rows():
+        table.add_row(f"{since:.6f}", "" if until is None else f"{until:.6f}", what, server or "", detail)
+    out.print(table)
+
+
+def _print_chunks(terms: Mapping[str, Any], chunks: int) -> None:
+    out.print(f"compared: {terms['compares']}, {terms['candidates']} qualified lanes; all in seconds, weighted by 1/D")
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=0)
+    for name in ("chunk", "", "server", "lane"):
+        table.add_column(name, no_wrap=name != "chunk")
+    for name in ("Q", "delay", "waiting", "process", "others"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("delays job: chunks by", min_width=8)
+    rows = terms["chunks"]
+    shown = rows[: chunks or len(rows)]
+    for row in shown:
+        chunk = f"{row['chunk']}" + (" and all after" if row.get("and_all_after") else "")
+        for i, option in enumerate([row["chosen"], *row["others"]]):
+            table.add_row(chunk if i == 0 else "", "chosen" if i == 0 else "or", *_option(option))
+        table.add_section()
+    out.print(table)
+    if len(shown) < len(rows):
+        out.print(f"and {len(rows) - len(shown)} chunks more; --chunks 0 shows all")
+
+
+def _option(option: Mapping[str, Any]) -> Sequence[str]:
+    lane = "–" if option["lane"] is None else str(option["lane"])
+    numbers = (option[k] for k in ("q_s", "delay_s", "waiting_s", "processing_s", "others_s"))
+    delayed = sorted(option["delays"], key=lambda d: -d["by_s"])
+    whom = ", ".join(f"{d['job']}: {d['chunks']} by {duration(d['by_s'])}" for d in delayed[:3])
+    more = f" and {len(delayed) - 3} more" if len(delayed) > 3 else ""
+    return [option["server"], lane, *(f"{n:.5g}" for n in numbers), whom + more]
+
+
+def _print_terms(terms: Mapping[str, Any]) -> None:
+    for key, value in terms.items():
+        if not isinstance(value, list):
+            out.print(f"{key}: {value}")
+            continue
+        table = Table(*(value[0] if value else ["nothing"]), title=f"{key} ({len(value)})")
+        for row in value[:20]:
+            table.add_row(*(f"{v:.6g}" if isinstance(v, float) else str(v) for v in row.values()))
+        out.print(table)
+        if len(value) > 20:
+            out.print(f"and {len(value) - 20} more; --json shows all")

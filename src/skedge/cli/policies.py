@@ -1,0 +1,61 @@
+"""``skedge policies``: the policies with their needs and parameters."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import typer
+
+from skedge.core.policy import in_a_line, registered
+
+from .options import JsonOption
+
+
+def policies(as_json: JsonOption = False) -> None:
+    """The policies, what they need and what parameters they take."""
+    rows = [_policy_row(name, point) for name, point in registered().items()]
+    if as_json:
+        from .console import print_json  # noqa: PLC0415 - importing rich takes as long as importing all policies
+
+        print_json(rows)
+        return
+    for row in rows:
+        needs = f"  (needs {', '.join(row['needs'])})" if row["needs"] else ""
+        typer.echo(f"{typer.style(row['name'], bold=True)}: {row['about']}{needs}")
+        for parameter in row["parameters"]:
+            typer.echo(f"    {parameter['name']}={parameter['default']}  {typer.style(parameter['type'], dim=True)}")
+
+
+def _policy_row(name: str, point: Any) -> dict[str, Any]:
+    try:
+        return _described(name, point.load())
+    except (Exception, SystemExit) as error:  # a package not ours can raise anything; the others are shown all the same
+        return {"name": name, "about": f"cannot be loaded: {in_a_line(error)}", "needs": [], "parameters": []}
+
+
+def _described(name: str, factory: Any) -> dict[str, Any]:
+    fields = factory.Parameters.model_fields.items() if hasattr(factory, "Parameters") else ()
+    parameters = [{"name": key, "default": _text(f.default), "type": _kind(f.annotation)} for key, f in fields]
+    about = next(iter((factory.__doc__ or "").strip().splitlines()), "")
+    return {"name": name, "about": about, "needs": sorted(getattr(factory, "needs", ())), "parameters": parameters}
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+
+
+def _kind(annotation: Any) -> str:
+    """What a parameter takes, in words."""
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _kind(parts[0])
+    if origin is Literal:
+        return " | ".join(map(str, parts))
+    if origin is tuple:
+        return "numbers with semicolons between"
+    if parts:
+        return " | ".join(map(_kind, parts))
+    return _KINDS.get(annotation, str(annotation))
+
+
+_KINDS = {int: "whole number", float: "number", bool: "true | false", str: "text", type(None): "none"}

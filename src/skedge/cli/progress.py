@@ -1,0 +1,83 @@
+"""What commands print on stderr while they work."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from skedge.core.events import Event
+from skedge.core.time import SECOND
+
+from .console import duration, err
+
+_EVERY_S = 30.0
+"""Least time between two lines of progress in a log."""
+
+
+class JobProgress:
+    """Follows a run: jobs arrived and finished."""
+
+    def __init__(self, progress: Progress, jobs: int, label: str) -> None:
+        self.progress, self.done = progress, 0
+        self.task = progress.add_task(label, total=jobs, at="")
+
+    def __call__(self, event: Event) -> None:
+        """Take note of an event."""
+        if event.finished:
+            self.done += len(event.finished)
+            self.progress.update(self.task, completed=self.done, at=duration(event.time / SECOND))
+
+
+@contextmanager
+def working(what: str) -> Iterator[Callable[[str], None]]:
+    """Show what is being done, on a terminal with a sign of life; yields what takes the next thing that is done."""
+    with err.status(what, spinner="line") as status:
+
+        def say(now: str) -> None:
+            if err.is_terminal:
+                status.update(now)
+            else:
+                err.print(f"{now} …", soft_wrap=True)
+
+        say(what)
+        yield say
+
+
+class _Lines(Progress):
+    """Progress for a log: a line at most every half minute."""
+
+    def __init__(self) -> None:
+        super().__init__(console=err, disable=True)
+        self.said_at = time.monotonic()
+
+    def update(self, task_id: TaskID, **given: Any) -> None:
+        """Take note, and say it now and then."""
+        super().update(task_id, **given)
+        if time.monotonic() - self.said_at >= _EVERY_S:
+            self.said_at = time.monotonic()
+            task = next(one for one in self.tasks if one.id == task_id)
+            err.print(f"{task.description}: {task.completed:g} of {task.total or 0:g}, {task.fields.get('at', '')}")
+
+
+@contextmanager
+def progress(*, quiet: bool) -> Iterator[Progress]:
+    """A progress display on stderr, gone when it is done; lines now and then where stderr is no terminal."""
+    if not (quiet or err.is_terminal):
+        yield _Lines()
+        return
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[at]}", justify="right"),
+        TimeElapsedColumn(),
+        console=err,
+        transient=True,
+        disable=quiet,
+    )
+    with bar:
+        yield bar

@@ -1,0 +1,53 @@
+"""``skedge verify``: check a run's record."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from skedge.analysis.verify.rules import Violation
+from skedge.run import Run
+from skedge.runs.meta import is_installed
+from skedge.testing.rerun import difference
+
+from .console import err, out, print_json
+from .options import JsonOption, RunArgument
+
+
+def verify(
+    folder: RunArgument,
+    replay: Annotated[
+        bool, typer.Option("--replay", help="Also run the policy again, and compare every table.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Check every rule of the model on a run's record; exit code 1 if one is broken."""
+    kept = Run.load(folder)
+    violations = kept.verify()
+    if replay and (differs := difference(kept)) is not None:
+        violations.append(Violation("M37", "definition", None, None, differs))
+    if as_json:
+        print_json([asdict(v) for v in violations])
+    elif not violations:
+        live = f" (a live run: times to within {kept.tolerance / 1e6:g} s)" if kept.live else ""
+        out.print(f"{folder}: every rule holds{live}" + (", and the policy gives this record again" if replay else ""))
+        if not is_installed(kept.meta):
+            out.print(
+                f"policy {kept.policy!r} is not installed: its parameters, lanes and promises are taken as run.json "
+                "has them"
+            )
+    fail_on(violations, quiet=as_json)
+
+
+def fail_on(violations: Sequence[Violation], *, quiet: bool) -> None:
+    """Print the violations unless `quiet`, and exit with 1; return if there are none."""
+    if not violations:
+        return
+    if not quiet:
+        for v in violations:
+            time = "" if v.time is None else f" at {v.time} µs"
+            err.print(f"{v.rule} {v.constraint}: job {v.job}{time}: {v.message}", soft_wrap=True)
+    raise typer.Exit(1)
