@@ -7,7 +7,7 @@ a true duration or a future arrival. ``docs/write-a-policy.md`` walks through a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
@@ -89,6 +89,41 @@ class Basis:
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Keep what a run gives to a policy."""
         self.cluster, self.physics, self.rng = cluster, physics, rng
+
+
+class Started(Protocol):
+    """What takes a run's decisions on one kind of cluster, ready to decide."""
+
+    def decide(self, event: Event, view: View) -> Iterable[Order]:
+        """As :meth:`Policy.decide`."""
+
+    def terms(self, job: int, view: View) -> Mapping[str, Any] | None:
+        """The terms behind the decision on `job`, for ``skedge explain``."""
+
+
+class ByKind(Basis):
+    """Base of a policy that is one algorithm for each kind of cluster.
+
+    :meth:`on` asks for the kind when a run starts, and imports only the file of that kind: a reader, and a process,
+    open what that cluster needs.
+    """
+
+    def on(self, cluster: Cluster, physics: Physics, rng: Generator) -> Started:
+        """The algorithm for this kind of cluster, started."""
+        raise NotImplementedError
+
+    def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
+        """Begin a run."""
+        super().start(cluster, physics, rng)
+        self.started = self.on(cluster, physics, rng)
+
+    def decide(self, event: Event, view: View) -> Iterable[Order]:
+        """As the algorithm decides."""
+        return self.started.decide(event, view)
+
+    def terms(self, job: int, view: View) -> Mapping[str, Any] | None:
+        """As the algorithm explains it."""
+        return self.started.terms(job, view)
 
 
 class View:

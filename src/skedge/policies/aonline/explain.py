@@ -22,12 +22,10 @@ from skedge.core.lanes.projection import (
 from skedge.core.model import Cluster, Ints
 from skedge.core.network import upload_delay
 from skedge.core.policy import View
+from skedge.core.ties import NOISE, SAME
 from skedge.core.time import SECOND
 
 from .a_greedy import Chunks, cloud_cost, edge_cost, fill_group, is_better
-
-_NOISE = 1e-9
-"""What float arithmetic may leave of a difference, as a part of Q."""
 
 
 class Candidates:
@@ -102,7 +100,7 @@ class Candidates:
             "delay_s": delay,
             "waiting_s": _without_noise(waiting, q),
             "processing_s": processing,
-            "others_s": 0.0 if abs(rest) <= _NOISE * q else rest,
+            "others_s": 0.0 if abs(rest) <= NOISE * q else rest,
             "delays": others,
         }
 
@@ -182,4 +180,4 @@ class Candidates:
 
 def _without_noise(value: float, scale: float) -> float:
     """`value`, 0 where it is no more than rounding of `scale`."""
-    return 0.0 if abs(value) <= 1e-12 * abs(scale) else value
+    return 0.0 if abs(value) <= SAME * abs(scale) else value

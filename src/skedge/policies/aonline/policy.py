@@ -63,9 +63,9 @@ from skedge.core.policy import Basis, Params, View
 from skedge.core.size import UNLIMITED
 from skedge.core.time import SECOND
 
-from .a_greedy import Chunks, Desk, count_postponed, greedy, make_desk, take_room
+from .a_greedy import Chunks, CostHeap, count_postponed, greedy, make_cost_heap, take_room
 from .explain import Candidates
-from .waiting import Need, Waiting
+from .waiting import Need, StorageQueue
 
 Part = tuple[int, tuple[int, ...] | None]
 """A job to dispatch whole (None), or lost chunks of it to dispatch again."""
@@ -121,9 +121,9 @@ class AOnline(Basis):
         self.rank: dict[int, int] = {}
         self.limited_storage = bool((cluster.storage_bytes != UNLIMITED).any())
         self.qualified = [cluster.lanes_of(k) for k in range(len(cluster.worker_types))]
-        self.waiting = Waiting([np.unique(cluster.lane_server[lanes]) for lanes in self.qualified])
+        self.waiting = StorageQueue([np.unique(cluster.lane_server[lanes]) for lanes in self.qualified])
         self.ps_slots = [np.flatnonzero(cluster.ps_type == k) for k in range(len(cluster.ps_types))]
-        self.desk = make_desk(0, 0)
+        self.costs = make_cost_heap(0, 0)
 
     def decide(self, event: Event, view: View) -> Iterator[Order]:
         """Alg. 1: dispatch the arrivals, in order, then give the jobs that begin to run a PS."""
@@ -181,12 +181,12 @@ class AOnline(Basis):
             view.delays(),
             self.weights_with(chunks.chunks),
         )
-        desk = self.desk_for(len(candidates), view)
+        costs = self.costs_for(len(candidates), view)
         storage = view.free_bytes.copy()
-        if not greedy(lanes, chunks, candidates, servers, delays, weights, storage, desk, lane, alpha, postponed):
+        if not greedy(lanes, chunks, candidates, servers, delays, weights, storage, costs, lane, alpha, postponed):
             return None
         if (postponed < 0).any():
-            count_postponed(lanes, chunks, servers, delays, weights, desk.room, lane, postponed)
+            count_postponed(lanes, chunks, servers, delays, weights, costs.room, lane, postponed)
         reason = "least_marginal_increase" if lost is None else "server_out"
         rank = self.rank.setdefault(job, chunks.chunks * chunks.each)
         return Dispatch(job, lane, rank, alpha / SECOND, postponed, reason, lost)
@@ -263,12 +263,12 @@ class AOnline(Basis):
             self.weights = weight_table(scale, max(count, len(self.weights) - 1))
         return self.weights
 
-    def desk_for(self, candidates: int, view: View) -> Desk:
-        """A desk for so many candidates and for lanes as long as the kernel's may get."""
+    def costs_for(self, candidates: int, view: View) -> CostHeap:
+        """A costs for so many candidates and for lanes as long as the kernel's may get."""
         groups = 2 * view.belief().rows.shape[1] + 1
-        if len(self.desk.heap) < candidates or self.desk.room.shape[1] < groups:
-            self.desk = make_desk(max(candidates, len(self.desk.heap)), groups)
-        return self.desk
+        if len(self.costs.heap) < candidates or self.costs.room.shape[1] < groups:
+            self.costs = make_cost_heap(max(candidates, len(self.costs.heap)), groups)
+        return self.costs
 
     # -- A_ps ----------------------------------------------------------------------------------------------------
 

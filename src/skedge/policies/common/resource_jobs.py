@@ -7,15 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from skedge.core.books.gangs import Placement
-from skedge.core.events import Allocate, Event, Order, Reject, Suspend
+from skedge.core.events import Allocate, Event, Order, Reject, Suspend, pairs
 from skedge.core.model import Cluster, Floats, Ints
 from skedge.core.policy import View
 
 from .round_robin import round_robin
 
 
-class Tenants:
+class ResourceJobs:
     """The jobs in the system.
 
     Attributes
@@ -94,8 +93,3 @@ _DEMANDS = ("worker_needs", "ps_needs", "ratio")
 
 def _or_inf(total: Floats) -> Floats:
     return np.where(total > 0, total, np.inf)
-
-
-def pairs(counts: Ints) -> Placement:
-    """(server, how many) of those that have some."""
-    return tuple((server, int(counts[server])) for server in np.flatnonzero(counts).tolist())

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from skedge.core.errors import SolverError
 from skedge.core.model import Floats, Ints
 from skedge.core.speed import servers_for
 from skedge.policies.common.round_robin import pieces
 from skedge.policies.drf.progressive_filling import progressive_filling
-from skedge.policies.pdors.relaxation import SolverError
 
 _OPTIMAL, _LIMIT, _INFEASIBLE = 0, 1, 2
 

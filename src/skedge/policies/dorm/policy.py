@@ -45,12 +45,13 @@ import numpy as np
 from numpy.random import Generator
 from pydantic import Field
 
+from skedge.core.errors import SolverError
 from skedge.core.events import Event, Order, Postpone
 from skedge.core.model import Cluster, Ints, Physics
 from skedge.core.policy import Basis, Params, View
-from skedge.policies.common.resource_jobs import Tenants
+from skedge.core.ties import NOISE
+from skedge.policies.common.resource_jobs import ResourceJobs
 from skedge.policies.drf.progressive_filling import progressive_filling
-from skedge.policies.pdors.relaxation import SolverError
 
 from .partition import Applications, Bounds, partition
 
@@ -100,30 +101,30 @@ class Dorm(Basis):
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Begin a run."""
         super().start(cluster, physics, rng)
-        self.tenants = Tenants(cluster)
+        self.jobs = ResourceJobs(cluster)
 
     def decide(self, event: Event, view: View) -> Iterator[Order]:
         """Solve again where somebody has come or gone."""
-        yield from self.tenants.admit(event, view)
-        if not len(self.tenants.active) or not (event.arrived or event.left or event.interrupted or event.servers):
+        yield from self.jobs.admit(event, view)
+        if not len(self.jobs.active) or not (event.arrived or event.left or event.interrupted or event.servers):
             return
         apps = self.applications(view)
         found, reason = self._solved(apps, view)
         if not apps.survivors.any() and (found is None or not found[0].any()):
             demands = apps.worker, apps.ps, apps.ratio, apps.most
-            found = progressive_filling(*demands, view.amounts.copy(), self.tenants.total)
+            found = progressive_filling(*demands, view.amounts.copy(), self.jobs.total)
         if found is None:
-            waiting = self.tenants.active[~apps.survivors]
+            waiting = self.jobs.active[~apps.survivors]
             yield from (Postpone(int(job), reason) for job in waiting)
             return
-        yield from self.tenants.settle(*found, view, "partition")
-        yield from (Postpone(int(job), "no_part_for_it") for job in self.tenants.active[~found[0].any(axis=1)])
+        yield from self.jobs.settle(*found, view, "partition")
+        yield from (Postpone(int(job), "no_part_for_it") for job in self.jobs.active[~found[0].any(axis=1)])
 
     def applications(self, view: View) -> Applications:
         """The jobs in the system, as the program takes them."""
-        worker, ps, ratio, batch = self.tenants.demands(self.tenants.active, view)
+        worker, ps, ratio, batch = self.jobs.demands(self.jobs.active, view)
         most = np.minimum(batch, self.params.most_workers)
-        return Applications(worker, ps, ratio, most, *self.tenants.present(view))
+        return Applications(worker, ps, ratio, most, *self.jobs.present(view))
 
     def bounds(self, apps: Applications) -> Bounds:
         """Bounds of the fairness loss and of the changed jobs."""
@@ -144,15 +145,15 @@ class Dorm(Basis):
 
     def terms(self, job: int, view: View) -> dict[str, Any]:
         """What the policy saw of `job`, and the bounds."""
-        known = self.tenants.active[np.isin(self.tenants.active, view.active)]
+        known = self.jobs.active[np.isin(self.jobs.active, view.active)]
         bounds = self._bounds(int((view.workers[known] > 0).sum()))
         return {
-            **self.tenants.terms(job, view),
+            **self.jobs.terms(job, view),
             "fairness_loss_at_most": bounds.loss,
             "changed_at_most": bounds.changed,
         }
 
 
 def _up(x: float) -> int:
-    """Round up; 1e-9 is float noise: 0.1 x 30 is 3."""
-    return math.ceil(x - 1e-9)
+    """Round up; 0.1 x 30 is 3."""
+    return math.ceil(x - NOISE)

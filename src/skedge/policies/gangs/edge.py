@@ -102,7 +102,7 @@ class EdgePolicy(Basis):
             "workers_of_its_type": int(self.slots[kind]) if kind >= 0 else 0,
             "free_workers_of_its_type": int(view.free_workers[:, kind].sum()) if kind >= 0 else 0,
             "remaining_s": float(view.remaining(np.array([job]))[0] / needs) / SECOND,
-            **self.standing(job),
+            **self.rank_terms(job),
             "in_system": [self._row(other, view) for other in others.tolist()],
         }
 
@@ -115,7 +115,7 @@ class EdgePolicy(Basis):
             "remaining_s": float(view.remaining(np.array([job]))[0] / needs) / SECOND,
         }
 
-    def standing(self, job: int) -> dict[str, Any]:  # noqa: ARG002 - for policies that rank by more
+    def rank_terms(self, job: int) -> dict[str, Any]:  # noqa: ARG002 - for policies that rank by more
         """What else ranks `job` under this policy."""
         return {}
 

@@ -53,7 +53,7 @@ from .edge import EdgePolicy
 from .placement import Stored, empty_stored, forgive, look_up, lose, store, with_space
 
 
-class Held(NamedTuple):
+class JobState(NamedTuple):
     """What :func:`take` knows of the jobs; arrays are by job.
 
     Attributes
@@ -118,8 +118,8 @@ class Preemptive(EdgePolicy):
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Begin a run."""
         super().start(cluster, physics, rng)
-        self.held = Held(
-            *(np.zeros((0, len(cluster.servers)) if name == "own" else 0, np.int64) for name in Held._fields)
+        self.held = JobState(
+            *(np.zeros((0, len(cluster.servers)) if name == "own" else 0, np.int64) for name in JobState._fields)
         )
         self.stored, self.known = empty_stored(), 0
 
@@ -144,7 +144,7 @@ class Preemptive(EdgePolicy):
         held, new = self.held, slice(self.known, view.arrived)
         if view.arrived > len(held.kind):
             rows = max(2 * len(held.kind), view.arrived, 64)
-            self.held = held = Held(*(_longer(column, rows) for column in held))
+            self.held = held = JobState(*(_longer(column, rows) for column in held))
             self.stored = with_space(self.stored, rows, 0)
         held.kind[new], held.most[new] = view.column("worker_type")[new], view.column("chunks")[new]
         held.ps_kind[new], held.ps_server[new] = np.maximum(view.column("ps_type")[new], 0), -1
@@ -170,7 +170,7 @@ class Preemptive(EdgePolicy):
         most = np.minimum(view.column("chunks")[jobs], self.slots[kind])
         return -(-self._remaining(jobs, view)[:, 0] // most)
 
-    def standing(self, job: int) -> dict[str, Any]:
+    def rank_terms(self, job: int) -> dict[str, Any]:
         """Where its data are."""
         server = np.flatnonzero(self.held.own[job]).tolist()
         return {"data_on": [self.cluster.label(s) for s in server]}
@@ -228,7 +228,7 @@ def _longer(column: Ints, rows: int) -> Ints:
 
 @compiled
 def take(
-    ranked: Ints, left: Ints, held: Held, stored: Stored, room: Room, delays: Delays, plan: Ints, zeta: Ints
+    ranked: Ints, left: Ints, held: JobState, stored: Stored, room: Room, delays: Delays, plan: Ints, zeta: Ints
 ) -> None:
     """Let the jobs take workers in their order.
 
@@ -269,7 +269,7 @@ def take(
 
 
 @inlined
-def _best_server(job: int, left: Ints, held: Held, room: Room, delay: Ints, at_once: int) -> tuple[int, int, int]:
+def _best_server(job: int, left: Ints, held: JobState, room: Room, delay: Ints, at_once: int) -> tuple[int, int, int]:
     """The one server on which `job` ends first, whether its PS can be there, and the time until then [µs]."""
     best, best_beside, best_end = -1, 0, NEVER
     kind, ps_kind = held.kind[job], held.ps_kind[job]
@@ -294,7 +294,7 @@ def _end(left: int, kept: int, at_once: int, new: int, later: int) -> int:
 
 
 @compiled
-def _spread(job: int, left: int, held: Held, room: Room, delay: Ints, at_once: int, spread: Ints) -> int:
+def _spread(job: int, left: int, held: JobState, room: Room, delay: Ints, at_once: int, spread: Ints) -> int:
     """Let `job` take of all servers; fills `spread`, returns the time until it ends [µs].
 
     First what it has, then by (delay, server) while a worker still begins before the end.

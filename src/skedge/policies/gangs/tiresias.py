@@ -137,7 +137,7 @@ class Tiresias(GangPolicy):
         yield from self.carry_out(changes, view, "least_attained_service")
         yield from self._wake(view)
 
-    def standing(self, job: int) -> dict[str, Any]:
+    def rank_terms(self, job: int) -> dict[str, Any]:
         """Queue and clocks of `job`."""
         return {
             "queue": int(self.clocks.queue[job]),

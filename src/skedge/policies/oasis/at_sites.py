@@ -34,14 +34,13 @@ from skedge.core.errors import ScenarioError
 from skedge.core.jit import compiled
 from skedge.core.model import Floats, Ints
 from skedge.core.policy import Params
-from skedge.policies.common.round_robin import split
+from skedge.core.scenario import Scenario
+from skedge.core.ties import NOISE, SLACK, TOLERANCE
 from skedge.policies.okita.dta import transfer
-from skedge.policies.okita.osf import most_workers
-from skedge.policies.okita.pa import SLACK, Placement, room
-from skedge.policies.okita.sites import SiteJob, Sites
-from skedge.policies.okita.slots import Decision, Progress, SiteScheduler
-from skedge.policies.pdors.admission import TOLERANCE, prefix_table
-from skedge.policies.pdors.prices import LEAST, Ledger, Prices, Stakes, calibrate
+from skedge.policies.okita.sites import SiteJob, SitePlacement, Sites, room
+from skedge.policies.okita.slots import Decision, Progress, SiteScheduler, site_jobs, sites_of
+from skedge.policies.pdors.admission import prefix_table
+from skedge.policies.pdors.prices import LEAST, CalibrationJobs, Ledger, Prices, calibrate, split
 
 
 class SiteOasisParams(Params):
@@ -84,8 +83,14 @@ def site_prices(jobs: Sequence[SiteJob], sites: Sites, horizon: int) -> Prices:
         return Prices(np.ones(len(sites)), np.zeros_like(sites.capacity), ())
     high = np.divide(best[:, None], demand, out=np.zeros_like(demand), where=demand > 0).max(axis=0, initial=0.0)
     demand[:, high <= LEAST * high.max()] = 0.0
-    slots = np.array([float(most_workers(job, job.chunks)) for job in jobs])
-    return calibrate(Stakes(demand, best, np.zeros(len(jobs)), slots), sites.capacity, horizon, factor=4)
+    slots = np.array([float(job.most_workers(job.chunks)) for job in jobs])
+    return calibrate(CalibrationJobs(demand, best, np.zeros(len(jobs)), slots), sites.capacity, horizon, factor=4)
+
+
+def site_constants(scenario: Scenario) -> dict[str, tuple[float, ...]]:
+    """L, U and mu from the jobs of `scenario`, as parameters."""
+    prices = site_prices(site_jobs(scenario), sites_of(scenario.cluster), scenario.physics.slots or 1)
+    return {"low": (float(prices.low[0]),), "high": tuple(prices.high[0].tolist()), "mu": prices.mu}
 
 
 class SiteOasis(SiteScheduler):
@@ -126,7 +131,7 @@ class SiteOasis(SiteScheduler):
                 continue
             cost = at.job.exchange_mb * float(self.sites.cost[:, booked.ps] @ booked.workers)
             moved = transfer(self.sites, at.left, booked.workers, at.job.rate)
-            decisions.append(Decision(at.job.id, "run", at.left, Placement(booked.workers, booked.ps, cost), moved))
+            decisions.append(Decision(at.job.id, "run", at.left, SitePlacement(booked.workers, booked.ps, cost), moved))
         return decisions
 
     def _plan(self, at: Progress, start: int) -> bool:
@@ -140,7 +145,7 @@ class SiteOasis(SiteScheduler):
             self.ledger = longer(self.ledger)
         self.plans[job.id] = plan
         for slot, booked in plan.items():
-            demand = Placement(booked.workers, booked.ps, 0.0).demand(job)
+            demand = SitePlacement(booked.workers, booked.ps, 0.0).demand(job)
             self.ledger.take(slot, np.arange(len(self.sites)), demand)
         return True
 
@@ -257,7 +262,7 @@ def slot_cost(order: Ints, room: Ints, price: Floats, chunks: int, rate: float, 
     """Price of workers that train so many chunks, the cheapest first; `workers` says where, if it has a length."""
     cost = 0.0
     for r in order:
-        count = min(room[r], int(np.ceil(chunks / rate - 1e-9)))
+        count = min(room[r], int(np.ceil(chunks / rate - NOISE)))
         while count < room[r] and whole_chunks(rate, count) < chunks:
             count += 1
         cost += count * price[r]

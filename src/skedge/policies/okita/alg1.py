@@ -16,7 +16,7 @@ paper                  here                                    unit
 J_a                    SiteScheduler.active
 M_i^r(t)               Progress.left                           chunks
 O_i(t)                 :func:`priorities`
-N_i*, l_i*             Plan.workers, Plan.slots
+N_i*, l_i*             TentativePlan.workers, TentativePlan.slots
 bcost_i*               Progress.bandwidth                      cost
 Av_r^k(t)              `free` of :meth:`Okita.decide`          units
 ====================== ======================================= ===================
@@ -41,22 +41,20 @@ Ties in O: earlier arrival, then lower id.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field
 
 from skedge.core.model import Bools, Floats, Ints
-from skedge.policies.pdors.admission import better
+from skedge.core.ties import GRAIN, SLACK, better
 
 from .dta import transfer
-from .osf import Plan, Search, every_plan, least, osf
-from .pa import SLACK, Placement, Weights, room, rooms
-from .sites import SiteJob, Sites
-from .slots import Conflict, Decision, Progress, SiteScheduler, Verb
-
-_GRAIN = 2.0**40
-"""O is compared in whole multiples of 1 / _GRAIN, so that equal ones tie whatever their rounding."""
+from .osf import Search, TentativePlan, every_plan, least, osf
+from .pa import Weights, rooms
+from .sites import SiteJob, SitePlacement, Sites, room
+from .slots import Decision, Progress, SiteScheduler, Verb
 
 
 class OkitaParams(Weights):
@@ -79,6 +77,47 @@ class OkitaParams(Weights):
     search: Literal["bounded", "every"] = "bounded"
 
 
+@dataclass(frozen=True, eq=False)
+class Conflict:
+    """The tentative plan does not fit what the jobs before left: to migrate or to delay.
+
+    Attributes
+    ----------
+    occupant, release
+        i', an occupant of an overdrawn site, and its l*, after which it is thought to leave.
+    migrated
+        The plan of the same N and l in what is left; None if there is none.
+    migrate_cost, delay_cost
+        cost1 and cost2, both with what the job has paid so far; cost1 is None without a plan.
+    delays
+        Whether cost1 > cost2, decided by their difference, or there is no plan.
+    """
+
+    occupant: int
+    release: int
+    migrated: TentativePlan | None
+    migrate_cost: float | None
+    delay_cost: float
+    delays: bool
+
+
+@dataclass(frozen=True, eq=False)
+class OkitaDecision(Decision):
+    """What Okita decides for a job, and why.
+
+    Attributes
+    ----------
+    priority, tentative
+        O_i(t), and the plan of the job alone.
+    conflict
+        What came of a conflict; None if the tentative plan fits.
+    """
+
+    priority: float | None = None
+    tentative: TentativePlan | None = None
+    conflict: Conflict | None = None
+
+
 class Okita(SiteScheduler):
     """Okita on some sites."""
 
@@ -93,20 +132,20 @@ class Okita(SiteScheduler):
         if rooms(self.sites, job, job.chunks, self.sites.capacity, self.params).most == 0:
             self.give_up(job.id)
 
-    def decide(self, slot: int) -> list[Decision]:
+    def decide(self, slot: int) -> list[OkitaDecision]:
         """Alg. 1 lines 4-24 for one slot."""
         plans = self._tentative(slot)
         active = list(self.active.values())
         priority = priorities(active, slot, self.params)
-        rank = (-np.rint(priority * _GRAIN)).tolist()
+        rank = (-np.rint(priority * GRAIN)).tolist()
         order = sorted(range(len(active)), key=lambda i: (rank[i], active[i].job.arrival, active[i].job.id))
         free, present = self.sites.capacity.copy(), Occupants(len(self.sites), self.params.release)
-        decisions = []
+        decisions = list[OkitaDecision]()
         for i in order:
             at = active[i]
             plan = plans[at.job.id]
             if plan is None:
-                decisions.append(Decision(at.job.id, "delay", at.left, priority=float(priority[i])))
+                decisions.append(OkitaDecision(at.job.id, "delay", at.left, priority=float(priority[i])))
                 continue
             over = overdrawn(free, plan.placement.demand(at.job))
             conflict = self._conflict(at, plan, slot, free, present.first(over)) if over.any() else None
@@ -117,13 +156,13 @@ class Okita(SiteScheduler):
             decisions.append(decision)
         return decisions
 
-    def _tentative(self, slot: int) -> dict[int, Plan | None]:
+    def _tentative(self, slot: int) -> dict[int, TentativePlan | None]:
         """Alg. 1 lines 4-10; None for a job that has no plan while sites are out of service."""
         plans = {job: self._best(at, slot - at.job.arrival) for job, at in self.active.items()}
         self._searches = {job: made for job, made in self._searches.items() if job in self.active}
         return plans
 
-    def _best(self, at: Progress, waited: int) -> Plan | None:
+    def _best(self, at: Progress, waited: int) -> TentativePlan | None:
         if self.params.search == "every":
             return least(at.job, every_plan(self.sites, at.job, at.left, self.params), waited)
         known = self._searches.get(at.job.id)
@@ -133,7 +172,7 @@ class Okita(SiteScheduler):
         return known[2].best(waited)
 
     def _conflict(
-        self, at: Progress, plan: Plan, slot: int, free: Floats, occupant: tuple[int, int]
+        self, at: Progress, plan: TentativePlan, slot: int, free: Floats, occupant: tuple[int, int]
     ) -> Conflict:  # fmt: skip
         """Alg. 1 lines 15-18, with D1 to D3."""
         job, (_, release) = at.job, occupant
@@ -149,18 +188,18 @@ class Okita(SiteScheduler):
         migrate = at.bandwidth + migrated.bandwidth + job.latency(end)
         return Conflict(*occupant, migrated, migrate, delay, delays=better(later, migrated.bandwidth))
 
-    def _decision(self, at: Progress, plan: Plan, conflict: Conflict | None, priority: float) -> Decision:
+    def _decision(self, at: Progress, plan: TentativePlan, conflict: Conflict | None, priority: float) -> OkitaDecision:
         """Alg. 1 lines 18-24."""
         why = (priority, plan, conflict)
         if conflict is None:
             return self._carried("keep", at, plan, *why)
         if conflict.delays or conflict.migrated is None:
-            return Decision(at.job.id, "delay", at.left, None, None, *why)
+            return OkitaDecision(at.job.id, "delay", at.left, None, None, *why)
         return self._carried("migrate", at, conflict.migrated, *why)
 
-    def _carried(self, verb: Verb, at: Progress, chosen: Plan, *why: Any) -> Decision:
+    def _carried(self, verb: Verb, at: Progress, chosen: TentativePlan, *why: Any) -> OkitaDecision:
         moved = transfer(self.sites, at.left, chosen.placement.workers, at.job.rate)
-        return Decision(at.job.id, verb, at.left, chosen.placement, moved, *why)
+        return OkitaDecision(at.job.id, verb, at.left, chosen.placement, moved, *why)
 
 
 class Occupants:
@@ -170,7 +209,7 @@ class Occupants:
         self.sign, self.placed = 1 if release == "earliest" else -1, list[int]()
         self.turn, self.slots = np.full(sites, -1), np.full(sites, np.iinfo(np.int64).max)
 
-    def add(self, job: int, slots: int, placement: Placement) -> None:
+    def add(self, job: int, slots: int, placement: SitePlacement) -> None:
         """A job of l* = `slots` is placed."""
         used = placement.workers > 0
         used[placement.ps] = True

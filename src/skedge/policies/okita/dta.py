@@ -25,7 +25,7 @@ from skedge.core.model import Floats, Ints
 from .sites import Sites
 
 
-class Transfer(NamedTuple):
+class Transfers(NamedTuple):
     """What is trained where, and what has to move for it.
 
     Attributes
@@ -43,7 +43,7 @@ class Transfer(NamedTuple):
     cost_per_mb: float
 
 
-def transfer(sites: Sites, left: Ints, workers: Ints, rate: float, slots: int = 1) -> Transfer:
+def transfer(sites: Sites, left: Ints, workers: Ints, rate: float, slots: int = 1) -> Transfers:
     """What `workers` by site train of the chunks `left` by site in so many slots, and DTA's transfers.
 
     Parameters
@@ -60,7 +60,7 @@ def transfer(sites: Sites, left: Ints, workers: Ints, rate: float, slots: int = 
     return send(sites, left, trained)
 
 
-def send(sites: Sites, left: Ints, wanted: Ints) -> Transfer:
+def send(sites: Sites, left: Ints, wanted: Ints) -> Transfers:
     """DTA: the transfers that give each site the chunks that it is to train.
 
     `wanted` is d_i^r, shape ``(sites,)``, of a sum not above that of `left`.
@@ -68,7 +68,7 @@ def send(sites: Sites, left: Ints, wanted: Ints) -> Transfer:
     moves = np.empty((2 * len(left), 3), np.int64)
     surplus = left - wanted
     count, cost = gather(surplus, sites.donors, sites.cost, moves)
-    return Transfer(wanted, moves[:count].copy(), float(cost))
+    return Transfers(wanted, moves[:count].copy(), float(cost))
 
 
 @compiled

@@ -48,7 +48,7 @@ from skedge.core.model import Cluster, Floats, Physics
 from skedge.core.policy import Basis, Params, View
 from skedge.core.speed import MBIT_PER_MB
 from skedge.core.time import SECOND
-from skedge.policies.common.resource_jobs import Tenants
+from skedge.policies.common.resource_jobs import ResourceJobs
 
 from .marginal_gain import Demands, allocate, place
 from .speed_model import fit, known, measure
@@ -93,31 +93,31 @@ class Optimus(Basis):
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Begin a run."""
         super().start(cluster, physics, rng)
-        self.tenants = Tenants(cluster)
+        self.jobs = ResourceJobs(cluster)
         self.speeds: dict[int, Floats] = {}
         self.wake_at = -1
 
     def decide(self, event: Event, view: View) -> Iterator[Order]:
         """At the beginning of a slot count and place anew; in between only learn who is there."""
-        yield from self.tenants.admit(event, view)
-        for job in sorted(set(event.arrived) & set(self.tenants.active.tolist())):
+        yield from self.jobs.admit(event, view)
+        for job in sorted(set(event.arrived) & set(self.jobs.active.tolist())):
             self.speeds[job] = self._speed(job, view)
         slot = self.physics.slot
         late = event.woke and self.wake_at <= view.now  # in a live run the boundary has just passed
-        if (view.now % slot == 0 or late) and len(self.tenants.active):
+        if (view.now % slot == 0 or late) and len(self.jobs.active):
             demands = self._demands(view)
             counts = allocate(
-                demands, view.amounts.sum(axis=0), self.tenants.total, self.params.servers == "free", self.params.skip
+                demands, view.amounts.sum(axis=0), self.jobs.total, self.params.servers == "free", self.params.skip
             )
-            placed = place(demands, *counts, view.amounts.copy(), self.tenants.total)
-            yield from self.tenants.settle(*placed, view, "marginal_gain")
-        if len(self.tenants.active) and self.wake_at <= view.now:
+            placed = place(demands, *counts, view.amounts.copy(), self.jobs.total)
+            yield from self.jobs.settle(*placed, view, "marginal_gain")
+        if len(self.jobs.active) and self.wake_at <= view.now:
             self.wake_at = (view.now // slot + 1) * slot
             yield WakeAt(self.wake_at)
 
     def _demands(self, view: View) -> Demands:
-        jobs = self.tenants.active
-        worker, ps, ratio, batch = self.tenants.demands(jobs, view)
+        jobs = self.jobs.active
+        worker, ps, ratio, batch = self.jobs.demands(jobs, view)
         samples = view.column("chunks")[jobs] * view.column("minibatches")[jobs]
         left = view.share_left(jobs) * samples / batch
         return Demands(worker, ps, ratio, batch, left, np.array([self.speeds[job] for job in jobs.tolist()]))
@@ -137,4 +137,4 @@ class Optimus(Basis):
         """What the policy saw of `job`, and how fast it takes it to be."""
         speed = self.speeds.get(job)
         coefficients = {} if speed is None else dict(zip("abcdef", speed.tolist(), strict=True))
-        return {**self.tenants.terms(job, view), "slots_per_iteration": coefficients}
+        return {**self.jobs.terms(job, view), "slots_per_iteration": coefficients}

@@ -23,18 +23,13 @@ from typing import Literal
 
 import numpy as np
 
-from skedge.core.jit import compiled, inlined
+from skedge.core.errors import SolverError
+from skedge.core.jit import compiled
 from skedge.core.model import Floats, Ints
+from skedge.core.ties import TOLERANCE, better
 
-from .job import TrainingJob
-from .levels import Levels, levels_of
+from .job import Completion, Levels, TrainingJob, levels_of, value
 from .prices import Ledger, Prices, check_cluster
-from .relaxation import SolverError
-
-Completion = Literal["end", "index"]
-"""u is taken of the end of the last slot less the arrival, t~ + 1 - a, or of its index, t~ - a, as printed."""
-
-TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True)
@@ -128,12 +123,6 @@ class Answer:
         if self.admitted:
             return 0.0
         return float((self.cost - self.utility).min(initial=np.inf))
-
-
-@inlined
-def better(a: float, b: float) -> bool:
-    """Whether cost `a` is below `b` by more than 1e-9, relatively."""
-    return bool(a < b - TOLERANCE * abs(b)) if b < np.inf else bool(a < b)
 
 
 @compiled
@@ -301,11 +290,6 @@ class Admission:
         if levels.steps[-1] * slots < levels.total:
             return f"never_fits: its {levels.total} work levels are too coarse for {slots} slots; take more levels"
         return "no_room: what is free does not hold the workers and PSs that complete it"
-
-
-def value(job: TrainingJob, end: int, completion: Completion) -> float:
-    """Utility of a job that is complete at the END time `end`."""
-    return job.utility(end - job.arrival - (completion == "index"))
 
 
 def _amounts(job: TrainingJob, part: SlotPlan) -> Floats:

@@ -49,15 +49,26 @@ from skedge.core.jit import compiled
 from skedge.core.model import Floats, Ints
 from skedge.core.policy import Params
 from skedge.core.speed import ceil_almost, servers_for
+from skedge.core.ties import SLACK, better
 
-from .admission import Admission, Completion, SlotPlan, better, value
-from .job import TrainingJob
-from .levels import Levels
+from .admission import Admission, SlotPlan
+from .job import Completion, Levels, TrainingJob, value
 from .parametric_lp import DONE, sweep
-from .policy import PrimalDual, PrimalDualParams
-from .prices import Prices, Stakes, calibrate, check_cluster
-from .relaxation import Market, market, relax, room_for, solve
-from .rounding import MISSED, ROUNDED, cover_gain, fits, integral, packing_gain
+from .policy import PrimalDual
+from .prices import CalibrationJobs, Prices, PrimalDualParams, calibrate, check_cluster
+from .rounding import (
+    MISSED,
+    ROUNDED,
+    Subproblem,
+    cover_gain,
+    has_room,
+    integral,
+    packing_gain,
+    relax,
+    room_for,
+    solve,
+    subproblem,
+)
 
 
 class PdorsParams(PrimalDualParams):
@@ -111,7 +122,7 @@ def pdors_prices(
     best = np.array([value(job, job.arrival + job.shortest(job.internal), completion) for job in jobs])
     worst = np.array([value(job, horizon, completion) for job in jobs])
     slots = np.array([float(ceil_almost(job.work * job.external)) for job in jobs])
-    return calibrate(Stakes(demand, best, worst, slots), capacity, horizon, factor=2)
+    return calibrate(CalibrationJobs(demand, best, worst, slots), capacity, horizon, factor=2)
 
 
 class Pdors(Admission):
@@ -156,7 +167,7 @@ class Pdors(Admission):
         theta = np.zeros((slots, most + 1))
         for t in range(slots):
             free = self.ledger.free(job.arrival + t)
-            m = market(free, self.ledger.price[job.arrival + t], *job.demands)
+            m = subproblem(free, self.ledger.price[job.arrival + t], *job.demands)
             self._slot(job, levels, m, theta[t], self._placed[t], self._inside[t])
         return theta
 
@@ -170,13 +181,13 @@ class Pdors(Admission):
         )  # fmt: skip
 
     def _slot(
-        self, job: TrainingJob, levels: Levels, m: Market, theta: Floats, placed: Ints, inside: np.ndarray
+        self, job: TrainingJob, levels: Levels, m: Subproblem, theta: Floats, placed: Ints, inside: np.ndarray
     ) -> None:  # fmt: skip
         """One row theta(t, .), with the placements."""
         internal(m.free, m.worker, m.ps, m.worker_price, m.ps_price, levels.workers(job.internal), job.ratio, job.batch,
                  theta, placed, inside)  # fmt: skip
         needs = levels.workers(job.external)[1:]
-        needs = needs[needs <= job.batch * (1 + 1e-9)]
+        needs = needs[needs <= job.batch * (1 + SLACK)]
         most = len(needs)
         if most == 0:
             return
@@ -195,7 +206,7 @@ class Pdors(Admission):
             if better(cost, theta[v]):
                 theta[v], placed[v, 0], placed[v, 1], inside[v] = cost, whole_w, whole_s, False
 
-    def _relaxed(self, m: Market, needs: Floats, ratio: float) -> tuple[Floats, Floats, Floats]:
+    def _relaxed(self, m: Subproblem, needs: Floats, ratio: float) -> tuple[Floats, Floats, Floats]:
         """Alg. 4 line 8, for all levels: optimum and a solution (w, s) by level."""
         bounds = np.full(len(needs), np.nan)
         w, s = np.zeros((2, len(needs), len(m.free)))
@@ -207,7 +218,7 @@ class Pdors(Admission):
             bounds[i], w[i], s[i] = relax(m, float(needs[i]), ratio, self.params.time_limit)
         return bounds, w, s
 
-    def _gains(self, job: TrainingJob, m: Market, needs: Floats) -> Floats:
+    def _gains(self, job: TrainingJob, m: Subproblem, needs: Floats) -> Floats:
         """G_delta by level."""
         gain, delta = self.params.gain, self.params.delta
         if gain == "eq30":
@@ -251,7 +262,7 @@ def internal(
         if w <= batch:
             for h in range(len(free)):
                 cost = worker_price[h] * w + ps_price[h] * s
-                if better(cost, best) and fits(free[h], worker, ps, w, s):
+                if better(cost, best) and has_room(free[h], worker, ps, w, s):
                     best, at = cost, h
         theta[v], inside[v] = best, at >= 0
         placed[v] = 0

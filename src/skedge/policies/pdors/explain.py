@@ -13,7 +13,7 @@ from .admission import Answer, SlotPlan
 from .job import TrainingJob
 
 
-def told(
+def as_tables(
     job: TrainingJob, answer: Answer, cluster: Cluster, admits: Callable[[TrainingJob], bool]
 ) -> dict[str, Any]:  # fmt: skip
     """Utility against cost by completion, the best schedule, its dearest charges, what would have admitted the job.

@@ -17,7 +17,7 @@ paper                          here                                      unit
 a_j, h_j, c_j                  arrival, start, completion                µs
 E_j D_j M_j / p_j              ``view.work[job, xi]``                    worker-µs
 D_j                            ``chunks``
-D_u, d_j                       ``Plan.workers``, ``Plan.slots``          , slots
+D_u, d_j                       ``Deployment.workers``, ``Deployment.slots``          , slots
 tau_i                          :attr:`Batch.tau`                         slots
 Delta_js                       upload_delay(job, server)                 µs
 xi_j                           ``Ask.xi``, :func:`.kernel.colocated`
@@ -67,7 +67,18 @@ from skedge.core.model import PS, WORKER, Cluster, Floats, Ints, Physics
 from skedge.core.policy import Basis, Params, View
 from skedge.core.time import NEVER, SECOND
 
-from .deployment import COST_C, NO_PLAN, Ask, Plan, Rule, best_plan, cost_c, cost_d, cost_d_literal, slots_needed
+from .deployment import (
+    COST_C,
+    NO_PLAN,
+    Ask,
+    Comparison,
+    Deployment,
+    best_plan,
+    cost_c,
+    cost_d,
+    cost_d_literal,
+    slots_needed,
+)
 from .explain import Deploy, compared
 from .prices import Book, empty_book, from_zero, pieces, take, with_room
 
@@ -113,7 +124,7 @@ class BatchParams(PricedParams):
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class Accepted:
     """What an accepted job holds: workers, the server of its PS, until when as planned [µs], for how many slots."""
 
     where: Placement
@@ -123,7 +134,7 @@ class Held:
 
 
 @dataclass(slots=True)
-class Waiting:
+class WaitingJob:
     """A job that waits: from when its uploads count, when they began [µs], and how it fared in batches before."""
 
     since: int
@@ -151,8 +162,8 @@ class Batch(Basis):
         super().start(cluster, physics, rng)
         p, servers = self.params, len(cluster.servers)
         self.tau, self.asked = 1, 0
-        self.waiting: dict[int, Waiting] = {}
-        self.held: dict[int, Held] = {}
+        self.waiting: dict[int, WaitingJob] = {}
+        self.held: dict[int, Accepted] = {}
         self.in_order = np.array(sorted(range(servers), key=lambda s: (s == cluster.cloud, s)), np.int64)
         types, ps_types = len(cluster.worker_types), len(cluster.ps_types)
         normed = p.price_norm == "2TSU"
@@ -162,7 +173,7 @@ class Batch(Basis):
         self.ps_on: dict[tuple[int, int], list[int]] = {}
         for slot, key in enumerate(zip(cluster.ps_server.tolist(), cluster.ps_type.tolist(), strict=True)):
             self.ps_on.setdefault(key, []).append(slot)
-        self.rule = Rule(int(p.literal_cost_d), int(self.least_cost))
+        self.rule = Comparison(int(p.literal_cost_d), int(self.least_cost))
         self._open_books()
 
     def _capacity(self, slots: Ints) -> Floats:
@@ -215,7 +226,7 @@ class Batch(Basis):
             if not has.any():
                 yield Reject(job, f"never_fits: no server has a {kind} of its type")
                 return
-        self.waiting[job] = Waiting(since, view.now, [])
+        self.waiting[job] = WaitingJob(since, view.now, [])
         candidates = np.flatnonzero(has_worker & view.in_service).tolist()
         if candidates:
             most = int(view.column("chunks")[job])
@@ -265,12 +276,12 @@ class Batch(Basis):
         ask = Ask(view.work[job], most, slot, tau, rows + kind, ps_rows + ps_kind, xi.astype(np.int64))
         return ask, at.tolist()
 
-    def _accept(self, job: int, ask: Ask, servers: list[int], plan: Plan, view: View) -> Iterator[Order]:
+    def _accept(self, job: int, ask: Ask, servers: list[int], plan: Deployment, view: View) -> Iterator[Order]:
         """Alg. 2, lines 15-18: deploy the job by its plan; f, g and prices rise."""
         y = self._workers_of(ask, plan)
         where = tuple(sorted((servers[i], int(y[i])) for i in np.flatnonzero(y)))
         ps_server, slots = servers[plan.ps], plan.slots
-        held = Held(where, ps_server, self._end(job, where, slots, view), slots)
+        held = Accepted(where, ps_server, self._end(job, where, slots, view), slots)
         reason, eta = "one_server" if plan.kind == COST_C else "spread", 1 - plan.cost
         yield from self._plan(job, held, reason, view)
         yield Allocate(job, where, self._free_ps(job, ps_server, view), reason, value=eta)
@@ -281,7 +292,7 @@ class Batch(Basis):
         if priced:
             yield Price(job, priced)
 
-    def _workers_of(self, ask: Ask, plan: Plan) -> Ints:
+    def _workers_of(self, ask: Ask, plan: Deployment) -> Ints:
         """Workers of a plan by place in `ask`, y_jsu."""
         y = np.zeros(len(ask.xi), np.int64)
         deploy = cost_c if plan.kind == COST_C else self._spread()
@@ -298,7 +309,7 @@ class Batch(Basis):
         ready = max(begun + int(delays[s]) for s, _ in where)
         return max(view.now, ready) + slots * self.physics.slot
 
-    def _postpone(self, job: int, tau: int, ask: Ask, plan: Plan) -> Postpone:
+    def _postpone(self, job: int, tau: int, ask: Ask, plan: Deployment) -> Postpone:
         """Say why a job waits for the next batch."""
         reason, eta = "too_dear", None
         if plan.kind != NO_PLAN:
@@ -315,7 +326,7 @@ class Batch(Basis):
 
     # -- what is held --------------------------------------------------------------------------------------------
 
-    def _plan(self, job: int, held: Held, reason: str, view: View) -> Iterator[Reserve]:
+    def _plan(self, job: int, held: Accepted, reason: str, view: View) -> Iterator[Reserve]:
         """The plan that a job holds, a row per server."""
         here = dict(held.where)
         for server in sorted({*here, held.ps_server}):
@@ -325,19 +336,19 @@ class Batch(Basis):
     def _extend(self, job: int, view: View) -> Iterator[Order]:
         """A job has outlived its plan: plan it on, for as long as it was to take (D8)."""
         held = self.held[job]
-        self.held[job] = Held(held.where, held.ps_server, view.now + held.slots * self.physics.slot, held.slots)
+        self.held[job] = Accepted(held.where, held.ps_server, view.now + held.slots * self.physics.slot, held.slots)
         yield from self._plan(job, self.held[job], "extended", view)
 
-    def _rows(self, job: int, held: Held, view: View) -> tuple[list[tuple[int, int, int]], int]:
+    def _rows(self, job: int, held: Accepted, view: View) -> tuple[list[tuple[int, int, int]], int]:
         """(server, workers, row in the book of workers) of a job, and its row in the book of PSs."""
         width, ps_width = self.worker_capacity.shape[1], self.ps_capacity.shape[1]
         kind, ps_kind = int(view.column("worker_type")[job]) % width, int(view.column("ps_type")[job]) % ps_width
         return [(s, n, s * width + kind) for s, n in held.where], held.ps_server * ps_width + ps_kind
 
-    def _slots_left(self, held: Held, view: View) -> int:
+    def _slots_left(self, held: Accepted, view: View) -> int:
         return max(1, -(-(held.end - view.now) // self.physics.slot))
 
-    def _take(self, job: int, held: Held, view: View) -> None:
+    def _take(self, job: int, held: Accepted, view: View) -> None:
         """Write down what a job holds from now to its planned end."""
         rows, ps_row = self._rows(job, held, view)
         slots = self._slots_left(held, view)
@@ -346,7 +357,7 @@ class Batch(Basis):
             take(self.workers, row, n, 0, slots)
         take(self.ps, ps_row, 1, 0, slots)
 
-    def _priced(self, job: int, held: Held, view: View) -> Iterator[Piece]:
+    def _priced(self, job: int, held: Accepted, view: View) -> Iterator[Piece]:
         """The prices that a job has just changed."""
         rows, ps_row = self._rows(job, held, view)
         slots, slot, now = self._slots_left(held, view), self.physics.slot, view.now

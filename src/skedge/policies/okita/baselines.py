@@ -24,15 +24,16 @@ from numpy.random import Generator
 
 from skedge.core.books.site_work import whole_chunks
 from skedge.core.model import Floats, Ints
-from skedge.policies.drf.progressive_filling import ONCE, progressive_filling
-from skedge.policies.okita.dta import Transfer, send
-from skedge.policies.okita.osf import most_workers
-from skedge.policies.okita.pa import Placement, Weights, place, room, rooms
-from skedge.policies.okita.sites import SiteJob, Sites
-from skedge.policies.okita.slots import Decision, Progress, SiteScheduler, free_after
+from skedge.core.ties import NOISE
+from skedge.policies.drf.progressive_filling import ONE_PS, progressive_filling
+
+from .dta import Transfers, send
+from .pa import Weights, place, rooms
+from .sites import SiteJob, SitePlacement, Sites, room
+from .slots import Decision, Progress, SiteScheduler, free_after
 
 
-class Fixed(SiteScheduler):
+class FixedScheduler(SiteScheduler):
     """What FIFO and DRF share.
 
     Parameters
@@ -50,7 +51,7 @@ class Fixed(SiteScheduler):
         self.full, self.weights = sites, weights or Weights()
         self.most: dict[int, int] = {}
         self.counts: dict[int, int] = {}
-        self.placements: dict[int, Placement] = {}
+        self.placements: dict[int, SitePlacement] = {}
 
     def count(self, job: SiteJob, free: int) -> int:
         """How many workers the rule gives a job where so many are free, 1 or more."""
@@ -60,7 +61,7 @@ class Fixed(SiteScheduler):
         """As :meth:`.SiteScheduler.arrive`; jobs that can never run are given up."""
         super().arrive(job)
         there = rooms(self.sites, job, job.chunks, self.sites.capacity, self.weights)
-        self.most[job.id] = min(there.most, most_workers(job, job.chunks))
+        self.most[job.id] = min(there.most, job.most_workers(job.chunks))
         if self.most[job.id] == 0:
             self.give_up(job.id)
 
@@ -87,7 +88,7 @@ class Fixed(SiteScheduler):
                 decisions.append(_begins(self.sites, at, placement))
         return decisions
 
-    def _place(self, at: Progress, free: Floats, blocked: bool, *, new: bool) -> Placement | None:
+    def _place(self, at: Progress, free: Floats, blocked: bool, *, new: bool) -> SitePlacement | None:
         """Where the job begins, or None; it is given its number of workers on arrival, or when its turn comes."""
         job = at.job
         held = int(room(free, job.demands[0]).sum())
@@ -105,7 +106,7 @@ class Fixed(SiteScheduler):
         return placement
 
 
-class SiteFifo(Fixed):
+class SiteFifo(FixedScheduler):
     """FIFO; `rng` draws the workers, one number a job."""
 
     def __init__(self, sites: Sites, rng: Generator, weights: Weights | None = None) -> None:
@@ -117,7 +118,7 @@ class SiteFifo(Fixed):
         return int(self.rng.integers(1, max(1, free // 2) + 1))
 
 
-class SiteDrf(Fixed):
+class SiteDrf(FixedScheduler):
     """DRF."""
 
     skips = True
@@ -129,7 +130,7 @@ class SiteDrf(Fixed):
         workers, _ = progressive_filling(
             np.array([one.worker for one in jobs], float),
             np.array([one.ps for one in jobs], float),
-            np.full(len(jobs), ONCE),
+            np.full(len(jobs), ONE_PS),
             np.array([self.most[one.id] for one in jobs]),
             total.copy()[None, :],
             np.where(total > 0, total, np.inf),
@@ -140,13 +141,13 @@ class SiteDrf(Fixed):
 def even(left: Ints, workers: Ints) -> Ints:
     """Chunks by site if every worker has an equal share, by largest remainder; shape ``(sites,)``."""
     exact = left.sum() * workers / workers.sum()
-    whole = np.floor(exact + 1e-9).astype(np.int64)
+    whole = np.floor(exact + NOISE).astype(np.int64)
     rest = int(left.sum() - whole.sum())
     whole[np.argsort(-np.round(exact - whole, 9), kind="stable")[:rest]] += 1
     return whole
 
 
-def _begins(sites: Sites, at: Progress, placement: Placement) -> Decision:
+def _begins(sites: Sites, at: Progress, placement: SitePlacement) -> Decision:
     """The first slot: all data move."""
     moved = send(sites, at.left, even(at.left, placement.workers))
     return Decision(
@@ -154,10 +155,10 @@ def _begins(sites: Sites, at: Progress, placement: Placement) -> Decision:
     )
 
 
-def _goes_on(at: Progress, placement: Placement) -> Decision:
-    nothing = Transfer(_trained(at.left, placement, at.job), np.zeros((0, 3), np.int64), 0.0)
+def _goes_on(at: Progress, placement: SitePlacement) -> Decision:
+    nothing = Transfers(_trained(at.left, placement, at.job), np.zeros((0, 3), np.int64), 0.0)
     return Decision(at.job.id, "run", at.left, placement, nothing)
 
 
-def _trained(there: Ints, placement: Placement, job: SiteJob) -> Ints:
+def _trained(there: Ints, placement: SitePlacement, job: SiteJob) -> Ints:
     return np.minimum(there, [whole_chunks(job.rate, int(y)) for y in placement.workers])
