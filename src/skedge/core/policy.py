@@ -1,6 +1,6 @@
 """The one file that a policy author reads: what a policy is, what it sees, how it is found.
 
-A policy is told what just happened (:class:`~skedge.core.events.Event`), sees what a scheduler may see (:class:`View`)
+A policy receives what just happened (:class:`~skedge.core.events.Event`), sees what a scheduler may see (:class:`View`)
 and answers with orders. It does no I/O, reads no clock, draws only from the generator that it is given, and never sees
 a true duration or a future arrival. ``docs/write-a-policy.md`` walks through a complete example.
 """
@@ -178,7 +178,7 @@ class View:
         return _shown(columns[name][: self.arrived])
 
     def utility(self, job: int) -> Sigmoid | None:
-        """What `job` is worth by its training time in slots; None if nobody says."""
+        """What `job` is worth by its training time in slots; None if not specified."""
         return self._kernel.scenario.jobs.utility[self._past(job)]
 
     @property
@@ -238,7 +238,7 @@ class View:
         return _shown(self._kernel.scenario.slot_chunks[: self.arrived])
 
     def latency(self, job: int) -> LatencyCost | None:
-        """What the response of `job` costs by the slots that it takes; None if nobody says."""
+        """What the response of `job` costs by the slots that it takes; None if not specified."""
         return self._kernel.scenario.jobs.latency[self._past(job)]
 
     def remaining(self, jobs: Ints) -> Ints:

@@ -168,7 +168,7 @@ class CostHeap(NamedTuple):
 
 
 def make_cost_heap(candidates: int, groups: int) -> CostHeap:
-    """A costs for so many candidate lanes and groups on a lane."""
+    """A heap for `candidates` lanes of at most `groups` groups."""
     ints = [np.zeros(candidates, np.int64) for _ in range(7)]
     floats = [np.zeros(candidates) for _ in range(2)]
     return CostHeap(

@@ -1,4 +1,4 @@
-"""Jobs that wait for storage, in order of arrival; the next one that fits is found without trying the others."""
+"""Jobs that wait for storage, in order of arrival; finds the next one that fits without trying the others."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ class OnSlots(EdgePolicy):
         return tuple(sorted(where.items()))
 
     def _delays(self, job: int, where: dict[int, int], more: int, room: Ints, delays: Ints, view: View) -> Ints:
-        """Delays that :func:`.placement.place` compares for `more` workers besides `where`."""
+        """Delays that :func:`~skedge.policies.gangs.placement.place` compares for `more` workers besides `where`."""
         compared = np.where(room > 0, delays, NEVER)
         if self.physics.data == "kept":
             there = np.zeros(len(room), np.int64)

@@ -1,4 +1,4 @@
-"""What the gang baselines share: all-or-nothing demands, one PS per job, the cloud for what never fits on the edge."""
+"""Base of gang policies: from an order of the jobs to those that run, and to orders."""
 
 from __future__ import annotations
 

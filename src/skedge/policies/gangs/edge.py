@@ -1,4 +1,4 @@
-"""What policies share that keep jobs on the edge: who is in the system, what the cloud takes, which PS a job gets."""
+"""Base class of edge-first policies: job tracking, cloud fallback, PS choice."""
 
 from __future__ import annotations
 

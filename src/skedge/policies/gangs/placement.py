@@ -73,7 +73,7 @@ def empty_stored() -> Stored:
 
 
 def with_space(stored: Stored, jobs: int, more: int) -> Stored:
-    """`stored` with room for so many jobs, and `more` entries."""
+    """`stored` with room for `jobs` jobs and `more` entries."""
     if jobs > len(stored.first):
         stored = stored._replace(first=np.append(stored.first, np.full(jobs - len(stored.first), _NONE)))
     need = int(stored.size[0]) + more
@@ -86,7 +86,7 @@ def with_space(stored: Stored, jobs: int, more: int) -> Stored:
 
 @compiled
 def store(stored: Stored, job: int, server: int, workers: int) -> None:
-    """Note that `server` has the data of so many workers of `job`, if it had not of more."""
+    """Note that `server` has the data of at least `workers` workers of `job`."""
     at = stored.first[job]
     while at != _NONE and stored.server[at] != server:
         at = stored.following[at]

@@ -1,37 +1,4 @@
-"""Preemptive: the shortest job first takes the workers that let it end earliest (the baseline of She et al.).
-
-**Problem.** Small total completion time where taking workers from a running job is allowed. She et al. describe it in
-two sentences: jobs with a shorter completion time preempt others "on the server, so that they are completed first", and
-"some workers of other jobs" are preempted to remove fragments. No guarantee is known.
-
-**Rule.** At every arrival and completion all jobs are scanned by (estimated completion, arrival, id): the remaining
-announced time with min(D_j, workers of its type) workers. Each takes, of what those before it have left, either up to
-D_j workers of the one server that lets it end earliest, or up to D_j of all servers: first those it has, then by
-(delay, server) as long as they still help; whichever ends earlier, one server if equal. Where data are kept, the delay
-to a server that has the data of as many workers as it could take counts as 0. Where ``colocation`` is
-``one_server`` workers beside their PS are faster (xi = 1). Preemption is by the worker: what is not taken goes on, and
-a new worker begins when its data are there.
-
-================== ==========================================================
-paper              here
-================== ==========================================================
-xi_j               ``zeta`` of the allocation (``colocated``)
-a_j, D_j           ``arrival``, ``chunks``
-Delta_js           ``upload_delay``
-================== ==========================================================
-
-Whether uploads and overheads are charged is the scenario's (``charge_upload``, ``checkpoint_overhead``), for all
-policies alike: She et al. ignore both in Fig. 7-8 and charge them in Fig. 9-10. A worker that joins a job that ran
-before pays the overhead; those that go on do not.
-
-**Deviations.** D1: the paper's citation for this baseline is Tiresias, its text shortest-first; this is the text, and
-`tiresias` is the citation. D2: decisions at arrivals and completions, where the paper decides in every slot. D3: the
-cloud takes only what can never run on the edge, as for the other baselines. D4: uploads under way are taken as done
-when completions are estimated. D5: a running job keeps its PS (M14), so that xi = 1 only where that is; a job that
-begins counts on the slots that are free before anybody is preempted.
-
-**Complexity.** O(J log J + R S log S) per event, R jobs running on S servers.
-"""
+"""Preemptive: the shortest job first takes the workers that let it end earliest, one by one."""
 
 from __future__ import annotations
 
@@ -92,7 +59,7 @@ class Room(NamedTuple):
     ps_left
         PSs by type; a large number where the cloud is the fallback.
     ps_free
-        PS slots that nobody holds, shape ``(servers, PS types)``.
+        PS slots that no job holds, shape ``(servers, PS types)``.
     one_server
         1 where communication on one server is free.
     restore

@@ -1,24 +1,8 @@
-"""OASiS in Okita's model: on arrival a job's whole schedule is made, at prices for every resource, site and slot.
+"""OASiS in Okita's model: a job's whole schedule is made on arrival, at prices for every resource, site and slot.
 
-A price grows with what is booked (:mod:`.pricing`), the work of a job is spread over the slots by the dynamic program
-that PD-ORS and OASiS share (:func:`.admission.prefix_table`), and of all completions the one is taken whose latency
-cost and price is least. In its slots the job stands as planned, and DTA (:mod:`.transfer`) moves the data that each
-needs; the cost of bandwidth plays no part in the plan.
-
-**Where the papers are silent** (Okita, Sec. V-A: "the optimal schedule based on the unit resource cost"; "first
-computes the workload of sites at each time slot, and then transfers data online"):
-
-- There is no rejection: the best plan is always carried out. u(x) = f(T - a) - f(x), what is saved against ending at
-  the horizon T, takes the place of OASiS's utility, so L is always at its least, 1e-12 of the largest U.
-- Sites hold both kinds; `split_sites` leaves every other one to PSs, as OASiS's servers are.
-- One PS, at the cheapest site that holds it and leaves room for a worker on some site; then workers, the cheapest
-  first, into what is left (ties: by number).
-- Work is counted in levels of ceil(D / `levels`) chunks, or as many as an empty slot holds. A site trains whole chunks,
-  so a level takes the workers that the sites which are filled need for it.
-- What a slot is planned to train goes to what the workers of each site can: local data first, as in DTA.
-- Books that cannot hold a job are doubled, at the same prices; a job is given up only if no empty slot holds any of it.
-
-**Complexity.** O(T V' R + T R log R) a job with V' levels, and the dynamic program, O(T V'^2).
+A price grows with what is booked (:class:`skedge.policies.pdors.prices.Ledger`), the work of a job is spread over the
+slots by Alg. 3 (:func:`skedge.policies.pdors.admission.prefix_table`), and the completion of the least latency cost
+plus price is taken. In its slots the job stands as planned, and DTA moves the data that each needs.
 """
 
 from __future__ import annotations
@@ -214,7 +198,7 @@ class Offer(NamedTuple):
         return sum(whole_chunks(rate, int(y)) for y in self.room) if self.ps >= 0 else 0
 
     def booked(self, chunks: int, rate: float) -> Booked:
-        """The workers for so many chunks."""
+        """The workers that train `chunks`."""
         workers = np.zeros(len(self.room), np.int64)
         slot_cost(self.order, self.room, self.price, chunks, rate, workers)
         return Booked(workers, self.ps)
@@ -259,7 +243,7 @@ def slot_costs(
 
 @compiled
 def slot_cost(order: Ints, room: Ints, price: Floats, chunks: int, rate: float, workers: Ints) -> float:
-    """Price of workers that train so many chunks, the cheapest first; `workers` says where, if it has a length."""
+    """Price of workers that train `chunks`, the cheapest first; `workers` gets them by site, unless it is empty."""
     cost = 0.0
     for r in order:
         count = min(room[r], int(np.ceil(chunks / rate - NOISE)))

@@ -26,7 +26,7 @@ def oasis_prices(
     Raises
     ------
     ScenarioError
-        As :func:`.pricing.calibrate`, or if there are not two machines.
+        As :func:`~skedge.policies.pdors.prices.calibrate`, or if there are not two machines.
     """
     check_cluster(capacity, horizon, jobs)
     if len(capacity) < 2:

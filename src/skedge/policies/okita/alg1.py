@@ -1,42 +1,4 @@
-"""Okita: unbiased training on data that lie at many sites (Han et al.).
-
-**Problem.** Jobs have data at all sites and train each chunk once, for all epochs, anywhere. In every slot: how many
-workers at each site, where the one PS, which data move. Minimise the latency costs plus the bandwidth costs (moved data
-and parameters exchanged between sites), online (MINLP (2)).
-
-**Algorithm.** Alg. 1, here, in every slot: plan every job alone (:mod:`.okita_plans`: OSF, which uses PA,
-:mod:`.site_placement`, and DTA, :mod:`.transfer`); in the order of a priority, give each its plan, or, where that does
-not fit any more, move it to what is left or delay it, whichever costs less.
-
-**Guarantee.** Feasible for (2) (Theorem 1); no ratio is claimed. Each slot the first job runs, so all end.
-
-====================== ======================================= ===================
-paper                  here                                    unit
-====================== ======================================= ===================
-J_a                    SiteScheduler.active
-M_i^r(t)               Progress.left                           chunks
-O_i(t)                 :func:`priorities`
-N_i*, l_i*             TentativePlan.workers, TentativePlan.slots
-bcost_i*               Progress.bandwidth                      cost
-Av_r^k(t)              `free` of :meth:`Okita.decide`          units
-====================== ======================================= ===================
-
-**Deviations** from the printed pseudo-code, those of the other modules aside:
-
-- D1 (O1, O2) As printed cost2 is never below cost1, so no job would ever be delayed. Here cost2 takes the bandwidth
-  cost of the tentative plan and the l* of the job in the way.
-- D2 (O3, O4) A conflict is an overdrawn resource at some site; without room to migrate to, a job is delayed.
-- D3 (O5) Of several jobs in the way the one that leaves first; `release: latest` takes the last.
-- D4 (O7) A job is complete when nothing is left *after* the slot.
-- D5 (O20) 0/0 in O is 0. The largest wait is among the jobs with the same kind of latency cost: deadlines are counted
-  in slots, slopes in cost. For deadlines, which the printed minus sign would order the wrong way round, the wait is
-  divided by the largest absolute one; `late_last` puts jobs past their deadline behind, as the text has it.
-- D6 (O15) Nothing is reserved: every slot begins with all that the sites have.
-
-Ties in O: earlier arrival, then lower id.
-
-**Complexity.** A slot: O(I (N R^2 + K R + log I)) as printed; see :mod:`.okita_plans` for what is really done.
-"""
+"""Alg. 1 of Okita: tentative plans in the order of a priority; a conflict is settled by migrating or delaying."""
 
 from __future__ import annotations
 
@@ -58,7 +20,7 @@ from .slots import Decision, Progress, SiteScheduler, Verb
 
 
 class OkitaParams(Weights):
-    """Parameters of Okita; those of PA in :class:`.site_placement.Weights`.
+    """Parameters of Okita; those of PA in :class:`.pa.Weights`.
 
     Attributes
     ----------
@@ -67,7 +29,7 @@ class OkitaParams(Weights):
     release, late_last
         D3, D5.
     search
-        ``bounded``: :class:`.okita_plans.Search`; ``every``: :func:`.okita_plans.every_plan`, the plain path.
+        ``bounded``: :class:`.osf.Search`; ``every``: :func:`.osf.every_plan`, as printed.
     """
 
     alpha1: float = Field(1.0, ge=0)

@@ -1,21 +1,4 @@
-"""FIFO and DRF in Okita's model: workers, PS and data are fixed when a job begins, and stay until it ends.
-
-A job takes the workers that its rule gives it, where PA (:mod:`.site_placement`) puts them by what is free then; all
-its data move at once so that every worker has an equal share (Okita, Sec. V-A: "evenly", "in a greedy fashion"), by
-DTA (:mod:`.transfer`); then each site trains what it has, and all are held until the last is done.
-
-FIFO: N uniform in 1 .. A/2, A the workers that are free when the job arrives; first come, first served: nobody begins
-before one that came earlier. DRF: N is the job's share of a progressive filling (:mod:`.fairness`) over all jobs that
-are not complete, on all that the sites have together; at least 1, at most what is free. One that does not fit is
-passed over.
-
-**Where the papers are silent:**
-
-- A is counted without the PS. Where nothing is free N is drawn when the job's turn comes; so is a share in DRF.
-- A job never asks for more workers than the empty sites hold, or than train all its data in one slot.
-- Equal shares of the data: by largest remainder, ties by number of the site.
-- A job that no empty system holds is given up, and holds up nobody.
-"""
+"""FIFO and DRF in Okita's model: workers, PS and data are fixed when a job begins, and stay until it ends."""
 
 from __future__ import annotations
 
@@ -54,7 +37,7 @@ class FixedScheduler(SiteScheduler):
         self.placements: dict[int, SitePlacement] = {}
 
     def count(self, job: SiteJob, free: int) -> int:
-        """How many workers the rule gives a job where so many are free, 1 or more."""
+        """Workers that the rule gives a job when `free` are free, at least 1."""
         raise NotImplementedError
 
     def arrive(self, job: SiteJob) -> None:

@@ -1,16 +1,4 @@
-"""DTA, Alg. 3 of Okita: which data move so that every site has what its workers train.
-
-**Deviations** from the printed pseudo-code:
-
-- D1 (O11) What a site trains, d, is not defined in print: each site first trains its own chunks, as many as its workers
-  can, rounded down for the site as a whole; what is missing to min(all left, all that workers can) goes to what is to
-  spare, by number of the site.
-- D2 (O8) Data trained where they lie are g^{rr} = min(M^r, d^r).
-- D3 (O9, O10) The donor's surplus is M - d less what it has given; receivers by number, donors by the cost to the
-  receiver, ties by number.
-
-**Complexity.** O(R^2).
-"""
+"""DTA, Alg. 3 of Okita: which data move so that every site has what its workers train."""
 
 from __future__ import annotations
 
@@ -44,7 +32,7 @@ class Transfers(NamedTuple):
 
 
 def transfer(sites: Sites, left: Ints, workers: Ints, rate: float, slots: int = 1) -> Transfers:
-    """What `workers` by site train of the chunks `left` by site in so many slots, and DTA's transfers.
+    """What `workers` by site train of the chunks `left` by site in `slots` slots, and DTA's transfers.
 
     Parameters
     ----------
@@ -73,7 +61,7 @@ def send(sites: Sites, left: Ints, wanted: Ints) -> Transfers:
 
 @compiled
 def share(left: Ints, workers: Ints, rate: float, slots: int, trained: Ints) -> None:
-    """D1: fill in what each site trains."""
+    """Fill in what each site trains (D14)."""
     total, could = 0, 0
     for r in range(len(left)):
         most = slots * whole_chunks(rate, workers[r])

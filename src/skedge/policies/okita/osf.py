@@ -1,4 +1,4 @@
-"""OSF and the enumeration over N of Okita, Alg. 1 lines 4-10 and 32-38: a job's best plan for so many workers.
+"""OSF and the enumeration over N of Okita, Alg. 1 lines 4-10 and 32-38: a job's best plan for each N.
 
 A plan keeps its workers and PS for l = ceil(E M / (rho N)) slots; it costs the exchange of parameters in all of them
 and the transfers that its window needs (O13). The tentative plan is the one of the N with the least bandwidth cost plus
@@ -11,14 +11,6 @@ latency cost, the job alone at full capacities.
 - What DTA costs has a simple lower bound: a chunk that leaves pays at least the cheapest way out of its site. DTA is
   run only for those N that the bound does not rule out.
 - Bandwidth costs do not depend on the time: a job that waits keeps its tables, and only its latency costs change.
-
-**Deviations** from the printed pseudo-code:
-
-- D1 (O26) N ends where PA finds no placement; a job with no plan at all can never run, and is reported.
-- D2 (O6, O24) f is taken of the END time, t + l - a; two plans are compared by differences of f, which do not overflow.
-- D3 (O12) l does not allow for the rounding down of what a site trains, so a plan may need more slots: as printed.
-
-Ties (1e-9, relatively): the smallest N.
 """
 
 from __future__ import annotations
@@ -78,7 +70,7 @@ def window_lengths(chunks: float, rate: float, slots: Ints) -> None:
 
 
 def osf(sites: Sites, job: SiteJob, left: Ints, at: Rooms, count: int, slots: int) -> TentativePlan | None:
-    """The plan of `count` workers for `slots` slots in what :func:`.site_placement.rooms` has found, None without room.
+    """The plan of `count` workers for `slots` slots in what :func:`.pa.rooms` has found, None without room.
 
     The cost is that of PA over the window plus that of DTA over the window.
     """
@@ -100,7 +92,7 @@ def every_plan(sites: Sites, job: SiteJob, left: Ints, weights: Weights) -> list
 
 
 def least(job: SiteJob, plans: list[TentativePlan], waited: int) -> TentativePlan | None:
-    """Alg. 1 line 9 over all `plans`, for a job that has waited so many slots."""
+    """Alg. 1 line 9 over all `plans`, for a job that has waited `waited` slots."""
     if not plans:
         return None
     costs = np.array([plan.bandwidth for plan in plans])
@@ -141,7 +133,7 @@ class Search:
             bounds(*self._at, self._ps, left, job.rate, self._slots, sites.least_cost, self._bound)
 
     def best(self, waited: int) -> TentativePlan | None:
-        """The tentative plan of a job that has waited so many slots; None if it can never run."""
+        """The tentative plan of a job that has waited `waited` slots; None if it can never run."""
         if len(self._slots) == 0:
             return None
         sites, job, left = self._of

@@ -2,17 +2,6 @@
 
 For every site that can hold the PS, workers go to the sites in decreasing order of the metric Q, Eq. (6), as many as
 each holds; the PS site of the lowest parameter exchange cost wins, of equal ones the last.
-
-**Deviations** from the printed pseudo-code:
-
-- D1 (O16) A PS site that cannot hold the PS is left out; resources that a worker does not need do not count.
-- D2 (O19) 0/0 in Q is 0: a resource that a site has not, no data at a site, a single site. `normalise` divides the
-  second term by its largest, which brings it to [0, 1] as the other two are.
-- D3 (O18) Q does not see where the PS is. `colocate` subtracts beta_2 pi q^{r r~} for PS site r~, in the unit of the
-  second term, so that workers stand near the PS; off by default.
-- D4 (O25) Sites of equal cost (within 1e-9, relatively): the last, as printed; of equal Q: the first.
-
-**Complexity.** O(R log R + R^2), with `colocate` O(R^2 log R).
 """
 
 from __future__ import annotations
@@ -38,7 +27,7 @@ class Weights(Params):
     beta1, beta2, beta3
         Of what is free, of the distance and of the data left, in Eq. (6); the paper does not say which it used (O28).
     normalise, colocate
-        D2, D3.
+        D11, D12.
     """
 
     beta1: float = Field(1.0, ge=0)

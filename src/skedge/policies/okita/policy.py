@@ -1,4 +1,4 @@
-"""Okita as a policy: the algorithm of :mod:`.okita`, driven slot by slot, and the terms behind its decisions."""
+"""Okita as a policy: Alg. 1 driven slot by slot, and the terms behind its decisions."""
 
 from __future__ import annotations
 

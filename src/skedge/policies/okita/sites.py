@@ -1,22 +1,4 @@
-"""Okita's model: sites with resources, the cost of bandwidth between them, jobs whose data lie at many sites.
-
-====================== =========================== ======================
-paper                  here                        unit
-====================== =========================== ======================
-R, K                   rows, columns of capacity
-C_r^k                  Sites.capacity              units of a resource
-q^{rr'}                Sites.cost                  cost per MB (O23)
-a_i                    SiteJob.arrival             slot
-E_i                    epochs
-rho_i                  rho                         chunk-epochs per slot
-rho_i / E_i            rate                        chunks per slot
-delta_i                chunk_mb                    MB
-pi_i                   exchange_mb                 MB per slot
-D_i^r                  data                        chunks, by site
-m_i^k, n_i^k           worker, ps                  units of a resource
-f_i                    latency                     cost
-====================== =========================== ======================
-"""
+"""Okita's model: sites with resources, costs of bandwidth between them, jobs whose data lie at many sites."""
 
 from __future__ import annotations
 

@@ -1,19 +1,6 @@
-"""What PD-ORS and OASiS share: the dynamic program over work levels, the best completion, admission (Alg. 1-3).
+"""Alg. 1-3 of PD-ORS and OASiS: the offer, the best completion, the dynamic program over work levels.
 
-A policy says what v levels of work cost in slot t, theta(t, v); everything else is here. Alg. 1: a job is offered once,
-on arrival; it is admitted for good, with its placement in every slot, if its utility exceeds its cost at the present
-prices, and prices rise with what it takes.
-
-**Deviations** from the printed pseudo-code:
-
-- D1 (P2) Theta(a-1, 0) = 0 and Theta(a-1, v) = inf; one prefix table serves every completion of Alg. 2.
-- D2 (P3) Work is counted in levels (:mod:`.levels`) instead of samples. A slot may do more than is left, where the
-  number of levels that its workers do is larger.
-- D3 (P21) A plan is worth the utility of its last *active* slot.
-- D4 (P25) A candidate replaces the best so far only if it is better by more than 1e-9, relatively: last slot
-  ascending, work in the last slot ascending.
-
-**Complexity.** O(T V' min(V', 2 F)) a job beside theta, with V' levels.
+A policy derives from :class:`Admission` and says what v levels of work cost in slot t, theta(t, v).
 """
 
 from __future__ import annotations

@@ -1,40 +1,4 @@
-"""PD-ORS: online scheduling of training jobs whose workers and PSs may share machines (Yu et al., TNSE).
-
-**Problem.** A job needs E K samples processed within its slots, with at most F workers in a slot and one PS per gamma
-workers; a worker is faster if all of the job's workers and PSs sit on one machine. Machines have several resources.
-Maximise the total utility of the admitted jobs, online (DMLRS, (3)-(7)).
-
-**Algorithm.** Alg. 1-3 are in :mod:`.admission`. Alg. 4, here: theta(t, v) is the cheaper of the internal case, one
-machine, and the external case, the linear relaxation of Problem (23) and S randomized roundings of its solution.
-
-**Guarantee.** With probability above (1 - (delta/3)^S)^(T K E), 6 G/delta max_r(1, ln U^r/L)-competitive (Theorem 5);
-at the paper's own sizes the bounds behind it are empty (:func:`.rounding.cover_bound`), see ``docs/errata-pdors.md``.
-
-====================== ======================================= =========================
-paper                  here                                    unit
-====================== ======================================= =========================
-w_ih[t], s_ih[t]       SlotPlan.workers, SlotPlan.ps
-rho_h^r[t], p_h^r[t]   Ledger.load, Ledger.price               , utility per unit, slot
-Q_h^r, U^r, L, mu      :class:`.pricing.Prices`                utility per unit, slot
-Theta(t, v)            :func:`.admission.prefix_table`         utility
-theta(t, v)            :meth:`Pdors.slot_costs`                utility
-lambda_i               Plan.payoff                             utility
-v, W_1                 :mod:`.levels`, ``Levels.workers``       , workers, real
-G_delta, S             gain, tries
-====================== ======================================= =========================
-
-**Deviations** from the printed pseudo-code, those of :mod:`.admission` and :mod:`.primal_dual` aside:
-
-- D5 (P1) The external case buys PSs: a row sum s >= W_1 / gamma.
-- D6 (P10, P11) w is made of the work, s = max(1, ceil(w / gamma)).
-- D7 (P13) The external case is always looked at after the internal one. It is left out where the optimum of its
-  relaxation is not below the internal cost: no placement that satisfies (24)-(26) is cheaper.
-- D8 (P14, P15) S attempts, the cheapest that holds; else repair; else theta = inf, counted in :attr:`Pdors.found`.
-- D9 (P16) G = 1 by default; machines that cannot hold one worker (PS) host none in the relaxation.
-- D10 (P9) Capacity is kept by the sub-problem's rows, not by the price.
-
-**Complexity.** A job: T sweeps of O(pivots R H), T V' roundings of S O(machines that the solution uses), the program.
-"""
+"""Alg. 4 of PD-ORS: theta(t, v), the cheaper of the internal and the external case; the policy and its parameters."""
 
 from __future__ import annotations
 
@@ -72,7 +36,7 @@ from .rounding import (
 
 
 class PdorsParams(PrimalDualParams):
-    """Parameters of PD-ORS, besides those of :class:`.primal_dual.PrimalDualParams`.
+    """Parameters of PD-ORS, besides those of :class:`.prices.PrimalDualParams`.
 
     Attributes
     ----------
@@ -115,7 +79,7 @@ def pdors_prices(
     Raises
     ------
     ScenarioError
-        As :func:`.pricing.calibrate`.
+        As :func:`.prices.calibrate`.
     """
     check_cluster(capacity, horizon, jobs)
     demand = np.array([sum(job.demands) for job in jobs]).reshape(len(jobs), capacity.shape[1])

@@ -98,7 +98,7 @@ def _height(job: TrainingJob, answer: Answer) -> str:
 
 
 def _part(job: TrainingJob, parts: int) -> TrainingJob:
-    """The job with so many thousandths of its work."""
+    """A copy of the job scaled to `parts` / 1000 of its work."""
     return replace(job, epochs=1, samples=max(1, job.work * parts // _PARTS))
 
 

@@ -52,7 +52,7 @@ class TrainingJob:
     Attributes
     ----------
     levels
-        N_q, the wanted number of work levels of the dynamic program; None: they follow the job (:mod:`.levels`).
+        N_q, the wanted number of work levels of the dynamic program; None: they follow the job (:func:`levels_of`).
 
     Raises
     ------
@@ -190,7 +190,23 @@ class Levels(NamedTuple):
 
 
 def levels_of(job: TrainingJob, rates: Sequence[float]) -> Levels:
-    """The levels of a job whose placements have these rates [worker-slots per sample], the best first."""
+    """The levels of a job whose placements have these rates [worker-slots per sample], the best first.
+
+    Notes
+    -----
+    Alg. 3 totals samples, up to 1e8 of them. Here a job's work is a number of levels, each of `quantum` samples (P3).
+    By default they follow the job. A worker does 1/x samples in a slot, x being x^(i) on one machine and x^(e)
+    elsewhere:
+
+    - If the job needs at most :data:`MOST` worker-slots at the better rate, a worker does k whole levels in a slot at
+      that rate, and no work is lost by totaling levels. k is the least number for which a worker at the other rate
+      does whole levels too: then levels are *exact*, as they are where there is one rate. Where no such k keeps k
+      levels for each worker-slot, rounded up, within MOST, k is the largest that does: in a slot workers at the other
+      rate may lose a level, 1/k of what one worker does.
+    - If it needs more, a level is 1/MOST of its work, and a slot loses less than that.
+
+    In a slot only those numbers of levels are tried of which one more would take a worker more, at one of the rates.
+    """
     if job.levels is not None:
         whole = math.ceil(job.work / job.levels)
         total = math.ceil(job.work / whole)

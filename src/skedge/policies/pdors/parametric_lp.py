@@ -143,7 +143,7 @@ def sweep(
     Parameters
     ----------
     free, worker, ps, worker_price, ps_price
-        As in :class:`.relaxation.Market`.
+        As in :class:`.rounding.Subproblem`.
     levels
         W_1, ascending, above 0.
     w_out, s_out

@@ -1,16 +1,7 @@
 """PD-ORS and OASiS as policies: offers on arrival, plans carried out slot by slot, prices on record.
 
-A job is offered when it arrives (:mod:`.admission`). If it is admitted its whole plan is reserved at once, and its
-workers and PSs are changed at the slot boundaries of the plan; else it is rejected for good. What a policy adds is how
-it prices and how it places.
-
-**Deviations.**
-
-- D11 A job that is seen within a slot is offered the next one, from which its training time is counted.
-- D12 Work that outlives its plan (announced times were wrong, a server went out of service) goes on slot by slot: where
-  it was if that is free, else on the first machines with room, with fewer workers if need be. Planned jobs go first.
-- D13 A job whose work is done before its plan ends leaves its reservation in the books, and so in the prices: what a
-  run learns does not change them.
+A job that is admitted has its whole plan reserved at once, and its workers and PSs are changed at the slot boundaries
+of the plan. A subclass says how it prices and how it places.
 """
 
 from __future__ import annotations

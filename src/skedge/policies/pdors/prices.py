@@ -1,4 +1,4 @@
-"""What PD-ORS and OASiS share: prices Q(rho) = L (U/L)^(rho/C), in logarithms, and what is allocated.
+"""Eqs. (12)-(14) of PD-ORS, shared with OASiS: prices Q(rho) = L (U/L)^(rho/C), their constants, what is allocated.
 
 Constants are calibrated from a named set of jobs (the trace, or a window of history) before a run, and then frozen:
 the same set of jobs always gives the same prices, and nothing that a run learns changes them.
@@ -205,7 +205,7 @@ def frozen_prices(policy: str, p: PrimalDualParams, cluster: Cluster, groups: in
     Raises
     ------
     PolicyError
-        If they are not for so many groups and resources.
+        If they are for another number of groups or resources.
     """
     resources = len(cluster.resources)
     if p.low is None or p.high is None or p.mu is None:

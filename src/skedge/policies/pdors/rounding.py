@@ -1,10 +1,16 @@
-"""Randomized rounding of PD-ORS, (27)-(28), with the pre-rounding gain of Lemmas 1 and 2, and the repair after it.
+"""Alg. 4 lines 8-11 of PD-ORS: Problem (23), its relaxation by HiGHS, randomized rounding (27)-(28), and the repair.
 
-A rounded plan must satisfy the packing rows (24), (25), the cover row (26) and s >= max(1, ceil(w / gamma)). Of S
-attempts the cheapest that does is kept (P14). If none does, the last one is repaired (P15): workers or
-PSs are dropped where a machine is overfull, the dearest workers while sum w > F, then the cheapest workers and PSs are
-added where there is room. With ``cover_soft`` the paper's "may be acceptable" holds: before any repair the attempt
-with the most workers is kept that satisfies all but (26).
+Problem (23)-(26), one slot with external communication: minimise sum_h p^w_h w_h + p^s_h s_h so that each machine's
+demands fit what is free (24), sum w <= F (25), sum w >= W_1 (26) and sum s >= W_1 / gamma, without which no PS would be
+bought (P1). HiGHS comes with SciPy. Both sums are taken with equality: what holds more workers or PSs holds fewer, at
+no higher cost. With >= a kind that costs nothing, of a resource that has no price (P5), could be taken beyond F, or
+without its PSs.
+
+A rounded plan must satisfy the packing rows (24), (25), the cover row (26) and s >= max(1, ceil(w / gamma)); the gain
+before rounding is that of Lemmas 1 and 2. Of S attempts the cheapest that does is kept (P14). If none does, the last
+one is repaired (P15): workers or PSs are dropped where a machine is overfull, the dearest workers while sum w > F, then
+the cheapest workers and PSs are added where there is room. With ``cover_soft`` the paper's "may be acceptable" holds:
+before any repair the attempt with the most workers is kept that satisfies all but (26).
 """
 
 from __future__ import annotations
@@ -281,7 +287,7 @@ def integral(
 
 @compiled
 def has_room(free: Floats, worker: Floats, ps: Floats, workers: int, servers: int) -> bool:
-    """Whether one machine's free capacity holds so many workers and PSs, (24)."""
+    """Whether one machine's free capacity holds these workers and PSs, (24)."""
     for r in range(len(free)):  # noqa: SIM110 - numba takes no generators
         if worker[r] * workers + ps[r] * servers > free[r] * (1 + SLACK) + SLACK * SLACK:
             return False

@@ -1,4 +1,4 @@
-"""The cheapest deployment of a job in a batch: A_maxsche's inner loops, COST_C and COST_D of She et al. (Alg. 2-4).
+"""The cheapest deployment of a job in a batch: Alg. 2 lines 4-14, Alg. 3 (COST_C) and Alg. 4 (COST_D), compiled.
 
 All is counted in the slots of the batch: slot 0 begins at tau_i, where the job would start. Servers are named by their
 place in :class:`Ask`, whose order decides ties.

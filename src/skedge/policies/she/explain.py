@@ -14,7 +14,7 @@ from .deployment import COST_C, COST_D, NO_PLAN, Ask, Deployment, cost_c
 from .prices import Book, window_price
 
 Deploy = Callable[[Ask, int, Book, Book, Ints], Deployment]
-"""COST_C or COST_D: the cheapest plan of so many workers, whose workers by server go into the last argument."""
+"""COST_C or COST_D: the cheapest deployment of D_u workers, whose workers by server go into the last argument."""
 
 _PLACEMENT = {COST_C: "one server", COST_D: "spread", NO_PLAN: "none"}
 
