@@ -32,7 +32,7 @@ from skedge.core.scenario import Scenario
 from skedge.core.time import SECOND
 from skedge.live.control.session import programs, train
 from skedge.live.engine import Engine
-from skedge.live.measure import profile, slowest
+from skedge.live.measure import announced, profile
 from skedge.live.training.checkpoint import Checkpoints
 from skedge.run import Run, run
 from skedge.scenario.file import load_scenario, scenario_from_dict, shipped, trainings
@@ -80,7 +80,7 @@ def arguments() -> argparse.Namespace:
 
 def measured(args: argparse.Namespace, stated: Scenario, works: Any, engine: Engine) -> Scenario:
     """The scenario with speeds that are measured now."""
-    speeds = slowest(profile(stated, works, engine, minibatches=args.minibatches, load=args.load))
+    speeds = announced(profile(stated, works, engine, minibatches=args.minibatches, load=args.load))
     data = yaml.safe_load(scenario_text(args.scenario, speeds))
     scenario = scenario_from_dict(data, str(args.scenario), args.scenario.parent)
     free = replace(scenario.physics, charge_upload=False)

@@ -11,7 +11,7 @@ from oracles import plain_dorm, plain_optimus
 from oracles.plain_dorm import Tenant
 from oracles.plain_machines import Asks, filling, one_more, pss
 from resource_scenarios import SLOT, resource_scenario
-from skedge.core.drive import drive
+from skedge.core.drive import drive_to_end
 from skedge.core.events import Event, Order
 from skedge.core.kernel import Kernel
 from skedge.core.model import Cluster, Server
@@ -127,7 +127,7 @@ def dorm_disagreement(seed: int) -> tuple[str, int]:
     theta1, theta2, whole = (0.05, 0.1, 0.3)[seed % 3], (0.0, 0.4, 1.0)[seed // 3 % 3], seed % 5 == 0
     policy = Watched(theta1=theta1, theta2=theta2, whole=whole, most_workers=most, gap=0, nodes=10**9)
     kernel = Kernel(scenario, policy)
-    drive(kernel, SimulatedWorld(scenario))
+    drive_to_end(kernel, SimulatedWorld(scenario))
     active: list[int] = []
     judged = 0
     for event, before, after in policy.seen:

@@ -1,8 +1,8 @@
 """How many files of ``skedge.policies`` a reader of one policy opens: at most eight, on any kind of cluster.
 
 The files are those that the policy's module imports, directly or not, at module level and within functions. Where a
-policy asks for the kind of cluster (``if cluster.kind == "slots"``), only the branch of the kind at hand counts: the
-reader is told by the condition which file to open. A package's ``__init__`` counts if it imports anything.
+policy asks for the kind of cluster (``if cluster.kind == "slots"``, or ``match cluster.kind``), only the branch of the
+kind at hand counts: the condition says which file to open. A package's ``__init__`` counts if it imports anything.
 """
 
 from __future__ import annotations
@@ -42,10 +42,24 @@ def imports(block: list[ast.stmt], kind: str) -> Iterator[ast.Import | ast.Impor
             if taken and isinstance(taken[-1], ast.Return | ast.Raise):
                 return
             continue
+        if isinstance(statement, ast.Match):
+            by_kind = getattr(statement.subject, "attr", "") == "kind"
+            for case in statement.cases:
+                if not by_kind or pattern_fits(case.pattern, kind):
+                    yield from imports(case.body, kind)
+            continue
         for name in ("body", "orelse", "finalbody"):
             yield from imports(getattr(statement, name, []), kind)
         for handler in getattr(statement, "handlers", []):
             yield from imports(handler.body, kind)
+
+
+def pattern_fits(pattern: ast.pattern, kind: str) -> bool:
+    """False for a pattern that names another kind."""
+    match pattern:
+        case ast.MatchValue(value=ast.Constant(value=str(named))):
+            return named == kind
+    return True
 
 
 def asked_kind(statement: ast.stmt) -> str | None:
@@ -114,6 +128,7 @@ def test_a_reader_of_a_policy_opens_at_most_eight_files(policy: str, kind: str) 
         "def of(cluster):\n    if cluster.kind == 'slots':\n        from skedge.policies.pdors.alg4 import Pdors\n",
         "def of(cluster):\n    if cluster.kind == 'sites':\n        return 1\n    from ..pdors import alg4\n",
         "import skedge.policies.pdors.alg4\n",
+        "def of(cluster):\n    match cluster.kind:\n        case 'slots':\n            from ..pdors import alg4\n",
     ],
 )
 def test_an_import_that_makes_the_way_longer_is_seen(planted: str, tmp_path: Path) -> None:

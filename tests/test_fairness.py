@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from oracles.product import play
 from skedge.cli.main import app
-from skedge.core.drive import drive
+from skedge.core.drive import drive_to_end
 from skedge.core.events import Event
 from skedge.core.kernel import Kernel
 from skedge.core.model import Cluster, Physics, Server, job_table
@@ -155,12 +155,12 @@ def states(s: Scenario, policy: str) -> list[tuple[Kernel, dict[int, int]]]:
     """After every event: workers of each job in the system; the run is checked while it goes on, so keep it short."""
     kernel, seen = Kernel(s, make_policy(policy)), []
 
-    def look(event: Event) -> None:
+    def look(event: Event, _: object) -> None:
         jobs = kernel.active().tolist()
         seen.append((kernel, {j: int(kernel.gangs.workers[j]) for j in jobs}))
         kernel.validate_state()
 
-    drive(kernel, SimulatedWorld(s), look)
+    drive_to_end(kernel, SimulatedWorld(s), look)
     return seen
 
 
@@ -210,9 +210,9 @@ def test_a_job_whose_type_the_edge_lacks_is_trained_in_the_cloud_by_all_its_chun
 def test_a_job_goes_on_where_its_data_are_when_a_server_is_lost() -> None:
     """It holds two workers on each of two servers; one is lost: the kernel suspends it, the other's two go on."""
     kernel = Kernel(scenario([job("a", 0, 1, 20, chunks=4)], [(2, 1), (2, 1)]), make_policy("drf"))
-    list(kernel.handle(Event(0, arrived=(0,))))
+    kernel.handle(Event(0, arrived=(0,)))
     assert kernel.gangs.placed[0] == ((0, 2), (1, 2))
-    list(kernel.handle(Event(5 * SECOND, servers=((0, "lost"),))))
+    kernel.handle(Event(5 * SECOND, servers=((0, "lost"),)))
     assert kernel.gangs.placed[0] == ((1, 2),)
     assert kernel.gangs.finish_time(0) == 35 * SECOND, "20 of 80 worker-seconds are done, 60 are left for two"
 

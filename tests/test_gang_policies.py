@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from oracles.instances import Pick, one_of
 from oracles.product import Run, play
-from skedge.core.drive import drive
+from skedge.core.drive import drive_to_end
 from skedge.core.events import Event
 from skedge.core.kernel import Kernel
 from skedge.core.model import Cluster, Job, Physics, Server, job_table
@@ -229,7 +229,9 @@ def test_keep_running_displaces_no_job_while_unheld_workers_would_have_done(poli
 
         made.choose = choose
 
-        def look(event: Event, ranked: list[int] = ranked, kernel: Kernel = kernel, before: Any = before) -> None:
+        def look(
+            event: Event, _: object, ranked: list[int] = ranked, kernel: Kernel = kernel, before: Any = before
+        ) -> None:
             nonlocal placed, displaced
             now = {job: dict(at) for job, at in kernel.gangs.placed.items()}
             still = {job: at for job, at in before.items() if kernel.standing[job] < 2}
@@ -249,7 +251,7 @@ def test_keep_running_displaces_no_job_while_unheld_workers_would_have_done(poli
             before.clear()
             before.update(now)
 
-        drive(kernel, SimulatedWorld(s), look)
+        drive_to_end(kernel, SimulatedWorld(s), look)
     assert placed > 300
     assert displaced > 30
 
@@ -428,11 +430,11 @@ def first_events(s: Scenario, policy: str, most: int) -> None:
     """Drive a run for `most` events at most."""
     kernel, count = Kernel(s, make_policy(policy)), iter(range(most))
 
-    def watch(event: Event) -> None:
+    def watch(event: Event, _: object) -> None:
         if next(count, None) is None:
             raise EndlessRunError
 
-    drive(kernel, SimulatedWorld(s), watch)
+    drive_to_end(kernel, SimulatedWorld(s), watch)
 
 
 def test_jobs_do_not_take_turns_for_ever_without_training() -> None:

@@ -14,7 +14,7 @@ import pytest
 from oracles.product import play
 from skedge.core import kernel as kernel_module
 from skedge.core.books import slots, storage
-from skedge.core.drive import drive
+from skedge.core.drive import drive_to_end
 from skedge.core.errors import OrderError, PolicyError, SkedgeError, StateError
 from skedge.core.events import (
     CLOUD,
@@ -92,7 +92,7 @@ def allocate(job: int, *where: tuple[int, int], ps: int = CLOUD) -> Allocate:
 
 def handled(kernel: Kernel, *events: Event) -> Kernel:
     for event in events:
-        list(kernel.handle(event))
+        kernel.handle(event)
     return kernel
 
 
@@ -199,7 +199,7 @@ def test_a_dispatched_job_that_runs_without_a_ps_is_refused() -> None:
     """M12: a job has begun to run and the policy gave it no PS."""
     kernel = Kernel(scenario(), Script([dispatch(A, 0, 1)]))
     with pytest.raises(OrderError) as refused:
-        drive(kernel, SimulatedWorld(scenario()))
+        drive_to_end(kernel, SimulatedWorld(scenario()))
     assert refused.value.rule == "M12"
 
 
@@ -215,7 +215,7 @@ def test_a_forgotten_job_is_an_error_at_the_end() -> None:
     """A policy that answers nothing has left three jobs unanswered; the first is named."""
     s = scenario()
     with pytest.raises(SkedgeError, match=r"left 3 jobs unanswered, the first is 'a'"):
-        drive(Kernel(s, Script()), SimulatedWorld(s))
+        drive_to_end(Kernel(s, Script()), SimulatedWorld(s))
 
 
 def test_a_server_listed_twice_cannot_be_given_more_workers_than_it_has() -> None:
@@ -351,7 +351,7 @@ def test_a_job_that_fails_leaves_everything_that_it_held() -> None:
     """Its chunks leave the lanes, the other job's stay; its PS slot and its storage are free."""
     kernel = Kernel(scenario(), Script([dispatch(A, 0, 2)], [dispatch(B, 2, 2)], [AssignPS(A, 0)], []))
     for event in (arrival(A), arrival(B), Event(2 * S, started=(A,)), Event(3 * S, failed=((A, "the loss is nan"),))):
-        list(kernel.handle(event))
+        kernel.handle(event)
     lanes = kernel.belief
     queued = [lanes.rows[lane, i, :4].tolist() for lane in range(4) for i in range(lanes.waiting[lane])]
     assert queued == [[B, 20 * S, 1, 2]], "job, rank, order of dispatch, chunks"
@@ -363,13 +363,13 @@ def test_a_job_that_fails_leaves_everything_that_it_held() -> None:
     last = kernel.record.decisions_table().row(-1, named=True)
     assert (last["verb"], last["job"], last["reason"], last["time"]) == ("fail", A, "the loss is nan", 3 * S)
     with pytest.raises(StateError, match="not in the system"):
-        list(kernel.handle(Event(4 * S, failed=((A, "again"),))))
+        kernel.handle(Event(4 * S, failed=((A, "again"),)))
 
 
 def test_a_gang_that_fails_gives_its_workers_back() -> None:
     kernel = Kernel(scenario(), Script([Allocate(A, ((0, 2),), 0)], []))
-    list(kernel.handle(arrival(A)))
-    list(kernel.handle(Event(2 * S, failed=((A, "no module"),))))
+    kernel.handle(arrival(A))
+    kernel.handle(Event(2 * S, failed=((A, "no module"),)))
     assert kernel.slots.free.tolist() == kernel.scenario.cluster.workers.tolist()
     assert kernel.slots.ps_job.tolist() == [-1, -1, -1]
     kernel.validate_state()
@@ -380,8 +380,8 @@ def test_a_late_completion_is_found_behind_the_job_that_is_believed_to_run() -> 
     first, second = dispatch(A, 2, 2), replace(dispatch(B, 2, 2), rank=1)
     kernel = Kernel(scenario(), Script([first], [second], []))
     for event in (arrival(A), arrival(B)):
-        list(kernel.handle(event))
-    list(kernel.handle(Event(9 * S, chunks=LaneFacts(*(np.array([x]) for x in (9 * S, 2, A))))))
+        kernel.handle(event)
+    kernel.handle(Event(9 * S, chunks=LaneFacts(*(np.array([x]) for x in (9 * S, 2, A)))))
     counts = {int(row[0]): int(row[3]) for row in kernel.belief.rows[2, : kernel.belief.waiting[2]]}
     assert counts == {A: 1, B: 2}
 
@@ -495,7 +495,7 @@ def test_a_policy_that_asks_to_be_woken_now_is_refused() -> None:
     """M1, at its first attempt: it would be woken for ever."""
     policy = Insists(WakeAt)
     with pytest.raises(OrderError, match=r"cannot wake at 0 µs: it must be a whole number above 0, which is now"):
-        drive(Kernel(scenario(), policy), SimulatedWorld(scenario()))
+        drive_to_end(Kernel(scenario(), policy), SimulatedWorld(scenario()))
     assert policy.asked == [0]
 
 
@@ -503,7 +503,7 @@ def test_a_plan_that_begins_now_wakes_no_policy_now() -> None:
     """A plan from now to 50 s, made whenever a job arrives (0, 1 and 5 s), wakes at its end alone."""
     policy = Insists(lambda now: Reserve(A, 0, 1, now, 50 * S))
     with pytest.raises(SkedgeError, match="left 3 jobs unanswered"):
-        drive(Kernel(scenario(), policy), SimulatedWorld(scenario()))
+        drive_to_end(Kernel(scenario(), policy), SimulatedWorld(scenario()))
     assert policy.asked == [0, S, 5 * S, 50 * S]
 
 

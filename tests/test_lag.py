@@ -235,6 +235,6 @@ def test_chunks_that_took_turns_are_all_dispatched_again_though_one_was_counted(
     there = tuple(np.flatnonzero(sent.lane == 0).tolist())
     assert len(there) == 2
     worth = LaneFacts(*(np.array([x]) for x in (6 * SECOND, 0, 0)))
-    list(kernel.handle(Event(7 * SECOND, started=(0,), chunks=worth)))
+    kernel.handle(Event(7 * SECOND, started=(0,), chunks=worth))
     lost = Event(8 * SECOND, servers=((0, "server_lost"),), lost=((0, there),))
     assert [order.chunks for order in kernel.handle(lost) if isinstance(order, Dispatch)] == [there]

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from resource_scenarios import SLOT, resource_scenario, resource_scenarios
-from skedge.core.drive import drive
+from skedge.core.drive import drive_to_end
 from skedge.core.errors import PolicyError, SolverError
 from skedge.core.events import Event, Order
 from skedge.core.kernel import Kernel
@@ -65,7 +65,7 @@ class Watched:
 def watched(scenario: Scenario, policy: Any) -> tuple[Watched, Kernel]:
     seen = Watched(policy)
     kernel = Kernel(scenario, seen)  # type: ignore[arg-type]
-    drive(kernel, SimulatedWorld(scenario))
+    drive_to_end(kernel, SimulatedWorld(scenario))
     kernel.validate_state()
     return seen, kernel
 

@@ -117,7 +117,7 @@ def test_a_ps_that_is_lost_is_assigned_anew() -> None:
     (site,) = kernel._ps_sites(A)
     assert site is not None
     lost = [(A, tuple(np.flatnonzero(kernel.scenario.cluster.lane_server[kernel.sent[A]] == site).tolist()))]
-    orders = list(kernel.handle(Event(S, servers=((site, "lost"),), lost=tuple(part for part in lost if part[1]))))
+    orders = kernel.handle(Event(S, servers=((site, "lost"),), lost=tuple(part for part in lost if part[1])))
     assert [type(order) for order in orders if isinstance(order, AssignPS | Dispatch)] != []
     assert kernel._ps_sites(A) not in ([], [site])
 
@@ -142,7 +142,7 @@ def played(scenario: Scenario, policy: str) -> Iterator[tuple[Kernel, SimulatedW
     made = prepared(policy, scenario)
     kernel, world = Kernel(scenario, made), SimulatedWorld(scenario, preemptive=made.lanes["preemptive"])
     while (event := world.next_event()) is not None:
-        for order in list(kernel.handle(event)):
+        for order in kernel.handle(event):
             world.perform(order)
         yield kernel, world, event
 
@@ -186,7 +186,7 @@ def test_every_job_is_complete_after_two_servers_were_lost_and_came_back(policy:
     clouds = in_cloud(world)
     for step, change in enumerate([(0, "lost"), (1, "lost"), (0, ""), (1, "")]):
         lost = lost_with(kernel, change[0]) if change[1] else ()
-        list(kernel.handle(Event(now + step * S, servers=(change,), lost=lost)))
+        kernel.handle(Event(now + step * S, servers=(change,), lost=lost))
         kernel.validate_state()
         if change[1]:
             assert standing_on(kernel, change[0]) == []

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from skedge.core.drive import drive
+from skedge.core.drive import drive_to_end
 from skedge.core.events import Event
 from skedge.core.kernel import Kernel
 from skedge.core.model import Physics
@@ -92,7 +92,7 @@ def test_rank_order_is_respected_after_every_event() -> None:
         policy = Preemptive()
         kernel = Kernel(s, policy)
 
-        def look(event: Event, policy: Preemptive = policy, kernel: Kernel = kernel) -> None:
+        def look(event: Event, _: object, policy: Preemptive = policy, kernel: Kernel = kernel) -> None:
             nonlocal waited
             jobs = policy.active
             ranked = jobs[policy.estimates(jobs, kernel.view).argsort(kind="stable")]
@@ -100,7 +100,7 @@ def test_rank_order_is_respected_after_every_event() -> None:
             assert not (np.diff(holds.astype(int)) > 0).any()
             waited += int((~holds).sum())
 
-        drive(kernel, SimulatedWorld(s), look)
+        drive_to_end(kernel, SimulatedWorld(s), look)
     assert waited > 100
 
 

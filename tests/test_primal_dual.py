@@ -92,10 +92,10 @@ def test_work_that_outlives_its_plan_goes_on_and_planned_jobs_go_first() -> None
 def test_a_server_that_goes_out_of_service_breaks_the_plans_on_it() -> None:
     scenario = system(one(minibatches=80, utility=Sigmoid(10.0, 4.0, 6.0)))
     kernel = Kernel(scenario, prepared("pdors", scenario))
-    list(kernel.handle(Event(0, arrived=(0,))))
+    kernel.handle(Event(0, arrived=(0,)))
     stood = {server for server, _ in kernel.view.placement(0)}
     assert stood == {0}
-    list(kernel.handle(Event(SLOT // 2, servers=((0, "lost"),))))
+    kernel.handle(Event(SLOT // 2, servers=((0, "lost"),)))
     assert {server for server, _ in kernel.view.placement(0)} == {1}
     kernel.validate_state()
 

@@ -28,7 +28,9 @@ from skedge.core.lanes.lanes import (
     SEQ,
     Lanes,
     believe_finished,
+    bring_to,
     empty_lanes,
+    read_only,
     send,
     with_room,
 )
@@ -121,7 +123,8 @@ class Situation:
             if seq < len(self.sent):
                 lanes = with_room(lanes)
                 send(lanes, 0, group.row(seq))
-        return lanes
+        bring_to(lanes, np.array([0]), self.new.at)
+        return read_only(lanes)
 
     def room(self) -> np.ndarray:
         return np.zeros((2, len(self.sent) + 2, FIELDS), np.int64)
@@ -255,6 +258,7 @@ def test_chunk_that_should_have_ended_is_believed_to_need_one_more_microsecond()
     lanes = empty_lanes(1)
     send(lanes, 0, Group(0, 0, 4, 1, 1, rank=1).row(0))
     new = Group(9, 9, 2, 1, 1, rank=1)
+    bring_to(lanes, np.array([0]), 9)
     assert (
         insert_cost(lanes, 0, new.row(1), 9, weight_table(1, 1), MARGINAL, np.zeros((2, 3, FIELDS), np.int64))[0] == 3
     )

@@ -12,12 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skedge.core.books.gangs import Placement
-from skedge.core.drive import drive
+from skedge.core.drive import drive_to_end
 from skedge.core.errors import OrderError, ScenarioError
 from skedge.core.events import Allocate, Event, Order, WakeAt
 from skedge.core.kernel import Kernel
-from skedge.core.model import Cluster, Job, Physics, Server, job_table
+from skedge.core.model import Cluster, Job, Physics, Placement, Server, job_table
 from skedge.core.policy import Basis, View
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.speed import ceil_almost
@@ -59,7 +58,7 @@ class Scripted(Basis):
 def played(scenario: Scenario, *slots: tuple[Placement, Any]) -> Kernel:
     kernel = Kernel(scenario, Scripted(*slots))
     world = SimulatedWorld(scenario)
-    drive(kernel, world)
+    drive_to_end(kernel, world)
     kernel.validate_state()
     kernel.runs = world.runs()  # type: ignore[attr-defined]
     return kernel
@@ -209,10 +208,10 @@ def test_a_plan_without_slack_is_done_in_its_last_slot(seed: int) -> None:
 
 def test_a_server_out_of_service_has_nothing_to_give_and_takes_what_stands_there() -> None:
     kernel = Kernel(system(JOB), Scripted((((0, 1),), ((1, 1),))))
-    list(kernel.handle(Event(0, arrived=(0,))))
+    kernel.handle(Event(0, arrived=(0,)))
     with pytest.raises(OrderError, match=r"\[M25\] job 'a' is given 'm1', which is out of service"):
-        list(kernel.handle(Event(1, servers=((1, "cordoned"),))))
+        kernel.handle(Event(1, servers=((1, "cordoned"),)))
     assert kernel.policy.events[-1].interrupted == (0,)  # type: ignore[attr-defined]
     assert kernel.view.free.tolist() == [[4, 1.3], [0, 0]]
-    list(kernel.handle(Event(2, servers=((1, ""),))))
+    kernel.handle(Event(2, servers=((1, ""),)))
     assert kernel.view.free.tolist() == [[3, pytest.approx(1.2)], [4, 1.0]]

@@ -291,7 +291,7 @@ def test_a_job_that_has_begun_cannot_be_rejected_and_sites_take_no_uploads() -> 
     job = SiteJob(0, 0, 1, 1.0, 2.0, 1.0, (6,), (1.0, 1.0), (0.0, 1.0), Linear(1.0))
     scenario = scenario_of(sites, [job])
     kernel = Kernel(scenario, prepared(make_policy("okita"), scenario))
-    list(kernel.handle(Event(0, arrived=(0,))))
+    kernel.handle(Event(0, arrived=(0,)))
     with pytest.raises(OrderError, match="uploaded; at sites"):
         kernel._apply(Upload(0, ((0, 1),)))
     kernel._apply(Suspend(0, "moved"))

@@ -19,9 +19,9 @@ from skedge.core.errors import InputError
 from skedge.core.model import Physics
 from skedge.core.schedule import Schedule
 from skedge.run import Run, run
-from skedge.runs.replay import difference
 from skedge.testing import resource_scenarios, site_scenario, small_scenario
 from skedge.testing.corruptions import fuzz
+from skedge.testing.rerun import difference
 
 SLOTTED = Physics(slotted=True, slot=10_000_000)
 Change = Callable[[Schedule], Schedule]

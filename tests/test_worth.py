@@ -253,6 +253,6 @@ def test_a_job_that_waits_says_why() -> None:
 
     jobs = (one(), one(id="c", worker_needs={"gpu": 13}), one(id="d"))
     kernel = Kernel(system(*jobs), Says())
-    list(kernel.handle(Event(0, arrived=(0, 1, 2))))
+    kernel.handle(Event(0, arrived=(0, 1, 2)))
     assert [why(kernel, job).token for job in range(3)] == ["reserved", "no_room", "rejected"]
     assert (why(kernel, 1).need, why(kernel, 1).free) == (13, 12)

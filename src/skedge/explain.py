@@ -13,7 +13,7 @@ from typing import Any
 
 import polars as pl
 
-from .core.drive import drive
+from .core.drive import drive_to_end
 from .core.errors import InputError
 from .core.events import Allocate, Dispatch, Event, Order, Postpone, Reject, Reserve, Suspend, Transfer
 from .core.kernel import Kernel
@@ -149,7 +149,7 @@ def _replay(run: Run, job: int, at: int | None) -> _DecisionReached:
     kernel = Kernel(run.scenario, policy)  # type: ignore[arg-type]
     world = SimulatedWorld(run.scenario, preemptive=policy.lanes["preemptive"])
     try:
-        drive(kernel, world)
+        drive_to_end(kernel, world)
     except _DecisionReached as reached:
         return reached
     raise _never(run, job, at)

@@ -23,7 +23,7 @@ from .analysis.metrics.metrics import metrics, utilisation
 from .analysis.verify.names import known_rows
 from .analysis.verify.rules import Findings
 from .analysis.verify.verify import Violation, verify
-from .core.drive import drive
+from .core.drive import drive_to_end
 from .core.errors import PolicyError, RunFolderError, ScenarioError, SkedgeError
 from .core.events import Event
 from .core.kernel import Journal, Kernel
@@ -393,6 +393,6 @@ def run(
     watch = Stopwatch(made)
     kernel = Kernel(scenario, cast("Policy", watch), journal)
     world = SimulatedWorld(scenario, preemptive=made.lanes["preemptive"])
-    drive(kernel, world, progress)
+    drive_to_end(kernel, world, None if progress is None else lambda event, _: progress(event))
     kernel.validate_state()
     return Run(scenario, meta_of(scenario, made), kernel.record.schedule(world.runs()), watch.seconds)

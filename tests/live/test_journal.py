@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from skedge.core.drive import drive
+from skedge.core.drive import drive_to_end
 from skedge.core.errors import InputError, StateError
 from skedge.core.kernel import Kernel
 from skedge.core.scenario import Scenario
@@ -40,12 +40,12 @@ def test_replay_decides_as_it_was_decided(url: str, policy: str) -> None:
     scenario = small_scenario(1)
     kernel = fresh(scenario, policy, SqlJournal(url, {"policy": policy}))
     preemptive = kernel.policy.lanes["preemptive"]
-    drive(kernel, SimulatedWorld(scenario, preemptive=preemptive))
+    drive_to_end(kernel, SimulatedWorld(scenario, preemptive=preemptive))
     found = SqlJournal(url)
     assert found.about == {"policy": policy}
     assert len(found.decided) > 0
     again = fresh(scenario, policy, found)
-    drive(again, SimulatedWorld(scenario, preemptive=preemptive))
+    drive_to_end(again, SimulatedWorld(scenario, preemptive=preemptive))
     assert len(found.decided) == 0
     again.validate_state()
     assert again.record.decisions_table().equals(kernel.record.decisions_table())
@@ -54,9 +54,9 @@ def test_replay_decides_as_it_was_decided(url: str, policy: str) -> None:
 def test_replay_with_another_policy_is_refused(url: str) -> None:
     scenario = small_scenario(1)
     kernel = fresh(scenario, "fifo", SqlJournal(url, {}))
-    drive(kernel, SimulatedWorld(scenario))
+    drive_to_end(kernel, SimulatedWorld(scenario))
     with pytest.raises(StateError, match="not the one in the journal"):
-        drive(fresh(scenario, "fifo:rule=earliest_server", SqlJournal(url)), SimulatedWorld(scenario))
+        drive_to_end(fresh(scenario, "fifo:rule=earliest_server", SqlJournal(url)), SimulatedWorld(scenario))
 
 
 def test_orders_are_in_the_journal_before_they_are_carried_out(url: str) -> None:
@@ -69,7 +69,7 @@ def test_orders_are_in_the_journal_before_they_are_carried_out(url: str) -> None
             assert {**encode(order), "order": None} in written  # type: ignore[arg-type]
             super().perform(order)  # type: ignore[arg-type]
 
-    drive(fresh(scenario, "aonline", journal), Watching(scenario))
+    drive_to_end(fresh(scenario, "aonline", journal), Watching(scenario))
 
 
 def test_a_database_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
@@ -89,11 +89,11 @@ def test_who_only_reads_writes_nothing(url: str) -> None:
     """A record is made while the controller may be writing: past the end of the journal it adds nothing."""
     scenario = small_scenario(1)
     journal = SqlJournal(url, {})
-    drive(fresh(scenario, "fifo", journal), SimulatedWorld(scenario))
+    drive_to_end(fresh(scenario, "fifo", journal), SimulatedWorld(scenario))
     reader = SqlJournal(url, reading=True)
     count = reader.number
     reader.decided.clear()
-    drive(fresh(scenario, "fifo", reader), SimulatedWorld(scenario))
+    drive_to_end(fresh(scenario, "fifo", reader), SimulatedWorld(scenario))
     assert SqlJournal(url).number == count
 
 

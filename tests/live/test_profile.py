@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
@@ -14,7 +15,7 @@ from skedge.core.model import Cluster, Job, Physics, job_table
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import SECOND
 from skedge.live.engine import Engine
-from skedge.live.measure import MINIBATCHES, Speed, profile, server_types, slowest
+from skedge.live.measure import MINIBATCHES, Speed, announced, profile, server_types, slowest
 from skedge.live.training.training import Program
 from skedge.scenario.file import scenario_from_dict
 
@@ -88,9 +89,24 @@ def test_the_new_scenario_has_the_speed_of_each_jobs_slowest_server(speeds: list
     source.write_text(yaml.safe_dump({"name": "n", "slot": "1s", "cluster": cluster, "workload": {"jobs": [job]}}))
     worst = slowest(speeds)["small"]
     assert worst.minibatch_s == max(s.minibatch_s for s in speeds if s.job == "small")
-    found = scenario_from_dict(yaml.safe_load(scenario_text(source, {"small": worst})), "new", tmp_path)
+    found = scenario_from_dict(yaml.safe_load(scenario_text(source, announced(speeds))), "new", tmp_path)
     assert found.jobs.frame["minibatch_s"][0] == pytest.approx(worst.compute.median, rel=1e-4)
-    assert found.chunk_time[0, 0] / SECOND == pytest.approx(2 * 6 * worst.minibatch_s, rel=1e-3)
+    apart = slowest(s for s in speeds if not s.colocated)["small"].communication.median
+    each = worst.compute.median + worst.update.median + apart
+    assert found.chunk_time[0, 0] / SECOND == pytest.approx(2 * 6 * each, rel=1e-3)
+
+
+def test_communication_within_the_cloud_is_measured(speeds: list[Speed]) -> None:
+    """There the parameter server is beside the workers: m, G and b inside add up to the round, or are less."""
+    (cloud,) = (s for s in speeds if s.job == "small" and s.server == "cloud")
+    assert cloud.colocated
+    assert [s.server for s in speeds if s.job == "small" and s.colocated] == ["cloud"]
+    fields = announced(speeds)["small"]
+    alone = fields["minibatch_s"] + fields["ps_update_s"]
+    inside = 2 * 8 * fields["gradient_mb"] / fields.get("internal_mbps", np.inf)
+    assert fields.get("internal_mbps", np.inf) >= fields["bandwidth_mbps"]
+    outside = 2 * 8 * fields["gradient_mb"] / fields["bandwidth_mbps"]
+    assert alone + inside == pytest.approx(min(max(cloud.minibatch_s, alone), alone + outside))
 
 
 def test_a_job_that_cannot_be_trained_is_named(engine: Engine) -> None:

@@ -11,7 +11,7 @@ import polars as pl
 from oracles.plain_aonline import CLOUD, Instance, Result
 from skedge.analysis.metrics.metrics import metrics
 from skedge.analysis.verify.verify import verify
-from skedge.core.drive import drive
+from skedge.core.drive import drive_to_end
 from skedge.core.kernel import Kernel
 from skedge.core.model import Cluster, Job, Physics, Server, job_table
 from skedge.core.policy import Policy
@@ -42,7 +42,7 @@ def play(scenario: Scenario, policy: Policy, *, check: bool = True) -> Run:
     """Run `policy` in the simulated world; the books must balance and the record must keep every rule."""
     kernel = Kernel(scenario, policy)
     world = SimulatedWorld(scenario, preemptive=policy.lanes["preemptive"])
-    drive(kernel, world)
+    drive_to_end(kernel, world)
     kernel.validate_state()
     schedule, meta = kernel.record.schedule(world.runs()), {"lanes": policy.lanes}
     if check:

@@ -6,8 +6,7 @@ import numpy as np
 import polars as pl
 
 from skedge.core.model import Ints
-from skedge.core.record import COPIES
-from skedge.core.schedule import SUPPLIES
+from skedge.core.schedule import COPIES, SUPPLIES
 
 from .columns import Columns
 

@@ -24,7 +24,7 @@ from skedge.explain import explain as explain_job
 from skedge.run import Run, load_whole, new_folder, prepared
 from skedge.run import run as run_policy
 from skedge.runs.meta import is_installed
-from skedge.runs.replay import difference
+from skedge.testing.rerun import difference
 
 from .compare import compare_command, demo
 from .console import JobProgress, err, metrics_table, out, print_explanation, print_json, progress, source_text

@@ -61,9 +61,9 @@ def profile(
             )
         finally:
             engine.stop()
-    slowest = measure.slowest(speeds)
+    slowest, fields = measure.slowest(speeds), measure.announced(speeds)
     if file is not None:
-        write_report(file, scenario_text(source, slowest))
+        write_report(file, scenario_text(source, fields))
     slot_s = loaded.physics.slot / SECOND
     if as_json:
         print_json({"slot_s": slot_s, "out": None if file is None else str(file), "speeds": rows(speeds, slot_s)})
@@ -97,17 +97,18 @@ def rows(speeds: list[Speed], slot_s: float) -> list[dict[str, Any]]:
     ]
 
 
-def scenario_text(source: Path, slowest: Mapping[str, Speed]) -> str:
+def scenario_text(source: Path, announced: Mapping[str, Mapping[str, float]]) -> str:
     """The scenario file `source` with the measured speeds in place of the stated ones."""
     data = yaml.safe_load(source.read_text(encoding="utf-8"))
     for job in data["workload"]["jobs"]:
-        job.update({name: float(f"{value:.6g}") for name, value in slowest[str(job["id"])].announced.items()})
+        job.update({name: float(f"{value:.6g}") for name, value in announced[str(job["id"])].items()})
     draw = data["cluster"].get("draw") or {}
     if draw.get("machines", "philly-like") != "philly-like":
         draw["machines"] = str((source.parent / draw["machines"]).resolve())  # the new file may stand elsewhere
     head = (
         f"# {source.name} with speeds measured by `skedge profile`: of each job those of its slowest server type.\n"
-        "# minibatch_s: m, ps_update_s: G, gradient_mb: q, bandwidth_mbps: b for which 2 q / b is as measured.\n"
+        "# minibatch_s: m, ps_update_s: G, gradient_mb: q, bandwidth_mbps: b for which 2 q / b is as measured;\n"
+        "# internal_mbps: the same of a job that is wholly in the cloud, its parameter server too.\n"
     )
     return head + yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=120)
 

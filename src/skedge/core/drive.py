@@ -1,4 +1,4 @@
-"""The loop that serves every world: facts in, orders out."""
+"""The loop that serves every world, and the forecast: facts in, orders out."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from typing import Protocol
 from .errors import SkedgeError
 from .events import Event, Order
 from .kernel import Kernel
+
+Watch = Callable[[Event, list[Order]], None]
+"""Called with every event and the orders that answered it, once the world has them."""
 
 
 class World(Protocol):
@@ -20,10 +23,24 @@ class World(Protocol):
         """Carry out an order that the kernel has accepted."""
 
 
-def drive(kernel: Kernel, world: World, progress: Callable[[Event], None] | None = None) -> None:
+def drive(kernel: Kernel, world: World, watch: Watch | None = None) -> None:
     """Run until the world has no more events.
 
-    `progress`, if given, is told every event after it has been answered.
+    Raises
+    ------
+    OrderError
+        If the policy breaks a rule.
+    """
+    while (event := world.next_event()) is not None:
+        orders = kernel.handle(event)
+        for order in orders:
+            world.perform(order)
+        if watch is not None:
+            watch(event, orders)
+
+
+def drive_to_end(kernel: Kernel, world: World, watch: Watch | None = None) -> None:
+    """:func:`drive` a run whose jobs are all known: at its end each has been answered.
 
     Raises
     ------
@@ -32,11 +49,7 @@ def drive(kernel: Kernel, world: World, progress: Callable[[Event], None] | None
     SkedgeError
         If nothing more can happen and jobs are still waiting: the policy has forgotten them.
     """
-    while (event := world.next_event()) is not None:
-        for order in list(kernel.handle(event)):  # decided, checked and journaled as a whole before anything is done
-            world.perform(order)
-        if progress is not None:
-            progress(event)
+    drive(kernel, world, watch)
     forgotten = kernel.unanswered()
     if len(forgotten):
         name = kernel.scenario.jobs.ids[int(forgotten[0])]

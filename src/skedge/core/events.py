@@ -12,9 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skedge.core.books.gangs import Placement
-
-from .model import Floats, Ints
+from .model import Floats, Ints, Placement
 
 CLOUD = -1
 """The cloud, where a lane or a PS slot is meant."""

@@ -5,22 +5,23 @@ The cycle, for one event:
 1. absorb the facts into the books (a fact that cannot be is an error of the world);
 2. ask the policy;
 3. check each order against the rules of ``docs/model.md``; a wrong one is an :class:`OrderError` with the rule's name;
-4. apply it to the books and give it to the world;
+4. apply it to the books;
 5. append event and orders to the journal.
+
+Then :func:`~skedge.core.drive.drive` gives the orders to the world.
 
 The kernel's knowledge of the lanes is a *belief*: announced durations, corrected by facts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from heapq import heappop, heappush
 from typing import Any, Protocol
 
 import numpy as np
 
-from skedge.core.books.gangs import Gangs, Placement
+from skedge.core.books.gangs import Gangs
 from skedge.core.books.resources import Pool
 from skedge.core.books.site_work import SiteWork
 from skedge.core.books.slots import Slots
@@ -32,11 +33,14 @@ from skedge.core.lanes.lanes import (
     believe_gone,
     believe_lost,
     believe_slower,
+    bring_to,
     dispatch_groups,
     empty_lanes,
+    read_only,
     with_room,
 )
 
+from .colocation import colocated
 from .errors import OrderError, StateError
 from .events import (
     CLOUD,
@@ -54,7 +58,7 @@ from .events import (
     Upload,
     WakeAt,
 )
-from .model import Ints
+from .model import Ints, Placement
 from .network import Delays, upload_delay, upload_row
 from .policy import Policy, View
 from .record import Record
@@ -145,18 +149,30 @@ class Kernel:
 
     # -- the cycle -----------------------------------------------------------------------------------------------
 
-    def handle(self, event: Event) -> Iterator[Order]:
-        """Absorb `event`, then yield the policy's orders, each checked and applied to the books."""
-        event = self._absorb(event)
+    def handle(self, event: Event) -> list[Order]:
+        """The policy's answer to `event`: orders that are checked, applied to the books, and in the journal.
+
+        Raises
+        ------
+        StateError
+            If the fact cannot be: an error of the world.
+        OrderError
+            If an order breaks a rule; the books have taken in the orders before it, so the run is over.
+        """
+        event = self._absorb(event)  # 1
         orders: list[Order] = []
-        for order in self.policy.decide(event, self.view) or ():
-            self._apply(order)
+        for order in self.policy.decide(event, self.view) or ():  # 2: the policy sees the effect of each order
+            self._apply(order)  # 3 and 4
             orders.append(order)
-            yield order
+        self._check_answer(event, orders)
+        if self.journal is not None:
+            self.journal.append(event, orders)  # 5
+        return orders
+
+    def _check_answer(self, event: Event, orders: list[Order]) -> None:
+        """What is asked of all orders to an event together."""
         self._check_ps(event)
         self._check_idle(event, orders)
-        if self.journal is not None:
-            self.journal.append(event, orders)
 
     def _check_idle(self, event: Event, orders: list[Order]) -> None:
         """Refuse a policy that wakes for ever and orders nothing: the run would not end."""
@@ -542,6 +558,11 @@ class Kernel:
 
     # -- what the view shows -------------------------------------------------------------------------------------
 
+    def believed(self, lanes: Ints) -> Lanes:
+        """The belief, read-only, in which `lanes` are worked out up to now."""
+        bring_to(self.belief, lanes, self.now)
+        return read_only(self.belief)
+
     def active(self) -> Ints:
         """Jobs in the system, ascending."""
         standing = self.standing[: self.arrived]
@@ -587,17 +608,3 @@ class Kernel:
     def unanswered(self) -> Ints:
         """Jobs that are still in the system: at the end of a run there is none."""
         return self.active()
-
-
-def colocated(scenario: Scenario, order: Allocate) -> int:
-    """Zeta of an allocation: 1 where communication between its workers and its PS is free (ERRATA J11)."""
-    if len(order.where) > 1:
-        return 0
-    cluster, server = scenario.cluster, order.where[0][0]
-    if isinstance(order.ps, tuple):
-        return int(scenario.physics.colocation == "one_server" and [server] == [at for at, _ in order.ps])
-    if server == cluster.cloud:
-        return int(order.ps == CLOUD)
-    if scenario.physics.colocation != "one_server" or order.ps == CLOUD:
-        return 0
-    return int(cluster.ps_server[order.ps] == server)

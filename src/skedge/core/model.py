@@ -25,6 +25,8 @@ from .value import Sigmoid
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+Placement = tuple[tuple[int, int], ...]
+"""(server, workers) pairs, by server."""
 
 WORKER = "worker:"
 """Prefix of the resource that one worker slot of a type is."""

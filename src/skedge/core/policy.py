@@ -23,6 +23,7 @@ from .value import Sigmoid
 
 if TYPE_CHECKING:
     from .kernel import Kernel
+    from .lanes.lanes import Lanes
 
 
 class Params(BaseModel):
@@ -305,9 +306,12 @@ class View:
         """
         return _shown(self._kernel.storage.free)
 
-    def belief(self) -> Any:
-        """The kernel's lanes, for :func:`.lanes.projection.insert_cost`: catching them up is the only change."""
-        return self._kernel.belief
+    def belief(self, lanes: Ints) -> Lanes:
+        """What is announced to be on the lanes, worked out up to now for those of `lanes`; read-only.
+
+        For the costs of :mod:`skedge.core.lanes.projection`; lanes that are not asked for may lie behind.
+        """
+        return self._kernel.believed(lanes)
 
     def delays(self) -> Any:
         """Upload delays of the arrived jobs, for compiled searches (:mod:`skedge.core.network`)."""

@@ -9,18 +9,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from skedge.core.books.gangs import Placement
-
 from .events import CANCELLED, CLOUD, Allocate, Dispatch, Price, Reject, Reserve, Transfer, Upload
-from .model import Ints
+from .model import Ints, Placement
 from .network import upload_delays
 from .scenario import Scenario
-from .schedule import VERBS, Schedule, schema
+from .schedule import COPIES, SHARES, VERBS, Schedule, schema, server_column
 
 _CODES = {verb: code for code, verb in enumerate(VERBS)}
 _ALLOCATE = {True: "allocate", False: "allocate_each"}
-COPIES, SHARES = "copies", "shares"
-"""Reasons of an ``upload``: a server gets all chunks, or those of its share of the workers."""
 
 _NONE = float("nan")
 """Stands for a value that is not said."""
@@ -363,9 +359,3 @@ def _rows(buffer: array[int], width: int) -> Ints:
 
 def _joined(parts: Sequence[Ints]) -> Ints:
     return np.concatenate([np.empty(0, np.int64), *parts]).astype(np.int64)
-
-
-def server_column(servers: Ints, ids: list[str]) -> pl.Series:
-    """Server numbers as names; -1 becomes null."""
-    names = pl.Series(ids, dtype=pl.Enum(ids))
-    return names.gather(pl.Series(servers, dtype=pl.Int64).replace(-1, None))

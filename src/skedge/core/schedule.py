@@ -10,6 +10,8 @@ from dataclasses import dataclass, fields
 
 import polars as pl
 
+from .model import Ints
+
 Columns = pl.Schema
 """Names and types of a table's columns."""
 
@@ -32,6 +34,9 @@ VERBS = (
 ``allocate_each`` allocates to a job that is no gang, ``upload`` brings data ahead of an allocation, ``fail`` is a fact
 that stands here.
 """
+
+COPIES, SHARES = "copies", "shares"
+"""Reasons of an ``upload``: a server gets all chunks, or those of its share of the workers."""
 
 SUPPLIES = ("allocate", "allocate_each", "upload")
 """Decisions that bring data to servers, for `workers` workers each."""
@@ -126,3 +131,9 @@ class Schedule:
     def tables(self) -> Mapping[str, pl.DataFrame]:
         """The tables by name."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
+
+
+def server_column(servers: Ints, ids: list[str]) -> pl.Series:
+    """Server numbers as names; -1 becomes null."""
+    names = pl.Series(ids, dtype=pl.Enum(ids))
+    return names.gather(pl.Series(servers, dtype=pl.Int64).replace(-1, None))

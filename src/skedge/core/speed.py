@@ -56,3 +56,9 @@ def ceil_almost(x: float) -> int:
 def servers_for(workers: int, ratio: float) -> int:
     """PSs for so many workers: max(1, ceil(w / gamma)) (P10)."""
     return max(1, ceil_almost(workers / ratio))
+
+
+@inlined
+def whole_chunks(rate: float, workers: int) -> int:
+    """Chunks that a site's workers train in a slot, floor(rate y); the product may be short by 1e-9."""
+    return int(np.floor(rate * workers + NOISE))

@@ -13,6 +13,9 @@ rho                mini-batches that the round's time leaves room for in a slot,
                    through once, for one epoch, in a slot (Okita's constraint rho y >= E sum g)
 =================  ==================================================================================================
 
+On an edge server the parameter server is on another one, so that the rest of the round is the communication of Eq. (1).
+In the cloud it is in the cloud too, where the papers take zeta = 1: what the rest costs there is measured as well.
+
 A worker that has a machine to itself is faster than one among others, so all workers that share the machine compute at
 once: the job has as many as it has chunks, the scenario's other jobs train on the rest. On an embedded cluster all
 lanes share the machine; at an address, those of the server.
@@ -122,8 +125,13 @@ class Speed:
         }
 
     @property
+    def colocated(self) -> bool:
+        """Whether the parameter server was on the workers' server."""
+        return self.server == self.ps_server
+
+    @property
     def minibatch_s(self) -> float:
-        """Time of a mini-batch by Eq. (1), not co-located: what the announced fields add up to."""
+        """Time of a mini-batch [s]: what the announced fields add up to by Eq. (1)."""
         return self.compute.median + self.update.median + self.communication.median
 
     @property
@@ -209,6 +217,25 @@ def slowest(speeds: Iterable[Speed]) -> dict[str, Speed]:
     return found
 
 
+def announced(speeds: Sequence[Speed]) -> dict[str, dict[str, float]]:
+    """Of each job the measured fields of a scenario file: m, G and q of its slowest server type, b and internal_mbps.
+
+    b is that of the slowest server type whose parameter server was elsewhere. ``internal_mbps`` is b of co-located
+    workers [Mbit/s], for which m + G + 2 q / b is the round that was measured with the parameter server beside them;
+    left out (inf: zeta = 1 makes communication free) where m + G alone take longer.
+    """
+    found = {job: speed.announced for job, speed in slowest(speeds).items()}
+    for job, speed in slowest(one for one in speeds if not one.colocated).items():
+        found[job]["bandwidth_mbps"] = 2 * MBIT_PER_MB * found[job]["gradient_mb"] / speed.communication.median
+    for speed in speeds:
+        fields = found[speed.job]
+        left = speed.minibatch_s - fields["minibatch_s"] - fields["ps_update_s"]
+        if speed.colocated and left > 0:
+            inside = 2 * MBIT_PER_MB * fields["gradient_mb"] / left
+            fields["internal_mbps"] = max(inside, fields["bandwidth_mbps"])
+    return found
+
+
 def _same(work: Program, scenario: Scenario, job: int) -> Any:
     """What two jobs share if one measurement is enough for both; the seed makes no difference to speed."""
     types = int(scenario.jobs.worker_type[job]), int(scenario.jobs.ps_type[job])
@@ -286,7 +313,9 @@ class _Bench:
         return Team(name, self.works[name], self.engine, lanes, self._ps_for(job, lanes[0]), mark)
 
     def _ps_for(self, job: int, server: int) -> int:
-        """Where the parameter server is: on another server if there is one, so that communication counts."""
+        """Where the parameter server is: in the cloud beside the workers, else on another server if there is one."""
+        if server == self.cluster.cloud:
+            return server
         kind = int(self.scenario.jobs.ps_type[job])
         able = [s for s in range(len(self.cluster.servers)) if s == self.cluster.cloud or self._has_ps(s, kind)]
         warm = [s for s in able if self.engine.idle[s]]  # a process that has to be started takes seconds

@@ -7,10 +7,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from skedge.core.books.gangs import Placement
 from skedge.core.errors import PolicyError
 from skedge.core.events import CLOUD, Allocate, Dispatch, Event, Order, Reject, Suspend, Upload, WakeAt
-from skedge.core.model import Ints
+from skedge.core.model import Ints, Placement
 from skedge.core.policy import Basis, View
 from skedge.optimum.gangs.model import PlannedGang
 from skedge.optimum.utility.milp import Slots

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from skedge.core.books.gangs import Gangs, Placement
+from skedge.core.books.gangs import Gangs
 from skedge.core.books.site_work import SiteWork
+from skedge.core.model import Placement
 from skedge.core.scenario import Scenario
 
 from .runs import RunLog

@@ -8,11 +8,10 @@ from collections.abc import Mapping
 import numpy as np
 import polars as pl
 
-from skedge.core.books.gangs import Gangs, Placement
-from skedge.core.model import Bools, Floats, Ints
-from skedge.core.record import server_column
+from skedge.core.books.gangs import Gangs
+from skedge.core.model import Bools, Floats, Ints, Placement
 from skedge.core.scenario import Scenario
-from skedge.core.schedule import schema
+from skedge.core.schedule import schema, server_column
 
 from .lanes import RUN_CHUNK, RUN_END, RUN_JOB, RUN_LANE, RUN_PREEMPTED, RUN_START
 

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skedge.core.events import Dispatch
-from skedge.core.jit import lean
+from skedge.core.drive import drive
+from skedge.core.events import Dispatch, Event, Order
 from skedge.core.kernel import DISPATCHED, Kernel
-from skedge.core.lanes.lanes import COUNT, JOB, Lanes, absorb, believe_until
+from skedge.core.lanes.lanes import COUNT, JOB, Lanes, bring_to
 from skedge.core.model import Ints
 from skedge.core.scenario import Scenario
 
@@ -51,10 +51,11 @@ def forecast(
     copy = deepcopy(kernel, {id(kernel.scenario): kernel.scenario, id(kernel.journal): None})
     world = _Ahead(copy, now, in_cloud or {}, wakes)
     completions: dict[int, int] = {}
-    while (event := world.next_event()) is not None:
-        for order in list(copy.handle(event)):
-            world.perform(order)
-        completions |= dict.fromkeys(event.finished, event.time)
+
+    def note(event: Event, _: list[Order]) -> None:
+        completions.update(dict.fromkeys(event.finished, event.time))
+
+    drive(copy, world, note)
     return completions
 
 
@@ -87,7 +88,7 @@ class _Ahead(SimulatedWorld):
 
     def _lanes_from(self, kernel: Kernel) -> None:
         lanes = deepcopy(kernel.belief)
-        _bring_to(lanes, self.now)
+        bring_to(lanes, np.arange(len(lanes.clock)), self.now)
         truth = self.truth = self.truth._replace(lanes=lanes)
         truth.left[:] = _chunks_of(lanes, len(truth.left))
         for job, chunks in kernel.lost.items():
@@ -121,13 +122,6 @@ class _Ahead(SimulatedWorld):
 
 def _with(scenario: Scenario, physics: object) -> Scenario:
     return replace(scenario, physics=physics)  # type: ignore[arg-type]
-
-
-@lean
-def _bring_to(lanes: Lanes, now: int) -> None:
-    for lane in range(len(lanes.clock)):
-        believe_until(lanes, lane, now)
-        absorb(lanes, lane, now)
 
 
 def _chunks_of(lanes: Lanes, jobs: int) -> Ints:

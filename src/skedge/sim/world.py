@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from skedge.core.books.gangs import Gangs, Placement
+from skedge.core.books.gangs import Gangs
+from skedge.core.colocation import colocated
 from skedge.core.events import (
     CLOUD,
     Allocate,
@@ -22,9 +23,8 @@ from skedge.core.events import (
     Upload,
     WakeAt,
 )
-from skedge.core.kernel import colocated
 from skedge.core.lanes.lanes import NO_LINKS, dispatch_groups, send, with_room
-from skedge.core.model import Ints
+from skedge.core.model import Ints, Placement
 from skedge.core.network import upload_delay
 from skedge.core.scenario import Scenario
 from skedge.core.time import NEVER, whole_slots

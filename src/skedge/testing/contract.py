@@ -11,7 +11,7 @@ from dataclasses import fields, is_dataclass, replace
 import numpy as np
 import polars as pl
 
-from skedge.core.drive import drive
+from skedge.core.drive import drive_to_end
 from skedge.core.errors import OrderError, SkedgeError
 from skedge.core.events import Event, Order
 from skedge.core.kernel import Kernel
@@ -50,7 +50,7 @@ def replay(journal: MemoryJournal, scenario: Scenario, policy: Policy) -> Iterat
     """Feed the journal's events to a fresh kernel; yields (orders written, orders given now) of each event."""
     kernel = Kernel(scenario, policy)
     for event, written in journal.entries:
-        yield written, list(kernel.handle(event))
+        yield written, kernel.handle(event)
 
 
 def check_policy(make: Callable[[], Policy], scenarios: Sequence[Scenario] | None = None) -> None:
@@ -125,7 +125,7 @@ def _not_anticipating(full: Run, make: Callable[[], Policy]) -> None:
         short = _first_jobs(scenario, kept)
         kernel = Kernel(short, frozen)
         try:
-            drive(kernel, SimulatedWorld(short, preemptive=frozen.lanes["preemptive"]))
+            drive_to_end(kernel, SimulatedWorld(short, preemptive=frozen.lanes["preemptive"]))
         except SkedgeError as error:
             raise ContractError("never anticipating", f"with the first {kept} jobs alone: {error}") from error
         until = int(whole_slots(scenario.jobs.arrival[kept], scenario.physics.step))
@@ -167,7 +167,7 @@ def _played(scenario: Scenario, make: Callable[[], Policy], history: Scenario) -
     policy, journal = prepared(make(), history), MemoryJournal()
     kernel, world = Kernel(scenario, policy, journal), SimulatedWorld(scenario, preemptive=policy.lanes["preemptive"])
     while (event := world.next_event()) is not None:
-        for order in list(kernel.handle(event)):
+        for order in kernel.handle(event):
             world.perform(order)
         yield journal.entries[-1]
 

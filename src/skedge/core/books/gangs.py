@@ -14,12 +14,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from skedge.core.model import Ints
+from skedge.core.model import Ints, Placement
 from skedge.core.network import Delays, upload_row
 from skedge.core.time import NEVER
-
-Placement = tuple[tuple[int, int], ...]
-"""(server, workers) pairs, by server."""
 
 Parts = tuple[tuple[int, int], ...]
 """(workers, a time [µs]), in order of the times."""

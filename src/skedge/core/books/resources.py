@@ -9,11 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from skedge.core.errors import OrderError, StateError
-from skedge.core.model import Cluster, Floats, Ints
+from skedge.core.model import Cluster, Floats, Ints, Placement
 from skedge.core.scenario import Jobs
 from skedge.core.speed import servers_for
-
-from .gangs import Placement
 
 _FITS = 1e-9
 """A load fits within this part of the capacity."""

@@ -7,19 +7,9 @@ sites at once. Who holds workers is in :class:`~skedge.core.books.gangs.Gangs`.
 
 from __future__ import annotations
 
-import numpy as np
-
-from skedge.core.jit import inlined
-from skedge.core.model import Floats, Ints
+from skedge.core.model import Floats, Ints, Placement
 from skedge.core.scenario import Scenario
-
-from .gangs import Placement
-
-
-@inlined
-def whole_chunks(rate: float, workers: int) -> int:
-    """Chunks that a site's workers train in a slot, floor(rate y); the product may be short by 1e-9."""
-    return int(np.floor(rate * workers + 1e-9))
+from skedge.core.speed import whole_chunks
 
 
 class SiteWork:

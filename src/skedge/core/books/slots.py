@@ -9,10 +9,8 @@ import numpy as np
 
 from skedge.core.errors import OrderError, StateError
 from skedge.core.events import CLOUD, OUT_OF_SERVICE
-from skedge.core.model import Cluster, Ints
+from skedge.core.model import Cluster, Ints, Placement
 from skedge.core.scenario import Jobs
-
-from .gangs import Placement
 
 
 class Slots:

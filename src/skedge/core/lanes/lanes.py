@@ -59,6 +59,9 @@ class Lanes(NamedTuple):
     overhead: int
 
 
+_ARRAYS = ("rows", "transit", "waiting", "coming", "clock", "serving")
+
+
 def empty_lanes(lanes: int, *, preemptive: bool = True, overhead: int = 0, room: int = _FIRST_ROOM) -> Lanes:
     """`lanes` idle lanes at time 0."""
     return Lanes(
@@ -182,6 +185,22 @@ def believe_until(lanes: Lanes, lane: int, now: int) -> None:
             lanes.serving[lane] = lanes.rows[lane, i, SEQ]
         at = stop
     lanes.clock[lane] = now
+
+
+@lean
+def bring_to(lanes: Lanes, which: Ints, now: int) -> None:
+    """Work out the lanes `which` up to `now`, arrivals at `now` included."""
+    for lane in which:
+        believe_until(lanes, lane, now)
+        absorb(lanes, lane, now)
+
+
+def read_only(lanes: Lanes) -> Lanes:
+    """`lanes` with arrays that nothing can be written to; a compiled function that writes to them does not compile."""
+    shown = lanes._replace(**{name: getattr(lanes, name).view() for name in _ARRAYS})
+    for name in _ARRAYS:
+        getattr(shown, name).flags.writeable = False
+    return shown
 
 
 @inlined

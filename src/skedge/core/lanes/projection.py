@@ -40,9 +40,6 @@ from .lanes import (
     RANK,
     SEQ,
     Lanes,
-    absorb,
-    believe_until,
-    next_arrival,
 )
 
 Cost = tuple[int, float, int]
@@ -69,13 +66,6 @@ def weight_table(scale: int, largest: int) -> Ints:
     for chunks in range(1, largest + 1):
         weights[chunks] = scale // chunks
     return weights
-
-
-@inlined
-def catch_up(lanes: Lanes, lane: int, now: int) -> None:
-    """Bring `lane` to `now`, arrivals at `now` included."""
-    believe_until(lanes, lane, now)
-    absorb(lanes, lane, now)
 
 
 # -- a queue: all groups of one lane, best rank first, whether arrived or not ---------------------------------------
@@ -236,16 +226,9 @@ def cost_bound(lanes: Lanes, lane: int, arrive: int, rank: int, each: int, own: 
     chunk's own completion takes in the groups on their way; A2 is counted without them, and without them every queued
     chunk completes no later, so it is postponed by at least p whenever it counts.
     """
-    if next_arrival(lanes, lane) <= now:
-        catch_up(lanes, lane, now)
-    clock = lanes.clock[lane]
-    budget, waiting, weight, postponed = arrive - clock, 0, 0, 0
-    top = lanes.waiting[lane] - 1
-    for i in range(top, -1, -1):
+    budget, waiting, weight, postponed = arrive - now, 0, 0, 0
+    for i in range(lanes.waiting[lane] - 1, -1, -1):
         left = lanes.rows[lane, i, LEFT]
-        if i == top:
-            # no fact has ended this chunk by now, so at least 1 µs of it is left
-            left = max(left, now - clock + 1)
         work = left + (lanes.rows[lane, i, COUNT] - 1) * lanes.rows[lane, i, EACH]
         done = min(budget, work)
         budget -= done
@@ -268,13 +251,10 @@ def cost_bound(lanes: Lanes, lane: int, arrive: int, rank: int, each: int, own: 
 def _own_completion(lanes: Lanes, lane: int, arrive: int, rank: int, each: int, now: int) -> int:
     """When a chunk of this rank that arrives at `arrive` completes: only better ranks, queued or coming, delay it."""
     at, ahead = now, 0
-    top = lanes.waiting[lane] - 1
-    for i in range(top, -1, -1):
+    for i in range(lanes.waiting[lane] - 1, -1, -1):
         if lanes.rows[lane, i, RANK] > rank:
             break
         ahead += lanes.rows[lane, i, LEFT] + (lanes.rows[lane, i, COUNT] - 1) * lanes.rows[lane, i, EACH]
-        if i == top:
-            ahead -= min(now - lanes.clock[lane], lanes.rows[lane, i, LEFT] - 1)
     mine = False
     for k in range(lanes.coming[lane] - 1, -1, -1):
         comes = lanes.transit[lane, k, ARRIVE]
@@ -295,6 +275,8 @@ def _own_completion(lanes: Lanes, lane: int, arrive: int, rank: int, each: int, 
 def insert_cost(lanes: Lanes, lane: int, group: Ints, now: int, weights: Ints, mode: int, room: Ints) -> Cost:
     """What the last chunk of `group` costs on `lane` from its arrival t0 on, given the others of the group.
 
+    The lane is worked out up to `now` (:func:`~.lanes.bring_to`), here and below.
+
     Parameters
     ----------
     group
@@ -311,7 +293,6 @@ def insert_cost(lanes: Lanes, lane: int, group: Ints, now: int, weights: Ints, m
         increase of the fractional flow. `postponed` is the number of chunks that complete later because of the
         insertion in EQ5 mode; else -1: :func:`delayed` tells.
     """
-    catch_up(lanes, lane, now)
     n = load(lanes, lane, room[0])
     if mode == EQ5:
         return _eq5(room[0], n, lanes, lane, group, now, weights)
@@ -352,7 +333,6 @@ def delayed(lanes: Lanes, lane: int, group: Ints, now: int, weights: Ints, room:
     ``times`` (shape ``(2, chunks)``, :func:`chunks_on` and the group's) gets every chunk's completion with the new one
     and without it, numbered in the order of ``room[0]``; a group's HEAD is left at the number behind its last chunk.
     """
-    catch_up(lanes, lane, now)
     n = load(lanes, lane, room[0])
     own = place(room[0], n, group)
     n += 1

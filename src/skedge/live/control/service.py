@@ -18,7 +18,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+from skedge.core.drive import drive
 from skedge.core.errors import InputError, StateError
+from skedge.core.events import Event, Order
 from skedge.core.kernel import Kernel
 from skedge.core.scenario import Scenario
 from skedge.core.time import SECOND
@@ -116,16 +118,15 @@ class Service:
         if self.engine.acts:
             self.retention.thread.start()
         try:
-            while (event := self.world.next_event()) is not None:
-                orders = list(self.kernel.handle(event))
-                for order in orders:
-                    self.world.perform(order)
-                self.standing.note(event, orders)
-                for job in event.left:
-                    self.retention.note(self.kernel.scenario.jobs.ids[job], event.time)
+            drive(self.kernel, self.world, self._note)
         finally:
             self.retention.end()
             self.world.close()
+
+    def _note(self, event: Event, orders: list[Order]) -> None:
+        self.standing.note(event, orders)
+        for job in event.left:
+            self.retention.note(self.kernel.scenario.jobs.ids[job], event.time)
 
     def record(self) -> Run:
         """The record so far; complete when no job is in the system."""

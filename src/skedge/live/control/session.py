@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from skedge.core.drive import drive
+from skedge.core.drive import drive_to_end
 from skedge.core.errors import InputError
 from skedge.core.events import Event
 from skedge.core.kernel import Kernel
@@ -217,7 +217,7 @@ def train(
     )
     try:
         kernel = Kernel(scenario, made, journal)
-        drive(kernel, world, progress)
+        drive_to_end(kernel, world, None if progress is None else lambda event, _: progress(event))
         kernel.validate_state()
     finally:
         world.close()

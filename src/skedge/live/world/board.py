@@ -2,8 +2,8 @@
 
 The lanes' rule is that of :mod:`skedge.core.lanes.lanes`: the best rank that has arrived runs first. What differs is
 that a displaced chunk leaves only when its mini-batch is finished, so a lane is *held* by it until the trainer says so.
-Where lanes preempt, the chunks of a job that were dispatched to a lane together hold it together: they are a *team*, and take
-turns.
+Where lanes preempt, the chunks of a job that were dispatched to a lane together hold it together: they are a *team*,
+and take turns.
 """
 
 from __future__ import annotations

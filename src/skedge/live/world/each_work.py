@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from skedge.core.books.gangs import Placement
+from skedge.core.colocation import colocated
 from skedge.core.events import Allocate
-from skedge.core.kernel import colocated
+from skedge.core.model import Placement
 from skedge.core.time import NEVER
 from skedge.live.training.trainer import Team
 

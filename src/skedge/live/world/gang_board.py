@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from skedge.core.books.gangs import Placement
+from skedge.core.model import Placement
 from skedge.core.time import NEVER
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from skedge.core.books.gangs import Placement
+from skedge.core.colocation import colocated
 from skedge.core.events import Allocate, Event, Suspend, Upload
-from skedge.core.kernel import colocated
+from skedge.core.model import Placement
 from skedge.core.time import NEVER
 from skedge.live.training.trainer import Team
 

@@ -21,7 +21,6 @@ from typing import Any
 
 import polars as pl
 
-from skedge.core.books.gangs import Placement
 from skedge.core.errors import SkedgeError
 from skedge.core.events import (
     CANCELLED,
@@ -38,6 +37,7 @@ from skedge.core.events import (
     Upload,
     WakeAt,
 )
+from skedge.core.model import Placement
 from skedge.core.network import upload_delay
 from skedge.core.scenario import Scenario
 from skedge.core.time import NEVER, SECOND

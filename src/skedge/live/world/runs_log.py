@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from skedge.core.books.gangs import Placement
+from skedge.core.model import Placement
 from skedge.core.schedule import schema
 
 

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from skedge.core.books.gangs import Placement
-from skedge.core.books.site_work import whole_chunks
 from skedge.core.events import Allocate, Event, Suspend, Transfer
+from skedge.core.model import Placement
+from skedge.core.speed import whole_chunks
 from skedge.live.training.trainer import Team
 
 from .inputs import ENDS, Server, Told

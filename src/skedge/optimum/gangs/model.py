@@ -21,9 +21,8 @@ from functools import cached_property
 
 import numpy as np
 
-from skedge.core.books.gangs import Placement
 from skedge.core.events import CLOUD
-from skedge.core.model import Ints
+from skedge.core.model import Ints, Placement
 from skedge.core.network import upload_row
 from skedge.core.scenario import Scenario
 from skedge.core.time import NEVER, whole_slots

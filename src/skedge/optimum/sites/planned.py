@@ -7,9 +7,8 @@ from typing import ClassVar
 
 from numpy.random import Generator
 
-from skedge.core.books.gangs import Placement
 from skedge.core.events import Allocate, Event, Order, Reject, Suspend, Transfer, WakeAt
-from skedge.core.model import Cluster, Physics
+from skedge.core.model import Cluster, Physics, Placement
 from skedge.core.policy import Basis, View
 from skedge.optimum.types import PLANNED
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from skedge.core.books.site_work import whole_chunks
 from skedge.core.model import Floats, Ints
+from skedge.core.speed import whole_chunks
 from skedge.run import Run
 
 from .milp import SitePlan

@@ -17,9 +17,9 @@ from functools import cached_property
 
 import numpy as np
 
-from skedge.core.books.site_work import whole_chunks
 from skedge.core.model import Floats, Ints
 from skedge.core.scenario import Scenario
+from skedge.core.speed import whole_chunks
 
 FITS = 1e-8
 """Loads may be above the capacity by this part of it (M26)."""

@@ -23,8 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skedge.core.books.gangs import Placement
-from skedge.core.model import Floats
+from skedge.core.model import Floats, Placement
 from skedge.core.scenario import Scenario
 from skedge.optimum.solvers import Rows
 

@@ -11,7 +11,6 @@ from skedge.core.lanes.lanes import CHUNKS, COUNT, EACH, FIELDS, HEAD, JOB, LEFT
 from skedge.core.lanes.projection import (
     EQ5,
     FRACTIONAL,
-    catch_up,
     chunks_on,
     delayed,
     load,
@@ -33,7 +32,7 @@ class Candidates:
 
     def __init__(self, view: View, cluster: Cluster, chunks: Chunks, lanes: Ints, weights: Ints) -> None:
         self.view, self.cluster, self.chunks, self.weights = view, cluster, chunks, weights
-        self.belief: Lanes = view.belief()
+        self.belief: Lanes = view.belief(lanes)
         self.room = np.zeros((2, 2 * self.belief.rows.shape[1] + 1, FIELDS), np.int64)
         servers = cluster.lane_server[lanes]
         delays = view.delays()
@@ -131,7 +130,6 @@ class Candidates:
         """The chunk's own fractional flow after its arrival over D [µs]: with the others' weights at nought."""
         flows = []
         for chunks in (count, count - 1):
-            catch_up(self.belief, lane, self.chunks.now)
             n = load(self.belief, lane, self.room[0])
             self.room[0, :n, CHUNKS] = 2**62
             place(self.room[0], n, self.group(lane, chunks))
@@ -144,7 +142,6 @@ class Candidates:
 
     def _pending_before(self, lane: int, count: int) -> float:
         """Waiting of Eq. (5) as printed [µs]: remaining time at t0 of all that is assigned and ranks before."""
-        catch_up(self.belief, lane, self.chunks.now)
         n = load(self.belief, lane, self.room[0])
         rank = self.chunks.chunks * self.chunks.each
         run_queue(

@@ -11,6 +11,7 @@ from numpy.random import Generator
 
 from skedge.core.errors import PolicyError
 from skedge.core.events import CLOUD, AssignPS, Dispatch, Event, Order, Reject
+from skedge.core.lanes.lanes import Lanes
 from skedge.core.lanes.projection import EQ5, FRACTIONAL, LARGEST_SCALE, MARGINAL, weight_table
 from skedge.core.model import Cluster, Ints, Physics
 from skedge.core.policy import Basis, Params, View
@@ -130,12 +131,12 @@ class AOnline(Basis):
         count = chunks.to_place
         lane, alpha, postponed = np.zeros(count, np.int64), np.zeros(count), np.zeros(count, np.int64)
         lanes, servers, delays, weights = (
-            view.belief(),
+            view.belief(candidates),
             self.cluster.lane_server,
             view.delays(),
             self.weights_with(chunks.chunks),
         )
-        costs = self.costs_for(len(candidates), view)
+        costs = self.costs_for(len(candidates), lanes)
         storage = view.free_bytes.copy()
         if not greedy(lanes, chunks, candidates, servers, delays, weights, storage, costs, lane, alpha, postponed):
             return None
@@ -217,9 +218,9 @@ class AOnline(Basis):
             self.weights = weight_table(scale, max(count, len(self.weights) - 1))
         return self.weights
 
-    def costs_for(self, candidates: int, view: View) -> CostHeap:
+    def costs_for(self, candidates: int, lanes: Lanes) -> CostHeap:
         """A heap for `candidates` lanes, each as long as the kernel's may get."""
-        groups = 2 * view.belief().rows.shape[1] + 1
+        groups = 2 * lanes.rows.shape[1] + 1
         if len(self.costs.heap) < candidates or self.costs.room.shape[1] < groups:
             self.costs = make_cost_heap(max(candidates, len(self.costs.heap)), groups)
         return self.costs

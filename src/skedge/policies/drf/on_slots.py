@@ -8,9 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.random import Generator
 
-from skedge.core.books.gangs import Placement
 from skedge.core.events import Allocate, Event, Order, Suspend
-from skedge.core.model import Cluster, Ints, Physics
+from skedge.core.model import Cluster, Ints, Physics, Placement
 from skedge.core.policy import Params, View
 from skedge.core.time import NEVER
 from skedge.policies.gangs.edge import EdgePolicy

@@ -23,15 +23,17 @@ class Drf(ByKind):
 
     def on(self, cluster: Cluster, physics: Physics, rng: Generator) -> Started:
         """DRF on this kind of cluster."""
-        if cluster.kind == "slots":
-            from .on_slots import OnSlots  # noqa: PLC0415 - see ByKind
+        match cluster.kind:
+            case "slots":
+                from .on_slots import OnSlots  # noqa: PLC0415 - see ByKind
 
-            return OnSlots(self.params, cluster, physics, rng)
-        if cluster.kind == "resources":
-            from .on_resources import OnResources  # noqa: PLC0415
+                return OnSlots(self.params, cluster, physics, rng)
+            case "resources":
+                from .on_resources import OnResources  # noqa: PLC0415
 
-            return OnResources(cluster)
-        from skedge.policies.okita.baselines import SiteDrf  # noqa: PLC0415
-        from skedge.policies.okita.slots import SiteDriver, sites_of  # noqa: PLC0415
+                return OnResources(cluster)
+            case "sites":
+                from skedge.policies.okita.baselines import SiteDrf  # noqa: PLC0415
+                from skedge.policies.okita.slots import SiteDriver, sites_of  # noqa: PLC0415
 
-        return SiteDriver(SiteDrf(sites_of(cluster)), physics)
+                return SiteDriver(SiteDrf(sites_of(cluster)), physics)

@@ -62,21 +62,23 @@ class Fifo(ByKind):
 
     def on(self, cluster: Cluster, physics: Physics, rng: Generator) -> Started:
         """The rule on this kind of cluster."""
-        if cluster.kind == "slots":
-            if self.params.rule == "earliest_server":
+        match cluster.kind:
+            case "slots" if self.params.rule == "earliest_server":
                 from .earliest_server import EarliestServer  # noqa: PLC0415 - see ByKind
 
                 return EarliestServer(self.params, cluster, physics, rng)
-            from .strict import Strict  # noqa: PLC0415
+            case "slots":
+                from .strict import Strict  # noqa: PLC0415
 
-            return Strict(self.params, cluster, physics, rng)
-        if self.params.rule != "strict":
-            raise PolicyError("fifo: rule=earliest_server goes with typed slots; these servers have resources")
-        if cluster.kind == "resources":
-            from .on_resources import OnResources  # noqa: PLC0415
+                return Strict(self.params, cluster, physics, rng)
+            case _ if self.params.rule == "earliest_server":
+                raise PolicyError("fifo: rule=earliest_server goes with typed slots; these servers have resources")
+            case "resources":
+                from .on_resources import OnResources  # noqa: PLC0415
 
-            return OnResources(self.params, cluster, rng)
-        from skedge.policies.okita.baselines import SiteFifo  # noqa: PLC0415
-        from skedge.policies.okita.slots import SiteDriver, sites_of  # noqa: PLC0415
+                return OnResources(self.params, cluster, rng)
+            case "sites":
+                from skedge.policies.okita.baselines import SiteFifo  # noqa: PLC0415
+                from skedge.policies.okita.slots import SiteDriver, sites_of  # noqa: PLC0415
 
-        return SiteDriver(SiteFifo(sites_of(cluster), rng), physics)
+                return SiteDriver(SiteFifo(sites_of(cluster), rng), physics)

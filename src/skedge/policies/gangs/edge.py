@@ -8,9 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.random import Generator
 
-from skedge.core.books.gangs import Placement
 from skedge.core.events import CLOUD, OUT_OF_SERVICE, Allocate, Event, Order, Reject
-from skedge.core.model import Cluster, Ints, Physics
+from skedge.core.model import Cluster, Ints, Physics, Placement
 from skedge.core.policy import Basis, View
 from skedge.core.time import SECOND
 

@@ -8,10 +8,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.random import Generator
 
-from skedge.core.books.gangs import Placement
 from skedge.core.events import Allocate, Event, Order, Suspend
 from skedge.core.jit import compiled, inlined
-from skedge.core.model import Cluster, Ints, Physics
+from skedge.core.model import Cluster, Ints, Physics, Placement
 from skedge.core.network import Delays, upload_delay
 from skedge.core.policy import View
 from skedge.core.time import NEVER

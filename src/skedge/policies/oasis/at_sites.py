@@ -13,12 +13,12 @@ from typing import NamedTuple
 import numpy as np
 from pydantic import Field
 
-from skedge.core.books.site_work import whole_chunks
 from skedge.core.errors import ScenarioError
 from skedge.core.jit import compiled
 from skedge.core.model import Floats, Ints
 from skedge.core.policy import Params
 from skedge.core.scenario import Scenario
+from skedge.core.speed import whole_chunks
 from skedge.core.ties import NOISE, SLACK, TOLERANCE
 from skedge.policies.okita.dta import transfer
 from skedge.policies.okita.sites import SiteJob, SitePlacement, Sites, room

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.random import Generator
 
-from skedge.core.books.site_work import whole_chunks
 from skedge.core.model import Floats, Ints
+from skedge.core.speed import whole_chunks
 from skedge.core.ties import NOISE
 from skedge.policies.drf.progressive_filling import ONE_PS, progressive_filling
 

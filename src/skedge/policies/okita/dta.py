@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skedge.core.books.site_work import whole_chunks
 from skedge.core.jit import compiled
 from skedge.core.model import Floats, Ints
+from skedge.core.speed import whole_chunks
 
 from .sites import Sites
 

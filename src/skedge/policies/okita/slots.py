@@ -8,11 +8,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from skedge.core.books.gangs import Placement
 from skedge.core.errors import ScenarioError
 from skedge.core.events import Allocate, Event, Order, Postpone, Reject, Suspend, Transfer, WakeAt, pairs
 from skedge.core.latency import LatencyCost
-from skedge.core.model import Cluster, Floats, Ints, Physics
+from skedge.core.model import Cluster, Floats, Ints, Physics, Placement
 from skedge.core.policy import View
 from skedge.core.scenario import Scenario
 

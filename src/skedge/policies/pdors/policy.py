@@ -13,10 +13,9 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.random import Generator
 
-from skedge.core.books.gangs import Placement
 from skedge.core.errors import PolicyError, ScenarioError
 from skedge.core.events import Allocate, Event, Order, Piece, Price, Reject, Reserve, Suspend
-from skedge.core.model import Cluster, Floats, Ints, Physics
+from skedge.core.model import Cluster, Floats, Ints, Physics, Placement
 from skedge.core.policy import Basis, Params, View
 from skedge.core.scenario import Scenario
 from skedge.core.speed import servers_for

@@ -10,10 +10,9 @@ import numpy as np
 from numpy.random import Generator
 from pydantic import Field
 
-from skedge.core.books.gangs import Placement
 from skedge.core.errors import PolicyError
 from skedge.core.events import CLOUD, Allocate, Event, Order, Piece, Postpone, Price, Reject, Reserve, Upload, WakeAt
-from skedge.core.model import PS, WORKER, Cluster, Floats, Ints, Physics
+from skedge.core.model import PS, WORKER, Cluster, Floats, Ints, Physics, Placement
 from skedge.core.policy import Basis, Params, View
 from skedge.core.time import NEVER, SECOND
 
