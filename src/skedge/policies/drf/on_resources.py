@@ -13,7 +13,7 @@ from skedge.policies.common.resource_jobs import ResourceJobs
 from .progressive_filling import progressive_filling
 
 
-class OnResources:
+class DrfOnResources:
     """Dominant resource fairness on servers with resources, as PD-ORS runs it."""
 
     def __init__(self, cluster: Cluster) -> None:

@@ -18,7 +18,7 @@ from skedge.policies.gangs.placement import forgive, place
 from .progressive_filling import ONE_PS, progressive_filling
 
 
-class OnSlots(EdgePolicy):
+class DrfOnSlots(EdgePolicy):
     """Dominant resource fairness on typed slots, as She et al. run it."""
 
     compares: ClassVar[str] = "w_j over the workers of its type, filled from zero, least first"

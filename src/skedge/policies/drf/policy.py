@@ -25,13 +25,13 @@ class Drf(ByKind):
         """DRF on this kind of cluster."""
         match cluster.kind:
             case "slots":
-                from .on_slots import OnSlots  # noqa: PLC0415 - see ByKind
+                from .on_slots import DrfOnSlots  # noqa: PLC0415 - see ByKind
 
-                return OnSlots(self.params, cluster, physics, rng)
+                return DrfOnSlots(self.params, cluster, physics, rng)
             case "resources":
-                from .on_resources import OnResources  # noqa: PLC0415
+                from .on_resources import DrfOnResources  # noqa: PLC0415
 
-                return OnResources(cluster)
+                return DrfOnResources(cluster)
             case "sites":
                 from skedge.policies.okita.baselines import SiteDrf  # noqa: PLC0415
                 from skedge.policies.okita.slots import SiteDriver, sites_of  # noqa: PLC0415

@@ -15,7 +15,7 @@ from skedge.policies.common.resource_jobs import ResourceJobs
 from skedge.policies.common.round_robin import round_robin
 
 
-class OnResources:
+class FifoOnResources:
     """First in, first out on servers with resources, as PD-ORS runs it."""
 
     def __init__(self, params: Any, cluster: Cluster, rng: Generator) -> None:

@@ -68,15 +68,15 @@ class Fifo(ByKind):
 
                 return EarliestServer(self.params, cluster, physics, rng)
             case "slots":
-                from .strict import Strict  # noqa: PLC0415
+                from .strict import StrictFifo  # noqa: PLC0415
 
-                return Strict(self.params, cluster, physics, rng)
+                return StrictFifo(self.params, cluster, physics, rng)
             case _ if self.params.rule == "earliest_server":
                 raise PolicyError("fifo: rule=earliest_server goes with typed slots; these servers have resources")
             case "resources":
-                from .on_resources import OnResources  # noqa: PLC0415
+                from .on_resources import FifoOnResources  # noqa: PLC0415
 
-                return OnResources(self.params, cluster, rng)
+                return FifoOnResources(self.params, cluster, rng)
             case "sites":
                 from skedge.policies.okita.baselines import SiteFifo  # noqa: PLC0415
                 from skedge.policies.okita.slots import SiteDriver, sites_of  # noqa: PLC0415

@@ -12,7 +12,7 @@ from skedge.core.policy import Params, View
 from skedge.policies.gangs.base import GangPolicy
 
 
-class Strict(GangPolicy):
+class StrictFifo(GangPolicy):
     """Gangs start in order of arrival, each when its whole demand is free, and run to the end."""
 
     def __init__(self, params: Params, cluster: Cluster, physics: Physics, rng: Generator) -> None:

@@ -91,7 +91,7 @@ class Oasis(Admission):
         return np.argsort(price, kind="stable"), room, price
 
 
-class OnResources(PrimalDual):
+class OasisOnResources(PrimalDual):
     """OASiS on servers with resources."""
 
     name: ClassVar[str] = "oasis"

@@ -47,9 +47,9 @@ class OasisPolicy(ByKind):
 
             constants = site_constants(scenario)
         else:
-            from .on_resources import OnResources  # noqa: PLC0415
+            from .on_resources import OasisOnResources  # noqa: PLC0415
 
-            constants = OnResources(self.params).constants(scenario)
+            constants = OasisOnResources(self.params).constants(scenario)
         return OasisPolicy(**{**self.params.model_dump(), **constants})
 
     def on(self, cluster: Cluster, physics: Physics, rng: Generator) -> Started:
@@ -66,8 +66,8 @@ class OasisPolicy(ByKind):
             return SiteDriver(SiteOasis(sites_of(cluster), physics.slots or 1, prices, params), physics)
         if p.split_sites:
             raise PolicyError("oasis: split_sites=true goes with sites; on servers both kinds are always apart")
-        from .on_resources import OnResources  # noqa: PLC0415
+        from .on_resources import OasisOnResources  # noqa: PLC0415
 
-        made = OnResources(p)
+        made = OasisOnResources(p)
         made.start(cluster, physics, rng)
         return made
