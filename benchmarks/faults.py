@@ -386,14 +386,14 @@ def judged(done: Campaign, jobs: list[dict[str, Any]], said: dict[str, Any]) -> 
     lost = [job["job"] for job in jobs if job["state"] not in {"FAILED", "COMPLETED"}] + without
     whole = [EPOCHS * MINIBATCHES] * CHUNKS
     uneven = [job["job"] for job in jobs if job["state"] == "COMPLETED" and job["progress_by_chunk"] != whole]
-    rules = sorted({violation["rule"] for violation in said["violations"]})
+    rules = {violation["rule"]: violation["message"] for violation in reversed(said["violations"])}
     wrong = bool(lost or uneven or "said" in said or "M38" in rules)
     kinds = ", ".join(f"{times} {what}" for what, times in sorted(Counter(done.done).items()))
     line = (
         f"{done.kind}: {len(done.done)} faults ({kinds}), {len(jobs)} jobs, {len(failed)} failed with their sentence, "
         f"{len(lost)} lost ({', '.join(lost) or 'none'}), {len(uneven)} complete with other than their epochs; whole "
         f"again after {median(done.recovery_s):.1f} s (median), {max(done.recovery_s):.1f} s (most); every decision "
-        f"taken again from the journal: {said.get('said', 'yes')}; rules broken: {', '.join(rules) or 'none'}"
+        f"taken again from the journal: {said.get('said', 'yes')}; rules broken: {'; '.join(f'{rule}: {what}' for rule, what in sorted(rules.items())) or 'none'}"
     )
     return line, wrong
 

@@ -13,7 +13,7 @@ import pytest
 
 from oracles.product import play
 from skedge.core import kernel as kernel_module
-from skedge.core.books import slots, storage
+from skedge.core.books import books, slots, storage
 from skedge.core.drive import drive_to_end
 from skedge.core.errors import OrderError, PolicyError, SkedgeError, StateError
 from skedge.core.events import (
@@ -177,7 +177,7 @@ def test_every_rule_that_the_kernel_names_has_a_wrong_order_here() -> None:
 
     M15 and M25: below. M31 is of sites: ``test_sites.py``.
     """
-    text = "".join(inspect.getsource(module) for module in (kernel_module, slots, storage))
+    text = "".join(inspect.getsource(module) for module in (kernel_module, books, slots, storage))
     named = set(re.findall(r'OrderError\(\s*"(M\d+)"', text))
     assert named == {rule for rule, _ in WRONG.values()} | {"M15", "M25", "M31"}
 
@@ -284,14 +284,14 @@ def test_a_job_that_ends_gives_back_all_that_it_held() -> None:
     dispatched = handled(
         Kernel(scenario(), Script([dispatch(A, 0, 1)], [AssignPS(A, 0)])), arrival(A), Event(0, started=(A,))
     )
-    assert dispatched.storage.free[0] == 0
-    assert dispatched.slots.ps_job[0] == A
+    assert dispatched.books.storage.free[0] == 0
+    assert dispatched.books.slots.ps_job[0] == A
     for kernel in (dispatched, handled(Kernel(scenario(), Script([allocate(A, (0, 2), ps=0)])), arrival(A))):
         handled(kernel, Event(20 * S, finished=(A,)))
         kernel.validate_state()
-        assert kernel.slots.free.tolist() == [[2, 0], [1, 1], [0, 0]]
-        assert kernel.slots.ps_job.tolist() == [-1, -1, -1]
-        assert kernel.storage.free.tolist() == [4_000_000, UNLIMITED, UNLIMITED]
+        assert kernel.books.slots.free.tolist() == [[2, 0], [1, 1], [0, 0]]
+        assert kernel.books.slots.ps_job.tolist() == [-1, -1, -1]
+        assert kernel.books.storage.free.tolist() == [4_000_000, UNLIMITED, UNLIMITED]
 
 
 # -- the self-check ---------------------------------------------------------------------------------------------------
@@ -309,7 +309,7 @@ def test_sound_books_pass_the_self_check() -> None:
 @pytest.mark.parametrize("change", [1, -1])
 def test_self_check_finds_a_wrong_number_of_free_workers(change: int) -> None:
     kernel = busy_kernel()
-    kernel.slots.free[0, 0] += change
+    kernel.books.slots.free[0, 0] += change
     with pytest.raises(StateError, match="free workers"):
         kernel.validate_state()
 
@@ -318,28 +318,28 @@ def test_self_check_finds_a_worker_given_twice() -> None:
     """Two placements of the one gpu of s1, with books that agree: free is -1."""
     kernel = busy_kernel()
     kernel.gangs.placed[C] = ((1, 1),)
-    kernel.slots.free[1, 0] -= 1
+    kernel.books.slots.free[1, 0] -= 1
     with pytest.raises(StateError, match="free workers"):
         kernel.validate_state()
 
 
 def test_self_check_finds_a_ps_slot_of_nobody() -> None:
     kernel = busy_kernel()
-    kernel.slots.ps_job[2] = A
+    kernel.books.slots.ps_job[2] = A
     with pytest.raises(StateError, match="PS slots"):
         kernel.validate_state()
 
 
 def test_self_check_finds_a_ps_slot_of_another_job() -> None:
     kernel = busy_kernel()
-    kernel.ps_of[B] = 0
+    kernel.books.ps_of[B] = 0
     with pytest.raises(StateError, match="PS slots"):
         kernel.validate_state()
 
 
 def test_self_check_finds_lost_storage() -> None:
     kernel = busy_kernel()
-    kernel.storage.free[0] += 2
+    kernel.books.storage.free[0] += 2
     with pytest.raises(StateError, match="storage"):
         kernel.validate_state()
 
@@ -356,8 +356,8 @@ def test_a_job_that_fails_leaves_everything_that_it_held() -> None:
     queued = [lanes.rows[lane, i, :4].tolist() for lane in range(4) for i in range(lanes.waiting[lane])]
     assert queued == [[B, 20 * S, 1, 2]], "job, rank, order of dispatch, chunks"
     assert lanes.coming.tolist() == [0, 0, 0, 0]
-    assert kernel.slots.ps_job.tolist() == [-1, -1, -1]
-    assert kernel.storage.free[0] == 4_000_000
+    assert kernel.books.slots.ps_job.tolist() == [-1, -1, -1]
+    assert kernel.books.storage.free[0] == 4_000_000
     assert kernel.active().tolist() == [B]
     kernel.validate_state()
     last = kernel.record.decisions_table().row(-1, named=True)
@@ -370,8 +370,8 @@ def test_a_gang_that_fails_gives_its_workers_back() -> None:
     kernel = Kernel(scenario(), Script([Allocate(A, ((0, 2),), 0)], []))
     kernel.handle(arrival(A))
     kernel.handle(Event(2 * S, failed=((A, "no module"),)))
-    assert kernel.slots.free.tolist() == kernel.scenario.cluster.workers.tolist()
-    assert kernel.slots.ps_job.tolist() == [-1, -1, -1]
+    assert kernel.books.slots.free.tolist() == kernel.scenario.cluster.workers.tolist()
+    assert kernel.books.slots.ps_job.tolist() == [-1, -1, -1]
     kernel.validate_state()
 
 

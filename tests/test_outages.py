@@ -42,13 +42,13 @@ def test_gangs_on_a_server_out_of_service_lose_their_workers_and_their_ps() -> N
     event = kernel._absorb(Event(2 * S, servers=((0, "lost"),)))
     assert (event.interrupted, event.without_ps, event.lost) == ((A,), (), ())
     assert kernel.gangs.placed == {B: ((1, 1),)}
-    assert kernel.slots.capacity.tolist() == [[0, 0], [1, 1], [0, 0]]
-    assert kernel.slots.ps_job.tolist() == [OUT_OF_SERVICE, B, -1]
+    assert kernel.books.slots.capacity.tolist() == [[0, 0], [1, 1], [0, 0]]
+    assert kernel.books.slots.ps_job.tolist() == [OUT_OF_SERVICE, B, -1]
     kernel.validate_state()
     back = kernel._absorb(Event(3 * S, servers=((0, ""),)))
     assert back.interrupted == ()
-    assert kernel.slots.free.tolist() == [[2, 0], [0, 1], [0, 0]]
-    assert kernel.slots.ps_job.tolist() == [-1, B, -1]
+    assert kernel.books.slots.free.tolist() == [[2, 0], [0, 1], [0, 0]]
+    assert kernel.books.slots.ps_job.tolist() == [-1, B, -1]
     kernel.validate_state()
 
 
@@ -209,7 +209,7 @@ def lost_with(kernel: Kernel, server: int) -> tuple[tuple[int, tuple[int, ...]],
 def standing_on(kernel: Kernel, server: int) -> list[int]:
     """Jobs that hold workers or a PS on a server, or have an untrained chunk there."""
     gangs = [job for job, where in kernel.gangs.placed.items() if server in dict(where)]
-    served = [job for job in kernel.ps_of if server in kernel._ps_sites(job)]
+    served = [job for job in kernel.books.ps_of if server in kernel.books.ps_servers(job)]
     return gangs + served + [job for job, _ in lost_with(kernel, server) if kernel.standing[job] == DISPATCHED]
 
 

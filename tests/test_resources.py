@@ -156,8 +156,8 @@ def test_what_does_not_fit_is_refused_by_its_rule(where: Placement, ps: Any, rul
 def test_all_of_a_server_can_be_given_whatever_floats_make_of_it() -> None:
     """4 workers of 0.1 and 3 PSs of 0.3 are 1.3, in floats 1.2999999999999998 or 1.3000000000000003."""
     kernel = played(system(JOB), (((0, 4),), ((0, 3),)))
-    assert kernel.pool is not None
-    assert kernel.pool.free.tolist() == kernel.pool.capacity.tolist()
+    assert kernel.books.pool is not None
+    assert kernel.books.pool.free.tolist() == kernel.books.pool.capacity.tolist()
 
 
 def test_the_record_counts_pss_by_server() -> None:

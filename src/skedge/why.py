@@ -85,10 +85,12 @@ def why(kernel: Kernel, job: int, now: int | None = None, behind: int = 0) -> Wh
     if standing not in (WAITING, DISPATCHED):
         state = kernel.record.state(job)
         return Why("completed" if state == "finished" else state)
-    if job in kernel.gangs.placed and kernel.sites is None and (behind > 0 or kernel.gangs.compute_from[job] > now):
-        return _coming(int(kernel.gangs.compute_from[job]), behind)
+    if job in kernel.gangs.placed and kernel.books.work is None:  # at sites data lie there
+        begins = int(kernel.gangs.compute_from[job])
+        if behind > 0 or begins > now:
+            return _coming(begins, behind)
     if kernel.is_running(job):
-        return Why("running") if job in kernel.ps_of else _without_ps(kernel, job)
+        return Why("running") if job in kernel.books.ps_of else _without_ps(kernel, job)
     if standing == DISPATCHED:
         return _on_lanes(kernel, job, now) if behind <= 0 else _coming(None, behind)
     return _without_lanes(kernel, job) if kernel.dispatches or job in kernel.lost else _gang(kernel, job)
@@ -134,11 +136,11 @@ def _here(kernel: Kernel, lane: int, now: int) -> Ints:
 def _without_lanes(kernel: Kernel, job: int) -> Why:
     """A job of a dispatching policy that is not dispatched: it finds no storage, or no server in service."""
     kind = int(kernel.scenario.jobs.worker_type[job])
-    if kernel.slots.capacity[:, kind].sum() == 0:
+    if kernel.books.slots.capacity[:, kind].sum() == 0:
         return _out(kernel, job, int(kernel.scenario.jobs.chunks[job]))
-    servers = np.flatnonzero(kernel.slots.capacity[:, kind] > 0)
+    servers = np.flatnonzero(kernel.books.slots.capacity[:, kind] > 0)
     need = float(kernel.scenario.jobs.chunk_mb[job] * kernel.scenario.jobs.chunks[job])
-    return Why("no_storage", "storage MB", need, float(megabytes(kernel.storage.free[servers]).sum()))
+    return Why("no_storage", "storage MB", need, float(megabytes(kernel.books.storage.free[servers]).sum()))
 
 
 def _on_resources(kernel: Kernel, job: int) -> Why:
@@ -154,16 +156,16 @@ def _on_resources(kernel: Kernel, job: int) -> Why:
 
 
 def _gang(kernel: Kernel, job: int) -> Why:
-    if kernel.pool is not None:
+    if kernel.books.pool is not None:
         return _on_resources(kernel, job)
     jobs, cluster = kernel.scenario.jobs, kernel.scenario.cluster
     need, kind = int(jobs.workers[job]), int(jobs.worker_type[job])
-    if kind < 0 or need > cluster.workers[:, kind].sum() or need > kernel.slots.capacity[:, kind].sum():
+    if kind < 0 or need > cluster.workers[:, kind].sum() or need > kernel.books.slots.capacity[:, kind].sum():
         return _out(kernel, job, need)
-    free = int(kernel.slots.free[:, kind].sum())
+    free = int(kernel.books.slots.free[:, kind].sum())
     if free < need:
         return Why("no_workers", _worker(kernel, job), need, free, _holder(kernel, job, kind))
-    slots = kernel.slots.ps_job[cluster.ps_type == jobs.ps_type[job]]
+    slots = kernel.books.slots.ps_job[cluster.ps_type == jobs.ps_type[job]]
     if cluster.cloud is None and not (slots < 0).any():
         return _without_ps(kernel, job)
     if _planned(kernel, job):
@@ -181,14 +183,14 @@ def _planned(kernel: Kernel, job: int) -> bool:
 def _without_ps(kernel: Kernel, job: int) -> Why:
     """No PS is free for `job`, perhaps because servers are out of service."""
     cluster, kind = kernel.scenario.cluster, int(kernel.scenario.jobs.ps_type[job])
-    slots = kernel.slots.ps_job[cluster.ps_type == kind]
+    slots = kernel.books.slots.ps_job[cluster.ps_type == kind]
     token = "server_out" if (slots == OUT_OF_SERVICE).any() else "no_ps"
     return Why(token, f"ps:{cluster.ps_types[kind]}" if kind >= 0 else "ps", 1, 0, _served(kernel, slots))
 
 
 def _out(kernel: Kernel, job: int, need: int) -> Why:
     kind = int(kernel.scenario.jobs.worker_type[job])
-    free = int(kernel.slots.free[:, kind].sum()) if kind >= 0 else 0
+    free = int(kernel.books.slots.free[:, kind].sum()) if kind >= 0 else 0
     return Why("server_out", _worker(kernel, job), need, free)
 
 

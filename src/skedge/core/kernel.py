@@ -21,11 +21,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from skedge.core.books.books import books_for
 from skedge.core.books.gangs import Gangs
-from skedge.core.books.resources import Pool
-from skedge.core.books.site_work import SiteWork
-from skedge.core.books.slots import Slots
-from skedge.core.books.storage import Storage
 from skedge.core.lanes.lanes import (
     NO_LINKS,
     Lanes,
@@ -40,7 +37,6 @@ from skedge.core.lanes.lanes import (
     with_room,
 )
 
-from .colocation import colocated
 from .errors import OrderError, StateError
 from .events import (
     CLOUD,
@@ -93,14 +89,8 @@ class Kernel:
         Time to train a chunk by job and zeta [µs]: as announced, corrected by facts.
     in_service
         Whether each server is in service, shape ``(servers,)``.
-    slots, storage
-        What servers have left of workers, PS slots and room for chunks.
-    pool
-        What servers with resources have left; None where servers have slots.
-    sites
-        What is left to train where, in a cluster of sites; None elsewhere.
-    ps_of
-        PS slot, or (server, count) pairs, of every job that has one.
+    books
+        Who holds which workers and PSs, what is stored, and at sites what is left to train.
     sent, lost
         Lane of every chunk of the dispatched jobs; chunks whose server is out of service, to be dispatched again.
     record
@@ -122,10 +112,7 @@ class Kernel:
         self.gangs = Gangs(scenario.announced_work, scenario.delays, physics.step, physics.checkpoint_overhead, kept)
         self.servers = len(cluster.servers)
         self.in_service = np.ones(self.servers, np.bool_)
-        self.slots, self.storage = Slots(cluster, jobs), Storage(cluster, jobs)
-        self.ps_of: dict[int, int | Placement] = {}
-        self.pool = Pool(cluster, jobs) if cluster.resources else None
-        self.sites = None if cluster.transfer_cost is None else SiteWork(scenario)
+        self.books = books_for(scenario, self.in_service)
         self.running: set[int] = set()
         self.sent: dict[int, Ints] = {}
         self.lost: dict[int, set[int]] = {}
@@ -191,7 +178,7 @@ class Kernel:
         if wrong >= 0:
             raise StateError(f"lane {chunks.lane[wrong]} cannot have finished a chunk of job {chunks.job[wrong]}")
         for job, done in event.trained:
-            self._trained(job, done)
+            self.books.trained(job, done)
         for job in event.finished:
             self._finish(job)
         for job, reason in event.failed:
@@ -214,23 +201,14 @@ class Kernel:
             event = self._servers_changed(event)
         return self._with_broken_plans(event)
 
-    def _trained(self, job: int, done: Placement) -> None:
-        if self.sites is None or any(chunks > self.sites.left[job][site] for site, chunks in done):
-            raise StateError(f"job {job} is told to have trained {done}; it has not so many chunks there")
-        self.sites.trained(job, done)
-
     def extend(self, scenario: Scenario) -> None:
         """Take in jobs that were submitted while the run goes on: `scenario` has them behind those that are there."""
         self.standing = np.append(self.standing, np.full(len(scenario.jobs) - len(self.scenario.jobs), -1))
         self.chunk_time = np.concatenate([self.chunk_time, scenario.chunk_time[len(self.chunk_time) :]])
         self.scenario, self.columns = scenario, scenario.jobs.columns
-        self.slots.jobs = self.storage.jobs = scenario.jobs
+        self.books.extend(scenario)
         self.gangs.extend(scenario.announced_work, scenario.delays)
         self.record.extend(scenario)
-        if self.pool is not None:
-            self.pool.jobs = scenario.jobs
-        if self.sites is not None:
-            self.sites.extend(scenario)
 
     def _measure(self, job: int, factor: float) -> None:
         """Correct what was announced of a job's speed; the order of the lanes stays, a rank is frozen."""
@@ -253,9 +231,7 @@ class Kernel:
                 interrupted += self._interrupt(server, why)
                 without_ps += self._without_ps(server)
         for server, why in event.servers:
-            self.slots.serve(server, back=not why)
-            if self.pool is not None:
-                self.pool.serve(server, back=not why)
+            self.books.serve(server, back=not why)
         for job, chunks in event.lost:
             self._lose(job, chunks)
         return replace(event, interrupted=tuple(sorted(interrupted)), without_ps=tuple(sorted(without_ps)))
@@ -268,13 +244,13 @@ class Kernel:
         self.record.server(self.now, server, why)
         if not back:
             self.gangs.forget(server)
-            self.storage.lose(server)
+            self.books.storage.lose(server)
 
     def _interrupt(self, server: int, why: str) -> list[int]:
         """Take the workers of the gangs that stand on `server`, or have their PS there; returns which."""
         hit = [job for job, where in self.gangs.placed.items() if self._stands_on(job, where, server)]
         for job in hit:
-            self._free_workers(job)
+            self.books.release(job)
             self._release_ps(job)
             self.gangs.suspend(job, self.now)
             self.running.discard(job)
@@ -282,18 +258,11 @@ class Kernel:
         return hit
 
     def _stands_on(self, job: int, where: Placement, server: int) -> bool:
-        return server in self._ps_sites(job) or any(server == other for other, _ in where)
-
-    def _ps_sites(self, job: int) -> list[int | None]:
-        """Servers of the PSs of `job`."""
-        ps = self.ps_of.get(job, ())
-        if isinstance(ps, tuple):
-            return [server for server, _ in ps]
-        return [self.scenario.cluster.cloud if ps == CLOUD else int(self.scenario.cluster.ps_server[ps])]
+        return server in self.books.ps_servers(job) or any(server == other for other, _ in where)
 
     def _without_ps(self, server: int) -> list[int]:
         """Take the PSs on `server` from their jobs; returns which."""
-        hit = [job for job in self.ps_of if server in self._ps_sites(job)]
+        hit = [job for job in self.books.ps_of if server in self.books.ps_servers(job)]
         for job in hit:
             self._release_ps(job)
         return hit
@@ -311,13 +280,13 @@ class Kernel:
             raise StateError(f"job {job} finished, but it is not in the system")
         self.standing[job] = FINISHED
         if job in self.gangs.placed:
-            self._free_workers(job)
+            self.books.release(job)
         self.gangs.finish(job)
         self.running.discard(job)
         self.sent.pop(job, None)
         self.lost.pop(job, None)
         self._release_ps(job)
-        self.storage.forget(job)
+        self.books.storage.forget(job)
 
     def _with_broken_plans(self, event: Event) -> Event:
         broken = []
@@ -334,7 +303,7 @@ class Kernel:
         if not self.in_service.all():
             return  # there may be none to give
         for job in event.started:
-            if job in self.running and job not in self.ps_of:
+            if job in self.running and job not in self.books.ps_of:
                 raise OrderError("M12", f"job {self.scenario.jobs.ids[job]!r} runs at {self.now} µs and has no PS")
 
     # -- orders --------------------------------------------------------------------------------------------------
@@ -374,7 +343,7 @@ class Kernel:
             out.append(cluster.cloud)
         if out:
             raise OrderError("M25", f"job {name!r} is sent to {cluster.label(out[0])!r}, which is out of service")
-        self.storage.store(job, edge)
+        self.books.storage.store(job, edge)
         self.belief = with_room(self.belief)
         dispatch_groups(
             self.belief, job, self.dispatches, order.rank, int(self.chunk_time[job, 0]),
@@ -398,118 +367,55 @@ class Kernel:
         if job in self.gangs.started and (job in self.gangs.parts) == order.gang:
             raise OrderError("M24", f"job {self.scenario.jobs.ids[job]!r} is a gang in some of its allocations only")
         if job in self.gangs.placed:
-            self._free_workers(job)
+            self.books.release(job)
             self._release_ps(job)
             self.gangs.suspend(job, self.now)
-        self._take(job, order)
+        self.books.take(job, order)
+        self.record.take_ps(job, self.now)
         before = self.gangs.supplied(job)
-        if self.sites is None:
-            self.gangs.place(job, order.where, colocated(self.scenario, order), self.now, gang=order.gang)
-        else:
-            self.gangs.hold(job, order.where, self.now)
+        self.books.place(self.gangs, order, self.now)
         self.running.add(job)
         self.record.allocate(self.now, order, before)
-
-    def _take(self, job: int, order: Allocate) -> None:
-        """Give `job` its workers and its PS, or PSs."""
-        self._check_servers(job, order.where)
-        self._check_in_service(job, order.where)
-        if isinstance(order.ps, tuple) and self.pool is not None:
-            self._check_servers(job, order.ps, "PS")
-            self._check_in_service(job, order.ps)
-            self.pool.take(job, order.where, order.ps)
-            self.ps_of[job] = order.ps
-            self.record.take_ps(job, self.now)
-        elif not isinstance(order.ps, tuple) and self.pool is None:
-            self.slots.take(job, order.where)
-            self._take_ps(job, order.ps)
-        else:
-            takes = "a PS slot" if self.pool is None else "(server, PSs) pairs"
-            raise OrderError("M12", f"job {self.scenario.jobs.ids[job]!r} is given {order.ps!r}; here it takes {takes}")
-
-    def _check_in_service(self, job: int, where: Placement) -> None:
-        for server, _ in where:
-            if not self.in_service[server]:
-                name, label = self.scenario.jobs.ids[job], self.scenario.cluster.label(server)
-                raise OrderError("M25", f"job {name!r} is given {label!r}, which is out of service")
-
-    def _check_servers(self, job: int, where: Placement, what: str = "worker") -> None:
-        name, servers = self.scenario.jobs.ids[job], {server for server, _ in where}
-        if not servers:
-            raise OrderError("M5", f"job {name!r} is given no {what}; suspend it instead")
-        if not 0 <= min(servers) <= max(servers) < self.servers:
-            raise OrderError("M1", f"job {name!r} is given {where!r}; servers are numbered 0 to {self.servers - 1}")
-        if len(servers) < len(where):
-            raise OrderError("M4", f"job {name!r} is given {where!r}; each server must stand there once")
 
     def _suspend(self, order: Suspend) -> None:
         self._in_system(order.job)
         if order.job not in self.gangs.placed:
             raise OrderError("M24", f"job {self.scenario.jobs.ids[order.job]!r} holds no workers: nothing to suspend")
-        self._free_workers(order.job)
+        self.books.release(order.job)
         self._release_ps(order.job)
         self.gangs.suspend(order.job, self.now)
         self.running.discard(order.job)
         self.record.decide(self.now, order.job, "suspend", order.reason)
 
-    def _free_workers(self, job: int) -> None:
-        (self.slots if self.pool is None else self.pool).release(job)
-
     def _assign_ps(self, order: AssignPS) -> None:
         self._in_system(order.job)
-        if order.job not in self.running or order.job in self.ps_of or self.pool is not None:
+        if order.job not in self.running or order.job in self.books.ps_of or not self.books.takes_slot():
             raise OrderError("M12", f"job {self.scenario.jobs.ids[order.job]!r} does not run, or has a PS already")
         cloud = self.scenario.cluster.cloud
         if order.ps != CLOUD and self.wholly_in_cloud(order.job) and self.in_service[cloud]:
             raise OrderError(
                 "M15", f"job {self.scenario.jobs.ids[order.job]!r} is wholly in the cloud: so must its PS be"
             )
-        self._take_ps(order.job, order.ps)
-
-    def _take_ps(self, job: int, ps: int) -> None:
-        name, cloud = self.scenario.jobs.ids[job], self.scenario.cluster.cloud
-        if ps == CLOUD and cloud is None:
-            raise OrderError("M13", f"job {name!r} is given a PS in the cloud, and there is none")
-        if ps == CLOUD and not self.in_service[cloud]:
-            raise OrderError("M25", f"job {name!r} is given a PS in the cloud, which is out of service")
-        self.slots.take_ps(job, ps)
-        self.ps_of[job] = ps
-        self.record.take_ps(job, self.now)
+        self.books.take_ps(order.job, order.ps)
+        self.record.take_ps(order.job, self.now)
 
     def _release_ps(self, job: int) -> None:
-        ps = self.ps_of.pop(job, None)
+        ps = self.books.release_ps(job)
         if ps is not None:
             self.record.release_ps(job, ps, self.now)
-            if not isinstance(ps, tuple):
-                self.slots.release_ps(ps)
 
     def _transfer(self, order: Transfer) -> None:
-        job = order.job
-        self._in_system(job)
-        name = self.scenario.jobs.ids[job]
-        if self.sites is None:
-            raise OrderError("M31", f"job {name!r}: data are moved; the servers are no sites")
-        self._check_servers(job, ((order.source, 1), (order.target, 1)), "transfer")
-        self._check_in_service(job, ((order.target, 1),))
-        there = int(self.sites.left[job][order.source])
-        if not 1 <= order.chunks <= there:
-            site = self.scenario.cluster.label(order.source)
-            raise OrderError("M31", f"job {name!r}: {order.chunks} chunks are moved from {site!r}; {there} lie there")
-        if self.sites.returns(job, order.source, order.target, self.now):
-            raise OrderError("M31", f"job {name!r}: {order!r}: data come back to a site that they have left just now")
-        self.sites.move(job, order.source, order.target, order.chunks, self.now)
+        self._in_system(order.job)
+        self.books.transfer(order, self.now)
         self.record.transfer(self.now, order)
 
     def _upload(self, order: Upload) -> None:
         self._in_system(order.job)
-        if self.sites is not None:
-            name = self.scenario.jobs.ids[order.job]
-            raise OrderError("M31", f"job {name!r}: data are uploaded; at sites they lie there, and are moved")
+        self.books.check_upload(order.job)
         if self.standing[order.job] == DISPATCHED or order.job in self.gangs.placed:
             raise OrderError("M6", f"job {self.scenario.jobs.ids[order.job]!r} has its data where it runs")
-        self._check_servers(order.job, order.where)
-        rule, column = ("M5", "chunks") if self.pool is None else ("M27", "batch")
-        most = int(self.columns[column][order.job])
+        self.books.check_servers(order.job, order.where)
+        rule, most = self.books.most_workers(order.job)
         if not 1 <= min(n for _, n in order.where) <= max(n for _, n in order.where) <= most:
             name = self.scenario.jobs.ids[order.job]
             raise OrderError(
@@ -599,11 +505,7 @@ class Kernel:
         StateError
             If free workers, PS slots or storage do not follow from who holds them.
         """
-        if self.pool is not None:
-            self.pool.validate()
-            return
-        self.slots.validate({job: ps for job, ps in self.ps_of.items() if not isinstance(ps, tuple)})
-        self.storage.validate()
+        self.books.validate()
 
     def unanswered(self) -> Ints:
         """Jobs that are still in the system: at the end of a run there is none."""

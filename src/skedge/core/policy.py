@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 from numpy.random import Generator
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from .errors import PolicyError, StateError
+from .errors import PolicyError
 from .events import Event, Order
 from .latency import LatencyCost
 from .model import Cluster, Floats, Ints, Physics
@@ -228,10 +228,7 @@ class View:
 
     def chunks_left(self, job: int) -> Ints:
         """Chunks of `job` that are not trained yet, where they lie, shape ``(servers,)``; of a cluster of sites."""
-        sites = self._kernel.sites
-        if sites is None:
-            raise StateError("chunks_left is of a cluster of sites, which has transfer_cost; this one has none")
-        return _shown(sites.left[self._past(job)])
+        return _shown(self._kernel.books.chunks_left(self._past(job)))
 
     @property
     def slot_chunks(self) -> Floats:
@@ -261,24 +258,22 @@ class View:
     @property
     def capacity(self) -> Ints:
         """Workers of the servers in service, shape ``(servers, worker types)``."""
-        return _shown(self._kernel.slots.capacity)
+        return _shown(self._kernel.books.slots.capacity)
 
     @property
     def free_workers(self) -> Ints:
         """Workers of the servers in service that no gang holds, shape ``(servers, worker types)``."""
-        return _shown(self._kernel.slots.free)
+        return _shown(self._kernel.books.slots.free)
 
     @property
     def amounts(self) -> Floats:
         """What the servers in service have of each resource, shape ``(servers, resources)``; slots are none."""
-        pool = self._kernel.pool
-        return _shown(self.cluster.amounts if pool is None else pool.capacity)
+        return _shown(self._kernel.books.amounts)
 
     @property
     def free(self) -> Floats:
         """What of :attr:`amounts` no job holds."""
-        pool = self._kernel.pool
-        return _shown(self.cluster.amounts if pool is None else pool.free)
+        return _shown(self._kernel.books.free)
 
     @property
     def ps_job(self) -> Ints:
@@ -286,16 +281,16 @@ class View:
 
         A slot of a server out of service has a number that no job has.
         """
-        return _shown(self._kernel.slots.ps_job)
+        return _shown(self._kernel.books.slots.ps_job)
 
     def ps_of(self, job: int) -> int | None:
         """PS slot of `job` (CLOUD = -1), None if it has none."""
-        ps = self._kernel.ps_of.get(job)
+        ps = self._kernel.books.ps_of.get(job)
         return None if isinstance(ps, tuple) else ps
 
     def ps_placement(self, job: int) -> tuple[tuple[int, int], ...]:
         """(server, PSs) pairs that `job` holds now, on servers with resources."""
-        ps = self._kernel.ps_of.get(self._past(job), ())
+        ps = self._kernel.books.ps_of.get(self._past(job), ())
         return ps if isinstance(ps, tuple) else ()
 
     @property
@@ -304,7 +299,7 @@ class View:
 
         A chunk fits where this is at least its ``chunk_bytes``.
         """
-        return _shown(self._kernel.storage.free)
+        return _shown(self._kernel.books.storage.free)
 
     def belief(self, lanes: Ints) -> Lanes:
         """What is announced to be on the lanes, worked out up to now for those of `lanes`; read-only.

@@ -72,9 +72,9 @@ class _Ahead(SimulatedWorld):
         self.arrivals = self.arrivals[: kernel.arrived]
         self._lanes_from(kernel)
         self.gangs = deepcopy(kernel.gangs)
-        if kernel.sites is not None:
+        if kernel.books.work is not None:
             self.sites = AtSites(self.scenario, self.gangs, self.log)
-            self.sites.work = deepcopy(kernel.sites)
+            self.sites.work = deepcopy(kernel.books.work)
             if self.gangs.placed:
                 self._note_slot()
         for job in self.gangs.placed if self.sites is None else ():
