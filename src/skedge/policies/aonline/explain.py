@@ -78,7 +78,7 @@ class Candidates:
         return int(is_better(*self.compared[b], *self.compared[a], fractional))
 
     def terms(self, lane: int) -> dict[str, Any]:
-        """The four terms [s] of the next chunk on `lane`, and whom it would delay."""
+        """The four terms [s] of the next chunk on `lane`, and the jobs that it would delay."""
         c, count = self.chunks, self.placed.get(lane, 0) + 1
         group = self.group(lane, count)
         delay = (self.arrive[lane] - c.release) / c.chunks / SECOND
@@ -127,7 +127,7 @@ class Candidates:
         return int(times[0, head[own] + count - 1]), others
 
     def _own_flow(self, lane: int, count: int) -> float:
-        """The chunk's own fractional flow after its arrival over D [µs]: with the others' weights at nought."""
+        """The chunk's own fractional flow after its arrival over D [µs]: with the others' weights at 0."""
         flows = []
         for chunks in (count, count - 1):
             n = load(self.belief, lane, self.room[0])

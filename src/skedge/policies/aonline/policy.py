@@ -228,7 +228,7 @@ class AOnline(Basis):
     # -- A_ps ----------------------------------------------------------------------------------------------------
 
     def _assign_ps(self, event: Event, view: View) -> Iterator[AssignPS]:
-        """Alg. 5. First pass: jobs that go on keep theirs (nothing to do). Second: jobs that begin choose."""
+        """Alg. 5. First pass: jobs that continue keep theirs (nothing to do). Second: jobs that begin choose."""
         begins = {*event.started, *event.without_ps, *self.without_ps} - {*event.paused, *event.left}
         self.without_ps = []
         for job in sorted(begins):
@@ -240,7 +240,7 @@ class AOnline(Basis):
 
     @staticmethod
     def unfit(cluster: Cluster) -> str | None:
-        """Why this cluster can bring a run to an end that cannot go on, whatever jobs come; None if it cannot."""
+        """Why a run on this cluster could get stuck, for some jobs; None if it cannot."""
         scarce = [k for k, name in enumerate(cluster.ps_types) if (cluster.ps_type == k).sum() < cluster.lanes]
         if cluster.cloud is not None or not scarce:
             return None

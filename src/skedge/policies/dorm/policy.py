@@ -69,7 +69,7 @@ class Dorm(Basis):
         self.jobs = ResourceJobs(cluster)
 
     def decide(self, event: Event, view: View) -> Iterator[Order]:
-        """Solve again where somebody has come or gone."""
+        """Solve again after an arrival, a departure, an interruption or a change of servers."""
         yield from self.jobs.admit(event, view)
         if not len(self.jobs.active) or not (event.arrived or event.left or event.interrupted or event.servers):
             return

@@ -26,7 +26,7 @@ limit of workers they are not claimed.
 
 1. ``policy.py``: which file serves which kind of cluster.
 2. ``progressive_filling.py``: Alg. 1, on vectors of resources; compiled.
-3. ``on_slots.py``: typed slots; who shrinks, who grows, where.
+3. ``on_slots.py``: typed slots; which jobs shrink, which grow, and where.
 4. ``on_resources.py``: servers with resources.
 5. ``skedge/policies/okita/baselines.py``: at sites.
 

@@ -1,8 +1,8 @@
 """Dominant resource fairness: progressive filling (Ghodsi et al., NSDI'11, Alg. 1) on vectors of resources.
 
 All users begin with nothing. Again and again the one with the least dominant share, the largest part that it has of any
-resource, is given one task more, if that fits what is left; one whose task does not fit drops out and the others go on
-(Sec. 4.2). A task is a worker, and with every gamma-th a parameter server as well.
+resource, is given one task more, if that fits what is left; one whose task does not fit drops out and the others
+continue (Sec. 4.2). A task is a worker, and with every gamma-th a parameter server as well.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ class GangPolicy(EdgePolicy):
         return carry(order, verdict, held, self.gang, self.stored, self.scratch)
 
     def carry_out(self, changes: Changes, view: View, reason: str) -> Iterator[Order]:
-        """Orders that turn what runs into what was chosen: first all suspensions, then all placements."""
+        """Orders that carry out `changes`: first all suspensions, then all placements."""
         moves, ps_job = changes.moves.tolist(), view.ps_job
         # a job that is moved runs on, so it keeps its PS: it is placed before those that choose one
         kept_ps = [view.ps_of(job) for job in moves]

@@ -32,7 +32,7 @@ class EdgePolicy(Basis):
 
     @property
     def promises(self) -> dict[str, Any]:
-        """Data are brought with allocations only; who is suspended makes room for another."""
+        """Data are brought with allocations only; a suspended job makes room for another."""
         return {"uploads": "with_allocations", "preempts": "for_others"}
 
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:

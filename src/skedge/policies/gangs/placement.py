@@ -117,7 +117,7 @@ def look_up(stored: Stored, job: int, there: Ints) -> None:
 
 
 class Rule(NamedTuple):
-    """How :func:`select` goes on.
+    """Options of :func:`select`.
 
     Attributes
     ----------

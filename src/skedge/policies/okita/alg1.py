@@ -165,7 +165,7 @@ class Okita(SiteScheduler):
 
 
 class Occupants:
-    """Who has taken something at each site in this slot, and after how many slots they are thought to leave."""
+    """The jobs that occupy each site in this slot, and the slots after which they are expected to leave."""
 
     def __init__(self, sites: int, release: Literal["earliest", "latest"]) -> None:
         self.sign, self.placed = 1 if release == "earliest" else -1, list[int]()

@@ -17,7 +17,7 @@ from .slots import Decision, Progress, SiteScheduler, free_after
 
 
 class FixedScheduler(SiteScheduler):
-    """What FIFO and DRF share.
+    """Base of FIFO and DRF: workers and PS of a job are fixed when it begins.
 
     Parameters
     ----------
@@ -54,9 +54,9 @@ class FixedScheduler(SiteScheduler):
         self.counts.pop(job, None)
 
     def decide(self, slot: int) -> list[Decision]:
-        """Those that have begun go on; then the others begin as they came, each at what is free."""
+        """Jobs that have begun continue; then the others begin in order of arrival, each in what is free."""
         self.placements = {job: at for job, at in self.placements.items() if job in self.active}
-        decisions = [_goes_on(self.active[job], at) for job, at in self.placements.items()]
+        decisions = [_continues(self.active[job], at) for job, at in self.placements.items()]
         free = free_after(self.sites, {number: at.job for number, at in self.active.items()}, decisions)
         blocked = False
         for at in sorted(self.active.values(), key=lambda at: (at.job.arrival, at.job.id)):
@@ -138,7 +138,7 @@ def _begins(sites: Sites, at: Progress, placement: SitePlacement) -> Decision:
     )
 
 
-def _goes_on(at: Progress, placement: SitePlacement) -> Decision:
+def _continues(at: Progress, placement: SitePlacement) -> Decision:
     nothing = Transfers(_trained(at.left, placement, at.job), np.zeros((0, 3), np.int64), 0.0)
     return Decision(at.job.id, "run", at.left, placement, nothing)
 

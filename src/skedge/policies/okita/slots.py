@@ -147,7 +147,7 @@ class SiteDriver:
         self.slot = self.wake_at = -1
 
     def decide(self, event: Event, view: View) -> Iterator[Order]:
-        """Take in who came and left; at the beginning of a slot decide for all that are there."""
+        """Take in arrivals and departures; at the beginning of a slot decide for all active jobs."""
         active, slot = self.scheduler.active, self.physics.slot
         if event.servers:
             self.there = self.full if view.in_service.all() else replace(self.full, capacity=view.amounts.copy())
@@ -175,7 +175,7 @@ class SiteDriver:
             yield WakeAt(self.wake_at)
 
     def terms(self, job: int, view: View) -> dict[str, Any]:
-        """What was decided of `job` in the last slot, and who else was there."""
+        """What was decided for `job` in the last slot, and the other active jobs."""
         ids = view.cluster.server_ids
         one = next((one for one in self.decided if one.job == job), None)
         others = [
@@ -201,7 +201,7 @@ class SiteDriver:
         self.waits.discard(job)
 
     def _orders(self, view: View) -> Iterator[Order]:
-        """First all that takes away, then all that gives, then the data."""
+        """Suspensions first, then allocations, then transfers."""
         gets = {one.job: one for one in self.decided if self._stands(one, view)}
         for one in self.decided:
             held = view.placement(one.job)

@@ -33,7 +33,7 @@ class OptimusParams(Params):
         ``ratio``: ceil(w / gamma) PSs; ``free``: more of them where they gain most.
     skip
         False: the first task that does not fit ends the allocation, as in the authors' code. True: its job drops out
-        and the others go on.
+        and the others continue.
     """
 
     speed: Literal["known", "fitted"] = "known"
@@ -64,7 +64,7 @@ class Optimus(Basis):
         self.wake_at = -1
 
     def decide(self, event: Event, view: View) -> Iterator[Order]:
-        """At the beginning of a slot count and place anew; in between only learn who is there."""
+        """At the beginning of a slot count and place anew; in between only track arrivals and departures."""
         yield from self.jobs.admit(event, view)
         for job in sorted(set(event.arrived) & set(self.jobs.active.tolist())):
             self.speeds[job] = self._speed(job, view)

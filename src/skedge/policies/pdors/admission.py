@@ -160,7 +160,7 @@ class Admission:
     Raises
     ------
     ScenarioError
-        If the capacity or the horizon is none.
+        If the capacity is empty or the horizon below 1.
     """
 
     def __init__(self, capacity: Floats, horizon: int, prices: Prices, completion: Completion = "end") -> None:

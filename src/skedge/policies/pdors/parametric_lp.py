@@ -28,14 +28,14 @@ DONE, GAVE_UP = 0, 1
 """How :func:`sweep` ends; after GAVE_UP the levels that are left have the value nan."""
 
 _SMALL = 1e-11
-"""A pivot smaller than this, relative to its column, is none."""
+"""A pivot below this, relative to its column, counts as 0."""
 
 
 _APART = 1e-9
 """Corners closer than this are one."""
 
 _NOTHING = 1e-12
-"""A part of a machine that is smaller is none."""
+"""A part of a machine below this counts as 0."""
 
 
 class Columns(NamedTuple):

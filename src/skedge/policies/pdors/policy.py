@@ -50,7 +50,7 @@ class AdmittedJob:
     held
         What it holds now; None while it is suspended.
     last
-        What it held last, to go on with should it outlive its plan.
+        What it held last, to continue with should it outlive its plan.
     late, until
         Whether it has, and the end of its reservation since [µs].
     """
@@ -187,7 +187,7 @@ class PrimalDual(Basis):
     # -- plans carried out ---------------------------------------------------------------------------------------
 
     def _carry_out(self, view: View) -> Iterator[Order]:
-        """First all that is given up, then what is planned for this slot, then what has outlived its plan."""
+        """Suspensions first, then what is planned for this slot, then jobs that have outlived their plan."""
         now = view.now // self.physics.slot
         planned = {job: one.plan.get(now) for job, one in self.jobs.items() if not one.late}
         changed = [job for job, wanted in planned.items() if wanted != self.jobs[job].held]
@@ -198,7 +198,7 @@ class PrimalDual(Basis):
             if wanted is not None:
                 yield from self._begin(job, wanted, view)
         for job in [job for job, one in self.jobs.items() if one.late]:
-            yield from self._go_on(job, view)
+            yield from self._continue_late(job, view)
 
     def _stop(self, job: int) -> Iterator[Order]:
         one = self.jobs[job]
@@ -217,15 +217,15 @@ class PrimalDual(Basis):
         else:  # a server of its plan is out of service
             one.late, one.last, one.plan = True, wanted, {}
 
-    def _go_on(self, job: int, view: View) -> Iterator[Order]:
-        """Let a job that has outlived its plan go on to the end of this slot, somewhere (D12)."""
+    def _continue_late(self, job: int, view: View) -> Iterator[Order]:
+        """Let a job that has outlived its plan continue to the end of this slot, where there is room (D12)."""
         one, slot = self.jobs[job], self.physics.slot
         end = (view.now // slot + 1) * slot
         if one.held is None and one.last is not None:
             same = is_free(view.free, one.needs, one.last)
             wanted = one.last if same else anywhere(view.free, one.needs, one.last, one.ratio)
             if wanted is None:
-                return  # room comes with an event: a job is complete, a plan goes on, a server is back
+                return  # room comes with an event: a job is complete, a plan changes, a server is back
             yield from self._allocate(job, wanted, "extended")
             one.until = view.now
         if one.held is not None and one.until <= view.now:

@@ -259,7 +259,7 @@ class Ledger:
 
 
 def check_cluster(capacity: Floats, horizon: int, jobs: Sequence[TrainingJob]) -> None:
-    """Refuse a cluster that is none, and jobs that are not made for it.
+    """Reject an empty cluster, and jobs that are not made for it.
 
     Raises
     ------

@@ -13,8 +13,8 @@ among plans          largest utility, earliest    least cost, then fewest worker
                      completion                   resources; among equals the earliest completion
 ==================== ============================ ==========================================================
 
-So the run can go on beyond the interval; what it holds is kept to its end, and the next batch finds it there. The cloud
-is a server without limit, so of price 0, and is chosen often.
+So the run can extend beyond the interval; what it holds is kept to its end, and the next batch finds it there. The
+cloud is a server without limit, so of price 0, and is chosen often.
 
 **Deviations.** D1: the original also chooses the types of workers and PSs; here the job names them. D2: workers are
 held from tau_i on, also while the data come (M7). D3: ``tie=earliest`` breaks ties as ``policy.py``does.
