@@ -35,13 +35,15 @@ import yaml
 from scipy.optimize import linprog
 from scipy.special import logsumexp
 
-from skedge.policies.fifo.at_sites import SiteDrf, SiteFifo
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from oracles.sites_alone import Alone, run
 from skedge.policies.oasis.at_sites import SiteOasis, SiteOasisParams, site_prices
 from skedge.policies.okita.alg1 import Okita, OkitaParams
-from skedge.policies.okita.driver import site_jobs, sites_of
+from skedge.policies.okita.baselines import SiteDrf, SiteFifo
 from skedge.policies.okita.dta import send
 from skedge.policies.okita.sites import SiteJob, Sites
-from skedge.policies.okita.slots import SiteScheduler, run
+from skedge.policies.okita.slots import SiteScheduler, site_jobs, sites_of
 from skedge.scenario.file import scenario_from_dict, shipped
 
 _SKEDGE_RUN = [sys.executable, "-m", "skedge", "run"]
@@ -99,10 +101,10 @@ def row(policy: str, sites: int, jobs: int, slots: int, args: argparse.Namespace
     for _ in run(make(*warm, 3, args), warm[1]):
         pass
     where, listed = draw(sites, jobs, slots, args.latency, args.seed)
-    scheduler = make(where, listed, slots, args)
+    scheduler = Alone(make(where, listed, slots, args))
     decided = delayed = 0
     start = time.process_time()
-    for _, decisions in run(scheduler, listed):
+    for _, decisions in scheduler.run(listed):
         decided += len(decisions)
         delayed += sum(decision.placement is None for decision in decisions)
     spent = time.process_time() - start

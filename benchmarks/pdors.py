@@ -26,15 +26,22 @@ import numpy as np
 
 from skedge.core.model import Floats
 from skedge.core.value import Sigmoid
-from skedge.policies.oasis.policy import Oasis, oasis_prices
+from skedge.policies.oasis.on_resources import Oasis, oasis_prices
 from skedge.policies.pdors.admission import Admission
 from skedge.policies.pdors.alg4 import Pdors, PdorsParams, pdors_prices
-from skedge.policies.pdors.job import TrainingJob
-from skedge.policies.pdors.levels import levels_of
+from skedge.policies.pdors.job import TrainingJob, levels_of
 from skedge.policies.pdors.parametric_lp import sweep
 from skedge.policies.pdors.prices import Ledger
-from skedge.policies.pdors.relaxation import Market, market, room_for
-from skedge.policies.pdors.rounding import cover_bound, cover_gain, packing_bound, packing_gain, round_each
+from skedge.policies.pdors.rounding import (
+    Subproblem,
+    cover_bound,
+    cover_gain,
+    packing_bound,
+    packing_gain,
+    room_for,
+    round_each,
+    subproblem,
+)
 
 SLOT_S = 3600
 WORKER = np.array([(0, 4), (1, 10), (2, 32), (5, 10)])
@@ -106,7 +113,7 @@ def bounds(args: argparse.Namespace, delta: float = 0.1, draws: int = 10) -> Non
     for name in ("0.5", "1.0", "1.2", "eq29", "eq30"):
         held, gains, low, high = [], [], [], []
         for one in listed:
-            m = market(capacity, prices, *one.demands)
+            m = subproblem(capacity, prices, *one.demands)
             room = np.concatenate([room_for(capacity, demand) for demand in one.demands])
             packing = min(one.batch, float(room[room > 0].min()))
             for need, w, s in relaxations(m, one):
@@ -127,7 +134,7 @@ def bounds(args: argparse.Namespace, delta: float = 0.1, draws: int = 10) -> Non
         )
 
 
-def relaxations(m: Market, job: TrainingJob) -> Iterator[tuple[float, Floats, Floats]]:
+def relaxations(m: Subproblem, job: TrainingJob) -> Iterator[tuple[float, Floats, Floats]]:
     """W_1 and the solution (w, s) of the relaxation, for each level that has one."""
     needs = levels_of(job, (job.internal, job.external)).workers(job.external)[1:]
     needs = needs[needs <= job.batch]
@@ -138,7 +145,7 @@ def relaxations(m: Market, job: TrainingJob) -> Iterator[tuple[float, Floats, Fl
         yield float(needs[i]), w[i], s[i]
 
 
-def holds(m: Market, job: TrainingJob, need: float, w: Floats, s: Floats, rng: np.random.Generator) -> list[bool]:
+def holds(m: Subproblem, job: TrainingJob, need: float, w: Floats, s: Floats, rng: np.random.Generator) -> list[bool]:
     """Whether one rounding of (w, s) satisfies (24) and (25); (26) and the PS row; all."""
     drawn = np.zeros((2, len(w)), np.int64)
     for x, out in zip((w, s), drawn, strict=True):

@@ -21,7 +21,7 @@ from skedge.core.model import Cluster, Physics, Server, job_table
 from skedge.core.policy import make_policy
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import SECOND
-from skedge.policies.drf.progressive_filling import ONCE, progressive_filling
+from skedge.policies.drf.progressive_filling import ONE_PS, progressive_filling
 from skedge.scenario.file import default_scenario, load_scenario
 from skedge.sim.world import SimulatedWorld
 from skedge.testing import check_policy
@@ -78,7 +78,7 @@ def plainly_filled(jobs: Demands, left: list[int], total: list[int]) -> list[int
 
 def test_the_example_of_the_paper() -> None:
     """NSDI'11, Sec. 4.1: of 9 CPU and 18 GB, A with <1, 4> gets 3 tasks, B with <3, 1> gets 2; each has 2/3."""
-    jobs: Demands = [((1, 4), (0, 0), int(ONCE), 100), ((3, 1), (0, 0), int(ONCE), 100)]
+    jobs: Demands = [((1, 4), (0, 0), int(ONE_PS), 100), ((3, 1), (0, 0), int(ONE_PS), 100)]
     counts = filled(jobs, [9, 18])
     assert counts == [3, 2]
     assert [share(of, n, [9, 18]) for of, n in zip(jobs, counts, strict=True)] == [Fraction(2, 3)] * 2
@@ -92,7 +92,7 @@ def test_every_n_th_worker_comes_with_a_ps() -> None:
 
 def test_a_job_that_does_not_fit_drops_out_and_the_others_go_on() -> None:
     """The first takes 4 of 10 once and has no room for a second beside the other's: that gets all the rest."""
-    assert filled([((4,), (0,), int(ONCE), 9), ((1,), (0,), int(ONCE), 9)], [7]) == [1, 3]
+    assert filled([((4,), (0,), int(ONE_PS), 9), ((1,), (0,), int(ONE_PS), 9)], [7]) == [1, 3]
 
 
 demands = st.integers(1, 3).flatmap(
@@ -101,7 +101,7 @@ demands = st.integers(1, 3).flatmap(
             st.tuples(
                 st.tuples(*[st.integers(0, 4)] * kinds).filter(any),
                 st.tuples(*[st.integers(0, 2)] * kinds),
-                st.sampled_from([1, 2, 3, int(ONCE)]),
+                st.sampled_from([1, 2, 3, int(ONE_PS)]),
                 st.integers(0, 6),
             ),
             min_size=1,
@@ -143,7 +143,7 @@ def test_over_one_type_of_slot_no_allocation_is_fairer() -> None:
     rng = np.random.default_rng(3)
     for _ in range(60):
         most, slots = rng.integers(0, 5, int(rng.integers(1, 5))).tolist(), int(rng.integers(1, 10))
-        jobs: Demands = [((1,), (0,), int(ONCE), m) for m in most]
+        jobs: Demands = [((1,), (0,), int(ONE_PS), m) for m in most]
         possible = (c for c in product(*(range(m + 1) for m in most)) if sum(c) <= slots)
         assert sorted(filled(jobs, [slots])) == max(sorted(c) for c in possible)
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from golden.okita_cases import CASES, Case, Row
-from skedge.policies.okita.alg1 import Okita, OkitaParams
-from skedge.policies.okita.osf import Plan
+from oracles.sites_alone import Alone, run
+from skedge.policies.okita.alg1 import Okita, OkitaDecision, OkitaParams
+from skedge.policies.okita.osf import TentativePlan
 from skedge.policies.okita.sites import Sites
-from skedge.policies.okita.slots import Decision, run
 
 all_cases = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 both_ways = pytest.mark.parametrize("search", ["bounded", "every"])
@@ -22,12 +22,12 @@ def scheduler(case: Case, **params: Any) -> Okita:
     return Okita(sites, OkitaParams(**params))
 
 
-def shown(plan: Plan) -> tuple[Any, ...]:
+def shown(plan: TentativePlan) -> tuple[Any, ...]:
     at = plan.placement
     return plan.workers, plan.slots, tuple(at.workers.tolist()), at.ps, pytest.approx(plan.bandwidth, rel=1e-9)
 
 
-def check(case: Case, decision: Decision, row: Row) -> None:
+def check(case: Case, decision: OkitaDecision, row: Row) -> None:
     assert (decision.job, decision.verb) == (row.job, row.verb)
     assert decision.priority == pytest.approx(row.priority, rel=1e-9)
     assert tuple(decision.left.tolist()) == row.left
@@ -68,8 +68,8 @@ def test_every_slot_is_the_one_worked_out_by_hand(case: Case, search: str) -> No
 @all_cases
 def test_costs_are_those_worked_out_by_hand(case: Case) -> None:
     """Last slots, latency and bandwidth costs of the jobs, and the sums."""
-    made = scheduler(case)
-    for _ in run(made, case.jobs):
+    made = Alone(scheduler(case))
+    for _ in made.run(case.jobs):
         pass
     for job, last, latency, bandwidth in case.outcomes:
         outcome = made.outcomes[job]

@@ -10,7 +10,7 @@ import pytest
 from golden.pdors_cases import CASES, Case
 from skedge.policies.pdors.admission import Answer
 from skedge.policies.pdors.alg4 import Pdors, PdorsParams, pdors_prices
-from skedge.policies.pdors.levels import levels_of
+from skedge.policies.pdors.job import levels_of
 
 all_cases = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 both_ways = pytest.mark.parametrize("relaxation", ["parametric", "highs"])

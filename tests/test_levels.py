@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 
 from skedge.core.speed import ceil_almost
 from skedge.core.value import Sigmoid
-from skedge.policies.oasis.policy import Oasis, oasis_prices
+from skedge.policies.oasis.on_resources import Oasis, oasis_prices
 from skedge.policies.pdors.admission import Admission
 from skedge.policies.pdors.alg4 import Pdors, pdors_prices
-from skedge.policies.pdors.job import TrainingJob
-from skedge.policies.pdors.levels import MOST, levels_of
+from skedge.policies.pdors.job import MOST, TrainingJob, levels_of
 from skedge.run import run
 from skedge.scenario.file import default_scenario
 

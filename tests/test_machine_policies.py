@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from resource_scenarios import SLOT, resource_scenario, resource_scenarios
 from skedge.core.drive import drive_to_end
-from skedge.core.errors import PolicyError
+from skedge.core.errors import PolicyError, SolverError
 from skedge.core.events import Event, Order
 from skedge.core.kernel import Kernel
 from skedge.core.model import Cluster, Job, Physics, Server, job_table
@@ -25,9 +25,8 @@ from skedge.policies.dorm import policy as dorm_module
 from skedge.policies.dorm.partition import fair_shares, shares
 from skedge.policies.dorm.policy import Dorm
 from skedge.policies.drf.policy import Drf
-from skedge.policies.fifo.on_slots import Fifo
+from skedge.policies.fifo.policy import Fifo
 from skedge.policies.optimus.policy import Optimus
-from skedge.policies.pdors.relaxation import SolverError
 from skedge.run import prepared, run
 from skedge.sim.world import SimulatedWorld
 from skedge.testing import check_policy

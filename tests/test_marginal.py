@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from skedge.core.errors import InputError
-from skedge.policies.drf.progressive_filling import ONCE
+from skedge.policies.drf.progressive_filling import ONE_PS
 from skedge.policies.optimus.marginal_gain import Demands, allocate, iteration, place
 from skedge.policies.optimus.speed_model import fit, known, measure, terms
 
@@ -24,7 +24,7 @@ def unit_demands(left: list[float], speed: list[np.ndarray], batch: int = 50) ->
     """Jobs whose workers and PSs each take 1 of one resource, and which need one PS whatever their workers."""
     n = len(left)
     ones = np.ones((n, 1))
-    return Demands(ones, ones, np.full(n, ONCE), np.full(n, batch), np.array(left, float), np.array(speed))
+    return Demands(ones, ones, np.full(n, ONE_PS), np.full(n, batch), np.array(left, float), np.array(speed))
 
 
 def drawn(rng: np.random.Generator, n: int) -> Demands:
@@ -143,7 +143,7 @@ def test_gains_of_a_job_fall(seed: int, speed: np.ndarray) -> None:
 def test_the_one_that_gains_most_for_its_size_is_first() -> None:
     """Two jobs that differ in what a worker takes, 1 and 2: of 4 left after 1 + 1 each, gains over sizes count."""
     speed = np.array([[1.0, 0, 0, 0, 0, 0]] * 2)
-    d = Demands(np.array([[1.0], [2.0]]), np.ones((2, 1)), np.full(2, ONCE), np.full(2, 20), np.ones(2), speed)
+    d = Demands(np.array([[1.0], [2.0]]), np.ones((2, 1)), np.full(2, ONE_PS), np.full(2, 20), np.ones(2), speed)
     # times 20/w: gains 10, 3.33, ... of the first, 5, 1.67, ... of the second: 10 (1), 5 (2), 3.33 (1)
     total = np.array([5.0 + 4.0])
     w, p = allocate(d, total.copy(), total, False, False)
@@ -153,7 +153,7 @@ def test_the_one_that_gains_most_for_its_size_is_first() -> None:
 def test_a_pick_that_does_not_fit_ends_it_unless_it_is_skipped() -> None:
     """The big job gains most and has no room for its second worker; the small one goes on only with `skip`."""
     speed = np.array([[100.0, 0, 0, 0, 0, 0], [1.0, 0, 0, 0, 0, 0]])
-    d = Demands(np.array([[4.0], [1.0]]), np.ones((2, 1)), np.full(2, ONCE), np.full(2, 9), np.ones(2), speed)
+    d = Demands(np.array([[4.0], [1.0]]), np.ones((2, 1)), np.full(2, ONE_PS), np.full(2, 9), np.ones(2), speed)
     total = np.array([10.0])
     assert allocate(d, total.copy(), total, False, False)[0].tolist() == [1, 1]
     assert allocate(d, total.copy(), total, False, True)[0].tolist() == [1, 4]

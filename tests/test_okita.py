@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,15 +16,16 @@ from scipy.optimize import linprog
 from golden.okita_cases import DELAY, MIGRATE
 from oracles.plain_okita import Plain, Row
 from oracles.site_instances import draw_jobs, draw_sites
+from oracles.sites_alone import Alone, bandwidth_cost, run
 from skedge.core.errors import ScenarioError, StateError
 from skedge.core.latency import Exponential, LatencyCost, Linear, Piecewise
 from skedge.core.model import Floats, Ints
 from skedge.policies.okita.alg1 import Okita, OkitaParams, priorities
 from skedge.policies.okita.dta import send, transfer
 from skedge.policies.okita.osf import every_plan
-from skedge.policies.okita.pa import Placement, Weights, place, rooms, terms
-from skedge.policies.okita.sites import SiteJob, Sites
-from skedge.policies.okita.slots import Decision, Progress, SiteScheduler, bandwidth_cost, run
+from skedge.policies.okita.pa import Weights, place, rooms, terms
+from skedge.policies.okita.sites import SiteJob, SitePlacement, Sites
+from skedge.policies.okita.slots import Decision, Progress, SiteScheduler
 
 FEW = settings(max_examples=60, deadline=None)
 MANY = settings(max_examples=200, deadline=None)
@@ -51,8 +53,8 @@ def site_job(number: int = 0, **changes: Any) -> SiteJob:
     return SiteJob(number, **{**usual, **changes})
 
 
-def ran(scheduler: SiteScheduler, jobs: list[SiteJob]) -> list[tuple[int, list[Decision]]]:
-    return list(run(scheduler, jobs))
+def ran(scheduler: SiteScheduler | Alone, jobs: list[SiteJob]) -> list[tuple[int, Sequence[Decision]]]:
+    return list((scheduler if isinstance(scheduler, Alone) else Alone(scheduler)).run(jobs))
 
 
 # -- the fast path and the plain one -----------------------------------------------------------------------------------
@@ -92,8 +94,8 @@ def test_the_fast_path_decides_as_the_plain_one(seed: int, chosen: dict[str, Any
     sites = draw_sites(rng, asymmetric=bool(rng.integers(2)))
     jobs = draw_jobs(rng, sites, int(rng.integers(1, 6)), fits=bool(rng.integers(2)))
     params = OkitaParams(**chosen)
-    scheduler, plain = Okita(sites, params), Plain(sites, jobs, params)
-    for (slot, decisions), (expected, rows) in zip(run(scheduler, jobs), plain.run(), strict=True):
+    scheduler, plain = Alone(Okita(sites, params)), Plain(sites, jobs, params)
+    for (slot, decisions), (expected, rows) in zip(scheduler.run(jobs), plain.run(), strict=True):
         assert slot == expected
         for decision, row in zip(decisions, rows, strict=True):
             same(decision, row)
@@ -137,7 +139,7 @@ def test_every_schedule_satisfies_the_constraints(seed: int, chosen: dict[str, A
     rng = np.random.default_rng(seed)
     sites = draw_sites(rng, exact=bool(rng.integers(2)), asymmetric=bool(rng.integers(2)))
     jobs = draw_jobs(rng, sites, int(rng.integers(1, 7)))
-    scheduler = Okita(sites, OkitaParams(**chosen))
+    scheduler = Alone(Okita(sites, OkitaParams(**chosen)))
     record = ran(scheduler, jobs)
     check_constraints(sites, jobs, record)
     for job in jobs:
@@ -205,7 +207,7 @@ def test_one_site_costs_no_bandwidth(seed: int) -> None:
     rng = np.random.default_rng(seed)
     sites = Sites(np.full((1, 2), 8.0), np.zeros((1, 1)))
     jobs = draw_jobs(rng, sites, 4)
-    scheduler = Okita(sites)
+    scheduler = Alone(Okita(sites))
     ran(scheduler, jobs)
     assert len(scheduler.outcomes) == 4
     assert all(one.status == "done" and one.bandwidth == 0 for one in scheduler.outcomes.values())
@@ -287,7 +289,7 @@ def test_what_a_site_trains_is_rounded_down_for_the_site_as_a_whole() -> None:
 
 def test_where_rounding_down_bites_a_plan_takes_one_slot_more() -> None:
     """Five chunks, one worker at each site, 2.5 chunks a slot: l = 1, but 2 + 2 chunks are trained in the first."""
-    scheduler = Okita(Sites(np.ones((2, 1)), np.zeros((2, 2))))
+    scheduler = Alone(Okita(Sites(np.ones((2, 1)), np.zeros((2, 2)))))
     record = ran(scheduler, [site_job(rho=2.5, data=(5, 0), ps=(0,))])
     assert record[0][1][0].tentative is not None
     assert (record[0][1][0].tentative.workers, record[0][1][0].tentative.slots) == (2, 1)
@@ -358,17 +360,17 @@ def test_of_several_in_the_way_the_first_to_leave_counts() -> None:
 
 def test_a_job_that_no_empty_system_holds_is_given_up_and_the_others_run() -> None:
     """Also where no site has anything."""
-    scheduler = Okita(TWO)
+    scheduler = Alone(Okita(TWO))
     ran(scheduler, [site_job(0, worker=(4,)), site_job(1)])
     assert [scheduler.outcomes[i].status for i in (0, 1)] == ["never", "done"]
-    empty = Okita(Sites(np.zeros((2, 1)), TWO.cost))
+    empty = Alone(Okita(Sites(np.zeros((2, 1)), TWO.cost)))
     assert ran(empty, [site_job()]) == []
     assert empty.outcomes[0].status == "never"
 
 
 def test_a_site_with_no_capacity_gives_its_data_away() -> None:
     """All four chunks of site 0 move to site 1, 1 per MB."""
-    scheduler = Okita(Sites(np.array([[0.0], [3.0]]), TWO.cost))
+    scheduler = Alone(Okita(Sites(np.array([[0.0], [3.0]]), TWO.cost)))
     ran(scheduler, [site_job()])
     assert (scheduler.outcomes[0].data, scheduler.outcomes[0].parameters) == (4.0, 0.0)
 
@@ -391,10 +393,10 @@ def test_a_scheduler_that_takes_more_than_there_is_is_stopped() -> None:
 
     class Careless(Okita):
         def decide(self, slot: int) -> list[Decision]:
-            at = Placement(np.array([2, 0]), 0, 0.0)
+            at = SitePlacement(np.array([2, 0]), 0, 0.0)
             return [Decision(job, "run", one.left, at) for job, one in self.active.items()]
 
-    scheduler = Careless(TWO)
+    scheduler = Alone(Careless(TWO))
     scheduler.arrive(site_job(0))
     scheduler.step(0)
     scheduler.arrive(site_job(1))
@@ -430,9 +432,9 @@ def test_an_exponential_cost_stays_finite_and_in_order(start: int, more: int) ->
 def test_a_cost_beyond_floats_still_decides() -> None:
     """Two jobs of 20,000 slots' wait: the plans are those with the shortest time, of these the least bandwidth."""
     job = site_job(arrival=0, latency=Exponential(50))
-    scheduler = Okita(Sites(np.array([[2.0], [3.0]]), TWO.cost))
+    scheduler = Alone(Okita(Sites(np.array([[2.0], [3.0]]), TWO.cost)))
     scheduler.arrive(job)
-    first = scheduler.decide(20_000)[0].tentative
+    first = scheduler.scheduler.decide(20_000)[0].tentative
     assert first is not None
     assert (first.workers, first.slots) == (2, 1)
     scheduler.step(20_000)
@@ -464,7 +466,7 @@ def test_sites_that_are_none_are_refused(capacity: Floats, cost: Floats, said: s
 def test_costs_that_differ_by_direction_are_allowed_where_stated() -> None:
     """And both directions count: data go 1 -> 0 for 1 per MB, the exchange 0 -> 1 would cost 9."""
     sites = Sites(np.array([[3.0], [0.0]]), np.array([[0.0, 9.0], [1.0, 0.0]]), asymmetric=True)
-    scheduler = Okita(sites)
+    scheduler = Alone(Okita(sites))
     ran(scheduler, [site_job(data=(0, 4))])
     assert scheduler.outcomes[0].bandwidth == 4.0
 
@@ -510,7 +512,7 @@ def test_latency_costs_that_cannot_be_are_refused(make: Any, said: str) -> None:
 
 def test_jobs_that_are_not_made_for_these_sites_are_refused() -> None:
     """By number of sites, of resources, and by an id that is taken."""
-    scheduler = Okita(TWO)
+    scheduler = Alone(Okita(TWO))
     with pytest.raises(ScenarioError, match="job 0: data at 1 sites; there are 2"):
         scheduler.arrive(site_job(data=(1,)))
     with pytest.raises(ScenarioError, match="job 0: demands for 2 resources; the sites have 1"):

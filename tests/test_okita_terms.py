@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from golden.okita_cases import DATA_TRANSFER, MIGRATE, PRIORITY, Case
+from oracles.sites_alone import run
 from skedge.explain import explain
 from skedge.policies.okita.alg1 import Okita, OkitaParams
 from skedge.policies.okita.explain import Explained, explained
 from skedge.policies.okita.sites import Sites
-from skedge.policies.okita.slots import run
 from skedge.run import run as whole_run
 from skedge.testing import site_scenario
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from skedge.core.errors import SolverError
 from skedge.core.speed import servers_for
 from skedge.policies.common.round_robin import pieces, round_robin
 from skedge.policies.dorm.partition import Applications, Bounds, fair_shares, middle_ratio, partition, shares
 from skedge.policies.drf.progressive_filling import progressive_filling
-from skedge.policies.pdors.relaxation import SolverError
 
 bounded = settings(
     max_examples=40, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)

@@ -14,20 +14,19 @@ from hypothesis import strategies as st
 
 from golden.pdors_cases import CASES
 from oracles import plain_pdors as plain
-from skedge.core.errors import ScenarioError
+from skedge.core.errors import ScenarioError, SolverError
 from skedge.core.model import Floats
 from skedge.core.speed import ceil_almost, servers_for
+from skedge.core.ties import better
 from skedge.core.value import Sigmoid
-from skedge.policies.common.round_robin import split
-from skedge.policies.oasis.policy import Oasis, oasis_prices
+from skedge.policies.oasis.on_resources import Oasis, oasis_prices
 from skedge.policies.pdors import alg4 as pdors
-from skedge.policies.pdors.admission import Admission, Answer, better, prefix_table
+from skedge.policies.pdors.admission import Admission, Answer, prefix_table
 from skedge.policies.pdors.alg4 import Pdors, PdorsParams, pdors_prices
 from skedge.policies.pdors.job import TrainingJob
 from skedge.policies.pdors.parametric_lp import DONE, GAVE_UP, corners, sweep
-from skedge.policies.pdors.prices import LEAST, Prices, Stakes, calibrate
-from skedge.policies.pdors.relaxation import SolverError, market, relax, room_for, solve
-from skedge.policies.pdors.rounding import packing_gain
+from skedge.policies.pdors.prices import LEAST, CalibrationJobs, Prices, calibrate, split
+from skedge.policies.pdors.rounding import packing_gain, relax, room_for, solve, subproblem
 
 FEW = settings(max_examples=60, deadline=None)
 TINY = settings(max_examples=25, deadline=None)
@@ -106,7 +105,7 @@ def test_the_sweep_finds_the_optimum_of_every_level(seed: int, alike: bool) -> N
     if not alike:
         load_at_random(scheduler, rng)
     job, ledger = jobs[0], scheduler.ledger
-    m = market(ledger.free(0), ledger.price[0], *job.demands)
+    m = subproblem(ledger.free(0), ledger.price[0], *job.demands)
     needs = np.sort(rng.uniform(0.01, 30, 6))
     w, s = np.zeros((2, len(needs), len(capacity)))
     value = np.zeros(len(needs))
@@ -130,7 +129,7 @@ def test_corners_are_those_drawn_by_hand() -> None:
 
 def test_a_machine_that_cannot_hold_one_worker_holds_none_in_the_relaxation() -> None:
     """P16: with 0.9 of a worker on each of three machines the relaxation without that rule has 1 worker."""
-    m = market(np.full((3, 1), 0.9), np.ones((3, 1)), np.array([1.0]), np.array([0.1]))
+    m = subproblem(np.full((3, 1), 0.9), np.ones((3, 1)), np.array([1.0]), np.array([0.1]))
     assert relax(m, 1.0, 1.0)[0] == np.inf
     assert room_for(m.free, m.worker).tolist() == [0, 0, 0]
     value = np.zeros(1)
@@ -140,7 +139,7 @@ def test_a_machine_that_cannot_hold_one_worker_holds_none_in_the_relaxation() ->
 
 def test_without_the_ps_row_no_ps_would_be_bought() -> None:
     """P1: W_1 = 3, gamma = 1, price 1 each: 3 workers alone cost 3; with PSs it is 6."""
-    m = market(np.array([[10.0]]), np.array([[1.0]]), np.array([1.0]), np.array([1.0]))
+    m = subproblem(np.array([[10.0]]), np.array([[1.0]]), np.array([1.0]), np.array([1.0]))
     assert relax(m, 3.0, 1.0)[0] == pytest.approx(6)
 
 
@@ -151,7 +150,7 @@ def test_where_a_kind_costs_nothing_no_more_of_it_is_taken_than_is_needed(seed: 
     rng = np.random.default_rng(seed)
     free, price = rng.integers(3, 30, (3, 2)).astype(float), np.zeros((3, 2))
     price[:, int(rng.integers(2))] = rng.uniform(0.1, 1, 3)
-    m = market(free, price, np.array([1.0, 0.0]), np.array([0.0, 1.0]))
+    m = subproblem(free, price, np.array([1.0, 0.0]), np.array([0.0, 1.0]))
     need, ratio = float(rng.uniform(0.5, 8)), float(rng.choice([0.5, 1, 2, 3]))
     cost, whole_w, whole_s = solve(m, need, ratio, 12)
     _, w, s = relax(m, need, ratio)
@@ -517,7 +516,7 @@ def test_the_gain_of_lemma_1_is_of_the_least_room_that_holds_one() -> None:
     """Eq. (29): W_b = min(F, least b/B above 0). Machines hold 0, 3 and 8 workers and 0, 6 and 16 PSs; F = 5: 3."""
     job = replace(CASES["prices_spread_work"].jobs[0], batch=5, worker=(2.0,), ps=(1.0,))
     made = make([job], np.array([[0.5], [6.0], [16.0]]), 4, gain="eq29", delta=0.1)
-    free = market(np.array([[0.5], [6.0], [16.0]]), np.ones((3, 1)), *job.demands)
+    free = subproblem(np.array([[0.5], [6.0], [16.0]]), np.ones((3, 1)), *job.demands)
     found = made._gains(job, free, np.array([1.0, 2.0]))
     assert found.tolist() == pytest.approx([packing_gain(0.1, 4, 3.0)] * 2)
 
@@ -708,7 +707,7 @@ def test_a_solver_that_fails_rejects_the_job_and_the_run_goes_on(theta: str) -> 
 def test_highs_names_what_is_neither_optimal_nor_infeasible() -> None:
     """A time limit, for both kinds of program."""
     rng = np.random.default_rng(1)
-    m = market(rng.uniform(5, 9, (40, 3)), rng.uniform(1, 2, (40, 3)), np.array([1.0, 2, 1]), np.array([2.0, 1, 1]))
+    m = subproblem(rng.uniform(5, 9, (40, 3)), rng.uniform(1, 2, (40, 3)), np.array([1.0, 2, 1]), np.array([2.0, 1, 1]))
     with pytest.raises(SolverError, match="HiGHS"):
         relax(m, 20.0, 2.0, limit=1e-12)
     with pytest.raises(SolverError, match="HiGHS"):
@@ -752,7 +751,9 @@ def test_a_utility_that_is_none_is_refused(given: tuple[float, float, float], me
 
 def test_a_high_price_below_the_low_one_is_refused() -> None:
     """need = 0.5 and 8, mu = 2/0.5 = 4, L = min(10/(2 * 4 * 0.5), 900/(2 * 4 * 8)) = 2.5; U = 9/0.5 and 9/8."""
-    stakes = Stakes(np.array([[0.5, 0.0], [0.0, 8.0]]), np.array([9.0, 9.0]), np.array([10.0, 900.0]), np.ones(2))
+    stakes = CalibrationJobs(
+        np.array([[0.5, 0.0], [0.0, 8.0]]), np.array([9.0, 9.0]), np.array([10.0, 900.0]), np.ones(2)
+    )
     with pytest.raises(ScenarioError, match=r"U = 1\.125 of resource 1 is not above L = 2\.5"):
         calibrate(stakes, np.array([[1.0, 1.0]]), 1, factor=2)
 

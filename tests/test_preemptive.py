@@ -15,7 +15,7 @@ from skedge.core.model import Physics
 from skedge.core.network import upload_row
 from skedge.core.time import NEVER, SECOND
 from skedge.policies.gangs.placement import empty_stored
-from skedge.policies.gangs.preemptive import Held, Preemptive, Room, take
+from skedge.policies.gangs.preemptive import JobState, Preemptive, Room, take
 from skedge.sim.world import SimulatedWorld
 from test_gang_policies import job, random_scenarios, run, scenario, where
 
@@ -115,7 +115,7 @@ def time_to_end(begins: Sequence[tuple[int, int]], left: int) -> int:
     return end
 
 
-def plainly_taken(n: int, j: int, left: list[int], held: Held, room: Room, delay: list[int]) -> dict[int, int]:
+def plainly_taken(n: int, j: int, left: list[int], held: JobState, room: Room, delay: list[int]) -> dict[int, int]:
     """What job `j` takes of `room`: word for word as the module says."""
     kind, own, most = held.kind[j], held.own[j], int(held.most[j])
     free = room.workers[:, kind]
@@ -163,7 +163,7 @@ def test_the_compiled_scan_is_the_plain_one() -> None:
         running = ran * rng.integers(0, 2, jobs)
         zero = np.zeros(jobs, np.int64)
         ps = np.where(running > 0, rng.integers(0, servers, jobs), -1)
-        held = Held(zero, zero, most, own, running, ran, zero, ps)
+        held = JobState(zero, zero, most, own, running, ran, zero, ps)
         left = rng.integers(1, 30, (jobs, 1)) * np.array([2, 1])
         room = Room(
             workers.copy(), np.array([100]), rng.integers(0, 2, (servers, 1)), seed % 2, int(rng.integers(0, 3)), 0

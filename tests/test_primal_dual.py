@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 from conftest import Said
-from skedge.core.errors import PolicyError, ScenarioError
+from skedge.core.errors import PolicyError, ScenarioError, SolverError
 from skedge.core.events import Event, Order, Reject
 from skedge.core.kernel import Kernel
 from skedge.core.model import Cluster, Job, Physics, Server, job_table
@@ -25,8 +25,7 @@ from skedge.explain import explain
 from skedge.policies.pdors import alg4 as pdors
 from skedge.policies.pdors.alg4 import PdOrs
 from skedge.policies.pdors.explain import least
-from skedge.policies.pdors.plans import Held, anywhere, reservations
-from skedge.policies.pdors.relaxation import SolverError
+from skedge.policies.pdors.policy import Allocation, anywhere, reservations
 from skedge.run import Run, prepared, run
 from skedge.scenario.file import default_scenario, load_scenario
 from skedge.scenario.save import save_scenario
@@ -102,7 +101,7 @@ def test_a_server_that_goes_out_of_service_breaks_the_plans_on_it() -> None:
 
 
 def test_a_run_of_equal_slots_is_one_reservation() -> None:
-    a, b = Held(((0, 2),), ((1, 1),)), Held(((0, 2),), ((1, 2),))
+    a, b = Allocation(((0, 2),), ((1, 1),)), Allocation(((0, 2),), ((1, 2),))
     assert reservations({3: a, 4: a, 5: b, 7: b}) == [
         (0, 2, 0, 3, 6), (1, 0, 1, 3, 5), (1, 0, 2, 5, 6), (0, 2, 0, 7, 8), (1, 0, 2, 7, 8),
     ]  # fmt: skip
@@ -110,8 +109,8 @@ def test_a_run_of_equal_slots_is_one_reservation() -> None:
 
 def test_anywhere_takes_the_first_machines_and_fewer_workers_where_not_all_fit() -> None:
     """3 workers of 2 and 2 PSs of 1 do not fit on 3 + 3; 2 workers and 1 PS do."""
-    needs, last = (np.array([2.0]), np.array([1.0])), Held(((0, 3),), ((0, 2),))
-    assert anywhere(np.array([[3.0], [3.0]]), needs, last, 2.0) == Held(((0, 1), (1, 1)), ((0, 1),))
+    needs, last = (np.array([2.0]), np.array([1.0])), Allocation(((0, 3),), ((0, 2),))
+    assert anywhere(np.array([[3.0], [3.0]]), needs, last, 2.0) == Allocation(((0, 1), (1, 1)), ((0, 1),))
     assert anywhere(np.array([[1.0], [1.0]]), needs, last, 2.0) is None
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from golden import okita_cases
 from oracles.site_instances import draw_jobs, draw_sites
+from oracles.sites_alone import Alone
 from skedge.analysis.columns import columns
 from skedge.analysis.metrics.costs import moved_mb
 from skedge.core.errors import OrderError, PolicyError
@@ -21,13 +22,11 @@ from skedge.core.model import Cluster, Job, Physics, Server, job_table
 from skedge.core.policy import Basis, make_policy
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import SECOND
-from skedge.policies.fifo.at_sites import SiteDrf, SiteFifo
 from skedge.policies.oasis.at_sites import SiteOasis, site_prices
 from skedge.policies.okita.alg1 import Okita
-from skedge.policies.okita.driver import site_jobs, sites_of
+from skedge.policies.okita.baselines import SiteDrf, SiteFifo
 from skedge.policies.okita.sites import SiteJob, Sites
-from skedge.policies.okita.slots import SiteScheduler
-from skedge.policies.okita.slots import run as run_alone
+from skedge.policies.okita.slots import SiteScheduler, site_jobs, sites_of
 from skedge.run import Run, prepared, run
 from skedge.testing import check_policy, resource_scenario, site_scenario, site_scenarios, small_scenario
 
@@ -63,7 +62,7 @@ def with_ps_needs(jobs: list[SiteJob]) -> list[SiteJob]:
     return [job if sum(job.ps) else replace(job, ps=(1, *job.ps[1:])) for job in jobs]
 
 
-def alone(scenario: Scenario, policy: str) -> SiteScheduler:
+def alone(scenario: Scenario, policy: str) -> Alone:
     """The algorithm without kernel and world."""
     sites, jobs = sites_of(scenario.cluster), site_jobs(scenario)
     if policy == "okita":
@@ -74,9 +73,10 @@ def alone(scenario: Scenario, policy: str) -> SiteScheduler:
         made = SiteDrf(sites)
     else:
         made = SiteOasis(sites, scenario.physics.slots or 1, site_prices(jobs, sites, scenario.physics.slots or 1))
-    for _ in run_alone(made, jobs):
+    done = Alone(made)
+    for _ in done.run(jobs):
         pass
-    return made
+    return done
 
 
 @pytest.mark.parametrize("case", ["DELAY", "MIGRATE", "DATA_TRANSFER", "PRIORITY"])

@@ -17,7 +17,7 @@ from skedge.core.policy import View
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.size import whole_bytes
 from skedge.policies.aonline.policy import AOnline
-from skedge.policies.aonline.waiting import Need, Waiting
+from skedge.policies.aonline.waiting import Need, StorageQueue
 from skedge.run import Run, run
 
 
@@ -145,7 +145,7 @@ def test_the_first_waiting_job_that_fits_is_found(
     needs: list[tuple[int, int, int]], free: list[int], gone: set[int], anywhere: bool
 ) -> None:
     """Against counting, server by server, with some jobs gone; and in the same order after tidying up."""
-    waiting = Waiting(KINDS)
+    waiting = StorageQueue(KINDS)
     for job, need in enumerate(needs):
         waiting.add(Need(job, None, *need))
     waiting.remove_jobs(tuple(gone))
@@ -167,7 +167,7 @@ def fits(kind: int, size: int, chunks: int, free: list[int]) -> bool:
     return True
 
 
-def places(waiting: Waiting, free: list[int], *, anywhere: bool) -> list[int]:
+def places(waiting: StorageQueue, free: list[int], *, anywhere: bool) -> list[int]:
     found, room = [], np.array(free)
     at = -1
     while (at := waiting.next_fit(room, at + 1, anywhere=anywhere)) >= 0:
@@ -177,7 +177,7 @@ def places(waiting: Waiting, free: list[int], *, anywhere: bool) -> list[int]:
 
 def test_lost_chunks_of_a_job_are_entries_of_their_own() -> None:
     """One of two entries of a job is taken: the job still waits; with the other it is gone."""
-    waiting = Waiting(KINDS)
+    waiting = StorageQueue(KINDS)
     waiting.add(Need(7, (0, 2), 0, 5, 2))
     waiting.add(Need(7, (1,), 0, 5, 1))
     room = np.array([5, 0, 0, 0])

@@ -244,7 +244,7 @@ def test_a_run_is_exported_to_perfetto_but_has_no_slots_for_batsim(skedge: Calla
 
 def test_a_job_that_waits_says_why() -> None:
     """b is planned for later; c finds no server with 13 gpus; d was turned away."""
-    from skedge.policies.fifo.on_slots import Fifo
+    from skedge.policies.fifo.policy import Fifo
 
     class Says(Fifo):
         def decide(self, event, view):  # type: ignore[no-untyped-def]

@@ -171,7 +171,7 @@ def timeline(run: Run, job: int) -> pl.DataFrame:
     ]
     rows += [_run_line(r, run.scenario.jobs.ids) for r in _runs_of(s.runs, job).iter_rows(named=True)]
     rows += [
-        (p["start"], p["end"], "has its PS", p["server"], _ps_detail(p, resources=bool(run.scenario.cluster.resources)))
+        (p["start"], p["end"], "has its PS", p["server"], _ps_detail(p, resources=run.scenario.cluster.kind != "slots"))
         for p in _of(s.ps, job)
     ]
     rows += [

@@ -349,16 +349,15 @@ def for_service(policy: str | Policy, scenario: Scenario) -> Policy:
 
 def offers(scenario: Scenario) -> frozenset[str]:
     """What the scenario has of what policies can need, in the words of their `needs`."""
-    cluster, jobs = scenario.cluster, scenario.jobs
-    slots, sites = cluster.lanes > 0 or cluster.cloud is not None, cluster.transfer_cost is not None
+    cluster, kind, worth = scenario.cluster, scenario.cluster.kind, None not in scenario.jobs.utility
+    slots = cluster.lanes > 0 or cluster.cloud is not None
     parts = {
         "typed slots": slots,
-        "resources": bool(cluster.resources) and not sites,
-        "sites": sites,
-        "typed slots, resources or sites": slots or bool(cluster.resources),
-        "a utility of every job": None not in jobs.utility,
-        "resources with a utility of every job, or sites": sites
-        or (bool(cluster.resources) and None not in jobs.utility),
+        "resources": kind == "resources",
+        "sites": kind == "sites",
+        "typed slots, resources or sites": slots or kind != "slots",
+        "a utility of every job": worth,
+        "resources with a utility of every job, or sites": kind == "sites" or (kind == "resources" and worth),
         "a horizon": scenario.physics.horizon is not None,
     }
     return frozenset(part for part, there in parts.items() if there)

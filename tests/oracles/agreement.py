@@ -97,7 +97,7 @@ def _drf(seed: int) -> None:
     for _ in range(int(rng.integers(1, 6))):
         worker, ps = rng.integers(0, 5, kinds), rng.integers(0, 3, kinds)
         worker[rng.integers(kinds)] = rng.integers(1, 5)
-        per_ps = int(rng.choice([1, 2, 3, int(fairness.ONCE)]))
+        per_ps = int(rng.choice([1, 2, 3, int(fairness.ONE_PS)]))
         jobs.append((tuple(worker.tolist()), tuple(ps.tolist()), per_ps, int(rng.integers(0, 7))))
     left, total = rng.integers(0, 26, kinds).tolist(), rng.integers(1, 31, kinds).tolist()
     assert fairness.filled(jobs, left, total) == fairness.plainly_filled(jobs, left, total)

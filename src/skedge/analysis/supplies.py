@@ -19,7 +19,7 @@ def supplies(c: Columns) -> pl.DataFrame:
     the job since its last outage; where the physics is ``last_place``, for those of the job's last order.
     """
     rows = _orders(c)
-    if c.scenario.physics.data == "kept" and c.scenario.cluster.transfer_cost is None:
+    if c.scenario.physics.data == "kept" and c.scenario.cluster.kind != "sites":
         most = pl.col("n").cum_max().shift(1, fill_value=0).over("job", "server", "outage")
         rows = rows.with_columns(before=most)
     else:

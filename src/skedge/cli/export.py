@@ -37,7 +37,7 @@ def export(
     """A run for Evalys (Batsim's files), or for Perfetto (Chrome-trace JSON)."""
     run = load_whole(folder)
     if form is Format.batsim:
-        if run.scenario.cluster.resources:
+        if run.scenario.cluster.kind != "slots":
             raise InputError(f"{folder}: its servers have resources, not worker slots, which Batsim's files count in")
         with new_folder(target) as inside:
             batsim.write(run.scenario, run.schedule, inside)

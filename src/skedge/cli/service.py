@@ -83,7 +83,7 @@ def up(
         raise InputError(f"the service needs the extra `live`: pip install 'skedge[live]' ({error})") from error
     scenario = load_cluster_file(cluster)
     for_service(policy, scenario)
-    if scenario.physics.slotted and scenario.cluster.transfer_cost is None:
+    if scenario.physics.slotted and scenario.cluster.kind != "sites":
         raise InputError("physics.slotted: a live run goes in continuous time, but at sites; leave it out")
     if ray is not None:
         check_answers(ray)

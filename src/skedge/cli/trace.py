@@ -132,7 +132,7 @@ def convert_command(
     with new_folder(folder) as aside:
         save_scenario(scenario, aside)
     cluster = scenario.cluster
-    size = {"servers": len(cluster.servers)} if cluster.resources else {"lanes": cluster.lanes}
+    size = {"servers": len(cluster.servers)} if cluster.kind != "slots" else {"lanes": cluster.lanes}
     found = {"scenario": str(folder / "scenario.yaml"), "jobs": len(scenario.jobs), **size}
     if as_json:
         print_json({**found, "source": scenario.source})

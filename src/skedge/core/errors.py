@@ -9,6 +9,7 @@
     │   └── PolicyError       an unknown policy, or a parameter that it does not take
     ├── OrderError            a policy gave an order that breaks a rule; carries the rule's name
     ├── StateError            the kernel's own books do not balance (a bug of ours)
+    ├── SolverError           a solver failed or ran out of time
     ├── RunFolderError        a run folder that exists, is missing or is incomplete
     └── TrainingError         a live job cannot be trained: its factory, its data, its loss, its checkpoint
 """
@@ -50,6 +51,10 @@ class OrderError(SkedgeError):
 
 class StateError(SkedgeError):
     """The kernel's books do not balance."""
+
+
+class SolverError(SkedgeError):
+    """A solver failed or ran out of time; the message says which."""
 
 
 class RunFolderError(SkedgeError):

@@ -24,6 +24,11 @@ OUT_OF_SERVICE = 2**62
 """Stands for the job of a PS slot whose server is out of service: no job has this number."""
 
 
+def pairs(counts: Ints) -> Placement:
+    """(server, count) pairs, as orders have them, from `counts` by server; servers with none are left out."""
+    return tuple((server, int(counts[server])) for server in np.flatnonzero(counts).tolist())
+
+
 def _none() -> Ints:
     return np.empty(0, np.int64)
 

@@ -42,7 +42,7 @@ def needs(frame: pl.DataFrame, prefix: str, resources: tuple[str, ...]) -> Float
 
 def data_of(frame: pl.DataFrame, cluster: Cluster) -> Ints:
     """Chunks of each job by site, D_i^r, shape ``(jobs, servers)``; without columns where there are no sites."""
-    if cluster.transfer_cost is None:
+    if cluster.kind != "sites":
         return np.zeros((len(frame), 0), np.int64)
     table = np.zeros((len(frame), len(cluster.servers)), np.int64)
     for i, site in enumerate(cluster.server_ids):
@@ -83,7 +83,7 @@ def checked(frame: pl.DataFrame, cluster: Cluster) -> pl.DataFrame:
         raise ScenarioError(f"jobs: a column has values of the wrong type: {error}") from error
     _utility_is_whole(frame)
     _refuse(frame, [*_of_columns(), *_of_extra(frame, cluster), *_of_ranges(cluster)])
-    if cluster.transfer_cost is not None:
+    if cluster.kind == "sites":
         _check_latency(frame)
     return frame
 
@@ -107,7 +107,7 @@ def _of_ranges(cluster: Cluster) -> Iterator[_Check]:
         yield _check(above, f"upload_{kind}_lo_s", f"at most upload_{kind}_hi_s")
     yield _check(pl.col("id").is_duplicated(), "id", "unique; it is used twice")
     for column, types in (("worker_type", cluster.worker_types), ("ps_type", cluster.ps_types)):
-        if types or (cluster.cloud is None and not cluster.resources):
+        if types or (cluster.cloud is None and cluster.kind == "slots"):
             have = ", ".join(types) or "none"
             yield _check(~pl.col(column).is_in(list(types)), column, f"a type that a server has ({have})")
 
@@ -152,10 +152,10 @@ def _of_extra(frame: pl.DataFrame, cluster: Cluster) -> Iterator[_Check]:
         if name in there:
             yield _check(pl.col(name).is_not_null() & ~good, name, right)
     yield from _of_needs(frame, cluster)
-    if cluster.resources and "max_lag" in there:
+    if cluster.kind != "slots" and "max_lag" in there:
         right = "left out: it is of chunks that are dispatched, and none are on servers with resources"
         yield _check(pl.col("max_lag").is_not_null(), "max_lag", right)
-    yield from _of_no_sites(frame) if cluster.transfer_cost is None else _of_sites(frame, cluster)
+    yield from _of_no_sites(frame) if cluster.kind != "sites" else _of_sites(frame, cluster)
 
 
 def _of_no_sites(frame: pl.DataFrame) -> Iterator[_Check]:
@@ -202,7 +202,7 @@ def _of_needs(frame: pl.DataFrame, cluster: Cluster) -> Iterator[_Check]:
             yield _check(~(value.is_finite() & (value >= 0)), column, "a number, 0 or more")
             if column.removeprefix(prefix) not in cluster.resources:
                 yield _check(value > 0, column, f"of a resource that a server has ({have})")
-        if cluster.resources:
+        if cluster.kind != "slots":
             needs = pl.sum_horizontal(pl.col(columns)) if columns else pl.lit(0.0)
             yield _check(needs <= 0, prefix + "*", f"above 0 for one of {have}", needs)
 

@@ -78,6 +78,10 @@ _SERVER: dict[str, Rule] = {
 }
 
 
+Kind = Literal["slots", "resources", "sites"]
+"""What a cluster's servers offer: typed slots; amounts of resources; resources at sites, with costs between them."""
+
+
 class Cluster:
     """All servers, and their slots as arrays.
 
@@ -88,6 +92,9 @@ class Cluster:
     ----------
     servers
         In the order given; that order decides ties.
+    kind
+        Which of the three models of a cluster this is. It is the one place to ask: what differs by kind of cluster is
+        chosen by it once.
     cloud
         Index of the cloud, or None.
     worker_types, ps_types
@@ -139,6 +146,7 @@ class Cluster:
         self.transfer_cost: Floats | None = None if transfer_cost is None else _costs(transfer_cost)
         if self.transfer_cost is not None:
             self._check_sites(self.transfer_cost)
+        self.kind: Kind = "sites" if self.transfer_cost is not None else "resources" if self.resources else "slots"
 
     def _check_sites(self, cost: Floats) -> None:
         if not self.resources:

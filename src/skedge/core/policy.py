@@ -1,13 +1,13 @@
 """The one file that a policy author reads: what a policy is, what it sees, how it is found.
 
-A policy is told what just happened (:class:`~skedge.core.events.Event`), sees what a scheduler may see (:class:`View`)
+A policy receives what just happened (:class:`~skedge.core.events.Event`), sees what a scheduler may see (:class:`View`)
 and answers with orders. It does no I/O, reads no clock, draws only from the generator that it is given, and never sees
 a true duration or a future arrival. ``docs/write-a-policy.md`` walks through a complete example.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
@@ -93,6 +93,41 @@ class Basis:
         self.cluster, self.physics, self.rng = cluster, physics, rng
 
 
+class Started(Protocol):
+    """What takes a run's decisions on one kind of cluster, ready to decide."""
+
+    def decide(self, event: Event, view: View) -> Iterable[Order]:
+        """As :meth:`Policy.decide`."""
+
+    def terms(self, job: int, view: View) -> Mapping[str, Any] | None:
+        """The terms behind the decision on `job`, for ``skedge explain``."""
+
+
+class ByKind(Basis):
+    """Base of a policy that is one algorithm for each kind of cluster.
+
+    :meth:`on` asks for the kind when a run starts, and imports only the file of that kind: a reader, and a process,
+    open what that cluster needs.
+    """
+
+    def on(self, cluster: Cluster, physics: Physics, rng: Generator) -> Started:
+        """The algorithm for this kind of cluster, started."""
+        raise NotImplementedError
+
+    def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
+        """Begin a run."""
+        super().start(cluster, physics, rng)
+        self.started = self.on(cluster, physics, rng)
+
+    def decide(self, event: Event, view: View) -> Iterable[Order]:
+        """As the algorithm decides."""
+        return self.started.decide(event, view)
+
+    def terms(self, job: int, view: View) -> Mapping[str, Any] | None:
+        """As the algorithm explains it."""
+        return self.started.terms(job, view)
+
+
 class View:
     """What a scheduler may see, read-only: the announced data of the jobs that have arrived, and the kernel's books.
 
@@ -145,7 +180,7 @@ class View:
         return _shown(columns[name][: self.arrived])
 
     def utility(self, job: int) -> Sigmoid | None:
-        """What `job` is worth by its training time in slots; None if nobody says."""
+        """What `job` is worth by its training time in slots; None if not specified."""
         return self._kernel.scenario.jobs.utility[self._past(job)]
 
     @property
@@ -202,7 +237,7 @@ class View:
         return _shown(self._kernel.scenario.slot_chunks[: self.arrived])
 
     def latency(self, job: int) -> LatencyCost | None:
-        """What the response of `job` costs by the slots that it takes; None if nobody says."""
+        """What the response of `job` costs by the slots that it takes; None if not specified."""
         return self._kernel.scenario.jobs.latency[self._past(job)]
 
     def remaining(self, jobs: Ints) -> Ints:

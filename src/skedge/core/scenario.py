@@ -79,7 +79,7 @@ class Jobs:
         self.worker_needs, self.ps_needs = (needs(f, prefix, cluster.resources) for prefix in (WORKER_NEEDS, PS_NEEDS))
         self.max_lag: Ints = extra_column(f, "max_lag").astype(np.int64)
         self.data: Ints = data_of(f, cluster)
-        self.most_workers: Ints = self.batch if cluster.resources and cluster.transfer_cost is None else self.chunks
+        self.most_workers: Ints = self.batch if cluster.kind == "resources" else self.chunks
         self.workers: Ints = np.minimum(f["workers"].to_numpy(), self.most_workers).astype(np.int64)
         self.worker_type = _type_index(f["worker_type"], cluster.worker_types)
         self.ps_type = _type_index(f["ps_type"], cluster.ps_types)
@@ -163,9 +163,9 @@ class Scenario:
         _within(jobs, "chunks x epochs x minibatches", minibatches, _MOST_MINIBATCHES)
         work = minibatches * each
         parts = "minibatch_s + ps_update_s + 2 gradient_mb / bandwidth_mbps"
-        ratio = " x ratio / batch" if self.cluster.resources else ""
+        ratio = " x ratio / batch" if self.cluster.kind != "slots" else ""
         _within(jobs, f"chunks x epochs x minibatches x ({parts}{ratio})", work, _MOST_WORK_S)
-        if self.cluster.transfer_cost is not None:
+        if self.cluster.kind == "sites":
             self._check_sites()
         if jobs.max_lag.any():
             self._check_lag(jobs.ids[int(np.flatnonzero(jobs.max_lag)[0])])
@@ -245,7 +245,7 @@ class Scenario:
 
     def _work(self, factor: Floats) -> Ints:
         jobs = self.jobs
-        if not self.cluster.resources:
+        if self.cluster.kind == "slots":
             return jobs.chunks[:, None] * self._chunk_time(factor, whole=False)
         each = [jobs.minibatch_seconds(colocated=zeta) * factor for zeta in (False, True)]
         samples = jobs.chunks * jobs.minibatches

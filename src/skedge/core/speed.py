@@ -9,13 +9,11 @@ import numpy as np
 
 from .jit import inlined
 from .model import Floats, Ints
+from .ties import NOISE
 from .time import SECOND, ticks, whole_slots
 
 MBIT_PER_MB = 8
 """Mbit in a MB: the papers give gradients in MB and bandwidth in Mbit/s (ERRATA, general convention 3)."""
-
-_NOISE = 1e-9
-"""What float arithmetic may leave above a whole number, relatively: 40 * 0.1 is 4."""
 
 
 def minibatch_seconds(
@@ -45,13 +43,13 @@ def work_ticks(minibatches: Ints, seconds_each: Floats, *, speedup: float) -> In
     remainder of 1 worker-µs would cost another. Never below 1 worker-µs.
     """
     exact = minibatches * seconds_each / speedup * SECOND
-    return np.maximum(np.floor(exact * (1 - 2 * _NOISE)), 1).astype(np.int64)
+    return np.maximum(np.floor(exact * (1 - 2 * NOISE)), 1).astype(np.int64)
 
 
 @inlined
 def ceil_almost(x: float) -> int:
     """Least whole number not below `x`, where `x` may be too large by 1e-9 relatively."""
-    return int(np.ceil(x - _NOISE * max(1.0, abs(x))))
+    return int(np.ceil(x - NOISE * max(1.0, abs(x))))
 
 
 @inlined
@@ -63,4 +61,4 @@ def servers_for(workers: int, ratio: float) -> int:
 @inlined
 def whole_chunks(rate: float, workers: int) -> int:
     """Chunks that a site's workers train in a slot, floor(rate y); the product may be short by 1e-9."""
-    return int(np.floor(rate * workers + 1e-9))
+    return int(np.floor(rate * workers + NOISE))

@@ -90,7 +90,7 @@ def _by_start(runs: pl.DataFrame, cluster: Cluster) -> list[tuple[int, ...]]:
 
 
 def _numbers(cluster: Cluster, server: int, kind: int) -> tuple[list[int], int | None]:
-    if cluster.resources:
+    if cluster.kind != "slots":
         return [], (server + 1) * _BLOCK
     if (server, kind) == _CLOUD:
         return [], cluster.lanes

@@ -52,12 +52,12 @@ class Problem:
 
 
 def _on_slots(scenario: Scenario) -> bool:
-    return not scenario.cluster.resources
+    return scenario.cluster.kind == "slots"
 
 
 def _with_utilities(scenario: Scenario) -> bool:
     jobs, physics = scenario.jobs, scenario.physics
-    return bool(scenario.cluster.resources) and physics.horizon is not None and None not in jobs.utility
+    return scenario.cluster.kind != "slots" and physics.horizon is not None and None not in jobs.utility
 
 
 def _all_finished(scenario: Scenario, schedule: Schedule) -> bool:

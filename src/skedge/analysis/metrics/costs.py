@@ -19,7 +19,7 @@ def costs(c: Columns) -> Numbers:
     pi_i times the cost between its site and the PS's, and data moved, the size of the chunks times the cost between
     the sites.
     """
-    if c.scenario.cluster.transfer_cost is None:
+    if c.scenario.cluster.kind != "sites":
         return {}
     exchange, data = exchange_cost(c), transfer_cost(c)
     latency, log10 = _latency(c)

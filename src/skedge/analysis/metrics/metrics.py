@@ -200,7 +200,7 @@ def _workers(c: Columns) -> Metrics:
     t, workers = c.runs, int(c.scenario.cluster.workers.sum())
     held = (t["end"] - t["start"]) * t["workers"]
     first, last = _window(c)
-    use = use_by_resource(c, first, last) if c.scenario.cluster.resources else {}
+    use = use_by_resource(c, first, last) if c.scenario.cluster.kind != "slots" else {}
     edge, room = float(held[t["server"] != _cloud(c)].sum(dtype=np.float64)), float(workers * (last - first))
     total = float(held.sum(dtype=np.float64))
     mean = edge / room if room else None
@@ -275,7 +275,7 @@ def utilisation(scenario: Scenario, schedule: Schedule, points: int = 200) -> pl
 def _busy(c: Columns, grid: NDArray[np.float64]) -> NDArray[np.float64]:
     """Part of the edge workers, or the mean part of the resources, that is held at each time of `grid`."""
     t, cluster = c.runs, c.scenario.cluster
-    if not cluster.resources:
+    if cluster.kind == "slots":
         edge = t["server"] != _cloud(c)
         held = _present(grid, t["start"][edge], t["end"][edge], t["workers"][edge])
         return held / max(int(cluster.workers.sum()), 1)

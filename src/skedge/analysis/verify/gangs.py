@@ -27,21 +27,30 @@ _MOST_WORK = 2.0**62
 
 
 def check_gangs(c: Columns, found: Findings, slack: int) -> None:
-    """All rules on gangs; nothing is done where there are none."""
+    """The rules on gangs for every kind of cluster."""
     if not len(c.gangs):
         return
     _decided(c, found, slack)
     _together(c, found)
+    _apart(found, gang_intervals(c), slack)
+
+
+def check_gang_slots(c: Columns, found: Findings, slack: int) -> None:
+    """The rules on the slots that gangs hold."""
+    if not len(c.gangs):
+        return
     intervals = gang_intervals(c)
-    if not c.scenario.cluster.resources:
-        _types(c, found)
-        _capacity(c, found, slack)
-        _at_most_chunks(c, found, intervals)
-        _colocated(c, found, intervals)
-    _apart(found, intervals, slack)
-    if c.scenario.cluster.transfer_cost is not None:
-        return  # of sites: M31 to M33
-    given = supplies(c)
+    _types(c, found)
+    _capacity(c, found, slack)
+    _at_most_chunks(c, found, intervals)
+    _colocated(c, found, intervals)
+
+
+def check_gang_starts(c: Columns, found: Findings, slack: int) -> None:
+    """The rules on the data and the work of gangs; at sites M31 to M33 stand for them."""
+    if not len(c.gangs):
+        return
+    intervals, given = gang_intervals(c), supplies(c)
     _brought(c, found, given, slack)
     each = pl.Series(not_gangs(c), dtype=pl.Int32).implode()
     _not_early(c, found, intervals.filter(~pl.col("job").is_in(each)), given, slack)

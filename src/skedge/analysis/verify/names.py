@@ -129,13 +129,13 @@ def _ps(c: Columns, t: Table) -> Mask:
     slots = np.bincount(cluster.ps_server, minlength=len(cluster.servers))[np.maximum(server, 0)]
     cloud = server == (-2 if cluster.cloud is None else cluster.cloud)
     wrong = _no_job(c, t) | (server < 0) | (t["count"] < 1) | (t["start"] < 0) | (t["end"] <= t["start"])
-    return wrong | np.where(cloud | bool(cluster.resources), slot != -1, (slot < 0) | (slot >= slots))
+    return wrong | np.where(cloud | (cluster.kind != "slots"), slot != -1, (slot < 0) | (slot >= slots))
 
 
 def _uploads(c: Columns, t: Table) -> Mask:
     wrong = _no_job(c, t) | (t["to_server"] < 0) | (t["chunks"] < 1) | (t["chunks"] > _chunks_of(c, t))
     moved = t.frame["from_site"].is_not_null().to_numpy()
-    at_sites = c.scenario.cluster.transfer_cost is not None
+    at_sites = c.scenario.cluster.kind == "sites"
     return wrong | (moved != at_sites) | ~(t["mb"] >= 0) | (t["start"] < 0) | (t["end"] < t["start"])
 
 

@@ -22,13 +22,18 @@ def check_orders(c: Columns, found: Findings, slack: int) -> None:
         intervals = gang_intervals(c)
         given = orders.filter(~pl.col("verb").is_in(["upload", "assign_ps"]))
         _carried_out(found, slack, given, c.gangs, "workers")
-        if c.scenario.cluster.resources:
-            _carried_out(found, slack, _with_suspensions(orders), c.ps, "count")
         _repeated(found, orders)
         _ended(found, slack, intervals, given, c)
         _suspended(found, slack, intervals, given)
         _served(c, found, slack, intervals)
         _postponed(c, found, slack, intervals)
+
+
+def check_ps_orders(c: Columns, found: Findings, slack: int) -> None:
+    """M2: PSs on servers with resources are held from an order that gives them to one that takes them."""
+    orders = gang_orders(c)
+    if len(c.gangs) or len(orders):
+        _carried_out(found, slack, _with_suspensions(orders), c.ps, "count")
 
 
 def _with_suspensions(orders: pl.DataFrame) -> pl.DataFrame:
@@ -168,7 +173,7 @@ def check_suspensions(c: Columns, found: Findings, promised: str) -> None:
 
     Of gangs on slots that do not go on at that instant: another job then begins that has their worker type, or PS type.
     """
-    resources = bool(c.scenario.cluster.resources)
+    resources = c.scenario.cluster.kind != "slots"
     if promised not in ("never", "for_others") or (promised == "for_others" and resources):
         return
     d, jobs, t = c.decisions, c.scenario.jobs, c.gangs

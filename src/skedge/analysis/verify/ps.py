@@ -14,12 +14,15 @@ from skedge.core.time import NEVER
 from .rules import Findings
 
 
-def check_ps(c: Columns, found: Findings, slack: int, zeta: Zeta) -> None:
-    """All rules on PSs; `zeta` is 1 while a job is dispatched wholly to the cloud."""
+def check_ps(c: Columns, found: Findings, slack: int) -> None:
+    """M12: a job has a PS exactly while it runs."""
     rows, first = in_groups(c.ps["job"], c.ps["start"], len(c.scenario.jobs))
     _while_running(c, found, slack, rows, first)
-    if c.scenario.cluster.resources:
-        return  # M28 has how many
+
+
+def check_ps_slots(c: Columns, found: Findings, slack: int, zeta: Zeta) -> None:
+    """M13 to M15: one PS slot a job, none twice; `zeta` is 1 while a job is dispatched wholly to the cloud."""
+    rows, _ = in_groups(c.ps["job"], c.ps["start"], len(c.scenario.jobs))
     _one_each(c, found, slack, rows)
     _slots(c, found, slack)
     _with_cloud_jobs(c, found, slack, zeta)
@@ -79,7 +82,7 @@ def _during_outages(c: Columns, job: Ints, at: Ints) -> NDArray[np.bool_]:
     has = np.column_stack([cluster.ps, np.zeros(len(cluster.servers), np.int64)]) > 0
     if cluster.cloud is not None:
         has[cluster.cloud] = True
-    if cluster.resources:
+    if cluster.kind != "slots":
         has[:] = True
     o = c.outages
     for server, start, end in zip(o["server"], o["start"], o["end"], strict=True):

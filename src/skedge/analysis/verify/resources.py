@@ -14,17 +14,20 @@ _FITS = 1e-8
 """Loads may be above the capacity by this part of it: sums of floats."""
 
 
-def check_resources(c: Columns, found: Findings, slack: int, *, by_ratio: bool = False) -> None:
-    """All rules on resources; nothing is done where no job was allocated.
+def check_resources(c: Columns, found: Findings, slack: int) -> None:
+    """M26: what workers and PSs take of a resource on a server is at most what it has."""
+    if len(c.gangs):
+        _capacity(c, found, slack)
+
+
+def check_counts(c: Columns, found: Findings, *, by_ratio: bool) -> None:
+    """M27, M28 and co-location; at sites M32 stands for them.
 
     `by_ratio`: the policy promises that no job holds more PSs than its ratio asks for.
     """
     if not len(c.gangs):
         return
     intervals = gang_intervals(c)
-    _capacity(c, found, slack)
-    if c.scenario.cluster.transfer_cost is not None:
-        return  # of sites: M32
     _counts(c, found, intervals, by_ratio=by_ratio)
     _colocated(c, found, intervals)
 

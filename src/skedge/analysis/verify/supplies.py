@@ -15,8 +15,6 @@ from .rules import Findings
 
 def check_supplies(c: Columns, found: Findings) -> None:
     """Compare the uploads of jobs that are not dispatched with those that their orders need: none more, none less."""
-    if c.scenario.cluster.transfer_cost is not None:
-        return  # M31
     sent = np.zeros(len(c.scenario.jobs), bool)
     sent[c.dispatches["job"]] = True
     u = c.uploads
@@ -33,10 +31,10 @@ def check_supplies(c: Columns, found: Findings) -> None:
         found.add("M16", job, time, f"{chunks} chunks for server {server} {what}")
 
 
-def check_ahead(c: Columns, found: Findings, slack: int, *, promised: bool) -> None:
-    """M5, M6, M16: uploads ahead of an allocation, of how many workers' data, when, and whether the policy has any.
+def check_ahead(c: Columns, found: Findings, slack: int, rule: str, most: Ints, *, promised: bool) -> None:
+    """M5 or M27, M6, M16: uploads ahead of an allocation, of how many workers' data, when, and whether there are any.
 
-    `promised`: it has none.
+    `rule` limits the workers of a job to `most`. `promised`: the policy promises that it has no such uploads.
     """
     d, jobs = c.decisions, c.scenario.jobs
     rows = np.flatnonzero((d.frame["verb"] == "upload").to_numpy())
@@ -46,7 +44,7 @@ def check_ahead(c: Columns, found: Findings, slack: int, *, promised: bool) -> N
     if promised:
         every = np.ones(len(rows), bool)
         found.rows("M16", every, job, time, lambda _: "data are ordered ahead; the policy promises that it does not")
-    rule, most = ("M27", jobs.batch[job]) if c.scenario.cluster.resources else ("M5", jobs.chunks[job])
+    most = most[job]
     say = "data of {} workers are ordered for server {}; it can have {}"
     found.rows(rule, n > most, job, time, lambda i: say.format(n[i], d["server"][rows[i]], most[i]))
     sent = np.zeros(len(jobs), bool)

@@ -16,7 +16,7 @@ from .alpha import check_alpha
 from .batches import check_batches
 from .chunks import Chunks, check_chunks, check_lanes, check_outages, minibatches
 from .data import check_storage, check_uploads
-from .gangs import check_gangs
+from .gangs import check_gang_slots, check_gang_starts, check_gangs
 from .jobs import (
     answers,
     completions,
@@ -30,15 +30,15 @@ from .jobs import (
 from .lag import Lags, check_lag
 from .live import check_trained
 from .names import known_rows
-from .orders import check_orders, check_suspensions
+from .orders import check_orders, check_ps_orders, check_suspensions
 from .plans import check_plans
 from .prices import check_prices
-from .ps import check_edge_first, check_ps
-from .resources import check_resources
+from .ps import check_edge_first, check_ps, check_ps_slots
+from .resources import check_counts, check_resources
 from .rules import RULES, Findings, Violation
 from .sites import check_sites
 from .supplies import check_ahead, check_supplies
-from .work import check_work
+from .work import check_gang_work, check_work
 
 __all__ = ["RULES", "Violation", "verify"]
 
@@ -91,24 +91,46 @@ def verify(
     check_lanes(chunks, lags, found, tolerance, preemptive=preemptive)
     preempted_flags(c, found, chunks.last[chunks.run], lags.gave_up(tolerance), preemptive=preemptive, live=live)
     check_uploads(c, found, tolerance)
-    check_supplies(c, found)
-    check_ahead(c, found, tolerance, promised=promises.get("uploads") == "with_allocations")
     check_orders(c, found, tolerance)
     check_storage(c, found)
-    check_ps(c, found, tolerance, chunks.zeta)
+    check_ps(c, found, tolerance)
     if not live and promises.get("ps") == "edge_first":
         check_edge_first(c, found, chunks.zeta)
     if not live and isinstance(promises.get("batches"), dict):
         check_batches(c, found, promises["batches"])
     check_gangs(c, found, tolerance)
-    if scenario.cluster.resources:
-        check_resources(c, found, tolerance, by_ratio=promises.get("ps") == "ratio")
-    if scenario.cluster.transfer_cost is not None:
-        check_sites(c, found, tolerance)
-    elif scenario.cluster.resources:
-        check_prices(c, found, meta.get("params") or {})
-        if promises.get("plans"):
-            planned(c, found)
+    _check_kind(chunks, found, tolerance, meta)
     if live:
         check_trained(c, found, meta.get("trained") or {})
     return found.all()
+
+
+def _check_kind(chunks: Chunks, found: Findings, tolerance: int, meta: Mapping[str, Any]) -> None:
+    """The rules that hold on one kind of cluster alone."""
+    c, live, promises = chunks.c, meta.get("world") is not None, meta.get("promises") or {}
+    rule, most = "M27", c.scenario.jobs.batch
+    match c.scenario.cluster.kind:
+        case "slots":
+            rule, most = "M5", c.scenario.jobs.chunks
+            check_supplies(c, found)
+            check_ps_slots(c, found, tolerance, chunks.zeta)
+            check_gang_slots(c, found, tolerance)
+            check_gang_starts(c, found, tolerance)
+            if not live:
+                check_gang_work(c, found)
+        case "resources":
+            check_supplies(c, found)
+            check_resources(c, found, tolerance)
+            check_counts(c, found, by_ratio=promises.get("ps") == "ratio")
+            check_ps_orders(c, found, tolerance)
+            check_gang_starts(c, found, tolerance)
+            if not live:
+                check_gang_work(c, found)
+            check_prices(c, found, meta.get("params") or {})
+            if promises.get("plans"):
+                planned(c, found)
+        case "sites":
+            check_resources(c, found, tolerance)
+            check_ps_orders(c, found, tolerance)
+            check_sites(c, found, tolerance)
+    check_ahead(c, found, tolerance, rule, most, promised=promises.get("uploads") == "with_allocations")

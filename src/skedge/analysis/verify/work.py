@@ -17,16 +17,19 @@ _FLOAT = 1e-9
 
 
 def check_work(k: Chunks, found: Findings, *, measured: bool) -> None:
-    """Each chunk has its E_j B_j mini-batches, and each run its part of them by its time; M33 has it of sites.
+    """Each chunk has its E_j B_j mini-batches, and each run its part of them by its time.
 
     `measured`: in a live run mini-batches are counted, not computed of time; that is said of the chunks alone.
     """
     _of_chunks(k, found)
-    if measured:
-        return
-    _of_chunk_runs(k, found)
-    if len(k.c.gangs) and k.c.scenario.cluster.transfer_cost is None:
-        _of_gangs(k.c, found)
+    if not measured:
+        _of_chunk_runs(k, found)
+
+
+def check_gang_work(c: Columns, found: Findings) -> None:
+    """The runs of a gang do all mini-batches of its job; at sites M33 stands for it."""
+    if len(c.gangs):
+        _of_gangs(c, found)
 
 
 def _of_chunks(k: Chunks, found: Findings) -> None:

@@ -27,10 +27,8 @@ from .storage import Storage
 
 def books_for(scenario: Scenario, in_service: Bools) -> Books:
     """The books of a scenario's cluster, empty; `in_service` is the kernel's, which writes it."""
-    cluster = scenario.cluster
-    if cluster.transfer_cost is not None:
-        return SiteBooks(scenario, in_service)
-    return ResourceBooks(scenario, in_service) if cluster.resources else Books(scenario, in_service)
+    made = {"slots": Books, "resources": ResourceBooks, "sites": SiteBooks}
+    return made[scenario.cluster.kind](scenario, in_service)
 
 
 class Books:

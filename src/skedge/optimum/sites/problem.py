@@ -30,7 +30,7 @@ SOLVERS = whole_solvers(gap=1e-6)
 
 def at_sites(scenario: Scenario) -> bool:
     """Whether a scenario is Okita's: sites, and jobs with a latency cost."""
-    return scenario.cluster.transfer_cost is not None and None not in scenario.jobs.latency
+    return scenario.cluster.kind == "sites" and None not in scenario.jobs.latency
 
 
 def optimum_of_sites(

@@ -22,10 +22,9 @@ from skedge.core.lanes.projection import (
 from skedge.core.model import Floats, Ints
 from skedge.core.network import Delays, upload_delay
 from skedge.core.size import UNLIMITED
+from skedge.core.ties import TOLERANCE
 
 CLOUD = -1
-TOLERANCE = 1e-9
-"""In floats a candidate is better only if it is better by more than this, relatively."""
 
 
 class Chunks(NamedTuple):
@@ -138,7 +137,7 @@ def _sift_down(heap: Ints, size: int, i: int, exact: Ints, value: Floats, fracti
     heap[i] = item
 
 
-class Desk(NamedTuple):
+class CostHeap(NamedTuple):
     """Arrays that :func:`greedy` works on, by candidate; C_j of Alg. 2 is `exact` and `value`, ordered by `heap`.
 
     Attributes
@@ -168,11 +167,11 @@ class Desk(NamedTuple):
     room: Ints
 
 
-def make_desk(candidates: int, groups: int) -> Desk:
-    """A desk for so many candidate lanes and groups on a lane."""
+def make_cost_heap(candidates: int, groups: int) -> CostHeap:
+    """A heap for `candidates` lanes of at most `groups` groups."""
     ints = [np.zeros(candidates, np.int64) for _ in range(7)]
     floats = [np.zeros(candidates) for _ in range(2)]
-    return Desk(
+    return CostHeap(
         ints[0], floats[0], ints[1], floats[1], ints[2], ints[3], ints[4], ints[5], ints[6],
         np.zeros(FIELDS, np.int64), np.zeros((2, groups, FIELDS), np.int64),
     )  # fmt: skip
@@ -187,7 +186,7 @@ def greedy(
     delays: Delays,
     weights: Ints,
     free_bytes: Ints,
-    desk: Desk,
+    costs: CostHeap,
     lane_of: Ints,
     alpha: Floats,
     postponed: Ints,
@@ -200,16 +199,16 @@ def greedy(
     """
     n, own, fractional = len(candidates), weights[c.chunks], c.mode == FRACTIONAL
     # lines 3-8: C_j, the cost of a first chunk on every qualified worker
-    _first_costs(lanes, c, candidates, lane_server, delays, weights, desk)
+    _first_costs(lanes, c, candidates, lane_server, delays, weights, costs)
     for i in range(n // 2 - 1, -1, -1):
-        _sift_down(desk.heap, n, i, desk.exact, desk.value, fractional)
+        _sift_down(costs.heap, n, i, costs.exact, costs.value, fractional)
     cloud_exact, cloud_value = cloud_cost(c, int(c.to_place == c.chunks), weights)
     d = 0
     while d < c.to_place:
         # line 11: the least Q; edge before cloud, then server, then worker (J13)
-        best = desk.heap[0] if n > 0 else -1
+        best = costs.heap[0] if n > 0 else -1
         if c.cloud_delay >= 0 and (
-            best < 0 or is_better(cloud_exact, cloud_value, desk.exact[best], desk.value[best], fractional)
+            best < 0 or is_better(cloud_exact, cloud_value, costs.exact[best], costs.value[best], fractional)
         ):
             # lines 12-16: this and all remaining chunks go to the cloud (J6)
             for rest in range(d, c.to_place):
@@ -220,29 +219,29 @@ def greedy(
         lane = candidates[best]
         if free_bytes[lane_server[lane]] < c.chunk_bytes:
             n -= 1
-            desk.heap[0] = desk.heap[n]
-        elif desk.known[best] == 0:
-            fill_group(desk.group, c, desk.arrive[best], desk.placed[best] + 1)
-            cost = edge_cost(lanes, lane, desk.group, c, weights, desk.room)
-            desk.exact[best], desk.value[best], desk.harmed[best] = cost
-            desk.known[best] = 1
+            costs.heap[0] = costs.heap[n]
+        elif costs.known[best] == 0:
+            fill_group(costs.group, c, costs.arrive[best], costs.placed[best] + 1)
+            cost = edge_cost(lanes, lane, costs.group, c, weights, costs.room)
+            costs.exact[best], costs.value[best], costs.harmed[best] = cost
+            costs.known[best] = 1
         else:
-            lane_of[d], alpha[d], postponed[d] = lane, desk.value[best] / weights[0], desk.harmed[best]
+            lane_of[d], alpha[d], postponed[d] = lane, costs.value[best] / weights[0], costs.harmed[best]
             take_room(free_bytes, lane_server[lane], c.chunk_bytes)
             if d == 0:
                 # lines 17-20: a chunk is on the edge, so the cloud no longer co-locates (J4)
                 cloud_exact, cloud_value = cloud_cost(c, 0, weights)
             # lines 21-22: the cost of the next chunk on this worker, behind the ones just placed (J5)
-            desk.placed[best] += 1
-            _next_cost(desk, best, own * c.each, np.float64(own) * c.each)
+            costs.placed[best] += 1
+            _next_cost(costs, best, own * c.each, np.float64(own) * c.each)
             d += 1
-        _sift_down(desk.heap, n, 0, desk.exact, desk.value, fractional)
+        _sift_down(costs.heap, n, 0, costs.exact, costs.value, fractional)
     return True
 
 
 @inlined
 def _first_costs(
-    lanes: Lanes, c: Chunks, candidates: Ints, lane_server: Ints, delays: Delays, weights: Ints, desk: Desk
+    lanes: Lanes, c: Chunks, candidates: Ints, lane_server: Ints, delays: Delays, weights: Ints, costs: CostHeap
 ) -> None:
     """A lower bound of the first chunk's Q on every candidate; Q itself where nothing is on its way to the lane."""
     plain, own, rank = is_plain(lanes, c.mode), weights[c.chunks], c.chunks * c.each
@@ -252,26 +251,26 @@ def _first_costs(
         if lane_server[lane] != server:
             server = lane_server[lane]
             delay = upload_delay(delays, c.job, server)
-        desk.heap[k], desk.placed[k], desk.known[k] = k, 0, 0
-        desk.arrive[k], desk.exact[k], desk.value[k] = c.now + delay, 0, 0.0
+        costs.heap[k], costs.placed[k], costs.known[k] = k, 0, 0
+        costs.arrive[k], costs.exact[k], costs.value[k] = c.now + delay, 0, 0.0
         if plain:
-            bound = cost_bound(lanes, lane, desk.arrive[k], rank, c.each, own, c.now, weights)
-            desk.exact[k], desk.value[k], desk.harmed[k] = with_delay(bound, c, desk.arrive[k], weights)
-            desk.known[k] = 1 if lanes.coming[lane] == 0 else 0
-        desk.first_exact[k], desk.first_value[k] = desk.exact[k], desk.value[k]
+            bound = cost_bound(lanes, lane, costs.arrive[k], rank, c.each, own, c.now, weights)
+            costs.exact[k], costs.value[k], costs.harmed[k] = with_delay(bound, c, costs.arrive[k], weights)
+            costs.known[k] = 1 if lanes.coming[lane] == 0 else 0
+        costs.first_exact[k], costs.first_value[k] = costs.exact[k], costs.value[k]
 
 
 @inlined
-def _next_cost(desk: Desk, k: int, each: int, each_value: float) -> None:
+def _next_cost(costs: CostHeap, k: int, each: int, each_value: float) -> None:
     """After a chunk on candidate `k`: p / D more where that is exact, else the bound anew."""
-    if desk.harmed[k] >= 0 and desk.exact[k] != SATURATED:
-        desk.value[k] += each_value
-        desk.exact[k] = SATURATED if desk.value[k] > TOO_LARGE else desk.exact[k] + each
+    if costs.harmed[k] >= 0 and costs.exact[k] != SATURATED:
+        costs.value[k] += each_value
+        costs.exact[k] = SATURATED if costs.value[k] > TOO_LARGE else costs.exact[k] + each
     else:
-        desk.known[k] = 0
-        desk.value[k] = desk.first_value[k] + each_value * desk.placed[k]
-        too_large = desk.first_exact[k] == SATURATED or desk.value[k] > TOO_LARGE
-        desk.exact[k] = SATURATED if too_large else desk.first_exact[k] + each * desk.placed[k]
+        costs.known[k] = 0
+        costs.value[k] = costs.first_value[k] + each_value * costs.placed[k]
+        too_large = costs.first_exact[k] == SATURATED or costs.value[k] > TOO_LARGE
+        costs.exact[k] = SATURATED if too_large else costs.first_exact[k] + each * costs.placed[k]
 
 
 @compiled

@@ -21,12 +21,10 @@ from skedge.core.lanes.projection import (
 from skedge.core.model import Cluster, Ints
 from skedge.core.network import upload_delay
 from skedge.core.policy import View
+from skedge.core.ties import NOISE, SAME
 from skedge.core.time import SECOND
 
 from .a_greedy import Chunks, cloud_cost, edge_cost, fill_group, is_better
-
-_NOISE = 1e-9
-"""What float arithmetic may leave of a difference, as a part of Q."""
 
 
 class Candidates:
@@ -80,7 +78,7 @@ class Candidates:
         return int(is_better(*self.compared[b], *self.compared[a], fractional))
 
     def terms(self, lane: int) -> dict[str, Any]:
-        """The four terms [s] of the next chunk on `lane`, and whom it would delay."""
+        """The four terms [s] of the next chunk on `lane`, and the jobs that it would delay."""
         c, count = self.chunks, self.placed.get(lane, 0) + 1
         group = self.group(lane, count)
         delay = (self.arrive[lane] - c.release) / c.chunks / SECOND
@@ -101,7 +99,7 @@ class Candidates:
             "delay_s": delay,
             "waiting_s": _without_noise(waiting, q),
             "processing_s": processing,
-            "others_s": 0.0 if abs(rest) <= _NOISE * q else rest,
+            "others_s": 0.0 if abs(rest) <= NOISE * q else rest,
             "delays": others,
         }
 
@@ -129,7 +127,7 @@ class Candidates:
         return int(times[0, head[own] + count - 1]), others
 
     def _own_flow(self, lane: int, count: int) -> float:
-        """The chunk's own fractional flow after its arrival over D [µs]: with the others' weights at nought."""
+        """The chunk's own fractional flow after its arrival over D [µs]: with the others' weights at 0."""
         flows = []
         for chunks in (count, count - 1):
             n = load(self.belief, lane, self.room[0])
@@ -179,4 +177,4 @@ class Candidates:
 
 def _without_noise(value: float, scale: float) -> float:
     """`value`, 0 where it is no more than rounding of `scale`."""
-    return 0.0 if abs(value) <= 1e-12 * abs(scale) else value
+    return 0.0 if abs(value) <= SAME * abs(scale) else value

@@ -1,50 +1,4 @@
-"""A_online: preemptive online scheduling over edge servers and a cloud (JSAC'22).
-
-**Problem.** Jobs arrive online, each with D_j equal data chunks. Dispatch every chunk once to a worker of the job's
-type on an edge server, or to the cloud, and order the chunks on each worker, so that the total completion time
-sum_j (c_j - r_j) is small (MINLP (2)). A chunk is never moved; a worker may interrupt it.
-
-**Algorithm.** Alg. 1 = A_greedy (Alg. 2: each chunk to the worker with the least increase Q of the average completion
-time, Eq. (5)) + A_ps (Alg. 5: a parameter server for every running job). Each worker runs the highest average
-processing rate first: gamma = 1/(D_j p).
-
-**Guarantee.** The paper claims (1 + eps)-speed D_max (1 + 1/eps)-competitiveness (Theorem 3). Its proof does not hold
-for the printed Q (ERRATA J23, J24, see ``docs/errata.md``); with ``q_mode=fractional`` the repaired dual constraint
-(6a') holds and gives 1.5 (1 + 1/eps) for fractional flow.
-
-====================== =================================== ==========
-paper                  here                                unit
-====================== =================================== ==========
-r_j, c_j               arrival, completion                 µs
-E_j B_j                minibatches                         mini-batches
-D_j                    chunks
-n_jsw                  1 / chunk_time * minibatches        per µs
-E_j B_j / n_jsw = p    chunk_time[job, zeta]               µs
-Delta_js               upload_delay(job, server)           µs
-gamma_jd               1 / rank, rank = D_j p              1/µs
-Q_jdsw                 :func:`.greedy.edge_cost`           µs/scale
-alpha_jd               ``Dispatch.alpha``                  s
-beta_sw(t)             sum of 1/D over a lane's chunks
-zeta_j                 1 iff the whole job is in the cloud
-A(t0), A_1, A_2        :func:`skedge.core.lanes.projection._at_arrival`
-====================== =================================== ==========
-
-**Deviations** from the printed pseudo-code, with their numbers in ``docs/errata.md``:
-
-- D1 (J1-J3) Worker timelines are ordered queues; y and beta are derived, so a postponed chunk moves by the time of the
-  chunk that displaced it.
-- D2 (J4-J6) zeta is passed to the cloud's Q; a worker's Q is recomputed after the chunk is on it; from the first cloud
-  chunk on, all *remaining* chunks go to the cloud.
-- D3 (J7-J10) Arrivals and active jobs are two sets; A_ps runs in two passes; without a free qualified PS on the edge
-  the cloud's serves.
-- D4 (J21, J22) Q is the marginal increase, computed by projecting the lane; ``q_mode=eq5`` is Eq. (5) as printed.
-- D5 (J26) gamma uses the rounded p.
-- D6 (J19) Storage: the server chosen for a chunk, from r_j to c_j; checked anew for every chunk. A job that finds no
-  room waits until a job ends (the paper is silent).
-
-**Complexity.** Per job: Q on H qualified lanes, each linear in its queue, and a scan of H per chunk:
-O(H (K + D_j)) with K groups on a lane. Of the jobs that wait for storage only those that fit are tried again.
-"""
+"""A_online: Alg. 1, one decision, and Alg. 5, a parameter server for every job that begins."""
 
 from __future__ import annotations
 
@@ -63,9 +17,9 @@ from skedge.core.policy import Basis, Params, View
 from skedge.core.size import UNLIMITED
 from skedge.core.time import SECOND
 
-from .a_greedy import Chunks, Desk, count_postponed, greedy, make_desk, take_room
+from .a_greedy import Chunks, CostHeap, count_postponed, greedy, make_cost_heap, take_room
 from .explain import Candidates
-from .waiting import Need, Waiting
+from .waiting import Need, StorageQueue
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -124,9 +78,9 @@ class AOnline(Basis):
         self.rank: dict[int, int] = {}
         self.limited_storage = bool((cluster.storage_bytes != UNLIMITED).any())
         self.qualified = [cluster.lanes_of(k) for k in range(len(cluster.worker_types))]
-        self.waiting = Waiting([np.unique(cluster.lane_server[lanes]) for lanes in self.qualified])
+        self.waiting = StorageQueue([np.unique(cluster.lane_server[lanes]) for lanes in self.qualified])
         self.ps_slots = [np.flatnonzero(cluster.ps_type == k) for k in range(len(cluster.ps_types))]
-        self.desk = make_desk(0, 0)
+        self.costs = make_cost_heap(0, 0)
 
     def decide(self, event: Event, view: View) -> Iterator[Order]:
         """Alg. 1: dispatch the arrivals, in order, then give the jobs that begin to run a PS."""
@@ -184,18 +138,18 @@ class AOnline(Basis):
             view.delays(),
             self.weights_with(chunks.chunks),
         )
-        desk = self.desk_for(len(candidates), lanes)
+        costs = self.costs_for(len(candidates), lanes)
         storage = view.free_bytes.copy()
-        if not greedy(lanes, chunks, candidates, servers, delays, weights, storage, desk, lane, alpha, postponed):
+        if not greedy(lanes, chunks, candidates, servers, delays, weights, storage, costs, lane, alpha, postponed):
             return None
         if (postponed < 0).any():
-            count_postponed(lanes, chunks, servers, delays, weights, desk.room, lane, postponed)
+            count_postponed(lanes, chunks, servers, delays, weights, costs.room, lane, postponed)
         reason = "least_marginal_increase" if lost is None else "server_out"
         rank = self.rank.setdefault(job, chunks.chunks * chunks.each)
         return Dispatch(job, lane, rank, alpha / SECOND, postponed, reason, lost)
 
     def terms(self, job: int, view: View) -> dict[str, Any]:
-        """What A_greedy compares for each chunk of `job`, with the four terms of Eq. (5); see :mod:`.terms`."""
+        """What A_greedy compares for each chunk of `job`, with the four terms of Eq. (5); see :mod:`.explain`."""
         lanes, c = self.candidates(job, view), self.chunks_of(job, view)
         rows: list[dict[str, Any]] = []
         field = Candidates(view, self.cluster, c, lanes, self.weights_with(c.chunks))
@@ -266,17 +220,17 @@ class AOnline(Basis):
             self.weights = weight_table(scale, max(count, len(self.weights) - 1))
         return self.weights
 
-    def desk_for(self, candidates: int, lanes: Lanes) -> Desk:
-        """A desk for so many candidates and for lanes as long as the kernel's may get."""
+    def costs_for(self, candidates: int, lanes: Lanes) -> CostHeap:
+        """A heap for `candidates` lanes, each as long as the kernel's may get."""
         groups = 2 * lanes.rows.shape[1] + 1
-        if len(self.desk.heap) < candidates or self.desk.room.shape[1] < groups:
-            self.desk = make_desk(max(candidates, len(self.desk.heap)), groups)
-        return self.desk
+        if len(self.costs.heap) < candidates or self.costs.room.shape[1] < groups:
+            self.costs = make_cost_heap(max(candidates, len(self.costs.heap)), groups)
+        return self.costs
 
     # -- A_ps ----------------------------------------------------------------------------------------------------
 
     def _assign_ps(self, event: Event, view: View) -> Iterator[AssignPS]:
-        """Alg. 5. First pass: jobs that go on keep theirs (nothing to do). Second: jobs that begin choose."""
+        """Alg. 5. First pass: jobs that continue keep theirs (nothing to do). Second: jobs that begin choose."""
         begins = {*event.started, *event.without_ps, *self.without_ps} - {*event.paused, *event.left}
         self.without_ps = []
         for job in sorted(begins):
@@ -288,7 +242,7 @@ class AOnline(Basis):
 
     @staticmethod
     def unfit(cluster: Cluster) -> str | None:
-        """Why this cluster can bring a run to an end that cannot go on, whatever jobs come; None if it cannot."""
+        """Why a run on this cluster could get stuck, for some jobs; None if it cannot."""
         scarce = [k for k, name in enumerate(cluster.ps_types) if (cluster.ps_type == k).sum() < cluster.lanes]
         if cluster.cloud is not None or not scarce:
             return None

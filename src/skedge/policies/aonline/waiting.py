@@ -1,4 +1,4 @@
-"""Jobs that wait for storage, in order of arrival; the next one that fits is found without trying the others."""
+"""Jobs that wait for storage, in order of arrival; finds the next one that fits without trying the others."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import numpy as np
 
 from skedge.core.jit import compiled
 from skedge.core.model import Floats, Ints
+from skedge.core.ties import SLACK
 
 _GONE = -1
-_ABOVE = 1 + 1e-9
+_ABOVE = 1 + SLACK
 """Makes a sum in floats an upper bound."""
 
 
@@ -38,7 +39,7 @@ class Need(NamedTuple):
     chunks: int
 
 
-class Waiting:
+class StorageQueue:
     """The queue.
 
     Parameters
@@ -106,7 +107,7 @@ class Waiting:
 
 @compiled
 def _next_fit(table: Ints, servers: Ints, first: Ints, free: Ints, start: int, anywhere: bool) -> int:
-    """See :meth:`Waiting.next_fit`; rows of `table` are (worker type, bytes, chunks)."""
+    """See :meth:`StorageQueue.next_fit`; rows of `table` are (worker type, bytes, chunks)."""
     most, total = _totals(servers, first, free)
     for at in range(start, len(table)):
         kind, size, chunks = table[at, 0], table[at, 1], table[at, 2]

@@ -1,4 +1,4 @@
-"""What policies share that place workers and PSs on servers with resources: who is in the system, and the orders."""
+"""Jobs in the system on servers with resources: arrivals, demands, and the orders that change placements."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from skedge.core.events import Allocate, Event, Order, Reject, Suspend
-from skedge.core.model import Cluster, Floats, Ints, Placement
+from skedge.core.events import Allocate, Event, Order, Reject, Suspend, pairs
+from skedge.core.model import Cluster, Floats, Ints
 from skedge.core.policy import View
 
 from .round_robin import round_robin
 
 
-class Tenants:
+class ResourceJobs:
     """The jobs in the system.
 
     Attributes
@@ -22,7 +22,7 @@ class Tenants:
     active
         In the order of (arrival, id), shape ``(jobs,)``.
     total
-        What the cluster has of each resource, inf where it has none: nobody has a share of that.
+        What the cluster has of each resource, inf where the resource is absent, so its share is 0.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -31,7 +31,7 @@ class Tenants:
         self.total: Floats = _or_inf(cluster.amounts.sum(axis=0))
 
     def admit(self, event: Event, view: View) -> Iterator[Order]:
-        """Let jobs go that have left, take in those that have arrived; reject what fits on no empty cluster."""
+        """Drop jobs that have left, take in those that have arrived; reject what fits on no empty cluster."""
         self.active = self.active[~np.isin(self.active, event.left)]
         for job in event.arrived:
             if self.fitting(job, 1, view) == 0:
@@ -40,7 +40,7 @@ class Tenants:
                 self.active = np.append(self.active, job)
 
     def fitting(self, job: int, workers: int, view: View) -> int:
-        """How many of so many workers of `job`, with their PSs, the empty cluster holds, placed round robin."""
+        """How many of `workers` of `job`, with their PSs, the empty cluster holds, placed round robin."""
         worker, ps, ratio, _ = self.demands(np.array([job]), view)
         placed, _ = round_robin(worker[0], ps[0], workers, float(ratio[0]), self.cluster.amounts.copy(), 0)
         return int(placed[0].sum())
@@ -60,7 +60,7 @@ class Tenants:
         return now[0], now[1]
 
     def settle(self, workers: Ints, servers: Ints, view: View, reason: str) -> Iterator[Order]:
-        """Orders that turn what the active jobs have into these workers and PSs; first all that takes away."""
+        """Orders that give the active jobs these workers and PSs; suspensions come first."""
         present = self.present(view)
         changed = np.any([workers != present[0], servers != present[1]], axis=(0, 2))
         had, gets = (np.asarray(counts.any(axis=1)) for counts in (present[0], workers))
@@ -93,8 +93,3 @@ _DEMANDS = ("worker_needs", "ps_needs", "ratio")
 
 def _or_inf(total: Floats) -> Floats:
     return np.where(total > 0, total, np.inf)
-
-
-def pairs(counts: Ints) -> Placement:
-    """(server, how many) of those that have some."""
-    return tuple((server, int(counts[server])) for server in np.flatnonzero(counts).tolist())

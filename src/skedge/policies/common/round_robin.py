@@ -7,9 +7,7 @@ import numpy as np
 from skedge.core.jit import compiled, inlined
 from skedge.core.model import Floats, Ints
 from skedge.core.speed import servers_for
-
-_SLACK = 1e-9
-"""By how much of itself a demand may exceed what is left: sums of floats."""
+from skedge.core.ties import SLACK
 
 
 @inlined
@@ -17,7 +15,7 @@ def fits(need: Floats, left: Floats) -> bool:
     """Whether one piece of `need` has room in `left`, both of shape ``(resources,)``."""
     room = True
     for r in range(len(left)):
-        room = room and need[r] <= left[r] + _SLACK * need[r]
+        room = room and need[r] <= left[r] + SLACK * need[r]
     return room
 
 
@@ -112,9 +110,4 @@ def round_robin(worker: Floats, ps: Floats, count: int, ratio: float, left: Floa
 def pieces(free: Floats, need: Floats) -> Ints:
     """How many pieces of `need`, above 0 for some resource, each machine has room for; shape ``(machines,)``."""
     asked = need > 0
-    return np.maximum(np.floor((free[:, asked] / need[asked]).min(axis=1) + _SLACK), 0).astype(np.int64)
-
-
-def split(machines: int) -> Ints:
-    """The machines that host workers: every other one, the first included; the rest host PSs."""
-    return np.arange(0, machines, 2)
+    return np.maximum(np.floor((free[:, asked] / need[asked]).min(axis=1) + SLACK), 0).astype(np.int64)

@@ -1,1 +1,41 @@
-"""Dorm (Sun et al., TPDS'18)."""
+"""Dorm: a cluster partitioned among jobs, for utilisation, with bounded unfairness and changes (Sun et al., 2017).
+
+**Problem.** Each job has a partition of the servers, containers that hold its workers and PSs, which may be resized
+while it runs. Keep the resources busy, each job near its fair share, and disturb few of the jobs that run.
+
+**Rule.** At every arrival and completion the integer program of ``partition.py`` is solved for the jobs in the system:
+most utilisation, with sum_i |s_i - shat_i| <= ceil(theta1 2 m), m being the number of resources, and at most
+ceil(theta2 |A_t and A_t-1|) changed jobs of those that run. Its solution is the new partition. If there is none the
+present one is kept and newcomers wait.
+
+**Guarantee.** Of one solution the two bounds and the optimum, up to `gap` and the number of nodes; nothing over time.
+Dorm knows neither utilities nor the horizon: what is not done by then runs on.
+
+**Reading order.**
+
+1. ``policy.py``: when the program is solved, and what becomes of its solution.
+2. ``partition.py``: the integer program, by HiGHS.
+
+======================= ==================================== =========
+paper                   here                                 unit
+======================= ==================================== =========
+x_ih                    workers w_ih and PSs s_ih
+d_i^r                   alpha_i^r, beta_i^r
+n_i^min, n_i^max        1, min(F_i, ``most_workers``)
+s_i                     :func:`.partition.shares`            part of C
+shat_i                  :func:`.partition.fair_shares`       part of C
+theta1, theta2          ``theta1``, ``theta2``
+r_i                     whether anything of a job is changed
+======================= ==================================== =========
+
+**Deviations** (SMARTCOMP'17; its text is not at hand). D1: two matrices instead of containers of one kind, for PD-ORS'
+ratio of workers to PSs. D2: exactly max(1, ceil(w / gamma)) PSs: with more of them utilisation as the aim would fill
+servers with PSs that serve no worker. D3: s_i is of the dominant resource of gamma workers and their PS, which keeps it
+linear. D4: newcomers may get nothing, if the bounds leave no other way (the paper's n^min). D5: after `nodes` nodes
+the best partition known is taken; none known is as none found, and the reason of those that wait names the solver. D6:
+if no job runs, and none is found or no job is in it, DRF's filling is taken, or nothing would ever run.
+
+The number of nodes, not time, ends the search, so that a run is repeatable; ``time_limit`` is for a solver that hangs.
+
+**Complexity.** A mixed-integer program of 2 J H integers at each event.
+"""

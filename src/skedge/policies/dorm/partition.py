@@ -6,7 +6,7 @@ beta_i^r s_ih) / C^r so that
 - each machine's resources hold;
 - an application that is in has 1 to n_i workers and max(1, ceil(w / gamma)) PSs; one that was in stays in;
 - *fairness*: sum_i |s_i - shat_i| is at most a bound, s_i being its share of its dominant resource, shat_i that of DRF;
-- *overhead*: at most so many of those that were in have anything changed (r_i).
+- *overhead*: at most a given number of those that were in have anything changed (r_i).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from skedge.core.errors import SolverError
 from skedge.core.model import Floats, Ints
 from skedge.core.speed import servers_for
 from skedge.policies.common.round_robin import pieces
 from skedge.policies.drf.progressive_filling import progressive_filling
-from skedge.policies.pdors.relaxation import SolverError
 
 _OPTIMAL, _LIMIT, _INFEASIBLE = 0, 1, 2
 
@@ -73,7 +73,7 @@ def fair_shares(apps: Applications, capacity: Floats) -> tuple[Ints, Floats]:
 
 
 def shares(apps: Applications, workers: Ints, servers: Ints, dominant: Ints, total: Floats) -> Floats:
-    """s_i of so many workers and PSs by machine, shape ``(applications,)``."""
+    """s_i of workers and PSs by machine, shape ``(applications,)``."""
     rows = np.arange(len(dominant))
     used = workers.sum(axis=1) * apps.worker[rows, dominant] + servers.sum(axis=1) * apps.ps[rows, dominant]
     return np.asarray(used / total[dominant])
@@ -90,7 +90,7 @@ def partition(
 ) -> tuple[Ints, Ints] | None:
     """Workers and PSs by application and machine.
 
-    The optimum up to `gap`, or the best known after so many `nodes` of the tree, or `limit` seconds.
+    The optimum up to `gap`, or the best known after `nodes` nodes of the tree, or `limit` seconds.
 
     Returns
     -------

@@ -1,39 +1,4 @@
-"""Dorm: a cluster partitioned among jobs, for utilisation, with bounded unfairness and changes (Sun et al., 2017).
-
-**Problem.** Each job has a partition of the servers, containers that hold its workers and PSs, which may be resized
-while it runs. Keep the resources busy, each job near its fair share, and disturb few of the jobs that run.
-
-**Rule.** At every arrival and completion the integer program of :mod:`.partition` is solved for the jobs in the system:
-most utilisation, with sum_i |s_i - shat_i| <= ceil(theta1 2 m), m being the number of resources, and at most
-ceil(theta2 |A_t and A_t-1|) changed jobs of those that run. Its solution is the new partition. If there is none the
-present one is kept and newcomers wait.
-
-**Guarantee.** Of one solution the two bounds and the optimum, up to `gap` and the number of nodes; nothing over time.
-Dorm knows neither utilities nor the horizon: what is not done by then runs on.
-
-======================= ==================================== =========
-paper                   here                                 unit
-======================= ==================================== =========
-x_ih                    workers w_ih and PSs s_ih
-d_i^r                   alpha_i^r, beta_i^r
-n_i^min, n_i^max        1, min(F_i, ``most_workers``)
-s_i                     :func:`.partition.shares`            part of C
-shat_i                  :func:`.partition.fair_shares`       part of C
-theta1, theta2          ``theta1``, ``theta2``
-r_i                     whether anything of a job is changed
-======================= ==================================== =========
-
-**Deviations** (SMARTCOMP'17; its text is not at hand). D1: two matrices instead of containers of one kind, for PD-ORS'
-ratio of workers to PSs. D2: exactly max(1, ceil(w / gamma)) PSs: with more of them utilisation as the aim would fill
-servers with PSs that serve no worker. D3: s_i is of the dominant resource of gamma workers and their PS, which keeps it
-linear. D4: newcomers may get nothing, if the bounds leave no other way (the paper's n^min). D5: after so many `nodes`
-the best partition known is taken; none known is as none found, and the reason of those that wait names the solver. D6:
-if no job runs, and none is found or no job is in it, DRF's filling is taken, or nothing would ever run.
-
-The number of nodes, not time, ends the search, so that a run is repeatable; ``time_limit`` is for a solver that hangs.
-
-**Complexity.** A mixed-integer program of 2 J H integers at each event.
-"""
+"""Dorm: the partition is solved anew at every arrival and completion, and carried out."""
 
 from __future__ import annotations
 
@@ -44,12 +9,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from pydantic import Field
 
+from skedge.core.errors import SolverError
 from skedge.core.events import Event, Order, Postpone
 from skedge.core.model import Cluster, Ints, Physics
 from skedge.core.policy import Basis, Params, View
-from skedge.policies.common.resource_jobs import Tenants
+from skedge.core.ties import NOISE
+from skedge.policies.common.resource_jobs import ResourceJobs
 from skedge.policies.drf.progressive_filling import progressive_filling
-from skedge.policies.pdors.relaxation import SolverError
 
 from .partition import Applications, Bounds, partition
 
@@ -102,30 +68,30 @@ class Dorm(Basis):
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Begin a run."""
         super().start(cluster, physics, rng)
-        self.tenants = Tenants(cluster)
+        self.jobs = ResourceJobs(cluster)
 
     def decide(self, event: Event, view: View) -> Iterator[Order]:
-        """Solve again where somebody has come or gone."""
-        yield from self.tenants.admit(event, view)
-        if not len(self.tenants.active) or not (event.arrived or event.left or event.interrupted or event.servers):
+        """Solve again after an arrival, a departure, an interruption or a change of servers."""
+        yield from self.jobs.admit(event, view)
+        if not len(self.jobs.active) or not (event.arrived or event.left or event.interrupted or event.servers):
             return
         apps = self.applications(view)
         found, reason = self._solved(apps, view)
         if not apps.survivors.any() and (found is None or not found[0].any()):
             demands = apps.worker, apps.ps, apps.ratio, apps.most
-            found = progressive_filling(*demands, view.amounts.copy(), self.tenants.total)
+            found = progressive_filling(*demands, view.amounts.copy(), self.jobs.total)
         if found is None:
-            waiting = self.tenants.active[~apps.survivors]
+            waiting = self.jobs.active[~apps.survivors]
             yield from (Postpone(int(job), reason) for job in waiting)
             return
-        yield from self.tenants.settle(*found, view, "partition")
-        yield from (Postpone(int(job), "no_part_for_it") for job in self.tenants.active[~found[0].any(axis=1)])
+        yield from self.jobs.settle(*found, view, "partition")
+        yield from (Postpone(int(job), "no_part_for_it") for job in self.jobs.active[~found[0].any(axis=1)])
 
     def applications(self, view: View) -> Applications:
         """The jobs in the system, as the program takes them."""
-        worker, ps, ratio, batch = self.tenants.demands(self.tenants.active, view)
+        worker, ps, ratio, batch = self.jobs.demands(self.jobs.active, view)
         most = np.minimum(batch, self.params.most_workers)
-        return Applications(worker, ps, ratio, most, *self.tenants.present(view))
+        return Applications(worker, ps, ratio, most, *self.jobs.present(view))
 
     def bounds(self, apps: Applications) -> Bounds:
         """Bounds of the fairness loss and of the changed jobs."""
@@ -146,15 +112,15 @@ class Dorm(Basis):
 
     def terms(self, job: int, view: View) -> dict[str, Any]:
         """What the policy saw of `job`, and the bounds."""
-        known = self.tenants.active[np.isin(self.tenants.active, view.active)]
+        known = self.jobs.active[np.isin(self.jobs.active, view.active)]
         bounds = self._bounds(int((view.workers[known] > 0).sum()))
         return {
-            **self.tenants.terms(job, view),
+            **self.jobs.terms(job, view),
             "fairness_loss_at_most": bounds.loss,
             "changed_at_most": bounds.changed,
         }
 
 
 def _up(x: float) -> int:
-    """Round up; 1e-9 is float noise: 0.1 x 30 is 3."""
-    return math.ceil(x - 1e-9)
+    """Round up; 0.1 x 30 is 3."""
+    return math.ceil(x - NOISE)

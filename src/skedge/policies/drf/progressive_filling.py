@@ -1,8 +1,8 @@
 """Dominant resource fairness: progressive filling (Ghodsi et al., NSDI'11, Alg. 1) on vectors of resources.
 
 All users begin with nothing. Again and again the one with the least dominant share, the largest part that it has of any
-resource, is given one task more, if that fits what is left; one whose task does not fit drops out and the others go on
-(Sec. 4.2). A task is a worker, and with every gamma-th a parameter server as well.
+resource, is given one task more, if that fits what is left; one whose task does not fit drops out and the others
+continue (Sec. 4.2). A task is a worker, and with every gamma-th a parameter server as well.
 """
 
 from __future__ import annotations
@@ -14,13 +14,11 @@ import numpy as np
 from skedge.core.jit import compiled, inlined
 from skedge.core.model import Floats, Ints
 from skedge.core.speed import servers_for
+from skedge.core.ties import GRAIN
 from skedge.policies.common.round_robin import give
 
-ONCE = 2.0**40
+ONE_PS = 2.0**40
 """Workers per PS of a job that has one PS however many workers it has."""
-
-_GRAIN = 2.0**40
-"""Shares are compared in whole multiples of 1 / _GRAIN, so that equal ones tie whatever their rounding."""
 
 
 @compiled
@@ -34,7 +32,7 @@ def progressive_filling(
     worker, ps
         What each worker and each PS of a job takes, shape ``(jobs, resources)``, >= 0.
     ratio
-        Workers that a PS serves, shape ``(jobs,)``, > 0: w workers have max(1, ceil(w / ratio)) PSs. ONCE for one PS.
+        Workers that a PS serves, shape ``(jobs,)``, > 0: w workers have max(1, ceil(w / ratio)) PSs. ONE_PS for one PS.
     most
         Most workers of each job, shape ``(jobs,)``, >= 0.
     left
@@ -73,8 +71,8 @@ def progressive_filling(
 
 @inlined
 def dominant_share(worker: Floats, ps: Floats, workers: int, servers: int, total: Floats) -> int:
-    """Largest part of any resource that so many workers and PSs take, in multiples of 2^-40."""
+    """Largest part of any resource that the workers and PSs take, in multiples of 2^-40."""
     share = 0.0
     for r in range(len(total)):
         share = max(share, (workers * worker[r] + servers * ps[r]) / total[r])
-    return int(np.rint(share * _GRAIN))
+    return int(np.rint(share * GRAIN))

@@ -1,4 +1,4 @@
-"""Free slots over the future: what reservations leave, by server and type, as :mod:`.steps`."""
+"""Free slots over the future: what reservations leave, by server and type, as step functions."""
 
 from __future__ import annotations
 

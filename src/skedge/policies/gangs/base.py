@@ -1,4 +1,4 @@
-"""What the gang baselines share: all-or-nothing demands, one PS per job, the cloud for what never fits on the edge."""
+"""Base of gang policies: from an order of the jobs to those that run, and to orders."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from skedge.core.model import Cluster, Ints, Physics, Placement
 from skedge.core.policy import Params, View
 
 from .edge import EdgePolicy
-from .placement import Changes, Gang, Rule, carry, empty_stored, lose, make_bench, select, with_space
+from .placement import Changes, Gang, Rule, carry, empty_stored, lose, make_scratch, select, with_space
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -58,7 +58,7 @@ class GangPolicy(EdgePolicy):
             keep_running=int(self.params.placement == "keep_running"),
             kept=int(physics.data == "kept"),
         )
-        self.bench = make_bench(len(cluster.servers), len(cluster.worker_types), cluster.lanes)
+        self.scratch = make_scratch(len(cluster.servers), len(cluster.worker_types), cluster.lanes)
 
     def admit(self, event: Event, view: View) -> Iterator[Order]:
         """As in the base; jobs that lost their workers with a server stand as if they had not begun."""
@@ -97,10 +97,10 @@ class GangPolicy(EdgePolicy):
 
     def choose(self, order: Ints, view: View, *, free: Ints | None = None) -> Ints:
         """Give each job of `order` its demand if that is left, of all edge workers or of `free`; returns verdicts."""
-        self.bench.free[:] = view.capacity if free is None else free
+        self.scratch.free[:] = view.capacity if free is None else free
         verdict = np.empty(len(order), np.int64)
         ps_left = self._ps_left(view, free is not None)
-        select(order, self.gang, self.stored, self.rule, self.bench, ps_left, view.delays(), verdict)
+        select(order, self.gang, self.stored, self.rule, self.scratch, ps_left, view.delays(), verdict)
         return verdict
 
     def note(self, order: Ints, verdict: Ints) -> Changes:
@@ -112,10 +112,10 @@ class GangPolicy(EdgePolicy):
     def carried(self, order: Ints, verdict: Ints, held: Ints) -> Changes:
         """Compare verdicts with the jobs that ran, and note where jobs and their data are now."""
         self.stored = with_space(self.stored, len(self.gang.used), int(np.maximum(verdict, 0).sum()))
-        return carry(order, verdict, held, self.gang, self.stored, self.bench)
+        return carry(order, verdict, held, self.gang, self.stored, self.scratch)
 
     def carry_out(self, changes: Changes, view: View, reason: str) -> Iterator[Order]:
-        """Orders that turn what runs into what was chosen: first all suspensions, then all placements."""
+        """Orders that carry out `changes`: first all suspensions, then all placements."""
         moves, ps_job = changes.moves.tolist(), view.ps_job
         # a job that is moved runs on, so it keeps its PS: it is placed before those that choose one
         kept_ps = [view.ps_of(job) for job in moves]

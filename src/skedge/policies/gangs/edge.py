@@ -1,4 +1,4 @@
-"""What policies share that keep jobs on the edge: who is in the system, what the cloud takes, which PS a job gets."""
+"""Base class of edge-first policies: job tracking, cloud fallback, PS choice."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class EdgePolicy(Basis):
 
     @property
     def promises(self) -> dict[str, Any]:
-        """Data are brought with allocations only; who is suspended makes room for another."""
+        """Data are brought with allocations only; a suspended job makes room for another."""
         return {"uploads": "with_allocations", "preempts": "for_others"}
 
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
@@ -103,7 +103,7 @@ class EdgePolicy(Basis):
             "workers_of_its_type": int(self.slots[kind]) if kind >= 0 else 0,
             "free_workers_of_its_type": int(view.free_workers[:, kind].sum()) if kind >= 0 else 0,
             "remaining_s": float(view.remaining(np.array([job]))[0] / needs) / SECOND,
-            **self.standing(job),
+            **self.rank_terms(job),
             "in_system": [self._row(other, view) for other in others.tolist()],
         }
 
@@ -116,7 +116,7 @@ class EdgePolicy(Basis):
             "remaining_s": float(view.remaining(np.array([job]))[0] / needs) / SECOND,
         }
 
-    def standing(self, job: int) -> dict[str, Any]:  # noqa: ARG002 - for policies that rank by more
+    def rank_terms(self, job: int) -> dict[str, Any]:  # noqa: ARG002 - for policies that rank by more
         """What else ranks `job` under this policy."""
         return {}
 

@@ -73,7 +73,7 @@ def empty_stored() -> Stored:
 
 
 def with_space(stored: Stored, jobs: int, more: int) -> Stored:
-    """`stored` with room for so many jobs, and `more` entries."""
+    """`stored` with room for `jobs` jobs and `more` entries."""
     if jobs > len(stored.first):
         stored = stored._replace(first=np.append(stored.first, np.full(jobs - len(stored.first), _NONE)))
     need = int(stored.size[0]) + more
@@ -86,7 +86,7 @@ def with_space(stored: Stored, jobs: int, more: int) -> Stored:
 
 @compiled
 def store(stored: Stored, job: int, server: int, workers: int) -> None:
-    """Note that `server` has the data of so many workers of `job`, if it had not of more."""
+    """Note that `server` has the data of at least `workers` workers of `job`."""
     at = stored.first[job]
     while at != _NONE and stored.server[at] != server:
         at = stored.following[at]
@@ -117,7 +117,7 @@ def look_up(stored: Stored, job: int, there: Ints) -> None:
 
 
 class Rule(NamedTuple):
-    """How :func:`select` goes on.
+    """Options of :func:`select`.
 
     Attributes
     ----------
@@ -137,7 +137,7 @@ class Rule(NamedTuple):
     kept: int
 
 
-class Bench(NamedTuple):
+class Scratch(NamedTuple):
     """Arrays that :func:`select` works on.
 
     Attributes
@@ -162,17 +162,17 @@ class Bench(NamedTuple):
     counts: Ints
 
 
-def make_bench(servers: int, types: int, workers: int) -> Bench:
-    """A bench for a cluster of this size."""
+def make_scratch(servers: int, types: int, workers: int) -> Scratch:
+    """A scratch for a cluster of this size."""
     by_type, by_server = np.zeros((servers, types), np.int64), np.zeros(servers, np.int64)
     places = np.zeros(workers + 1, np.int64)
     rows = (by_server, by_server.copy(), by_server.copy())
-    return Bench(by_type, by_type.copy(), by_type[0].copy(), *rows, places, places.copy())
+    return Scratch(by_type, by_type.copy(), by_type[0].copy(), *rows, places, places.copy())
 
 
 @compiled
 def select(
-    order: Ints, gang: Gang, stored: Stored, rule: Rule, bench: Bench, ps_left: Ints, delays: Delays, verdict: Ints
+    order: Ints, gang: Gang, stored: Stored, rule: Rule, scratch: Scratch, ps_left: Ints, delays: Delays, verdict: Ints
 ) -> None:
     """Scan the jobs in `order`, giving each its whole demand if that is left; others wait.
 
@@ -183,72 +183,72 @@ def select(
     verdict
         Out, for each job of `order`: 0 waits, -1 keeps its last placement, n > 0 is placed anew on n servers.
     """
-    filled, left = 0, _prepare(order, gang, rule, bench)
+    filled, left = 0, _prepare(order, gang, rule, scratch)
     for n in range(len(order)):
         verdict[n] = 0
     for n in range(len(order)):
         job = order[n]
         kind, k = gang.kind[job], gang.workers[job]
-        if bench.total[kind] >= k and ps_left[gang.ps_kind[job]] > 0:
-            if _keeps_place(job, gang, rule, bench):
+        if scratch.total[kind] >= k and ps_left[gang.ps_kind[job]] > 0:
+            if _keeps_place(job, gang, rule, scratch):
                 verdict[n] = -1
             elif gang.used[job] == 0 or rule.sticky == 0:
-                verdict[n] = _place_anew(job, gang, stored, rule, bench, delays, filled)
+                verdict[n] = _place_anew(job, gang, stored, rule, scratch, delays, filled)
         if verdict[n] == 0:
             if rule.stop_at_first:
                 return
             continue
-        bench.total[kind] -= k
+        scratch.total[kind] -= k
         ps_left[gang.ps_kind[job]] -= 1
-        filled = _take(job, gang, bench, verdict[n], filled)
+        filled = _take(job, gang, scratch, verdict[n], filled)
         left -= k
         if left == 0:
             return
 
 
 @inlined
-def _prepare(order: Ints, gang: Gang, rule: Rule, bench: Bench) -> int:
+def _prepare(order: Ints, gang: Gang, rule: Rule, scratch: Scratch) -> int:
     """Totals by type, and with ``keep_running`` what no running job holds; returns all free workers."""
     left = 0
-    for kind in range(len(bench.total)):
-        bench.total[kind] = 0
-        for s in range(len(bench.room)):
-            bench.total[kind] += bench.free[s, kind]
-            bench.unheld[s, kind] = bench.free[s, kind]
-        left += bench.total[kind]
+    for kind in range(len(scratch.total)):
+        scratch.total[kind] = 0
+        for s in range(len(scratch.room)):
+            scratch.total[kind] += scratch.free[s, kind]
+            scratch.unheld[s, kind] = scratch.free[s, kind]
+        left += scratch.total[kind]
     if rule.keep_running:
         for n in range(len(order)):
             job = order[n]
             if gang.running[job]:
                 for i in range(gang.used[job]):
-                    bench.unheld[gang.servers[job, i], gang.kind[job]] -= gang.counts[job, i]
+                    scratch.unheld[gang.servers[job, i], gang.kind[job]] -= gang.counts[job, i]
     return left
 
 
 @inlined
-def _take(job: int, gang: Gang, bench: Bench, verdict: int, filled: int) -> int:
+def _take(job: int, gang: Gang, scratch: Scratch, verdict: int, filled: int) -> int:
     """Take the workers of a job that is to run; returns how many places are filled."""
     kind = gang.kind[job]
     if verdict == -1:
         for i in range(gang.used[job]):
-            bench.free[gang.servers[job, i], kind] -= gang.counts[job, i]
+            scratch.free[gang.servers[job, i], kind] -= gang.counts[job, i]
             if gang.running[job] == 0:
-                bench.unheld[gang.servers[job, i], kind] -= gang.counts[job, i]
+                scratch.unheld[gang.servers[job, i], kind] -= gang.counts[job, i]
         return filled
     for i in range(filled, filled + verdict):
-        bench.free[bench.servers[i], kind] -= bench.counts[i]
-        bench.unheld[bench.servers[i], kind] -= bench.counts[i]
+        scratch.free[scratch.servers[i], kind] -= scratch.counts[i]
+        scratch.unheld[scratch.servers[i], kind] -= scratch.counts[i]
     return filled + verdict
 
 
 @inlined
-def _keeps_place(job: int, gang: Gang, rule: Rule, bench: Bench) -> bool:
+def _keeps_place(job: int, gang: Gang, rule: Rule, scratch: Scratch) -> bool:
     """Whether the job's last placement is free, and is not held by others where it is to take free workers first."""
-    if gang.used[job] == 0 or not _fits(job, gang, bench.free):
+    if gang.used[job] == 0 or not _fits(job, gang, scratch.free):
         return False
-    if rule.keep_running == 0 or rule.sticky or gang.running[job] or _fits(job, gang, bench.unheld):
+    if rule.keep_running == 0 or rule.sticky or gang.running[job] or _fits(job, gang, scratch.unheld):
         return True
-    return _unheld(gang.kind[job], bench) < gang.workers[job]
+    return _unheld(gang.kind[job], scratch) < gang.workers[job]
 
 
 @inlined
@@ -261,28 +261,28 @@ def _fits(job: int, gang: Gang, room: Ints) -> bool:
 
 
 @inlined
-def _unheld(kind: int, bench: Bench) -> int:
+def _unheld(kind: int, scratch: Scratch) -> int:
     """Let the room of each server be its free workers that no running job holds; returns how many these are."""
     unheld = 0
-    for s in range(len(bench.room)):
-        bench.room[s] = max(0, min(bench.free[s, kind], bench.unheld[s, kind]))
-        unheld += bench.room[s]
+    for s in range(len(scratch.room)):
+        scratch.room[s] = max(0, min(scratch.free[s, kind], scratch.unheld[s, kind]))
+        unheld += scratch.room[s]
     return unheld
 
 
 @compiled
-def _place_anew(job: int, gang: Gang, stored: Stored, rule: Rule, bench: Bench, delays: Delays, filled: int) -> int:
+def _place_anew(job: int, gang: Gang, stored: Stored, rule: Rule, scratch: Scratch, delays: Delays, filled: int) -> int:
     """Place a job whose demand is left somewhere; returns on how many servers."""
     kind, k = gang.kind[job], gang.workers[job]
-    if rule.keep_running == 0 or _unheld(kind, bench) < k:
-        for s in range(len(bench.room)):
-            bench.room[s] = bench.free[s, kind]
-    for s in range(len(bench.room)):
-        bench.delay[s] = upload_delay(delays, job, s) if bench.room[s] > 0 else NEVER
+    if rule.keep_running == 0 or _unheld(kind, scratch) < k:
+        for s in range(len(scratch.room)):
+            scratch.room[s] = scratch.free[s, kind]
+    for s in range(len(scratch.room)):
+        scratch.delay[s] = upload_delay(delays, job, s) if scratch.room[s] > 0 else NEVER
     if rule.kept:
-        look_up(stored, job, bench.there)
-        forgive(bench.room, bench.there, k, bench.delay)
-    return place(bench.room, bench.delay, k, bench.servers[filled:], bench.counts[filled:])
+        look_up(stored, job, scratch.there)
+        forgive(scratch.room, scratch.there, k, scratch.delay)
+    return place(scratch.room, scratch.delay, k, scratch.servers[filled:], scratch.counts[filled:])
 
 
 @compiled
@@ -388,7 +388,7 @@ class Changes(NamedTuple):
 
 
 @compiled
-def carry(order: Ints, verdict: Ints, held: Ints, gang: Gang, stored: Stored, bench: Bench) -> Changes:
+def carry(order: Ints, verdict: Ints, held: Ints, gang: Gang, stored: Stored, scratch: Scratch) -> Changes:
     """Compare a selection with the jobs that ran, `held`; note it in `gang` and `stored`. See :func:`select`."""
     stops, moves, begins = np.empty(len(held), np.int64), np.empty(len(held), np.int64), np.empty(len(order), np.int64)
     stopped = moved = begun = running = first = 0
@@ -400,7 +400,7 @@ def carry(order: Ints, verdict: Ints, held: Ints, gang: Gang, stored: Stored, be
         if placed > 0:
             gang.used[job] = placed
             for i in range(placed):
-                gang.servers[job, i], gang.counts[job, i] = bench.servers[first + i], bench.counts[first + i]
+                gang.servers[job, i], gang.counts[job, i] = scratch.servers[first + i], scratch.counts[first + i]
                 store(stored, job, gang.servers[job, i], gang.counts[job, i])
             first += placed
         if gang.running[job] == 0:

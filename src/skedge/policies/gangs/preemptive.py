@@ -1,37 +1,4 @@
-"""Preemptive: the shortest job first takes the workers that let it end earliest (the baseline of She et al.).
-
-**Problem.** Small total completion time where taking workers from a running job is allowed. She et al. describe it in
-two sentences: jobs with a shorter completion time preempt others "on the server, so that they are completed first", and
-"some workers of other jobs" are preempted to remove fragments. No guarantee is known.
-
-**Rule.** At every arrival and completion all jobs are scanned by (estimated completion, arrival, id): the remaining
-announced time with min(D_j, workers of its type) workers. Each takes, of what those before it have left, either up to
-D_j workers of the one server that lets it end earliest, or up to D_j of all servers: first those it has, then by
-(delay, server) as long as they still help; whichever ends earlier, one server if equal. Where data are kept, the delay
-to a server that has the data of as many workers as it could take counts as 0. Where ``colocation`` is
-``one_server`` workers beside their PS are faster (xi = 1). Preemption is by the worker: what is not taken goes on, and
-a new worker begins when its data are there.
-
-================== ==========================================================
-paper              here
-================== ==========================================================
-xi_j               ``zeta`` of the allocation (``colocated``)
-a_j, D_j           ``arrival``, ``chunks``
-Delta_js           ``upload_delay``
-================== ==========================================================
-
-Whether uploads and overheads are charged is the scenario's (``charge_upload``, ``checkpoint_overhead``), for all
-policies alike: She et al. ignore both in Fig. 7-8 and charge them in Fig. 9-10. A worker that joins a job that ran
-before pays the overhead; those that go on do not.
-
-**Deviations.** D1: the paper's citation for this baseline is Tiresias, its text shortest-first; this is the text, and
-`tiresias` is the citation. D2: decisions at arrivals and completions, where the paper decides in every slot. D3: the
-cloud takes only what can never run on the edge, as for the other baselines. D4: uploads under way are taken as done
-when completions are estimated. D5: a running job keeps its PS (M14), so that xi = 1 only where that is; a job that
-begins counts on the slots that are free before anybody is preempted.
-
-**Complexity.** O(J log J + R S log S) per event, R jobs running on S servers.
-"""
+"""Preemptive: the shortest job first takes the workers that let it end earliest, one by one."""
 
 from __future__ import annotations
 
@@ -54,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.random import Generator
 
 
-class Held(NamedTuple):
+class JobState(NamedTuple):
     """What :func:`take` knows of the jobs; arrays are by job.
 
     Attributes
@@ -93,7 +60,7 @@ class Room(NamedTuple):
     ps_left
         PSs by type; a large number where the cloud is the fallback.
     ps_free
-        PS slots that nobody holds, shape ``(servers, PS types)``.
+        PS slots that no job holds, shape ``(servers, PS types)``.
     one_server
         1 where communication on one server is free.
     restore
@@ -119,8 +86,8 @@ class Preemptive(EdgePolicy):
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Begin a run."""
         super().start(cluster, physics, rng)
-        self.held = Held(
-            *(np.zeros((0, len(cluster.servers)) if name == "own" else 0, np.int64) for name in Held._fields)
+        self.held = JobState(
+            *(np.zeros((0, len(cluster.servers)) if name == "own" else 0, np.int64) for name in JobState._fields)
         )
         self.stored, self.known = empty_stored(), 0
 
@@ -145,7 +112,7 @@ class Preemptive(EdgePolicy):
         held, new = self.held, slice(self.known, view.arrived)
         if view.arrived > len(held.kind):
             rows = max(2 * len(held.kind), view.arrived, 64)
-            self.held = held = Held(*(_longer(column, rows) for column in held))
+            self.held = held = JobState(*(_longer(column, rows) for column in held))
             self.stored = with_space(self.stored, rows, 0)
         held.kind[new], held.most[new] = view.column("worker_type")[new], view.column("chunks")[new]
         held.ps_kind[new], held.ps_server[new] = np.maximum(view.column("ps_type")[new], 0), -1
@@ -171,7 +138,7 @@ class Preemptive(EdgePolicy):
         most = np.minimum(view.column("chunks")[jobs], self.slots[kind])
         return -(-self._remaining(jobs, view)[:, 0] // most)
 
-    def standing(self, job: int) -> dict[str, Any]:
+    def rank_terms(self, job: int) -> dict[str, Any]:
         """Where its data are."""
         server = np.flatnonzero(self.held.own[job]).tolist()
         return {"data_on": [self.cluster.label(s) for s in server]}
@@ -229,7 +196,7 @@ def _longer(column: Ints, rows: int) -> Ints:
 
 @compiled
 def take(
-    ranked: Ints, left: Ints, held: Held, stored: Stored, room: Room, delays: Delays, plan: Ints, zeta: Ints
+    ranked: Ints, left: Ints, held: JobState, stored: Stored, room: Room, delays: Delays, plan: Ints, zeta: Ints
 ) -> None:
     """Let the jobs take workers in their order.
 
@@ -270,7 +237,7 @@ def take(
 
 
 @inlined
-def _best_server(job: int, left: Ints, held: Held, room: Room, delay: Ints, at_once: int) -> tuple[int, int, int]:
+def _best_server(job: int, left: Ints, held: JobState, room: Room, delay: Ints, at_once: int) -> tuple[int, int, int]:
     """The one server on which `job` ends first, whether its PS can be there, and the time until then [µs]."""
     best, best_beside, best_end = -1, 0, NEVER
     kind, ps_kind = held.kind[job], held.ps_kind[job]
@@ -295,7 +262,7 @@ def _end(left: int, kept: int, at_once: int, new: int, later: int) -> int:
 
 
 @compiled
-def _spread(job: int, left: int, held: Held, room: Room, delay: Ints, at_once: int, spread: Ints) -> int:
+def _spread(job: int, left: int, held: JobState, room: Room, delay: Ints, at_once: int, spread: Ints) -> int:
     """Let `job` take of all servers; fills `spread`, returns the time until it ends [µs].
 
     First what it has, then by (delay, server) while a worker still begins before the end.

@@ -1,24 +1,4 @@
-"""Tiresias-L: discretised two-dimensional least attained service (Gu et al., NSDI'19; the baseline of JSAC'22).
-
-**Rule.** Attained service is workers * executed time. A job starts in the first of two queues; once its attained
-service reaches the limit it is demoted to the second. A pending job of the second queue that has waited at least `knob`
-times as long as it has executed is promoted, and both its clocks start anew. At every event, after all demotions and
-promotions that are due, jobs are scanned by (queue, first start, arrival, id), never started last; a job whose whole
-demand is left runs, others wait or are preempted.
-It knows no durations.
-
-**Parameters.** The original limit, about one GPU-hour, is one worker-slot at the papers' slot of an hour: every job
-would be demoted at once. Default: the median over the workload of the work D_j p, set before the run from the
-scenario's jobs and recorded (:meth:`Tiresias.calibrated`). `knob` is infinite by default: no promotion.
-
-**Deviations.** D1: the official simulator notices demotions late (it does not multiply executed time by the GPUs);
-here they are on time. D2: a job that the scan would preempt is pending too, and promoted if it is due, before the scan
-is made again: it can be demoted, preempted and promoted at one instant. D3: time that a job holds its workers, uploads
-included, counts as executed. D4: the checkpoint overhead of a resumed job is no attained service, or jobs could take
-turns for ever without training.
-
-**Complexity.** O(J log J) per event.
-"""
+"""Tiresias-L: gangs by (queue, first start, arrival, id); demotion and promotion between two queues."""
 
 from __future__ import annotations
 
@@ -140,7 +120,7 @@ class Tiresias(GangPolicy):
         yield from self.carry_out(changes, view, "least_attained_service")
         yield from self._wake(view)
 
-    def standing(self, job: int) -> dict[str, Any]:
+    def rank_terms(self, job: int) -> dict[str, Any]:
         """Queue and clocks of `job`."""
         return {
             "queue": int(self.clocks.queue[job]),

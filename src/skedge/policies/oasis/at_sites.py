@@ -1,30 +1,14 @@
-"""OASiS in Okita's model: on arrival a job's whole schedule is made, at prices for every resource, site and slot.
+"""OASiS in Okita's model: a job's whole schedule is made on arrival, at prices for every resource, site and slot.
 
-A price grows with what is booked (:mod:`.pricing`), the work of a job is spread over the slots by the dynamic program
-that PD-ORS and OASiS share (:func:`.admission.prefix_table`), and of all completions the one is taken whose latency
-cost and price is least. In its slots the job stands as planned, and DTA (:mod:`.transfer`) moves the data that each
-needs; the cost of bandwidth plays no part in the plan.
-
-**Where the papers are silent** (Okita, Sec. V-A: "the optimal schedule based on the unit resource cost"; "first
-computes the workload of sites at each time slot, and then transfers data online"):
-
-- There is no rejection: the best plan is always carried out. u(x) = f(T - a) - f(x), what is saved against ending at
-  the horizon T, takes the place of OASiS's utility, so L is always at its least, 1e-12 of the largest U.
-- Sites hold both kinds; `split_sites` leaves every other one to PSs, as OASiS's servers are.
-- One PS, at the cheapest site that holds it and leaves room for a worker on some site; then workers, the cheapest
-  first, into what is left (ties: by number).
-- Work is counted in levels of ceil(D / `levels`) chunks, or as many as an empty slot holds. A site trains whole chunks,
-  so a level takes the workers that the sites which are filled need for it.
-- What a slot is planned to train goes to what the workers of each site can: local data first, as in DTA.
-- Books that cannot hold a job are doubled, at the same prices; a job is given up only if no empty slot holds any of it.
-
-**Complexity.** O(T V' R + T R log R) a job with V' levels, and the dynamic program, O(T V'^2).
+A price grows with what is booked (:class:`skedge.policies.pdors.prices.Ledger`), the work of a job is spread over the
+slots by Alg. 3 (:func:`skedge.policies.pdors.admission.prefix_table`), and the completion of the least latency cost
+plus price is taken. In its slots the job stands as planned, and DTA moves the data that each needs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -34,14 +18,15 @@ from skedge.core.jit import compiled
 from skedge.core.model import Floats, Ints
 from skedge.core.policy import Params
 from skedge.core.speed import whole_chunks
-from skedge.policies.common.round_robin import split
+from skedge.core.ties import NOISE, SLACK, TOLERANCE
 from skedge.policies.okita.dta import transfer
-from skedge.policies.okita.osf import most_workers
-from skedge.policies.okita.pa import SLACK, Placement, room
-from skedge.policies.okita.sites import SiteJob, Sites
-from skedge.policies.okita.slots import Decision, Progress, SiteScheduler
-from skedge.policies.pdors.admission import TOLERANCE, prefix_table
-from skedge.policies.pdors.prices import LEAST, Ledger, Prices, Stakes, calibrate
+from skedge.policies.okita.sites import SiteJob, SitePlacement, Sites, room
+from skedge.policies.okita.slots import Decision, Progress, SiteScheduler, site_jobs, sites_of
+from skedge.policies.pdors.admission import prefix_table
+from skedge.policies.pdors.prices import LEAST, CalibrationJobs, Ledger, Prices, calibrate, split
+
+if TYPE_CHECKING:
+    from skedge.core.scenario import Scenario
 
 
 class SiteOasisParams(Params):
@@ -84,8 +69,14 @@ def site_prices(jobs: Sequence[SiteJob], sites: Sites, horizon: int) -> Prices:
         return Prices(np.ones(len(sites)), np.zeros_like(sites.capacity), ())
     high = np.divide(best[:, None], demand, out=np.zeros_like(demand), where=demand > 0).max(axis=0, initial=0.0)
     demand[:, high <= LEAST * high.max()] = 0.0
-    slots = np.array([float(most_workers(job, job.chunks)) for job in jobs])
-    return calibrate(Stakes(demand, best, np.zeros(len(jobs)), slots), sites.capacity, horizon, factor=4)
+    slots = np.array([float(job.most_workers(job.chunks)) for job in jobs])
+    return calibrate(CalibrationJobs(demand, best, np.zeros(len(jobs)), slots), sites.capacity, horizon, factor=4)
+
+
+def site_constants(scenario: Scenario) -> dict[str, tuple[float, ...]]:
+    """L, U and mu from the jobs of `scenario`, as parameters."""
+    prices = site_prices(site_jobs(scenario), sites_of(scenario.cluster), scenario.physics.slots or 1)
+    return {"low": (float(prices.low[0]),), "high": tuple(prices.high[0].tolist()), "mu": prices.mu}
 
 
 class SiteOasis(SiteScheduler):
@@ -126,7 +117,7 @@ class SiteOasis(SiteScheduler):
                 continue
             cost = at.job.exchange_mb * float(self.sites.cost[:, booked.ps] @ booked.workers)
             moved = transfer(self.sites, at.left, booked.workers, at.job.rate)
-            decisions.append(Decision(at.job.id, "run", at.left, Placement(booked.workers, booked.ps, cost), moved))
+            decisions.append(Decision(at.job.id, "run", at.left, SitePlacement(booked.workers, booked.ps, cost), moved))
         return decisions
 
     def _plan(self, at: Progress, start: int) -> bool:
@@ -140,7 +131,7 @@ class SiteOasis(SiteScheduler):
             self.ledger = longer(self.ledger)
         self.plans[job.id] = plan
         for slot, booked in plan.items():
-            demand = Placement(booked.workers, booked.ps, 0.0).demand(job)
+            demand = SitePlacement(booked.workers, booked.ps, 0.0).demand(job)
             self.ledger.take(slot, np.arange(len(self.sites)), demand)
         return True
 
@@ -209,7 +200,7 @@ class Offer(NamedTuple):
         return sum(whole_chunks(rate, int(y)) for y in self.room) if self.ps >= 0 else 0
 
     def booked(self, chunks: int, rate: float) -> Booked:
-        """The workers for so many chunks."""
+        """The workers that train `chunks`."""
         workers = np.zeros(len(self.room), np.int64)
         slot_cost(self.order, self.room, self.price, chunks, rate, workers)
         return Booked(workers, self.ps)
@@ -254,10 +245,10 @@ def slot_costs(
 
 @compiled
 def slot_cost(order: Ints, room: Ints, price: Floats, chunks: int, rate: float, workers: Ints) -> float:
-    """Price of workers that train so many chunks, the cheapest first; `workers` says where, if it has a length."""
+    """Price of workers that train `chunks`, the cheapest first; `workers` gets them by site, unless it is empty."""
     cost = 0.0
     for r in order:
-        count = min(room[r], int(np.ceil(chunks / rate - 1e-9)))
+        count = min(room[r], int(np.ceil(chunks / rate - NOISE)))
         while count < room[r] and whole_chunks(rate, count) < chunks:
             count += 1
         cost += count * price[r]

@@ -1,66 +1,26 @@
-"""Okita: unbiased training on data that lie at many sites (Han et al.).
-
-**Problem.** Jobs have data at all sites and train each chunk once, for all epochs, anywhere. In every slot: how many
-workers at each site, where the one PS, which data move. Minimise the latency costs plus the bandwidth costs (moved data
-and parameters exchanged between sites), online (MINLP (2)).
-
-**Algorithm.** Alg. 1, here, in every slot: plan every job alone (:mod:`.okita_plans`: OSF, which uses PA,
-:mod:`.site_placement`, and DTA, :mod:`.transfer`); in the order of a priority, give each its plan, or, where that does
-not fit any more, move it to what is left or delay it, whichever costs less.
-
-**Guarantee.** Feasible for (2) (Theorem 1); no ratio is claimed. Each slot the first job runs, so all end.
-
-====================== ======================================= ===================
-paper                  here                                    unit
-====================== ======================================= ===================
-J_a                    SiteScheduler.active
-M_i^r(t)               Progress.left                           chunks
-O_i(t)                 :func:`priorities`
-N_i*, l_i*             Plan.workers, Plan.slots
-bcost_i*               Progress.bandwidth                      cost
-Av_r^k(t)              `free` of :meth:`Okita.decide`          units
-====================== ======================================= ===================
-
-**Deviations** from the printed pseudo-code, those of the other modules aside:
-
-- D1 (O1, O2) As printed cost2 is never below cost1, so no job would ever be delayed. Here cost2 takes the bandwidth
-  cost of the tentative plan and the l* of the job in the way.
-- D2 (O3, O4) A conflict is an overdrawn resource at some site; without room to migrate to, a job is delayed.
-- D3 (O5) Of several jobs in the way the one that leaves first; `release: latest` takes the last.
-- D4 (O7) A job is complete when nothing is left *after* the slot.
-- D5 (O20) 0/0 in O is 0. The largest wait is among the jobs with the same kind of latency cost: deadlines are counted
-  in slots, slopes in cost. For deadlines, which the printed minus sign would order the wrong way round, the wait is
-  divided by the largest absolute one; `late_last` puts jobs past their deadline behind, as the text has it.
-- D6 (O15) Nothing is reserved: every slot begins with all that the sites have.
-
-Ties in O: earlier arrival, then lower id.
-
-**Complexity.** A slot: O(I (N R^2 + K R + log I)) as printed; see :mod:`.okita_plans` for what is really done.
-"""
+"""Alg. 1 of Okita: tentative plans in the order of a priority; a conflict is settled by migrating or delaying."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field
 
 from skedge.core.model import Bools, Floats, Ints
-from skedge.policies.pdors.admission import better
+from skedge.core.ties import GRAIN, SLACK, better
 
 from .dta import transfer
-from .osf import Plan, Search, every_plan, least, osf
-from .pa import SLACK, Placement, Weights, room, rooms
-from .sites import SiteJob, Sites
-from .slots import Conflict, Decision, Progress, SiteScheduler, Verb
-
-_GRAIN = 2.0**40
-"""O is compared in whole multiples of 1 / _GRAIN, so that equal ones tie whatever their rounding."""
+from .osf import Search, TentativePlan, every_plan, least, osf
+from .pa import Weights, rooms
+from .sites import SiteJob, SitePlacement, Sites, room
+from .slots import Decision, Progress, SiteScheduler, Verb
 
 
 class OkitaParams(Weights):
-    """Parameters of Okita; those of PA in :class:`.site_placement.Weights`.
+    """Parameters of Okita; those of PA in :class:`.pa.Weights`.
 
     Attributes
     ----------
@@ -69,7 +29,7 @@ class OkitaParams(Weights):
     release, late_last
         D3, D5.
     search
-        ``bounded``: :class:`.okita_plans.Search`; ``every``: :func:`.okita_plans.every_plan`, the plain path.
+        ``bounded``: :class:`.osf.Search`; ``every``: :func:`.osf.every_plan`, as printed.
     """
 
     alpha1: float = Field(1.0, ge=0)
@@ -77,6 +37,47 @@ class OkitaParams(Weights):
     release: Literal["earliest", "latest"] = "earliest"
     late_last: bool = False
     search: Literal["bounded", "every"] = "bounded"
+
+
+@dataclass(frozen=True, eq=False)
+class Conflict:
+    """The tentative plan does not fit what the jobs before left: to migrate or to delay.
+
+    Attributes
+    ----------
+    occupant, release
+        i', an occupant of an overdrawn site, and its l*, after which it is thought to leave.
+    migrated
+        The plan of the same N and l in what is left; None if there is none.
+    migrate_cost, delay_cost
+        cost1 and cost2, both with what the job has paid so far; cost1 is None without a plan.
+    delays
+        Whether cost1 > cost2, decided by their difference, or there is no plan.
+    """
+
+    occupant: int
+    release: int
+    migrated: TentativePlan | None
+    migrate_cost: float | None
+    delay_cost: float
+    delays: bool
+
+
+@dataclass(frozen=True, eq=False)
+class OkitaDecision(Decision):
+    """What Okita decides for a job, and why.
+
+    Attributes
+    ----------
+    priority, tentative
+        O_i(t), and the plan of the job alone.
+    conflict
+        What came of a conflict; None if the tentative plan fits.
+    """
+
+    priority: float | None = None
+    tentative: TentativePlan | None = None
+    conflict: Conflict | None = None
 
 
 class Okita(SiteScheduler):
@@ -93,20 +94,20 @@ class Okita(SiteScheduler):
         if rooms(self.sites, job, job.chunks, self.sites.capacity, self.params).most == 0:
             self.give_up(job.id)
 
-    def decide(self, slot: int) -> list[Decision]:
+    def decide(self, slot: int) -> list[OkitaDecision]:
         """Alg. 1 lines 4-24 for one slot."""
         plans = self._tentative(slot)
         active = list(self.active.values())
         priority = priorities(active, slot, self.params)
-        rank = (-np.rint(priority * _GRAIN)).tolist()
+        rank = (-np.rint(priority * GRAIN)).tolist()
         order = sorted(range(len(active)), key=lambda i: (rank[i], active[i].job.arrival, active[i].job.id))
         free, present = self.sites.capacity.copy(), Occupants(len(self.sites), self.params.release)
-        decisions = []
+        decisions = list[OkitaDecision]()
         for i in order:
             at = active[i]
             plan = plans[at.job.id]
             if plan is None:
-                decisions.append(Decision(at.job.id, "delay", at.left, priority=float(priority[i])))
+                decisions.append(OkitaDecision(at.job.id, "delay", at.left, priority=float(priority[i])))
                 continue
             over = overdrawn(free, plan.placement.demand(at.job))
             conflict = self._conflict(at, plan, slot, free, present.first(over)) if over.any() else None
@@ -117,13 +118,13 @@ class Okita(SiteScheduler):
             decisions.append(decision)
         return decisions
 
-    def _tentative(self, slot: int) -> dict[int, Plan | None]:
+    def _tentative(self, slot: int) -> dict[int, TentativePlan | None]:
         """Alg. 1 lines 4-10; None for a job that has no plan while sites are out of service."""
         plans = {job: self._best(at, slot - at.job.arrival) for job, at in self.active.items()}
         self._searches = {job: made for job, made in self._searches.items() if job in self.active}
         return plans
 
-    def _best(self, at: Progress, waited: int) -> Plan | None:
+    def _best(self, at: Progress, waited: int) -> TentativePlan | None:
         if self.params.search == "every":
             return least(at.job, every_plan(self.sites, at.job, at.left, self.params), waited)
         known = self._searches.get(at.job.id)
@@ -133,7 +134,7 @@ class Okita(SiteScheduler):
         return known[2].best(waited)
 
     def _conflict(
-        self, at: Progress, plan: Plan, slot: int, free: Floats, occupant: tuple[int, int]
+        self, at: Progress, plan: TentativePlan, slot: int, free: Floats, occupant: tuple[int, int]
     ) -> Conflict:  # fmt: skip
         """Alg. 1 lines 15-18, with D1 to D3."""
         job, (_, release) = at.job, occupant
@@ -149,28 +150,28 @@ class Okita(SiteScheduler):
         migrate = at.bandwidth + migrated.bandwidth + job.latency(end)
         return Conflict(*occupant, migrated, migrate, delay, delays=better(later, migrated.bandwidth))
 
-    def _decision(self, at: Progress, plan: Plan, conflict: Conflict | None, priority: float) -> Decision:
+    def _decision(self, at: Progress, plan: TentativePlan, conflict: Conflict | None, priority: float) -> OkitaDecision:
         """Alg. 1 lines 18-24."""
         why = (priority, plan, conflict)
         if conflict is None:
             return self._carried("keep", at, plan, *why)
         if conflict.delays or conflict.migrated is None:
-            return Decision(at.job.id, "delay", at.left, None, None, *why)
+            return OkitaDecision(at.job.id, "delay", at.left, None, None, *why)
         return self._carried("migrate", at, conflict.migrated, *why)
 
-    def _carried(self, verb: Verb, at: Progress, chosen: Plan, *why: Any) -> Decision:
+    def _carried(self, verb: Verb, at: Progress, chosen: TentativePlan, *why: Any) -> OkitaDecision:
         moved = transfer(self.sites, at.left, chosen.placement.workers, at.job.rate)
-        return Decision(at.job.id, verb, at.left, chosen.placement, moved, *why)
+        return OkitaDecision(at.job.id, verb, at.left, chosen.placement, moved, *why)
 
 
 class Occupants:
-    """Who has taken something at each site in this slot, and after how many slots they are thought to leave."""
+    """The jobs that occupy each site in this slot, and the slots after which they are expected to leave."""
 
     def __init__(self, sites: int, release: Literal["earliest", "latest"]) -> None:
         self.sign, self.placed = 1 if release == "earliest" else -1, list[int]()
         self.turn, self.slots = np.full(sites, -1), np.full(sites, np.iinfo(np.int64).max)
 
-    def add(self, job: int, slots: int, placement: Placement) -> None:
+    def add(self, job: int, slots: int, placement: SitePlacement) -> None:
         """A job of l* = `slots` is placed."""
         used = placement.workers > 0
         used[placement.ps] = True

@@ -1,16 +1,4 @@
-"""DTA, Alg. 3 of Okita: which data move so that every site has what its workers train.
-
-**Deviations** from the printed pseudo-code:
-
-- D1 (O11) What a site trains, d, is not defined in print: each site first trains its own chunks, as many as its workers
-  can, rounded down for the site as a whole; what is missing to min(all left, all that workers can) goes to what is to
-  spare, by number of the site.
-- D2 (O8) Data trained where they lie are g^{rr} = min(M^r, d^r).
-- D3 (O9, O10) The donor's surplus is M - d less what it has given; receivers by number, donors by the cost to the
-  receiver, ties by number.
-
-**Complexity.** O(R^2).
-"""
+"""DTA, Alg. 3 of Okita: which data move so that every site has what its workers train."""
 
 from __future__ import annotations
 
@@ -25,7 +13,7 @@ from skedge.core.speed import whole_chunks
 from .sites import Sites
 
 
-class Transfer(NamedTuple):
+class Transfers(NamedTuple):
     """What is trained where, and what has to move for it.
 
     Attributes
@@ -43,8 +31,8 @@ class Transfer(NamedTuple):
     cost_per_mb: float
 
 
-def transfer(sites: Sites, left: Ints, workers: Ints, rate: float, slots: int = 1) -> Transfer:
-    """What `workers` by site train of the chunks `left` by site in so many slots, and DTA's transfers.
+def transfer(sites: Sites, left: Ints, workers: Ints, rate: float, slots: int = 1) -> Transfers:
+    """What `workers` by site train of the chunks `left` by site in `slots` slots, and DTA's transfers.
 
     Parameters
     ----------
@@ -60,7 +48,7 @@ def transfer(sites: Sites, left: Ints, workers: Ints, rate: float, slots: int = 
     return send(sites, left, trained)
 
 
-def send(sites: Sites, left: Ints, wanted: Ints) -> Transfer:
+def send(sites: Sites, left: Ints, wanted: Ints) -> Transfers:
     """DTA: the transfers that give each site the chunks that it is to train.
 
     `wanted` is d_i^r, shape ``(sites,)``, of a sum not above that of `left`.
@@ -68,12 +56,12 @@ def send(sites: Sites, left: Ints, wanted: Ints) -> Transfer:
     moves = np.empty((2 * len(left), 3), np.int64)
     surplus = left - wanted
     count, cost = gather(surplus, sites.donors, sites.cost, moves)
-    return Transfer(wanted, moves[:count].copy(), float(cost))
+    return Transfers(wanted, moves[:count].copy(), float(cost))
 
 
 @compiled
 def share(left: Ints, workers: Ints, rate: float, slots: int, trained: Ints) -> None:
-    """D1: fill in what each site trains."""
+    """Fill in what each site trains (D14)."""
     total, could = 0, 0
     for r in range(len(left)):
         most = slots * whole_chunks(rate, workers[r])

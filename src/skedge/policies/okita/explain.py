@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from .alg1 import OkitaParams
-from .osf import every_plan
-from .pa import Placement, Terms, exchange_costs, rooms, terms
-from .sites import SiteJob, Sites
+from .alg1 import OkitaDecision
+from .osf import TentativePlan, every_plan
+from .pa import Terms, Weights, exchange_costs, rooms, terms
+from .sites import SiteJob, SitePlacement, Sites
 from .slots import Decision, free_after
 
 
@@ -51,9 +51,9 @@ class Explained:
         The next best site for the PS, and its cost; None if no other has room.
     """
 
-    decision: Decision
+    decision: OkitaDecision
     choices: tuple[Choice, ...]
-    placement: Placement
+    placement: SitePlacement
     slots: int
     quality: Terms
     exchange: float
@@ -61,7 +61,7 @@ class Explained:
 
 
 def explained(
-    sites: Sites, params: OkitaParams, jobs: dict[int, SiteJob], slot: int, decisions: Sequence[Decision], job: int
+    sites: Sites, weights: Weights, jobs: dict[int, SiteJob], slot: int, decisions: Sequence[Decision], job: int
 ) -> Explained:  # fmt: skip
     """Explain what `decisions`, all of the slot in their order, have for a job.
 
@@ -70,16 +70,16 @@ def explained(
     KeyError
         If the job has no decision in this slot, or one that is not Okita's.
     """
-    turn = next((i for i, one in enumerate(decisions) if one.job == job and one.tentative is not None), -1)
-    if turn < 0:
+    turn, one = next(((i, one) for i, one in enumerate(decisions) if one.job == job), (-1, None))
+    if not isinstance(one, OkitaDecision) or one.tentative is None:
         raise KeyError(job)
-    one, asked = decisions[turn], jobs[job]
-    plan = one.tentative
+    asked = jobs[job]
+    plan: TentativePlan | None = one.tentative
     free = sites.capacity
     if one.verb == "migrate" and one.conflict is not None:
         plan, free = one.conflict.migrated, free_after(sites, jobs, decisions[:turn])
     assert plan is not None  # noqa: S101 - a migrated job has a plan
-    costs = plan.slots * exchange_costs(sites, asked, rooms(sites, asked, one.left, free, params), plan.workers)
+    costs = plan.slots * exchange_costs(sites, asked, rooms(sites, asked, one.left, free, weights), plan.workers)
     others = np.flatnonzero(np.isfinite(costs) & (np.arange(len(sites)) != plan.placement.ps))
     second = min(others.tolist(), key=lambda site: (costs[site], -site), default=None)
     waited = slot - asked.arrival
@@ -87,17 +87,17 @@ def explained(
         decision=one,
         choices=tuple(
             Choice(found.workers, found.slots, found.parameters, found.data, asked.latency(waited + found.slots))
-            for found in every_plan(sites, asked, one.left, params)
+            for found in every_plan(sites, asked, one.left, weights)
         ),
         placement=plan.placement,
         slots=plan.slots,
-        quality=terms(sites, asked, one.left, free, params),
+        quality=terms(sites, asked, one.left, free, weights),
         exchange=float(costs[plan.placement.ps]),
         runner_up=None if second is None else (second, float(costs[second])),
     )
 
 
-def told(found: Explained, ids: Sequence[str], name: Callable[[int], str]) -> dict[str, Any]:
+def as_tables(found: Explained, ids: Sequence[str], name: Callable[[int], str]) -> dict[str, Any]:
     """The same in tables, sites by `ids` and jobs by `name`."""
     one, stands = found.decision, found.placement
     workers, workers_of = np.flatnonzero(stands.workers).tolist(), int(stands.workers.sum())

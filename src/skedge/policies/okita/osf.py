@@ -1,4 +1,4 @@
-"""OSF and the enumeration over N of Okita, Alg. 1 lines 4-10 and 32-38: a job's best plan for so many workers.
+"""OSF and the enumeration over N of Okita, Alg. 1 lines 4-10 and 32-38: a job's best plan for each N.
 
 A plan keeps its workers and PS for l = ceil(E M / (rho N)) slots; it costs the exchange of parameters in all of them
 and the transfers that its window needs (O13). The tentative plan is the one of the N with the least bandwidth cost plus
@@ -11,14 +11,6 @@ latency cost, the job alone at full capacities.
 - What DTA costs has a simple lower bound: a chunk that leaves pays at least the cheapest way out of its site. DTA is
   run only for those N that the bound does not rule out.
 - Bandwidth costs do not depend on the time: a job that waits keeps its tables, and only its latency costs change.
-
-**Deviations** from the printed pseudo-code:
-
-- D1 (O26) N ends where PA finds no placement; a job with no plan at all can never run, and is reported.
-- D2 (O6, O24) f is taken of the END time, t + l - a; two plans are compared by differences of f, which do not overflow.
-- D3 (O12) l does not allow for the rounding down of what a site trains, so a plan may need more slots: as printed.
-
-Ties (1e-9, relatively): the smallest N.
 """
 
 from __future__ import annotations
@@ -30,18 +22,18 @@ import numpy as np
 from skedge.core.jit import compiled
 from skedge.core.model import Floats, Ints
 from skedge.core.speed import ceil_almost
-from skedge.policies.pdors.admission import better
+from skedge.core.ties import better
 
 from .dta import gather, share, transfer
-from .pa import Placement, Rooms, Weights, fill, place, rooms
-from .sites import SiteJob, Sites
+from .pa import Rooms, Weights, fill, place, rooms
+from .sites import SiteJob, SitePlacement, Sites
 
 _MARGIN = 4e-9
 """A plan whose bound is above the best by more than this, relatively, cannot win a tie."""
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class TentativePlan:
     """A job with the same workers and PS for some slots.
 
     Attributes
@@ -55,7 +47,7 @@ class Plan:
     """
 
     slots: int
-    placement: Placement
+    placement: SitePlacement
     parameters: float
     data: float
 
@@ -77,13 +69,8 @@ def window_lengths(chunks: float, rate: float, slots: Ints) -> None:
         slots[i] = max(1, ceil_almost(chunks / rate / (i + 1)))
 
 
-def most_workers(job: SiteJob, left: Ints) -> int:
-    """The largest N that is looked at: ceil(E M / rho)."""
-    return max(1, int(ceil_almost(float(left.sum()) / job.rate)))
-
-
-def osf(sites: Sites, job: SiteJob, left: Ints, at: Rooms, count: int, slots: int) -> Plan | None:
-    """The plan of `count` workers for `slots` slots in what :func:`.site_placement.rooms` has found, None without room.
+def osf(sites: Sites, job: SiteJob, left: Ints, at: Rooms, count: int, slots: int) -> TentativePlan | None:
+    """The plan of `count` workers for `slots` slots in what :func:`.pa.rooms` has found, None without room.
 
     The cost is that of PA over the window plus that of DTA over the window.
     """
@@ -91,10 +78,10 @@ def osf(sites: Sites, job: SiteJob, left: Ints, at: Rooms, count: int, slots: in
     return None if placement is None else _plan(sites, job, left, slots, placement)
 
 
-def every_plan(sites: Sites, job: SiteJob, left: Ints, weights: Weights) -> list[Plan]:
+def every_plan(sites: Sites, job: SiteJob, left: Ints, weights: Weights) -> list[TentativePlan]:
     """The plans for N = 1, 2, ... as long as there are any, the job alone: the plain form, and what `explain` shows."""
     at, found = rooms(sites, job, left, sites.capacity, weights), []
-    lengths = np.empty(most_workers(job, left), np.int64)
+    lengths = np.empty(job.most_workers(left), np.int64)
     window_lengths(float(left.sum()), job.rate, lengths)
     for count, slots in enumerate(lengths.tolist(), start=1):
         plan = osf(sites, job, left, at, count, slots)
@@ -104,8 +91,8 @@ def every_plan(sites: Sites, job: SiteJob, left: Ints, weights: Weights) -> list
     return found
 
 
-def least(job: SiteJob, plans: list[Plan], waited: int) -> Plan | None:
-    """Alg. 1 line 9 over all `plans`, for a job that has waited so many slots."""
+def least(job: SiteJob, plans: list[TentativePlan], waited: int) -> TentativePlan | None:
+    """Alg. 1 line 9 over all `plans`, for a job that has waited `waited` slots."""
     if not plans:
         return None
     costs = np.array([plan.bandwidth for plan in plans])
@@ -135,18 +122,18 @@ class Search:
     def __init__(self, sites: Sites, job: SiteJob, left: Ints, weights: Weights) -> None:
         self._of = (sites, job, left)
         self._at = rooms(sites, job, left, sites.capacity, weights)
-        most = min(self._at.most, most_workers(job, left))
+        most = min(self._at.most, job.most_workers(left))
         self._slots = np.empty(most, np.int64)
         window_lengths(float(left.sum()), job.rate, self._slots)
         self._exchange, self._ps = np.full(most, np.inf), np.full(most, -1)
         self._data, self._bound = np.full(most, np.nan), np.zeros(most)
-        self._plans: dict[int, Plan] = {}
+        self._plans: dict[int, TentativePlan] = {}
         if most > 0:
             sweep(*self._at, sites.cost, job.exchange_mb, self._exchange, self._ps)
             bounds(*self._at, self._ps, left, job.rate, self._slots, sites.least_cost, self._bound)
 
-    def best(self, waited: int) -> Plan | None:
-        """The tentative plan of a job that has waited so many slots; None if it can never run."""
+    def best(self, waited: int) -> TentativePlan | None:
+        """The tentative plan of a job that has waited `waited` slots; None if it can never run."""
         if len(self._slots) == 0:
             return None
         sites, job, left = self._of
@@ -161,9 +148,9 @@ class Search:
         return self._plans[at]
 
 
-def _plan(sites: Sites, job: SiteJob, left: Ints, slots: int, placement: Placement) -> Plan:
+def _plan(sites: Sites, job: SiteJob, left: Ints, slots: int, placement: SitePlacement) -> TentativePlan:
     moved = transfer(sites, left, placement.workers, job.rate, slots)
-    return Plan(slots, placement, slots * placement.cost, job.chunk_mb * moved.cost_per_mb)
+    return TentativePlan(slots, placement, slots * placement.cost, job.chunk_mb * moved.cost_per_mb)
 
 
 @compiled

@@ -2,17 +2,6 @@
 
 For every site that can hold the PS, workers go to the sites in decreasing order of the metric Q, Eq. (6), as many as
 each holds; the PS site of the lowest parameter exchange cost wins, of equal ones the last.
-
-**Deviations** from the printed pseudo-code:
-
-- D1 (O16) A PS site that cannot hold the PS is left out; resources that a worker does not need do not count.
-- D2 (O19) 0/0 in Q is 0: a resource that a site has not, no data at a site, a single site. `normalise` divides the
-  second term by its largest, which brings it to [0, 1] as the other two are.
-- D3 (O18) Q does not see where the PS is. `colocate` subtracts beta_2 pi q^{r r~} for PS site r~, in the unit of the
-  second term, so that workers stand near the PS; off by default.
-- D4 (O25) Sites of equal cost (within 1e-9, relatively): the last, as printed; of equal Q: the first.
-
-**Complexity.** O(R log R + R^2), with `colocate` O(R^2 log R).
 """
 
 from __future__ import annotations
@@ -25,15 +14,9 @@ from pydantic import Field
 from skedge.core.jit import compiled
 from skedge.core.model import Floats, Ints
 from skedge.core.policy import Params
-from skedge.policies.pdors.admission import better
+from skedge.core.ties import GRAIN, SLACK, better
 
-from .sites import SiteJob, Sites
-
-_GRAIN = 2.0**40
-"""Q is compared in whole multiples of 1 / _GRAIN, so that equal ones tie whatever their rounding."""
-
-SLACK = 1e-9
-"""By how much of itself a demand may exceed what is left: sums of floats."""
+from .sites import SiteJob, SitePlacement, Sites, room
 
 
 class Weights(Params):
@@ -44,7 +27,7 @@ class Weights(Params):
     beta1, beta2, beta3
         Of what is free, of the distance and of the data left, in Eq. (6); the paper does not say which it used (O28).
     normalise, colocate
-        D2, D3.
+        D11, D12.
     """
 
     beta1: float = Field(1.0, ge=0)
@@ -65,31 +48,6 @@ class Terms(NamedTuple):
     def total(self) -> Floats:
         """Q without regard to the PS."""
         return self.free + self.distance + self.data
-
-
-class Placement(NamedTuple):
-    """Where a job stands in a slot.
-
-    Attributes
-    ----------
-    workers
-        y_i^r, shape ``(sites,)``.
-    ps
-        The site r~ with s = 1.
-    cost
-        Of the exchange of parameters in one slot: sum of q^{r r~} pi y_r.
-    """
-
-    workers: Ints
-    ps: int
-    cost: float
-
-    def demand(self, job: SiteJob) -> Floats:
-        """What it takes, shape ``(sites, resources)``."""
-        worker, ps = job.demands
-        taken = np.outer(self.workers, worker)
-        taken[self.ps] += ps
-        return taken
 
 
 class Rooms(NamedTuple):
@@ -129,19 +87,12 @@ def rooms(sites: Sites, job: SiteJob, left: Ints, free: Floats, weights: Weights
     quality = terms(sites, job, left, free, weights).total[None, :]
     if weights.colocate:
         quality = quality - weights.beta2 * _scale(sites, job, weights) * sites.cost.T
-    order = np.argsort(-np.rint(quality * _GRAIN), axis=1, kind="stable")
+    order = np.argsort(-np.rint(quality * GRAIN), axis=1, kind="stable")
     beside = np.where((free >= ps * (1 - SLACK)).all(axis=1), room(free - ps, worker), -1)
     return Rooms(order, room(free, worker), beside)
 
 
-def room(free: Floats, demand: Floats) -> Ints:
-    """How many of `demand`, shape ``(resources,)``, each row of `free` holds; never below 0."""
-    asked = demand > 0
-    most = np.floor((free[:, asked] / demand[asked]).min(axis=1) + SLACK)
-    return np.maximum(most, 0).astype(np.int64)
-
-
-def place(sites: Sites, job: SiteJob, at: Rooms, count: int) -> Placement | None:
+def place(sites: Sites, job: SiteJob, at: Rooms, count: int) -> SitePlacement | None:
     """PA for `count` workers, or None if they and the PS find no room."""
     costs = exchange_costs(sites, job, at, count)
     ps, best = -1, np.inf
@@ -159,11 +110,11 @@ def exchange_costs(sites: Sites, job: SiteJob, at: Rooms, count: int) -> Floats:
     return costs
 
 
-def fill(sites: Sites, job: SiteJob, at: Rooms, count: int, ps: int) -> Placement:
+def fill(sites: Sites, job: SiteJob, at: Rooms, count: int, ps: int) -> SitePlacement:
     """Alg. 2 lines 9-11 for one PS site that has room."""
     workers = np.zeros(len(sites), np.int64)
     cost = fill_one(at.order, at.room, at.beside, sites.cost, job.exchange_mb, count, ps, workers)
-    return Placement(workers, ps, float(cost))
+    return SitePlacement(workers, ps, float(cost))
 
 
 @compiled

@@ -1,4 +1,4 @@
-"""Okita as a policy: the algorithm of :mod:`.okita`, driven slot by slot, and the terms behind its decisions."""
+"""Okita as a policy: Alg. 1 driven slot by slot, and the terms behind its decisions."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from skedge.core.events import Event, Order
 from skedge.core.model import Cluster, Physics
 from skedge.core.policy import Basis, Params, View
 
-from .alg1 import Okita, OkitaParams
-from .driver import SiteDriver, sites_of
-from .explain import explained, told
+from .alg1 import Okita, OkitaDecision, OkitaParams
+from .explain import as_tables, explained
+from .slots import SiteDriver, sites_of
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -36,7 +36,7 @@ class OkitaPolicy(Basis):
     def terms(self, job: int, view: View) -> dict[str, Any]:
         """The enumeration over N, the chosen sites with Q's terms, the PS's cost, migrate or delay, what moved."""
         d = self.driver
-        if not any(one.job == job and one.tentative is not None for one in d.decided):
+        if not any(one.job == job and isinstance(one, OkitaDecision) and one.tentative for one in d.decided):
             return {"compares": "nothing: it has no place on the sites, as they are"}
         found = explained(d.there, self.params, d.jobs, d.slot, d.decided, job)
-        return told(found, self.cluster.server_ids, view.job_id)
+        return as_tables(found, self.cluster.server_ids, view.job_id)

@@ -1,34 +1,19 @@
-"""Okita's model: sites with resources, the cost of bandwidth between them, jobs whose data lie at many sites.
-
-====================== =========================== ======================
-paper                  here                        unit
-====================== =========================== ======================
-R, K                   rows, columns of capacity
-C_r^k                  Sites.capacity              units of a resource
-q^{rr'}                Sites.cost                  cost per MB (O23)
-a_i                    SiteJob.arrival             slot
-E_i                    epochs
-rho_i                  rho                         chunk-epochs per slot
-rho_i / E_i            rate                        chunks per slot
-delta_i                chunk_mb                    MB
-pi_i                   exchange_mb                 MB per slot
-D_i^r                  data                        chunks, by site
-m_i^k, n_i^k           worker, ps                  units of a resource
-f_i                    latency                     cost
-====================== =========================== ======================
-"""
+"""Okita's model: sites with resources, costs of bandwidth between them, jobs whose data lie at many sites."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
 from skedge.core.errors import ScenarioError
 from skedge.core.latency import LatencyCost
 from skedge.core.model import Floats, Ints, check_transfer_cost
+from skedge.core.speed import ceil_almost
+from skedge.core.ties import SLACK
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,6 +126,10 @@ class SiteJob:
         """Chunks that a worker trains in a slot, for all epochs."""
         return self.rho / self.epochs
 
+    def most_workers(self, left: Ints) -> int:
+        """Workers that train the chunks `left` in one slot, ceil(E M / rho), at least 1: the largest useful N."""
+        return max(1, int(ceil_almost(float(left.sum()) / self.rate)))
+
     @cached_property
     def chunks(self) -> Ints:
         """D_i^r as an array, shape ``(sites,)``."""
@@ -150,6 +139,38 @@ class SiteJob:
     def demands(self) -> tuple[Floats, Floats]:
         """m_i and n_i as arrays, shape ``(resources,)``."""
         return np.array(self.worker, float), np.array(self.ps, float)
+
+
+class SitePlacement(NamedTuple):
+    """Where a job stands in a slot.
+
+    Attributes
+    ----------
+    workers
+        y_i^r, shape ``(sites,)``.
+    ps
+        The site r~ with s = 1.
+    cost
+        Of the exchange of parameters in one slot: sum of q^{r r~} pi y_r.
+    """
+
+    workers: Ints
+    ps: int
+    cost: float
+
+    def demand(self, job: SiteJob) -> Floats:
+        """What it takes, shape ``(sites, resources)``."""
+        worker, ps = job.demands
+        taken = np.outer(self.workers, worker)
+        taken[self.ps] += ps
+        return taken
+
+
+def room(free: Floats, demand: Floats) -> Ints:
+    """How many of `demand`, shape ``(resources,)``, each row of `free` holds; never below 0."""
+    asked = demand > 0
+    most = np.floor((free[:, asked] / demand[asked]).min(axis=1) + SLACK)
+    return np.maximum(most, 0).astype(np.int64)
 
 
 def check_job(sites: Sites, job: SiteJob) -> None:

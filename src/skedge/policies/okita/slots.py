@@ -1,56 +1,32 @@
-"""Slots of Okita's model: jobs that are not complete, what is decided for each in a slot, what it has cost so far.
-
-A scheduler decides slot by slot (:meth:`SiteScheduler.decide`); the books are kept here. Slots count from 0, slot t is
-[t, t + 1); a job whose last busy slot is t_i is complete at the END time t_i + 1 and pays f(t_i + 1 - a).
-"""
+"""Site schedulers, which decide slot by slot, and the driver that makes policies of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from skedge.core.errors import ScenarioError, StateError
-from skedge.core.model import Floats, Ints
+from skedge.core.errors import ScenarioError
+from skedge.core.events import Allocate, Event, Order, Postpone, Reject, Suspend, Transfer, WakeAt, pairs
+from skedge.core.latency import LatencyCost
+from skedge.core.model import Cluster, Floats, Ints, Physics, Placement
+from skedge.core.policy import View
 
-from .dta import Transfer
-from .osf import Plan
-from .pa import SLACK, Placement
-from .sites import SiteJob, Sites, check_job
+from .dta import Transfers
+from .sites import SiteJob, SitePlacement, Sites, check_job
+
+if TYPE_CHECKING:
+    from skedge.core.scenario import Scenario
 
 Verb = Literal["keep", "migrate", "delay", "run"]
 """``keep`` the tentative plan, ``migrate`` to what is left, ``delay``; ``run`` where there are no tentative plans."""
 
 
 @dataclass(frozen=True, eq=False)
-class Conflict:
-    """The tentative plan does not fit what the jobs before left: to migrate or to delay.
-
-    Attributes
-    ----------
-    occupant, release
-        i', an occupant of an overdrawn site, and its l*, after which it is thought to leave.
-    migrated
-        The plan of the same N and l in what is left; None if there is none.
-    migrate_cost, delay_cost
-        cost1 and cost2, both with what the job has paid so far; cost1 is None without a plan.
-    delays
-        Whether cost1 > cost2, decided by their difference, or there is no plan.
-    """
-
-    occupant: int
-    release: int
-    migrated: Plan | None
-    migrate_cost: float | None
-    delay_cost: float
-    delays: bool
-
-
-@dataclass(frozen=True, eq=False)
 class Decision:
-    """What one job does in one slot, and why.
+    """What one job does in one slot.
 
     Attributes
     ----------
@@ -60,18 +36,13 @@ class Decision:
         y and s of the slot; None if the job is delayed.
     transfer
         What is trained and what moves; None if the job is delayed.
-    priority, tentative, conflict
-        O_i(t), the plan of the job alone, and what came of a conflict; only of Okita.
     """
 
     job: int
     verb: Verb
     left: Ints
-    placement: Placement | None = None
-    transfer: Transfer | None = None
-    priority: float | None = None
-    tentative: Plan | None = None
-    conflict: Conflict | None = None
+    placement: SitePlacement | None = None
+    transfer: Transfers | None = None
 
 
 @dataclass(eq=False)
@@ -97,58 +68,20 @@ class Progress:
         return self.parameters + self.data
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What became of a job.
-
-    Attributes
-    ----------
-    status
-        ``done``, or ``never``: nothing that the empty system can hold would complete it.
-    last
-        t_i, its last busy slot; None if it never runs.
-    latency, parameters, data
-        f_i(t_i + 1 - a_i) and the two parts of B_i; 0 if it never runs.
-    log_latency
-        Natural logarithm of the latency cost, which does not stop where floats do (O24).
-    """
-
-    job: int
-    status: Literal["done", "never"]
-    last: int | None = None
-    latency: float = 0.0
-    parameters: float = 0.0
-    data: float = 0.0
-    log_latency: float = -np.inf
-
-    @property
-    def bandwidth(self) -> float:
-        """B_i, Eq. (1)."""
-        return self.parameters + self.data
-
-    @property
-    def total(self) -> float:
-        """The job's part of the objective (2)."""
-        return self.latency + self.bandwidth
-
-
 @dataclass(eq=False)
 class SiteScheduler:
-    """The books of a scheduler; it derives from this and says what every job does in a slot.
+    """Base of site schedulers; a subclass says what every job does in a slot.
 
     Attributes
     ----------
     active
         Jobs that are not complete, by id.
-    outcomes
-        Those that are, and those that can never run.
     """
 
     sites: Sites
     active: dict[int, Progress] = field(default_factory=dict, init=False)
-    outcomes: dict[int, Outcome] = field(default_factory=dict, init=False)
 
-    def decide(self, slot: int) -> list[Decision]:
+    def decide(self, slot: int) -> Sequence[Decision]:
         """A decision for every active job, in the order in which they were made."""
         raise NotImplementedError
 
@@ -161,101 +94,23 @@ class SiteScheduler:
             If it is not made for these sites, or its id is taken.
         """
         check_job(self.sites, job)
-        if job.id in self.active or job.id in self.outcomes:
+        if job.id in self.active:
             raise ScenarioError(f"job {job.id}: id = {job.id} is taken; every job must have its own")
         self.active[job.id] = Progress(job, job.chunks)
 
-    def step(self, slot: int) -> list[Decision]:
-        """Decide slot `slot` and book it; slots must be stepped through one after the other.
-
-        Raises
-        ------
-        StateError
-            If the decisions take more than there is (a bug of the scheduler).
-        """
-        decisions = self.decide(slot)
-        self._check_capacity(decisions, slot)
-        for decision in decisions:
-            self._book(decision, slot)
-        return decisions
-
     def give_up(self, job: int) -> None:
-        """Report a job as one that can never run."""
+        """Drop a job that can never run."""
         del self.active[job]
-        self.outcomes[job] = Outcome(job, "never")
 
     def interrupted(self, job: int) -> None:
         """A job has lost its workers, because a site of theirs is out of service."""
 
     def pay(self, decision: Decision) -> None:
-        """Book what a job that stands somewhere pays for bandwidth in the slot."""
+        """Add what a job that runs pays for bandwidth in the slot."""
         if decision.placement is not None and decision.transfer is not None:
             at = self.active[decision.job]
             at.parameters += decision.placement.cost
             at.data += at.job.chunk_mb * decision.transfer.cost_per_mb
-
-    def _book(self, decision: Decision, slot: int) -> None:
-        if decision.placement is None or decision.transfer is None:
-            return
-        self.pay(decision)
-        at, moved = self.active[decision.job], decision.transfer
-        at.left = after(at.left, moved)
-        if not at.left.any():
-            response, f = slot + 1 - at.job.arrival, at.job.latency
-            self.outcomes[at.job.id] = Outcome(
-                at.job.id, "done", slot, f(response), at.parameters, at.data, f.log(response)
-            )  # fmt: skip
-            del self.active[at.job.id]
-
-    def _check_capacity(self, decisions: list[Decision], slot: int) -> None:
-        free = self.sites.capacity.copy()
-        for decision in decisions:
-            if decision.placement is not None:
-                free -= decision.placement.demand(self.active[decision.job].job)
-        for r, k in np.argwhere(free < -3 * SLACK * self.sites.capacity):
-            raise StateError(f"slot {slot}: site {r} gives {-free[r, k]:.6g} of resource {k} more than it has")
-
-
-def after(left: Ints, moved: Transfer) -> Ints:
-    """Chunks by site after a slot: M less what left or was trained, plus what came."""
-    rest = left - moved.trained
-    np.subtract.at(rest, moved.moves[:, 0], moved.moves[:, 2])
-    np.add.at(rest, moved.moves[:, 1], moved.moves[:, 2])
-    return rest
-
-
-def bandwidth_cost(sites: Sites, job: SiteJob, decisions: Iterable[Decision]) -> float:
-    """B_i recomputed by Eq. (1) from the job's decisions, not from what was booked."""
-    exchanged = moved = 0.0
-    for decision in decisions:
-        if decision.placement is not None and decision.transfer is not None:
-            exchanged += float(sites.cost[:, decision.placement.ps] @ decision.placement.workers)
-            at = decision.transfer.moves
-            moved += float(sites.cost[at[:, 0], at[:, 1]] @ at[:, 2])
-    return job.exchange_mb * exchanged + job.chunk_mb * moved
-
-
-def run(scheduler: SiteScheduler, jobs: Iterable[SiteJob], cap: int = 100_000) -> Iterator[tuple[int, list[Decision]]]:
-    """Decide slot after slot until all `jobs` are complete: (slot, decisions), empty slots left out.
-
-    Raises
-    ------
-    ScenarioError
-        If slot `cap` is reached.
-    """
-    waiting = sorted(jobs, key=lambda job: (job.arrival, job.id), reverse=True)
-    slot = 0
-    while waiting or scheduler.active:
-        if not scheduler.active:
-            slot = max(slot, waiting[-1].arrival)
-        if slot >= cap:
-            raise ScenarioError(f"{len(scheduler.active)} jobs are not complete after {cap} slots; give more")
-        while waiting and waiting[-1].arrival <= slot:
-            scheduler.arrive(waiting.pop())
-        decisions = scheduler.step(slot)
-        if decisions:
-            yield slot, decisions
-        slot += 1
 
 
 def free_after(sites: Sites, jobs: dict[int, SiteJob], decisions: Iterable[Decision]) -> Floats:
@@ -265,3 +120,176 @@ def free_after(sites: Sites, jobs: dict[int, SiteJob], decisions: Iterable[Decis
         if decision.placement is not None:
             free -= decision.placement.demand(jobs[decision.job])
     return np.maximum(free, 0.0)
+
+
+NEVER_FITS = "never_fits: a worker and its PS have no room on the sites, even on empty ones"
+
+
+class SiteDriver:
+    """Drives a scheduler.
+
+    Attributes
+    ----------
+    decided
+        The decisions of the last slot, in the order in which they were made.
+    jobs
+        The jobs in the system, as the scheduler knows them.
+    there
+        The sites as they are now: those out of service have no capacity.
+    slot
+        The last slot that was decided.
+    """
+
+    def __init__(self, scheduler: SiteScheduler, physics: Physics) -> None:
+        self.scheduler, self.physics = scheduler, physics
+        self.full = self.there = scheduler.sites
+        self.decided: Sequence[Decision] = ()
+        self.jobs: dict[int, SiteJob] = {}
+        self.waits: set[int] = set()
+        self.slot = self.wake_at = -1
+
+    def decide(self, event: Event, view: View) -> Iterator[Order]:
+        """Take in arrivals and departures; at the beginning of a slot decide for all active jobs."""
+        active, slot = self.scheduler.active, self.physics.slot
+        if event.servers:
+            self.there = self.full if view.in_service.all() else replace(self.full, capacity=view.amounts.copy())
+        for job in event.left:
+            self._forget(job)
+        for job in event.interrupted:
+            self.scheduler.interrupted(job)
+        for job in event.arrived:
+            self.jobs[job] = made = site_job(job, view, self.physics)
+            self.scheduler.arrive(made)
+        if view.now % slot == 0 and view.now // slot > self.slot:
+            self.slot = view.now // slot
+            for at in active.values():
+                left = view.chunks_left(at.job.id)
+                at.left = at.left if (at.left == left).all() else left.copy()
+            self.scheduler.sites = self.there
+            self.decided = self.scheduler.decide(self.slot)
+            self.scheduler.sites = self.full
+            yield from self._orders(view)
+        for job in [job for job in self.jobs if job not in active]:
+            self._forget(job)
+            yield Reject(job, NEVER_FITS)
+        if active and self.wake_at <= view.now:
+            self.wake_at = (view.now // slot + 1) * slot
+            yield WakeAt(self.wake_at)
+
+    def terms(self, job: int, view: View) -> dict[str, Any]:
+        """What was decided for `job` in the last slot, and the other active jobs."""
+        ids = view.cluster.server_ids
+        one = next((one for one in self.decided if one.job == job), None)
+        others = [
+            {"job": view.job_id(other), "workers": int(view.workers[other])} for other in self.jobs if other != job
+        ]
+        found: dict[str, Any] = {"compares": "the jobs in the system, as they came", "in_system": others}
+        if one is not None and one.placement is not None and one.transfer is not None:
+            workers, _ = where(one)
+            found |= {
+                "sites": [{"site": ids[site], "workers": n} for site, n in workers],
+                "ps": ids[one.placement.ps],
+                "exchange_per_slot": one.placement.cost,
+                "moved": [
+                    {"from": ids[source], "to": ids[target], "chunks": chunks}
+                    for source, target, chunks in one.transfer.moves.tolist()
+                ],
+            }
+        return found
+
+    def _forget(self, job: int) -> None:
+        self.scheduler.active.pop(job, None)
+        self.jobs.pop(job, None)
+        self.waits.discard(job)
+
+    def _orders(self, view: View) -> Iterator[Order]:
+        """Suspensions first, then allocations, then transfers."""
+        gets = {one.job: one for one in self.decided if self._stands(one, view)}
+        for one in self.decided:
+            held = view.placement(one.job)
+            if held and (one.job not in gets or (held, view.ps_placement(one.job)) != where(gets[one.job])):
+                yield Suspend(one.job, "moved" if one.job in gets else _why_not(one))
+            elif not held and one.job not in gets and one.job not in self.waits:
+                yield Postpone(one.job, _why_not(one))
+                self.waits.add(one.job)
+        for job, one in gets.items():
+            self.scheduler.pay(one)
+            self.waits.discard(job)
+            if not view.placement(job):
+                assert one.placement is not None  # noqa: S101 - it stands somewhere
+                yield Allocate(job, *where(one), one.verb, value=one.placement.cost)
+        for one in gets.values():
+            yield from self._transfers(one)
+
+    def _stands(self, one: Decision, view: View) -> bool:
+        if one.placement is None:
+            return False
+        workers, ps = where(one)
+        return all(view.in_service[site] for site, _ in (*workers, *ps))
+
+    def _transfers(self, one: Decision) -> Iterator[Order]:
+        assert one.transfer is not None  # noqa: S101 - every job that stands somewhere has its data seen to
+        mb, cost = self.jobs[one.job].chunk_mb, self.full.cost
+        for source, target, chunks in one.transfer.moves.tolist():
+            yield Transfer(one.job, source, target, chunks, "data", mb * chunks * float(cost[source, target]))
+
+
+def _why_not(one: Decision) -> str:
+    """Why a job stands nowhere: it is delayed, or a site that it would stand on is out of service."""
+    return one.verb if one.placement is None else "out_of_service"
+
+
+def sites_of(cluster: Cluster) -> Sites:
+    """The cluster as the schedulers see it."""
+    assert cluster.transfer_cost is not None  # noqa: S101 - a policy for sites has checked that
+    return Sites(cluster.amounts, cluster.transfer_cost, cluster.asymmetric)
+
+
+def site_job(job: int, view: View, physics: Physics) -> SiteJob:
+    """What a job announces."""
+    latency, chunks = view.latency(job), view.column("data")[job]
+    if latency is None:
+        raise ScenarioError(f"job {view.job_id(job)!r}: latency is missing; a job at sites has a latency cost")
+    return _site_job(
+        job, -(-view.now // physics.slot), view.slot_chunks[job], chunks, latency,
+        {name: view.column(name)[job] for name in _COLUMNS},
+    )  # fmt: skip
+
+
+def site_jobs(scenario: Scenario) -> list[SiteJob]:
+    """All jobs of a scenario, for constants that are taken from them before a run."""
+    jobs, slot = scenario.jobs, scenario.physics.slot
+    return [
+        _site_job(
+            job, -(-int(jobs.arrival[job]) // slot), scenario.slot_chunks[job], jobs.data[job], latency,
+            {name: jobs.columns[name][job] for name in _COLUMNS},
+        )
+        for job, latency in enumerate(jobs.latency)
+        if latency is not None
+    ]  # fmt: skip
+
+
+_COLUMNS = ("chunk_mb", "exchange_mb", "worker_needs", "ps_needs")
+
+
+def _site_job(
+    job: int, arrival: int, rate: float, data: Ints, latency: LatencyCost, announced: Mapping[str, Any]
+) -> SiteJob:  # fmt: skip
+    return SiteJob(
+        job,
+        arrival,
+        epochs=1,  # only rho / E matters
+        rho=max(rate, 1.0),
+        chunk_mb=float(announced["chunk_mb"]),
+        exchange_mb=float(announced["exchange_mb"]),
+        data=tuple(data.tolist()),
+        worker=tuple(announced["worker_needs"].tolist()),
+        ps=tuple(announced["ps_needs"].tolist()),
+        latency=latency,
+    )
+
+
+def where(one: Decision) -> tuple[Placement, Placement]:
+    """Workers and PS of a job that stands somewhere."""
+    assert one.placement is not None  # noqa: S101 - it stands somewhere
+    return pairs(one.placement.workers), ((one.placement.ps, 1),)

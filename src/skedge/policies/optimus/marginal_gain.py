@@ -10,10 +10,8 @@ import numpy as np
 from skedge.core.jit import compiled, inlined
 from skedge.core.model import Floats, Ints
 from skedge.core.speed import servers_for
+from skedge.core.ties import TOLERANCE
 from skedge.policies.common.round_robin import fits, round_robin
-
-_ALMOST = 1e-9
-"""A gain is above another only if it is so by more, relatively."""
 
 
 class Demands(NamedTuple):
@@ -72,7 +70,7 @@ def gain(d: Demands, job: int, w: int, p: int, extra_ps: bool, total: Floats) ->
         more = max(servers_for(w + 1, d.ratio[job]) - p, 0)
         then = iteration(d.speed[job], d.batch[job], w + 1, p + more)
         value = d.left[job] * (now - then) / weight(d.worker[job], d.ps[job], 1, more, total)
-        if value > best * (1 + _ALMOST):
+        if value > best * (1 + TOLERANCE):
             best, add_w, add_p = value, 1, more
     return best, add_w, add_p
 

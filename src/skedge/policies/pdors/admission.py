@@ -1,19 +1,6 @@
-"""What PD-ORS and OASiS share: the dynamic program over work levels, the best completion, admission (Alg. 1-3).
+"""Alg. 1-3 of PD-ORS and OASiS: the offer, the best completion, the dynamic program over work levels.
 
-A policy says what v levels of work cost in slot t, theta(t, v); everything else is here. Alg. 1: a job is offered once,
-on arrival; it is admitted for good, with its placement in every slot, if its utility exceeds its cost at the present
-prices, and prices rise with what it takes.
-
-**Deviations** from the printed pseudo-code:
-
-- D1 (P2) Theta(a-1, 0) = 0 and Theta(a-1, v) = inf; one prefix table serves every completion of Alg. 2.
-- D2 (P3) Work is counted in levels (:mod:`.levels`) instead of samples. A slot may do more than is left, where the
-  number of levels that its workers do is larger.
-- D3 (P21) A plan is worth the utility of its last *active* slot.
-- D4 (P25) A candidate replaces the best so far only if it is better by more than 1e-9, relatively: last slot
-  ascending, work in the last slot ascending.
-
-**Complexity.** O(T V' min(V', 2 F)) a job beside theta, with V' levels.
+A policy derives from :class:`Admission` and says what v levels of work cost in slot t, theta(t, v).
 """
 
 from __future__ import annotations
@@ -23,18 +10,13 @@ from typing import Literal
 
 import numpy as np
 
-from skedge.core.jit import compiled, inlined
+from skedge.core.errors import SolverError
+from skedge.core.jit import compiled
 from skedge.core.model import Floats, Ints
+from skedge.core.ties import TOLERANCE, better
 
-from .job import TrainingJob
-from .levels import Levels, levels_of
+from .job import Completion, Levels, TrainingJob, levels_of, value
 from .prices import Ledger, Prices, check_cluster
-from .relaxation import SolverError
-
-Completion = Literal["end", "index"]
-"""u is taken of the end of the last slot less the arrival, t~ + 1 - a, or of its index, t~ - a, as printed."""
-
-TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True)
@@ -130,12 +112,6 @@ class Answer:
         return float((self.cost - self.utility).min(initial=np.inf))
 
 
-@inlined
-def better(a: float, b: float) -> bool:
-    """Whether cost `a` is below `b` by more than 1e-9, relatively."""
-    return bool(a < b - TOLERANCE * abs(b)) if b < np.inf else bool(a < b)
-
-
 @compiled
 def prefix_table(theta: Floats, steps: Ints, total: Floats, last: Ints) -> None:
     """Alg. 3 for every completion: Theta(t, v) = min over u of theta(t, u) + Theta(t - 1, v - u), Eq. (21).
@@ -184,7 +160,7 @@ class Admission:
     Raises
     ------
     ScenarioError
-        If the capacity or the horizon is none.
+        If the capacity is empty or the horizon below 1.
     """
 
     def __init__(self, capacity: Floats, horizon: int, prices: Prices, completion: Completion = "end") -> None:
@@ -301,11 +277,6 @@ class Admission:
         if levels.steps[-1] * slots < levels.total:
             return f"never_fits: its {levels.total} work levels are too coarse for {slots} slots; take more levels"
         return "no_room: what is free does not hold the workers and PSs that complete it"
-
-
-def value(job: TrainingJob, end: int, completion: Completion) -> float:
-    """Utility of a job that is complete at the END time `end`."""
-    return job.utility(end - job.arrival - (completion == "index"))
 
 
 def _amounts(job: TrainingJob, part: SlotPlan) -> Floats:

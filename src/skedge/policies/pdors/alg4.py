@@ -1,40 +1,4 @@
-"""PD-ORS: online scheduling of training jobs whose workers and PSs may share machines (Yu et al., TNSE).
-
-**Problem.** A job needs E K samples processed within its slots, with at most F workers in a slot and one PS per gamma
-workers; a worker is faster if all of the job's workers and PSs sit on one machine. Machines have several resources.
-Maximise the total utility of the admitted jobs, online (DMLRS, (3)-(7)).
-
-**Algorithm.** Alg. 1-3 are in :mod:`.admission`. Alg. 4, here: theta(t, v) is the cheaper of the internal case, one
-machine, and the external case, the linear relaxation of Problem (23) and S randomized roundings of its solution.
-
-**Guarantee.** With probability above (1 - (delta/3)^S)^(T K E), 6 G/delta max_r(1, ln U^r/L)-competitive (Theorem 5);
-at the paper's own sizes the bounds behind it are empty (:func:`.rounding.cover_bound`), see ``docs/errata-pdors.md``.
-
-====================== ======================================= =========================
-paper                  here                                    unit
-====================== ======================================= =========================
-w_ih[t], s_ih[t]       SlotPlan.workers, SlotPlan.ps
-rho_h^r[t], p_h^r[t]   Ledger.load, Ledger.price               , utility per unit, slot
-Q_h^r, U^r, L, mu      :class:`.pricing.Prices`                utility per unit, slot
-Theta(t, v)            :func:`.admission.prefix_table`         utility
-theta(t, v)            :meth:`Pdors.slot_costs`                utility
-lambda_i               Plan.payoff                             utility
-v, W_1                 :mod:`.levels`, ``Levels.workers``       , workers, real
-G_delta, S             gain, tries
-====================== ======================================= =========================
-
-**Deviations** from the printed pseudo-code, those of :mod:`.admission` and :mod:`.primal_dual` aside:
-
-- D5 (P1) The external case buys PSs: a row sum s >= W_1 / gamma.
-- D6 (P10, P11) w is made of the work, s = max(1, ceil(w / gamma)).
-- D7 (P13) The external case is always looked at after the internal one. It is left out where the optimum of its
-  relaxation is not below the internal cost: no placement that satisfies (24)-(26) is cheaper.
-- D8 (P14, P15) S attempts, the cheapest that holds; else repair; else theta = inf, counted in :attr:`Pdors.found`.
-- D9 (P16) G = 1 by default; machines that cannot hold one worker (PS) host none in the relaxation.
-- D10 (P9) Capacity is kept by the sub-problem's rows, not by the price.
-
-**Complexity.** A job: T sweeps of O(pivots R H), T V' roundings of S O(machines that the solution uses), the program.
-"""
+"""Alg. 4 of PD-ORS: theta(t, v), the cheaper of the internal and the external case; the policy and its parameters."""
 
 from __future__ import annotations
 
@@ -48,22 +12,33 @@ from skedge.core.jit import compiled
 from skedge.core.model import Floats, Ints
 from skedge.core.policy import Params
 from skedge.core.speed import ceil_almost, servers_for
+from skedge.core.ties import SLACK, better
 
-from .admission import Admission, Completion, SlotPlan, better, value
-from .job import TrainingJob
-from .levels import Levels
+from .admission import Admission, SlotPlan
+from .job import Completion, Levels, TrainingJob, value
 from .parametric_lp import DONE, sweep
-from .policy import PrimalDual, PrimalDualParams
-from .prices import Prices, Stakes, calibrate, check_cluster
-from .relaxation import Market, market, relax, room_for, solve
-from .rounding import MISSED, ROUNDED, cover_gain, fits, integral, packing_gain
+from .policy import PrimalDual
+from .prices import CalibrationJobs, Prices, PrimalDualParams, calibrate, check_cluster
+from .rounding import (
+    MISSED,
+    ROUNDED,
+    Subproblem,
+    cover_gain,
+    has_room,
+    integral,
+    packing_gain,
+    relax,
+    room_for,
+    solve,
+    subproblem,
+)
 
 if TYPE_CHECKING:
     from numpy.random import Generator
 
 
 class PdorsParams(PrimalDualParams):
-    """Parameters of PD-ORS, besides those of :class:`.primal_dual.PrimalDualParams`.
+    """Parameters of PD-ORS, besides those of :class:`.prices.PrimalDualParams`.
 
     Attributes
     ----------
@@ -106,14 +81,14 @@ def pdors_prices(
     Raises
     ------
     ScenarioError
-        As :func:`.pricing.calibrate`.
+        As :func:`.prices.calibrate`.
     """
     check_cluster(capacity, horizon, jobs)
     demand = np.array([sum(job.demands) for job in jobs]).reshape(len(jobs), capacity.shape[1])
     best = np.array([value(job, job.arrival + job.shortest(job.internal), completion) for job in jobs])
     worst = np.array([value(job, horizon, completion) for job in jobs])
     slots = np.array([float(ceil_almost(job.work * job.external)) for job in jobs])
-    return calibrate(Stakes(demand, best, worst, slots), capacity, horizon, factor=2)
+    return calibrate(CalibrationJobs(demand, best, worst, slots), capacity, horizon, factor=2)
 
 
 class Pdors(Admission):
@@ -158,7 +133,7 @@ class Pdors(Admission):
         theta = np.zeros((slots, most + 1))
         for t in range(slots):
             free = self.ledger.free(job.arrival + t)
-            m = market(free, self.ledger.price[job.arrival + t], *job.demands)
+            m = subproblem(free, self.ledger.price[job.arrival + t], *job.demands)
             self._slot(job, levels, m, theta[t], self._placed[t], self._inside[t])
         return theta
 
@@ -172,13 +147,13 @@ class Pdors(Admission):
         )  # fmt: skip
 
     def _slot(
-        self, job: TrainingJob, levels: Levels, m: Market, theta: Floats, placed: Ints, inside: np.ndarray
+        self, job: TrainingJob, levels: Levels, m: Subproblem, theta: Floats, placed: Ints, inside: np.ndarray
     ) -> None:  # fmt: skip
         """One row theta(t, .), with the placements."""
         internal(m.free, m.worker, m.ps, m.worker_price, m.ps_price, levels.workers(job.internal), job.ratio, job.batch,
                  theta, placed, inside)  # fmt: skip
         needs = levels.workers(job.external)[1:]
-        needs = needs[needs <= job.batch * (1 + 1e-9)]
+        needs = needs[needs <= job.batch * (1 + SLACK)]
         most = len(needs)
         if most == 0:
             return
@@ -197,7 +172,7 @@ class Pdors(Admission):
             if better(cost, theta[v]):
                 theta[v], placed[v, 0], placed[v, 1], inside[v] = cost, whole_w, whole_s, False
 
-    def _relaxed(self, m: Market, needs: Floats, ratio: float) -> tuple[Floats, Floats, Floats]:
+    def _relaxed(self, m: Subproblem, needs: Floats, ratio: float) -> tuple[Floats, Floats, Floats]:
         """Alg. 4 line 8, for all levels: optimum and a solution (w, s) by level."""
         bounds = np.full(len(needs), np.nan)
         w, s = np.zeros((2, len(needs), len(m.free)))
@@ -209,7 +184,7 @@ class Pdors(Admission):
             bounds[i], w[i], s[i] = relax(m, float(needs[i]), ratio, self.params.time_limit)
         return bounds, w, s
 
-    def _gains(self, job: TrainingJob, m: Market, needs: Floats) -> Floats:
+    def _gains(self, job: TrainingJob, m: Subproblem, needs: Floats) -> Floats:
         """G_delta by level."""
         gain, delta = self.params.gain, self.params.delta
         if gain == "eq30":
@@ -253,7 +228,7 @@ def internal(
         if w <= batch:
             for h in range(len(free)):
                 cost = worker_price[h] * w + ps_price[h] * s
-                if better(cost, best) and fits(free[h], worker, ps, w, s):
+                if better(cost, best) and has_room(free[h], worker, ps, w, s):
                     best, at = cost, h
         theta[v], inside[v] = best, at >= 0
         placed[v] = 0

@@ -13,7 +13,7 @@ from .admission import Answer, SlotPlan
 from .job import TrainingJob
 
 
-def told(
+def as_tables(
     job: TrainingJob, answer: Answer, cluster: Cluster, admits: Callable[[TrainingJob], bool]
 ) -> dict[str, Any]:  # fmt: skip
     """Utility against cost by completion, the best schedule, its dearest charges, what would have admitted the job.
@@ -98,7 +98,7 @@ def _height(job: TrainingJob, answer: Answer) -> str:
 
 
 def _part(job: TrainingJob, parts: int) -> TrainingJob:
-    """The job with so many thousandths of its work."""
+    """A copy of the job scaled to `parts` / 1000 of its work."""
     return replace(job, epochs=1, samples=max(1, job.work * parts // _PARTS))
 
 

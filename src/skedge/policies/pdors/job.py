@@ -21,18 +21,26 @@ epochs x chunks x mini-batches of it, and tau is the time of a mini-batch with t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from skedge.core.errors import ScenarioError
-from skedge.core.model import Floats, Physics
+from skedge.core.model import Floats, Ints, Physics
 from skedge.core.speed import MBIT_PER_MB, ceil_almost
+from skedge.core.ties import NOISE, SAME
 from skedge.core.time import SECOND
 from skedge.core.value import Sigmoid
+
+Completion = Literal["end", "index"]
+"""u is taken of the end of the last slot less the arrival, t~ + 1 - a, or of its index, t~ - a, as printed."""
+
+MOST = 2000
+"""Levels of a job's work, where they follow the job."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +52,7 @@ class TrainingJob:
     Attributes
     ----------
     levels
-        N_q, the wanted number of work levels of the dynamic program; None: they follow the job (:mod:`.levels`).
+        N_q, the wanted number of work levels of the dynamic program; None: they follow the job (:func:`levels_of`).
 
     Raises
     ------
@@ -149,3 +157,89 @@ def announced(
         utility=utility,
         levels=levels,
     )
+
+
+def value(job: TrainingJob, end: int, completion: Completion) -> float:
+    """Utility of a job that is complete at the END time `end`."""
+    return job.utility(end - job.arrival - (completion == "index"))
+
+
+class Levels(NamedTuple):
+    """Levels of a job's work.
+
+    Attributes
+    ----------
+    quantum
+        Samples of a level; the last one may be smaller.
+    total
+        Levels that make the job complete.
+    exact
+        Whether finer levels could not change anything.
+    steps
+        The numbers of levels that a slot is tried with, ascending from 0.
+    """
+
+    quantum: float
+    total: int
+    exact: bool
+    steps: Ints
+
+    def workers(self, rate: float) -> Floats:
+        """Workers that each of `steps` needs at `rate` [worker-slots per sample], real."""
+        return np.asarray(self.quantum * rate * self.steps)
+
+
+def levels_of(job: TrainingJob, rates: Sequence[float]) -> Levels:
+    """The levels of a job whose placements have these rates [worker-slots per sample], the best first.
+
+    Notes
+    -----
+    Alg. 3 totals samples, up to 1e8 of them. Here a job's work is a number of levels, each of `quantum` samples (P3).
+    By default they follow the job. A worker does 1/x samples in a slot, x being x^(i) on one machine and x^(e)
+    elsewhere:
+
+    - If the job needs at most :data:`MOST` worker-slots at the better rate, a worker does k whole levels in a slot at
+      that rate, and no work is lost by totaling levels. k is the least number for which a worker at the other rate
+      does whole levels too: then levels are *exact*, as they are where there is one rate. Where no such k keeps k
+      levels for each worker-slot, rounded up, within MOST, k is the largest that does: in a slot workers at the other
+      rate may lose a level, 1/k of what one worker does.
+    - If it needs more, a level is 1/MOST of its work, and a slot loses less than that.
+
+    In a slot only those numbers of levels are tried of which one more would take a worker more, at one of the rates.
+    """
+    if job.levels is not None:
+        whole = math.ceil(job.work / job.levels)
+        total = math.ceil(job.work / whole)
+        return Levels(whole, total, exact=False, steps=np.arange(_largest(job, rates[0], whole, total) + 1))
+    each, exact = _per_worker(job, rates)
+    quantum = 1 / (rates[0] * each) if each else job.work / MOST
+    total = max(1, int(ceil_almost(job.work / quantum)))
+    return Levels(quantum, total, exact, _steps(job, rates, quantum, total))
+
+
+def _largest(job: TrainingJob, rate: float, quantum: float, total: int) -> int:
+    """Most levels that one slot can hold with w <= F, constraint (4)."""
+    most = min(total, int(job.batch / (quantum * rate)) + 1)
+    while most > 0 and ceil_almost(most * quantum * rate) > job.batch:
+        most -= 1
+    return most
+
+
+def _per_worker(job: TrainingJob, rates: Sequence[float]) -> tuple[int, bool]:
+    """Levels that a worker does in a slot at the best rate, 0 if less than one; whether they are exact."""
+    room = MOST // max(1, int(ceil_almost(job.work * rates[0])))
+    slower = rates[0] / rates[-1]
+    whole = Fraction(slower).limit_denominator(max(1, room))
+    exact = room > 0 and abs(float(whole) - slower) <= SAME * slower
+    return (whole.denominator if exact else room), exact
+
+
+def _steps(job: TrainingJob, rates: Sequence[float], quantum: float, total: int) -> Ints:
+    """Levels within the batch for which one more would take a worker more, and 0."""
+    levels = np.arange(1, total + 1)
+    useful = np.zeros(total, np.bool_)
+    for rate in rates:
+        real = levels * quantum * rate
+        workers = np.ceil(real - NOISE * np.maximum(1.0, real))
+        useful |= (np.diff(workers, append=np.inf) > 0) & (workers <= job.batch)
+    return np.concatenate([[0], levels[useful]])

@@ -22,16 +22,20 @@ import numpy as np
 
 from skedge.core.jit import compiled
 from skedge.core.model import Floats, Ints
+from skedge.core.ties import SAME
 
 DONE, GAVE_UP = 0, 1
 """How :func:`sweep` ends; after GAVE_UP the levels that are left have the value nan."""
 
 _SMALL = 1e-11
-"""A pivot smaller than this, relative to its column, is none."""
+"""A pivot below this, relative to its column, counts as 0."""
 
 
 _APART = 1e-9
 """Corners closer than this are one."""
+
+_NOTHING = 1e-12
+"""A part of a machine below this counts as 0."""
 
 
 class Columns(NamedTuple):
@@ -87,7 +91,7 @@ def corners(free: Floats, worker: Floats, ps: Floats, out: Floats) -> int:
         # along the line that binds, to where a steeper one begins to bind
         w, after, slope = most_w, -1, worker[line] / ps[line]
         for r in range(len(free)):
-            if ps[r] > 0 and worker[r] / ps[r] > slope * (1 + 1e-12):
+            if ps[r] > 0 and worker[r] / ps[r] > slope * (1 + SAME):
                 cross = (free[r] / ps[r] - free[line] / ps[line]) / (worker[r] / ps[r] - slope)
                 if cross < w or (after >= 0 and cross == w and worker[r] * ps[after] > worker[after] * ps[r]):
                     w, after = cross, r
@@ -139,7 +143,7 @@ def sweep(
     Parameters
     ----------
     free, worker, ps, worker_price, ps_price
-        As in :class:`.relaxation.Market`.
+        As in :class:`.rounding.Subproblem`.
     levels
         W_1, ascending, above 0.
     w_out, s_out
@@ -161,7 +165,7 @@ def sweep(
         _invert(c, inverse)
         _amounts(c, inverse, ratio, amount, rate)
         until, leaves, of_home = _ratio_test(c, amount, rate)
-        while done < len(levels) and levels[done] <= until * (1 + 1e-12):
+        while done < len(levels) and levels[done] <= until * (1 + SAME):
             here = amount + levels[done] * rate
             value[done] = _spread(c, here, worker_price, ps_price, w_out[done], s_out[done])
             done += 1
@@ -268,7 +272,7 @@ def _enter(c: Columns, inverse: Floats, leaves: int) -> int:
         if pivot >= -noise or j == c.extra[0] or j == c.extra[1]:
             continue
         reduced = max(0.0, c.cost[j] - c.cost[k] - a * w - b * s)
-        if reduced < -pivot * least * (1 - 1e-12):
+        if reduced < -pivot * least * (1 - SAME):
             best, least = j, reduced / -pivot
     return best
 
@@ -307,13 +311,13 @@ def _fill(c: Columns, h: int, mine: Ints, part: Floats, w_out: Floats, s_out: Fl
         k = _fullest(c.at, mine)
         if k < 0 or (c.at[mine[k], 0] == 0.0 and c.at[mine[k], 1] == 0.0):
             break
-        while part[k] > 1e-12 and h >= 0:
+        while part[k] > _NOTHING and h >= 0:
             here = min(part[k], left)
             w_out[h] += here * c.at[mine[k], 0]
             s_out[h] += here * c.at[mine[k], 1]
             part[k] -= here
             left -= here
-            if left <= 1e-12:
+            if left <= _NOTHING:
                 h, left = c.member[h], 1.0
         mine[k] = -1
 

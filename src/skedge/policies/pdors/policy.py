@@ -1,37 +1,28 @@
 """PD-ORS and OASiS as policies: offers on arrival, plans carried out slot by slot, prices on record.
 
-A job is offered when it arrives (:mod:`.admission`). If it is admitted its whole plan is reserved at once, and its
-workers and PSs are changed at the slot boundaries of the plan; else it is rejected for good. What a policy adds is how
-it prices and how it places.
-
-**Deviations.**
-
-- D11 A job that is seen within a slot is offered the next one, from which its training time is counted.
-- D12 Work that outlives its plan (announced times were wrong, a server went out of service) goes on slot by slot: where
-  it was if that is free, else on the first machines with room, with fewer workers if need be. Planned jobs go first.
-- D13 A job whose work is done before its plan ends leaves its reservation in the books, and so in the prices: what a
-  run learns does not change them.
+A job that is admitted has its whole plan reserved at once, and its workers and PSs are changed at the slot boundaries
+of the plan. A subclass says how it prices and how it places.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
-from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, model_validator
 
 from skedge.core.errors import PolicyError, ScenarioError
-from skedge.core.events import Allocate, Event, Order, Price, Reject, Reserve, Suspend
-from skedge.core.model import Cluster, Floats, Physics
+from skedge.core.events import Allocate, Event, Order, Piece, Price, Reject, Reserve, Suspend
+from skedge.core.model import Cluster, Floats, Ints, Physics, Placement
 from skedge.core.policy import Basis, Params, View
+from skedge.core.speed import servers_for
+from skedge.core.ties import SLACK
 
-from .admission import Admission, Answer, Completion, Plan
-from .explain import told
+from .admission import Admission, Answer, Plan, SlotPlan
+from .explain import as_tables
 from .job import TrainingJob, announced
-from .plans import Held, anywhere, fits, held_of, pieces, reservations
-from .prices import Prices
+from .prices import Prices, PrimalDualParams, frozen_prices
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -39,78 +30,20 @@ if TYPE_CHECKING:
     from skedge.core.scenario import Scenario
 
 
-def _listed(value: object) -> object:
-    try:
-        return [float(part) for part in value.split(";")] if isinstance(value, str) else value
-    except ValueError:
-        raise ValueError("it must be numbers with semicolons between") from None
+class Allocation(NamedTuple):
+    """Workers and PSs of a job: (server, count) pairs, by server."""
 
+    workers: Placement
+    ps: Placement
 
-def _joined(value: tuple[float, ...] | None) -> str | None:
-    return None if value is None else ";".join(repr(x) for x in value)
-
-
-def _source(value: str) -> str:
-    if value != "trace" and not (value.startswith("file:") and value != "file:"):
-        raise ValueError("it must be trace, or file:<a scenario file or jobs table>")
-    return value
-
-
-Numbers = Annotated[
-    tuple[float, ...], BeforeValidator(_listed), PlainSerializer(_joined, return_type=str, when_used="json")
-]
-"""Numbers, in text joined by semicolons."""
-
-
-class PrimalDualParams(Params):
-    """Parameters of both.
-
-    Attributes
-    ----------
-    levels
-        N_q, work levels of the dynamic program; ``auto``: they follow the job (:mod:`.levels`).
-    completion
-        What u is taken of: ``end`` or ``index`` of the last slot.
-    price_source
-        The jobs that L, U and mu are calibrated from before the run: ``trace``, the scenario's own, or
-        ``file:<path>``, those of another scenario file or jobs table: a window of history.
-    low, high, mu
-        The constants, frozen: L and mu of each group of machines (OASiS has two), U by group and resource, 0 for one
-        that has no price; None: calibrated from `price_source`.
-    """
-
-    levels: Literal["auto"] | Annotated[int, Field(ge=1)] = "auto"
-    completion: Completion = "end"
-    price_source: Annotated[str, AfterValidator(_source)] = "trace"
-    low: Numbers | None = None
-    high: Numbers | None = None
-    mu: Numbers | None = None
-
-    @property
-    def job_levels(self) -> int | None:
-        """N_q of a :class:`.training_job.TrainingJob`."""
-        return None if self.levels == "auto" else self.levels
-
-    @model_validator(mode="after")
-    def _complete(self) -> PrimalDualParams:
-        given = [name for name in ("low", "high", "mu") if getattr(self, name) is not None]
-        if len(given) in (1, 2):
-            raise ValueError(f"low, high and mu go together; given is {' and '.join(given)}")
-        if self.low is None or self.high is None:
-            return self
-        if not np.isfinite([*self.low, *self.high, *(self.mu or ())]).all():
-            raise ValueError("low, high and mu must be finite numbers")
-        if not self.low or len(self.high) % len(self.low) or not min(self.low) > 0:
-            raise ValueError("low must be above 0, and high have as many resources for each low")
-        by_group = np.array(self.high).reshape(len(self.low), -1)
-        wrong = (by_group != 0) & ~(by_group > np.array(self.low)[:, None])
-        if wrong.any():
-            raise ValueError(f"U = {by_group[wrong][0]:g} is not above L; a price could not grow")
-        return self
+    def by_server(self) -> dict[int, tuple[int, int]]:
+        """(workers, PSs) on every server that has some, by server."""
+        workers, ps = dict(self.workers), dict(self.ps)
+        return {server: (workers.get(server, 0), ps.get(server, 0)) for server in sorted({*workers, *ps})}
 
 
 @dataclass
-class Job:
+class AdmittedJob:
     """An admitted job.
 
     Attributes
@@ -120,16 +53,16 @@ class Job:
     held
         What it holds now; None while it is suspended.
     last
-        What it held last, to go on with should it outlive its plan.
+        What it held last, to continue with should it outlive its plan.
     late, until
         Whether it has, and the end of its reservation since [µs].
     """
 
     ratio: float
     needs: tuple[Floats, Floats]
-    plan: dict[int, Held] = field(default_factory=dict)
-    held: Held | None = None
-    last: Held | None = None
+    plan: dict[int, Allocation] = field(default_factory=dict)
+    held: Allocation | None = None
+    last: Allocation | None = None
     late: bool = False
     until: int = 0
 
@@ -156,18 +89,22 @@ class PrimalDual(Basis):
 
     # -- constants -----------------------------------------------------------------------------------------------
 
-    def calibrated(self, scenario: Scenario) -> PrimalDual:
-        """The same policy with its constants set, if they were not: from the jobs of `scenario`.
+    def calibrated(self, scenario: Scenario) -> Self:
+        """The same policy with its constants set: if they were not, to :meth:`constants`."""
+        if self.params.low is not None:
+            return self
+        return type(self)(**{**self.params.model_dump(), **self.constants(scenario)})
+
+    def constants(self, scenario: Scenario) -> dict[str, tuple[float, ...]]:
+        """L, U and mu from the jobs of `scenario`, as parameters.
 
         Raises
         ------
         PolicyError
             If no job arrives within the horizon.
         ScenarioError
-            As :func:`.pricing.calibrate`.
+            As :func:`.prices.calibrate`.
         """
-        if self.params.low is not None:
-            return self
         horizon, physics = scenario.physics.slots or 0, scenario.physics
         jobs, columns = [], scenario.jobs.columns
         for job, utility in enumerate(scenario.jobs.utility):
@@ -184,33 +121,20 @@ class PrimalDual(Basis):
         except ScenarioError as error:
             numbered = ", ".join(f"{i}: {name}" for i, name in enumerate(scenario.cluster.resources))
             raise ScenarioError(f"{self.name}: {error} (resources are {numbered})") from error
-        constants = {
+        return {
             "low": tuple(prices.low[: self.groups].tolist()),
             "high": tuple(prices.high[: self.groups].ravel().tolist()),
             "mu": prices.mu,
         }
-        return type(self)(**{**self.params.model_dump(), **constants})
-
-    def _prices(self, cluster: Cluster, groups: int) -> Prices:
-        """The frozen constants by machine: groups take turns, as :func:`.machines.split` has it."""
-        p, resources = self.params, len(cluster.resources)
-        if p.low is None:
-            raise ValueError(f"{self.name}: its constants are not set; give them, or take calibrated(scenario)")
-        if len(p.low) != groups:
-            raise PolicyError(f"{self.name}: low has {len(p.low)} numbers; it must have {groups}")
-        high = np.array(p.high).reshape(groups, -1)
-        if high.shape[1] != resources:
-            have = ", ".join(cluster.resources)
-            raise PolicyError(f"{self.name}: high is of {high.shape[1]} resources; the servers have {have}")
-        group = np.arange(len(cluster.servers)) % groups
-        return Prices(np.array(p.low)[group], high[group], tuple(p.mu))
 
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Begin a run."""
         super().start(cluster, physics, rng)
         self.horizon = physics.slots or 0
-        self.scheduler = self.admission(cluster.amounts, self.horizon, self._prices(cluster, self.groups))
-        self.jobs: dict[int, Job] = {}
+        self.scheduler = self.admission(
+            cluster.amounts, self.horizon, frozen_prices(self.name, self.params, cluster, self.groups)
+        )
+        self.jobs: dict[int, AdmittedJob] = {}
         self.offered: tuple[int, TrainingJob, Answer] | None = None
         self.draws = rng.bit_generator.state
 
@@ -249,7 +173,7 @@ class PrimalDual(Basis):
         if plan is None or not answer.admitted:
             yield Reject(job, answer.reason, value)
             return
-        self.jobs[job] = Job(made.ratio, made.demands, {part.slot: held_of(part) for part in plan.slots})
+        self.jobs[job] = AdmittedJob(made.ratio, made.demands, {part.slot: allocation_of(part) for part in plan.slots})
         for server, workers, ps, start, end in reservations(self.jobs[job].plan):
             yield Reserve(job, server, workers, start * slot, end * slot, answer.reason, ps, value)
         yield Price(job, tuple(self._changes(plan, before, arrival)))
@@ -259,12 +183,14 @@ class PrimalDual(Basis):
         for part in plan.slots:
             rows = np.array(part.machines)
             now = self.scheduler.ledger.price[part.slot, rows]
-            yield from pieces(self.cluster, part.slot, self.physics.slot, rows, before[part.slot - first, rows], now)
+            yield from changed_prices(
+                self.cluster, part.slot, self.physics.slot, rows, before[part.slot - first, rows], now
+            )
 
     # -- plans carried out ---------------------------------------------------------------------------------------
 
     def _carry_out(self, view: View) -> Iterator[Order]:
-        """First all that is given up, then what is planned for this slot, then what has outlived its plan."""
+        """Suspensions first, then what is planned for this slot, then jobs that have outlived their plan."""
         now = view.now // self.physics.slot
         planned = {job: one.plan.get(now) for job, one in self.jobs.items() if not one.late}
         changed = [job for job, wanted in planned.items() if wanted != self.jobs[job].held]
@@ -275,7 +201,7 @@ class PrimalDual(Basis):
             if wanted is not None:
                 yield from self._begin(job, wanted, view)
         for job in [job for job, one in self.jobs.items() if one.late]:
-            yield from self._go_on(job, view)
+            yield from self._continue_late(job, view)
 
     def _stop(self, job: int) -> Iterator[Order]:
         one = self.jobs[job]
@@ -283,26 +209,26 @@ class PrimalDual(Basis):
             one.held = None
             yield Suspend(job, "as planned" if not one.late else "a planned job needs its room")
 
-    def _begin(self, job: int, wanted: Held, view: View) -> Iterator[Order]:
+    def _begin(self, job: int, wanted: Allocation, view: View) -> Iterator[Order]:
         """Give a job what its plan says; late ones make room, the last admitted first."""
         one = self.jobs[job]
         late = [other for other, its in self.jobs.items() if its.late and its.held is not None]
-        while late and not fits(view.free, one.needs, wanted):
+        while late and not is_free(view.free, one.needs, wanted):
             yield from self._stop(late.pop())
-        if fits(view.free, one.needs, wanted):
+        if is_free(view.free, one.needs, wanted):
             yield from self._allocate(job, wanted, "as planned")
         else:  # a server of its plan is out of service
             one.late, one.last, one.plan = True, wanted, {}
 
-    def _go_on(self, job: int, view: View) -> Iterator[Order]:
-        """Let a job that has outlived its plan go on to the end of this slot, somewhere (D12)."""
+    def _continue_late(self, job: int, view: View) -> Iterator[Order]:
+        """Let a job that has outlived its plan continue to the end of this slot, where there is room (D12)."""
         one, slot = self.jobs[job], self.physics.slot
         end = (view.now // slot + 1) * slot
         if one.held is None and one.last is not None:
-            same = fits(view.free, one.needs, one.last)
+            same = is_free(view.free, one.needs, one.last)
             wanted = one.last if same else anywhere(view.free, one.needs, one.last, one.ratio)
             if wanted is None:
-                return  # room comes with an event: a job is complete, a plan goes on, a server is back
+                return  # room comes with an event: a job is complete, a plan changes, a server is back
             yield from self._allocate(job, wanted, "extended")
             one.until = view.now
         if one.held is not None and one.until <= view.now:
@@ -310,7 +236,7 @@ class PrimalDual(Basis):
             for server, (workers, ps) in one.held.by_server().items():
                 yield Reserve(job, server, workers, view.now, end, "extended", ps)
 
-    def _allocate(self, job: int, wanted: Held, reason: str) -> Iterator[Order]:
+    def _allocate(self, job: int, wanted: Allocation, reason: str) -> Iterator[Order]:
         one = self.jobs[job]
         one.held = one.last = wanted
         yield Allocate(job, wanted.workers, wanted.ps, reason)
@@ -322,7 +248,7 @@ class PrimalDual(Basis):
         if self.offered is None or self.offered[0] != job:
             return {"compares": "its arrival with the horizon"}
         _, made, answer = self.offered
-        return told(made, answer, self.cluster, self._would_admit)
+        return as_tables(made, answer, self.cluster, self._would_admit)
 
     def _would_admit(self, changed: TrainingJob) -> bool:
         """Whether the job that was offered last, and rejected, had been admitted so `changed`, with the same draws."""
@@ -332,3 +258,65 @@ class PrimalDual(Basis):
             return self.scheduler.answer(changed).admitted
         finally:
             self.rng.bit_generator.state = now
+
+
+def allocation_of(part: SlotPlan) -> Allocation:
+    """What a plan says of a slot."""
+    both = (
+        tuple((h, n) for h, n in zip(part.machines, counts, strict=True) if n) for counts in (part.workers, part.ps)
+    )
+    return Allocation(*both)
+
+
+def reservations(plan: Mapping[int, Allocation]) -> list[tuple[int, int, int, int, int]]:
+    """(server, workers, PSs, first slot, end): a row for each run of slots in which a server holds as many."""
+    rows, open_ = [], dict[int, tuple[int, int, int, int]]()
+    for slot in sorted(plan):
+        here = plan[slot].by_server()
+        for server in list(open_):
+            workers, ps, _, end = open_[server]
+            if end < slot or here.get(server) != (workers, ps):
+                rows.append((server, *open_.pop(server)))
+        for server, counts in here.items():
+            open_[server] = (*counts, open_[server][2] if server in open_ else slot, slot + 1)
+    rows += [(server, *row) for server, row in open_.items()]
+    return sorted(rows, key=lambda row: (row[3], row[0]))
+
+
+def changed_prices(
+    cluster: Cluster, slot: int, slot_us: int, rows: Ints, before: Floats, now: Floats
+) -> Iterator[Piece]:
+    """The prices of a slot that are not what they were, by server and resource; both of shape ``(rows, resources)``."""
+    for i, r in zip(*np.nonzero(now != before), strict=True):
+        yield Piece(int(rows[i]), cluster.resources[r], slot * slot_us, (slot + 1) * slot_us, float(now[i, r]))
+
+
+def is_free(free: Floats, needs: tuple[Floats, Floats], wanted: Allocation) -> bool:
+    """Whether so much is free, shape ``(servers, resources)``."""
+    for server, counts in wanted.by_server().items():
+        load = counts[0] * needs[0] + counts[1] * needs[1]
+        if (load > free[server] * (1 + SLACK) + SLACK * SLACK).any():
+            return False
+    return True
+
+
+def anywhere(free: Floats, needs: tuple[Floats, Floats], last: Allocation, ratio: float) -> Allocation | None:
+    """As many workers as `last` has, or fewer, with their PSs on the first servers with room; None: not even one."""
+    for workers in range(sum(n for _, n in last.workers), 0, -1):
+        left, placed = free.copy(), list[Placement]()
+        for need, count in zip(needs, (workers, servers_for(workers, ratio)), strict=True):
+            placed.append(_first_fit(left, need, count))
+        if all(placed):
+            return Allocation(*placed)
+    return None
+
+
+def _first_fit(left: Floats, need: Floats, count: int) -> Placement:
+    """Places for `count` pieces, taken from `left`; none if there is no room for all."""
+    asked = need > 0
+    room = np.floor((left[:, asked] / need[asked]).min(axis=1) + SLACK).astype(np.int64)
+    taken = np.minimum(room, np.maximum(count - (np.cumsum(room) - room), 0))
+    if taken.sum() < count:
+        return ()
+    left -= np.outer(taken, need)
+    return tuple((int(server), int(taken[server])) for server in np.flatnonzero(taken))

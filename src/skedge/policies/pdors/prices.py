@@ -1,4 +1,4 @@
-"""What PD-ORS and OASiS share: prices Q(rho) = L (U/L)^(rho/C), in logarithms, and what is allocated.
+"""Eqs. (12)-(14) of PD-ORS, shared with OASiS: prices Q(rho) = L (U/L)^(rho/C), their constants, what is allocated.
 
 Constants are calibrated from a named set of jobs (the trace, or a window of history) before a run, and then frozen:
 the same set of jobs always gives the same prices, and nothing that a run learns changes them.
@@ -8,20 +8,93 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, model_validator
 
-from skedge.core.errors import ScenarioError
-from skedge.core.model import Floats, Ints
+from skedge.core.errors import PolicyError, ScenarioError
+from skedge.core.model import Cluster, Floats, Ints
+from skedge.core.policy import Params
+from skedge.core.ties import SLACK
 
-from .job import TrainingJob
+from .job import Completion, TrainingJob
 
 LEAST = 1e-12
 """L is at least this part of the largest U: u_i(T - a_i) of a time-critical job can be 1e-40 (P6)."""
 
 
-class Stakes(NamedTuple):
+def _listed(value: object) -> object:
+    try:
+        return [float(part) for part in value.split(";")] if isinstance(value, str) else value
+    except ValueError:
+        raise ValueError("it must be numbers with semicolons between") from None
+
+
+def _joined(value: tuple[float, ...] | None) -> str | None:
+    return None if value is None else ";".join(repr(x) for x in value)
+
+
+def _source(value: str) -> str:
+    if value != "trace" and not (value.startswith("file:") and value != "file:"):
+        raise ValueError("it must be trace, or file:<a scenario file or jobs table>")
+    return value
+
+
+Numbers = Annotated[
+    tuple[float, ...], BeforeValidator(_listed), PlainSerializer(_joined, return_type=str, when_used="json")
+]
+"""Numbers, in text joined by semicolons."""
+
+
+class PrimalDualParams(Params):
+    """Parameters of PD-ORS and OASiS.
+
+    Attributes
+    ----------
+    levels
+        N_q, work levels of the dynamic program; ``auto``: they follow the job (:func:`.job.levels_of`).
+    completion
+        What u is taken of: ``end`` or ``index`` of the last slot.
+    price_source
+        The jobs that L, U and mu are calibrated from before the run: ``trace``, the scenario's own, or
+        ``file:<path>``, those of another scenario file or jobs table: a window of history.
+    low, high, mu
+        The constants, frozen: L and mu of each group of machines (OASiS has two), U by group and resource, 0 for one
+        that has no price; None: calibrated from `price_source`.
+    """
+
+    levels: Literal["auto"] | Annotated[int, Field(ge=1)] = "auto"
+    completion: Completion = "end"
+    price_source: Annotated[str, AfterValidator(_source)] = "trace"
+    low: Numbers | None = None
+    high: Numbers | None = None
+    mu: Numbers | None = None
+
+    @property
+    def job_levels(self) -> int | None:
+        """N_q of a :class:`.TrainingJob`."""
+        return None if self.levels == "auto" else self.levels
+
+    @model_validator(mode="after")
+    def _complete(self) -> PrimalDualParams:
+        given = [name for name in ("low", "high", "mu") if getattr(self, name) is not None]
+        if len(given) in (1, 2):
+            raise ValueError(f"low, high and mu go together; given is {' and '.join(given)}")
+        if self.low is None or self.high is None:
+            return self
+        if not np.isfinite([*self.low, *self.high, *(self.mu or ())]).all():
+            raise ValueError("low, high and mu must be finite numbers")
+        if not self.low or len(self.high) % len(self.low) or not min(self.low) > 0:
+            raise ValueError("low must be above 0, and high have as many resources for each low")
+        by_group = np.array(self.high).reshape(len(self.low), -1)
+        wrong = (by_group != 0) & ~(by_group > np.array(self.low)[:, None])
+        if wrong.any():
+            raise ValueError(f"U = {by_group[wrong][0]:g} is not above L; a price could not grow")
+        return self
+
+
+class CalibrationJobs(NamedTuple):
     """What the jobs of a calibration ask for and are worth; one row each.
 
     Attributes
@@ -77,12 +150,12 @@ class Prices:
         return np.where(priced, np.exp(low + share * span), 0.0)
 
 
-def calibrate(stakes: Stakes, capacity: Floats, horizon: int, factor: float) -> Prices:
+def calibrate(jobs: CalibrationJobs, capacity: Floats, horizon: int, factor: float) -> Prices:
     """U^r, mu and L, Eq. (13), (14), for one group of machines.
 
     Parameters
     ----------
-    stakes
+    jobs
         The jobs; those with no demand at all are left out.
     capacity
         Shape ``(machines, resources)``.
@@ -100,17 +173,17 @@ def calibrate(stakes: Stakes, capacity: Floats, horizon: int, factor: float) -> 
     ScenarioError
         If no job is given, or the U of a resource is not above L.
     """
-    need = stakes.worker_slots * stakes.demand.sum(axis=1)
+    need = jobs.worker_slots * jobs.demand.sum(axis=1)
     asks = need > 0
     if not asks.any():
         raise ScenarioError("prices: no job to calibrate from; give the jobs of the trace, or of a window of history")
     if not capacity.any():
         return Prices(np.ones(len(capacity)), np.zeros_like(capacity), ())
-    demand, best = stakes.demand[asks], stakes.best[asks, None]
+    demand, best = jobs.demand[asks], jobs.best[asks, None]
     high = np.divide(best, demand, out=np.zeros_like(demand), where=demand > 0).max(axis=0)
     # P7: the largest mu that the condition under (14) asks for, so that it holds for every job
     mu = float((horizon * capacity.sum() / need[asks]).max())
-    low = max(float((stakes.worst[asks] / (factor * mu * need[asks])).min()), LEAST * float(high.max()))
+    low = max(float((jobs.worst[asks] / (factor * mu * need[asks])).min()), LEAST * float(high.max()))
     for r in np.flatnonzero(high):
         if high[r] <= low:
             raise ScenarioError(
@@ -119,6 +192,32 @@ def calibrate(stakes: Stakes, capacity: Floats, horizon: int, factor: float) -> 
             )
     machines = len(capacity)
     return Prices(np.full(machines, low), np.tile(high, (machines, 1)), (mu,))
+
+
+def split(machines: int) -> Ints:
+    """The machines that host workers where a machine hosts only one kind: 0, 2, 4, ...; the others host PSs."""
+    return np.arange(0, machines, 2)
+
+
+def frozen_prices(policy: str, p: PrimalDualParams, cluster: Cluster, groups: int) -> Prices:
+    """The constants in `p` by machine; groups of machines alternate, as in :func:`split`.
+
+    Raises
+    ------
+    PolicyError
+        If they are for another number of groups or resources.
+    """
+    resources = len(cluster.resources)
+    if p.low is None or p.high is None or p.mu is None:
+        raise ValueError(f"{policy}: its constants are not set; give them, or take calibrated(scenario)")
+    if len(p.low) != groups:
+        raise PolicyError(f"{policy}: low has {len(p.low)} numbers; it must have {groups}")
+    high = np.array(p.high).reshape(groups, -1)
+    if high.shape[1] != resources:
+        have = ", ".join(cluster.resources)
+        raise PolicyError(f"{policy}: high is of {high.shape[1]} resources; the servers have {have}")
+    group = np.arange(len(cluster.servers)) % groups
+    return Prices(np.array(p.low)[group], high[group], tuple(p.mu))
 
 
 class Ledger:
@@ -149,7 +248,7 @@ class Ledger:
         A load within 1e-9 of the capacity is the capacity.
         """
         load, limit = self.load[slot, machines] + amount, self.capacity[machines]
-        full = load > limit * (1 - 1e-9)
+        full = load > limit * (1 - SLACK)
         self.load[slot, machines] = np.where(full, limit, load)
         self.price[slot] = self.prices.at(self.load[slot], self.capacity)
 
@@ -160,7 +259,7 @@ class Ledger:
 
 
 def check_cluster(capacity: Floats, horizon: int, jobs: Sequence[TrainingJob]) -> None:
-    """Refuse a cluster that is none, and jobs that are not made for it.
+    """Reject an empty cluster, and jobs that are not made for it.
 
     Raises
     ------

@@ -1,23 +1,30 @@
-"""Randomized rounding of PD-ORS, (27)-(28), with the pre-rounding gain of Lemmas 1 and 2, and the repair after it.
+"""Alg. 4 lines 8-11 of PD-ORS: Problem (23), its relaxation by HiGHS, randomized rounding (27)-(28), and the repair.
 
-A rounded plan must satisfy the packing rows (24), (25), the cover row (26) and s >= max(1, ceil(w / gamma)). Of S
-attempts the cheapest that does is kept (P14). If none does, the last one is repaired (P15): workers or
-PSs are dropped where a machine is overfull, the dearest workers while sum w > F, then the cheapest workers and PSs are
-added where there is room. With ``cover_soft`` the paper's "may be acceptable" holds: before any repair the attempt
-with the most workers is kept that satisfies all but (26).
+Problem (23)-(26), one slot with external communication: minimise sum_h p^w_h w_h + p^s_h s_h so that each machine's
+demands fit what is free (24), sum w <= F (25), sum w >= W_1 (26) and sum s >= W_1 / gamma, without which no PS would be
+bought (P1). HiGHS comes with SciPy. Both sums are taken with equality: what holds more workers or PSs holds fewer, at
+no higher cost. With >= a kind that costs nothing, of a resource that has no price (P5), could be taken beyond F, or
+without its PSs.
+
+A rounded plan must satisfy the packing rows (24), (25), the cover row (26) and s >= max(1, ceil(w / gamma)); the gain
+before rounding is that of Lemmas 1 and 2. Of S attempts the cheapest that does is kept (P14). If none does, the last
+one is repaired (P15): workers or PSs are dropped where a machine is overfull, the dearest workers while sum w > F, then
+the cheapest workers and PSs are added where there is room. With ``cover_soft`` the paper's "may be acceptable" holds:
+before any repair the attempt with the most workers is kept that satisfies all but (26).
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from skedge.core.errors import PolicyError
+from skedge.core.errors import PolicyError, SolverError
 from skedge.core.jit import compiled
 from skedge.core.model import Floats, Ints
 from skedge.core.speed import ceil_almost, servers_for
+from skedge.core.ties import SLACK
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -28,8 +35,132 @@ MISSED, ROUNDED, REPAIRED, SHORT = 0, 1, 2, 3
 _WHOLE = 1e-7
 """A share this close to a whole number is one: what the LP leaves."""
 
-_FITS = 1e-9
-"""A load fits within this part of the capacity."""
+_TOLERANCE = 1e-10
+"""HiGHS's least tolerance; it is absolute, so prices are scaled by the cheapest usable column (P19)."""
+
+_OPTIMAL, _INFEASIBLE = 0, 2
+
+
+class Subproblem(NamedTuple):
+    """Problem (23): one slot for one job.
+
+    Attributes
+    ----------
+    free
+        What is left, shape ``(machines, resources)``.
+    worker, ps
+        alpha and beta, shape ``(resources,)``.
+    worker_price, ps_price
+        p^w_h and p^s_h of (23), shape ``(machines,)``.
+    """
+
+    free: Floats
+    worker: Floats
+    ps: Floats
+    worker_price: Floats
+    ps_price: Floats
+
+
+def subproblem(free: Floats, price: Floats, worker: Floats, ps: Floats) -> Subproblem:
+    """Problem (23) of a slot, from what is `free` and its `price`, both of shape ``(machines, resources)``."""
+    return Subproblem(free, worker, ps, price @ worker, price @ ps)
+
+
+def room_for(free: Floats, demand: Floats) -> Floats:
+    """How many workers (PSs) of `demand` each machine holds, not rounded; 0 where not even one fits (P16)."""
+    asked = demand > 0
+    room = (free[:, asked] / demand[asked]).min(axis=1)
+    return np.where(room < 1 - SLACK, 0.0, room)
+
+
+def relax(m: Subproblem, workers: float, ratio: float, limit: float = np.inf) -> tuple[float, Floats, Floats]:
+    """Optimum of the linear relaxation for W_1 = `workers`, and a solution (w, s) by machine.
+
+    Returns
+    -------
+    The cost, inf if it is infeasible.
+
+    Raises
+    ------
+    SolverError
+        If HiGHS ends with anything else, or takes more than `limit` seconds.
+    """
+    from scipy.optimize import linprog  # noqa: PLC0415 - takes 0.3 s to import
+
+    rows, prices, bounds, scale = _program(m)
+    done = linprog(
+        prices / scale,
+        A_ub=rows,
+        b_ub=m.free.ravel(),
+        A_eq=np.kron(np.eye(2), np.ones(len(m.free))),
+        b_eq=[workers, workers / ratio],
+        bounds=np.column_stack([np.zeros(len(bounds)), bounds]),
+        method="highs",
+        options={
+            "primal_feasibility_tolerance": _TOLERANCE,
+            "dual_feasibility_tolerance": _TOLERANCE,
+            "time_limit": limit,
+        },
+    )
+    return _read(done, prices, len(m.free))
+
+
+def solve(m: Subproblem, workers: float, ratio: float, batch: int, limit: float = np.inf) -> tuple[float, Ints, Ints]:
+    """Optimum of the integer program, and an optimal placement.
+
+    It has max(1, ceil(W_1)) workers and max(1, ceil(sum w / gamma)) PSs: more workers need no fewer PSs.
+
+    Returns
+    -------
+    The cost, inf if it is infeasible.
+
+    Raises
+    ------
+    SolverError
+        As :func:`relax`.
+    """
+    from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415
+
+    count = max(1, ceil_almost(workers))
+    nowhere = np.zeros(len(m.free), np.int64)
+    if count > batch:
+        return np.inf, nowhere, nowhere
+    rows, prices, bounds, scale = _program(m)
+    sums, wanted = np.kron(np.eye(2), np.ones(len(m.free))), [count, servers_for(count, ratio)]
+    done = milp(
+        prices / scale,
+        constraints=[
+            LinearConstraint(rows, ub=m.free.ravel()),
+            LinearConstraint(sums, lb=wanted, ub=wanted),
+        ],
+        bounds=Bounds(0, np.floor(bounds + SLACK)),
+        integrality=np.ones(len(prices)),
+        options={"mip_rel_gap": 0.0, "time_limit": limit},
+    )
+    cost, w, s = _read(done, prices, len(m.free))
+    whole_w, whole_s = np.rint(w).astype(np.int64), np.rint(s).astype(np.int64)
+    return (cost if cost == np.inf else float(m.worker_price @ whole_w + m.ps_price @ whole_s)), whole_w, whole_s
+
+
+def _program(m: Subproblem) -> tuple[Floats, Floats, Floats, float]:
+    """Rows (24), prices, upper bounds, and the cheapest usable price."""
+    from scipy.sparse import csr_array, eye_array, hstack, kron  # noqa: PLC0415
+
+    eye = eye_array(len(m.free))
+    rows = hstack([kron(eye, m.worker[:, None]), kron(eye, m.ps[:, None])])
+    prices = np.concatenate([m.worker_price, m.ps_price])
+    bounds = np.concatenate([room_for(m.free, m.worker), room_for(m.free, m.ps)])
+    usable = prices[(bounds > 0) & (prices > 0)]
+    return csr_array(rows), prices, bounds, float(usable.min()) if len(usable) else 1.0
+
+
+def _read(done: object, prices: Floats, machines: int) -> tuple[float, Floats, Floats]:
+    status, x = done.status, done.x  # type: ignore[attr-defined]
+    if status == _INFEASIBLE:
+        return np.inf, np.zeros(machines), np.zeros(machines)
+    if status != _OPTIMAL:
+        raise SolverError(f"HiGHS: {done.message}")  # type: ignore[attr-defined]
+    return float(prices @ x), x[:machines], x[machines:]
 
 
 def packing_gain(delta: float, rows: int, least: float) -> float:
@@ -111,7 +242,7 @@ def integral(
     gain, tries, soft
         G_delta, S, ``cover_soft``.
     free, worker, ps, worker_price, ps_price
-        As in :class:`.relaxation.Market`.
+        As in :class:`Subproblem`.
     worker_order, ps_order
         Machines by ascending price, then number.
     rng
@@ -157,10 +288,10 @@ def integral(
 
 
 @compiled
-def fits(free: Floats, worker: Floats, ps: Floats, workers: int, servers: int) -> bool:
-    """Whether one machine's free capacity holds so many workers and PSs, (24)."""
+def has_room(free: Floats, worker: Floats, ps: Floats, workers: int, servers: int) -> bool:
+    """Whether one machine's free capacity holds these workers and PSs, (24)."""
     for r in range(len(free)):  # noqa: SIM110 - numba takes no generators
-        if worker[r] * workers + ps[r] * servers > free[r] * (1 + _FITS) + _FITS * _FITS:
+        if worker[r] * workers + ps[r] * servers > free[r] * (1 + SLACK) + SLACK * SLACK:
             return False
     return True
 
@@ -168,7 +299,7 @@ def fits(free: Floats, worker: Floats, ps: Floats, workers: int, servers: int) -
 @compiled
 def _packs(free: Floats, worker: Floats, ps: Floats, at: Ints, drawn: Ints) -> bool:
     for i in range(len(at)):  # noqa: SIM110 - numba takes no generators
-        if not fits(free[at[i]], worker, ps, drawn[i], drawn[len(at) + i]):
+        if not has_room(free[at[i]], worker, ps, drawn[i], drawn[len(at) + i]):
             return False
     return True
 
@@ -180,7 +311,7 @@ def _repair(
 ) -> bool:  # fmt: skip
     """Make (w, s) satisfy all rows, in place; whether that succeeded. It can miss a placement that exists."""
     for h in range(len(w)):
-        while (w[h] > 0 or s[h] > 0) and not fits(free[h], worker, ps, w[h], s[h]):
+        while (w[h] > 0 or s[h] > 0) and not has_room(free[h], worker, ps, w[h], s[h]):
             if s[h] == 0 or (w[h] > 0 and _relief(free[h], worker, ps, w[h], s[h])):
                 w[h] -= 1
             else:
@@ -192,14 +323,14 @@ def _repair(
         w[h] -= drop
         total -= drop
     for h in worker_order:
-        while total < target and fits(free[h], worker, ps, w[h] + 1, s[h]):
+        while total < target and has_room(free[h], worker, ps, w[h] + 1, s[h]):
             w[h] += 1
             total += 1
     if total < target:
         return False
     servers, asked = s.sum(), servers_for(total, ratio)
     for h in ps_order:
-        while servers < asked and fits(free[h], worker, ps, w[h], s[h] + 1):
+        while servers < asked and has_room(free[h], worker, ps, w[h], s[h] + 1):
             s[h] += 1
             servers += 1
     return servers >= asked

@@ -3,23 +3,23 @@
 **Problem.** Total weighted completion time of training jobs on priced workers and parameter servers; all weights are 1
 here. Its text is not at hand; what is known of it and the rest, inferred from its sibling, is in the table below.
 
-**Algorithm.** She et al.'s framework, :mod:`.batch`, of which this one is the parent, with two differences:
+**Algorithm.** She et al.'s framework, ``policy.py``, of which this one is the parent, with two differences:
 
 ==================== ============================ ==========================================================
-what                 :mod:`.batch`                here
+what                 ``policy.py``               here
 ==================== ============================ ==========================================================
 upload delays        servers whose data are there ignored when choosing: a job waits for its data on its workers
 among plans          largest utility, earliest    least cost, then fewest worker-slots: it minimises the cost of
                      completion                   resources; among equals the earliest completion
 ==================== ============================ ==========================================================
 
-So the run can go on beyond the interval; what it holds is kept to its end, and the next batch finds it there. The cloud
-is a server without limit, so of price 0, and is chosen often.
+So the run can extend beyond the interval; what it holds is kept to its end, and the next batch finds it there. The
+cloud is a server without limit, so of price 0, and is chosen often.
 
 **Deviations.** D1: the original also chooses the types of workers and PSs; here the job names them. D2: workers are
-held from tau_i on, also while the data come (M7). D3: ``tie=earliest`` breaks ties as :mod:`.batch` does.
+held from tau_i on, also while the data come (M7). D3: ``tie=earliest`` breaks ties as ``policy.py``does.
 
-**Guarantee.** None is claimed for this adaptation. **Complexity.** As :mod:`.batch`.
+**Guarantee.** None is claimed for this adaptation. **Complexity.** As ``policy.py``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class BatchScheParams(PricedParams):
-    """Parameters of BatchSche, besides those of :class:`.batch.PricedParams`.
+    """Parameters of BatchSche, besides those of :class:`.policy.PricedParams`.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""The cheapest deployment of a job in a batch: A_maxsche's inner loops, COST_C and COST_D of She et al. (Alg. 2-4).
+"""The cheapest deployment of a job in a batch: Alg. 2 lines 4-14, Alg. 3 (COST_C) and Alg. 4 (COST_D), compiled.
 
 All is counted in the slots of the batch: slot 0 begins at tau_i, where the job would start. Servers are named by their
 place in :class:`Ask`, whose order decides ties.
@@ -13,11 +13,9 @@ import numpy as np
 
 from skedge.core.jit import compiled, lean
 from skedge.core.model import Floats, Ints
+from skedge.core.ties import TOLERANCE
 
 from .prices import Book, price, room, window_price
-
-ALMOST = 1e-9
-"""A utility is larger only by more than this, a cost smaller only by more than this part of it."""
 
 NO_PLAN, COST_C, COST_D = -1, 0, 1
 """Kinds of plans: none; workers and PS on one server; spread."""
@@ -49,7 +47,7 @@ class Ask(NamedTuple):
     xi: Ints
 
 
-class Rule(NamedTuple):
+class Comparison(NamedTuple):
     """How plans are compared.
 
     Attributes
@@ -65,7 +63,7 @@ class Rule(NamedTuple):
     least_cost: int
 
 
-class Plan(NamedTuple):
+class Deployment(NamedTuple):
     """A deployment: its kind, D_u, cost, d_j [slots] and the place of its PS."""
 
     kind: int
@@ -84,16 +82,16 @@ def slots_needed(ask: Ask, xi: int, workers: int) -> int:
 
 @lean
 def _cheaper(a: float, b: float) -> bool:
-    return a < b * (1 - ALMOST)
+    return a < b * (1 - TOLERANCE)
 
 
 @compiled
-def best_plan(ask: Ask, workers: Book, ps: Book, rule: Rule, y: Ints) -> Plan:
+def best_plan(ask: Ask, workers: Book, ps: Book, rule: Comparison, y: Ints) -> Deployment:
     """Alg. 2, lines 4-14: the best plan over D_u = 1 .. D_j, with COST_C and COST_D for each (ERRATA H3, H4, H7).
 
     `y` is scratch, an element per server.
     """
-    best = Plan(NO_PLAN, 0, math.inf, 0, -1)
+    best = Deployment(NO_PLAN, 0, math.inf, 0, -1)
     for n in range(1, ask.most + 1):
         plan = cost_c(ask, n, workers, ps, y)
         if _better(plan, best, rule):
@@ -105,13 +103,13 @@ def best_plan(ask: Ask, workers: Book, ps: Book, rule: Rule, y: Ints) -> Plan:
 
 
 @lean
-def _better(a: Plan, b: Plan, rule: Rule) -> bool:
+def _better(a: Deployment, b: Deployment, rule: Comparison) -> bool:
     """Whether `a` beats `b`, which has at most as many workers and was found first (H7)."""
     if a.kind == NO_PLAN:
         return False
     if b.kind == NO_PLAN:
         return True
-    if a.cost < b.cost - ALMOST or b.cost < a.cost - ALMOST:
+    if a.cost < b.cost - TOLERANCE or b.cost < a.cost - TOLERANCE:
         return a.cost < b.cost
     size_a, size_b = a.slots * a.workers, b.slots * b.workers
     if rule.least_cost and size_a != size_b:
@@ -120,28 +118,28 @@ def _better(a: Plan, b: Plan, rule: Rule) -> bool:
 
 
 @compiled
-def cost_c(ask: Ask, n: int, workers: Book, ps: Book, y: Ints) -> Plan:
+def cost_c(ask: Ask, n: int, workers: Book, ps: Book, y: Ints) -> Deployment:
     """Alg. 3: `n` workers and the PS on the one server where they are cheapest over the whole window (H11).
 
     Where servers differ in xi they differ in d_j: of equal costs the earliest completion. `y` gets the workers by
     server.
     """
     y[:] = 0
-    best = Plan(NO_PLAN, n, math.inf, 0, -1)
+    best = Deployment(NO_PLAN, n, math.inf, 0, -1)
     for s in range(len(y)):
         d = slots_needed(ask, ask.xi[s], n)
         if d > ask.interval or room(workers, ask.worker_row[s], 0, d) < n or room(ps, ask.ps_row[s], 0, d) < 1:
             continue
         cost = n * window_price(workers, ask.worker_row[s], 0, d) + window_price(ps, ask.ps_row[s], 0, d)
         if _cheaper(cost, best.cost) or (not _cheaper(best.cost, cost) and d < best.slots):
-            best = Plan(COST_C, n, cost, d, s)
+            best = Deployment(COST_C, n, cost, d, s)
     if best.kind != NO_PLAN:
         y[best.ps] = n
     return best
 
 
 @compiled
-def cost_d(ask: Ask, n: int, workers: Book, ps: Book, y: Ints) -> Plan:
+def cost_d(ask: Ask, n: int, workers: Book, ps: Book, y: Ints) -> Deployment:
     """COST_D: `n` workers cheapest first, the PS where it is cheapest, both over the whole window, xi = 0.
 
     With one PS and xi = 0 problem (9) separates into the two, so this is its optimum (H14). `y` gets the workers by
@@ -150,7 +148,7 @@ def cost_d(ask: Ask, n: int, workers: Book, ps: Book, y: Ints) -> Plan:
     y[:] = 0
     d = slots_needed(ask, 0, n)
     if d > ask.interval:
-        return Plan(NO_PLAN, n, math.inf, d, -1)
+        return Deployment(NO_PLAN, n, math.inf, d, -1)
     unit = np.empty(len(y))
     for s in range(len(y)):
         free = room(workers, ask.worker_row[s], 0, d)
@@ -159,7 +157,7 @@ def cost_d(ask: Ask, n: int, workers: Book, ps: Book, y: Ints) -> Plan:
     while left > 0:
         s = _cheapest(unit)
         if s < 0:
-            return Plan(NO_PLAN, n, math.inf, d, -1)
+            return Deployment(NO_PLAN, n, math.inf, d, -1)
         y[s] = int(min(float(left), room(workers, ask.worker_row[s], 0, d)))
         left, cost = left - y[s], cost + y[s] * unit[s]
         unit[s] = math.inf
@@ -167,8 +165,8 @@ def cost_d(ask: Ask, n: int, workers: Book, ps: Book, y: Ints) -> Plan:
         unit[s] = window_price(ps, ask.ps_row[s], 0, d) if room(ps, ask.ps_row[s], 0, d) >= 1 else math.inf
     s = _cheapest(unit)
     if s < 0:
-        return Plan(NO_PLAN, n, math.inf, d, -1)
-    return Plan(COST_D, n, cost + unit[s], d, s)
+        return Deployment(NO_PLAN, n, math.inf, d, -1)
+    return Deployment(COST_D, n, cost + unit[s], d, s)
 
 
 @lean
@@ -182,7 +180,7 @@ def _cheapest(unit: Floats) -> int:
 
 
 @compiled
-def cost_d_literal(ask: Ask, n: int, workers: Book, ps: Book, y: Ints) -> Plan:
+def cost_d_literal(ask: Ask, n: int, workers: Book, ps: Book, y: Ints) -> Deployment:
     """Alg. 4 as printed, line by line; for comparison (H14).
 
     Three readings, without which it does not run: a plan that is put into L has its PS on s_i1 (printed z' is empty
@@ -192,7 +190,7 @@ def cost_d_literal(ask: Ask, n: int, workers: Book, ps: Book, y: Ints) -> Plan:
     y[:] = 0
     d = slots_needed(ask, 0, n)
     if d > ask.interval:
-        return Plan(NO_PLAN, n, math.inf, d, -1)
+        return Deployment(NO_PLAN, n, math.inf, d, -1)
     count = len(y)
     free = np.array([room(workers, ask.worker_row[s], 0, d) for s in range(count)])
     lambda_, mu = _starting_prices(workers, ask.worker_row), _starting_prices(ps, ask.ps_row)
@@ -205,7 +203,7 @@ def cost_d_literal(ask: Ask, n: int, workers: Book, ps: Book, y: Ints) -> Plan:
         if y[s] > 0:
             last, cost_u = i, cost_u + y[s] * window_price(workers, ask.worker_row[s], 0, d)
     if left > 0:  # lines 8-10
-        return Plan(NO_PLAN, n, math.inf, d, -1)
+        return Deployment(NO_PLAN, n, math.inf, d, -1)
     printed, chosen = math.inf, -1
     for i in range(count):
         s = order[i]
@@ -217,8 +215,8 @@ def cost_d_literal(ask: Ask, n: int, workers: Book, ps: Book, y: Ints) -> Plan:
         if listed and cost < printed:  # line 37
             printed, chosen = cost, s
     if chosen < 0:  # lines 34-36
-        return Plan(NO_PLAN, n, math.inf, d, -1)
-    return Plan(COST_D, n, cost_u + window_price(ps, ask.ps_row[chosen], 0, d), d, chosen)
+        return Deployment(NO_PLAN, n, math.inf, d, -1)
+    return Deployment(COST_D, n, cost_u + window_price(ps, ask.ps_row[chosen], 0, d), d, chosen)
 
 
 @compiled

@@ -10,17 +10,17 @@ import numpy as np
 from skedge.core.model import Ints
 from skedge.core.time import SECOND
 
-from .deployment import COST_C, COST_D, NO_PLAN, Ask, Plan, cost_c
+from .deployment import COST_C, COST_D, NO_PLAN, Ask, Deployment, cost_c
 from .prices import Book, window_price
 
-Deploy = Callable[[Ask, int, Book, Book, Ints], Plan]
-"""COST_C or COST_D: the cheapest plan of so many workers, whose workers by server go into the last argument."""
+Deploy = Callable[[Ask, int, Book, Book, Ints], Deployment]
+"""COST_C or COST_D: the cheapest deployment of D_u workers, whose workers by server go into the last argument."""
 
 _PLACEMENT = {COST_C: "one server", COST_D: "spread", NO_PLAN: "none"}
 
 
 def compared(
-    ask: Ask, chosen: Plan, y: Ints, workers: Book, ps: Book, spread: Deploy, names: list[str]
+    ask: Ask, chosen: Deployment, y: Ints, workers: Book, ps: Book, spread: Deploy, names: list[str]
 ) -> dict[str, Any]:
     """The terms of the plan chosen, the prices that it pays, and the plans that it was chosen from, cheapest first.
 
@@ -53,7 +53,7 @@ def compared(
     }
 
 
-def _plans(ask: Ask, workers: Book, ps: Book, spread: Deploy) -> Iterator[Plan]:
+def _plans(ask: Ask, workers: Book, ps: Book, spread: Deploy) -> Iterator[Deployment]:
     """The cheapest plan of every D_u on one server, and spread, where there is one."""
     scratch = np.zeros(len(ask.xi), np.int64)
     for n in range(1, ask.most + 1):

@@ -1,54 +1,4 @@
-"""A_online of She et al.: batches in doubling intervals, priced workers and parameter servers.
-
-**Problem.** Jobs arrive online; each gets, once and for good, D_u <= D_j workers of its type and one PS of its type, on
-one server or spread over several, such that the total completion time sum_j (c_j - a_j) is small (MINLP (2)).
-
-**Algorithm.** Alg. 1: at tau_i = 2^(i-1) slots the jobs that have arrived before and are not scheduled form a batch,
-which owns the slots from tau_i to tau_(i+1) = 2 tau_i. Alg. 2 (A_maxsche): in turn, each job gets the plan of the
-largest utility eta = 1 - cost at the prices of the moment, over all D_u and the two deployments COST_C (one server,
-Alg. 3) and COST_D (spread, Alg. 4); if eta > 0 it is accepted and prices rise, else it waits for the next batch.
-
-**Guarantee.** The paper prints none (H25). Its parent method, doubling intervals, is 4 rho-competitive if each batch is
-a dual rho-approximation of the most jobs that end inside the interval; of that the greedy keeps the interval (D4).
-
-============================== ========================================= ===============
-paper                          here                                      unit
-============================== ========================================= ===============
-a_j, h_j, c_j                  arrival, start, completion                µs
-E_j D_j M_j / p_j              ``view.work[job, xi]``                    worker-µs
-D_j                            ``chunks``
-D_u, d_j                       ``Plan.workers``, ``Plan.slots``          , slots
-tau_i                          :attr:`Batch.tau`                         slots
-Delta_js                       upload_delay(job, server)                 µs
-xi_j                           ``Ask.xi``, :func:`.kernel.colocated`
-W_su, P_sv                     ``Book.capacity``                         workers, PSs
-f_su(t), g_sv(t)               ``Book.load``                             workers, PSs
-lambda_su(t), mu_sv(t)         :func:`.batch_prices.price`                     1/(unit slot)
-theta_1, theta_2               :func:`.batch_prices.from_zero`
-y_jsu, z_jsv                   ``Allocate.where``, ``Allocate.ps``
-eta_j                          max(0, ``Allocate.value``)
-============================== ========================================= ===============
-
-**Deviations** from the printed pseudo-code, with their numbers in ``docs/errata.md``:
-
-- D1 (H1, H2) The exponent that the text of (7), (8) lost, and the factor 1/(2TSU), without which one busy worker of
-  eight prices others out; ``price_norm=none`` leaves it out.
-- D2 (H3, H7) D_u alone is enumerated; among equal utilities the earliest completion, then one server, then fewer
-  workers.
-- D3 (H4-H6, H8) min_cost is the smaller of the two costs; a job is accepted once, with the plan of its eta.
-- D4 (H9, H12) d_j is rounded up to slots, the window is [tau_i, c_j), and c_j <= tau_(i+1).
-- D5 (H11, H14) Servers are compared by the price of the whole window; COST_D is exact; ``literal_cost_d`` is Alg. 4 as
-  printed.
-- D6 (H10) From its arrival on, a job's data are on their way to every server that has a worker of its type.
-- D7 (H20, H21) Jobs by arrival and id, or ``order=shortest``; the cloud has no limit and costs nothing, or
-  ``cloud_capacity`` workers and PSs of each type.
-- D8 Work that outlives its plan (announced times were wrong) keeps what it holds and is planned on, for as long as it
-  was to take; the next batches find it there. Without it every batch starts on an empty system.
-- D9 xi follows the scenario's physics: with ``colocation: cloud`` one edge server has xi = 0.
-
-**Complexity.** Per job and batch O(D_j S k (n_S + 1)), with k steps of price on a server (at most one more than it has
-workers) and n_S servers that a spread plan uses.
-"""
+"""A_online of She et al.: Alg. 1, batches in doubling intervals, and the frame of Alg. 2, A_maxsche."""
 
 from __future__ import annotations
 
@@ -65,7 +15,18 @@ from skedge.core.model import PS, WORKER, Cluster, Floats, Ints, Physics, Placem
 from skedge.core.policy import Basis, Params, View
 from skedge.core.time import NEVER, SECOND
 
-from .deployment import COST_C, NO_PLAN, Ask, Plan, Rule, best_plan, cost_c, cost_d, cost_d_literal, slots_needed
+from .deployment import (
+    COST_C,
+    NO_PLAN,
+    Ask,
+    Comparison,
+    Deployment,
+    best_plan,
+    cost_c,
+    cost_d,
+    cost_d_literal,
+    slots_needed,
+)
 from .explain import Deploy, compared
 from .prices import Book, empty_book, from_zero, pieces, take, with_room
 
@@ -114,7 +75,7 @@ class BatchParams(PricedParams):
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class Accepted:
     """What an accepted job holds: workers, the server of its PS, until when as planned [µs], for how many slots."""
 
     where: Placement
@@ -124,7 +85,7 @@ class Held:
 
 
 @dataclass(slots=True)
-class Waiting:
+class WaitingJob:
     """A job that waits: from when its uploads count, when they began [µs], and how it fared in batches before."""
 
     since: int
@@ -152,8 +113,8 @@ class Batch(Basis):
         super().start(cluster, physics, rng)
         p, servers = self.params, len(cluster.servers)
         self.tau, self.asked = 1, 0
-        self.waiting: dict[int, Waiting] = {}
-        self.held: dict[int, Held] = {}
+        self.waiting: dict[int, WaitingJob] = {}
+        self.held: dict[int, Accepted] = {}
         self.in_order = np.array(sorted(range(servers), key=lambda s: (s == cluster.cloud, s)), np.int64)
         types, ps_types = len(cluster.worker_types), len(cluster.ps_types)
         normed = p.price_norm == "2TSU"
@@ -163,7 +124,7 @@ class Batch(Basis):
         self.ps_on: dict[tuple[int, int], list[int]] = {}
         for slot, key in enumerate(zip(cluster.ps_server.tolist(), cluster.ps_type.tolist(), strict=True)):
             self.ps_on.setdefault(key, []).append(slot)
-        self.rule = Rule(int(p.literal_cost_d), int(self.least_cost))
+        self.rule = Comparison(int(p.literal_cost_d), int(self.least_cost))
         self._open_books()
 
     def _capacity(self, slots: Ints) -> Floats:
@@ -216,7 +177,7 @@ class Batch(Basis):
             if not has.any():
                 yield Reject(job, f"never_fits: no server has a {kind} of its type")
                 return
-        self.waiting[job] = Waiting(since, view.now, [])
+        self.waiting[job] = WaitingJob(since, view.now, [])
         candidates = np.flatnonzero(has_worker & view.in_service).tolist()
         if candidates:
             most = int(view.column("chunks")[job])
@@ -266,12 +227,12 @@ class Batch(Basis):
         ask = Ask(view.work[job], most, slot, tau, rows + kind, ps_rows + ps_kind, xi.astype(np.int64))
         return ask, at.tolist()
 
-    def _accept(self, job: int, ask: Ask, servers: list[int], plan: Plan, view: View) -> Iterator[Order]:
+    def _accept(self, job: int, ask: Ask, servers: list[int], plan: Deployment, view: View) -> Iterator[Order]:
         """Alg. 2, lines 15-18: deploy the job by its plan; f, g and prices rise."""
         y = self._workers_of(ask, plan)
         where = tuple(sorted((servers[i], int(y[i])) for i in np.flatnonzero(y)))
         ps_server, slots = servers[plan.ps], plan.slots
-        held = Held(where, ps_server, self._end(job, where, slots, view), slots)
+        held = Accepted(where, ps_server, self._end(job, where, slots, view), slots)
         reason, eta = "one_server" if plan.kind == COST_C else "spread", 1 - plan.cost
         yield from self._plan(job, held, reason, view)
         yield Allocate(job, where, self._free_ps(job, ps_server, view), reason, value=eta)
@@ -282,7 +243,7 @@ class Batch(Basis):
         if priced:
             yield Price(job, priced)
 
-    def _workers_of(self, ask: Ask, plan: Plan) -> Ints:
+    def _workers_of(self, ask: Ask, plan: Deployment) -> Ints:
         """Workers of a plan by place in `ask`, y_jsu."""
         y = np.zeros(len(ask.xi), np.int64)
         deploy = cost_c if plan.kind == COST_C else self._spread()
@@ -299,7 +260,7 @@ class Batch(Basis):
         ready = max(begun + int(delays[s]) for s, _ in where)
         return max(view.now, ready) + slots * self.physics.slot
 
-    def _postpone(self, job: int, tau: int, ask: Ask, plan: Plan) -> Postpone:
+    def _postpone(self, job: int, tau: int, ask: Ask, plan: Deployment) -> Postpone:
         """Say why a job waits for the next batch."""
         reason, eta = "too_dear", None
         if plan.kind != NO_PLAN:
@@ -316,7 +277,7 @@ class Batch(Basis):
 
     # -- what is held --------------------------------------------------------------------------------------------
 
-    def _plan(self, job: int, held: Held, reason: str, view: View) -> Iterator[Reserve]:
+    def _plan(self, job: int, held: Accepted, reason: str, view: View) -> Iterator[Reserve]:
         """The plan that a job holds, a row per server."""
         here = dict(held.where)
         for server in sorted({*here, held.ps_server}):
@@ -326,19 +287,19 @@ class Batch(Basis):
     def _extend(self, job: int, view: View) -> Iterator[Order]:
         """A job has outlived its plan: plan it on, for as long as it was to take (D8)."""
         held = self.held[job]
-        self.held[job] = Held(held.where, held.ps_server, view.now + held.slots * self.physics.slot, held.slots)
+        self.held[job] = Accepted(held.where, held.ps_server, view.now + held.slots * self.physics.slot, held.slots)
         yield from self._plan(job, self.held[job], "extended", view)
 
-    def _rows(self, job: int, held: Held, view: View) -> tuple[list[tuple[int, int, int]], int]:
+    def _rows(self, job: int, held: Accepted, view: View) -> tuple[list[tuple[int, int, int]], int]:
         """(server, workers, row in the book of workers) of a job, and its row in the book of PSs."""
         width, ps_width = self.worker_capacity.shape[1], self.ps_capacity.shape[1]
         kind, ps_kind = int(view.column("worker_type")[job]) % width, int(view.column("ps_type")[job]) % ps_width
         return [(s, n, s * width + kind) for s, n in held.where], held.ps_server * ps_width + ps_kind
 
-    def _slots_left(self, held: Held, view: View) -> int:
+    def _slots_left(self, held: Accepted, view: View) -> int:
         return max(1, -(-(held.end - view.now) // self.physics.slot))
 
-    def _take(self, job: int, held: Held, view: View) -> None:
+    def _take(self, job: int, held: Accepted, view: View) -> None:
         """Write down what a job holds from now to its planned end."""
         rows, ps_row = self._rows(job, held, view)
         slots = self._slots_left(held, view)
@@ -347,7 +308,7 @@ class Batch(Basis):
             take(self.workers, row, n, 0, slots)
         take(self.ps, ps_row, 1, 0, slots)
 
-    def _priced(self, job: int, held: Held, view: View) -> Iterator[Piece]:
+    def _priced(self, job: int, held: Accepted, view: View) -> Iterator[Piece]:
         """The prices that a job has just changed."""
         rows, ps_row = self._rows(job, held, view)
         slots, slot, now = self._slots_left(held, view), self.physics.slot, view.now

@@ -47,7 +47,7 @@ class Book(NamedTuple):
     Attributes
     ----------
     at, load, size
-        From slot ``at[row, i]`` on ``load[row, i]`` units are taken: :mod:`.steps`.
+        From slot ``at[row, i]`` on ``load[row, i]`` units are taken: :mod:`skedge.policies.common.step_functions`.
     capacity
         Units of each row, shape ``(rows,)``; inf: without limit, for ever as if nothing were taken.
     curve

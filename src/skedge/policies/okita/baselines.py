@@ -1,21 +1,4 @@
-"""FIFO and DRF in Okita's model: workers, PS and data are fixed when a job begins, and stay until it ends.
-
-A job takes the workers that its rule gives it, where PA (:mod:`.site_placement`) puts them by what is free then; all
-its data move at once so that every worker has an equal share (Okita, Sec. V-A: "evenly", "in a greedy fashion"), by
-DTA (:mod:`.transfer`); then each site trains what it has, and all are held until the last is done.
-
-FIFO: N uniform in 1 .. A/2, A the workers that are free when the job arrives; first come, first served: nobody begins
-before one that came earlier. DRF: N is the job's share of a progressive filling (:mod:`.fairness`) over all jobs that
-are not complete, on all that the sites have together; at least 1, at most what is free. One that does not fit is
-passed over.
-
-**Where the papers are silent:**
-
-- A is counted without the PS. Where nothing is free N is drawn when the job's turn comes; so is a share in DRF.
-- A job never asks for more workers than the empty sites hold, or than train all its data in one slot.
-- Equal shares of the data: by largest remainder, ties by number of the site.
-- A job that no empty system holds is given up, and holds up nobody.
-"""
+"""FIFO and DRF in Okita's model: workers, PS and data are fixed when a job begins, and stay until it ends."""
 
 from __future__ import annotations
 
@@ -25,19 +8,20 @@ import numpy as np
 
 from skedge.core.model import Floats, Ints
 from skedge.core.speed import whole_chunks
-from skedge.policies.drf.progressive_filling import ONCE, progressive_filling
-from skedge.policies.okita.dta import Transfer, send
-from skedge.policies.okita.osf import most_workers
-from skedge.policies.okita.pa import Placement, Weights, place, room, rooms
-from skedge.policies.okita.sites import SiteJob, Sites
-from skedge.policies.okita.slots import Decision, Progress, SiteScheduler, free_after
+from skedge.core.ties import NOISE
+from skedge.policies.drf.progressive_filling import ONE_PS, progressive_filling
+
+from .dta import Transfers, send
+from .pa import Weights, place, rooms
+from .sites import SiteJob, SitePlacement, Sites, room
+from .slots import Decision, Progress, SiteScheduler, free_after
 
 if TYPE_CHECKING:
     from numpy.random import Generator
 
 
-class Fixed(SiteScheduler):
-    """What FIFO and DRF share.
+class FixedScheduler(SiteScheduler):
+    """Base of FIFO and DRF: workers and PS of a job are fixed when it begins.
 
     Parameters
     ----------
@@ -54,17 +38,17 @@ class Fixed(SiteScheduler):
         self.full, self.weights = sites, weights or Weights()
         self.most: dict[int, int] = {}
         self.counts: dict[int, int] = {}
-        self.placements: dict[int, Placement] = {}
+        self.placements: dict[int, SitePlacement] = {}
 
     def count(self, job: SiteJob, free: int) -> int:
-        """How many workers the rule gives a job where so many are free, 1 or more."""
+        """Workers that the rule gives a job when `free` are free, at least 1."""
         raise NotImplementedError
 
     def arrive(self, job: SiteJob) -> None:
         """As :meth:`.SiteScheduler.arrive`; jobs that can never run are given up."""
         super().arrive(job)
         there = rooms(self.sites, job, job.chunks, self.sites.capacity, self.weights)
-        self.most[job.id] = min(there.most, most_workers(job, job.chunks))
+        self.most[job.id] = min(there.most, job.most_workers(job.chunks))
         if self.most[job.id] == 0:
             self.give_up(job.id)
 
@@ -74,9 +58,9 @@ class Fixed(SiteScheduler):
         self.counts.pop(job, None)
 
     def decide(self, slot: int) -> list[Decision]:
-        """Those that have begun go on; then the others begin as they came, each at what is free."""
+        """Jobs that have begun continue; then the others begin in order of arrival, each in what is free."""
         self.placements = {job: at for job, at in self.placements.items() if job in self.active}
-        decisions = [_goes_on(self.active[job], at) for job, at in self.placements.items()]
+        decisions = [_continues(self.active[job], at) for job, at in self.placements.items()]
         free = free_after(self.sites, {number: at.job for number, at in self.active.items()}, decisions)
         blocked = False
         for at in sorted(self.active.values(), key=lambda at: (at.job.arrival, at.job.id)):
@@ -91,7 +75,7 @@ class Fixed(SiteScheduler):
                 decisions.append(_begins(self.sites, at, placement))
         return decisions
 
-    def _place(self, at: Progress, free: Floats, blocked: bool, *, new: bool) -> Placement | None:
+    def _place(self, at: Progress, free: Floats, blocked: bool, *, new: bool) -> SitePlacement | None:
         """Where the job begins, or None; it is given its number of workers on arrival, or when its turn comes."""
         job = at.job
         held = int(room(free, job.demands[0]).sum())
@@ -109,7 +93,7 @@ class Fixed(SiteScheduler):
         return placement
 
 
-class SiteFifo(Fixed):
+class SiteFifo(FixedScheduler):
     """FIFO; `rng` draws the workers, one number a job."""
 
     def __init__(self, sites: Sites, rng: Generator, weights: Weights | None = None) -> None:
@@ -121,7 +105,7 @@ class SiteFifo(Fixed):
         return int(self.rng.integers(1, max(1, free // 2) + 1))
 
 
-class SiteDrf(Fixed):
+class SiteDrf(FixedScheduler):
     """DRF."""
 
     skips = True
@@ -133,7 +117,7 @@ class SiteDrf(Fixed):
         workers, _ = progressive_filling(
             np.array([one.worker for one in jobs], float),
             np.array([one.ps for one in jobs], float),
-            np.full(len(jobs), ONCE),
+            np.full(len(jobs), ONE_PS),
             np.array([self.most[one.id] for one in jobs]),
             total.copy()[None, :],
             np.where(total > 0, total, np.inf),
@@ -144,13 +128,13 @@ class SiteDrf(Fixed):
 def even(left: Ints, workers: Ints) -> Ints:
     """Chunks by site if every worker has an equal share, by largest remainder; shape ``(sites,)``."""
     exact = left.sum() * workers / workers.sum()
-    whole = np.floor(exact + 1e-9).astype(np.int64)
+    whole = np.floor(exact + NOISE).astype(np.int64)
     rest = int(left.sum() - whole.sum())
     whole[np.argsort(-np.round(exact - whole, 9), kind="stable")[:rest]] += 1
     return whole
 
 
-def _begins(sites: Sites, at: Progress, placement: Placement) -> Decision:
+def _begins(sites: Sites, at: Progress, placement: SitePlacement) -> Decision:
     """The first slot: all data move."""
     moved = send(sites, at.left, even(at.left, placement.workers))
     return Decision(
@@ -158,10 +142,10 @@ def _begins(sites: Sites, at: Progress, placement: Placement) -> Decision:
     )
 
 
-def _goes_on(at: Progress, placement: Placement) -> Decision:
-    nothing = Transfer(_trained(at.left, placement, at.job), np.zeros((0, 3), np.int64), 0.0)
+def _continues(at: Progress, placement: SitePlacement) -> Decision:
+    nothing = Transfers(_trained(at.left, placement, at.job), np.zeros((0, 3), np.int64), 0.0)
     return Decision(at.job.id, "run", at.left, placement, nothing)
 
 
-def _trained(there: Ints, placement: Placement, job: SiteJob) -> Ints:
+def _trained(there: Ints, placement: SitePlacement, job: SiteJob) -> Ints:
     return np.minimum(there, [whole_chunks(job.rate, int(y)) for y in placement.workers])

@@ -1,0 +1,110 @@
+"""DRF on typed slots: workers given and taken one by one, one PS per job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from skedge.core.events import Allocate, Event, Order, Suspend
+from skedge.core.model import Cluster, Ints, Physics, Placement
+from skedge.core.policy import Params, View
+from skedge.core.time import NEVER
+from skedge.policies.gangs.edge import EdgePolicy
+from skedge.policies.gangs.placement import forgive, place
+
+from .progressive_filling import ONE_PS, progressive_filling
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
+
+
+class DrfOnSlots(EdgePolicy):
+    """Dominant resource fairness on typed slots, as She et al. run it."""
+
+    compares: ClassVar[str] = "w_j over the workers of its type, filled from zero, least first"
+
+    def __init__(self, params: Params, cluster: Cluster, physics: Physics, rng: Generator) -> None:
+        self.params = params
+        self.start(cluster, physics, rng)
+
+    def demand(self, job: int, view: View) -> tuple[int, int]:
+        """At least one worker; at most one for each chunk."""
+        return 1, int(view.column("chunks")[job])
+
+    def decide(self, event: Event, view: View) -> Iterator[Order]:
+        """Fill from zero; first take workers from jobs that shrink, then give them to those that grow."""
+        yield from self.admit(event, view)
+        jobs = self.active
+        counts, present = self.counts(jobs, view), view.workers[jobs]
+        for job, n in _rows(jobs, counts, counts < present):
+            yield self._shrink(job, n, view)
+        for job, n in _rows(jobs, counts, counts > present):
+            yield self._grow(job, n, view)
+
+    def counts(self, jobs: Ints, view: View) -> Ints:
+        """Workers of each of `jobs` under DRF."""
+        kinds, ps_left = len(self.slots), self._ps_left(view, running_stay=False)
+        worker = np.zeros((len(jobs), kinds + len(ps_left)))
+        ps, rows = worker.copy(), np.arange(len(jobs))
+        worker[rows, view.column("worker_type")[jobs]] = 1.0
+        ps[rows, kinds + np.maximum(view.column("ps_type")[jobs], 0)] = 1.0
+        left = np.concatenate([view.capacity.sum(axis=0), ps_left]).astype(np.float64)
+        total = np.concatenate([np.maximum(self.slots, 1), np.full(len(ps_left), np.inf)])
+        most = view.column("chunks")[jobs]
+        workers, _ = progressive_filling(worker, ps, np.full(len(jobs), ONE_PS), most, left[None, :], total)
+        return workers[:, 0]
+
+    def _shrink(self, job: int, n: int, view: View) -> Order:
+        ps = view.ps_of(job)
+        if n == 0 or ps is None:
+            return Suspend(job, "preempted")
+        where = _nearest(dict(view.placement(job)), n, view.upload_delays(job))
+        return Allocate(job, tuple(sorted(where.items())), ps, "fair_share", gang=False)
+
+    def _grow(self, job: int, n: int, view: View) -> Order:
+        where, ps = self._where(job, n, view), view.ps_of(job)
+        if ps is None:
+            ps = self._ps_for(job, where, view, view.ps_job)
+        return Allocate(job, where, ps, "fair_share", gang=False)
+
+    def _where(self, job: int, n: int, view: View) -> Placement:
+        """`n` workers: those it has, or where its data are if it has none, and further ones."""
+        room, where = view.free_workers[:, view.column("worker_type")[job]].copy(), dict(view.placement(job))
+        delays = view.upload_delays(job)
+        if not where:
+            where = _nearest({s: min(k, int(room[s])) for s, k in view.data(job)}, n, delays)
+            for s, k in where.items():
+                room[s] -= k
+        more = n - sum(where.values())
+        server, count = np.zeros((2, n), np.int64)
+        delays = self._delays(job, where, more, room, delays, view)
+        used = place(room, delays, more, server, count) if more else 0
+        for s, k in zip(server[:used].tolist(), count[:used].tolist(), strict=True):
+            where[s] = where.get(s, 0) + k
+        return tuple(sorted(where.items()))
+
+    def _delays(self, job: int, where: dict[int, int], more: int, room: Ints, delays: Ints, view: View) -> Ints:
+        """Delays that :func:`~skedge.policies.gangs.placement.place` compares for `more` workers besides `where`."""
+        compared = np.where(room > 0, delays, NEVER)
+        if self.physics.data == "kept":
+            there = np.zeros(len(room), np.int64)
+            for s, k in view.data(job):
+                there[s] = k - where.get(s, 0)
+            forgive(room, there, more, compared)
+        return compared
+
+
+def _nearest(where: dict[int, int], n: int, delays: Ints) -> dict[int, int]:
+    """`n` of these workers by (delay, server), or all of them."""
+    kept = dict[int, int]()
+    for server in sorted(where, key=lambda s: (delays[s], s)):
+        k = min(where[server], n - sum(kept.values()))
+        if k > 0:
+            kept[server] = k
+    return kept
+
+
+def _rows(jobs: Ints, counts: Ints, which: Any) -> list[tuple[int, int]]:
+    return list(zip(jobs[which].tolist(), counts[which].tolist(), strict=True))

@@ -1,0 +1,150 @@
+"""FIFO with ``rule=earliest_server``: on arrival, a reservation on the server that can start the job earliest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from skedge.core.events import CLOUD, Allocate, Event, Order, Reject, Reserve, Upload
+from skedge.core.model import Cluster, Physics
+from skedge.core.policy import Params, View
+from skedge.core.time import NEVER
+from skedge.policies.gangs.edge import EdgePolicy
+
+from .free_profile import Profiles, earliest, reserve
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
+
+
+class EarliestServer(EdgePolicy):
+    """Every job is reserved, on arrival, on the server where it can start earliest."""
+
+    def __init__(self, params: Params, cluster: Cluster, physics: Physics, rng: Generator) -> None:
+        self.params = params
+        self.start(cluster, physics, rng)
+
+    def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
+        """Begin a run."""
+        super().start(cluster, physics, rng)
+        self.profiles = Profiles(cluster)
+        self.due: list[tuple[int, int, int, int]] = []
+        self.planned: dict[int, tuple[int, int, int]] = {}
+        self.unplanned: list[int] = []
+
+    def decide(self, event: Event, view: View) -> Iterator[Order]:
+        """Give unused reservations back, extend those that are broken, reserve for arrivals, start what is due."""
+        for job in event.left:
+            self._give_back(job, view)
+        for job in event.broken:
+            if job in self.planned:  # else its server went out of service, and none is there to plan on
+                yield from self._extend(job, view)
+        again = self._homeless(event, view) if event.servers else []
+        for job in (*again, *event.arrived):
+            yield from self._reserve(job, view)
+        yield from self._begin_due(view)
+
+    def _begin_due(self, view: View) -> Iterator[Order]:
+        """Start what is due, in order; a job whose workers are still held blocks its successors."""
+        self.due.sort()
+        waiting = []
+        blocked: set[tuple[int, int]] = set()
+        for plan in self.due:
+            start, job, server, k = plan
+            place = server, int(view.column("worker_type")[job])
+            order = None if start > view.now or place in blocked else self._begin(job, server, k, view)
+            if order is not None:
+                yield order
+                continue
+            waiting.append(plan)
+            if start <= view.now:
+                blocked.add(place)
+        self.due = waiting
+
+    def _homeless(self, event: Event, view: View) -> list[int]:
+        """Jobs whose plan is void, their server being out of service, and those that found none to plan on."""
+        void = {job for job, (server, _, _) in self.planned.items() if not view.in_service[server]}
+        again = sorted(void | set(event.interrupted) | set(self.unplanned))
+        for job in again:
+            self._give_back(job, view)
+        self.unplanned = []
+        return again
+
+    def _give_back(self, job: int, view: View) -> None:
+        """The workers that a job no longer needs are free for later plans."""
+        if job not in self.planned:
+            self.unplanned = [other for other in self.unplanned if other != job]
+            return
+        server, k, end = self.planned.pop(job)
+        self.due = [plan for plan in self.due if plan[1] != job]
+        if server != self.cluster.cloud and end > view.now:
+            self._book(job, server, -k, view.now, end, view)
+
+    def _extend(self, job: int, view: View) -> Iterator[Order]:
+        """A job has outlived its plan: plan it on, for as long as it was to take at first."""
+        server, k, _ = self.planned[job]
+        zeta = int(server == self.cluster.cloud or self.physics.colocation == "one_server")
+        end = view.now + self._duration(job, k, zeta, view)
+        self.planned[job] = server, k, end
+        if server != self.cluster.cloud:
+            self._book(job, server, k, view.now, end, view)
+        yield Reserve(job, server, k, view.now, end, "extended")
+
+    def _book(self, job: int, server: int, k: int, start: int, end: int, view: View) -> None:
+        """Take k workers and a PS of a server in the profiles; give them back where k is negative."""
+        kind, ps_kind = int(view.column("worker_type")[job]), int(view.column("ps_type")[job])
+        self.profiles.make_room()
+        reserve(self.profiles.state, server, kind, ps_kind, k, 1 if k > 0 else -1, start, end, view.now)
+
+    def _reserve(self, job: int, view: View) -> Iterator[Order]:
+        kind, ps_kind = int(view.column("worker_type")[job]), int(view.column("ps_type")[job])
+        cloud, k = self.cluster.cloud, int(view.column("workers")[job])
+        largest = self._largest(kind, ps_kind)
+        if cloud is None:
+            k = min(k, largest)
+        if k == 0:
+            yield Reject(job, "never_fits: no server has a worker and a PS of its types, and there is no cloud")
+            return
+        delays = view.upload_delays(job)
+        server, start, duration = -1, 0, 0
+        if k <= largest:
+            zeta = int(self.physics.colocation == "one_server")
+            duration = self._duration(job, k, zeta, view)
+            ready = np.where(view.in_service, view.now + delays, NEVER)
+            server, start = earliest(self.profiles.state, kind, ps_kind, k, duration, ready)
+        cloud = cloud if self._has_cloud(view) else None
+        if server < 0 and cloud is None:
+            self.unplanned.append(job)
+            return
+        if cloud is not None and (server < 0 or (view.now + delays[cloud], delays[cloud]) < (start, delays[server])):
+            server, start, duration = cloud, int(view.now + delays[cloud]), self._duration(job, k, 1, view)
+        elif server >= 0:
+            self._book(job, server, k, start, start + duration, view)
+        self.planned[job] = server, k, start + duration
+        self.due.append((start, job, server, k))
+        yield Upload(job, ((server, k),))
+        yield Reserve(job, server, k, start, start + duration, "earliest_server")
+
+    def _largest(self, kind: int, ps_kind: int) -> int:
+        if kind < 0 or ps_kind < 0:
+            return 0
+        with_ps = self.cluster.ps[:, ps_kind] > 0
+        return int(self.cluster.workers[with_ps, kind].max(initial=0))
+
+    def _duration(self, job: int, k: int, zeta: int, view: View) -> int:
+        step = self.physics.step
+        exact = -(-int(view.work[job, zeta]) // k)
+        return -(-exact // step) * step
+
+    def _begin(self, job: int, server: int, k: int, view: View) -> Allocate | None:
+        """Start a due job on its server, unless another is late there."""
+        if server == self.cluster.cloud:
+            return Allocate(job, ((server, k),), CLOUD, "earliest_server")
+        kind, ps_kind = int(view.column("worker_type")[job]), int(view.column("ps_type")[job])
+        slots = self.ps_slots[ps_kind]
+        free = slots[(view.ps_job[slots] < 0) & (self.cluster.ps_server[slots] == server)]
+        if len(free) == 0 or view.free_workers[server, kind] < k:
+            return None
+        return Allocate(job, ((server, k),), int(free[0]), "earliest_server")

@@ -1,0 +1,86 @@
+"""FIFO: its parameters, and the choice of the file for the kind of cluster and the rule."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from skedge.core.errors import PolicyError
+from skedge.core.model import Cluster, Physics
+from skedge.core.policy import ByKind, Params, Started
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
+
+
+class FifoParams(Params):
+    """Parameters of FIFO.
+
+    Attributes
+    ----------
+    allow_cloud
+        With ``strict`` on typed slots: as :class:`~skedge.policies.gangs.base.GangParams`.
+    sticky, placement
+        Of gang policies; FIFO takes no value but the default.
+    rule
+        ``strict`` head of line, or ``earliest_server``.
+    backfill
+        With ``strict``: jobs behind a waiting one may start.
+    most_workers
+        On servers with resources: workers are drawn from 1 to this, or to the job's batch if that is less.
+    """
+
+    allow_cloud: bool = False
+    sticky: bool = False
+    placement: Literal["literal", "keep_running"] = "literal"
+    rule: Literal["strict", "earliest_server"] = "strict"
+    backfill: bool = False
+    most_workers: int = Field(30, ge=1)
+
+    @model_validator(mode="after")
+    def _no_idle_parameter(self) -> FifoParams:
+        """Refuse a parameter that the rule does not use."""
+        idle = ("sticky", "placement", *(("backfill", "allow_cloud") if self.rule == "earliest_server" else ()))
+        for name in idle:
+            if getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"{name} does nothing with rule={self.rule}; leave it out")
+        return self
+
+
+class Fifo(ByKind):
+    """First in, first out."""
+
+    name: ClassVar[str] = "fifo"
+    needs: ClassVar[frozenset[str]] = frozenset({"typed slots, resources or sites"})
+    Parameters = FifoParams
+
+    @property
+    def promises(self) -> dict[str, Any]:
+        """No job is preempted; PSs by the ratio; where jobs go to a server on arrival, data are brought ahead."""
+        if self.params.rule == "earliest_server":
+            return {"preempts": "never"}
+        return {"uploads": "with_allocations", "preempts": "never", "ps": "ratio"}
+
+    def on(self, cluster: Cluster, physics: Physics, rng: Generator) -> Started:
+        """The rule on this kind of cluster."""
+        match cluster.kind:
+            case "slots" if self.params.rule == "earliest_server":
+                from .earliest_server import EarliestServer  # noqa: PLC0415 - see ByKind
+
+                return EarliestServer(self.params, cluster, physics, rng)
+            case "slots":
+                from .strict import StrictFifo  # noqa: PLC0415
+
+                return StrictFifo(self.params, cluster, physics, rng)
+            case _ if self.params.rule == "earliest_server":
+                raise PolicyError("fifo: rule=earliest_server goes with typed slots; these servers have resources")
+            case "resources":
+                from .on_resources import FifoOnResources  # noqa: PLC0415
+
+                return FifoOnResources(self.params, cluster, rng)
+            case "sites":
+                from skedge.policies.okita.baselines import SiteFifo  # noqa: PLC0415
+                from skedge.policies.okita.slots import SiteDriver, sites_of  # noqa: PLC0415
+
+                return SiteDriver(SiteFifo(sites_of(cluster), rng), physics)

@@ -1,0 +1,124 @@
+"""OASiS on servers with resources: its prices, and the cost of a slot with workers and PSs on separate machines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from skedge.core.errors import ScenarioError
+from skedge.core.jit import compiled
+from skedge.core.model import Floats, Ints
+from skedge.core.speed import ceil_almost, servers_for
+from skedge.core.ties import SLACK
+from skedge.policies.pdors.admission import Admission, SlotPlan
+from skedge.policies.pdors.job import Completion, TrainingJob, value
+from skedge.policies.pdors.policy import PrimalDual
+from skedge.policies.pdors.prices import CalibrationJobs, Prices, PrimalDualParams, calibrate, check_cluster, split
+
+
+def oasis_prices(
+    jobs: Sequence[TrainingJob], capacity: Floats, horizon: int, completion: Completion = "end"
+) -> Prices:  # fmt: skip
+    """U_1, L_1, eta_1 for the machines of workers and U_2, L_2, eta_2 for those of PSs.
+
+    Raises
+    ------
+    ScenarioError
+        As :func:`~skedge.policies.pdors.prices.calibrate`, or if there are not two machines.
+    """
+    check_cluster(capacity, horizon, jobs)
+    if len(capacity) < 2:
+        raise ScenarioError("1 machine; workers and PSs stand on separate ones, so it takes 2")
+    hosts = np.isin(np.arange(len(capacity)), split(len(capacity)))
+    best = np.array([value(job, job.arrival + job.shortest(job.external), completion) for job in jobs])
+    worst = np.array([value(job, horizon, completion) for job in jobs])
+    slots = np.array([float(ceil_almost(job.work * job.external)) for job in jobs])
+    low, high = np.empty(len(capacity)), np.empty(capacity.shape)
+    mu: list[float] = []
+    for kind, side in enumerate((hosts, ~hosts)):
+        demand = np.array([job.demands[kind] for job in jobs]).reshape(len(jobs), capacity.shape[1])
+        prices = calibrate(CalibrationJobs(demand, best, worst, slots), capacity[side], horizon, factor=4)
+        low[side], high[side] = prices.low, prices.high
+        mu += prices.mu
+    return Prices(low, high, tuple(mu))
+
+
+class Oasis(Admission):
+    """OASiS on a cluster; see :class:`.admission.Admission` for the parameters."""
+
+    def rates(self, job: TrainingJob) -> tuple[float, ...]:
+        """Always external."""
+        return (job.external,)
+
+    def slot_costs(self, job: TrainingJob) -> Floats:
+        """theta(t, v), exact."""
+        needs = self.levels(job).workers(job.external)
+        workers = np.array([0, *(max(1, ceil_almost(w)) for w in needs[1:].tolist())], np.int64)
+        self._counts = np.stack([workers, [0, *(servers_for(w, job.ratio) for w in workers[1:].tolist())]])
+        slots, most = self.horizon - job.arrival, len(workers) - 1
+        theta = np.zeros((slots, most + 1))
+        hosts = split(len(self.ledger.capacity))
+        self._sides = (hosts, np.setdiff1d(np.arange(len(self.ledger.capacity)), hosts))
+        for t in range(slots):
+            for kind, side in enumerate(self._sides):
+                cheap, room, price = self._offers(job, job.arrival + t, kind, side)
+                for v in range(1, most + 1):
+                    theta[t, v] += fill(int(self._counts[kind, v]), cheap, room, price, np.empty(0, np.int64))
+        return theta
+
+    def placement(self, job: TrainingJob, slot: int, step: int, cost: float) -> SlotPlan:
+        """The cheapest machines of each side."""
+        found = np.zeros((2, len(self.ledger.capacity)), np.int64)
+        for kind, side in enumerate(self._sides):
+            cheap, room, price = self._offers(job, slot, kind, side)
+            taken = np.zeros(len(side), np.int64)
+            fill(int(self._counts[kind, step]), cheap, room, price, taken)
+            found[kind, side] = taken
+        at = np.flatnonzero(found.any(axis=0))
+        machines, workers, pss = (tuple(x.tolist()) for x in (at, *found[:, at]))
+        levels = int(self.levels(job).steps[step])
+        return SlotPlan(slot, levels, "external", machines, workers, pss, cost)
+
+    def _offers(self, job: TrainingJob, slot: int, kind: int, side: Ints) -> tuple[Ints, Ints, Floats]:
+        """Of the machines of a side: order by price, then number; how many each can hold; price of one."""
+        demand = job.demands[kind]
+        asked = demand > 0
+        price = self.ledger.price[slot][side] @ demand
+        free = self.ledger.free(slot)[side][:, asked]
+        room = np.floor((free / demand[asked]).min(axis=1) + SLACK).astype(np.int64)
+        return np.argsort(price, kind="stable"), room, price
+
+
+class OasisOnResources(PrimalDual):
+    """OASiS on servers with resources."""
+
+    name: ClassVar[str] = "oasis"
+    groups: ClassVar[int] = 2
+
+    def __init__(self, params: PrimalDualParams) -> None:
+        self.params = params
+
+    def calibrate(self, jobs: Sequence[TrainingJob], capacity: Floats, horizon: int) -> Prices:
+        """A price function for the machines of workers, another for those of PSs."""
+        return oasis_prices(jobs, capacity, horizon, self.params.completion)
+
+    def admission(self, capacity: Floats, horizon: int, prices: Prices) -> Admission:
+        """Alg. 1-3, each kind on its machines."""
+        return Oasis(capacity, horizon, prices, self.params.completion)
+
+
+@compiled
+def fill(count: int, order: Ints, room: Ints, price: Floats, taken: Ints) -> float:
+    """Cost of `count` pieces, the cheapest first, inf if there is no room; `taken` says where, if it has a length."""
+    cost = 0.0
+    for h in order:
+        here = min(count, room[h])
+        cost += here * price[h]
+        if len(taken) > 0:
+            taken[h] = here
+        count -= here
+        if count == 0:
+            return cost
+    return np.inf
