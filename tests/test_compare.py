@@ -43,6 +43,17 @@ def test_a_comparison_is_the_same_however_many_processes_share_it() -> None:
         assert all(mine.schedule.tables()[name].equals(table) for name, table in theirs.schedule.tables().items())
 
 
+def test_a_second_comparison_is_in_the_folder_in_which_it_is_called(
+    busy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Processes of the first one are used again."""
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{name}.yaml").write_text(busy.read_text())
+        monkeypatch.chdir(tmp_path / name)
+        assert compare(f"{name}.yaml", ["srtf", "fifo"], processes=2).policies == ("srtf", "fifo")
+
+
 def test_a_comparison_holds_the_metrics_of_the_single_runs() -> None:
     """Nothing is added but jct_rate and bound_ratio."""
     comparison = compare(contended, POLICIES, [3, 4], processes=1)

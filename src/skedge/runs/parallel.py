@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
 from typing import Any
@@ -33,11 +33,22 @@ def parallel(work: Sequence[Any], processes: int) -> Generator[Any, None, None]:
             with _held_back(signal.SIGINT, signal.SIGTERM):  # what is held back as a process starts never reaches it
                 if processes != 1:
                     _start(effective_n_jobs(processes))
-                done = Parallel(n_jobs=processes, return_as="generator_unordered")(work)
+                tasks = (_at(os.getcwd(), *one) for one in work)
+                done = Parallel(n_jobs=processes, return_as="generator_unordered")(tasks)
             yield from done
         finally:
             if done is not None:
                 done.close()
+
+
+def _at(folder: str, function: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """A task in the caller's folder: processes that joblib uses again are still in that of the first call."""
+    return delayed(_in_folder)(folder, function, given, named)
+
+
+def _in_folder(folder: str, function: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    os.chdir(folder)
+    return function(*given, **named)
 
 
 def _start_trackers() -> None:
