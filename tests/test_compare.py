@@ -18,6 +18,7 @@ from skedge.core.model import Cluster, Job, Server, job_table
 from skedge.core.scenario import Jobs, Scenario
 from skedge.run import Run, run
 from skedge.scenario.file import default_scenario, load_scenario
+from skedge.scenario.save import save_scenario
 from skedge.testing import small_scenario
 
 POLICIES = ("aonline", "srtf", "fifo")
@@ -44,14 +45,14 @@ def test_a_comparison_is_the_same_however_many_processes_share_it() -> None:
 
 
 def test_a_second_comparison_is_in_the_folder_in_which_it_is_called(
-    busy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Processes of the first one are used again."""
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / f"{name}.yaml").write_text(busy.read_text())
-        monkeypatch.chdir(tmp_path / name)
-        assert compare(f"{name}.yaml", ["srtf", "fifo"], processes=2).policies == ("srtf", "fifo")
+    """Processes of the first one are used again; both folders have a file of the same name."""
+    for seed in (0, 1):
+        folder = tmp_path / str(seed)
+        file = save_scenario(small_scenario(seed), folder)
+        monkeypatch.chdir(folder)
+        assert compare(file.name, ["srtf", "fifo"], processes=2).seeds == (seed,)
 
 
 def test_a_comparison_holds_the_metrics_of_the_single_runs() -> None:
