@@ -114,12 +114,12 @@ def test_a_ps_that_is_lost_is_assigned_anew() -> None:
     made = prepared("aonline", two_servers())
     kernel = Kernel(two_servers(), made)
     handled(kernel, arrival(A), Event(0, started=(A,)))
-    (site,) = kernel._ps_sites(A)
+    (site,) = kernel.books.ps_servers(A)
     assert site is not None
     lost = [(A, tuple(np.flatnonzero(kernel.scenario.cluster.lane_server[kernel.sent[A]] == site).tolist()))]
     orders = kernel.handle(Event(S, servers=((site, "lost"),), lost=tuple(part for part in lost if part[1])))
     assert [type(order) for order in orders if isinstance(order, AssignPS | Dispatch)] != []
-    assert kernel._ps_sites(A) not in ([], [site])
+    assert kernel.books.ps_servers(A) not in ([], [site])
 
 
 def test_a_measured_speed_stretches_what_is_left_and_what_is_foreseen() -> None:

@@ -181,7 +181,8 @@ class Wrong(Basis):
     def decide(self, event, view):  # type: ignore[no-untyped-def]
         if event.arrived:
             yield from self.orders
-        yield WakeAt(view.now + SLOT)
+        if not event.finished:
+            yield WakeAt(view.now + SLOT)
 
 
 @pytest.mark.parametrize(
@@ -204,6 +205,18 @@ def test_a_wrong_order_is_refused(orders: tuple[object, ...], rule: str) -> None
     with pytest.raises(OrderError) as error:
         run(scenario_of(sites, jobs), Wrong(*orders))
     assert error.value.rule == rule
+
+
+def test_data_are_moved_on_at_the_instant_at_which_they_come() -> None:
+    """A chunk goes from s2 by s1 to s0, with the chunk that lay at s1; the table has the later move first."""
+    sites = Sites(np.full((3, 1), 4.0), np.ones((3, 3)) - np.eye(3))
+    jobs = [SiteJob(0, 0, 1, 2.0, 10, 0, (0, 1, 1), (1,), (1,), okita_cases.Linear(10, 0))]
+    orders = (Transfer(0, 2, 1, 1), Transfer(0, 1, 0, 2), Allocate(0, ((0, 1),), ((0, 1),)))
+    done = run(scenario_of(sites, jobs), Wrong(*orders))
+    assert done.schedule.uploads.select("from_site", "to_server", "chunks").rows() == [("s1", "s0", 2), ("s2", "s1", 1)]
+    assert done.verify() == []
+    more = done.schedule.uploads.with_columns(chunks=pl.lit(2, pl.Int32), mb=pl.lit(20.0))
+    assert "M31" in {v.rule for v in replace(done, schedule=replace(done.schedule, uploads=more)).verify()}
 
 
 def test_data_are_not_moved_where_there_are_no_sites() -> None:

@@ -138,7 +138,7 @@ def test_no_kernel_uses_a_name_of_a_source_that_the_key_of_the_cache_leaves_out(
         functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)]
         marked = [f for f in functions if KERNELS & set(map(_name, f.decorator_list))]
         kernels += len(marked)
-        used = {n.id for function in marked for n in ast.walk(function) if isinstance(n, ast.Name)}
+        used = set().union(*map(_global_names, marked))
         for n in tree.body:
             if isinstance(n, ast.ImportFrom) and used & {one.asname or one.name for one in n.names}:
                 source = _source(n, path, package)
@@ -147,6 +147,13 @@ def test_no_kernel_uses_a_name_of_a_source_that_the_key_of_the_cache_leaves_out(
 
 
 KERNELS = {"compiled", "lean", "inlined"}
+
+
+def _global_names(function: ast.FunctionDef) -> set[str]:
+    """Names that a function takes from its module."""
+    names = [n for n in ast.walk(function) if isinstance(n, ast.Name)]
+    own = {n.arg for n in ast.walk(function.args) if isinstance(n, ast.arg)}
+    return {n.id for n in names} - own - {n.id for n in names if isinstance(n.ctx, ast.Store)}
 
 
 def _name(node: ast.expr) -> str:

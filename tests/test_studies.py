@@ -25,7 +25,7 @@ from skedge.studies.study import Study, find, known, read_study
 from skedge.studies.trial import Ran, Trial, displaced, seeded
 
 Skedge = Callable[..., Any]
-FILES = sorted(Path(str(importlib.resources.files("skedge.studies"))).glob("*.toml"))
+FILES = sorted(Path(str(importlib.resources.files("skedge.studies")), "figures").glob("*.toml"))
 LIVE = [path for path in FILES if read_study(path).servers]
 JOB = {"arrival_s": 0, "epochs": 4, "chunks": 2, "minibatches": 3, "minibatch_s": 0.1}
 TRAIN = {"train": {"factory": "skedge.live.examples:digits", "args": {"model": "lenet", "chunks": 2}}}

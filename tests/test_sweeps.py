@@ -20,7 +20,7 @@ from skedge.studies.kinds.sweep import Gain, Sweep
 from skedge.studies.study import read_study
 
 Skedge = Callable[..., Any]
-FILES = sorted(Path(str(importlib.resources.files("skedge.studies"))).glob("*.toml"))
+FILES = sorted(Path(str(importlib.resources.files("skedge.studies")), "figures").glob("*.toml"))
 SWEEPS = [path for path in FILES if isinstance(read_study(path).settings, Sweep)]
 REAL = Path(__file__).resolve().parents[2] / "shared" / "traces" / "google2011" / "bench_google2011_days0-6.parquet"
 

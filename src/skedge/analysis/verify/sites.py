@@ -158,6 +158,20 @@ def _comes_back(move: _Move, moves: list[_Move]) -> bool:
     return move.source in reached
 
 
+def _in_order(moves: list[_Move]) -> list[_Move]:
+    """The moves of one instant, those that bring data to a site before those that take data on from there.
+
+    The table of transfers does not keep their order; of moves that form no circle, if any order is possible, this is.
+    """
+    ordered, left = list[_Move](), list(moves)
+    while left:
+        brought = {move.target for move in left}
+        ready = [move for move in left if move.source not in brought] or left
+        ordered += ready
+        left = [move for move in left if move not in ready]
+    return ordered
+
+
 def _follow(
     c: Columns,
     found: Findings,
@@ -173,7 +187,7 @@ def _follow(
     for at in sorted(set(moves) | set(busy)):
         if any(move.source >= 0 and _comes_back(move, moves[at]) for move in moves.get(at, ())):
             found.add("M31", job, at, "data are moved away from a site and back to it at one instant")
-        for move in moves.get(at, ()):
+        for move in _in_order(moves.get(at, [])):
             if move.source < 0:
                 continue
             if move.chunks > left[move.source]:

@@ -6,21 +6,21 @@ out cannot be carried out, and the best run of a policy stands.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 
 import numpy as np
 
-from skedge.core.errors import InputError, SkedgeError
 from skedge.core.scenario import Scenario
 from skedge.core.time import SECOND
 from skedge.optimum.certificates import certificate_of_chunks
 from skedge.optimum.planned import PlannedChunks
 from skedge.optimum.pools.pools import Pool, pools
+from skedge.optimum.search import PROVED, Answer, Objective, Runs, all_finished, carried_out, policies_runs, search
 from skedge.optimum.solvers import Found
-from skedge.optimum.types import SAME, Attempt, Bound, Optimum, best_bound
-from skedge.run import Run, run
+from skedge.optimum.types import SAME, Attempt, Bound, Optimum
+from skedge.run import Run
 
 from .bounds import chunk_bounds, priced
 from .cp import solve_intervals
@@ -44,42 +44,21 @@ def optimum_of_chunks(
     InputError
         If no policy finishes all jobs, or a solver is not there.
     """
-    runs = _runs(scenario, policies)
-    bounds = chunk_bounds(scenario, "chunks")
-    parts = [_Part.of(scenario, pool, runs) for pool in pools(scenario, "chunks")]
-    attempts = []
-    ends = perf_counter() + seconds
-    for i, name in enumerate(solvers):
-        if not all(part.met for part in parts):
-            share = (ends - perf_counter()) / (len(solvers) - i)
-            parts, attempt = _attempt(name, parts, share)
-            attempts.append(attempt)
-    proved = sum(part.bound for part in parts) / SECOND
-    known = best_bound(bounds, "lower")
-    if proved > known.value:
-        known = Bound("solvers", proved, sum(a.seconds for a in attempts), "the best of every worker type, added up")
-    source, best = _best(scenario, runs, parts)
-    value = float(best.metrics["jct_total_s"])
-    certificate = certificate_of_chunks(scenario)
-    shown = (*bounds, *([] if certificate is None else [certificate]))
-    return Optimum("chunks", "jct_total_s", "lower", best, source, value, known, shown, tuple(attempts))
-
-
-def _runs(scenario: Scenario, policies: Iterable[str]) -> dict[str, Run]:
-    found = {}
-    for policy in policies:
-        try:
-            result = run(scenario, policy)
-        except SkedgeError:
-            continue  # too few PSs for it, or no cloud to leave out
-        if result.metrics["finished"] == len(scenario.jobs):
-            found[policy] = result
-    if not found:
-        raise InputError(
-            f"{scenario.name}: none of {', '.join(policies)} finishes all jobs; the optimum of the total JCT is of "
-            "schedules in which all do"
-        )
-    return found
+    lack = "finishes all jobs; the optimum of the total JCT is of schedules in which all do"
+    runs = policies_runs(scenario, policies, all_finished, lack)
+    program = _Program(scenario, [_Part.of(scenario, pool, runs) for pool in pools(scenario, "chunks")])
+    planned = program.carried_out()
+    if planned is not None:
+        runs.append((program.source, planned))
+    return search(
+        Objective("chunks", "jct_total_s", "lower", lambda found: float(found.metrics["jct_total_s"])),
+        runs,
+        [*chunk_bounds(scenario, "chunks"), program.proved()],
+        program,
+        solvers,
+        seconds,
+        beside=[certificate_of_chunks(scenario)],
+    )
 
 
 @dataclass(frozen=True)
@@ -99,11 +78,20 @@ class _Part:
     def met(self) -> bool:
         return self.value - self.bound <= SAME * self.value
 
+    def better(self, found: Found[Plan], solver: str) -> _Part:
+        """The part with what a solver has found and proved."""
+        part = self
+        if found.bound is not None:
+            part = replace(part, bound=max(part.bound, found.bound * part.model.unit - part.model.arrivals))
+        if found.solution is not None and part.model.total(found.solution) < part.value:
+            part = replace(part, plan=found.solution, source=solver)
+        return part
+
     @staticmethod
-    def of(scenario: Scenario, pool: Pool, runs: dict[str, Run]) -> _Part:
+    def of(scenario: Scenario, pool: Pool, runs: Runs) -> _Part:
         bound = priced([pool])
         model = chunk_model(scenario, pool, bound)
-        plans = {policy: model.settled(_plan_of(model, result)) for policy, result in runs.items()}
+        plans = {policy: model.settled(_plan_of(model, result)) for policy, result in runs}
         source = min(plans, key=lambda policy: model.total(plans[policy]))
         bound = max(bound, float(model.least * model.unit - model.arrivals))
         return _Part(model, plans[source], bound, source)
@@ -125,46 +113,50 @@ def _plan_of(model: ChunkModel, result: Run) -> Plan:
     return Plan(count, result.jobs["completion"].to_numpy()[model.jobs] // model.unit)
 
 
-def _attempt(name: str, parts: list[_Part], seconds: float) -> tuple[list[_Part], Attempt]:
-    """Let a solver improve every part that is not proved, the smaller ones first, so that time is left over."""
-    begun = perf_counter()
-    ends, better, words = begun + seconds, list(parts), list[str]()
-    open_parts = sorted((i for i, part in enumerate(parts) if not part.met), key=lambda i: parts[i].model.least)
-    for k, i in enumerate(open_parts):
-        part = better[i]
-        share = (ends - perf_counter()) / (len(open_parts) - k)
-        found = SOLVERS[name](part.model, part.plan, share)
-        words.append(found.said)
-        if found.bound is not None:
-            proved = found.bound * part.model.unit - part.model.arrivals
-            part = replace(part, bound=max(part.bound, proved))
-        if found.solution is not None and part.model.total(found.solution) < part.value:
-            part = replace(part, plan=found.solution, source=name)
-        better[i] = part
-    value, bound = float(sum(p.value for p in better)) / SECOND, sum(p.bound for p in better) / SECOND
-    said = ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(words))
-    return better, Attempt(name, value, bound, perf_counter() - begun, f"worker types: {said}")
+@dataclass
+class _Program:
+    """A part for each worker type, with the best plan for it so far."""
 
+    scenario: Scenario
+    parts: list[_Part]
+    seconds: float = 0.0
 
-def _best(scenario: Scenario, runs: dict[str, Run], parts: list[_Part]) -> tuple[str, Run]:
-    """The run of the plans if it can be carried out and is the best, else the best run of a policy."""
-    name, best = min(runs.items(), key=lambda item: float(item[1].metrics["jct_total_s"]))
-    planned = _carried_out(scenario, parts)
-    if planned is not None and planned.metrics["jct_total_s"] < best.metrics["jct_total_s"]:
-        return ", ".join(dict.fromkeys(part.source for part in parts)), planned
-    return name, best
+    @property
+    def source(self) -> str:
+        """Who found the plans."""
+        return ", ".join(dict.fromkeys(part.source for part in self.parts))
 
+    def is_closed(self, known: Bound) -> bool:  # noqa: ARG002 - each part has a bound of its own
+        return all(part.met for part in self.parts)
 
-def _carried_out(scenario: Scenario, parts: list[_Part]) -> Run | None:
-    """The plans as one run; None where it breaks a rule that they leave out: PSs, storage."""
-    lanes_of, done = {}, {}
-    for part in parts:
-        for i, job in enumerate(part.model.jobs.tolist()):
-            lanes_of[job] = lanes_of_chunks(part.model, part.plan, i)
-            done[job] = (int(part.plan.done[i]) * part.model.unit, job)
-    rank_of = {job: rank for rank, job in enumerate(sorted(done, key=lambda job: done[job]), start=1)}
-    try:
-        result = run(scenario, PlannedChunks(lanes_of, rank_of))
-    except SkedgeError:
-        return None
-    return None if result.verify(limit=1) else result
+    def proved(self) -> Bound:
+        value = sum(part.bound for part in self.parts) / SECOND
+        return Bound(PROVED, value, self.seconds, "the best of every worker type, added up")
+
+    def improve(self, solver: str, best: Run, known: Bound, seconds: float) -> Answer:  # noqa: ARG002
+        """Improve every part that is not proved, the smaller ones first, so that time is left over."""
+        begun = perf_counter()
+        ends, words = begun + seconds, list[str]()
+        still = sorted(
+            (i for i, part in enumerate(self.parts) if not part.met), key=lambda i: self.parts[i].model.least
+        )
+        for k, i in enumerate(still):
+            part = self.parts[i]
+            found = SOLVERS[solver](part.model, part.plan, (ends - perf_counter()) / (len(still) - k))
+            words.append(found.said)
+            self.parts[i] = part.better(found, solver)
+        value, took = float(sum(p.value for p in self.parts)) / SECOND, perf_counter() - begun
+        self.seconds += took
+        said = ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(words))
+        attempt = Attempt(solver, value, self.proved().value, took, f"worker types: {said}")
+        return Answer(attempt, self.carried_out(), self.proved(), self.source)
+
+    def carried_out(self) -> Run | None:
+        """The plans as one run; None where it breaks a rule that they leave out: PSs, storage."""
+        lanes_of, done = {}, {}
+        for part in self.parts:
+            for i, job in enumerate(part.model.jobs.tolist()):
+                lanes_of[job] = lanes_of_chunks(part.model, part.plan, i)
+                done[job] = (int(part.plan.done[i]) * part.model.unit, job)
+        rank_of = {job: rank for rank, job in enumerate(sorted(done, key=lambda job: done[job]), start=1)}
+        return carried_out(self.scenario, PlannedChunks(lanes_of, rank_of))

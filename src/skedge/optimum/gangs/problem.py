@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from time import perf_counter
 
 import numpy as np
 import polars as pl
 
-from skedge.core.errors import InputError, SkedgeError
 from skedge.core.scenario import Scenario
 from skedge.core.schedule import Schedule
 from skedge.core.time import SECOND
 from skedge.optimum.planned import PlannedGangs
+from skedge.optimum.search import Answer, Objective, carried_out, policies_runs, search
 from skedge.optimum.solvers import Found
-from skedge.optimum.types import SAME, Attempt, Bound, Optimum, best_bound
-from skedge.run import Run, run
+from skedge.optimum.types import SAME, Attempt, Bound, Optimum
+from skedge.run import Run
 
 from .bounds import gang_bounds
 from .cp import solve_gang_intervals
@@ -48,66 +49,49 @@ def optimum_of_gangs(
     InputError
         If no policy finishes all jobs, or a solver is not there.
     """
-    found = min(_runs(scenario, policies), key=lambda item: _total(item[1]))
-    bounds, model = gang_bounds(scenario), gang_model(scenario)
-    known, plan = best_bound(bounds, "lower"), plan_of(model, scenario, found[1])
-    best = _better(scenario, model, found, f"{found[0]}, improved", plan)
-    attempts, ends = list[Attempt](), perf_counter() + seconds
-    for i, name in enumerate(solvers):
-        if model.total(plan) / SECOND - known.value <= SAME * known.value:
-            break
-        attempt, solution = _attempt(name, model, plan, known.value, (ends - perf_counter()) / (len(solvers) - i))
-        attempts.append(attempt)
-        if solution is not None:
-            plan = min(plan, solution, key=model.total)
-            best = _better(scenario, model, best, name, solution)
-        if attempt.bound is not None and attempt.bound > known.value:
-            known = Bound(name, attempt.bound, attempt.seconds, "proved by the solver")
-    source, result = best
-    return Optimum(
-        "gangs", "jct_total_s", "lower", result, source, _total(result), known, tuple(bounds), tuple(attempts)
-    )
+    lack = "finishes all jobs; the optimum of the total JCT is of schedules in which all do"
+    runs = policies_runs(scenario, policies, lambda found: one_gang_each(scenario, found.schedule), lack)
+    policy, first = min(runs, key=lambda item: _total(item[1]))
+    model = gang_model(scenario)
+    program = _Program(scenario, model, plan_of(model, scenario, first))
+    improved = program.carried_out(program.plan, _total(first))
+    if improved is not None:
+        runs.append((f"{policy}, improved", improved))
+    objective = Objective("gangs", "jct_total_s", "lower", _total)
+    return search(objective, runs, gang_bounds(scenario), program, solvers, seconds)
 
 
-def _attempt(
-    name: str, model: GangModel, plan: GangPlan, known: float, seconds: float
-) -> tuple[Attempt, GangPlan | None]:
-    """What a solver makes of `plan`; `known` is a bound on the total JCT [s]."""
-    begun = perf_counter()
-    least = int(np.ceil((known * SECOND + model.arrivals) / model.unit - 1e-6))
-    found = SOLVERS[name](model, plan, least, seconds)
-    value = None if found.solution is None else model.total(found.solution) / SECOND
-    bound = None if found.bound is None else (found.bound * model.unit - model.arrivals) / SECOND
-    return Attempt(name, value, bound, perf_counter() - begun, found.said), found.solution
+@dataclass
+class _Program:
+    """The model, and the best plan for it so far."""
 
+    scenario: Scenario
+    model: GangModel
+    plan: GangPlan
 
-def _better(scenario: Scenario, model: GangModel, best: tuple[str, Run], name: str, plan: GangPlan) -> tuple[str, Run]:
-    """The plan as a run, by `name`, if it is better than the best that is known and keeps the rules."""
-    if model.total(plan) / SECOND >= _total(best[1]):
-        return best
-    try:
-        result = run(scenario, PlannedGangs(gangs_of(model, plan)))
-    except SkedgeError:
-        return best
-    return best if result.verify(limit=1) or _total(result) >= _total(best[1]) else (name, result)
+    def is_closed(self, known: Bound) -> bool:
+        return self.model.total(self.plan) / SECOND <= known.value * (1 + SAME)
+
+    def improve(self, solver: str, best: Run, known: Bound, seconds: float) -> Answer:
+        begun, model = perf_counter(), self.model
+        least = int(np.ceil((known.value * SECOND + model.arrivals) / model.unit - 1e-6))
+        found = SOLVERS[solver](model, self.plan, least, seconds)
+        value = None if found.solution is None else model.total(found.solution) / SECOND
+        bound = None if found.bound is None else (found.bound * model.unit - model.arrivals) / SECOND
+        took = perf_counter() - begun
+        planned = None
+        if found.solution is not None:
+            self.plan = min(self.plan, found.solution, key=model.total)
+            planned = self.carried_out(found.solution, _total(best))
+        proved = None if bound is None else Bound(solver, bound, took, "proved by the solver")
+        return Answer(Attempt(solver, value, bound, took, found.said), planned, proved)
+
+    def carried_out(self, plan: GangPlan, least: float) -> Run | None:
+        """The plan as a run, if its total JCT is below `least` [s] and it keeps the rules."""
+        if self.model.total(plan) / SECOND >= least:
+            return None
+        return carried_out(self.scenario, PlannedGangs(gangs_of(self.model, plan)))
 
 
 def _total(result: Run) -> float:
     return float(result.metrics["jct_total_s"])
-
-
-def _runs(scenario: Scenario, policies: Iterable[str]) -> list[tuple[str, Run]]:
-    found = []
-    for policy in policies:
-        try:
-            result = run(scenario, policy)
-        except SkedgeError:
-            continue  # slots that are too long for its batches, or no server that it can use
-        if one_gang_each(scenario, result.schedule):
-            found.append((policy, result))
-    if not found:
-        raise InputError(
-            f"{scenario.name}: none of {', '.join(policies)} finishes all jobs; the optimum of the total JCT is of "
-            "schedules in which all do"
-        )
-    return found

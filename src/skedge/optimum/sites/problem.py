@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from time import perf_counter, process_time
 
-from skedge.core.errors import InputError, SkedgeError
-from skedge.core.model import Floats
+from skedge.core.errors import InputError
 from skedge.core.scenario import Scenario
+from skedge.optimum.search import Answer, Objective, all_finished, carried_out, policies_runs, search
 from skedge.optimum.solvers import whole_solvers
-from skedge.optimum.types import SAME, Attempt, Bound, Optimum, best_bound
-from skedge.run import Run, run
+from skedge.optimum.types import SAME, Attempt, Bound, Optimum
+from skedge.run import Run
 
 from .alone import Alone, alone
 from .bounds import bounds_of
-from .milp import SitePlan, SiteProgram, site_program, size
+from .milp import SiteProgram, site_program, size
 from .planned import PlannedSites
 from .recorded import recorded
 from .terms import SiteTerms, never_fits, site_terms
@@ -52,45 +53,42 @@ def optimum_of_sites(
         )
     jobs = alone(terms)
     bounds = bounds_of(terms, jobs, process_time() - begun, fast=False)
-    known = best_bound(bounds, "lower")
-    source, best = min(_runs(scenario, policies), key=lambda item: _cost(item[1]))
-    program = _program(terms, jobs, best)
-    attempts, ends = list[Attempt](), perf_counter() + seconds
-    for i, name in enumerate(solvers):
-        if program is None:
-            attempts.append(Attempt(name, None, None, 0.0, f"not asked: more than {MOST:,} variables"))
-            continue
-        if _cost(best) <= known.value * (1 + SAME):
-            break
-        start, share = program.point(recorded(terms, best)), (ends - perf_counter()) / (len(solvers) - i)
-        attempt, planned = _attempt(scenario, name, program, start, share)
-        attempts.append(attempt)
-        if planned is not None and _cost(planned) < _cost(best):
-            source, best = name, planned
-        if attempt.bound is not None and attempt.bound > known.value:
-            known = Bound(name, attempt.bound, attempt.seconds, "proved by the solver")
-    return Optimum("sites", "cost_total", "lower", best, source, _cost(best), known, tuple(bounds), tuple(attempts))
+    runs = policies_runs(scenario, policies, all_finished, "finishes all its jobs")
+    program = _Program(scenario, terms, _model(terms, jobs, min((one for _, one in runs), key=_cost)))
+    return search(Objective("sites", "cost_total", "lower", _cost), runs, bounds, program, solvers, seconds)
+
+
+@dataclass(frozen=True)
+class _Program:
+    """The integer program of the scenario; None where it has too many variables."""
+
+    scenario: Scenario
+    terms: SiteTerms
+    model: SiteProgram | None
+
+    def is_closed(self, known: Bound) -> bool:  # noqa: ARG002 - the search compares value and bound
+        return False
+
+    def improve(self, solver: str, best: Run, known: Bound, seconds: float) -> Answer:  # noqa: ARG002
+        if self.model is None:
+            return Answer(Attempt(solver, None, None, 0.0, f"not asked: more than {MOST:,} variables"))
+        begun = perf_counter()
+        found = SOLVERS[solver](self.model, self.model.point(recorded(self.terms, best)), seconds)
+        plans = None if found.solution is None else self.model.plan(found.solution)
+        planned = None if plans is None else carried_out(self.scenario, PlannedSites(dict(enumerate(plans))))
+        if planned is not None and not all_finished(planned):
+            planned = None
+        took = perf_counter() - begun
+        proved = None if found.bound is None else Bound(solver, found.bound, took, "proved by the solver")
+        value = None if planned is None else _cost(planned)
+        return Answer(Attempt(solver, value, found.bound, took, found.said), planned, proved)
 
 
 def _cost(result: Run) -> float:
     return float(result.metrics["cost_total"])
 
 
-def _runs(scenario: Scenario, policies: Sequence[str]) -> list[tuple[str, Run]]:
-    found = []
-    for policy in policies:
-        try:
-            done = run(scenario, policy)
-        except SkedgeError:
-            continue
-        if done.metrics["finished"] == len(scenario.jobs):
-            found.append((policy, done))
-    if not found:
-        raise InputError(f"{scenario.name}: none of {', '.join(policies)} finishes all its jobs")
-    return found
-
-
-def _program(terms: SiteTerms, jobs: Sequence[Alone], best: Run) -> SiteProgram | None:
+def _model(terms: SiteTerms, jobs: Sequence[Alone], best: Run) -> SiteProgram | None:
     """The program of all schedules that cost no more than the best run; None where it has too many variables.
 
     A job that ends after its table makes the schedule cost more than the best run: the others cost what they cost alone
@@ -106,23 +104,3 @@ def _program(terms: SiteTerms, jobs: Sequence[Alone], best: Run) -> SiteProgram 
         return None
     late = [limit < enough and end == limit for end in ends]
     return site_program(terms, jobs, ends, late=late)
-
-
-def _attempt(
-    scenario: Scenario, name: str, program: SiteProgram, start: Floats, seconds: float
-) -> tuple[Attempt, Run | None]:
-    begun = perf_counter()
-    found = SOLVERS[name](program, start, seconds)
-    plans = None if found.solution is None else program.plan(found.solution)
-    planned = None if plans is None else _carried_out(scenario, plans)
-    value = None if planned is None else _cost(planned)
-    return Attempt(name, value, found.bound, perf_counter() - begun, found.said), planned
-
-
-def _carried_out(scenario: Scenario, plans: Sequence[SitePlan]) -> Run | None:
-    """The plans as a run; None where it does not keep the rules or leaves a job."""
-    try:
-        result = run(scenario, PlannedSites(dict(enumerate(plans))))
-    except SkedgeError:
-        return None
-    return None if result.verify(limit=1) or result.metrics["finished"] < len(scenario.jobs) else result

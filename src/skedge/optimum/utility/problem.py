@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from time import perf_counter
 
 import numpy as np
 
 from skedge.analysis.columns import columns
 from skedge.analysis.metrics.worth import worth
-from skedge.core.errors import InputError, SkedgeError
+from skedge.core.errors import InputError
 from skedge.core.model import Floats
 from skedge.core.scenario import Scenario
 from skedge.optimum.certificates import certificate_of_utility
 from skedge.optimum.planned import PlannedPlacements
+from skedge.optimum.search import Answer, Objective, carried_out, policies_runs, search
 from skedge.optimum.solvers import whole_solvers
-from skedge.optimum.types import SAME, Attempt, Bound, Optimum, best_bound
-from skedge.run import Run, run
+from skedge.optimum.types import Attempt, Bound, Optimum
+from skedge.run import Run
 
 from .bounds import utility_bounds
 from .job_slots import JobSlots, job_slots
@@ -40,62 +42,40 @@ def optimum_of_utility(
     jobs = job_slots(scenario)
     if jobs is None:
         raise InputError(f"{scenario.name}: the optimum of the total utility needs physics.horizon and jobs' utilities")
-    runs = _runs(scenario, policies)
-    source, best = max(runs, key=lambda item: _worth(item[1]))
-    bounds = utility_bounds(scenario)
-    known = best_bound(bounds, "higher")
-    program = utility_program(scenario, jobs)
-    attempts, ends = list[Attempt](), perf_counter() + seconds
-    for i, name in enumerate(solvers):
-        if program is None or _worth(best) >= known.value * (1 - SAME):
-            break
-        attempt, planned = _attempt(scenario, name, program, _point(scenario, jobs, program, best),
-                                    (ends - perf_counter()) / (len(solvers) - i))  # fmt: skip
-        attempts.append(attempt)
-        if planned is not None and _worth(planned) > _worth(best):
-            source, best = name, planned
-        if attempt.bound is not None and attempt.bound < known.value:
-            known = Bound(name, attempt.bound, attempt.seconds, "proved by the solver")
+    runs = policies_runs(scenario, policies, lambda _: True, "runs on it")
+    model = utility_program(scenario, jobs)
+    program = None if model is None else _Program(scenario, jobs, model)
+    objective = Objective("utility", "utility_total", "higher", _worth)
     certificates = (certificate_of_utility(one) for _, one in runs)
-    shown = (*bounds, *(bound for bound in certificates if bound is not None))
-    return Optimum("utility", "utility_total", "higher", best, source, _worth(best), known, shown, tuple(attempts))
+    return search(objective, runs, utility_bounds(scenario), program, solvers, seconds, beside=certificates)
+
+
+@dataclass(frozen=True)
+class _Program:
+    """The integer program of the scenario."""
+
+    scenario: Scenario
+    jobs: JobSlots
+    model: UtilityProgram
+
+    def is_closed(self, known: Bound) -> bool:  # noqa: ARG002 - the search compares value and bound
+        return False
+
+    def improve(self, solver: str, best: Run, known: Bound, seconds: float) -> Answer:  # noqa: ARG002
+        begun = perf_counter()
+        found = SOLVERS[solver](self.model, _point(self.scenario, self.jobs, self.model, best), seconds)
+        plan = None if found.solution is None else self.model.plan(found.solution)
+        planned = None if plan is None else carried_out(self.scenario, PlannedPlacements(plan))
+        took = perf_counter() - begun
+        value = None if planned is None else _worth(planned)
+        bound = None if found.bound is None else -found.bound
+        proved = None if bound is None else Bound(solver, bound, took, "proved by the solver")
+        return Answer(Attempt(solver, value, bound, took, found.said), planned, proved)
 
 
 def _worth(result: Run) -> float:
     """The total utility at END times, of which the bounds are, whatever the policy takes it of."""
     return float(worth(columns(result.scenario, result.schedule))["utility_total"] or 0.0)
-
-
-def _runs(scenario: Scenario, policies: Sequence[str]) -> list[tuple[str, Run]]:
-    found = []
-    for policy in policies:
-        try:
-            found.append((policy, run(scenario, policy)))
-        except SkedgeError:
-            continue
-    if not found:
-        raise InputError(f"{scenario.name}: none of {', '.join(policies)} runs on it")
-    return found
-
-
-def _attempt(
-    scenario: Scenario, name: str, program: UtilityProgram, start: Floats, seconds: float
-) -> tuple[Attempt, Run | None]:
-    begun = perf_counter()
-    found = SOLVERS[name](program, start, seconds)
-    planned = None if found.solution is None else _carried_out(scenario, program.plan(found.solution))
-    bound = None if found.bound is None else -found.bound
-    value = None if planned is None else _worth(planned)
-    return Attempt(name, value, bound, perf_counter() - begun, found.said), planned
-
-
-def _carried_out(scenario: Scenario, plan: dict[int, Slots]) -> Run | None:
-    """The plan as a run; None where it does not keep the rules."""
-    try:
-        result = run(scenario, PlannedPlacements(plan))
-    except SkedgeError:
-        return None
-    return None if result.verify(limit=1) else result
 
 
 def _point(scenario: Scenario, jobs: JobSlots, program: UtilityProgram, best: Run) -> Floats:
