@@ -89,7 +89,7 @@ class AOnline(Basis):
             yield from self._dispatch_waiting(view)
         yield from self._dispatch_all(list(event.lost), view)
         yield from self._dispatch_all([(job, None) for job in event.arrived], view)
-        yield from self._assign_ps(event, view)
+        yield from self.assign_ps(event, view)
 
     # -- A_greedy ------------------------------------------------------------------------------------------------
 
@@ -229,12 +229,12 @@ class AOnline(Basis):
 
     # -- A_ps ----------------------------------------------------------------------------------------------------
 
-    def _assign_ps(self, event: Event, view: View) -> Iterator[AssignPS]:
+    def assign_ps(self, event: Event, view: View) -> Iterator[AssignPS]:
         """Alg. 5. First pass: jobs that continue keep theirs (nothing to do). Second: jobs that begin choose."""
         begins = {*event.started, *event.without_ps, *self.without_ps} - {*event.paused, *event.left}
         self.without_ps = []
         for job in sorted(begins):
-            ps = self._free_ps(job, view)
+            ps = self.free_ps(job, view)
             if ps is None:
                 self.without_ps.append(job)
             else:
@@ -249,7 +249,7 @@ class AOnline(Basis):
         have, name = int((cluster.ps_type == scarce[0]).sum()), cluster.ps_types[scarce[0]]
         return f"{cluster.lanes} jobs may run at once and there are {have} PSs of type {name}: add PSs, or a cloud"
 
-    def _free_ps(self, job: int, view: View) -> int | None:
+    def free_ps(self, job: int, view: View) -> int | None:
         """A free qualified PS, else the cloud's; None where servers out of service leave none."""
         has_cloud = self.cluster.cloud is not None and bool(view.in_service[self.cluster.cloud])
         if view.wholly_in_cloud(job) and has_cloud:

@@ -235,7 +235,7 @@ class Batch(Basis):
         held = Accepted(where, ps_server, self._end(job, where, slots, view), slots)
         reason, eta = "one_server" if plan.kind == COST_C else "spread", 1 - plan.cost
         yield from self._plan(job, held, reason, view)
-        yield Allocate(job, where, self._free_ps(job, ps_server, view), reason, value=eta)
+        yield Allocate(job, where, self.free_ps(job, ps_server, view), reason, value=eta)
         del self.waiting[job]
         self.held[job] = held
         self._take(job, held, view)
@@ -320,7 +320,7 @@ class Batch(Basis):
                 for a, b, price in pieces(book, row, 0, slots):
                     yield Piece(server, what + types[number], now + a * slot, now + b * slot, price)
 
-    def _free_ps(self, job: int, server: int, view: View) -> int:
+    def free_ps(self, job: int, server: int, view: View) -> int:
         """The first free PS slot of the job's type on `server`: the book says that there is one."""
         if server == self.cluster.cloud:
             return CLOUD
