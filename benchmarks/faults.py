@@ -334,7 +334,7 @@ FAULTS: dict[str, Fault] = {
     **{victim: kill(victim) for victim in (*TITLES, "controller")},
     "checkpoint": damage, "disk": fill, "clock": shift, "poison": poison,
 }  # fmt: skip
-MAY_FAIL = {"checkpoint": "lost", "disk": "cannot be written", "poison": ""}
+MAY_FAIL = {"checkpoint": "lost", "poison": ""}
 """Kinds after which a job may be FAILED, and what its sentence then has."""
 
 

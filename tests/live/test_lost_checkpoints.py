@@ -47,11 +47,18 @@ def trained_while(
     def strike() -> None:
         while not due(progress_of(engine, name)):
             time.sleep(0.02)
+        for pid in servers:
+            os.kill(pid, signal.SIGSTOP)  # a frozen one writes no checkpoint after the harm
         harm(Path(engine.url) / name)
         for pid in servers:
             os.kill(pid, signal.SIGKILL)
 
     threading.Thread(target=strike, daemon=True).start()
+    return trained(engine, name, chunks)
+
+
+def trained(engine: Engine, name: str, chunks: int) -> LiveRun:
+    """Train one job."""
     cluster = Cluster(SERVERS)
     job = Job(
         name, 0.0, EPOCHS, chunks, MINIBATCHES, 0.1, 0.01, 0.05, 100.0,
@@ -93,6 +100,25 @@ def test_what_no_chunk_was_reported_for_is_trained_again(engine: Engine) -> None
     assert progress_of(engine, "anew") == [STEPS] * 3
     assert done.run.meta["trained"] == {"anew": [STEPS] * 3}
     assert done.run.schedule.runs["work"].sum() == 3 * STEPS
+    assert done.run.verify() == []
+
+
+def test_a_disk_that_is_full_for_a_while_costs_time_and_no_job(engine: Engine) -> None:
+    """From the first checkpoint on none can be written for 3 s, that of the trained job among them; it waits."""
+
+    def strike() -> None:
+        folder = Path(engine.url) / "patient"
+        while not progress_of(engine, "patient"):
+            time.sleep(0.02)
+        shutil.rmtree(folder)
+        folder.write_bytes(b"no folder can be here")
+        time.sleep(3.0)
+        folder.unlink()
+
+    threading.Thread(target=strike, daemon=True).start()
+    done = trained(engine, "patient", 3)
+    assert done.run.jobs["state"].to_list() == ["finished"]
+    assert progress_of(engine, "patient") == [STEPS] * 3
     assert done.run.verify() == []
 
 

@@ -42,6 +42,10 @@ class Life(NamedTuple):
     load: int = 0
 
 
+class UnwrittenError(TrainingError):
+    """A checkpoint cannot be written now: the disk is full, or the store does not answer."""
+
+
 class Checkpoints:
     """The checkpoints of all jobs under one URL."""
 
@@ -66,7 +70,7 @@ class Checkpoints:
 
         Raises
         ------
-        TrainingError
+        UnwrittenError
             If it cannot be written (a full disk); the checkpoints before it stay.
         """
         folder = self._folder(job)
@@ -80,7 +84,7 @@ class Checkpoints:
             for old in self._paths(job)[:-_KEPT]:
                 self.files.rm_file(old)
         except OSError as error:
-            raise TrainingError(f"checkpoint {path}: cannot be written: {error.strerror or error}") from error
+            raise UnwrittenError(f"checkpoint {path}: cannot be written: {error.strerror or error}") from error
 
     def read(self, job: str) -> bytes | None:
         """The newest whole checkpoint of a job; None if there is none."""

@@ -17,7 +17,7 @@ from skedge.core.errors import TrainingError
 from skedge.live.world.inputs import Told
 
 from .apart import EndedError, sent
-from .checkpoint import Life
+from .checkpoint import Life, UnwrittenError
 from .maker import Calls
 from .ps import NotLoadedError
 from .training import Program
@@ -34,6 +34,9 @@ _NEW, _ENOUGH, _CHANGED = 0.1, 20, 1.2
 
 _DEATHS = 4
 """Calls one after the other that a process of the job ends in: it is the job's code then."""
+
+_AGAIN_S = 1.0
+"""Pause before a checkpoint that could not be written is tried again."""
 
 _LOOK_S = 0.2
 """How often it is looked whether the server that a call went to is out of service."""
@@ -284,7 +287,7 @@ class Trainer(threading.Thread):
 
     def _give_up_ps(self) -> None:
         if self.ps_site is not None:
-            self._call(self.ps.save.remote(), self.ps_site)
+            self._written()
             self.release(self.ps_site, self.ps)
             self.ps_site = None
 
@@ -486,15 +489,40 @@ class Trainer(threading.Thread):
         self.tell(Told("result", self.job, result=result))
 
     def _save(self) -> bool:
-        self.saved_at = time.monotonic()
-        if self._call(self.ps.save.remote(), self.ps_site) is None:
+        """Write a checkpoint that must not be missed; whether it is there, and the process still serves the job."""
+        if self._written():
+            return True
+        if not self.closed:
             self._load()
-            return False
-        return True
+        return False
+
+    def _written(self) -> bool:
+        """Write a checkpoint, trying again while there is no space; False if the process is lost, or at the end."""
+        waits = 0.0
+        while not self.closed:
+            self.saved_at = time.monotonic()
+            try:
+                return self._call(self.ps.save.remote(), self.ps_site) is not None
+            except UnwrittenError as error:
+                if waits == 0.0:
+                    self._line(f"{error}; it is tried again until there is space")
+                time.sleep(_AGAIN_S)
+                waits += _AGAIN_S
+                self.late_s += time.monotonic() - self.saved_at
+        return False
 
     def _keep_checkpoint(self) -> None:
-        if self.ps_site is not None and time.monotonic() - self.saved_at > self.checkpoint_s:
-            self._save()
+        """Write a checkpoint from time to time; one that cannot be written now is left out."""
+        if self.ps_site is None or time.monotonic() - self.saved_at <= self.checkpoint_s:
+            return
+        self.saved_at = time.monotonic()
+        try:
+            lost = self._call(self.ps.save.remote(), self.ps_site) is None
+        except UnwrittenError as error:
+            self._line(f"{error}; it is trained on without")
+            return
+        if lost:
+            self._load()
 
 
 def _shared(content: bytes) -> Any:
