@@ -43,8 +43,8 @@ class Pool:
         Raises
         ------
         OrderError
-            If a server has too little of a resource (M26), there are more workers than F (M27) or too few PSs (M28), or,
-            at sites, there is not exactly one PS (M32).
+            If a server has too little of a resource (M26), there are more workers than F (M27) or too few PSs (M28); at
+            sites, if there is not exactly one PS (M32).
         """
         name = self.jobs.ids[job]
         if self.cluster.transfer_cost is not None:
@@ -64,7 +64,7 @@ class Pool:
         self.held[job] = workers, ps
 
     def release(self, job: int) -> None:
-        """Release what `job` holds. A server without jobs gets exactly its capacity, so that rounding does not add up."""
+        """Release what `job` holds; a server without jobs is reset to exactly its capacity."""
         servers, amounts = self.amounts(job, *self.held.pop(job))
         self.holders[servers] -= 1
         self.free[servers] = np.minimum(self.free[servers] + amounts, self.capacity[servers])

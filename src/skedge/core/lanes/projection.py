@@ -194,7 +194,7 @@ def run_queue(  # noqa: C901 - one loop: a call per step would cost more than th
 
 @inlined
 def _unfinished(queue: Ints, n: int, best: int, at: int, until: int) -> tuple[int, int]:
-    """Without preemption: the group with the chunk in service, else the best; it keeps the lane until its chunk ends."""
+    """Without preemption: the group with the chunk in service, else the best, and when its chunk ends."""
     for i in range(n):
         if queue[i, COUNT] > 0 and queue[i, ARRIVE] <= at and queue[i, LEFT] < queue[i, EACH]:
             best = i
@@ -249,7 +249,7 @@ def cost_bound(lanes: Lanes, lane: int, arrive: int, rank: int, each: int, own: 
 
 @inlined
 def _own_completion(lanes: Lanes, lane: int, arrive: int, rank: int, each: int, now: int) -> int:
-    """Completion of a chunk of this rank that arrives at `arrive`; only better ranks, queued or in transit, delay it."""
+    """Completion of a chunk of this rank that arrives at `arrive`; only better ranks, present or coming, delay it."""
     at, ahead = now, 0
     for i in range(lanes.waiting[lane] - 1, -1, -1):
         if lanes.rows[lane, i, RANK] > rank:
