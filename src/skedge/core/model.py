@@ -43,7 +43,7 @@ class Server:
     `capacity` maps a resource to its amount. In the edge-cloud model the resources are ``worker:<type>`` and
     ``ps:<type>`` and the amounts are slots. Otherwise resources have any names (``gpu``, ``memory``) and amounts >= 0;
     each worker and each PS takes what its job specifies. The two kinds are not mixed in one cluster. The cloud has
-    every type without limit, so its `capacity` is empty. `storage_mb` None means no limit (JSAC'22 Sec. VI: :math:`U_s`).
+    every type without limit, so its `capacity` is empty. `storage_mb` is U_s of JSAC'22 Sec. VI; None means no limit.
     """
 
     id: str

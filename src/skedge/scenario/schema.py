@@ -517,9 +517,7 @@ class ScenarioForm(ClusterFileForm):
     """A scenario file."""
 
     workload: WorkloadForm
-    source: dict[str, Any] = Field(
-        {}, description="written by skedge: origin of the jobs, rows omitted and changed"
-    )
+    source: dict[str, Any] = Field({}, description="written by skedge: origin of the jobs, rows omitted and changed")
 
     @model_validator(mode="after")
     def _source_is_read(self) -> ScenarioForm:

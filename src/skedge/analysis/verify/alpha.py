@@ -87,7 +87,7 @@ def _on_lanes(k: Chunks, mode: int, *, preemptive: bool) -> tuple[Floats, Ints]:
 class _Record(NamedTuple):
     """The data for following lanes: columns of the dispatches, then of the chunk runs.
 
-    `each` is the announced p, `weight` is 1 / D, and `gone` is the end of the chunk's last run; the rows of each chunk's
+    `each` is the announced p, `weight` is 1 / D, and `gone` is the end of the chunk's last run; the rows of a chunk's
     runs begin at ``run_first[chunk]`` of `runs`.
     """
 
@@ -220,7 +220,7 @@ def _tidy(queue: Ints, share: Floats, size: int, serving: int) -> tuple[int, int
 
 @lean
 def _queue(queue: Ints, share: Floats, live: Ints, n: int, r: _Record, now: int, overhead: int) -> tuple[int, int]:
-    """Fill the queue from past runs, by rank, then by dispatch; returns its size and the index of the one in service."""
+    """Fill the queue from past runs, by rank, then by dispatch; returns its size and the row in service."""
     size, serving, m = 0, -1, 0
     while m < n:
         row, count = live[m], 0
@@ -273,7 +273,7 @@ def _none_comes(queue: Ints, size: int, t0: int) -> bool:
 
 @inlined
 def _next(work: Ints, size: int, at: int, until: int, preemptive: bool) -> tuple[int, int]:
-    """The row served at `at` (-1: none), and until when: a better one arrives or, without preemption, its chunk ends."""
+    """The row served at `at` (-1: none), and until when: a better one comes or, without preemption, its chunk ends."""
     best, coming = -1, until
     for g in range(size):
         if work[g, _COUNT] == 0:

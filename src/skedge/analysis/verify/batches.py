@@ -191,7 +191,7 @@ def _slots_left(c: Columns, one: _Job, time: int) -> int:
 
 
 def _up(a: int, b: int) -> int:
-    """a / b, rounded up."""
+    """The quotient a / b, rounded up."""
     return -(-a // b)
 
 

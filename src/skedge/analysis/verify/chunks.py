@@ -63,7 +63,7 @@ class Chunks:
             self._follow(chunk)
 
     def _follow(self, chunk: int) -> None:
-        """For a chunk that was dispatched again: find when it left each server, and which runs belong to which dispatch."""
+        """For a re-dispatched chunk: find when it left each server, and which runs belong to which dispatch."""
         rows, runs = np.flatnonzero(self.sent == chunk), np.flatnonzero(self.run == chunk)
         d, times = self.c.dispatches, self.c.dispatches["time"][rows]
         self.left[rows[:-1]] = next_outage(self.c, d["server"][rows[:-1]], times[:-1])
@@ -284,9 +284,9 @@ def _ranks(k: Chunks, found: Findings) -> None:
 
 
 def _displaced(k: Chunks, found: Findings, slack: int, rows: Ints, place: Ints) -> None:
-    """M11: where a chunk is preempted, a chunk of better rank takes the lane, unless the server or the job is lost then.
+    """M11: where a chunk is preempted, one of better rank takes the lane, unless the server or the job is lost then.
 
-    `rows` are the runs by lane and start; `place` is the rank of each run's chunk and of those that it takes turns with.
+    `rows` are the runs by lane and start; `place` is the rank of each run's chunk and of those it takes turns with.
     """
     t = k.c.chunks
     mine = np.flatnonzero(t["preempted"][rows])

@@ -85,8 +85,8 @@ _Rows = tuple[Ints, Ints, NDArray[np.int32], Ints]
 def _brought(sent: _Rows, uploads: _Rows, chunks: NDArray[np.int32], servers: int, slack: int, room: int) -> Ints:
     """Table of (job, server, chunks sent, chunks uploaded from then, time) for which the two numbers differ.
 
-    `sent` and `uploads` are the rows by job, the start of each job among them, and each row's server and time. All chunks
-    that a job sends to one server are sent at the same time.
+    `sent` and `uploads` are the rows by job, the start of each job among them, and each row's server and time. All
+    chunks that a job sends to one server are sent at the same time.
     """
     wrong, n = np.empty((room, 5), np.int64), 0
     number, brought, time = np.zeros(servers, np.int64), np.zeros(servers, np.int64), np.zeros(servers, np.int64)

@@ -204,7 +204,7 @@ def _not_early(c: Columns, found: Findings, intervals: pl.DataFrame, given: pl.D
     ready = start.copy()
     np.maximum.at(ready, held["at"].to_numpy(), held["ready"].fill_null(0).to_numpy())
     overhead = c.scenario.physics.checkpoint_overhead
-    restored = ~first | (_ordered_until(c, job, start + slack) > 1)  # also after an allocation replaced in the same instant
+    restored = ~first | (_ordered_until(c, job, start + slack) > 1)  # also after one replaced in the same instant
     least, most = np.minimum(ready + np.where(first, 0, overhead), end), ready + np.where(restored, overhead, 0)
     say_early = "computes from {} µs; its data are there, and it is restored, at {} µs"
     found.rows("M7", computes < least - slack, job, computes, lambda i: say_early.format(computes[i], least[i]))

@@ -29,7 +29,7 @@ class Lags:
     begins
         Start of each epoch, likewise.
     holds
-        By chunk, numbered through all jobs: the intervals in which it is too far ahead, [end of an epoch, may continue).
+        By chunk, numbered through all jobs: intervals in which it is too far ahead, [end of an epoch, may continue).
     turns
         By job: whether its chunks take turns on a lane.
     """

@@ -91,7 +91,7 @@ def _colocated(c: Columns, found: Findings, intervals: pl.DataFrame) -> None:
 
 
 def _ps_at(c: Columns, at: pl.DataFrame, by: list[str]) -> Ints:
-    """PSs held at each `start` of `at`, by `by`; 0 if none. A job gets workers and PSs at the same instant, also live."""
+    """PSs held at each `start` of `at`, by `by`; 0 if none. A job gets workers and PSs at one instant, also live."""
     rows = pl.DataFrame({name: c.ps[name] for name in ("job", "server", "start", "end", "count")})
     starts, ends = rows.select(*by, "start", "count"), rows.select(*by, start="end", count=-pl.col("count"))
     events = pl.concat([starts, ends]).cast(dict.fromkeys(by, pl.Int32)).sort("start", maintain_order=True)

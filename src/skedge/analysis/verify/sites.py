@@ -131,7 +131,7 @@ def _trained(c: Columns, found: Findings, moves: list[_Move]) -> None:
 
 
 def _cut_short(c: Columns) -> Ints:
-    """Maximum that each run can have trained: its recorded work if its job failed or a server was lost, else no limit."""
+    """Maximum that each run can have trained: its record if its job failed or a server was lost, else no limit."""
     t, failed = c.gangs, failure_times(c) < NEVER
     out = c.decisions.frame.filter(
         pl.col("verb") == "suspend", pl.col("reason").cast(pl.String).str.starts_with("server_")

@@ -297,7 +297,7 @@ def _timed(
 
 
 def _bandwidth(gradient_mb: Floats, communication_s: Floats) -> tuple[Floats, Floats]:
-    """q [MB], and b [Mbit/s] such that 2 q / b is `communication_s`; without communication q is 0 and b arbitrary."""
+    """The rate b [Mbit/s] such that 2 q / b is `communication_s`, and q [MB]; without communication q = 0, b = 1000."""
     silent = communication_s <= 0
     bandwidth = 2 * MBIT_PER_MB * gradient_mb / np.where(silent, 1.0, communication_s)
     return np.where(silent, 1000.0, bandwidth), np.where(silent, 0.0, gradient_mb)
