@@ -47,7 +47,7 @@ class Zeta:
         return [job for job, (_, zeta) in self._changes.items() if zeta.min() < zeta.max()]
 
     def converted(self, job: int, start: int, end: int, each: Ints) -> float:
-        """The time from `start` to `end`, converted to time at the last zeta [µs]; `each` is the job's p by zeta [µs]."""
+        """Time from `start` to `end`, converted to time at the last zeta [µs]; `each` is the job's p by zeta [µs]."""
         times, zeta = self._changes[job]
         edges = np.clip([start, *times[1:], end], start, end)
         factor: Floats = each[self.last[job]] / each[zeta]

@@ -171,7 +171,7 @@ def _of_sites(frame: pl.DataFrame, cluster: Cluster) -> Iterator[_Check]:
     for column in columns:
         if column.removeprefix(DATA) not in cluster.server_ids:
             have = ", ".join(cluster.server_ids[:5]) + (", ..." if len(cluster.servers) > 5 else "")
-            yield _check(pl.col(column).is_not_null(), column, f"of a site that there is ({have})")
+            yield _check(pl.col(column).is_not_null(), column, f"for one of the sites ({have})")
         yield _check(pl.col(column) < 0, column, "0 chunks or more")
     for column in ("upload_edge_hi_s", "upload_cloud_hi_s"):
         yield _check(pl.col(column) > 0, column, "0: at sites data move at once, at the cost of transfer_cost")

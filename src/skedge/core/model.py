@@ -148,7 +148,7 @@ class Cluster:
 
     def _check_sites(self, cost: Floats) -> None:
         if not self.resources:
-            raise ScenarioError("cluster.transfer_cost: goes with servers that have resources, not slots")
+            raise ScenarioError("cluster.transfer_cost: requires servers with resources, not slots")
         check_transfer_cost(cost, self.server_ids, asymmetric=self.asymmetric)
 
     @cached_property

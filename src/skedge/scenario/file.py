@@ -365,12 +365,12 @@ def _check_given(scenario: Scenario) -> None:
     jobs = scenario.jobs
     unknown = [name for name in jobs.given if name not in jobs.index]
     if unknown:
-        raise ScenarioError(f"workload.upload: {unknown[0]!r}: is no job's id")
+        raise ScenarioError(f"workload.upload: {unknown[0]!r}: is not the id of a job")
     servers = set(scenario.cluster.server_ids)
     for job, delays in jobs.given.items():
         for server in delays:
             if server not in servers:
-                raise ScenarioError(f"job {job!r}: upload names server {server!r}; there is none of that name")
+                raise ScenarioError(f"job {job!r}: upload names server {server!r}, which does not exist")
     _check_all_given(scenario)
 
 

@@ -44,8 +44,6 @@ def read_yaml(path: Path) -> object:
         line = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         raise ScenarioError(f"{path}: {line}is not YAML: {error.problem}") from error
     except RecursionError as error:
-        raise ScenarioError(
-            f"{path}: is not a scenario: its lists or mappings stand too deep in one another"
-        ) from error
+        raise ScenarioError(f"{path}: is not a scenario: its lists or mappings are nested too deeply") from error
     except (yaml.YAMLError, ValueError) as error:  # ValueError: an impossible date, such as 2017-13-01
         raise ScenarioError(f"{path}: is not YAML: {error}") from error

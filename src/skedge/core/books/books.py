@@ -176,7 +176,7 @@ class Books:
         if not 0 <= min(servers) <= max(servers) < count:
             raise OrderError("M1", f"job {name!r} is given {where!r}; servers are numbered 0 to {count - 1}")
         if len(servers) < len(where):
-            raise OrderError("M4", f"job {name!r} is given {where!r}; each server must stand there once")
+            raise OrderError("M4", f"job {name!r} is given {where!r}; each server must be listed once")
 
     def check_in_service(self, job: int, where: Placement) -> None:
         """Reject a placement on a server that is out of service (M25)."""
