@@ -96,7 +96,7 @@ def test_no_order_may_use_what_is_out_of_service(order: Order) -> None:
 
 def test_a_server_cannot_go_twice_and_what_is_lost_must_have_been_there() -> None:
     kernel = handled(Kernel(two_servers(), Script([dispatch(A, 0, 2)])), arrival(A))
-    with pytest.raises(StateError, match="so already"):
+    with pytest.raises(StateError, match="is already in service"):
         handled(kernel, Event(S, servers=((0, ""),)))
     with pytest.raises(StateError, match="on no lane"):
         handled(kernel, Event(S, servers=((0, "lost"),), lost=((A, (0,)), (A, (0,)))))

@@ -142,7 +142,7 @@ def test_work_is_samples_times_seconds_each_by_hand() -> None:
         (((0, 4), (1, 4)), ((0, 3),), "M28", "is given 3 PSs for 8 workers; 2 workers a PS take 4"),
         (((0, 11),), ((0, 6),), "M27", "has a batch of 10; 11 workers are given"),
         (((0, 1),), (), "M5", "is given no PS"),
-        (((0, 1), (0, 1)), ((0, 1),), "M4", "each server must stand there once"),
+        (((0, 1), (0, 1)), ((0, 1),), "M4", "each server must be listed once"),
         (((0, 1),), ((7, 1),), "M1", "servers are numbered 0 to 1"),
         (((0, 1),), 0, "M12", r"here it takes \(server, PSs\) pairs"),
     ],

@@ -450,7 +450,7 @@ def test_slots_and_resources_do_not_stand_in_one_cluster() -> None:
 def test_delays_given_for_a_job_that_is_not_there_are_refused(tmp_path):
     drawn().jobs.frame.write_parquet(tmp_path / "jobs.parquet")
     workload = {"table": "jobs.parquet", "upload": {"nobody": {"e0": 1}}}
-    with pytest.raises(ScenarioError, match=r"workload\.upload: 'nobody': is no job's id"):
+    with pytest.raises(ScenarioError, match=r"workload\.upload: 'nobody': is not the id of a job"):
         scenario_from_dict({"cluster": DRAWN["cluster"], "workload": workload}, "here", tmp_path)
 
 

@@ -73,7 +73,7 @@ def test_latency_costs_are_read(given: dict[str, Any], made: object) -> None:
     [
         (small(data=None, chunks=4), r"data = 0; it must be above 0 for some site: there is nothing to train"),
         (small(data={"x": 0, "y": 0}), r"data: there is no chunk at any site"),
-        (small(data={"z": 4}), r"data.z = 4; it must be of a site that there is \(x, y\)"),
+        (small(data={"z": 4}), r"data.z = 4; it must be for one of the sites \(x, y\)"),
         (small(chunks=5), r"chunks 5: data has 4 over its sites; leave chunks out"),
         (small(data=None), r"chunks is missing; it is needed, or data by site"),
         (small(latency=None), r"latency is missing; a job at sites has a latency cost"),

@@ -47,7 +47,7 @@ _MODULES = {
     "run": "run",
     "save_scenario": "scenario.save",
 }
-"""The module of each public name. It is imported when the name is first used, so that `import skedge` costs nothing."""
+"""Module of each public name. Modules are imported when the name is first used, to keep `import skedge` cheap."""
 
 __all__ = [
     "Cluster",
@@ -86,7 +86,7 @@ def __dir__() -> list[str]:
 
 
 class _Package(ModuleType):
-    """The package, in which `run`, `compare` and `explain` are functions and never the modules of the same names.
+    """Type of the package, in which `run`, `compare` and `explain` stay functions, not the modules of the same names.
 
     Python sets an imported module as an attribute of its package, which would hide the function.
     """

@@ -8,9 +8,9 @@ import sys
 
 
 def main() -> None:
-    """Run the command line; Ctrl-C ends it with one line and exit status 130, also while Python still imports."""
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # looking for them reads every installed package
-    gc.set_threshold(100_000)  # imports make many objects and no garbage: looking for it is a tenth of the start
+    """Run the command line; Ctrl-C ends it with one line and exit status 130, even during imports."""
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # searching for plugins reads all installed packages
+    gc.set_threshold(100_000)  # imports create many objects and no garbage: collecting takes a tenth of the start
     try:
         from .cli.main import app  # noqa: PLC0415 - inside `try`, because this import can be interrupted
 
@@ -19,7 +19,7 @@ def main() -> None:
         sys.stderr.write("skedge: interrupted; nothing was written\n")
         sys.exit(130)
     finally:
-        gc.freeze()  # Python looks for garbage once more as it ends, which takes longer than `skedge --help`
+        gc.freeze()  # Python's final garbage collection takes longer than `skedge --help`
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Policies side by side, over seeds, in parallel, every run verified, with confidence intervals."""
+"""Comparison of policies over seeds: parallel runs, verification, confidence intervals."""
 
 from __future__ import annotations
 
@@ -26,39 +26,39 @@ from .runs.parallel import parallel
 from .scenario.file import default_scenario, load_scenario
 
 Source = str | Path | Scenario | Callable[[int], Scenario]
-"""A scenario file, the name of a shipped one (``demo``, ``s1``), a scenario, or a function from a seed to one."""
+"""A scenario file, the name of a shipped one (``demo``, ``s1``), a scenario, or a function from seed to scenario."""
 
 COLUMNS = (
     "jct_mean_s", "jct_rate", "bound_ratio", "jct_p50_s", "jct_p99_s", "slowdown_mean", "makespan_s", "preemptions",
     "postponed_chunks", "utilisation_mean", "uploaded_mb", "cloud_share", "rejected",
 )  # fmt: skip
-"""Metrics that a comparison shows, in order."""
+"""Metrics shown by a comparison, in order."""
 
 VALUE_COLUMNS = ("utility_total", "bound_ratio", "acceptance_share", "training_time_p50_s")
-"""Those that come first where all jobs say what they are worth."""
+"""Metrics shown first if all jobs have a utility."""
 
 COST_COLUMNS = (
     "cost_total", "bound_ratio", "cost_latency", "cost_bandwidth", "cost_exchange", "cost_transfers", "moved_mb",
 )  # fmt: skip
-"""Those that come first at sites."""
+"""Metrics shown first at sites."""
 
 HORIZON_COLUMN = "finished_after_horizon"
-"""The one that comes last where there is a horizon."""
+"""Metric shown last if there is a horizon."""
 
 UNITS = {"jct_total_s": " s of total JCT", "utility_total": " of total utility", "cost_total": " of total cost"}
-"""Of what bounds are on."""
+"""Units of the metrics that have bounds."""
 
 REFERENCE = "srtf"
-"""JCT rate and differences are relative to it (JSAC'22 Sec. V); to the first policy if it is not among them."""
+"""Policy to which JCT rate and differences are relative (JSAC'22 Sec. V); the first policy if it is not compared."""
 
 HIGHER_IS_BETTER = ("utility_total", "acceptance_share", "utilisation_mean")
 NEITHER_IS_BETTER = ("cloud_share",)
-"""Of the columns; of the others less is better."""
+"""Metrics for which higher is better; for the others lower is better."""
 
 
 @dataclass(frozen=True)
 class Times:
-    """Times of a run [s]: of its policy's decisions (CPU), and of simulating and verifying it (wall)."""
+    """Times of a run [s]: CPU time of the policy's decisions, wall-clock times of simulation and verification."""
 
     decisions: float
     run: float
@@ -67,22 +67,22 @@ class Times:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Metrics of every policy and seed.
+    """Metrics of each policy and seed.
 
     Attributes
     ----------
     policies, seeds
-        What was compared.
+        The policies and seeds compared.
     metrics
-        Of each policy and seed, ``metrics[policy][i]`` for ``seeds[i]``, with ``jct_rate`` and ``bound_ratio`` added.
+        ``metrics[policy][i]`` are the metrics for ``seeds[i]``, with ``jct_rate`` and ``bound_ratio`` added.
     first
         The runs of the first seed, for the report.
     references
-        By seed: the bound that ``bound_ratio`` is relative to; None where none holds for all the runs.
+        By seed: the bound that ``bound_ratio`` is relative to; None if no bound holds for all the runs.
     violations
-        Of each policy and seed, the violations that the verifier found; None where it was not asked.
+        By policy and seed: the violations found by the verifier; None if it was not run.
     times
-        Of each policy and seed. They differ from run to run, so no result shows them.
+        By policy and seed. They differ from run to run, so no result shows them.
     """
 
     policies: tuple[str, ...]
@@ -100,19 +100,19 @@ class Comparison:
 
     @property
     def leading(self) -> str:
-        """The metric that differences are of: the mean JCT, the total utility or the total cost."""
+        """The metric of the differences: mean JCT, total utility or total cost."""
         return self.columns[0]
 
     @property
     def best_in_the_mean(self) -> str:
-        """The policy with the best mean of the leading metric, decided or not; the first of equals."""
+        """The policy with the best mean of the leading metric, significant or not; the first of equals."""
         sign = -1 if self.leading in HIGHER_IS_BETTER else 1
         means = {policy: self.estimate(policy, self.leading) for policy in self.policies}
         return min(self.policies, key=lambda p: np.inf if (found := means[p]) is None else sign * found.mean)
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """What there is to show."""
+        """Names of the metrics to show."""
         rows = [row for rows in self.metrics.values() for row in rows]
         first = [columns for columns in (VALUE_COLUMNS, COST_COLUMNS) if all(columns[0] in row for row in rows)]
         last = (HORIZON_COLUMN,) if all(row.get(HORIZON_COLUMN) is not None for row in rows) else ()
@@ -120,7 +120,7 @@ class Comparison:
 
     @property
     def bound_text(self) -> str:
-        """What ``bound_ratio`` is relative to, in a sentence; empty where there is no bound."""
+        """A sentence on the bound that ``bound_ratio`` is relative to; empty without a bound."""
         found = [r for r in self.references if r is not None]
         if not found:
             return ""
@@ -132,7 +132,7 @@ class Comparison:
 
     @property
     def verified_text(self) -> str:
-        """What the verifier said of the runs, in a sentence; empty where it was not asked."""
+        """A sentence on the result of the verification; empty if the verifier was not run."""
         if self.violations is None:
             return ""
         broken = [
@@ -146,7 +146,7 @@ class Comparison:
 
     @property
     def interval_text(self) -> str:
-        """What the intervals are, in a sentence; empty for one seed."""
+        """A sentence on the kind of the intervals; empty for one seed."""
         if len(self.seeds) < 2:
             return ""
         if len(self.seeds) < FEWEST:
@@ -158,7 +158,7 @@ class Comparison:
 
     @property
     def unfinished_text(self) -> str:
-        """Whose numbers leave jobs out, in a sentence; empty where all finish, or utility is what counts."""
+        """A sentence on unfinished jobs, by policy; empty if all jobs finish, or if utilities are compared."""
         if VALUE_COLUMNS[0] in self.columns:
             return ""
         share = {
@@ -169,14 +169,14 @@ class Comparison:
         return f"jobs not finished, which count in no time and no cost: {short}" if short else ""
 
     def estimate(self, policy: str, column: str) -> Estimate | None:
-        """Mean and bootstrap interval of a metric; None where it does not apply."""
+        """Mean and bootstrap interval of a metric; None if it does not apply."""
         values = self._values(policy, column)
         return None if values is None else bounded(values)
 
     def difference(self, policy: str, column: str, to: str | None = None) -> Estimate | None:
         """Mean and interval of a metric less that of policy `to` (default: the reference), seed by seed.
 
-        None where it does not apply, or for the reference itself.
+        None if it does not apply, or for the reference itself.
         """
         mine, theirs = self._values(policy, column), self._values(to or self.reference, column)
         if mine is None or theirs is None or policy == (to or self.reference):
@@ -184,7 +184,7 @@ class Comparison:
         return estimate(mine - theirs) if len(mine) >= FEWEST else Estimate(float((mine - theirs).mean()))
 
     def best(self, column: str) -> str | None:
-        """The policy that is better in a metric than each other one, by the intervals of the differences; else None."""
+        """The policy better in a metric than each other one, by the intervals of the differences; else None."""
         if column in NEITHER_IS_BETTER:
             return None
         wanted = 1 if column in HIGHER_IS_BETTER else -1
@@ -200,7 +200,7 @@ class Comparison:
 
 
 def scenario_of(source: Source, seed: int | None = None) -> Scenario:
-    """The scenario of a file, of a shipped name, or of a function, at `seed`."""
+    """The scenario of a file, a shipped name or a function, at `seed`."""
     if isinstance(source, Scenario):
         if seed not in (None, source.seed):
             raise InputError(
@@ -224,25 +224,25 @@ def compare(
     verify: bool = True,
     folder: Path | None = None,
 ) -> Comparison:
-    """Run every policy on the scenario at every seed.
+    """Run each policy on the scenario at each seed.
 
     Parameters
     ----------
     seeds
         None: the scenario's own.
     processes
-        How many runs at a time; -1: one per core. It changes nothing in the results.
+        Number of parallel runs; -1: one per core. The results do not depend on it.
     progress
-        Called with policy and seed when a run is done.
+        Called with policy and seed after each run.
     verify
-        Check every rule of the model on each record, where the run is made.
+        Check every rule of the model on each record, in the process of the run.
     folder
-        Write each run's folder into it, as :func:`run_name` names it; None: runs are not written.
+        Folder for the run folders, named by :func:`run_name`; None: runs are not written.
 
     Raises
     ------
     InputError
-        If the scenario or a policy is wrong; no run has begun then, if it can be seen before.
+        If the scenario or a policy is wrong. Errors that can be detected in advance are raised before any run.
     SkedgeError
         If the operating system ended a run.
     """
@@ -265,7 +265,7 @@ def compare(
 
 
 def _unlike_first(policies: Sequence[str]) -> list[str]:
-    """The policies, one of each name first: processes that begin together then compile different kernels."""
+    """The policies with one of each name first, so that processes that start together compile different kernels."""
     names = [policy.partition(":")[0] for policy in policies]
     return [policies[k] for k in sorted(range(len(names)), key=lambda k: names[:k].count(names[k]))]
 
@@ -292,7 +292,7 @@ def _comparison(
 
 
 def _check(policies: Sequence[str]) -> None:
-    """Refuse what can be seen to be wrong before a run has begun."""
+    """Reject policies that are wrong before any run begins."""
     if not policies:
         raise PolicyError("policies: there is none; name at least one")
     seen: dict[tuple[str, str], str] = {}
@@ -306,7 +306,7 @@ def _check(policies: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class _Made:
-    """What the process that made a run sends back: what the comparison needs, and the run itself of the first seed."""
+    """The result that a process returns for a run: data for the comparison and, for the first seed, the run itself."""
 
     policy: str
     i: int
@@ -319,12 +319,12 @@ class _Made:
 
 
 def run_name(policy: str, seed: int) -> str:
-    """Name of the folder of a policy's run."""
+    """Name of a run's folder."""
     return f"{folder_name(policy)}-seed{seed}"
 
 
 def folder_name(text: str) -> str:
-    """`text` as the name of a folder."""
+    """`text` as a folder name."""
     return "".join(c if c.isalnum() or c in "._-" else "-" for c in text)
 
 
@@ -345,7 +345,7 @@ def _one(source: Source, policy: str, i: int, seed: int | None, *, verify: bool,
 
 
 def _add_rates(by_policy: dict[str, list[dict[str, Any]]]) -> None:
-    """JCT rate: total JCT over that of the reference on the same seed; None if not all the same jobs finished."""
+    """Add the JCT rate: total JCT over the reference's for the same seed; None if not the same jobs finished."""
     reference = REFERENCE if REFERENCE in by_policy else next(iter(by_policy))
     base = [dict(row) for row in by_policy[reference]]
     for rows in by_policy.values():

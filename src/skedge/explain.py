@@ -1,4 +1,4 @@
-"""Why there, why then: a decision with its terms, recomputed by replay.
+"""Explanation of a decision: its reason and the terms that the policy compared, recomputed by replay.
 
 The run is simulated again up to the decision on the job; there, before the order is applied, the policy is asked for
 the terms behind it, if it can tell (a method ``terms(job, view)``, as
@@ -24,7 +24,7 @@ from .run import Run, prepared
 from .sim.world import SimulatedWorld
 
 _MOST_NAMED = 3
-"""Jobs, or servers, named in one line, at most."""
+"""Maximum number of jobs or servers named in one line."""
 
 _Line = tuple[int, int | None, str, str | None, str]
 _TIMELINE: dict[str, Any] = {
@@ -36,7 +36,7 @@ _TIMELINE: dict[str, Any] = {
 }
 
 
-class _DecisionReached(Exception):  # noqa: N818 - it stops a replay, it is not an error
+class _DecisionReached(Exception):  # noqa: N818 - stops a replay, not an error
     def __init__(self, time: int, order: Order, terms: dict[str, Any] | None) -> None:
         super().__init__()
         self.time, self.order, self.terms = time, order, terms
@@ -49,9 +49,9 @@ _DECIDES = *_PLACES, Postpone, Suspend, Transfer
 
 
 class _Asked:
-    """A policy that is asked for its terms just before it gives an order on a job.
+    """A wrapper of a policy that asks for its terms just before it gives the order to be explained.
 
-    That is the first that says where it goes, or the first of any kind from the time `at` on [µs].
+    That is the first order that places, plans or rejects the job, or the first of any kind from the time `at` on [µs].
     """
 
     def __init__(self, policy: Policy, job: int, at: int | None) -> None:
@@ -75,20 +75,20 @@ class _Asked:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why a job is where it is.
+    """Explanation of where a job is, and why.
 
     Attributes
     ----------
     job
         Its id.
     time_s
-        When the decision fell [s].
+        Time of the decision [s].
     verb, reason
-        What was decided and the policy's reason.
+        The decision and the policy's reason.
     terms
-        What the policy compared, as it tells it; None if it cannot tell.
+        The quantities that the policy compared; None if it does not report them.
     timeline
-        What happened to the job, in order of time: columns time_s, until_s, what, server, detail.
+        The job's history in time order: columns time_s, until_s, what, server, detail.
     """
 
     job: str
@@ -105,12 +105,13 @@ def explain(run: Run, job: str, at_s: float | None = None) -> Explanation:
     Parameters
     ----------
     at_s
-        Explain the first decision of any kind from then on [s]; None: the first that places, plans or rejects the job.
+        Explain the first decision of any kind from this time on [s]; None: the first that places, plans or rejects the
+        job.
 
     Raises
     ------
     InputError
-        If the run has no such job, or none of its decisions falls so late.
+        If the run has no such job, or no decision on it that late.
     """
     index = run.scenario.jobs.index.get(job)
     if index is None:
@@ -127,7 +128,7 @@ def explain(run: Run, job: str, at_s: float | None = None) -> Explanation:
 
 
 def _on_record(run: Run, job: int, at: int | None) -> tuple[int, str, str]:
-    """Time [µs], verb and reason of the decision that would be explained, from the record."""
+    """Time [µs], verb and reason of the decision to explain, from the record."""
     kinds = _PLACES if at is None else _DECIDES
     own = run.schedule.decisions.filter(
         pl.col("job") == job,
@@ -156,7 +157,7 @@ def _replay(run: Run, job: int, at: int | None) -> _DecisionReached:
 
 
 def timeline(run: Run, job: int) -> pl.DataFrame:
-    """What happened to a job, by time: arrival, decisions, uploads, runs, parameter servers, completion."""
+    """A job's history in time order: arrival, decisions, uploads, runs, parameter servers, completion."""
     s, row = run.schedule, run.schedule.jobs.row(job, named=True)
     rows: list[_Line] = [(row["arrival"], None, "arrives", None, "")]
     moved = pl.col("from_site").is_not_null()
@@ -218,9 +219,9 @@ def _run_line(r: dict[str, Any], ids: list[str]) -> _Line:
 def _together(
     table: pl.DataFrame, job: int, server: str, keys: list[str], end: str
 ) -> Iterator[tuple[dict[str, Any], str, str]]:
-    """The job's rows of `table`, where they stand, and more names.
+    """The job's rows of `table`, each with its location and further server names.
 
-    Those of equal `keys` on many servers (a spread gang, copies of its data) are one row, to the last `end`.
+    Rows of equal `keys` on many servers (a spread gang, copies of its data) are combined into one, to the last `end`.
     """
     mine = table.filter(pl.col("job") == job).with_columns(pl.col(server).cast(pl.String))
     for _, rows in mine.group_by(keys, maintain_order=True):
@@ -236,7 +237,7 @@ def _several(count: int, thing: str) -> str:
 
 
 def _runs_of(runs: pl.DataFrame, job: int) -> pl.DataFrame:
-    """The job's runs, those of equal start and end on one server together, with the jobs that displaced them (`by`)."""
+    """The job's runs, those of equal start and end on one server combined, with the jobs that displaced them (`by`)."""
     mine = runs.filter(pl.col("job") == job)
     place, keys = ["server", "lane"], ["start", "end", "server", "preempted"]
     next_ = runs.filter((pl.col("job") != job) & pl.col("start").is_in(mine["end"].unique().to_list()))

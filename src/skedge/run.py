@@ -1,4 +1,4 @@
-"""One run of a policy on a scenario, and the folder that it is kept in.
+"""One run of a policy on a scenario, and its folder.
 
 A run folder holds the resolved scenario (``scenario.yaml``, ``jobs.parquet``), ``run.json`` (policy, parameters, seed,
 versions) and the record (``tables/*.parquet``): enough to repeat the run byte for byte.
@@ -40,7 +40,7 @@ from .sim.world import SimulatedWorld
 
 @dataclass(frozen=True, repr=False)
 class Run:
-    """What a run was made of and what came out.
+    """A run: its inputs and its record.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class Run:
     schedule
         The record.
     decisions_s
-        CPU time of the policy's decisions [s]; None of a run that was read from its folder.
+        CPU time of the policy's decisions [s]; None for a run read from its folder.
     """
 
     scenario: Scenario
@@ -77,12 +77,12 @@ class Run:
 
     @property
     def live(self) -> bool:
-        """Whether jobs were trained for real; else it is a simulation."""
+        """Whether jobs were really trained; False for a simulation."""
         return self.meta.get("world") is not None
 
     @property
     def tolerance(self) -> int:
-        """By how much times may be off [µs]: 0 in a simulation, whatever ``run.json`` says."""
+        """Tolerance for times [µs]; 0 in a simulation, whatever ``run.json`` says."""
         return int(self.meta.get("tolerance", 0)) if self.live else 0
 
     @cached_property
@@ -98,7 +98,7 @@ class Run:
     def verify(self, limit: int = 20) -> list[Violation]:
         """Violations of the rules of ``docs/model.md``; an empty list if there are none.
 
-        Times of a live run are compared with the tolerance that its ``run.json`` states, those of a simulation exactly.
+        Times of a live run are compared with the tolerance in its ``run.json``, times of a simulation exactly.
         """
         meta, tolerance = registered_meta(self.meta), self.tolerance
         texts = [*broken_meta(self.meta, self.scenario, self._end()), *self._uncalibrated()]
@@ -111,11 +111,11 @@ class Run:
         return max((int(time) for time in last if time is not None), default=0)  # type: ignore[arg-type]
 
     def _uncalibrated(self) -> Iterator[str]:
-        """M37: a policy that takes constants from its jobs names them."""
+        """Violations of M37: missing constants of a policy that is calibrated on its jobs."""
         try:
             made = make_policy(self.policy)
         except PolicyError:
-            return  # a stranger's parameters may mean anything
+            return  # the parameters of a third-party policy may mean anything
         try:
             ready = made if getattr(made.params, "low", ()) is not None else prepared(made, self.scenario)
         except SkedgeError as error:
@@ -126,7 +126,7 @@ class Run:
             yield f"run.json: policy is {self.policy}, without the constants of its prices; with them it is {right}"
 
     def must_be_whole(self) -> None:
-        """Refuse a record with rows that cannot be (M1), from which nothing can be computed.
+        """Reject a record with impossible rows (M1), from which nothing can be computed.
 
         Raises
         ------
@@ -142,19 +142,19 @@ class Run:
             raise RunFolderError(f"the record is damaged: {wrong[0]}; `skedge verify` names all that is wrong")
 
     def save(self, folder: Path | str) -> Path:
-        """Write the run folder; it appears whole or not at all.
+        """Write the run folder, completely or not at all.
 
         Raises
         ------
         RunFolderError
-            If `folder` exists already, or cannot be written (a full disk).
+            If `folder` already exists or cannot be written (for instance, the disk is full).
         """
         with new_folder(folder) as aside:
             self.write(aside)
         return Path(folder)
 
     def write(self, folder: Path) -> None:
-        """Write the parts of the run folder into `folder`, which is there (of :func:`new_folder`)."""
+        """Write the parts of the run folder into `folder`, which exists (see :func:`new_folder`)."""
         save_scenario(self.scenario, folder)
         (folder / "run.json").write_text(_json(self.meta), encoding="utf-8")
         (folder / "tables").mkdir()
@@ -168,7 +168,7 @@ class Run:
         Raises
         ------
         RunFolderError, ScenarioError
-            If it is not one, or a part of it is missing or damaged; names the file.
+            If it is not a run folder, or a part of it is missing or damaged; names the file.
         """
         folder = Path(folder)
         if not os.path.isfile(folder / "run.json"):
@@ -181,7 +181,7 @@ class Run:
 
 
 def load_whole(folder: Path | str) -> Run:
-    """Read a run folder from which something is to be computed.
+    """Read a run folder whose record must be usable for computations.
 
     Raises
     ------
@@ -201,7 +201,7 @@ def _json(meta: Mapping[str, Any]) -> str:
 
 
 def _read_table(path: Path, columns: Mapping[str, Any]) -> pl.DataFrame:
-    """Read a table of the record; types may differ (a stranger's record), their kinds may not."""
+    """Read a table of the record; types may differ from ours (a third-party record), but not their kinds."""
     try:
         table = pl.read_parquet(path, glob=False)
     except (OSError, pl.exceptions.PolarsError) as error:
@@ -218,7 +218,7 @@ def _read_table(path: Path, columns: Mapping[str, Any]) -> pl.DataFrame:
 
 
 def _as(name: str, is_: pl.DataType, kind: pl.DataType) -> pl.Expr:
-    """A column in the type of the record; names that are not known become null, which rule M1 finds."""
+    """A column in the type of the record; unknown names become null, which rule M1 reports."""
     column = pl.col(name)
     if is_ == kind or (isinstance(kind, pl.Categorical) and isinstance(is_, pl.Categorical)):
         return column
@@ -241,15 +241,15 @@ def _first_line(error: Exception) -> str:
 
 @contextmanager
 def new_folder(folder: Path | str, *, replacing: bool = False) -> Iterator[Path]:
-    """A folder to write to that is renamed to `folder` at the end; on any failure nothing stays.
+    """Yield a temporary folder that is renamed to `folder` at the end; on any failure nothing is left.
 
-    Entered before the work, it finds out early that nothing can be written. With `replacing`, a folder that is there
-    is removed at the end.
+    If entered before the work, it detects early that nothing can be written. With `replacing`, an existing folder is
+    removed at the end.
 
     Raises
     ------
     RunFolderError
-        If `folder` exists already (unless `replacing`) or cannot be written.
+        If `folder` already exists (unless `replacing`) or cannot be written.
     """
     target = Path(os.path.abspath(folder))
     if os.path.lexists(target) and not replacing:
@@ -273,7 +273,7 @@ def new_folder(folder: Path | str, *, replacing: bool = False) -> Iterator[Path]
 
 
 def _make_parents(folder: Path, made: list[Path]) -> None:
-    """Make `folder` and what is missing above it, and note in `made` what was."""
+    """Create `folder` and its missing parents, and add those created to `made`."""
     if not folder.is_dir():
         if os.path.lexists(folder):
             raise NotADirectoryError(errno.ENOTDIR, f"{folder} is not a folder")
@@ -293,7 +293,7 @@ def _reason(error: Exception) -> str:
 
 
 def prepared(policy: str | Policy, scenario: Scenario) -> Policy:
-    """The policy, with the constants that it takes from historical data calibrated on the scenario and frozen.
+    """The policy, with the constants that it takes from historical data calibrated on the scenario.
 
     Raises
     ------
@@ -313,7 +313,7 @@ def prepared(policy: str | Policy, scenario: Scenario) -> Policy:
 
 
 def _fits(name: str, scenario: Scenario) -> bool:
-    """Whether a policy can run on `scenario`; one whose package is broken cannot."""
+    """Whether a policy can run on `scenario`; False if its package is broken."""
     try:
         return make_policy(name).needs <= offers(scenario)
     except PolicyError:
@@ -321,7 +321,7 @@ def _fits(name: str, scenario: Scenario) -> bool:
 
 
 def _history(policy: Policy, scenario: Scenario) -> Scenario:
-    """The scenario with the jobs that the policy is calibrated on: its own, or those of a file (`price_source`)."""
+    """The scenario with the jobs used for calibration: its own, or those of a file (`price_source`)."""
     source = str(getattr(policy.params, "price_source", ""))
     if not source.startswith("file:"):
         return scenario
@@ -332,12 +332,12 @@ def _history(policy: Policy, scenario: Scenario) -> Scenario:
 
 
 def for_service(policy: str | Policy, scenario: Scenario) -> Policy:
-    """The policy for a service on the cluster of `scenario`, whatever jobs come.
+    """The policy for a service on the cluster of `scenario`, whose jobs are not known in advance.
 
     Raises
     ------
     PolicyError
-        As :func:`prepared`; also if jobs can come that the policy cannot go on with there.
+        As :func:`prepared`; also if jobs may arrive that the policy cannot handle there.
     """
     made = prepared(policy, scenario)
     unfit: Callable[[Cluster], str | None] | None = getattr(made, "unfit", None)
@@ -348,7 +348,7 @@ def for_service(policy: str | Policy, scenario: Scenario) -> Policy:
 
 
 def offers(scenario: Scenario) -> frozenset[str]:
-    """What the scenario has of what policies can need, in the words of their `needs`."""
+    """The requirements of policies that the scenario meets, in the words of their `needs`."""
     cluster, kind, worth = scenario.cluster, scenario.cluster.kind, None not in scenario.jobs.utility
     slots = cluster.lanes > 0 or cluster.cloud is not None
     parts = {
@@ -375,11 +375,11 @@ def run(
     Parameters
     ----------
     policy
-        ``name`` or ``name:key=value,...``, or a policy of one's own.
+        ``name`` or ``name:key=value,...``, or a policy object.
     progress
-        Told every event after it was answered.
+        Called with each event after its orders were carried out.
     journal
-        Where events and orders are written; the tables of the run need none.
+        Where to write events and orders; not needed for the tables of the run.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Why a job waits: one stable token with its numbers, from the kernel's books."""
+"""Why a job waits: a stable token with its numbers, from the kernel's books."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ TOKENS = {
     "failed": "it cannot be trained",
     "cancelled": "it was cancelled",
 }
-"""What a job's standing can be, and what each means."""
+"""The tokens, and what each means."""
 
 
 @dataclass(frozen=True)
 class Why:
-    """A job's standing.
+    """Why a job is not running, or that it is.
 
     Attributes
     ----------
     token
         One of :data:`TOKENS`.
     resource, need, free
-        What it lacks, how much it needs, how much there is.
+        The resource that it lacks, the amount needed and the amount free.
     blocker
-        Id of the job that has it, or goes first.
+        Id of the job that holds the resource or goes first.
     until_s
-        When this is over, where that is known [s].
+        When the wait ends, if known [s].
     on
-        Servers that it is bound to, where it is: it waits there even if others are free.
+        Servers that the job is bound to, if any: it waits there even if other servers are free.
     late_s
-        How much longer than announced this takes already [s].
+        Delay so far compared with what was announced [s].
     """
 
     token: str
@@ -73,10 +73,10 @@ class Why:
 
 
 def why(kernel: Kernel, job: int, now: int | None = None, behind: int = 0) -> Why:
-    """Why `job`, which has arrived, is not running, or that it is.
+    """Why `job`, which has arrived, is not running, or that it is running.
 
-    `now` is the present [µs]; None: the kernel's last event, which in a live run lies in the past. `behind` is how long
-    its data are overdue [µs], which the kernel does not see.
+    `now` is the present [µs]; None: the time of the kernel's last event, which in a live run lies in the past. `behind`
+    is how long its data are overdue [µs], which the kernel does not see.
     """
     now = kernel.now if now is None else now
     standing = int(kernel.standing[job])
@@ -85,7 +85,7 @@ def why(kernel: Kernel, job: int, now: int | None = None, behind: int = 0) -> Wh
     if standing not in (WAITING, DISPATCHED):
         state = kernel.record.state(job)
         return Why("completed" if state == "finished" else state)
-    if job in kernel.gangs.placed and kernel.books.work is None:  # at sites data lie there
+    if job in kernel.gangs.placed and kernel.books.work is None:  # at sites no data are uploaded
         begins = int(kernel.gangs.compute_from[job])
         if behind > 0 or begins > now:
             return _coming(begins, behind)
@@ -97,7 +97,7 @@ def why(kernel: Kernel, job: int, now: int | None = None, behind: int = 0) -> Wh
 
 
 def _on_lanes(kernel: Kernel, job: int, now: int) -> Why:
-    """A dispatched job none of whose chunks is in service."""
+    """Why a dispatched job has no chunk in service."""
     lanes = np.unique(kernel.sent[job])
     queues = {lane: _here(kernel, lane, now) for lane in lanes[lanes != CLOUD].tolist()}
     waits = [queue for queue in queues.values() if _has(queue, job)]
@@ -115,7 +115,7 @@ def _on_lanes(kernel: Kernel, job: int, now: int) -> Why:
 
 
 def _coming(until: int | None, behind: int) -> Why:
-    """Its data are on their way, until a time [µs] where one is known, or overdue by `behind` [µs]."""
+    """Its data are being uploaded: until a time [µs] if known, or overdue by `behind` [µs]."""
     if behind > 0:
         return Why("uploading", late_s=behind / SECOND)
     return Why("uploading", until_s=None if until is None else until / SECOND)
@@ -126,7 +126,7 @@ def _has(queue: Ints, job: int) -> bool:
 
 
 def _here(kernel: Kernel, lane: int, now: int) -> Ints:
-    """Rows of the groups that have reached a lane and are not complete."""
+    """Rows of the uncompleted groups that have reached a lane."""
     b = kernel.belief
     coming = b.transit[lane, : b.coming[lane]]
     rows: Ints = np.concatenate([b.rows[lane, : b.waiting[lane]], coming[coming[:, ARRIVE] <= now]])
@@ -134,7 +134,7 @@ def _here(kernel: Kernel, lane: int, now: int) -> Ints:
 
 
 def _without_lanes(kernel: Kernel, job: int) -> Why:
-    """A job of a dispatching policy that is not dispatched: it finds no storage, or no server in service."""
+    """Why a dispatching policy has not dispatched a job: no storage, or no server in service."""
     kind = int(kernel.scenario.jobs.worker_type[job])
     if kernel.books.slots.capacity[:, kind].sum() == 0:
         return _out(kernel, job, int(kernel.scenario.jobs.chunks[job]))
@@ -144,7 +144,7 @@ def _without_lanes(kernel: Kernel, job: int) -> Why:
 
 
 def _on_resources(kernel: Kernel, job: int) -> Why:
-    """A job that waits on servers with resources: for its plan, or for room for a worker."""
+    """Why a job waits on servers with resources: for its plan, or for free resources for a worker."""
     if _planned(kernel, job):
         return Why("reserved", until_s=kernel.record.plan_start(job) / SECOND)
     need, free = kernel.scenario.jobs.worker_needs[job], kernel.view.free.max(axis=0)
@@ -175,13 +175,13 @@ def _gang(kernel: Kernel, job: int) -> Why:
 
 
 def _planned(kernel: Kernel, job: int) -> bool:
-    """Whether `job` has a plan that is not void."""
+    """Whether `job` has a valid plan."""
     plans = [kernel.record.plans[row] for row in kernel.record.plan_of.get(job, ())]
     return bool(plans) and all(plan[-1] is None and kernel.in_service[plan[1]] for plan in plans)
 
 
 def _without_ps(kernel: Kernel, job: int) -> Why:
-    """No PS is free for `job`, perhaps because servers are out of service."""
+    """No PS is free for `job`, possibly because servers are out of service."""
     cluster, kind = kernel.scenario.cluster, int(kernel.scenario.jobs.ps_type[job])
     slots = kernel.books.slots.ps_job[cluster.ps_type == kind]
     token = "server_out" if (slots == OUT_OF_SERVICE).any() else "no_ps"
@@ -200,7 +200,7 @@ def _worker(kernel: Kernel, job: int) -> str:
 
 
 def _holder(kernel: Kernel, job: int, kind: int) -> str | None:
-    """The job that holds the most workers of this type."""
+    """Id of the job that holds the most workers of this type."""
     types = kernel.scenario.jobs.worker_type
     held = [(int(kernel.gangs.workers[other]), -other) for other in kernel.gangs.placed if types[other] == kind]
     return _name(kernel, -max(held)[1]) if held and -max(held)[1] != job else None

@@ -1,1 +1,1 @@
-"""What a recorded run shows: whether it keeps the rules of the model, and how well it did."""
+"""Analysis of a recorded run: verification of the model's rules, and metrics."""

@@ -1,6 +1,6 @@
 """A schedule's tables as arrays: jobs and servers by number, null as -1, time in µs.
 
-The arrays are read-only, so that compiled passes see one type whatever made the table.
+The arrays are read-only, so that compiled passes see one type for all tables.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Array = NDArray[Any]
 
 
 class Table:
-    """Columns of one table by name, made when first asked for; ``table["start"]``."""
+    """Columns of one table by name, converted when first accessed: ``table["start"]``."""
 
     def __init__(self, frame: pl.DataFrame, cluster: Cluster) -> None:
         self.frame, self._ids = frame, cluster.server_ids
@@ -38,7 +38,7 @@ class Table:
         return self._made[name]
 
     def only(self, keep: Array) -> Table:
-        """Keep the rows where `keep` is true."""
+        """A table of the rows where `keep` is true."""
         part = object.__new__(Table)
         part.frame, part._ids, part._made = self.frame.filter(pl.Series(keep)), self._ids, {}
         return part
@@ -59,7 +59,7 @@ class Columns:
     """All tables of a schedule.
 
     `dispatches` are the dispatch and re-dispatch rows of the decisions; `chunks` and `gangs` are the two kinds of runs.
-    `late` is by how much each job's training took longer than announced [µs], as a live run says.
+    `late` is the excess of each job's training time over the announced time [µs], as measured in a live run.
     """
 
     scenario: Scenario
@@ -78,12 +78,12 @@ class Columns:
 
     @property
     def first_chunk(self) -> NDArray[np.int64]:
-        """Number of each job's first chunk where all chunks are counted through, shape ``(jobs + 1,)``."""
+        """Number of each job's first chunk when chunks are numbered through all jobs, shape ``(jobs + 1,)``."""
         return np.concatenate([[0], np.cumsum(self.scenario.jobs.chunks)])
 
 
 def columns(scenario: Scenario, schedule: Schedule, late_s: Mapping[str, float] | None = None) -> Columns:
-    """Take the tables apart; nothing is copied that need not be. `late_s` by job id."""
+    """The tables as arrays, copied only where necessary; `late_s` is by job id."""
     cluster = scenario.cluster
     runs, decisions = schedule.runs, schedule.decisions
     pooled, dispatch = runs["chunk"].is_null(), decisions["verb"].is_in(["dispatch", "redispatch"])
@@ -99,7 +99,7 @@ def columns(scenario: Scenario, schedule: Schedule, late_s: Mapping[str, float] 
 
 
 def failure_times(c: Columns) -> NDArray[np.int64]:
-    """When each job failed [µs]; NEVER for those that did not, shape ``(jobs,)``."""
+    """Time of failure of each job [µs], NEVER for jobs that did not fail, shape ``(jobs,)``."""
     times = np.full(len(c.scenario.jobs), NEVER, np.int64)
     rows = np.flatnonzero((c.decisions.frame["verb"] == "fail").to_numpy())
     times[c.decisions["job"][rows]] = c.decisions["time"][rows]
@@ -107,7 +107,7 @@ def failure_times(c: Columns) -> NDArray[np.int64]:
 
 
 def next_outage(c: Columns, server: Array, time: Array) -> NDArray[np.int64]:
-    """When each server first goes out of service at or after each time [µs]; NEVER if it does not."""
+    """First time at or after each given time when the server goes out of service [µs]; NEVER if it does not."""
     found = np.full(len(server), NEVER, np.int64)
     for out, start in zip(c.outages["server"], c.outages["start"], strict=True):
         found = np.where((server == out) & (start >= time), np.minimum(found, start), found)
@@ -115,7 +115,7 @@ def next_outage(c: Columns, server: Array, time: Array) -> NDArray[np.int64]:
 
 
 def ready_times(c: Columns) -> NDArray[np.int64]:
-    """When each dispatched chunk reaches its server [µs]: decision + Delta_js, by row of `dispatches`."""
+    """Arrival of each dispatched chunk at its server [µs]: decision + Delta_js, by row of `dispatches`."""
     d = c.dispatches
     ready: NDArray[np.int64] = d["time"] + upload_delays(c.scenario.delays, d["job"], d["server"])
     return ready
@@ -124,8 +124,8 @@ def ready_times(c: Columns) -> NDArray[np.int64]:
 def gang_intervals(c: Columns) -> pl.DataFrame:
     """One row per allocation of a gang, in order of (job, start).
 
-    Columns job, start, compute_from (of the first worker), end, workers, work, `spent`: worker time computing
-    [worker-µs, in 128 bits], colocated, preempted and `where`: a list of (server, workers) by server.
+    Columns: job, start, compute_from (of the first worker), end, workers, work, `spent` (worker time computing
+    [worker-µs, in 128 bits]), colocated, preempted and `where` (a list of (server, workers) in order of server).
     """
     frame = c.gangs.frame.with_columns(pl.Series("server", c.gangs["server"], dtype=pl.Int32))
     frame = frame.with_columns(spent=pl.col("workers").cast(pl.Int128) * (pl.col("end") - pl.col("compute_from")))
@@ -148,10 +148,10 @@ _ON_GANGS = ["allocate", "allocate_each", "upload", "suspend", "assign_ps"]
 
 
 def gang_orders(c: Columns) -> pl.DataFrame:
-    """The decisions on gangs and their data, a row per server, by job and then as they were made.
+    """The decisions on gangs and their data, one row per server, by job and then in the order made.
 
-    Columns job, time, verb, server, workers, reason and `order`: rows of one order have one number. An order names its
-    servers in ascending order, each once, so that the next one is told from it.
+    Columns: job, time, verb, server, workers, reason and `order`, the number of the order that a row belongs to. An
+    order lists its servers in ascending order, each once, which shows where the next order begins.
     """
     d = c.decisions
     rows = np.flatnonzero(d.frame["verb"].is_in(_ON_GANGS).to_numpy())
@@ -164,14 +164,14 @@ def gang_orders(c: Columns) -> pl.DataFrame:
 
 
 def not_gangs(c: Columns) -> Array:
-    """Jobs whose workers begin one by one, as the decisions say."""
+    """Jobs whose workers begin one by one, according to the decisions."""
     rows = (c.decisions.frame["verb"] == "allocate_each").to_numpy()
     jobs: Array = np.unique(c.decisions["job"][rows])
     return jobs
 
 
 def _by_server(frame: pl.DataFrame) -> pl.DataFrame:
-    """One row per server of an allocation: its workers may begin at several times."""
+    """Combine the rows of an allocation to one row per server: its workers may begin at different times."""
     return frame.group_by("job", "start", "server").agg(
         pl.col("compute_from").min(),
         pl.col("end").max(),
@@ -182,14 +182,14 @@ def _by_server(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def gang_holdings(intervals: pl.DataFrame) -> pl.DataFrame:
-    """One row per server of each of :func:`gang_intervals`, in their order.
+    """One row per server of each row of :func:`gang_intervals`, in their order.
 
-    Columns `at` (row of the interval), job, start, server and `n`, the workers held there.
+    Columns: `at` (row of the interval), job, start, server and `n` (workers held there).
     """
     held = intervals.select(pl.int_range(pl.len()).alias("at"), "job", "start", "where").explode("where")
     return held.unnest("where")
 
 
 def first_of_job(job: Array) -> NDArray[np.bool_]:
-    """Whether each of the rows, in order of job, is the first one of its job."""
+    """Whether each row, in order of job, is the first one of its job."""
     return np.concatenate([np.ones(min(1, len(job)), bool), job[1:] != job[:-1]])

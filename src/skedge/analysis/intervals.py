@@ -1,4 +1,4 @@
-"""Means over seeds, and how sure they are: bootstrap for bounded metrics, Student's t for paired differences."""
+"""Means over seeds with confidence intervals: bootstrap for bounded metrics, Student's t for paired differences."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from numpy.random import default_rng
 from skedge.core.model import Floats
 
 FEWEST = 5
-"""Fewest seeds for which a comparison gives an interval: with less its width is mostly chance."""
+"""Minimum number of seeds for an interval: with fewer, its width is mostly random."""
 
 _RESAMPLES = 9999
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean and its 95 % confidence interval; `low` and `high` are None where there is none."""
+    """A mean and its 95 % confidence interval; `low` and `high` are None without an interval."""
 
     mean: float
     low: float | None = None
@@ -25,16 +25,16 @@ class Estimate:
 
     @property
     def sign(self) -> int:
-        """-1 or 1 where the interval is wholly below or above 0, else 0."""
+        """-1 or 1 if the interval lies wholly below or above 0, else 0."""
         if self.low is None or self.high is None:
             return 0
         return int(self.low > 0) - int(self.high < 0)
 
 
 def estimate(values: Floats) -> Estimate:
-    """Mean of `values` and its 95 % confidence interval by Student's t; none for one value.
+    """Mean of `values` and its 95 % confidence interval by Student's t; no interval for one value.
 
-    For what has no bound, such as differences: the interval reaches as far on one side as on the other.
+    For unbounded quantities such as differences: the interval is symmetric.
     """
     mean = float(values.mean())
     if len(values) < 2:
@@ -46,11 +46,11 @@ def estimate(values: Floats) -> Estimate:
 
 
 def bounded(values: Floats) -> Estimate:
-    """Mean of `values` and its 95 % confidence interval by the bootstrap; none for fewer than 5 values.
+    """Mean of `values` and its 95 % bootstrap confidence interval; no interval for fewer than 5 values.
 
-    Its ends lie between the least and the greatest value, so that no time is negative and no share above 1. Bias
-    corrected and accelerated (BCa; Efron 1987), percentiles where the values are too alike for that. The same values
-    give the same interval.
+    The interval lies between the smallest and the largest value, so that no time is negative and no share above 1. It
+    is bias-corrected and accelerated (BCa; Efron 1987), or uses percentiles if the values are too similar for that. The
+    same values give the same interval.
     """
     mean = float(values.mean())
     if len(values) < FEWEST:

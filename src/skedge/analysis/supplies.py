@@ -1,4 +1,4 @@
-"""Which servers a run supplies with whose data, from its decisions and outages alone (rules M7 and M16)."""
+"""The data that a run supplies to servers, from its decisions and outages alone (rules M7 and M16)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .columns import Columns
 
 
 def supplies(c: Columns) -> pl.DataFrame:
-    """One row per server of every order that brings data to servers, in the order in which they were given.
+    """One row per server of each order that brings data to servers, in the order given.
 
-    Columns job, server, time, verb, `n`: workers for which the order asks, `before`: for how many the server had been
-    supplied, and `chunks`: how many must be brought there. A server is supplied for the most workers of all orders on
-    the job since its last outage; where the physics is ``last_place``, for those of the job's last order.
+    Columns: job, server, time, verb, `n` (workers of the order), `before` (workers whose data the server already had)
+    and `chunks` (chunks that must be brought). A server has the data of the largest number of workers in any order on
+    the job since its last outage or, if the physics is ``last_place``, of those in the job's last order.
     """
     rows = _orders(c)
     if c.scenario.physics.data == "kept" and c.scenario.cluster.kind != "sites":
@@ -30,12 +30,12 @@ def supplies(c: Columns) -> pl.DataFrame:
 
 
 def needed_uploads(c: Columns) -> pl.DataFrame:
-    """Uploads that the allocations and the ``upload`` orders of a run need: job, server, chunks, time."""
+    """Uploads required by the allocations and the ``upload`` orders of a run: job, server, chunks, time."""
     return supplies(c).filter(pl.col("chunks") > 0).select("job", "server", "chunks", "time")
 
 
 def _orders(c: Columns) -> pl.DataFrame:
-    """Rows of all such orders, with the number of the order among those of its job, and of its server's outages."""
+    """Rows of all such orders, with the order's number within its job and the number of the server's outages so far."""
     d = c.decisions
     chosen = np.flatnonzero(d.frame["verb"].is_in(SUPPLIES).fill_null(value=False).to_numpy() & (d["server"] >= 0))
     rows = pl.DataFrame({name: d[name][chosen] for name in ("job", "server", "time")}).with_columns(
@@ -55,7 +55,7 @@ def _orders(c: Columns) -> pl.DataFrame:
 
 
 def _number_in_job(job: Ints) -> Ints:
-    """Number of each decision among those on its job."""
+    """Number of each decision within its job."""
     order = np.argsort(job, kind="stable")
     sorted_job = job[order]
     first = np.searchsorted(sorted_job, sorted_job)
@@ -65,7 +65,7 @@ def _number_in_job(job: Ints) -> Ints:
 
 
 def _outages_until(c: Columns, rows: pl.DataFrame) -> Ints:
-    """How many outages of each row's server have begun by its time."""
+    """Number of outages of each row's server that have begun by its time."""
     server, time, count = rows["server"].to_numpy(), rows["time"].to_numpy(), np.zeros(len(rows), np.int64)
     for out in np.unique(c.outages["server"]):
         here = server == out
@@ -75,10 +75,10 @@ def _outages_until(c: Columns, rows: pl.DataFrame) -> Ints:
 
 
 def _with_chunks(c: Columns, rows: pl.DataFrame) -> pl.DataFrame:
-    """The chunks that each order must bring: of workers that a server was not supplied for, or copies of all.
+    """Add the chunks that each order must bring: those of workers whose data the server lacks, or copies of all.
 
-    A job's chunks are spread evenly over its workers, in the order of the servers; where a server lacks data of some,
-    they are its last ones.
+    A job's chunks are spread evenly over its workers, in the order of the servers. If a server lacks the data of some
+    workers, these are its last ones.
     """
     chunks = pl.Series(c.scenario.jobs.chunks[rows["job"].to_numpy()])
     total, given = pl.col("n").sum().over("order"), (pl.col("n").cum_sum() - pl.col("n")).over("order")

@@ -1,4 +1,4 @@
-"""Compiled passes over the rows of a record."""
+"""Compiled sweeps over the rows of a record."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Small = NDArray[np.int32]
 
 @compiled
 def in_groups(group: Small, key: Ints, groups: int) -> tuple[Ints, Ints]:
-    """Rows by group, in each group by `key`, equal keys in their order; rows of group -1 are left out.
+    """Rows by group, within each group by `key`, stably; rows of group -1 are omitted.
 
-    Returns the rows, and where each group begins among them, shape ``(groups + 1,)``.
+    Returns the rows, and the start of each group among them, shape ``(groups + 1,)``.
     """
     first = np.zeros(groups + 1, np.int64)
     for g in group:
@@ -39,7 +39,7 @@ def in_groups(group: Small, key: Ints, groups: int) -> tuple[Ints, Ints]:
 
 @compiled
 def _sort_by(rows: Ints, key: Ints) -> None:
-    """Sort `rows` by `key` in place, stably; rows in order already, the usual case, cost one look each."""
+    """Sort `rows` by `key` in place, stably; rows already in order, the usual case, cost one comparison each."""
     in_order = True
     for i in range(1, len(rows)):
         if key[rows[i]] < key[rows[i - 1]]:
@@ -51,7 +51,7 @@ def _sort_by(rows: Ints, key: Ints) -> None:
 
 @compiled
 def bounds(group: Ints, start: Ints, end: Ints, groups: int) -> tuple[Ints, Ints, Ints]:
-    """First start, last end and number of rows of each group; NEVER and -1 where it has none."""
+    """First start, last end and number of rows of each group; NEVER and -1 if it has none."""
     first, last, count = np.full(groups, NEVER, np.int64), np.full(groups, -1, np.int64), np.zeros(groups, np.int64)
     for i in range(len(group)):
         g = group[i]
@@ -63,7 +63,7 @@ def bounds(group: Ints, start: Ints, end: Ints, groups: int) -> tuple[Ints, Ints
 
 @compiled
 def totals(group: Ints, start: Ints, end: Ints, flag: NDArray[np.bool_], groups: int) -> tuple[Ints, Ints]:
-    """Sum of lengths and number of flagged rows of each group."""
+    """Total length and number of flagged rows of each group."""
     length, flagged = np.zeros(groups, np.int64), np.zeros(groups, np.int64)
     for i in range(len(group)):
         length[group[i]] += end[i] - start[i]
@@ -73,7 +73,7 @@ def totals(group: Ints, start: Ints, end: Ints, flag: NDArray[np.bool_], groups:
 
 @compiled
 def merged(rows: Ints, first: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
-    """Union of each group's intervals as (group, start, end); intervals that touch become one.
+    """Union of each group's intervals as (group, start, end); adjacent intervals are merged.
 
     `rows` and `first` as :func:`in_groups` gives them.
     """
@@ -92,7 +92,7 @@ def merged(rows: Ints, first: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints,
 
 @compiled
 def uncovered(a: tuple[Ints, Ints, Ints], b: tuple[Ints, Ints, Ints], slack: int) -> Ints:
-    """Where each interval of `a` is first left open by `b`, by more than `slack` µs; -1 where it is covered.
+    """Start of the first gap of more than `slack` µs that `b` leaves in each interval of `a`; -1 if it is covered.
 
     Both as :func:`merged` gives them.
     """
@@ -126,27 +126,27 @@ def lane_service(  # noqa: C901 - one sweep: a call per event would cost more th
     slack: int,
     room: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Go along each lane with the queue of chunks that have arrived there and are not finished.
+    """Follow each lane with the queue of chunks that have arrived there and are not finished.
 
     Parameters
     ----------
     rows, first
-        Runs by lane and start; `start`, `end` and `place` are a run's times and the place of its chunk.
+        Runs by lane and start; `start`, `end` and `place` are the times of each run and the place of its chunk.
     coming, coming_first
-        Places of the chunks sent to each lane, by arrival. A place is a chunk's position when all are put in order of
-        rank, so that the smaller place runs first; `group` is the first place of those that take turns with it, which
-        run in any order.
+        Places of the chunks sent to each lane, by arrival. A place is a chunk's position in the order of rank, so the
+        chunk with the smaller place runs first. `group` is the first place of the chunks that take turns with it, which
+        may run in any order.
     ready, gone
-        When the chunk of each place arrives and when its last run ends (NEVER if it never runs) [µs].
+        Arrival of the chunk of each place, and end of its last run (NEVER if it never runs) [µs].
     slack
         Tolerance [µs].
     room
-        Rows of each table returned, at most.
+        Maximum number of rows of each table returned.
 
     Returns
     -------
-    Three tables of (time, run, place): runs that begin before the one before has ended (place -1); runs while a chunk
-    of better place waits; and, for a run (-1: none) before which the lane idled, a chunk that waited.
+    Three tables of (time, run, place): runs that begin before the previous one has ended (place -1); runs while a
+    chunk of smaller place waits; and, for each run (-1: none) before which the lane was idle, a chunk that waited.
     """
     twice, worse, idle = np.empty((room, 3), np.int64), np.empty((room, 3), np.int64), np.empty((room, 3), np.int64)
     twices = worses = idles = 0

@@ -10,14 +10,14 @@ from .columns import Array, Columns
 
 
 class Zeta:
-    """By job, 1 from each dispatch on after which the last dispatch of all its chunks was to the cloud, else 0.
+    """Zeta by job: 1 while the last dispatch of all its chunks was to the cloud, else 0.
 
-    It changes only where chunks are dispatched again.
+    It changes only when chunks are dispatched again.
 
     Attributes
     ----------
     last
-        By job: zeta after its last dispatch; 0 of jobs that are not dispatched.
+        By job: zeta after its last dispatch; 0 for jobs that are not dispatched.
     """
 
     def __init__(self, c: Columns) -> None:
@@ -30,7 +30,7 @@ class Zeta:
             self.last[job] = zeta[-1]
 
     def at(self, job: Array, time: Array) -> Ints:
-        """Zeta of each job at each time [µs]; before its first dispatch the one that it has after it."""
+        """Zeta of each job at each time [µs]; before its first dispatch, the value after it."""
         zeta = self.last[job]
         for one, (times, values) in self._changes.items():
             mine = np.flatnonzero(job == one)
@@ -38,16 +38,16 @@ class Zeta:
         return zeta
 
     def always(self, job: Array, start: Array, end: Array, value: Array | int) -> Bools:
-        """Whether zeta of each job is `value` from each start to each end [µs], looked at there alone."""
+        """Whether zeta of each job is `value` at each start and each end [µs]; times in between are not checked."""
         same: Bools = (self.at(job, start) == value) & (self.at(job, end) == value)
         return same
 
     def changed(self) -> list[int]:
-        """Jobs of which zeta changes."""
+        """Jobs whose zeta changes."""
         return [job for job, (_, zeta) in self._changes.items() if zeta.min() < zeta.max()]
 
     def converted(self, job: int, start: int, end: int, each: Ints) -> float:
-        """The time from `start` to `end` [µs] as time at the last zeta; `each` is p of the job by zeta [µs]."""
+        """Time from `start` to `end`, converted to time at the last zeta [µs]; `each` is the job's p by zeta [µs]."""
         times, zeta = self._changes[job]
         edges = np.clip([start, *times[1:], end], start, end)
         factor: Floats = each[self.last[job]] / each[zeta]

@@ -1,4 +1,4 @@
-"""The loop that serves every world, and the forecast: facts in, orders out."""
+"""The loop that drives the kernel with every world and with the forecast: facts in, orders out."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from .events import Event, Order
 from .kernel import Kernel
 
 Watch = Callable[[Event, list[Order]], None]
-"""Called with every event and the orders that answered it, once the world has them."""
+"""Called with each event and its orders, after the world has received them."""
 
 
 class World(Protocol):
-    """What performs orders and reports facts: simulated in virtual time, or live."""
+    """Performs orders and reports facts: simulated in virtual time, or live."""
 
     def next_event(self) -> Event | None:
-        """The next thing that happens, in time order; None when nothing more can happen."""
+        """The next event in time order; None when nothing more can happen."""
 
     def perform(self, order: Order) -> None:
         """Carry out an order that the kernel has accepted."""
@@ -40,14 +40,14 @@ def drive(kernel: Kernel, world: World, watch: Watch | None = None) -> None:
 
 
 def drive_to_end(kernel: Kernel, world: World, watch: Watch | None = None) -> None:
-    """:func:`drive` a run whose jobs are all known: at its end each has been answered.
+    """:func:`drive` a run whose jobs are all known, and check at its end that each job was answered.
 
     Raises
     ------
     OrderError
         If the policy breaks a rule.
     SkedgeError
-        If nothing more can happen and jobs are still waiting: the policy has forgotten them.
+        If nothing more can happen and jobs are still waiting, because the policy has forgotten them.
     """
     drive(kernel, world, watch)
     forgotten = kernel.unanswered()

@@ -1,14 +1,14 @@
-"""Every error that skedge raises on purpose.
+"""The errors that skedge raises.
 
 ::
 
     SkedgeError
-    ├── InputError            a file, a field or an option is wrong: says where, what, and what would be right
+    ├── InputError            a file, a field or an option is wrong: where, what, and what would be right
     │   ├── ScenarioError     a scenario file or the jobs and servers that it names
     │   ├── TraceError        a trace file
     │   └── PolicyError       an unknown policy, or a parameter that it does not take
-    ├── OrderError            a policy gave an order that breaks a rule; carries the rule's name
-    ├── StateError            the kernel's own books do not balance (a bug of ours)
+    ├── OrderError            a policy's order breaks a rule; has the rule's name
+    ├── StateError            the kernel's books are inconsistent (a bug in skedge or the world)
     ├── SolverError           a solver failed or ran out of time
     ├── RunFolderError        a run folder that exists, is missing or is incomplete
     └── TrainingError         a live job cannot be trained: its factory, its data, its loss, its checkpoint
@@ -18,11 +18,11 @@ from __future__ import annotations
 
 
 class SkedgeError(Exception):
-    """Base of every error that skedge raises on purpose."""
+    """Base class of all errors that skedge raises."""
 
 
 class InputError(SkedgeError):
-    """Something that the user gave is wrong; the message says where and what would be right."""
+    """An input by the user is wrong; the message says where, and what would be right."""
 
 
 class ScenarioError(InputError):
@@ -30,11 +30,11 @@ class ScenarioError(InputError):
 
 
 class TraceError(InputError):
-    """A trace file cannot be read as the format that was named."""
+    """A trace file cannot be read in the given format."""
 
 
 class PolicyError(InputError):
-    """A policy is unknown, or does not take a parameter that was given."""
+    """A policy is unknown, or a parameter of it is unknown or wrong."""
 
 
 class OrderError(SkedgeError):
@@ -45,12 +45,12 @@ class OrderError(SkedgeError):
         self.rule, self.message = rule, message
 
     def __reduce__(self) -> tuple[type[OrderError], tuple[str, str]]:
-        """Keep the rule when an error comes back from another process."""
+        """Keep the rule when the error is sent from another process."""
         return type(self), (self.rule, self.message)
 
 
 class StateError(SkedgeError):
-    """The kernel's books do not balance."""
+    """The kernel's books are inconsistent."""
 
 
 class SolverError(SkedgeError):
@@ -58,7 +58,7 @@ class SolverError(SkedgeError):
 
 
 class RunFolderError(SkedgeError):
-    """A run folder exists already, is missing, or is incomplete."""
+    """A run folder already exists, is missing, or is incomplete."""
 
 
 class TrainingError(SkedgeError):

@@ -1,4 +1,4 @@
-"""What worlds tell policies (facts) and what policies answer (orders).
+"""Facts, which worlds report to policies, and orders, which policies return.
 
 Both are batches: one :class:`Event` holds everything that happened at one instant, one :class:`Dispatch` all chunks of
 a job. Jobs, servers, lanes and PS slots are numbers: see :class:`~skedge.core.scenario.Jobs` and
@@ -15,17 +15,17 @@ import numpy as np
 from .model import Floats, Ints, Placement
 
 CLOUD = -1
-"""The cloud, where a lane or a PS slot is meant."""
+"""Stands for the cloud in place of a lane or a PS slot."""
 
 CANCELLED = "cancelled"
-"""How the reason of a job that was cancelled begins; that of one that has failed does not."""
+"""Prefix of the reason of a cancelled job; reasons of failed jobs do not begin with it."""
 
 OUT_OF_SERVICE = 2**62
-"""Stands for the job of a PS slot whose server is out of service: no job has this number."""
+"""In place of the job of a PS slot whose server is out of service; no job has this number."""
 
 
 def pairs(counts: Ints) -> Placement:
-    """(server, count) pairs, as orders have them, from `counts` by server; servers with none are left out."""
+    """(server, count) pairs, the form that orders use, from `counts` by server; servers with 0 are omitted."""
     return tuple((server, int(counts[server])) for server in np.flatnonzero(counts).tolist())
 
 
@@ -35,9 +35,10 @@ def _none() -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class LaneFacts:
-    """Chunks' worth of work done on lanes since the last event, in order of time: equal-length columns.
+    """Chunk completions on lanes since the last event, in time order: columns of equal length.
 
-    Where the chunks of a job take turns on a lane, the first completion is when they have trained as much as one chunk.
+    If the chunks of a job take turns on a lane, a completion is reported each time they have together trained the
+    equivalent of one chunk.
     """
 
     time: Ints = field(default_factory=_none)
@@ -56,31 +57,31 @@ class Event:
     finished
         Jobs that have completed.
     failed
-        (job, reason) of jobs that cannot be trained, or were cancelled: facts of a live world.
+        (job, reason) of jobs that cannot be trained or were cancelled; live runs only.
     broken
-        Jobs whose reservation no longer holds: past its end and unfinished (the fact *plan broken*).
+        Jobs that are unfinished at the end of their reservation (the fact *plan broken*).
     servers
-        (server, why) of servers that have gone out of service, or come back into it (why is empty): the fact *node
-        changed* of a live world.
+        (server, reason) of servers that have left service, or have returned to it (empty reason): the fact *node
+        changed*; live runs only.
     measured
-        (job, factor): its mini-batches take so many times the announced time; the fact *speed measured* of a live run.
+        (job, factor): a mini-batch takes `factor` times the announced time; the fact *speed measured*; live runs only.
     lost
-        (job, chunks) of dispatched chunks whose server is out of service: they wait to be dispatched again.
+        (job, chunks) of dispatched chunks whose server is out of service; they wait for a re-dispatch.
     interrupted
-        Jobs whose workers were taken from them because a server of theirs, or of their PS, is out of service.
+        Jobs that have lost their workers because one of their servers, or that of their PS, is out of service.
     without_ps
-        Jobs that have a chunk in service and whose PS is on a server that is out of service.
+        Jobs with a chunk in service that have lost their PS because its server is out of service.
     arrived
         Jobs that have arrived, in order.
     woke
-        A time asked for by ``WakeAt`` or ``Reserve`` has come.
+        True if a time requested by ``WakeAt`` or ``Reserve`` has come.
     started, paused
-        Jobs of which the first chunk is now in service, or the last one no longer is: told when everything else of
-        the instant has settled.
+        Jobs that started or stopped having a chunk in service; reported once everything else of the instant has
+        settled.
     trained
-        (job, (site, chunks) pairs): chunks that its workers at sites have trained in the slot that ends now.
+        (job, (site, chunks) pairs): chunks trained by its workers at sites in the slot that ends now.
     chunks
-        Chunk completions for the kernel; policies see jobs.
+        Chunk completions, for the kernel; policies receive facts about jobs.
     """
 
     time: int
@@ -106,7 +107,7 @@ class Event:
 
     @property
     def only_woke(self) -> bool:
-        """Whether a time that was asked for has come, and nothing else has happened."""
+        """Whether a requested time has come and nothing else has happened."""
         if not self.woke:
             return False
         facts = (
@@ -118,21 +119,22 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
-    """Give each chunk of a job to a lane, or to a worker of its own in the cloud, for good.
+    """Assign each chunk of a job irrevocably to a lane, or to a worker of its own in the cloud.
 
     Attributes
     ----------
     lane
-        Lane of every chunk, shape ``(D_j,)``; CLOUD for the cloud. Of every chunk of `chunks` in a re-dispatch.
+        Lane of each chunk, shape ``(D_j,)``; CLOUD for the cloud. In a re-dispatch: of each chunk in `chunks`.
     rank
-        The lanes' order: smaller first, equal ranks in order of dispatch. D_j p for highest average processing rate
-        first.
+        Order on the lanes: smaller first, equal ranks in order of dispatch. D_j p gives the highest average processing
+        rate first.
     alpha
-        The dual value alpha_jd of every chunk [s], shape ``(D_j,)``.
+        Dual value alpha_jd of each chunk [s], shape ``(D_j,)``.
     postponed
-        Number of chunks that complete later because of each chunk, shape ``(D_j,)``.
+        Number of chunks that each chunk delays, shape ``(D_j,)``.
     chunks
-        A *re-dispatch* of these chunks alone, whose server went out of service; None: all chunks, for the first time.
+        In a *re-dispatch*, the chunks to dispatch again because their server went out of service; None: all chunks, for
+        the first time.
     """
 
     job: int
@@ -146,17 +148,17 @@ class Dispatch:
 
 @dataclass(frozen=True, slots=True)
 class Allocate:
-    """Give a job these workers and this PS slot from now on; replaces what it has.
+    """Allocate these workers and this PS slot to a job from now on; replaces its present allocation.
 
     Attributes
     ----------
     ps
-        A PS slot, or CLOUD; on servers with resources, which have no slots, (server, PSs) pairs by server.
+        A PS slot, or CLOUD; on servers with resources, which have no slots, (server, PSs) pairs in order of server.
     gang
-        True: all workers begin together, when the slowest upload has ended. False: each begins when its own data are
-        there, and the workers that the job has go on. All allocations of a job are of one kind.
+        True: all workers begin together, when the slowest upload has ended. False: each begins when its own data
+        arrive, and the job's present workers continue. All allocations of a job must agree on this.
     value
-        What the policy found the placement worth (a price-based policy: eta_j), None if it does not say.
+        Value of the placement computed by the policy (price-based policies: eta_j); None if there is none.
     """
 
     job: int
@@ -169,7 +171,7 @@ class Allocate:
 
 @dataclass(frozen=True, slots=True)
 class Suspend:
-    """Take a job's workers and its PS away; its data stay."""
+    """Release a job's workers and its PS; its data stay."""
 
     job: int
     reason: str = ""
@@ -177,7 +179,7 @@ class Suspend:
 
 @dataclass(frozen=True, slots=True)
 class AssignPS:
-    """Let a PS slot (or CLOUD) serve a job that has begun to run; it is free again when the job pauses."""
+    """Assign a PS slot (or CLOUD) to a job that has started running; it is released when the job pauses."""
 
     job: int
     ps: int
@@ -186,10 +188,10 @@ class AssignPS:
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """Bring a job's data to these servers now, before it is allocated there; allocation implies it otherwise.
+    """Upload a job's data to these servers ahead of its allocation there; an allocation implies the upload otherwise.
 
-    A server gets the chunks of its share of the workers or, with `copies`, all chunks, as long as it is not known which
-    servers will train the job; so many workers at most can then begin there without another upload.
+    A server receives the chunks of its share of the workers or, with `copies`, all chunks, for when the servers that
+    will train the job are not known yet. Up to the given number of workers can then begin there without another upload.
     """
 
     job: int
@@ -199,9 +201,9 @@ class Upload:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """Move chunks of a job, not trained yet, from a site to another: at once, at what the cluster's transfer_cost says.
+    """Move untrained chunks of a job from one site to another, instantly, at the cluster's `transfer_cost`.
 
-    `value` is what the policy books for it, None if it does not say.
+    `value` is the cost that the policy accounts for it; None if there is none.
     """
 
     job: int
@@ -214,10 +216,10 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """State a plan: these workers and PSs of one server from `start` to `end` [µs]. It binds nobody and is recorded.
+    """Record a plan: these workers and PSs of one server from `start` to `end` [µs]. Plans are not binding.
 
-    What a job reserves at one instant is one plan; a later one takes its place. `value` is what the policy found the
-    plan worth, None if it does not say.
+    All reservations of a job at one instant form one plan; a later plan replaces it. `value` is the value of the plan
+    computed by the policy; None if there is none.
     """
 
     job: int
@@ -232,7 +234,7 @@ class Reserve:
 
 @dataclass(frozen=True, slots=True)
 class Postpone:
-    """Say that a job was considered and has to wait, why, and what its best plan was worth (None: it had none)."""
+    """Record that a job was considered and must wait, the reason, and the value of its best plan (None: no plan)."""
 
     job: int
     reason: str
@@ -240,7 +242,7 @@ class Postpone:
 
 
 class Piece(NamedTuple):
-    """The price of a unit of `resource` on `server` from `start` to `end` [µs], per slot; slots are resources too."""
+    """Price per slot of one unit of `resource` on `server` from `start` to `end` [µs]; slots are resources too."""
 
     server: int
     resource: str
@@ -251,7 +253,7 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Say which prices the decision on a job has changed; for the record alone."""
+    """Record the prices that the decision on a job has changed; has no other effect."""
 
     job: int
     pieces: tuple[Piece, ...]
@@ -259,7 +261,7 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """Turn a job away, for good."""
+    """Reject a job permanently."""
 
     job: int
     reason: str
@@ -268,7 +270,7 @@ class Reject:
 
 @dataclass(frozen=True, slots=True)
 class WakeAt:
-    """Ask for an event at `time` [µs], later than now."""
+    """Request an event at `time` [µs], later than now."""
 
     time: int
 

@@ -1,4 +1,4 @@
-"""Fields of the public dataclasses, checked and cast where they are made: one sentence says what is wrong."""
+"""Rules that check and cast the fields of the public dataclasses; errors name the field, its value and the rule."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 from .errors import ScenarioError
 
 Rule = Callable[[str, Any], Any]
-"""Takes a field's name and its value; returns the value in its type, or raises a ScenarioError."""
+"""Called with a field's name and value; returns the value in its type, or raises a ScenarioError."""
 
 _NUMBERS: Any = Real
 _SHORT = Repr()
@@ -28,12 +28,12 @@ def settle(made: Any, rules: Mapping[str, Rule], where: str, link: str = ".") ->
 
 
 def refuse(name: str, value: Any, right: str) -> None:
-    """Raise the sentence that every wrong field gets."""
+    """Raise the error for a wrong field; `right` is what is allowed."""
     raise ScenarioError(f"{name} = {shown(value)}; it must be {right}")
 
 
 def shown(value: Any) -> str:
-    """`value` as in source code, cut short; a NumPy number as a number."""
+    """The repr of `value`, shortened; a NumPy number is shown as a plain number."""
     return _SHORT.repr(value.item() if isinstance(value, np.generic) else value)
 
 
@@ -44,11 +44,11 @@ class Number:
     Attributes
     ----------
     right
-        What it must be, in words.
+        Description of the allowed values, for messages.
     whole
-        True: an integer; 3.0 is one.
+        True: it must be an integer; 3.0 counts as one.
     above
-        True: `low` itself is too low.
+        True: `low` itself is not allowed.
     endless
         True: inf is allowed.
     """
@@ -74,7 +74,7 @@ class Number:
             number = float(value)
             if self.whole:
                 return int(value) if math.isfinite(number) and int(value) == value else None
-        except (OverflowError, ValueError):  # more than a float holds
+        except (OverflowError, ValueError):  # too large for a float
             return None
         return number
 
@@ -84,7 +84,7 @@ class Number:
 
 
 def text(name: str, value: Any) -> str:
-    """Text that is not empty."""
+    """Non-empty text."""
     if not isinstance(value, str) or not value:
         refuse(name, value, "text, not empty")
     return str(value)
@@ -109,7 +109,7 @@ def one_of(*choices: str) -> Rule:
 
 
 def made_of(*kinds: type) -> Rule:
-    """An object of one of these classes."""
+    """An instance of one of these classes."""
 
     def rule(name: str, value: Any) -> Any:
         if not isinstance(value, kinds):
@@ -120,12 +120,12 @@ def made_of(*kinds: type) -> Rule:
 
 
 def optional(rule: Rule) -> Rule:
-    """None, or what `rule` takes."""
+    """None, or a value that `rule` accepts."""
     return lambda name, value: None if value is None else rule(name, value)
 
 
 def pair(rule: Rule) -> Rule:
-    """Two values, each as `rule` takes it."""
+    """Two values, each of which `rule` accepts."""
 
     def both(name: str, value: Any) -> Any:
         values = value.tolist() if isinstance(value, np.ndarray) else value
@@ -137,7 +137,7 @@ def pair(rule: Rule) -> Rule:
 
 
 def mapping(rule_of: Callable[[str], Rule]) -> Rule:
-    """A mapping of names to what ``rule_of(name)`` takes."""
+    """A mapping from names to values that ``rule_of(name)`` accepts."""
 
     def rule(name: str, value: Any) -> Any:
         if not isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""What is read as a file must be one."""
+"""Check that an input path is a file."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 
 
 def no_device(path: Path) -> Path:
-    """`path`, unless it is a device, such as ``/dev/full``, which may never end.
+    """Return `path`, unless it is a device, such as ``/dev/full``, reading which may never end.
 
     Raises
     ------
     OSError
-        If it is a device, or is not there.
+        If it is a device or does not exist.
     """
     mode = os.stat(path).st_mode
     if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):

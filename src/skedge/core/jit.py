@@ -1,10 +1,11 @@
 """Compiled kernels: numba, imported when the first kernel is called, with its cache on disk where it can be written.
 
-Importing numba takes longer than any other import, and only running a policy needs it: a module that holds kernels must
-be cheap to import. So a decorated function is a :class:`Kernel`, which becomes numba's dispatcher at its first call.
+Importing numba takes longer than any other import, and only running a policy needs it, so a module that holds kernels
+must be cheap to import. A decorated function is therefore a :class:`Kernel`, which creates numba's dispatcher at its
+first call.
 
-Numba counts references to arrays with atomic operations; where lanes (a tuple of arrays) are passed from step to step
-that was most of the time (2.0 µs per run on a lane, 0.5 without). Functions that allocate nothing need no counting.
+Numba counts references to arrays with atomic operations. Where lanes (a tuple of arrays) are passed from step to step
+this took most of the time (2.0 µs per run on a lane, 0.5 without). Functions that allocate nothing need no counting.
 """
 
 from __future__ import annotations
@@ -19,35 +20,35 @@ from typing import Any, TypeVar, cast
 F = TypeVar("F", bound=Callable[..., object])
 
 _WRITTEN = Path(__file__).stat().st_mtime_ns
-"""When this file was written, as the process sees it; later if the package is upgraded while the process runs."""
+"""Modification time of this file at import; it changes if the package is upgraded while the process runs."""
 
 
 def compiled(function: F) -> F:
-    """Compile `function` in numba's nopython mode; cached on disk where that is possible.
+    """Compile `function` in numba's nopython mode, cached on disk if possible.
 
-    Numba refuses ``cache=True`` where neither the source's folder nor ``NUMBA_CACHE_DIR`` is writable; then the
-    function is compiled anew in each process, which costs seconds and changes nothing else.
+    Numba rejects ``cache=True`` if neither the source folder nor ``NUMBA_CACHE_DIR`` is writable. The function is then
+    compiled in each process, which takes seconds and has no other effect.
     """
     return cast("F", Kernel(function))
 
 
 def lean(function: F) -> F:
-    """As :func:`compiled`, for a function that allocates no array: references are not counted."""
+    """Like :func:`compiled`, for a function that allocates no arrays: references are not counted."""
     return cast("F", Kernel(function, _nrt=False))
 
 
 def inlined(function: F) -> F:
-    """As :func:`lean`, and inlined where it is called: for the small steps of a hot loop."""
+    """Like :func:`lean`, and inlined into its callers: for the small steps of a hot loop."""
     return cast("F", Step(function, _nrt=False, forceinline=True))
 
 
 class Kernel:
-    """A function that numba compiles when it is first called, or when a kernel that calls it is compiled.
+    """A function that numba compiles at its first call, or when a kernel that calls it is compiled.
 
     Attributes
     ----------
     py_func
-        The function as it was written.
+        The Python function.
     """
 
     def __init__(self, py_func: Callable[..., object], **options: Any) -> None:
@@ -56,12 +57,12 @@ class Kernel:
 
     @cached_property
     def dispatcher(self) -> Any:
-        """Numba's dispatcher of the function; the function itself under ``NUMBA_DISABLE_JIT``."""
+        """Numba's dispatcher of the function; with ``NUMBA_DISABLE_JIT`` the function itself."""
         return _njit(self.py_func, **self.options)
 
     @property
     def _numba_type_(self) -> Any:
-        """How numba types the kernel where another one calls it."""
+        """Numba's type of the kernel when another kernel calls it."""
         return _called_type()(self.dispatcher)
 
     def __call__(self, *given: Any) -> Any:
@@ -69,35 +70,35 @@ class Kernel:
         return self.dispatcher(*given)
 
     def __reduce__(self) -> str:
-        """Pickled by name, as functions are."""
+        """Pickle by name, like a function."""
         return self.py_func.__qualname__
 
 
 class Step(Kernel):
-    """A kernel that is a step of others: what calls it from Python is compiled only if Python calls it.
+    """A kernel that is a step of others; its wrapper for calls from Python is compiled only if Python calls it.
 
-    That code unpacks each array of the state that a step takes; it is more than the step itself.
+    The wrapper unpacks each array of the step's arguments, and is larger than the step itself.
     """
 
     @cached_property
     def step(self) -> Any:
-        """Numba's dispatcher of the function, for compiled callers alone."""
+        """Numba's dispatcher of the function, for compiled callers only."""
         return _njit(self.py_func, "steps", no_cpython_wrapper=True, **self.options)
 
     @property
     def _numba_type_(self) -> Any:
-        """As of :class:`Kernel`, but of the step."""
+        """Numba's type of the step when a kernel calls it."""
         return _called_type()(self.step)
 
 
 @cache
 def _called_type() -> Any:
-    """Numba's type of dispatchers, called with constants as with any other values.
+    """Numba's type of dispatchers, changed to treat constant arguments like any other values.
 
-    Numba compiles a callee once more for each combination of constant arguments. All our callees are small or are
-    inlined, so that LLVM knows the constants anyway.
+    Numba compiles a callee again for each combination of constant arguments. All our callees are small or inlined, so
+    LLVM sees the constants anyway.
     """
-    from numba import types  # noqa: PLC0415 - as numba
+    from numba import types  # noqa: PLC0415 - slow to import, like numba
     from numba.extending import models, register_model  # noqa: PLC0415
 
     plain: Any = types.unliteral
@@ -114,8 +115,9 @@ def _called_type() -> Any:
 def _njit(function: Callable[..., object], folder: str = "kernels", **options: Any) -> Any:
     """Numba's dispatcher of `function`, with its cache in `folder`.
 
-    The cache does not tell a step from what Python can call, and calling a step from Python ends the process. A process
-    that outlives an upgrade of the package keeps nothing: its old kernels would get the key of the new sources.
+    The cache does not distinguish a step from a function that Python can call, and calling a step from Python crashes
+    the process. A process that outlives an upgrade of the package caches nothing: it would store old kernels under the
+    key of the new sources.
     """
     import numba  # noqa: PLC0415 - takes 0.3 s to import; see the module's docstring
 
@@ -133,9 +135,9 @@ def _njit(function: Callable[..., object], folder: str = "kernels", **options: A
 
 @lru_cache
 def _cache_folder(given: str) -> str:
-    """Where compiled kernels are kept: a folder named by the sources that kernels are made of.
+    """The folder of compiled kernels, named by a hash of the sources that contain kernels.
 
-    Numba looks only at the file of the function itself; what a kernel inlines from other files would stay as it was.
+    Numba checks only the file of the function itself, so changes to functions inlined from other files would be missed.
     """
     package = Path(__file__).parents[1]
     sources = blake2b(digest_size=8)

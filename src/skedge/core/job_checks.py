@@ -1,4 +1,4 @@
-"""A jobs table checked: every column is there, of its type, in its range, and fits the cluster; jobs in their order."""
+"""Checks of a jobs table: columns, types, ranges and fit to the cluster; and the order of jobs."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _DEFAULTS = {"batch": 1.0, "ratio": 1.0, "internal_mbps": np.inf, "exchange_mb":
 
 
 def extra_column(frame: pl.DataFrame, name: str) -> Floats:
-    """A column of :data:`~skedge.core.model.EXTRA_SCHEMA` of numbers, its default where it says nothing."""
+    """A numeric column of :data:`~skedge.core.model.EXTRA_SCHEMA`, with the default for missing values."""
     if name not in frame.columns:
         return np.full(len(frame), _DEFAULTS[name])
     return frame[name].fill_null(_DEFAULTS[name]).to_numpy().astype(np.float64)
 
 
 def needs(frame: pl.DataFrame, prefix: str, resources: tuple[str, ...]) -> Floats:
-    """What is needed of each of `resources`, shape ``(jobs, resources)``."""
+    """Demand for each of `resources`, shape ``(jobs, resources)``."""
     table = np.zeros((len(frame), len(resources)))
     for i, resource in enumerate(resources):
         if prefix + resource in frame.columns:
@@ -41,7 +41,7 @@ def needs(frame: pl.DataFrame, prefix: str, resources: tuple[str, ...]) -> Float
 
 
 def data_of(frame: pl.DataFrame, cluster: Cluster) -> Ints:
-    """Chunks of each job by site, D_i^r, shape ``(jobs, servers)``; without columns where there are no sites."""
+    """Chunks of each job by site, D_i^r, shape ``(jobs, servers)``; without columns if there are no sites."""
     if cluster.kind != "sites":
         return np.zeros((len(frame), 0), np.int64)
     table = np.zeros((len(frame), len(cluster.servers)), np.int64)
@@ -52,13 +52,13 @@ def data_of(frame: pl.DataFrame, cluster: Cluster) -> Ints:
 
 
 def floats(frame: pl.DataFrame, column: str) -> Floats:
-    """A column of numbers."""
+    """A column as floats."""
     return frame[column].to_numpy().astype(np.float64)
 
 
 @dataclass(frozen=True)
 class _Check:
-    """Rows that are refused: where `wrong` is true. `value` is what the message shows as the value of `column`."""
+    """One check: rows for which `wrong` is true are rejected; the message shows `value` as the value of `column`."""
 
     wrong: pl.Expr
     column: str
@@ -67,12 +67,12 @@ class _Check:
 
 
 def checked(frame: pl.DataFrame, cluster: Cluster) -> pl.DataFrame:
-    """Return `frame` with the right columns and types.
+    """Check `frame` and return it with the right columns and types.
 
     Raises
     ------
     ScenarioError
-        Naming the first wrong row of the first check that fails, with its column and value.
+        Names the first wrong row of the first check that fails, with its column and value.
     """
     missing = [c for c in JOB_SCHEMA if c not in frame.columns]
     if missing:
@@ -113,7 +113,7 @@ def _of_ranges(cluster: Cluster) -> Iterator[_Check]:
 
 
 def _schema_of(frame: pl.DataFrame) -> dict[str, Any]:
-    """The columns of `frame` that say something of a job, in order, and their types."""
+    """The columns of `frame` that describe jobs, in order, and their types."""
     extra = {name: kind for name, kind in EXTRA_SCHEMA.items() if name in frame.columns}
     needs = dict.fromkeys((c for c in frame.columns if c.startswith((WORKER_NEEDS, PS_NEEDS))), pl.Float64)
     data = dict.fromkeys((c for c in frame.columns if c.startswith(DATA)), pl.Int64)
@@ -128,7 +128,7 @@ def _utility_is_whole(frame: pl.DataFrame) -> None:
 
 
 def _of_extra(frame: pl.DataFrame, cluster: Cluster) -> Iterator[_Check]:
-    """What jobs say of batch, rates, utility and needs is possible, and the cluster has what they need."""
+    """Checks of batch, rates, utility and needs, and that the cluster has the resources needed."""
     there = set(frame.columns)
     positive = {name: pl.col(name).is_finite() & (pl.col(name) > 0) for name in ("ratio", "utility_height")}
     rules = {
@@ -166,12 +166,12 @@ def _of_no_sites(frame: pl.DataFrame) -> Iterator[_Check]:
 
 
 def _of_sites(frame: pl.DataFrame, cluster: Cluster) -> Iterator[_Check]:
-    """Every job says where its data lie, which are all its chunks."""
+    """Check that each job gives the location of all its chunks."""
     columns = [c for c in frame.columns if c.startswith(DATA)]
     for column in columns:
         if column.removeprefix(DATA) not in cluster.server_ids:
             have = ", ".join(cluster.server_ids[:5]) + (", ..." if len(cluster.servers) > 5 else "")
-            yield _check(pl.col(column).is_not_null(), column, f"of a site that there is ({have})")
+            yield _check(pl.col(column).is_not_null(), column, f"for one of the sites ({have})")
         yield _check(pl.col(column) < 0, column, "0 chunks or more")
     for column in ("upload_edge_hi_s", "upload_cloud_hi_s"):
         yield _check(pl.col(column) > 0, column, "0: at sites data move at once, at the cost of transfer_cost")
@@ -181,7 +181,7 @@ def _of_sites(frame: pl.DataFrame, cluster: Cluster) -> Iterator[_Check]:
 
 
 def _check_latency(frame: pl.DataFrame) -> None:
-    """Every job at sites says what its latency costs."""
+    """Check that each job at sites has a latency cost."""
     names = [c for c in frame.columns if c.startswith("latency")]
     for row, fields in enumerate(frame.select("id", *names).iter_rows(named=True)):
         name = fields["id"]
@@ -212,7 +212,7 @@ def _check(wrong: pl.Expr, column: str, right: str, value: pl.Expr | None = None
 
 
 def _refuse(frame: pl.DataFrame, checks: Sequence[_Check]) -> None:
-    """Name the first wrong row of the first check that fails; all are computed in one pass."""
+    """Raise an error for the first wrong row of the first check that fails; all checks are computed in one pass."""
     if frame.is_empty():
         return
     failed = frame.select(check.wrong.any().alias(str(i)) for i, check in enumerate(checks)).row(0)

@@ -1,14 +1,14 @@
-"""The kernel: absorbs facts, asks the policy, checks and applies its orders. The only writer of cluster state.
+"""The kernel absorbs facts, asks the policy, and checks and applies its orders. Only the kernel writes cluster state.
 
-The cycle, for one event:
+The cycle of one event:
 
-1. absorb the facts into the books (a fact that cannot be is an error of the world);
+1. absorb the facts into the books (an impossible fact is an error of the world);
 2. ask the policy;
-3. check each order against the rules of ``docs/model.md``; a wrong one is an :class:`OrderError` with the rule's name;
-4. apply it to the books;
-5. append event and orders to the journal.
+3. check each order against the rules of ``docs/model.md``; a violation raises :class:`OrderError` with the rule's name;
+4. apply the order to the books;
+5. append the event and its orders to the journal.
 
-Then :func:`~skedge.core.drive.drive` gives the orders to the world.
+:func:`~skedge.core.drive.drive` then passes the orders to the world.
 
 The kernel's knowledge of the lanes is a *belief*: announced durations, corrected by facts.
 """
@@ -62,11 +62,11 @@ from .scenario import Scenario
 from .time import NEVER
 
 WAITING, DISPATCHED, FINISHED, REJECTED = range(4)
-"""Standing of a job that has arrived; one that has failed counts as finished."""
+"""States of a job that has arrived; a failed job counts as finished."""
 
 
 LONGEST_IDLE = 1_000_000
-"""Most times in a row that a policy may be woken without ordering anything while nothing happens."""
+"""Maximum number of consecutive wake-ups without an order while nothing else happens."""
 
 
 class Journal(Protocol):
@@ -77,12 +77,12 @@ class Journal(Protocol):
 
 
 class Kernel:
-    """State of the cluster as the scheduler knows it.
+    """State of the cluster as known to the scheduler.
 
     Attributes
     ----------
     belief
-        Lanes, as announced and corrected by facts.
+        State of the lanes: as announced, corrected by facts.
     gangs
         Allocations and their announced remaining work.
     chunk_time
@@ -90,11 +90,11 @@ class Kernel:
     in_service
         Whether each server is in service, shape ``(servers,)``.
     books
-        Who holds which workers and PSs, what is stored, and at sites what is left to train.
+        Workers and PSs held by each job, data stored, and at sites the chunks left to train.
     sent, lost
-        Lane of every chunk of the dispatched jobs; chunks whose server is out of service, to be dispatched again.
+        Lane of each chunk of the dispatched jobs; chunks whose server is out of service, which wait for a re-dispatch.
     record
-        The tables of the run, as far as the kernel makes them: decisions, PSs, plans.
+        The tables of the run that the kernel makes: decisions, PSs, plans.
     """
 
     def __init__(self, scenario: Scenario, policy: Policy, journal: Journal | None = None) -> None:
@@ -137,14 +137,14 @@ class Kernel:
     # -- the cycle -----------------------------------------------------------------------------------------------
 
     def handle(self, event: Event) -> list[Order]:
-        """The policy's answer to `event`: orders that are checked, applied to the books, and in the journal.
+        """The policy's orders for `event`, checked, applied to the books and journalled.
 
         Raises
         ------
         StateError
-            If the fact cannot be: an error of the world.
+            If a fact is impossible, which is an error of the world.
         OrderError
-            If an order breaks a rule; the books have taken in the orders before it, so the run is over.
+            If an order breaks a rule. The run cannot continue: the orders before it are already applied to the books.
         """
         event = self._absorb(event)  # 1
         orders: list[Order] = []
@@ -157,12 +157,12 @@ class Kernel:
         return orders
 
     def _check_answer(self, event: Event, orders: list[Order]) -> None:
-        """What is asked of all orders to an event together."""
+        """Check the conditions on all orders of one event together."""
         self._check_ps(event)
         self._check_idle(event, orders)
 
     def _check_idle(self, event: Event, orders: list[Order]) -> None:
-        """Refuse a policy that wakes for ever and orders nothing: the run would not end."""
+        """Reject a policy that keeps waking without ordering anything: the run would not end."""
         idle = event.only_woke and all(isinstance(order, WakeAt) for order in orders)
         self.idle = self.idle + 1 if idle else 0
         if self.idle > LONGEST_IDLE:
@@ -202,7 +202,7 @@ class Kernel:
         return self._with_broken_plans(event)
 
     def extend(self, scenario: Scenario) -> None:
-        """Take in jobs that were submitted while the run goes on: `scenario` has them behind those that are there."""
+        """Add jobs submitted during the run: `scenario` lists them after the present jobs."""
         self.standing = np.append(self.standing, np.full(len(scenario.jobs) - len(self.scenario.jobs), -1))
         self.chunk_time = np.concatenate([self.chunk_time, scenario.chunk_time[len(self.chunk_time) :]])
         self.scenario, self.columns = scenario, scenario.jobs.columns
@@ -211,7 +211,7 @@ class Kernel:
         self.record.extend(scenario)
 
     def _measure(self, job: int, factor: float) -> None:
-        """Correct what was announced of a job's speed; the order of the lanes stays, a rank is frozen."""
+        """Correct the announced speed of a job; ranks are frozen at dispatch, so the order on lanes does not change."""
         if self.standing[job] not in (WAITING, DISPATCHED):
             return
         present = self.factor.get(job, 1.0)
@@ -222,7 +222,7 @@ class Kernel:
         self.gangs.stretch(job, factor / present, self.now)
 
     def _servers_changed(self, event: Event) -> Event:
-        """Take servers out of service or back into it; what stood on them is told with the event."""
+        """Take servers out of service or back into it; the event returned lists the jobs affected."""
         for server, why in event.servers:
             self._serve(server, why)
         interrupted, without_ps = [], []
@@ -239,7 +239,7 @@ class Kernel:
     def _serve(self, server: int, why: str) -> None:
         cluster, back = self.scenario.cluster, not why
         if self.in_service[server] == back:
-            raise StateError(f"server {cluster.label(server)!r} is told to change, but it is so already")
+            raise StateError(f"server {cluster.label(server)!r} is already {'in' if back else 'out of'} service")
         self.in_service[server] = back
         self.record.server(self.now, server, why)
         if not back:
@@ -247,7 +247,7 @@ class Kernel:
             self.books.storage.lose(server)
 
     def _interrupt(self, server: int, why: str) -> list[int]:
-        """Take the workers of the gangs that stand on `server`, or have their PS there; returns which."""
+        """Suspend the gangs with workers or their PS on `server`; returns these jobs."""
         hit = [job for job, where in self.gangs.placed.items() if self._stands_on(job, where, server)]
         for job in hit:
             self.books.release(job)
@@ -261,18 +261,18 @@ class Kernel:
         return server in self.books.ps_servers(job) or any(server == other for other, _ in where)
 
     def _without_ps(self, server: int) -> list[int]:
-        """Take the PSs on `server` from their jobs; returns which."""
+        """Release the PSs on `server`; returns the jobs that had them."""
         hit = [job for job in self.books.ps_of if server in self.books.ps_servers(job)]
         for job in hit:
             self._release_ps(job)
         return hit
 
     def _lose(self, job: int, chunks: tuple[int, ...]) -> None:
-        there = dict[int, bool]()  # fewer may be left there: chunks that take turns are counted by the lane's work
+        there = dict[int, bool]()  # chunks that take turns are counted by the lane's work: fewer may be left
         for lane in self.sent[job][list(chunks)].tolist():
             there[lane] = lane == CLOUD or believe_lost(self.belief, lane, job, self.now) or there.get(lane, False)
         if not all(there.values()):
-            raise StateError(f"a chunk of job {job} is told as lost, but it is on no lane")
+            raise StateError(f"a chunk of job {job} is reported lost, but it is on no lane")
         self.lost.setdefault(job, set()).update(chunks)
 
     def _finish(self, job: int) -> None:
@@ -301,7 +301,7 @@ class Kernel:
 
     def _check_ps(self, event: Event) -> None:
         if not self.in_service.all():
-            return  # there may be none to give
+            return  # all PSs may be out of service
         for job in event.started:
             if job in self.running and job not in self.books.ps_of:
                 raise OrderError("M12", f"job {self.scenario.jobs.ids[job]!r} runs at {self.now} µs and has no PS")
@@ -465,7 +465,7 @@ class Kernel:
     # -- what the view shows -------------------------------------------------------------------------------------
 
     def believed(self, lanes: Ints) -> Lanes:
-        """The belief, read-only, in which `lanes` are worked out up to now."""
+        """The belief, read-only, with `lanes` updated to the present."""
         bring_to(self.belief, lanes, self.now)
         return read_only(self.belief)
 
@@ -479,15 +479,15 @@ class Kernel:
         return job in self.running
 
     def wholly_in_cloud(self, job: int) -> bool:
-        """Zeta of a dispatched job: whether the last dispatch of every chunk was to the cloud (M10)."""
+        """Whether the last dispatch of every chunk was to the cloud: zeta of a dispatched job (M10)."""
         return job in self.sent and bool((self.sent[job] == CLOUD).all())
 
     def upload_delay(self, job: int, server: int) -> int:
-        """Delay of a chunk of `job` to `server` [µs]."""
+        """Upload delay of a chunk of `job` to `server` [µs]."""
         return int(upload_delay(self.scenario.delays, job, server))
 
     def upload_delays(self, job: int) -> Ints:
-        """Delay of a chunk of `job` to every server [µs]."""
+        """Upload delay of a chunk of `job` to each server [µs]."""
         return upload_row(self.scenario.delays, job)
 
     def past_delays(self) -> Delays:
@@ -498,15 +498,15 @@ class Kernel:
     # -- self-check ----------------------------------------------------------------------------------------------
 
     def validate_state(self) -> None:
-        """Recompute what the books hold twice, and compare.
+        """Recompute what the books keep in two forms, and compare.
 
         Raises
         ------
         StateError
-            If free workers, PS slots or storage do not follow from who holds them.
+            If the free workers, PS slots or storage are inconsistent with the holdings.
         """
         self.books.validate()
 
     def unanswered(self) -> Ints:
-        """Jobs that are still in the system: at the end of a run there is none."""
+        """Jobs that are still in the system; none at the end of a run."""
         return self.active()

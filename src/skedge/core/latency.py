@@ -1,8 +1,8 @@
-"""What the response of a job costs by the time that it takes: the three latency cost functions of Okita, Sec. V-B.
+"""Cost of a job's response time: the three latency cost functions of Okita, Sec. V-B.
 
-A decision compares sums of a bandwidth cost and a latency cost. The exponential one passes 1e16 after 150 slots and
-overflows after 2,800, so decisions use differences (:meth:`Exponential.rise`), whose sign and order are right at any
-size, and what is reported stays finite: it stops at about 1e300 of its unit (O24). All functions are non-decreasing.
+Decisions compare sums of a bandwidth cost and a latency cost. The exponential function exceeds 1e16 after 150 slots and
+overflows after 2,800. Decisions therefore use differences (:meth:`Exponential.rise`), whose sign and order are correct
+at any magnitude, and reported costs are capped at about 1e300 of their unit (O24). All functions are non-decreasing.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 LARGEST_EXPONENT = 690.0
-"""exp(690) = 1e299.7: sums of many such numbers are finite still."""
+"""Cap of exponents: exp(690) = 1e299.7, and sums of many such numbers are still finite."""
 
 _START, _GROWTH = 600.0, 90.0
-"""A difference is the value where it starts times how it grows; together they stop at exp(690)."""
+"""A difference is its start value times its growth; together they are capped at exp(690)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Exponential:
     Attributes
     ----------
     tau
-        Cost at no time, > 0.
+        Cost at time 0, > 0.
     rate
         Growth per slot, > 0; 0.25 in the paper.
 
@@ -53,20 +53,20 @@ class Exponential:
         _settle(self, tau=("tau", _ABOVE_0), rate=("rate", _ABOVE_0))
 
     def __call__(self, slots: float) -> float:
-        """Cost of a response after so many slots; finite (see the module)."""
+        """Cost of a response after `slots` slots; finite (see the module)."""
         return self.tau * math.exp(min(self.rate * slots, LARGEST_EXPONENT))
 
     def log(self, slots: float) -> float:
-        """Natural logarithm of the cost, right at any size."""
+        """Natural logarithm of the cost, correct at any magnitude."""
         return math.log(self.tau) + self.rate * slots
 
     def rise(self, start: float, ends: Ints) -> Floats:
-        """f(end) - f(start) for each end: finite, with the right sign, 0 only where the two are equal."""
+        """f(end) - f(start) for each end: finite, with the correct sign, 0 only if the two are equal."""
         growth = np.expm1(np.minimum(self.rate * (ends - start), _GROWTH))
         return np.asarray(self.tau * math.exp(min(self.rate * start, _START)) * growth)
 
     def waiting(self, slots: float) -> float:
-        """Weight of a wait, the first term of Eq. (4) before it is made a part of the largest: tau (t - a)."""
+        """Weight of a wait, tau (t - a): the first term of Eq. (4) before division by the largest."""
         return self.tau * slots
 
 
@@ -79,7 +79,7 @@ class Linear:
     tau
         Cost per slot, > 0.
     base
-        Cost at no time, >= 0.
+        Cost at time 0, >= 0.
 
     Raises
     ------
@@ -95,7 +95,7 @@ class Linear:
         _settle(self, tau=("tau", _ABOVE_0), base=("base", _NOT_NEGATIVE))
 
     def __call__(self, slots: float) -> float:
-        """Cost of a response after so many slots."""
+        """Cost of a response after `slots` slots."""
         return self.tau * slots + self.base
 
     def log(self, slots: float) -> float:
@@ -139,7 +139,7 @@ class Piecewise:
         _settle(self, late=("tau_2", not_less), deadline=("c", _ABOVE_0))
 
     def __call__(self, slots: float) -> float:
-        """Cost of a response after so many slots."""
+        """Cost of a response after `slots` slots."""
         return self.early if slots < self.deadline else self.late
 
     def log(self, slots: float) -> float:
@@ -167,7 +167,7 @@ _NOT_NEGATIVE = Number("0 or more", 0)
 
 
 def _settle(cost: LatencyCost, **rules: tuple[str, Number]) -> None:
-    """Check and cast numbers, each by its symbol and its rule."""
+    """Check and cast fields, each with its symbol and its rule."""
     for name, (symbol, rule) in rules.items():
         object.__setattr__(cost, name, rule(f"latency cost: {symbol}", getattr(cost, name)))
 
@@ -181,23 +181,23 @@ KINDS: dict[str, type[Exponential] | type[Linear] | type[Piecewise]] = {
 
 
 def latency_columns(cost: LatencyCost) -> dict[str, str | float]:
-    """The columns of a jobs table that say `cost`: its kind, and its numbers as ``latency_<name>``."""
+    """The columns of a jobs table for `cost`: its kind, and its parameters as ``latency_<name>``."""
     kind = next(name for name, made in KINDS.items() if isinstance(cost, made))
     return {"latency": kind} | {f"latency_{name}": float(getattr(cost, name)) for name in numbers_of(kind)}
 
 
 def numbers_of(kind: str) -> list[str]:
-    """Names of the numbers of a kind, in order."""
+    """Names of the parameters of a kind, in order."""
     return [f.name for f in fields(KINDS[kind])]
 
 
 def latency_from(row: Mapping[str, str | float | None]) -> LatencyCost | None:
-    """The function that a row of a jobs table says; None where it says none.
+    """The latency cost function in a row of a jobs table; None if there is none.
 
     Raises
     ------
     ScenarioError
-        If the kind is unknown, or a number is missing or out of its range.
+        If the kind is unknown, or a parameter is missing or out of range.
     """
     kind = row.get("latency")
     if kind is None:

@@ -31,9 +31,9 @@ Placement = tuple[tuple[int, int], ...]
 """(server, workers) pairs, by server."""
 
 WORKER = "worker:"
-"""Prefix of the resource that one worker slot of a type is."""
+"""Prefix of the resource name of a worker type's slots."""
 PS = "ps:"
-"""Prefix of the resource that one parameter-server slot of a type is."""
+"""Prefix of the resource name of a parameter-server type's slots."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,9 @@ class Server:
     """An edge server or the cloud.
 
     `capacity` maps a resource to its amount. In the edge-cloud model the resources are ``worker:<type>`` and
-    ``ps:<type>`` and the amounts are slots; else they have any names (``gpu``, ``memory``) and amounts >= 0, of which
-    each worker and each PS takes what its job says. One cluster has one kind. The cloud has every type without limit,
-    so its `capacity` is empty. `storage_mb` None means without limit (JSAC'22 Sec. VI: :math:`U_s`).
+    ``ps:<type>`` and the amounts are slots. Otherwise resources have any names (``gpu``, ``memory``) and amounts >= 0;
+    each worker and each PS takes what its job specifies. The two kinds are not mixed in one cluster. The cloud has
+    every type without limit, so its `capacity` is empty. `storage_mb` is U_s of JSAC'22 Sec. VI; None means no limit.
     """
 
     id: str
@@ -58,7 +58,7 @@ class Server:
         Raises
         ------
         ScenarioError
-            Naming the field, its value and what would be right.
+            Names the field, its value and the values allowed.
         """
         settle(self, _SERVER, f"server {shown(self.id)}")
 
@@ -79,49 +79,47 @@ _SERVER: dict[str, Rule] = {
 
 
 Kind = Literal["slots", "resources", "sites"]
-"""What a cluster's servers offer: typed slots; amounts of resources; resources at sites, with costs between them."""
+"""What servers offer: typed slots; amounts of resources; or resources at sites, with transfer costs between sites."""
 
 
 class Cluster:
     """All servers, and their slots as arrays.
 
-    A *lane* is one worker slot of an edge server, a *PS slot* one parameter-server slot of an edge server. Both are
+    A *lane* is one worker slot of an edge server; a *PS slot* is one parameter-server slot of an edge server. Both are
     numbered in the order of (server, type as listed in the server's capacity, slot).
 
     Attributes
     ----------
     servers
-        In the order given; that order decides ties.
+        In the order given, which decides ties.
     kind
-        Which of the three models of a cluster this is. It is the one place to ask: what differs by kind of cluster is
-        chosen by it once.
+        Which of the three cluster models this is. Code that depends on the kind of cluster chooses by this field, once.
     cloud
         Index of the cloud, or None.
     worker_types, ps_types
-        Names, in order of first appearance; a type is named by its index elsewhere.
+        Names, in order of first appearance; elsewhere a type is referred to by its index.
     lane_server, lane_type, ps_server, ps_type
-        Server and type of every lane and of every PS slot, shape ``(lanes,)`` and ``(ps slots,)``.
+        Server and type of each lane and each PS slot, shapes ``(lanes,)`` and ``(ps slots,)``.
     lane_slot, ps_slot
-        Number of the slot on its server, from 0.
+        Number of each slot on its server, from 0.
     workers, ps
         Slots by server and type, shape ``(servers, types)``.
     storage_bytes
-        U_s [bytes], shape ``(servers,)``; :data:`~skedge.core.size.UNLIMITED` where there is no limit.
+        U_s [bytes], shape ``(servers,)``; :data:`~skedge.core.size.UNLIMITED` for no limit.
     resources
-        Names of what servers without slots have, in order of first appearance; empty where they have slots.
+        Names of the resources, in order of first appearance; empty if servers have slots.
     amounts
-        How much of each, C_h^r, shape ``(servers, resources)``.
+        Capacity of each resource, C_h^r, shape ``(servers, resources)``.
     transfer_cost
-        Cost of a MB from the row's server to the column's [q^{rr'}], shape ``(servers, servers)``; None where moving
-        data costs nothing that anybody counts. A cluster that has it is one of *sites* (Okita): jobs say where their
-        data lie.
+        Cost per MB from the row's server to the column's [q^{rr'}], shape ``(servers, servers)``. None: transfers are
+        free. A cluster with transfer costs is a cluster of *sites* (Okita): each job gives the location of its data.
     asymmetric
-        Says that the two directions may differ.
+        True if cost[a, b] may differ from cost[b, a].
 
     Raises
     ------
     ScenarioError
-        If servers or costs are not as said.
+        If the servers or the costs are not valid.
     """
 
     def __init__(
@@ -150,7 +148,7 @@ class Cluster:
 
     def _check_sites(self, cost: Floats) -> None:
         if not self.resources:
-            raise ScenarioError("cluster.transfer_cost: goes with servers that have resources, not slots")
+            raise ScenarioError("cluster.transfer_cost: requires servers with resources, not slots")
         check_transfer_cost(cost, self.server_ids, asymmetric=self.asymmetric)
 
     @cached_property
@@ -180,12 +178,12 @@ def _costs(given: Any) -> Floats:
 
 
 def check_transfer_cost(cost: Floats, labels: Sequence[str], *, asymmetric: bool) -> None:
-    """See that `cost` is one of a MB between these sites: finite, >= 0, 0 to itself, symmetric unless declared.
+    """Check costs per MB between sites: finite, >= 0, 0 from a site to itself, symmetric unless declared asymmetric.
 
     Raises
     ------
     ScenarioError
-        Naming the sites and the value.
+        Names the sites and the value.
     """
     sites = len(labels)
     if cost.shape != (sites, sites):
@@ -230,7 +228,7 @@ def _is_slot(resource: str) -> bool:
 
 
 def _check_one_kind(servers: Sequence[Server]) -> None:
-    """Slots and other resources do not stand in one cluster."""
+    """Reject a cluster that mixes slots with other resources, or other resources with a cloud."""
     kinds = {_is_slot(r): f"{r!r} ({s.id})" for s in servers for r in s.capacity}
     if len(kinds) > 1:
         raise ScenarioError(
@@ -286,39 +284,39 @@ class Job:
     epochs, chunks, minibatches
         [E_j], [D_j], [B_j]: epochs, data chunks, mini-batches per chunk; each >= 1.
     minibatch_s, ps_update_s
-        [m_j], [G_j] seconds per mini-batch on a worker and for the PS's update; >= 0, their sum > 0.
+        [m_j], [G_j] seconds per mini-batch on a worker and per update on the PS; >= 0, their sum > 0.
     gradient_mb, bandwidth_mbps
-        [q_j] MB of gradients (and of parameters), [b_j] Mbit/s reserved; 2 q / b is paid per mini-batch unless the
-        job's workers and its PS are co-located.
+        [q_j] MB of gradients (and of parameters), [b_j] Mbit/s reserved; each mini-batch costs 2 q / b seconds unless
+        the job's workers and its PS are co-located.
     worker_type, ps_type
-        What the job asks for: v_jsw = 1 iff the worker's type is `worker_type`, o_jsp likewise.
+        Types requested: v_jsw = 1 iff the worker's type is `worker_type`; o_jsp likewise.
     workers
-        Workers that a gang policy gives, 1..chunks; [k_j].
+        [k_j] workers that a gang policy allocates, 1..chunks.
     chunk_mb
-        [u_j] size of a chunk, for bytes moved and for storage.
+        [u_j] size of a chunk, which counts for data moved and for storage.
     upload_edge_s, upload_cloud_s
         Range of the upload delay per chunk to an edge server and to the cloud [Delta_js]; the delay of a pair (job,
         server) is drawn from it by a seeded hash of the pair (:mod:`skedge.core.network`).
     upload_s
-        Delays given one by one, by server id; they take precedence.
+        Delays given individually, by server id; they take precedence.
     worker_needs, ps_needs
-        What a worker and a PS take of each resource [alpha_i^r, beta_i^r]; for servers with resources, not slots.
+        [alpha_i^r, beta_i^r] demand of a worker and of a PS for each resource; for servers with resources, not slots.
     batch
-        Global batch size in mini-batches [F_i]; there also the most workers.
+        [F_i] global batch size in mini-batches; on servers with resources also the maximum number of workers.
     ratio
-        Workers per PS [gamma_i], > 0; with `batch` it scales communication: 2 q gamma / (b F) per mini-batch.
+        [gamma_i] workers per PS, > 0; with `batch` it scales communication: 2 q gamma / (b F) per mini-batch.
     internal_mbps
-        Rate between a worker and a PS that are co-located [b_i^(i)], Mbit/s; inf: communication is free there.
+        [b_i^(i)] rate between a co-located worker and PS, Mbit/s; inf: communication is free there.
     utility
-        What the job is worth by its training time; None: nobody says.
+        Value of the job as a function of its training time; None if not specified.
     data
-        [D_i^r] chunks by id of the site where they lie, their sum `chunks`; for clusters of sites (Okita).
+        [D_i^r] chunks by id of the site that stores them, in total `chunks`; for clusters of sites (Okita).
     exchange_mb
         [pi_i] MB of parameters that a worker exchanges with a PS at another site in a slot, >= 0.
     latency
-        [f_i] What its response costs by the time that it takes; for clusters of sites.
+        [f_i] cost of the response time; for clusters of sites.
     max_lag
-        Most epochs by which a dispatched chunk may be ahead of the job's slowest chunk (rule M39); None: no limit.
+        Maximum lead of a dispatched chunk over the job's slowest chunk [epochs] (rule M39); None: no limit.
     """
 
     id: str
@@ -354,7 +352,7 @@ class Job:
         Raises
         ------
         ScenarioError
-            Naming the field, its value and what would be right.
+            Names the field, its value and the values allowed.
         """
         settle(self, _JOB, f"job {shown(self.id)}")
 
@@ -418,19 +416,20 @@ EXTRA_SCHEMA: dict[str, Any] = {
     "latency_deadline": float,
     "max_lag": int,
 }
-"""Further columns that a jobs table may have; left out or null: the default of :class:`Job`."""
+"""Optional columns of a jobs table; a missing column or a null value means the default of :class:`Job`."""
 
 WORKER_NEEDS, PS_NEEDS = "worker_needs.", "ps_needs."
-"""Prefixes of the columns, one a resource, that say what a worker and a PS take; left out or null: nothing."""
+"""Prefixes of the columns, one per resource, with the demand of a worker and of a PS; missing or null means 0."""
 
 DATA = "data."
-"""Prefix of the columns, one a site, that say how many chunks of a job lie there; left out or null: none."""
+"""Prefix of the columns, one per site, with the number of a job's chunks stored there; missing or null means 0."""
 
 
 def job_table(jobs: Sequence[Job]) -> tuple[pl.DataFrame, dict[str, Mapping[str, float]]]:
-    """A jobs table and the delays given one by one, by job id.
+    """A jobs table, and the upload delays given individually, by job id.
 
-    Its columns are :data:`JOB_SCHEMA` and those of :data:`EXTRA_SCHEMA` and of needs in which a job has no default.
+    Its columns are :data:`JOB_SCHEMA`, and those of :data:`EXTRA_SCHEMA` and of needs that differ from the default in
+    at least one job.
     """
     import polars as pl  # noqa: PLC0415 - every policy imports this module, and polars takes longer than all of them
 
@@ -448,7 +447,7 @@ def job_table(jobs: Sequence[Job]) -> tuple[pl.DataFrame, dict[str, Mapping[str,
 
 
 def _extra_fields(job: Job) -> dict[str, Any]:
-    """The columns in which `job` has no default."""
+    """The columns in which `job` differs from the default."""
     defaults = {"batch": 1, "ratio": 1.0, "internal_mbps": np.inf, "exchange_mb": 0.0}
     row: dict[str, Any] = {
         name: getattr(job, name) for name, default in defaults.items() if getattr(job, name) != default
@@ -466,7 +465,7 @@ def _extra_fields(job: Job) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Physics:
-    """What the world, not a policy, decides.
+    """The physics of the world, which no policy can change.
 
     Attributes
     ----------
@@ -475,24 +474,23 @@ class Physics:
     slotted
         True: decisions at slot boundaries, chunk and gang durations and upload delays in whole slots.
     colocation
-        Where communication between workers and PS is free (zeta = 1): ``cloud``: only when the whole job, PS included,
-        is in the cloud (JSAC'22's algorithm); ``one_server``: also on a single edge server (She et al.).
+        Where communication between workers and PS is free (zeta = 1). ``cloud``: only if the whole job, PS included, is
+        in the cloud (JSAC'22's algorithm); ``one_server``: also on a single edge server (She et al.).
     charge_upload
         False: uploads take no time (She et al., Fig. 7-8).
     data
-        Where the data of a job that is allocated workers lie (M7): ``kept``: wherever they were brought, until the job
-        ends or the server is lost; ``last_place``: only on the servers of its last placement.
+        Where the data of an allocated job stay (M7). ``kept``: on every server that received them, until the job ends
+        or the server is lost; ``last_place``: only on the servers of the job's last placement.
     checkpoint_overhead
         Added to the remaining work of a chunk, or to the restart of a gang, at each preemption [µs]; whole slots when
         slotted.
     estimate_error
-        e >= 0: the true duration of a job is its announced one times a factor drawn log-uniformly from
-        [1/(1+e), 1+e]; 0: announced = true.
+        e >= 0: the true duration of a job is the announced duration times a factor drawn log-uniformly from
+        [1/(1+e), 1+e]; 0: true = announced.
     speedup
-        1 + epsilon of speed augmentation (JSAC'22 Def. 1): multiplies n_jsw; delays and parameters are not scaled.
+        1 + epsilon of speed augmentation (JSAC'22 Def. 1): multiplies n_jsw, and scales neither delays nor parameters.
     horizon
-        T [µs], whole slots: the window that prices, plans and utilities look at; the run goes on beyond it. None: there
-        is none.
+        T [µs], whole slots: the window of prices, plans and utilities; the run continues beyond it. None: no horizon.
     """
 
     slot: int = HOUR
@@ -506,7 +504,7 @@ class Physics:
     horizon: int | None = None
 
     def __post_init__(self) -> None:
-        """Check and cast the fields; the overhead is rounded up to whole steps.
+        """Check and cast the fields; round the overhead up to whole steps.
 
         Raises
         ------
@@ -523,12 +521,12 @@ class Physics:
 
     @property
     def slots(self) -> int | None:
-        """T in slots; None where there is no horizon."""
+        """T in slots; None without a horizon."""
         return None if self.horizon is None else self.horizon // self.slot
 
     @property
     def step(self) -> int:
-        """Granularity of time [µs]: the slot when slotted, else 1."""
+        """Granularity of time [µs]: the slot if slotted, else 1."""
         return self.slot if self.slotted else 1
 
 

@@ -17,22 +17,22 @@ _MASK53 = (1 << 53) - 1
 
 
 class Delays(NamedTuple):
-    """What :func:`upload_delay` needs; read-only.
+    """The data of :func:`upload_delay`; read-only.
 
     Attributes
     ----------
     lo, hi
-        Range of the delay by job and by (0 edge, 1 cloud), shape ``(jobs, 2)`` [µs].
+        Range of the delay [µs], by job and kind of server (0 edge, 1 cloud), shape ``(jobs, 2)``.
     key
-        Hash of each job's id with the scenario's seed, shape ``(jobs,)``: a delay does not depend on the other jobs.
+        Hash of each job's id and the scenario's seed, shape ``(jobs,)``, so that a delay does not depend on other jobs.
     server_key
-        Hash of each server's id, shape ``(servers,)``: nor does it depend on the other servers.
+        Hash of each server's id, shape ``(servers,)``, so that a delay does not depend on other servers.
     cloud
-        Shape ``(servers,)``: 1 for the cloud.
+        1 for the cloud, else 0, shape ``(servers,)``.
     step
         Granularity [µs]: delays are whole multiples of it above ``lo``, which is rounded up to it.
     given
-        Delays given one by one, shape ``(jobs, servers)`` [µs], -1 where not given; shape ``(0, 0)`` if none is.
+        Delays given individually [µs], shape ``(jobs, servers)``, -1 if not given; shape ``(0, 0)`` if none are.
     """
 
     lo: Ints
@@ -78,7 +78,7 @@ def upload_delays(d: Delays, jobs: Ints, servers: Ints) -> Ints:
 
 @compiled
 def upload_row(d: Delays, job: int) -> Ints:
-    """:func:`upload_delay` of `job` to every server [µs]."""
+    """:func:`upload_delay` of `job` to each server [µs]."""
     out = np.empty(len(d.cloud), np.int64)
     for server in range(len(out)):
         out[server] = upload_delay(d, job, server)

@@ -1,7 +1,7 @@
-"""The one file that a policy author reads: what a policy is, what it sees, how it is found.
+"""The interface of policies: what a policy is, what it sees and how it is found. A policy author reads only this file.
 
 A policy receives what just happened (:class:`~skedge.core.events.Event`), sees what a scheduler may see (:class:`View`)
-and answers with orders. It does no I/O, reads no clock, draws only from the generator that it is given, and never sees
+and returns orders. It does no I/O, reads no clock, draws only from the generator that it is given, and never sees
 a true duration or a future arrival. ``docs/write-a-policy.md`` walks through a complete example.
 """
 
@@ -42,10 +42,10 @@ class Policy(Protocol):
     name
         Its name on the command line.
     needs
-        What it needs of a scenario, of ``{"typed slots", "resources", "sites", "a utility of every job",
-        "a horizon"}``; the command line says which part a scenario lacks.
+        What it requires of a scenario, out of ``{"typed slots", "resources", "sites", "a utility of every job",
+        "a horizon"}``; the command line reports the requirements that a scenario does not meet.
     lanes
-        How lanes are to serve its dispatches: ``{"preemptive": bool, "rank": "haprf" | "custom"}``.
+        How lanes serve its dispatches: ``{"preemptive": bool, "rank": "haprf" | "custom"}``.
     params
         Its parameters.
     """
@@ -59,14 +59,14 @@ class Policy(Protocol):
         """How lanes serve this policy's dispatches."""
 
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
-        """Begin a run; all state is made here."""
+        """Begin a run; create all state here."""
 
     def decide(self, event: Event, view: View) -> Iterable[Order]:
-        """Answer `event`. A generator may be given: each order is checked and applied before the next is made."""
+        """The orders for `event`. May be a generator: each order is checked and applied before the next is drawn."""
 
 
 class Basis:
-    """What most policies share; a policy need not derive from it.
+    """Common base class of policies; deriving from it is optional.
 
     A subclass sets :attr:`name` and, if it takes parameters, :attr:`Parameters`.
     """
@@ -85,16 +85,16 @@ class Basis:
 
     @property
     def promises(self) -> dict[str, Any]:
-        """What its record keeps beyond the rules for all; rule M34 and those after it say of what."""
+        """Properties of its record that are verified beyond the rules for all policies (M34 and later)."""
         return {}
 
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
-        """Keep what a run gives to a policy."""
+        """Store the cluster, the physics and the generator of the run."""
         self.cluster, self.physics, self.rng = cluster, physics, rng
 
 
 class Started(Protocol):
-    """What takes a run's decisions on one kind of cluster, ready to decide."""
+    """A policy's algorithm for one kind of cluster, started for a run."""
 
     def decide(self, event: Event, view: View) -> Iterable[Order]:
         """As :meth:`Policy.decide`."""
@@ -106,8 +106,7 @@ class Started(Protocol):
 class ByKind(Basis):
     """Base of a policy that is one algorithm for each kind of cluster.
 
-    :meth:`on` asks for the kind when a run starts, and imports only the file of that kind: a reader, and a process,
-    open what that cluster needs.
+    :meth:`on` chooses by the kind when a run starts, and imports only the module of that kind.
     """
 
     def on(self, cluster: Cluster, physics: Physics, rng: Generator) -> Started:
@@ -120,18 +119,18 @@ class ByKind(Basis):
         self.started = self.on(cluster, physics, rng)
 
     def decide(self, event: Event, view: View) -> Iterable[Order]:
-        """As the algorithm decides."""
+        """The orders of the algorithm."""
         return self.started.decide(event, view)
 
     def terms(self, job: int, view: View) -> Mapping[str, Any] | None:
-        """As the algorithm explains it."""
+        """The terms of the algorithm."""
         return self.started.terms(job, view)
 
 
 class View:
-    """What a scheduler may see, read-only: the announced data of the jobs that have arrived, and the kernel's books.
+    """Read-only view of what a scheduler may see: the announced data of the arrived jobs, and the kernel's books.
 
-    Job arrays end with the last job that has arrived. Times are µs, work is worker-µs.
+    Arrays by job cover the arrived jobs only. Times are in µs, work is in worker-µs.
     """
 
     def __init__(self, kernel: Kernel) -> None:
@@ -170,7 +169,7 @@ class View:
         Raises
         ------
         PolicyError
-            If there is no such column; names those that there are.
+            If there is no such column; the message lists the columns.
         """
         columns = self._kernel.columns
         if name not in columns:
@@ -180,25 +179,25 @@ class View:
         return _shown(columns[name][: self.arrived])
 
     def utility(self, job: int) -> Sigmoid | None:
-        """What `job` is worth by its training time in slots; None if not specified."""
+        """Value of `job` as a function of its training time in slots; None if not specified."""
         return self._kernel.scenario.jobs.utility[self._past(job)]
 
     @property
     def chunk_time(self) -> Ints:
-        """Time to train a chunk, p [µs], shape ``(arrived, 2)``, zeta = 0 and 1: announced, in a live run corrected."""
+        """Time to train a chunk, p [µs], for zeta = 0 and 1, shape ``(arrived, 2)``; corrected in live runs."""
         return _shown(self._kernel.chunk_time[: self.arrived])
 
     @property
     def work(self) -> Ints:
-        """Announced work of a gang, D p [worker-µs], shape ``(arrived, 2)``: zeta = 0 and 1."""
+        """Announced work of a gang, D p [worker-µs], at zeta = 0 and 1, shape ``(arrived, 2)``."""
         return _shown(self._kernel.gangs.work[: self.arrived])
 
     def upload_delay(self, job: int, server: int) -> int:
-        """Delay to bring a chunk of `job` to `server` [µs]."""
+        """Upload delay of a chunk of `job` to `server` [µs]."""
         return self._kernel.upload_delay(self._past(job), server)
 
     def upload_delays(self, job: int) -> Ints:
-        """Delay to bring a chunk of `job` to every server [µs], shape ``(servers,)``."""
+        """Upload delay of a chunk of `job` to each server [µs], shape ``(servers,)``."""
         return self._kernel.upload_delays(self._past(job))
 
     @property
@@ -212,7 +211,7 @@ class View:
 
     @property
     def workers(self) -> Ints:
-        """Workers that each arrived job holds by allocation, shape ``(arrived,)``."""
+        """Workers held by each arrived job through allocations, shape ``(arrived,)``."""
         return _shown(self._kernel.gangs.workers[: self.arrived])
 
     def wholly_in_cloud(self, job: int) -> bool:
@@ -220,24 +219,24 @@ class View:
         return self._kernel.wholly_in_cloud(self._past(job))
 
     def placement(self, job: int) -> tuple[tuple[int, int], ...]:
-        """(server, workers) pairs that `job` holds now."""
+        """(server, workers) pairs held by `job` now."""
         return self._kernel.gangs.placed.get(self._past(job), ())
 
     def data(self, job: int) -> tuple[tuple[int, int], ...]:
-        """(server, workers) pairs: for how many of its workers `job` has data where, there or under way."""
+        """(server, workers) pairs: number of workers of `job` whose data are on the server or on their way to it."""
         return tuple(self._kernel.gangs.supplied(self._past(job)).items())
 
     def chunks_left(self, job: int) -> Ints:
-        """Chunks of `job` that are not trained yet, where they lie, shape ``(servers,)``; of a cluster of sites."""
+        """Untrained chunks of `job` by site, shape ``(servers,)``; for clusters of sites."""
         return _shown(self._kernel.books.chunks_left(self._past(job)))
 
     @property
     def slot_chunks(self) -> Floats:
-        """Chunks that a worker trains in a slot, rho / E of Okita, shape ``(arrived,)``."""
+        """Chunks that one worker trains per slot, rho / E of Okita, shape ``(arrived,)``."""
         return _shown(self._kernel.scenario.slot_chunks[: self.arrived])
 
     def latency(self, job: int) -> LatencyCost | None:
-        """What the response of `job` costs by the slots that it takes; None if not specified."""
+        """Cost of the response time of `job` in slots; None if not specified."""
         return self._kernel.scenario.jobs.latency[self._past(job)]
 
     def remaining(self, jobs: Ints) -> Ints:
@@ -247,13 +246,13 @@ class View:
         return self._kernel.gangs.left_at(jobs, self.now)
 
     def share_left(self, jobs: Ints) -> Floats:
-        """Part of the announced gang work of `jobs` that remains, in (0, 1]."""
+        """Fraction of the announced gang work of `jobs` that remains, in (0, 1]."""
         gangs = self._kernel.gangs
         return self.remaining(jobs) / gangs.work[jobs, [gangs.zeta[job] for job in jobs]]
 
     @property
     def in_service(self) -> Any:
-        """Whether each server is in service, shape ``(servers,)``; in a simulation all are."""
+        """Whether each server is in service, shape ``(servers,)``; always true in a simulation."""
         return _shown(self._kernel.in_service)
 
     @property
@@ -263,24 +262,24 @@ class View:
 
     @property
     def free_workers(self) -> Ints:
-        """Workers of the servers in service that no gang holds, shape ``(servers, worker types)``."""
+        """Workers of the servers in service not held by any gang, shape ``(servers, worker types)``."""
         return _shown(self._kernel.books.slots.free)
 
     @property
     def amounts(self) -> Floats:
-        """What the servers in service have of each resource, shape ``(servers, resources)``; slots are none."""
+        """Capacity of the servers in service for each resource other than slots, shape ``(servers, resources)``."""
         return _shown(self._kernel.books.amounts)
 
     @property
     def free(self) -> Floats:
-        """What of :attr:`amounts` no job holds."""
+        """The part of :attr:`amounts` not held by any job."""
         return _shown(self._kernel.books.free)
 
     @property
     def ps_job(self) -> Ints:
-        """Which job each PS slot serves, -1 for none, shape ``(ps slots,)``.
+        """The job that each PS slot serves, -1 for none, shape ``(ps slots,)``.
 
-        A slot of a server out of service has a number that no job has.
+        A slot of a server out of service has a number that is no job's.
         """
         return _shown(self._kernel.books.slots.ps_job)
 
@@ -290,22 +289,22 @@ class View:
         return None if isinstance(ps, tuple) else ps
 
     def ps_placement(self, job: int) -> tuple[tuple[int, int], ...]:
-        """(server, PSs) pairs that `job` holds now, on servers with resources."""
+        """(server, PSs) pairs held by `job` now, on servers with resources."""
         ps = self._kernel.books.ps_of.get(self._past(job), ())
         return ps if isinstance(ps, tuple) else ()
 
     @property
     def free_bytes(self) -> Ints:
-        """Storage left on every server [bytes], shape ``(servers,)``; 2**62 where it has no limit.
+        """Free storage of each server [bytes], shape ``(servers,)``; 2**62 for no limit.
 
         A chunk fits where this is at least its ``chunk_bytes``.
         """
         return _shown(self._kernel.books.storage.free)
 
     def belief(self, lanes: Ints) -> Lanes:
-        """What is announced to be on the lanes, worked out up to now for those of `lanes`; read-only.
+        """The announced state of all lanes, read-only, with those in `lanes` updated to the present.
 
-        For the costs of :mod:`skedge.core.lanes.projection`; lanes that are not asked for may lie behind.
+        For the costs of :mod:`skedge.core.lanes.projection`. Other lanes may show an earlier state.
         """
         return self._kernel.believed(lanes)
 
@@ -314,19 +313,19 @@ class View:
         return self._kernel.past_delays()
 
     def next_seq(self) -> int:
-        """The rank of dispatch that the next ``Dispatch`` will have."""
+        """The sequence number of the next ``Dispatch``."""
         return self._kernel.dispatches
 
 
 def _shown(array: Any) -> Any:
-    """`array`, read-only: the kernel is the only writer."""
+    """A read-only view of `array`: only the kernel writes it."""
     shown = array[:]
     shown.flags.writeable = False
     return shown
 
 
 def registered() -> dict[str, EntryPoint]:
-    """All policies by name: the entry points ``skedge.policies`` of every installed package, ours included."""
+    """All policies by name: the entry points ``skedge.policies`` of all installed packages, including skedge."""
     return {point.name: point for point in sorted(entry_points(group="skedge.policies"), key=lambda p: p.name)}
 
 
@@ -336,7 +335,7 @@ def make_policy(spec: str) -> Policy:
     Raises
     ------
     PolicyError
-        If the name or a parameter is unknown, or a value is out of range; says what would be right.
+        If the name or a parameter is unknown, or a value is out of range; the message lists what is allowed.
     """
     name, _, given = spec.partition(":")
     points = registered()
@@ -364,15 +363,15 @@ def make_policy(spec: str) -> Policy:
 
 
 def _loaded(name: str, point: EntryPoint) -> Any:
-    """What an entry point names; a broken package is an error of this policy alone."""
+    """The object that an entry point names; a broken package affects only its own policy."""
     try:
         return point.load()
-    except (Exception, SystemExit) as error:  # a package not ours can raise anything when it is imported
+    except (Exception, SystemExit) as error:  # importing a third-party package can raise anything
         raise PolicyError(f"policy {name!r} cannot be loaded from {point.value!r}: {in_a_line(error)}") from error
 
 
 def in_a_line(error: BaseException) -> str:
-    """The first line of what `error` says; its type where it says nothing."""
+    """The first line of the message of `error`; its type if the message is empty."""
     return next(iter(str(error).splitlines()), "") or type(error).__name__
 
 

@@ -1,4 +1,4 @@
-"""How the record of a run is made: the kernel notes decisions, PSs and plans; the world's runs are added at the end."""
+"""The record of a run: the kernel records decisions, PSs and plans; the world's runs are added at the end."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _CODES = {verb: code for code, verb in enumerate(VERBS)}
 _ALLOCATE = {True: "allocate", False: "allocate_each"}
 
 _NONE = float("nan")
-"""Stands for a value that is not said."""
+"""Stands for a value that is not given."""
 
 
 class Record:
-    """Decisions, PS intervals, gang uploads, plans and prices of one run, as they come."""
+    """Decisions, PS intervals, gang uploads, plans and prices of one run, collected as they occur."""
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
@@ -44,11 +44,11 @@ class Record:
         self.outages: list[list[Any]] = []
 
     def extend(self, scenario: Scenario) -> None:
-        """Take in jobs behind those that are there."""
+        """Add the jobs that follow the present ones."""
         self.scenario, self.chunks = scenario, scenario.jobs.chunks.tolist()
 
     def server(self, now: int, server: int, why: str) -> None:
-        """Note that a server has gone out of service, or come back where `why` is empty."""
+        """Record that a server has left service, or has returned to it if `why` is empty."""
         if why:
             self.outages.append([server, now, None, why])
             return
@@ -57,7 +57,7 @@ class Record:
                 outage[2] = now
 
     def dispatch(self, now: int, order: Dispatch) -> None:
-        """Note a dispatch; its rows are made at the end."""
+        """Record a dispatch; its rows are made at the end."""
         self.admitted.setdefault(order.job, now)
         self.dispatches.append((now, order))
 
@@ -71,13 +71,13 @@ class Record:
         value: float | None = None,
         workers: int = -1,
     ) -> None:
-        """Note a decision that has no chunk; `workers` -1: it is of none."""
+        """Record a decision without a chunk; `workers` -1 means that it has no number of workers."""
         code = self.reasons.setdefault(reason, len(self.reasons))
         self.decisions.extend((now, job, _CODES[verb], -1 if server is None else server, workers, code))
         self.values.append(_NONE if value is None else value)
 
     def allocate(self, now: int, order: Allocate, before: dict[int, int]) -> None:
-        """Note an allocation and the uploads that it starts: of the workers that a server is not supplied for."""
+        """Record an allocation and the uploads that it starts: data of workers that a server does not have yet."""
         self.admitted.setdefault(order.job, now)
         for server, n in sorted(order.where):
             self.decide(now, order.job, _ALLOCATE[order.gang], order.reason, server, order.value, n)
@@ -87,12 +87,12 @@ class Record:
             self._gang_upload(now, order.job, order.where, before)
 
     def transfer(self, now: int, order: Transfer) -> None:
-        """Note chunks that move from a site to another."""
+        """Record chunks that move from one site to another."""
         self.transfers.extend((order.job, order.source, order.target, order.chunks, now))
         self.decide(now, order.job, "transfer", order.reason, order.target, order.value)
 
     def upload(self, now: int, order: Upload, before: dict[int, int]) -> None:
-        """Note an upload ahead of the allocation: what was ordered, and what it brings."""
+        """Record an upload ahead of an allocation: the order and the chunks that it brings."""
         for server, n in sorted(order.where):
             self.decide(now, order.job, "upload", COPIES if order.copies else SHARES, server, workers=n)
         if not order.copies:
@@ -103,7 +103,7 @@ class Record:
         self.gang_uploads.extend(part for server in lacking for part in (order.job, server, chunks, now))
 
     def _gang_upload(self, now: int, job: int, where: Placement, before: dict[int, int]) -> None:
-        """A job's chunks are spread evenly over its workers; those of workers new on a server are brought there."""
+        """Spread a job's chunks evenly over its workers; chunks of workers that are new on a server are uploaded."""
         chunks, given, total = self.chunks[job], 0, sum(n for _, n in where)
         for server, n in sorted(where):
             held = min(n, before.get(server, 0))
@@ -113,11 +113,11 @@ class Record:
                 self.gang_uploads.extend((job, server, last - first, now))
 
     def take_ps(self, job: int, now: int) -> None:
-        """A PS slot begins to serve `job`."""
+        """Record that a PS begins to serve `job`."""
         self.ps_since[job] = now
 
     def release_ps(self, job: int, ps: int | Placement, now: int) -> None:
-        """Its PS slot, or PSs, no longer serve `job`; an interval of no length is not recorded."""
+        """Record that the PS slot or PSs no longer serve `job`; an interval of length 0 is not recorded."""
         since = self.ps_since.pop(job)
         if since == now:
             return
@@ -127,7 +127,7 @@ class Record:
             self.ps.extend((job, ps, since, now))
 
     def reserve(self, now: int, order: Reserve) -> None:
-        """Note a plan."""
+        """Record a plan."""
         rows = self.plan_of.setdefault(order.job, [])
         if rows and self.plans[rows[0]][6] < now:
             rows.clear()
@@ -144,22 +144,22 @@ class Record:
         return max(int(self.plans[row][5]) for row in self.plan_of[job])
 
     def break_plan(self, job: int, now: int) -> None:
-        """The plan of `job` no longer holds."""
+        """Mark the newest plan of `job` as broken."""
         for row in self.plan_of[job]:
             self.plans[row][-1] = now
 
     def price(self, now: int, order: Price) -> None:
-        """Note prices that have changed."""
+        """Record prices that have changed."""
         ids = self.scenario.cluster.server_ids
         self.prices.extend((now, order.job, ids[server], *rest) for server, *rest in order.pieces)
 
     def reject(self, now: int, order: Reject) -> None:
-        """Note a rejection."""
+        """Record a rejection."""
         self.rejected[order.job] = order.reason
         self.decide(now, order.job, "reject", order.reason, value=order.value)
 
     def fail(self, now: int, job: int, reason: str) -> None:
-        """Note a failure: a fact, not a decision, but the reason why nothing follows."""
+        """Record a failure: not a decision, but the reason why none follow."""
         self.failed[job] = reason
         self.decide(now, job, "fail", reason)
 
@@ -245,7 +245,7 @@ class Record:
         return pl.DataFrame(columns).cast(self.schema["uploads"])
 
     def _dispatch_uploads(self) -> tuple[Ints, Ints, Ints, Ints]:
-        """(job, server, chunks, start) of the uploads that the dispatches imply: one per dispatch and server."""
+        """(job, server, chunks, start) of the uploads implied by the dispatches: one per dispatch and server."""
         cluster, count = self.scenario.cluster, len(self.scenario.cluster.servers)
         job, lane, time, of = self._dispatched()
         server = np.full(len(lane), -1 if cluster.cloud is None else cluster.cloud)
@@ -254,7 +254,7 @@ class Record:
         return job[first], pair % count, chunks, time[first]
 
     def _dispatched(self) -> tuple[Ints, Ints, Ints, Ints]:
-        """(job, lane, time, number of the dispatch) of every chunk dispatched."""
+        """(job, lane, time, number of the dispatch) of each dispatched chunk."""
         sizes = [len(order.lane) for _, order in self.dispatches]
         job = np.repeat(np.array([order.job for _, order in self.dispatches], np.int64), sizes)
         time = np.repeat(np.array([now for now, _ in self.dispatches], np.int64), sizes)
@@ -322,7 +322,7 @@ class Record:
         return pl.DataFrame(columns).cast(self.schema["decisions"])
 
     def state(self, job: int) -> str:
-        """How `job` has left, if it has."""
+        """The final state of `job`: rejected, cancelled, failed or finished."""
         if job in self.rejected:
             return "rejected"
         if job in self.failed:

@@ -24,45 +24,45 @@ from .time import LONGEST_S, SECOND, seconds, ticks, whole_slots
 from .value import Sigmoid
 
 _MOST_WORK_S = 1e12
-"""Most work that the jobs may have [worker-seconds]: times have to stay well within 62 bits of µs."""
+"""Maximum total work of the jobs [worker-seconds]: times must stay well within 62 bits of µs."""
 
 _MOST_MINIBATCHES = 1e18
-"""Most mini-batches that the jobs may have: they are counted in 64 bits."""
+"""Maximum total number of mini-batches: they are counted in 64 bits."""
 
 _MOST_CHUNKS = 1e8
-"""Most chunks that the jobs may have: a row or more of the record each."""
+"""Maximum total number of chunks: each takes at least one row of the record."""
 
 
 class Jobs:
-    """The announced jobs as columns, in the order that decides ties: by (arrival, id).
+    """The announced jobs as columns, by (arrival, id), the order that decides ties.
 
-    Ids that are all whole numbers are ordered as numbers. Every array has shape ``(jobs,)``.
+    If all ids are whole numbers they are ordered as numbers. Arrays have shape ``(jobs,)`` unless stated otherwise.
 
     Attributes
     ----------
     frame
-        The checked table: columns :data:`~skedge.core.model.JOB_SCHEMA`, and of
-        :data:`~skedge.core.model.EXTRA_SCHEMA` and of needs those that say something.
+        The checked table: columns :data:`~skedge.core.model.JOB_SCHEMA`, and those of
+        :data:`~skedge.core.model.EXTRA_SCHEMA` and of needs that hold any value.
     arrival
         [µs] r_j.
     chunks, minibatches
         D_j, and E_j B_j: mini-batches of one chunk over all epochs.
     workers
-        Workers that a gang policy gives, at most `most_workers`.
+        Workers that a gang policy allocates, at most `most_workers`.
     most_workers
-        D_j; F_i on servers with resources.
+        Maximum number of workers: D_j, or F_i on servers with resources.
     worker_type, ps_type
-        Indices into the cluster's types; -1 where the edge has no slots of that kind at all (a cloud alone).
+        Indices into the cluster's types; -1 if the edge has no slots of that kind at all (a cloud alone).
     worker_needs, ps_needs
-        What a worker and a PS take of the cluster's resources, shape ``(jobs, resources)``.
+        Demand of a worker and of a PS for each resource, shape ``(jobs, resources)``.
     batch, ratio
-        F_i, and gamma_i: workers per PS.
+        F_i, and gamma_i, workers per PS.
     chunk_mb, chunk_bytes
-        u_j in MB, as announced, and in whole bytes, which decide what fits.
+        u_j in MB, as announced, and in whole bytes, which decide whether chunks fit.
     max_lag
-        Most epochs by which a chunk may be ahead of the job's slowest; 0 for no limit.
+        Maximum number of epochs by which a chunk may lead the job's slowest; 0 for no limit.
     data
-        Chunks by site, D_i^r, shape ``(jobs, servers)``; without columns where the cluster is not one of sites.
+        Chunks by site, D_i^r, shape ``(jobs, servers)``; without columns if the cluster has no sites.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Jobs:
 
     @cached_property
     def utility(self) -> list[Sigmoid | None]:
-        """What each job is worth by its training time in slots; None where nobody says."""
+        """Value of each job as a function of its training time in slots; None where not specified."""
         if "utility_height" not in self.frame.columns:
             return [None] * len(self)
         rows = self.frame.select(UTILITY).rows()
@@ -105,7 +105,7 @@ class Jobs:
 
     @cached_property
     def latency(self) -> list[LatencyCost | None]:
-        """What each job's response costs; None where nobody says."""
+        """Cost of each job's response time; None where not specified."""
         names = [name for name in self.frame.columns if name.startswith("latency")]
         if not names:
             return [None] * len(self)
@@ -113,7 +113,7 @@ class Jobs:
 
     @cached_property
     def columns(self) -> dict[str, Any]:
-        """What policies may see of the announced jobs, by name (:meth:`~skedge.core.policy.View.column`)."""
+        """Columns of the announced jobs that policies may see, by name (:meth:`~skedge.core.policy.View.column`)."""
         own = ("arrival", "chunks", "minibatches", "workers", "worker_type", "ps_type", "chunk_mb", "chunk_bytes")
         columns = {name: getattr(self, name) for name in (*own, "batch", "ratio", "worker_needs", "ps_needs", "data")}
         for name in ("minibatch_s", "ps_update_s", "gradient_mb", "bandwidth_mbps"):
@@ -136,13 +136,13 @@ def _type_index(column: pl.Series, types: tuple[str, ...]) -> Ints:
 
 @dataclass(frozen=True)
 class Scenario:
-    """Cluster, jobs, physics and the seed; everything derived from them is computed once.
+    """Cluster, jobs, physics and seed; everything derived from them is computed once.
 
-    The seed drives the upload delays, the true durations (``estimate_error``) and the policies' generators, each by
-    its own stream, so that one more consumer changes nothing for the others.
+    The seed drives the upload delays, the true durations (``estimate_error``) and the policies' generators. Each has
+    its own stream, so that adding a consumer does not change the others.
 
-    `source` says where the jobs come from: rows of the trace by what became of them, and what was changed. Nothing is
-    computed from it.
+    `source` describes the origin of the jobs: the number of trace rows taken, omitted and changed. Nothing is computed
+    from it.
     """
 
     cluster: Cluster
@@ -153,7 +153,7 @@ class Scenario:
     source: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse more work or chunks than times and tables can hold, naming the job from which on it is too much."""
+        """Reject more work or chunks than times and tables can hold; the error names the job that exceeds the limit."""
         settle(self, _SCENARIO, "scenario")
         f, jobs, physics = self.jobs.frame, self.jobs, self.physics
         each = jobs.minibatch_seconds(colocated=False) * (1 + physics.estimate_error) / physics.speedup
@@ -171,7 +171,7 @@ class Scenario:
             self._check_lag(jobs.ids[int(np.flatnonzero(jobs.max_lag)[0])])
 
     def _check_lag(self, job: str) -> None:
-        """A chunk that is ahead stops between two epochs, not at a slot's boundary, and is restored at no cost."""
+        """Check that time is continuous and restoring free: a chunk that is ahead stops between epochs, at no cost."""
         if self.physics.slotted:
             raise ScenarioError(f"physics.slotted: is true; max_lag (job {job!r}) goes with continuous time")
         if self.physics.checkpoint_overhead:
@@ -179,7 +179,7 @@ class Scenario:
             raise ScenarioError(f"physics.checkpoint_overhead: {overhead:g} s; it must be 0 with max_lag (job {job!r})")
 
     def _check_sites(self) -> None:
-        """Sites work slot by slot, and a worker trains a whole chunk in each, or rounding down leaves nothing (O11)."""
+        """Check that time is slotted and each worker trains a chunk per slot, or rounding down leaves no work (O11)."""
         if not self.physics.slotted:
             raise ScenarioError("physics.slotted: is false; a cluster with transfer_cost works slot by slot")
         if self.jobs.given:
@@ -195,12 +195,12 @@ class Scenario:
             )
 
     def with_job(self, job: Job) -> Scenario:
-        """The scenario with one more job, behind the others.
+        """The scenario with one more job, after the others.
 
         Raises
         ------
         ScenarioError
-            If the job does not fit the cluster, its id is taken, or it does not arrive after all others.
+            If the job does not fit the cluster, its id is already used, or it does not arrive after all others.
         """
         frame, given = job_table([job])
         longer = pl.concat([self.jobs.frame, frame], how="diagonal")
@@ -216,7 +216,7 @@ class Scenario:
 
     @cached_property
     def true_chunk_time(self) -> Ints:
-        """True time to train a chunk [µs], by job and zeta, shape ``(jobs, 2)``; the world's and the verifier's."""
+        """True time to train a chunk [µs], by job and zeta, shape ``(jobs, 2)``; for the world and the verifier."""
         return self.chunk_time if (self.true_factor == 1).all() else self._chunk_time(self.true_factor)
 
     @cached_property
@@ -226,7 +226,7 @@ class Scenario:
 
     @cached_property
     def slot_chunks(self) -> Floats:
-        """Chunks that a worker trains in a slot, for all epochs: rho / E of Okita, shape ``(jobs,)``."""
+        """Chunks that one worker trains per slot, for all epochs: rho / E of Okita, shape ``(jobs,)``."""
         each = self.jobs.minibatches * self.jobs.minibatch_seconds(colocated=False) / self.physics.speedup
         return self.physics.slot / SECOND / each
 
@@ -234,7 +234,7 @@ class Scenario:
     def announced_work(self) -> Ints:
         """Announced work of a gang, D p before rounding to slots [worker-µs], by job and zeta, shape ``(jobs, 2)``.
 
-        On servers with resources V x, of which a chunk is no part: :func:`~skedge.core.speed.work_ticks`.
+        On servers with resources it is V x, where chunks play no role: :func:`~skedge.core.speed.work_ticks`.
         """
         return self._work(np.ones(len(self.jobs)))
 
@@ -253,7 +253,7 @@ class Scenario:
 
     @cached_property
     def true_factor(self) -> Floats:
-        """True duration over announced duration, by job."""
+        """Ratio of true to announced duration, by job."""
         error = self.physics.estimate_error
         if error == 0:
             return np.ones(len(self.jobs))
@@ -310,7 +310,7 @@ class Scenario:
         return np.where(table > 0, whole_slots(table, self.physics.step), table)
 
     def rng(self, purpose: str) -> Generator:
-        """A generator of its own for `purpose`, from the scenario's seed."""
+        """A separate random generator for `purpose`, derived from the scenario's seed."""
         return default_rng([self.seed, _bits(purpose) % 2**32])
 
 

@@ -29,55 +29,54 @@ VERBS = (
     "transfer",
     "upload",
 )
-"""What a decision can be.
+"""The kinds of decisions.
 
-``allocate_each`` allocates to a job that is no gang, ``upload`` brings data ahead of an allocation, ``fail`` is a fact
-that stands here.
+``allocate_each`` allocates to a job that is not a gang, ``upload`` brings data ahead of an allocation, and ``fail`` is
+a fact that is recorded here.
 """
 
 COPIES, SHARES = "copies", "shares"
-"""Reasons of an ``upload``: a server gets all chunks, or those of its share of the workers."""
+"""Reasons of an ``upload``: a server receives all chunks, or those of its share of the workers."""
 
 SUPPLIES = ("allocate", "allocate_each", "upload")
-"""Decisions that bring data to servers, for `workers` workers each."""
+"""Decisions that bring data to servers, each for `workers` workers."""
 
 
 STATES = ("finished", "rejected", "failed", "cancelled")
-"""How a job can leave."""
+"""The final states of a job."""
 
 
 def schema(servers: list[str]) -> dict[str, Columns]:
-    """Columns and types of every table, for a cluster with these server names.
+    """Columns and types of each table, for a cluster with these server names.
 
     runs
         One row per uninterrupted run: of one chunk on one lane (or on a cloud worker of its own: `lane` null), or of
-        a gang on one server (`chunk` and `lane` null; a row for those that begin together where it is no gang).
-        ``start`` is when the workers are held, ``compute_from`` when training begins; `work` is in mini-batches;
-        `preempted`: ended before the chunk or job was finished.
+        a gang on one server (`chunk` and `lane` null; if the job is not a gang, one row for the workers that begin
+        together). The workers are held from ``start`` and train from ``compute_from``; `work` is in mini-batches;
+        `preempted` is true if the run ended before the chunk or job was finished.
     ps
-        One row per time in which a job holds a PS slot; `slot` is the number of the slot on its server, null in the
-        cloud. On servers with resources `count` PSs of a server, in no slot.
+        One row per interval in which a job holds a PS slot; `slot` is the number of the slot on its server, null in
+        the cloud. On servers with resources: `count` PSs on a server, `slot` null.
     uploads
-        Chunks brought to a server; where `from_site` is not null they were moved from that site, at once.
+        Chunks brought to a server; if `from_site` is not null they were moved from that site, instantly.
     plans
-        Reservations, a row per server; `broken_at` is when the work was seen to depart from the plan.
+        Reservations, one row per server; `broken_at` is when the work was found to depart from the plan.
     decisions
-        Every order; for ``dispatch`` one row per chunk: `value` is alpha [s], `rank` the lane's order (smaller first),
-        `postponed` the number of chunks that complete later because of it. For the others `chunk` and
-        `lane` are null. ``allocate``, ``allocate_each`` and ``upload`` have one row per server, with the `workers` that
-        it gives or brings data for; on servers with resources
-        ``assign_ps`` has one with the number of PSs in `workers`.
-        The reason of an ``upload`` is ``copies`` where the server gets all chunks, ``shares`` where it gets those of
-        its workers. For ``allocate``, ``reserve``, ``postpone`` and ``reject`` `value` is what the policy found the
-        job's best plan worth (batch schedulers: 1 - cost, of which eta is the positive part; PD-ORS and OASiS: lambda,
-        utility less cost), null if it does not say.
+        All orders. ``dispatch`` has one row per chunk: `value` is alpha [s], `rank` the order on the lane (smaller
+        first), `postponed` the number of chunks that it delays. For other verbs `chunk` and `lane` are null.
+        ``allocate``, ``allocate_each`` and ``upload`` have one row per server, with the number of `workers` allocated
+        or supplied with data; on servers with resources ``assign_ps`` has one row per server with the number of PSs in
+        `workers`. The reason of an ``upload`` is ``copies`` if the server receives all chunks, ``shares`` if it
+        receives those of its workers. For ``allocate``, ``reserve``, ``postpone`` and ``reject``, `value` is the value
+        of the job's best plan according to the policy (batch schedulers: 1 - cost, of which eta is the positive part;
+        PD-ORS and OASiS: lambda, utility less cost), null if it gives none.
     prices
-        From `made_at` on, a unit of `resource` costs `price` per slot on this server between `from` and `to`, because
-        of the decision on `job`; what no row covers costs what it cost at first (M29). Empty where there are no prices.
+        From `made_at` on, a unit of `resource` costs `price` per slot on this server between `from` and `to`, as a
+        result of the decision on `job`. Slots that no row covers keep their initial price (M29). Empty without prices.
     jobs
-        One row per job; `state` is one of STATES, `reason` says why it was rejected or failed, `work` in mini-batches.
+        One row per job; `state` is one of STATES, `reason` is why it was rejected or failed, `work` is in mini-batches.
     outages
-        Times in which a server was out of service (lost, or cordoned), `end` null while it still is; empty in a
+        Intervals in which a server was out of service (lost or cordoned), `end` null if it still is; empty in a
         simulation.
     """
     server, i64, i32 = pl.Enum(servers), pl.Int64(), pl.Int32()

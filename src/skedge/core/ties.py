@@ -1,9 +1,9 @@
-"""Every tolerance with which policies and the core compare numbers, and the comparisons made of them.
+"""The tolerances with which policies and the core compare numbers, and the comparisons that use them.
 
-Numbers that are equal on paper differ by rounding in floats, so that which is chosen would depend on the order of
+Numbers that are equal on paper differ by rounding in floats, so the choice between them would depend on the order of
 additions. A candidate therefore replaces the best one so far only if it is better by more than a tolerance, and the
-order of the candidates decides ties. One name is one meaning and one value; the tolerances of a
-solver are beside its call.
+order of the candidates decides ties. Each name has one meaning and one value. Solver tolerances are given where the
+solver is called.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ import numpy as np
 from .jit import inlined
 
 TOLERANCE = 1e-9
-"""Relative tolerance between costs, prices and gains: closer ones tie."""
+"""Relative tolerance for comparing costs, prices and gains; closer values tie."""
 
 SLACK = 1e-9
-"""Part of a demand or capacity by which a load may exceed it, and of a piece that may be missing: sums of floats."""
+"""Relative slack on a demand, a capacity or a missing piece, to absorb rounding of sums."""
 
 NOISE = 1e-9
 """Rounding error of a sum, difference or product of floats: 0.1 * 30 is 3."""
 
 SAME = 1e-12
-"""Relative difference below which two floats are the same number, computed in two ways."""
+"""Relative difference below which two floats count as the same number."""
 
 GRAIN = 2.0**40
 """Shares and priorities are compared in whole multiples of 1 / GRAIN, so that rounding does not break ties."""

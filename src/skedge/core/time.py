@@ -21,13 +21,13 @@ HOUR = 3600 * SECOND
 """Microseconds in an hour: the papers' slot."""
 
 LONGEST_S = 1e8
-"""Latest arrival and longest duration taken [s]: three years."""
+"""Latest arrival and longest duration accepted [s]: three years."""
 
 NEVER = 2**62
-"""Later than every time that can occur [µs]."""
+"""Later than any time that can occur [µs]."""
 
 _NOISE = 1e-3
-"""A thousandth of a microsecond: what float arithmetic on seconds may add above an exact value."""
+"""A thousandth of a microsecond: allowance for rounding in float arithmetic on seconds."""
 
 
 @overload
@@ -35,7 +35,7 @@ def ticks(seconds: float) -> int: ...
 @overload
 def ticks(seconds: NDArray[np.float64]) -> NDArray[np.int64]: ...
 def ticks(seconds: float | NDArray[np.float64]) -> int | NDArray[np.int64]:
-    """Seconds as microseconds, rounded up; a thousandth of a microsecond counts as float noise."""
+    """Seconds as microseconds, rounded up; an excess of a thousandth of a microsecond counts as rounding."""
     if isinstance(seconds, np.ndarray):
         return np.ceil(seconds * SECOND - _NOISE).astype(np.int64)
     return math.ceil(seconds * SECOND - _NOISE)

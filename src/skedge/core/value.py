@@ -1,4 +1,4 @@
-"""What a job is worth by the time it takes: the sigmoid of OASiS and PD-ORS."""
+"""Value of a job as a function of its training time: the sigmoid of OASiS and PD-ORS."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from .fields import Number
 
 _LARGEST_EXPONENT = 700.0
-"""exp overflows beyond; a utility is then 1e-304 of its height and no more than a number above nought."""
+"""Largest exponent, as exp overflows beyond; the utility is then 1e-304 of its height, still above 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +20,10 @@ class Sigmoid:
     height
         theta1 > 0, the job's priority [utility].
     steepness
-        theta2 >= 0 [1/slot]: 0 time-insensitive, about 0.01 to 1 time-sensitive, about 4 to 6 time-critical. Below 0
-        the utility would grow with time.
+        theta2 >= 0 [1/slot]: 0 for time-insensitive jobs, about 0.01 to 1 for time-sensitive, about 4 to 6 for
+        time-critical ones. Below 0 the utility would increase with time.
     target
-        theta3, the time that the user hopes for [slots].
+        theta3, the target training time [slots].
 
     Raises
     ------
@@ -40,7 +40,7 @@ class Sigmoid:
             object.__setattr__(self, name, rule(f"utility: {symbol}", getattr(self, name)))
 
     def __call__(self, slots: float) -> float:
-        """Utility of a training time of so many slots; non-increasing, in (0, theta1)."""
+        """Utility of a training time of `slots` slots; non-increasing, in (0, theta1)."""
         return self.height / (1 + math.exp(min(self.steepness * (slots - self.target), _LARGEST_EXPONENT)))
 
 

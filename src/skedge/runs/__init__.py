@@ -1,1 +1,1 @@
-"""How a run is described, repeated and spread over processes."""
+"""Description of runs, repetition, and parallel execution."""

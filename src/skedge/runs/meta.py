@@ -1,4 +1,4 @@
-"""``run.json``: what a run was made of, and whether that can be."""
+"""``run.json``: the inputs of a run, and checks of their consistency."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from skedge.core.scenario import Scenario
 from skedge.core.time import SECOND
 
 FORMAT = 2
-"""Version of the run folder's form."""
+"""Version of the run folder's format."""
 
 _LIBRARIES = ("numpy", "numba", "polars")
 
 _META = {"policy": str, "params": dict, "lanes": dict, "seed": int, "versions": dict}
-"""What ``run.json`` must have."""
+"""Required keys of ``run.json`` and their types."""
 
 
 _MAY_HAVE: dict[str, Any] = {
     "promises": dict, "scenario": str, "world": str, "tolerance": int, "resumed": int, "recovery_s": float | int,
     "slot_overrun_s": float | int, "late_s": dict, "trained": dict,
 }  # fmt: skip
-"""What it may have besides; all from the third on of a live run."""
+"""Optional keys; those from the third on belong to live runs."""
 
 
 def read_meta(path: Path) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def read_meta(path: Path) -> dict[str, Any]:
     Raises
     ------
     RunFolderError
-        If it is not one of this format, or damaged; names the file and the key.
+        If it has another format or is damaged; names the file and the key.
     """
     try:
         meta = json.loads(path.read_text(encoding="utf-8"))
@@ -52,7 +52,7 @@ def read_meta(path: Path) -> dict[str, Any]:
 
 
 def _wrong(meta: Mapping[str, Any]) -> Iterator[str]:
-    """Keys that are missing, or have what they cannot."""
+    """Keys that are missing or have impossible values."""
     yield from (key for key, kind in _META.items() if not isinstance(meta.get(key), kind))
     yield from (key for key, kind in _MAY_HAVE.items() if key in meta and not isinstance(meta[key], kind))
     for key in ("recovery_s", "slot_overrun_s"):
@@ -68,20 +68,20 @@ def _wrong(meta: Mapping[str, Any]) -> Iterator[str]:
 
 
 LIVE = "ray"
-"""The `world` of a live run; a simulation names none."""
+"""The `world` of a live run; a simulation has no such key."""
 
 TOLERANCE_S, REDONE_S = 1.5, 3.0
-"""What clocks, messages and one mini-batch may cost in every comparison of a live run's times [s], and how much more
-for each controller that was lost: what came after the last checkpoint is trained again, and loading it takes time."""
+"""Tolerance of a live run's times for clocks, messages and one mini-batch [s], and the addition for each lost
+controller: work after the last checkpoint is repeated, and loading the checkpoint takes time."""
 
 
 def live_tolerance(resumed: int, recovery_s: float) -> int:
-    """Tolerance of a live run [µs], by the controllers and the time of rounds that it lost."""
+    """Tolerance of a live run [µs], from the number of controllers lost and the time of lost rounds."""
     return int((TOLERANCE_S + resumed * REDONE_S + recovery_s) * SECOND)
 
 
 def meta_of(scenario: Scenario, policy: Policy) -> dict[str, Any]:
-    """Content of ``run.json``: what a run was made of."""
+    """Content of ``run.json``: the inputs of a run."""
     params = policy.params.model_dump(mode="json")
     default = type(policy.params)().model_dump(mode="json")
     changed = ",".join(f"{key}={_written(value)}" for key, value in params.items() if value != default.get(key))
@@ -98,7 +98,7 @@ def meta_of(scenario: Scenario, policy: Policy) -> dict[str, Any]:
 
 
 def _in_json(value: object) -> object:
-    """JSON has no infinity: it is written as text, which parameters read again."""
+    """`value` for JSON, which has no infinity: it is written as text, which parameters accept."""
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -107,9 +107,9 @@ def _written(value: object) -> str:
 
 
 def registered_meta(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """`meta` with what the registered policy says of its lanes, parameters and promises.
+    """`meta` with the lanes, parameters and promises that the registered policy declares.
 
-    What a stranger calls ``completion`` may be anything: its jobs' utility is taken at their ends.
+    A third-party policy may give ``completion`` any meaning, so the utility of its jobs is taken at their ends.
     """
     own = _of_policy(meta)
     if own is None:
@@ -118,15 +118,15 @@ def registered_meta(meta: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_installed(meta: Mapping[str, Any]) -> bool:
-    """Whether the policy of a run is one that this installation knows."""
+    """Whether the policy of a run is installed here."""
     return _of_policy(meta) is not None
 
 
 def broken_meta(meta: Mapping[str, Any], scenario: Scenario, end: int) -> Iterator[str]:
-    """M37: what ``run.json`` says that cannot be.
+    """Violations of M37: contradictions in ``run.json``.
 
-    It has not the seed or name of the scenario, not what is the policy's own, or a tolerance that does not follow from
-    what a live run has lost. `end` is the last instant on record [µs].
+    Its seed or name differs from the scenario's, its policy data differ from the policy's, or its tolerance does not
+    follow from what a live run has lost. `end` is the last instant on record [µs].
     """
     for key, right in (("seed", scenario.seed), ("scenario", scenario.name)):
         if key in meta and meta[key] != right:
@@ -139,7 +139,7 @@ def broken_meta(meta: Mapping[str, Any], scenario: Scenario, end: int) -> Iterat
 
 
 def _broken_live(meta: Mapping[str, Any], end: int) -> Iterator[str]:
-    """What a record that says to be of a live run cannot say."""
+    """Contradictions in the keys of a live run."""
     if meta["world"] != LIVE:
         yield f"run.json: world is {meta['world']!r}; a live run's is {LIVE!r}, and a simulation has none"
     resumed, recovery = meta.get("resumed", 0), meta.get("recovery_s", 0.0)
@@ -147,13 +147,13 @@ def _broken_live(meta: Mapping[str, Any], end: int) -> Iterator[str]:
     if meta.get("tolerance", right) != right:
         lost = f"{resumed} lost controllers and {recovery:g} s of lost rounds"
         yield f"run.json: tolerance is {meta['tolerance']} µs; with {lost} it is {right} µs"
-    took = end / SECOND + meta.get("slot_overrun_s", 0.0)  # at sites time stands still while a slot is not done
+    took = end / SECOND + meta.get("slot_overrun_s", 0.0)  # at sites time stops until a slot is done
     if recovery > took:
         yield f"run.json: recovery_s is {recovery:g} s; the run itself ends after {took:g} s"
 
 
 def _of_policy(meta: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Lanes, parameters and promises of the policy that `meta` names; None where no such policy is registered."""
+    """Lanes, parameters and promises of the policy that `meta` names; None if it is not registered."""
     return _of_registered(str(meta.get("policy")))
 
 

@@ -1,4 +1,4 @@
-"""Work in several processes that ends in order, whatever ends it."""
+"""Work in several processes, with an orderly end on errors and signals."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from joblib import Parallel, delayed, effective_n_jobs
 from joblib.externals.loky.backend import resource_tracker as loky_tracker
 
 _START_S, _PAUSE_S = 20.0, 0.05
-"""How long processes may take to start, and how long one is asked to pause [s]."""
+"""Time limit for the start of processes, and length of the pause asked of each [s]."""
 
 
 def parallel(work: Sequence[Any], processes: int) -> Generator[Any, None, None]:
-    """Do joblib's `work` in `processes` processes (-1: one per core) and yield the results as they come.
+    """Do joblib's `work` in `processes` processes (-1: one per core) and yield the results as they become available.
 
-    Ctrl-C and SIGTERM do not reach those processes: this one ends them, in order, when it is ended itself or when the
-    generator is closed.
+    Ctrl-C and SIGTERM do not reach those processes: this process ends them, in an orderly way, when it is ended itself
+    or when the generator is closed.
     """
     if processes != 1:
         _start_trackers()
     done: Generator[Any, None, None] | None = None
     with _quiet():
         try:
-            with _held_back(signal.SIGINT, signal.SIGTERM):  # what is held back as a process starts never reaches it
+            with _held_back(signal.SIGINT, signal.SIGTERM):  # a signal blocked while a process starts never reaches it
                 if processes != 1:
                     _start(effective_n_jobs(processes))
                 tasks = (_at(os.getcwd(), *one) for one in work)
@@ -52,9 +52,9 @@ def _in_folder(folder: str, function: Callable[..., Any], given: tuple[Any, ...]
 
 
 def _start_trackers() -> None:
-    """Start the trackers of joblib and of Python: as they start, they let signals through that are held back.
+    """Start the trackers of joblib and of Python first, because their start unblocks signals.
 
-    Where work is given up they remove what it leaves; that they do is not shown.
+    When work is abandoned they remove what it leaves behind; their messages about it are suppressed.
     """
     before = os.environ.get("PYTHONWARNINGS")
     os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (before, "ignore:resource_tracker")))
@@ -69,21 +69,21 @@ def _start_trackers() -> None:
 
 
 def _start(processes: int) -> None:
-    """Wait until joblib's processes are up: one that is ended while it starts prints a traceback."""
+    """Wait until joblib's processes have started: one that is ended during its start prints a traceback."""
     up, deadline = set[int](), time.monotonic() + _START_S
     while len(up) < processes and time.monotonic() < deadline:
         up.update(Parallel(n_jobs=processes)(delayed(_process)() for _ in range(processes)))
 
 
 def _process() -> int:
-    """The number of a process, after a pause in which the others begin."""
+    """The id of this process, after a pause in which the others start."""
     time.sleep(_PAUSE_S)
     return os.getpid()
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Where work is given up, joblib warns of that, and its thread may find its queue closed: neither is shown."""
+    """Suppress joblib's warning about abandoned work, and the error of its thread when it finds its queue closed."""
     before = threading.excepthook
 
     def hook(args: threading.ExceptHookArgs) -> None:
@@ -101,9 +101,10 @@ def _quiet() -> Iterator[None]:
 
 @contextmanager
 def _held_back(*signals: signal.Signals) -> Iterator[None]:
-    """Let `signals` wait until the end, here and in processes that are started meanwhile.
+    """Defer `signals` until the end, here and in processes started meanwhile.
 
-    Processes inherit the mask. Here it is not enough: another thread may take a signal; Python answers it in this one.
+    Processes inherit the mask. Here the mask is not enough: another thread may receive a signal, which Python then
+    handles in this one.
     """
     came = list[int]()
     main = threading.current_thread() is threading.main_thread()

@@ -1,4 +1,4 @@
-"""How long a policy takes to decide. No part of a record: that is the same byte for byte on any machine."""
+"""CPU time of a policy's decisions. It is not part of the record, which is byte-identical on all machines."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from skedge.core.policy import Policy, View
 
 
 class Stopwatch:
-    """A policy that does as `policy` does, and knows how long that takes.
+    """A wrapper of `policy` that measures the time of its decisions.
 
     Attributes
     ----------
     seconds
-        CPU time of its decisions so far; what the kernel does between its orders does not count.
+        CPU time of its decisions so far, without the kernel's work between its orders.
     """
 
     def __init__(self, policy: Policy) -> None:
         self.policy, self.seconds = policy, 0.0
 
     def __getattr__(self, name: str) -> Any:
-        """Whatever else the policy has."""
+        """Forward all other attributes to the policy."""
         return getattr(self.policy, name)
 
     def decide(self, event: Event, view: View) -> Iterator[Order]:

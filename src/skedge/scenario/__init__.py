@@ -1,1 +1,1 @@
-"""Everything between a scenario file and a Scenario."""
+"""Reading, drawing and writing of scenario files."""

@@ -1,7 +1,7 @@
-"""Clusters drawn from a machine list: a worker slot per GPU, PS slots in proportion, a type for every slot.
+"""Clusters drawn from a machine list: one worker slot per GPU, PS slots in proportion, a type for each slot.
 
-Machines and types come from streams of their own and are drawn machine after machine, so that a cluster of more
-machines begins with the one of fewer (but for the slots changed so that every type exists).
+Machines and types have separate random streams and are drawn machine by machine, so that a larger cluster begins with
+the machines of a smaller one (except for slots changed so that each type exists).
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from .schema import DrawForm
 from .site_draw import draw_sites
 
 _MACHINES, _WORKER_TYPES, _WORKER_SLOTS, _PS_TYPES, _PS_SLOTS, _PS_COUNT = 3, 4, 5, 6, 7, 8
-"""Streams of a seed."""
+"""Random streams of a seed."""
 
 _LIST = 552
 """Machines drawn at a time for ``philly-like``: the length of Philly's list."""
 
 _MOST_MACHINES = 100_000
-"""More machines than this for a load are an input gone wrong."""
+"""Maximum number of machines for a load; more indicate a wrong input."""
 
 
 def drawn_types(form: DrawForm, seed: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Draw how many worker types and PS types there are, uniformly, and name them: ``gpu1``, ... and ``cpu1``, ..."""
+    """Draw the numbers of worker types and PS types uniformly, and name the types ``gpu1``, ... and ``cpu1``, ..."""
     workers = int(default_rng([seed, _WORKER_TYPES]).integers(*form.worker_types, endpoint=True))
     ps = int(default_rng([seed, _PS_TYPES]).integers(*form.ps_types, endpoint=True))
     return _named("gpu", workers), _named("cpu", ps)
@@ -43,7 +43,7 @@ def _named(name: str, types: int) -> tuple[str, ...]:
 
 
 def draw_cluster(form: DrawForm, seed: int, base: Path, work_s: float, span_s: float) -> list[Server]:
-    """Draw the servers, edge servers ``e0``, ``e1``, ... and then, if asked for, ``cloud``.
+    """Draw the servers: edge servers ``e0``, ``e1``, ... and then, if requested, ``cloud``.
 
     Machines that all have the same resources are ``m0``, ``m1``, ...
 
@@ -54,13 +54,13 @@ def draw_cluster(form: DrawForm, seed: int, base: Path, work_s: float, span_s: f
     seed
         Source of all randomness.
     work_s, span_s
-        Work of all jobs [worker-seconds] and the span of their arrivals [s], for `form.load`: the fewest machines such
-        that work / (lanes x span) is at most the load.
+        Work of all jobs [worker-seconds] and span of their arrivals [s], for `form.load`: the smallest number of
+        machines such that work / (lanes x span) is at most the load.
 
     Raises
     ------
     ScenarioError
-        Where the list has too few machines, or the machines have fewer slots than there are types.
+        If the list has too few machines, or the machines have fewer slots than there are types.
     """
     if form.resources is not None:
         return [Server(f"m{i}", capacity=form.resources) for i in range(form.servers or 0)]
@@ -83,7 +83,7 @@ def _named_slots(prefix: str, types: tuple[str, ...], counts: Ints) -> dict[str,
 
 
 def _machines(form: DrawForm, seed: int, base: Path, work_s: float, span_s: float) -> Ints:
-    """Draw the GPUs of each machine taken, shape ``(machines,)``."""
+    """Draw the number of GPUs of each machine, shape ``(machines,)``."""
     listed = _listed(form, base, default_rng([seed, _MACHINES]))
     if form.load is None:
         wanted, lanes = form.servers or 0, 0.0
@@ -102,7 +102,7 @@ def _machines(form: DrawForm, seed: int, base: Path, work_s: float, span_s: floa
 
 
 def _listed(form: DrawForm, base: Path, rng: Generator) -> Iterator[int]:
-    """Give the GPUs of the list's machines in random order; machines without a GPU are left out."""
+    """Yield the numbers of GPUs of the list's machines in random order; machines without a GPU are omitted."""
     if form.machines == "philly-like":
         for _ in count():
             yield from philly_like_machines(_LIST, rng)["gpus"]
@@ -113,8 +113,8 @@ def _listed(form: DrawForm, base: Path, rng: Generator) -> Iterator[int]:
 def _typed(slots: Ints, types: int, rng: Generator, what: str) -> Ints:
     """Draw a type for each of `slots` slots of each machine: counts, shape ``(machines, types)``.
 
-    JSAC'22's draw does not guarantee a slot of each type, without which some jobs could not run at the edge: a type
-    without a slot takes the first slot whose type has another.
+    JSAC'22's draw does not guarantee a slot of each type, without which some jobs could not run at the edge. A type
+    without a slot therefore takes the first slot whose type has another.
     """
     machine = np.repeat(np.arange(len(slots)), slots)
     if len(machine) < types:

@@ -1,8 +1,8 @@
-"""Scenario files: YAML to a :class:`~skedge.core.scenario.Scenario`; :mod:`skedge.scenario.save` is the way back.
+"""Scenario files: YAML to :class:`~skedge.core.scenario.Scenario`; :mod:`skedge.scenario.save` is the inverse.
 
-The form of a file is :mod:`skedge.scenario.schema`. Everything that a file leaves to be drawn (trace, jobs, cluster)
-depends on the seed alone, each through a stream of its own: more jobs leave a cluster of so many servers as it was, and
-more servers leave the ones before them as they were.
+The form of a file is :mod:`skedge.scenario.schema`. Everything that is drawn (trace, jobs, cluster) depends on the seed
+alone, each through a random stream of its own: more jobs do not change a cluster with a fixed number of servers, and
+more servers do not change the ones before them.
 """
 
 from __future__ import annotations
@@ -54,27 +54,27 @@ def load_scenario(path: Path | str, seed: int | None = None) -> Scenario:
     path
         The YAML file; paths in it are relative to its folder.
     seed
-        Taken instead of the file's, >= 0.
+        Replaces the file's seed, >= 0.
 
     Raises
     ------
     ScenarioError
-        Where the file cannot be read or is wrong: all problems at once, one a line, as ``file: field: value: what
-        would be right``; for broken YAML, with the line.
+        If the file cannot be read or is wrong: all problems at once, one per line, as ``file: field: value: what
+        would be right``; for invalid YAML, with the line.
     TraceError
-        Where a trace or a machine list that it names is wrong.
+        If a trace or a machine list that it names is wrong.
     """
     path = Path(path)
     return scenario_from_dict(read_yaml(path), str(path), path.parent, seed)
 
 
 def load_jobs(path: Path | str, cluster: Cluster) -> Jobs:
-    """The jobs of a scenario file, or of a jobs table (.parquet, .csv), for another cluster.
+    """Load the jobs of a scenario file or of a jobs table (.parquet, .csv), for another cluster.
 
     Raises
     ------
     ScenarioError, TraceError
-        As :func:`load_scenario`; also where the jobs do not fit `cluster`.
+        As :func:`load_scenario`; also if the jobs do not fit `cluster`.
     """
     path = Path(path)
     if path.suffix in (".yaml", ".yml"):
@@ -86,10 +86,10 @@ def load_jobs(path: Path | str, cluster: Cluster) -> Jobs:
 
 
 def load_cluster_file(path: Path | str, seed: int | None = None) -> Scenario:
-    """Load a cluster file: a scenario file of which name, seed, slot, physics and cluster count.
+    """Load a cluster file: a scenario file of which only name, seed, slot, physics and cluster are used.
 
-    Its workload may be missing. Where it is there it must have the right form; it is read only where the cluster is
-    drawn by its load.
+    The workload may be missing. If present it must have the right form; it is read only if the cluster is drawn by its
+    load.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def load_cluster_file(path: Path | str, seed: int | None = None) -> Scenario:
     Raises
     ------
     ScenarioError, TraceError
-        As :func:`load_scenario`; also where the cluster is drawn by a load and there is no workload.
+        As :func:`load_scenario`; also if the cluster is drawn by a load and there is no workload.
     """
     path = Path(path)
     form = _form(read_yaml(path), str(path), seed, ClusterFileForm)
@@ -116,25 +116,25 @@ def load_cluster_file(path: Path | str, seed: int | None = None) -> Scenario:
 
 
 def default_scenario(kind: str = "demo", seed: int | None = None) -> Scenario:
-    """Load a shipped scenario: ``demo`` (Philly-like, queues build up), or a simulator setting.
+    """Load a shipped scenario: ``demo`` (Philly-like, queues build up), or the setting of a paper's simulation.
 
-    Those are ``s1`` (JSAC'22), ``s2`` (She et al.) and ``s4`` (PD-ORS).
+    The settings are ``s1`` (JSAC'22), ``s2`` (She et al.) and ``s4`` (PD-ORS).
 
     Raises
     ------
     ScenarioError
-        For a kind that there is not.
+        If there is no scenario of this name.
     """
     return load_scenario(shipped(kind), seed)
 
 
 def shipped(kind: str) -> Path:
-    """File of a shipped scenario.
+    """Path of a shipped scenario.
 
     Raises
     ------
     ScenarioError
-        For a kind that there is not.
+        If there is no scenario of this name.
     """
     folder = Path(str(importlib.resources.files("skedge"))) / "scenarios"
     kinds = sorted(path.stem for path in folder.glob("*.yaml"))
@@ -144,18 +144,18 @@ def shipped(kind: str) -> Path:
 
 
 def scenario_from_dict(data: object, where: str, base: Path, seed: int | None = None) -> Scenario:
-    """Build the scenario that `data`, a scenario file's content, says.
+    """Build the scenario that `data`, the content of a scenario file, describes.
 
     Parameters
     ----------
     data
         A mapping in the form of a scenario file.
     where
-        What to call it in errors.
+        Its name in errors.
     base
-        Folder that relative paths in it start from.
+        Folder for relative paths in it.
     seed
-        Taken instead of the seed in `data`, >= 0.
+        Replaces the seed in `data`, >= 0.
 
     Raises
     ------
@@ -170,12 +170,12 @@ def scenario_from_dict(data: object, where: str, base: Path, seed: int | None = 
 
 
 def trainings(path: Path | str) -> dict[str, TrainForm]:
-    """What the jobs of a scenario file train in a live run, by job.
+    """What each job of a scenario file trains in a live run, by job id.
 
     Raises
     ------
     ScenarioError
-        If the file is wrong, or one of its jobs does not say what it trains.
+        If the file is wrong, or one of its jobs does not specify what it trains.
     """
     form = _form(read_yaml(Path(path)), str(path), None, ScenarioForm)
     found = {}
@@ -191,15 +191,15 @@ def trainings(path: Path | str) -> dict[str, TrainForm]:
 
 
 def job_from_spec(data: object, where: str) -> JobForm:
-    """The job that a job spec says: the fields of a job of a scenario file, with these differences.
+    """The job described by a job spec: the fields of a job in a scenario file, with these differences.
 
-    It has `name` for id, no arrival (it arrives when it is submitted), a mapping `resources` with workers, worker_type
-    and ps_type, and must say what it trains.
+    It has `name` instead of `id`, no arrival (it arrives on submission), a mapping `resources` with workers,
+    worker_type and ps_type, and must specify what it trains.
 
     Raises
     ------
     ScenarioError
-        If it is wrong: all problems at once, one a line.
+        If it is wrong: all problems at once, one per line.
     """
     if not isinstance(data, Mapping):
         raise ScenarioError(f"{where}: holds no mapping of fields; a job spec has at least name, train and epochs")
@@ -230,7 +230,7 @@ def job_from_spec(data: object, where: str) -> JobForm:
 
 
 def check_name(name: str, where: str) -> None:
-    """See that a job that is trained for real has a name that can be a folder's.
+    """Check that the name of a job for a live run can be the name of a folder.
 
     Raises
     ------
@@ -245,12 +245,12 @@ def check_name(name: str, where: str) -> None:
 
 
 def check_chunks(jobs: Jobs) -> None:
-    """See that jobs that are trained for real have a chunk for each worker that they may have.
+    """Check that jobs for a live run have a chunk for each worker that they may have.
 
     Raises
     ------
     ScenarioError
-        Naming the first that has not; on slots there is none.
+        Names the first job that does not; cannot occur on slots.
     """
     short = np.flatnonzero(jobs.chunks < jobs.most_workers)
     if len(short):
@@ -266,7 +266,7 @@ _IN_SPEC = "workload.jobs[0]."
 
 
 def read_spec(path: Path | str) -> dict[str, Any]:
-    """The fields of a job spec file, checked.
+    """Read and check the fields of a job spec file.
 
     Raises
     ------
@@ -305,7 +305,7 @@ def _scenario(form: ScenarioForm, base: Path) -> Scenario:
 
 
 def _cluster(form: ClusterFileForm, base: Path) -> Cluster:
-    """The cluster that a scenario of the same file has."""
+    """The cluster of a scenario with the same file."""
     if form.cluster.servers is not None:
         return _with_costs(form, [server_of(s) for s in form.cluster.servers], base)
     draw = _draw(form)
@@ -319,7 +319,7 @@ def _cluster(form: ClusterFileForm, base: Path) -> Cluster:
 
 
 def _with_costs(form: ClusterFileForm, servers: list[Server], base: Path) -> Cluster:
-    """The cluster, with what a MB costs between its servers if the file says it."""
+    """The cluster, with transfer costs between its servers if the file gives them."""
     given, asymmetric = form.cluster.transfer_cost, form.cluster.asymmetric
     if given is not None:
         return Cluster(servers, transfer_costs(given, servers, form.seed, base), asymmetric=asymmetric)
@@ -334,7 +334,7 @@ def _draw(form: ClusterFileForm) -> DrawForm:
 
 
 def server_of(form: ServerForm) -> Server:
-    """The server that a form says."""
+    """The server that a form describes."""
     slots = {WORKER + name: n for name, n in form.workers.items()} | {PS + name: n for name, n in form.ps.items()}
     return Server(form.id, form.kind, slots | form.resources, form.storage_mb, form.site)
 
@@ -355,7 +355,7 @@ def _physics(form: ClusterFileForm) -> Physics:
 
 
 def _overhead(form: ClusterFileForm) -> float:
-    """Checkpoint overhead [s]: as given, or what the jobs' maker assumes."""
+    """Checkpoint overhead [s]: as given, or the default for the way jobs are made."""
     rigid = form.workload is not None and form.workload.making == "rigid"
     given = form.physics.checkpoint_overhead
     return (RESTORE_S if rigid else 0.0) if given is None else given
@@ -365,17 +365,17 @@ def _check_given(scenario: Scenario) -> None:
     jobs = scenario.jobs
     unknown = [name for name in jobs.given if name not in jobs.index]
     if unknown:
-        raise ScenarioError(f"workload.upload: {unknown[0]!r}: is no job's id")
+        raise ScenarioError(f"workload.upload: {unknown[0]!r}: is not the id of a job")
     servers = set(scenario.cluster.server_ids)
     for job, delays in jobs.given.items():
         for server in delays:
             if server not in servers:
-                raise ScenarioError(f"job {job!r}: upload names server {server!r}; there is none of that name")
+                raise ScenarioError(f"job {job!r}: upload names server {server!r}, which does not exist")
     _check_all_given(scenario)
 
 
 def _check_all_given(scenario: Scenario) -> None:
-    """A job with delays of its own has one for every server, or a range for the rest."""
+    """Check that a job with individual delays has one for each server, or a range for the rest."""
     delays, jobs = scenario.delays, scenario.jobs
     for job, given in jobs.given.items():
         for s, server in enumerate(scenario.cluster.servers):

@@ -1,6 +1,6 @@
 """The jobs of a scenario file: given one by one, read from a table, or made from a trace or a generator.
 
-What a reader leaves out and a maker changes is counted, and kept in the scenario's `source`.
+Rows omitted by a reader and values changed by a maker are counted in the scenario's `source`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from skedge.traces.makers.workload import Made, PaperRanges, TraceShares, divisi
 from .schema import JobForm, LatencyForm, ScenarioForm, SyntheticForm, TraceForm, WorkloadForm
 
 _TRACE_STREAM, _JOBS_STREAM = 1, 2
-"""Streams of a seed; :mod:`skedge.scenario.cluster_draw` has the others."""
+"""Random streams of a seed; :mod:`skedge.scenario.cluster_draw` has the others."""
 
 _Given = dict[str, Mapping[str, float]]
 
@@ -35,7 +35,7 @@ _Given = dict[str, Mapping[str, float]]
 def made_jobs(
     form: ScenarioForm, worker_types: tuple[str, ...], ps_types: tuple[str, ...], sites: list[str], base: Path
 ) -> tuple[pl.DataFrame, _Given, dict[str, Any]]:
-    """Give the jobs table, the upload delays given one by one, and where the jobs come from."""
+    """The jobs table, the upload delays given individually, and the origin of the jobs."""
     w = form.workload
     if w.jobs is not None:
         return *job_table([job_of(j) for j in w.jobs]), form.source
@@ -60,7 +60,7 @@ def _made(
     types: tuple[tuple[str, ...], tuple[str, ...]],
     sites: list[str],
 ) -> Made:
-    """The jobs that the file's `make` makes of `trace`."""
+    """The jobs made from `trace` as the file's `make` specifies."""
     options = form.workload.options()
     match form.workload.making:
         case "pdors":
@@ -76,7 +76,7 @@ def _made(
 
 
 def _source(form: WorkloadForm, trace: Trace, taken: pl.DataFrame, made: Made) -> dict[str, Any]:
-    """Where the jobs come from: rows read, left out and changed, and GPU-hours of the trace and of the jobs made."""
+    """The origin of the jobs: rows read, omitted and changed, and GPU-hours of the trace and of the jobs made."""
     origin: dict[str, Any] = {"synthetic": trace.source}
     if form.trace is not None:
         origin = {"trace": Path(form.trace.path).name, "format": form.trace.format, "rows": trace.rows}
@@ -90,7 +90,7 @@ def _source(form: WorkloadForm, trace: Trace, taken: pl.DataFrame, made: Made) -
 
 
 def job_of(form: JobForm) -> Job:
-    """The job that a form says."""
+    """The job that a form describes."""
     fields = form.model_dump(exclude={"train", "utility", "latency", "internal_mbps"})
     if form.internal_mbps is not None:
         fields["internal_mbps"] = form.internal_mbps
@@ -103,7 +103,7 @@ def _latency(form: LatencyForm | None) -> LatencyCost | None:
 
 
 def work_s(jobs: pl.DataFrame) -> float:
-    """Sum up the work of a jobs table [worker-seconds], D p without co-location, before rounding."""
+    """Total work of a jobs table [worker-seconds]: D p without co-location, before rounding."""
     columns = ("minibatch_s", "ps_update_s", "gradient_mb", "bandwidth_mbps")
     each = minibatch_seconds(*(_column(jobs, c) for c in columns))
     return float((_column(jobs, "chunks") * _column(jobs, "epochs") * _column(jobs, "minibatches") * each).sum())
@@ -114,7 +114,7 @@ def _column(jobs: pl.DataFrame, name: str) -> Floats:
 
 
 def latest_s(jobs: pl.DataFrame) -> float:
-    """Latest arrival of a jobs table [s]; 0 where it is empty."""
+    """Latest arrival in a jobs table [s]; 0 if it is empty."""
     return float(_column(jobs, "arrival_s").max(initial=0.0))
 
 
@@ -136,7 +136,7 @@ def _synthetic(form: SyntheticForm, rng: Generator, slot_s: float) -> pl.DataFra
 
 
 def _part(form: TraceForm, frame: pl.DataFrame) -> pl.DataFrame:
-    """Take the jobs that `form` asks for, from the first one's submission, over the span that it asks for."""
+    """The part of the trace selected by `form`, with times from its first submission, stretched to its span."""
     part = frame.slice(form.skip, form.first)
     if not len(part):
         raise ScenarioError(f"workload.trace.skip: {form.skip}: leaves no job; the trace has {len(frame)}")
@@ -150,12 +150,12 @@ def read_jobs_table(path: Path) -> pl.DataFrame:
     Raises
     ------
     ScenarioError
-        Naming the file and what is wrong.
+        Names the file and the error.
     """
     if path.suffix not in (".parquet", ".csv"):
         raise ScenarioError(f"workload.table: {str(path)!r}: must end in .parquet or .csv")
     try:
-        # in CSV the types are the schema's, so that an id of digits stays text
+        # CSV is read with the schema's types, so that an id of digits stays text
         parquet = path.suffix == ".parquet"
         table = (
             pl.read_parquet(path, glob=False) if parquet else pl.read_csv(path, schema_overrides=JOB_SCHEMA, glob=False)

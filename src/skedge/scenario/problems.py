@@ -1,4 +1,4 @@
-"""Sentences for what is wrong with a scenario file, from what Pydantic found."""
+"""Messages for the errors in a scenario file, from Pydantic's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .schema import COSTS, ScenarioForm
 
 
 def problems(error: ValidationError) -> Iterator[str]:
-    """Say what is wrong, a line per problem: ``field.path: value: what would be right``."""
+    """Yield one line per error: ``field.path: value: what would be right``."""
     for one in error.errors(include_url=False):
         loc = tuple(part for part in one["loc"] if part not in COSTS)
         place, value = _place(loc), _short(one["input"])
@@ -35,14 +35,14 @@ _IN_OUR_WORDS = {
     "invalid_key": "a field's name must be text",
     "string_pattern_mismatch": "write it as package.module:function",
 }
-"""Pydantic's messages that speak of Python, by type."""
+"""Replacements of Pydantic's messages that mention Python types, by error type."""
 
 _PLAIN = (str, int, float, bool, type(None), list)
 
 
 _SHORTENED = reprlib.Repr()
 _SHORTENED.maxlevel = 2
-"""Shows the beginning of a list: aliases can make a short file into a list of a billion."""
+"""Shows only the beginning of a list: with aliases a short file can hold a list of a billion entries."""
 
 
 def _place(loc: tuple[int | str, ...]) -> str:
@@ -55,7 +55,7 @@ def _short(value: object) -> str:
 
 
 def _unknown(loc: tuple[int | str, ...]) -> str:
-    """Say that the last part of `loc` is no field, and which there are."""
+    """The message that the last part of `loc` is not a field, with the fields there are."""
     form: type[BaseModel] = ScenarioForm
     for part in loc[:-1]:
         if isinstance(part, str):

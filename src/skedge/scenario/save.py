@@ -1,4 +1,4 @@
-"""A scenario written with nothing left to draw, as :mod:`skedge.scenario.file` reads it."""
+"""Writing of resolved scenarios, in the form that :mod:`skedge.scenario.file` reads."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from skedge.core.time import SECOND
 
 
 def save_scenario(scenario: Scenario, folder: Path | str) -> Path:
-    """Write `scenario` with nothing left to draw: ``scenario.yaml`` and ``jobs.parquet`` in `folder`.
+    """Write the resolved scenario, with nothing left to draw: ``scenario.yaml`` and ``jobs.parquet`` in `folder`.
 
-    For a cluster of sites also ``transfer_cost.csv``. :func:`.load_scenario` of the file gives an equal scenario. Equal
-    scenarios give equal bytes.
+    For a cluster of sites it also writes ``transfer_cost.csv``. :func:`.load_scenario` restores an equal scenario.
+    Equal scenarios are written as equal bytes.
 
     Returns
     -------
@@ -42,11 +42,11 @@ def save_scenario(scenario: Scenario, folder: Path | str) -> Path:
 
 
 _COSTS = "transfer_cost.csv"
-"""Where the costs between sites stand in a saved scenario: as YAML 500 x 500 numbers would take seconds to read."""
+"""File of the costs between sites in a saved scenario; as YAML, 500 x 500 numbers would take seconds to read."""
 
 
 def _aside(path: Path) -> Path:
-    """Where to write before renaming, so that nothing half-written is left."""
+    """Temporary path to write to before renaming, so that no partial file is left."""
     return path.with_name(path.name + ".part")
 
 
@@ -62,7 +62,7 @@ def _resolved(scenario: Scenario) -> dict[str, Any]:
 
 
 def cluster_fields(scenario: Scenario) -> dict[str, Any]:
-    """A cluster file of which :func:`.load_cluster_file` makes the same cluster, with nothing left to draw."""
+    """Content of a cluster file from which :func:`.load_cluster_file` restores the cluster, with nothing to draw."""
     p, cluster = scenario.physics, scenario.cluster
     return {
         "name": scenario.name,

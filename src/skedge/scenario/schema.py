@@ -26,12 +26,12 @@ _DURATION = re.compile(r"\s*([0-9.]+(?:[eE][+-]?[0-9]+)?)\s*([a-zµ]*)\s*")
 
 
 def duration_s(value: object) -> object:
-    """Take a duration, a number of seconds or text such as ``1h``, ``30min``, ``15s``, ``250ms``, as seconds.
+    """A duration in seconds, from a number of seconds or text such as ``1h``, ``30min``, ``15s``, ``250ms``.
 
     Raises
     ------
     ValueError
-        For text that is neither.
+        If the text is not a duration.
     """
     if value is True or value is False:
         raise ValueError(_NO_DURATION)
@@ -66,7 +66,7 @@ def _no_bool(value: object) -> object:
 
 
 LONGEST_S = 1e8
-"""Longest time taken [s]: three years; anything above is a unit gone wrong."""
+"""Longest duration accepted [s]: three years; more indicates a wrong unit."""
 
 _ANY_DURATION = {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": f"^{_DURATION.pattern}$"}]}
 _RANGE = {
@@ -144,20 +144,20 @@ class _Form(BaseModel):
 
 
 class PhysicsForm(_Form):
-    """What the world decides: see :class:`skedge.core.model.Physics`."""
+    """Physics of the world: see :class:`skedge.core.model.Physics`."""
 
     slotted: bool = False
     colocation: Literal["cloud", "one_server"] = "cloud"
     charge_upload: bool = True
     data: Literal["kept", "last_place"] = "kept"
-    checkpoint_overhead: Duration | None = Field(None, description="left out: 30 s with make: rigid, else 0")
+    checkpoint_overhead: Duration | None = Field(None, description="default: 30 s with make: rigid, else 0")
     estimate_error: Number = Field(0.0, ge=0)
     speedup: Number = Field(1.0, gt=0)
-    horizon: Span | None = Field(None, description="what prices, plans and utilities look at; whole slots")
+    horizon: Span | None = Field(None, description="window of prices, plans and utilities; whole slots")
 
 
 class ServerForm(_Form):
-    """An edge server with its slots by type, or with amounts of resources; or the cloud."""
+    """An edge server with slots by type or amounts of resources, or the cloud."""
 
     id: Name
     kind: Literal["edge", "cloud"] = "edge"
@@ -182,21 +182,21 @@ class ServerForm(_Form):
 
 
 class DrawForm(_Form):
-    """A cluster drawn from a machine list, a worker slot per GPU; or so many machines of equal resources."""
+    """A cluster drawn from a machine list, one worker slot per GPU; or a number of machines with equal resources."""
 
-    servers: Count | None = Field(None, ge=1, description="so many machines of the list")
-    load: Number | None = Field(None, gt=0, description="or so many that the offered load is at most this")
+    servers: Count | None = Field(None, ge=1, description="number of machines")
+    load: Number | None = Field(None, gt=0, description="instead: just enough machines for this offered load")
     machines: str = Field("philly-like", description="philly-like, or the path of a machine list")
-    worker_types: CountRange = Field((1, 1), description="how many worker types there are; a range is drawn from")
+    worker_types: CountRange = Field((1, 1), description="number of worker types; drawn if a range")
     ps_types: CountRange = (1, 1)
-    ps_per_worker: CountRange = Field((1, 4), description="PS slots per GPU of a machine, drawn per machine")
+    ps_per_worker: CountRange = Field((1, 4), description="PS slots per GPU, drawn per machine")
     cloud: bool = True
-    storage_mb: Number | None = Field(None, ge=0, description="of each edge server; left out: without limit")
+    storage_mb: Number | None = Field(None, ge=0, description="storage of each edge server; default: no limit")
     resources: dict[Name, Amount] | None = Field(
-        None, min_length=1, description="with servers: what each machine has, instead of slots"
+        None, min_length=1, description="with servers: resources of each machine, instead of slots"
     )
     shapes: Literal["ec2"] | None = Field(
-        None, description="with servers: what each has is that of an Amazon P2, P3 or G3 instance, drawn"
+        None, description="with servers: resources of random Amazon P2, P3 or G3 instances"
     )
 
     @model_validator(mode="after")
@@ -210,14 +210,14 @@ class DrawForm(_Form):
 
     @property
     def named(self) -> list[str] | None:
-        """Names of the machines where they are known before they are drawn."""
+        """Names of the machines, if known before the draw."""
         return None if self.resources is None and self.shapes is None else [f"m{i}" for i in range(self.servers or 0)]
 
 
 class CostDrawForm(_Form):
-    """What a MB costs between sites, drawn: uniformly, or in proportion to distances or round trips of a file."""
+    """Random cost per MB between sites: uniform, or in proportion to distances or round trips in a file."""
 
-    range: NumberRange = Field(description="cost of a MB, [least, largest]")
+    range: NumberRange = Field(description="cost per MB, [lowest, highest]")
     by: str | None = Field(
         None, description="path: .csv with LATITUDE and LONGITUDE, or a square matrix of round trips as text or .gz"
     )
@@ -227,7 +227,7 @@ Costs = Annotated[list[list[Annotated[float, BeforeValidator(_no_bool)]]], Field
 
 
 COSTS = "rows", "drawn", "file"
-"""The forms that transfer_cost may have."""
+"""The forms of transfer_cost."""
 
 
 def _form_of_costs(value: object) -> str:
@@ -235,7 +235,7 @@ def _form_of_costs(value: object) -> str:
 
 
 class ClusterForm(_Form):
-    """The servers, given one by one or drawn; with transfer_cost they are sites between which data move (Okita)."""
+    """The servers, listed or drawn; with transfer_cost they are sites between which data move (Okita)."""
 
     servers: list[ServerForm] | None = None
     draw: DrawForm | None = None
@@ -245,8 +245,8 @@ class ClusterForm(_Form):
             Discriminator(_form_of_costs),
         ]
         | None
-    ) = Field(None, description="cost of a MB from the row's server to the column's: rows, a .csv, or drawn")
-    asymmetric: bool = Field(False, description="says that the two directions of transfer_cost may differ")
+    ) = Field(None, description="cost per MB from the row's server to the column's: rows, a .csv, or drawn")
+    asymmetric: bool = Field(False, description="true if the two directions of transfer_cost may differ")
 
     @model_validator(mode="after")
     def _one_source(self) -> ClusterForm:
@@ -254,13 +254,13 @@ class ClusterForm(_Form):
 
 
 class SyntheticForm(_Form):
-    """Arrivals drawn by a function of that name in :mod:`skedge.traces.makers.synthetic`."""
+    """Random arrivals, drawn by the function of this name in :mod:`skedge.traces.makers.synthetic`."""
 
     jobs: Count = Field(ge=1, le=10_000_000)
     span: Span | None = None
     arrivals: Literal["philly-like", "alternating", "uniform"] = Field(
         "philly-like",
-        description="uniform and alternating: at slots of the span, alternating twice as many at even ones as at odd",
+        description="uniform, alternating: at slots of the span; alternating: twice as many at even slots as at odd",
     )
 
     @model_validator(mode="after")
@@ -276,19 +276,19 @@ class TraceForm(_Form):
     path: str
     format: Literal["google-events", "google-jobs", "philly-csv", "philly-log", "swf"]
     statuses: list[Literal["passed", "failed", "killed"]] = Field(["passed"], min_length=1)
-    skip: Count = Field(0, ge=0, description="leave out so many jobs at the start")
-    first: Count | None = Field(None, ge=1, description="then take so many; left out: all")
-    fractional: Literal["skip", "ceil"] = Field("skip", description="jobs that ask for a fraction of a GPU")
+    skip: Count = Field(0, ge=0, description="number of jobs to skip at the start")
+    first: Count | None = Field(None, ge=1, description="number of jobs to take after that; default: all")
+    fractional: Literal["skip", "ceil"] = Field("skip", description="fractions of a GPU: skip the job, or round up")
     span: Span | None = Field(None, description="stretch or compress the submissions to this span")
 
 
 class TrainForm(_Form):
-    """What a live run trains: `factory` (``package.module:function``) called with `args`.
+    """Training in a live run: `factory` (``package.module:function``) is called with `args`.
 
-    `shuffle`: a job's samples are shuffled over its chunks, by `seed`; false where the order is meant. `lr_by_batch`:
-    samples of a round for which the optimizer's learning rate is meant; in a round of n samples it is n / `lr_by_batch`
-    times that. `code`: a Python file or a folder with the factory's module, which is sent to all processes of the job;
-    left out: it is installed.
+    `shuffle`: whether the job's samples are shuffled over its chunks, by `seed`; set it to false if their order
+    matters. `lr_by_batch`: number of samples per round for which the optimizer's learning rate is meant; in a round of
+    n samples it is multiplied by n / `lr_by_batch`. `code`: a Python file or a folder with the factory's module, which
+    is sent to all processes of the job; by default the module must be installed.
     """
 
     factory: Annotated[str, Field(pattern=r"^[\w.]+:\w+$")]
@@ -296,11 +296,11 @@ class TrainForm(_Form):
     seed: Count = Field(0, ge=0)
     shuffle: bool = True
     code: Annotated[str, Field(min_length=1)] | None = None
-    lr_by_batch: Count | None = Field(None, ge=1, description="samples of a round that the learning rate is meant for")
+    lr_by_batch: Count | None = Field(None, ge=1, description="samples per round for which the learning rate is meant")
 
 
 class UtilityForm(_Form):
-    """What a job is worth: height / (1 + exp(steepness (slots - target))); see :class:`skedge.core.value.Sigmoid`."""
+    """Utility of a job: height / (1 + exp(steepness (slots - target))); see :class:`skedge.core.value.Sigmoid`."""
 
     height: Number = Field(gt=0, description="theta1")
     steepness: Number = Field(0.0, description="theta2 [1/slot], 0 or more")
@@ -316,14 +316,14 @@ class UtilityForm(_Form):
 
 
 class LatencyForm(_Form):
-    """What a job's response costs by the slots that it takes; see :mod:`skedge.core.latency`."""
+    """Cost of a job's response time in slots; see :mod:`skedge.core.latency`."""
 
     kind: Literal["exponential", "linear", "piecewise"]
-    tau: Number | None = Field(None, gt=0, description="exponential: at no time; linear: per slot")
-    rate: Number | None = Field(None, gt=0, description="exponential: growth per slot; 0.25 if left out")
-    base: Number | None = Field(None, ge=0, description="linear: at no time; 0 if left out")
-    early: Number | None = Field(None, ge=0, description="piecewise: before the deadline")
-    late: Number | None = Field(None, ge=0, description="piecewise: from the deadline on")
+    tau: Number | None = Field(None, gt=0, description="exponential: cost at time 0; linear: cost per slot")
+    rate: Number | None = Field(None, gt=0, description="exponential: growth per slot; default: 0.25")
+    base: Number | None = Field(None, ge=0, description="linear: cost at time 0; default: 0")
+    early: Number | None = Field(None, ge=0, description="piecewise: cost before the deadline")
+    late: Number | None = Field(None, ge=0, description="piecewise: cost from the deadline on")
     deadline: Number | None = Field(None, gt=0, description="piecewise [slots]")
 
     @model_validator(mode="after")
@@ -344,16 +344,16 @@ _LATENCY = {
     "linear": {"tau": True, "base": False},
     "piecewise": {"early": True, "late": True, "deadline": True},
 }
-"""Numbers of each kind, and whether they must be given."""
+"""Parameters of each kind, and whether they are required."""
 
 
 class JobForm(_Form):
-    """A job: see :class:`skedge.core.model.Job`; `upload` is its `upload_s`, `train` is for live runs alone."""
+    """A job: see :class:`skedge.core.model.Job`; `upload` is its `upload_s`, `train` is only for live runs."""
 
     id: Name
     arrival_s: Duration
     epochs: Count = Field(ge=1)
-    chunks: Count = Field(0, ge=1, description="may be left out where data says it, by site")
+    chunks: Count = Field(0, ge=1, description="may be omitted if data gives the chunks by site")
     minibatches: Count = Field(ge=1)
     minibatch_s: Duration
     ps_update_s: Duration = 0.0
@@ -366,16 +366,16 @@ class JobForm(_Form):
     upload_edge_s: Durations = (0.0, 0.0)
     upload_cloud_s: Durations = (0.0, 0.0)
     upload: dict[str, Duration] = {}
-    worker_needs: dict[Name, Amount] = Field({}, description="what a worker takes of each resource")
+    worker_needs: dict[Name, Amount] = Field({}, description="demand of a worker for each resource")
     ps_needs: dict[Name, Amount] = {}
-    batch: Count = Field(1, ge=1, description="global batch [mini-batches]; with resources, the most workers")
+    batch: Count = Field(1, ge=1, description="global batch [mini-batches]; with resources, the maximum of workers")
     ratio: Number = Field(1.0, gt=0, description="workers per PS")
-    internal_mbps: Number | None = Field(None, gt=0, description="between co-located workers and PSs; left out: free")
+    internal_mbps: Number | None = Field(None, gt=0, description="between co-located workers and PSs; default: free")
     utility: UtilityForm | None = None
-    data: dict[Name, Annotated[Count, Field(ge=0)]] = Field({}, description="chunks by the site where they lie")
-    exchange_mb: Number = Field(0.0, ge=0, description="that a worker exchanges with a PS at another site in a slot")
+    data: dict[Name, Annotated[Count, Field(ge=0)]] = Field({}, description="chunks by the site that stores them")
+    exchange_mb: Number = Field(0.0, ge=0, description="exchanged by a worker with a PS at another site per slot")
     latency: LatencyForm | None = None
-    max_lag: Count | None = Field(None, ge=1, description="most epochs by which a chunk is ahead of the job's slowest")
+    max_lag: Count | None = Field(None, ge=1, description="maximum lead of a chunk over the job's slowest [epochs]")
     train: TrainForm | None = None
 
     @model_validator(mode="after")
@@ -395,16 +395,16 @@ Making = Literal["rigid", "divisible", "paper", "pdors", "okita"]
 
 
 class WorkloadForm(_Form):
-    """Where the jobs come from, exactly one source, and how a trace is made into jobs."""
+    """The source of the jobs, exactly one, and how jobs are made from a trace."""
 
     synthetic: SyntheticForm | None = None
     trace: TraceForm | None = None
     jobs: list[JobForm] | None = Field(None, min_length=1)
     table: str | None = Field(None, description="path of a jobs table, .parquet or .csv")
     upload: dict[str, dict[str, Duration]] = Field({}, description="with table: upload delays by job and server")
-    make: Making | None = Field(None, description="with synthetic and trace; left out: rigid")
+    make: Making | None = Field(None, description="with synthetic and trace; default: rigid")
     epochs: CountRange | None = None
-    chunks: CountRange | None = Field(None, description="left out: the rows of JSAC'22's Table II")
+    chunks: CountRange | None = Field(None, description="default: the rows of JSAC'22's Table II")
     minibatches: CountRange | None = Field(None, description="with make: paper and chunks")
     gradient_mb: PositiveRange | None = None
     chunk_mb: NumberRange | None = None
@@ -460,11 +460,11 @@ class WorkloadForm(_Form):
 
     @property
     def making(self) -> Making | Literal[""]:
-        """How jobs are made from a trace; empty where they are given."""
+        """How jobs are made from a trace; empty if they are given."""
         return (self.make or "rigid") if self.made else ""
 
     def options(self) -> dict[str, Any]:
-        """Give the options that the file sets for `make`, by their names in the code."""
+        """The options that the file sets for `make`, by their names in the code."""
         names = _OPTIONS[self.making]
         return {names[name]: getattr(self, name) for name in names if getattr(self, name) is not None}
 
@@ -482,7 +482,7 @@ RIGID_OPTIONS: Mapping[str, str] = {name: name for name in (*_SAME, "upload_spre
 }
 """Fields for ``make: rigid`` and their names in :class:`skedge.traces.makers.workload.TraceShares`."""
 DIVISIBLE_OPTIONS: Mapping[str, str] = {**RIGID_OPTIONS, "chunks": "chunks"}
-"""Those for ``make: divisible``."""
+"""Fields for ``make: divisible`` and their names in the same class."""
 _SAMPLES, _NEEDS = ("samples", "sample_slots", "ratio", "batch", "internal_factor"), ("worker_needs", "ps_needs")
 PDORS_OPTIONS: Mapping[str, str] = {
     name: name for name in ("epochs", "gradient_mb", "bandwidth_mbps", *_SAMPLES, *_NEEDS, "height", "target", "mix")
@@ -517,9 +517,7 @@ class ScenarioForm(ClusterFileForm):
     """A scenario file."""
 
     workload: WorkloadForm
-    source: dict[str, Any] = Field(
-        {}, description="written by skedge: where jobs came from, what was left out, changed"
-    )
+    source: dict[str, Any] = Field({}, description="written by skedge: origin of the jobs, rows omitted and changed")
 
     @model_validator(mode="after")
     def _source_is_read(self) -> ScenarioForm:
@@ -537,5 +535,5 @@ def _exactly_one(form: Form, *names: str) -> Form:
 
 
 def json_schema() -> dict[str, Any]:
-    """Give the JSON schema of a scenario file; shipped as ``scenario.schema.json``."""
+    """The JSON schema of a scenario file, shipped as ``scenario.schema.json``."""
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **ScenarioForm.model_json_schema()}

@@ -1,4 +1,4 @@
-"""Sites drawn: EC2 shapes for their resources, and what a MB costs between them, by chance, distance or round trip."""
+"""Drawn sites: EC2 shapes as resources, and transfer costs that are uniform or follow distances or round trips."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from skedge.core.model import Floats, Server
 from .schema import CostDrawForm, Costs
 
 _SHAPES, _COSTS = 9, 10
-"""Streams of a seed."""
+"""Random streams of a seed."""
 
 STORAGE_GB = 1000.0
-"""Of a site: 5 to 10 GB a worker never binds first. Okita's paper does not say."""
+"""Storage of a site [GB], not given in Okita's paper; at 5 to 10 GB per worker it is never the first limit."""
 
 EC2 = {
     "p3.2xlarge": (1, 8, 61), "p3.8xlarge": (4, 32, 244), "p3.16xlarge": (8, 64, 488), "p3dn.24xlarge": (8, 96, 768),
@@ -33,7 +33,7 @@ _DEGREES = {"LATITUDE": pl.Float64, "LONGITUDE": pl.Float64}
 
 
 def draw_sites(count: int, seed: int) -> list[Server]:
-    """Sites ``m0``, ``m1``, ..., each the shape of an EC2 instance drawn uniformly; more sites begin with the fewer."""
+    """Sites ``m0``, ``m1``, ..., each with the shape of a random EC2 instance; more sites extend the same sequence."""
     shapes = list(EC2.values())
     drawn = default_rng([seed, _SHAPES]).integers(len(shapes), size=count).tolist()
     return [
@@ -43,12 +43,12 @@ def draw_sites(count: int, seed: int) -> list[Server]:
 
 
 def transfer_costs(given: Costs | CostDrawForm | str, servers: list[Server], seed: int, base: Path) -> Floats:
-    """Cost of a MB between the servers: as rows, from a CSV, or drawn; shape ``(servers, servers)``.
+    """Cost per MB between the servers, given as rows, read from a CSV, or drawn; shape ``(servers, servers)``.
 
     Raises
     ------
     ScenarioError
-        If rows are not as long as they must be, or a file cannot be read.
+        If rows have the wrong length, or a file cannot be read.
     """
     if isinstance(given, CostDrawForm):
         return draw_costs(given, len(servers), seed, base)
@@ -56,10 +56,10 @@ def transfer_costs(given: Costs | CostDrawForm | str, servers: list[Server], see
 
 
 def draw_costs(form: CostDrawForm, sites: int, seed: int, base: Path) -> Floats:
-    """Cost of a MB between `sites` sites, symmetric, shape ``(sites, sites)``.
+    """Cost per MB between `sites` sites, symmetric, shape ``(sites, sites)``.
 
-    Drawn uniformly from the range, or from it in proportion to distance or round trip: the largest among the sites
-    taken, the first of the file, costs the most, none at all the least.
+    Drawn uniformly from the range, or scaled to it in proportion to distance or round trip: 0 gets the low end of the
+    range, and the largest value among the sites used, the first ones of the file, the high end.
 
     Raises
     ------
@@ -78,7 +78,7 @@ def draw_costs(form: CostDrawForm, sites: int, seed: int, base: Path) -> Floats:
 
 
 def _uniform(sites: int, rng: Generator) -> Floats:
-    """Symmetric; more sites begin with the fewer."""
+    """A symmetric uniform matrix; more sites extend the matrix of fewer."""
     drawn = np.zeros((sites, sites))
     for i in range(1, sites):
         drawn[i, :i] = rng.random(i)
@@ -86,7 +86,7 @@ def _uniform(sites: int, rng: Generator) -> Floats:
 
 
 def _apart(path: Path, name: str, sites: int) -> Floats:
-    """Distances [km] or mean round trips of the first sites of a file."""
+    """Distances [km] or mean round trips between the first sites of a file."""
     try:
         found = _distances(path, name) if path.suffix == ".csv" else _round_trips(path, name)
     except (OSError, UnicodeDecodeError) as error:
@@ -114,7 +114,7 @@ def _distances(path: Path, name: str) -> Floats:
 
 
 def _round_trips(path: Path, name: str) -> Floats:
-    """A square matrix of numbers, one row a line, in text or gzip; both directions' mean."""
+    """Mean of both directions of a square matrix of numbers, one row per line, in text or gzip."""
     content = no_device(path).read_bytes()
     text = gzip.decompress(content) if path.suffix == ".gz" else content
     rows = [line.split() for line in text.decode().splitlines() if line.strip()]
@@ -138,7 +138,7 @@ def _cost_rows(rows: list[list[float]], servers: int) -> Floats:
 
 
 def _cost_table(path: Path, servers: list[Server]) -> Floats:
-    """A CSV whose header names the servers, in their order, with a row of numbers for each."""
+    """Read a CSV whose header names the servers in order, with one row of numbers per server."""
     try:
         table = pl.read_csv(path, glob=False, infer_schema=False)
         cost = table.cast(pl.Float64).to_numpy()

@@ -1,4 +1,4 @@
-"""YAML files to plain data; what is no YAML is told with its place."""
+"""YAML files as plain data; errors give the line and column."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from skedge.core.files import no_device
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML as it should be: a key given twice is an error, not the last one's win."""
+    """A safe loader that rejects duplicate keys instead of keeping the last one."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         """Build a mapping; its keys must differ."""
@@ -26,12 +26,12 @@ class _Loader(yaml.SafeLoader):
 
 
 def read_yaml(path: Path) -> object:
-    """What a file holds.
+    """Read a YAML file.
 
     Raises
     ------
     ScenarioError
-        If it cannot be read, or is not YAML; names the file, and line and column where they are known.
+        If it cannot be read or is not YAML; names the file, and line and column if known.
     """
     try:
         return yaml.load(no_device(path).read_text(encoding="utf-8"), _Loader)  # noqa: S506  a SafeLoader
@@ -44,8 +44,6 @@ def read_yaml(path: Path) -> object:
         line = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         raise ScenarioError(f"{path}: {line}is not YAML: {error.problem}") from error
     except RecursionError as error:
-        raise ScenarioError(
-            f"{path}: is not a scenario: its lists or mappings stand too deep in one another"
-        ) from error
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that there is not, such as 2017-13-01
+        raise ScenarioError(f"{path}: is not a scenario: its lists or mappings are nested too deeply") from error
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: an impossible date, such as 2017-13-01
         raise ScenarioError(f"{path}: is not YAML: {error}") from error

@@ -1,4 +1,4 @@
-"""The truth at sites: what their workers train in a slot, and the runs that come of it."""
+"""True progress at sites: what the workers train in each slot, and the resulting runs."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from .runs import RunLog
 
 
 class AtSites:
-    """Chunks of the jobs in a simulation of sites.
+    """Chunks of the jobs in a simulation with sites.
 
     Parameters
     ----------
     gangs
-        Who holds workers; jobs that are complete are closed there.
+        The workers held; complete jobs are closed there.
     """
 
     def __init__(self, scenario: Scenario, gangs: Gangs, log: RunLog) -> None:
@@ -24,7 +24,7 @@ class AtSites:
         self.done: dict[int, dict[int, int]] = {}
 
     def end_slot(self, now: int) -> tuple[tuple[tuple[int, Placement], ...], list[int]]:
-        """(job, (site, chunks) pairs) trained in the slot that ends now, and the jobs that are complete."""
+        """(job, (site, chunks) pairs) trained in the slot that ends now, and the jobs completed by it."""
         trained, finished = [], []
         for job, where in sorted(self.gangs.placed.items()):
             chunks = self.work.trains(job, where)
@@ -42,7 +42,7 @@ class AtSites:
         return tuple(trained), finished
 
     def stop(self, job: int, now: int, *, preempted: bool) -> None:
-        """The present placement of a job ends."""
+        """End the present placement of a job."""
         self.log.site_run(
             job, self.gangs.placed[job], self.gangs.since[job], now, self.done.pop(job, {}), preempted=preempted
         )

@@ -1,4 +1,4 @@
-"""Epochs of the chunks whose job bounds their lag (``max_lag``, rule M39): which chunk of a job may go on."""
+"""Epochs of chunks whose job bounds their lag (``max_lag``, rule M39), to decide which chunks may continue."""
 
 from __future__ import annotations
 
@@ -11,22 +11,24 @@ from skedge.core.model import Ints
 
 
 class Lag(NamedTuple):
-    """Progress in epochs; chunks are counted through all jobs.
+    """Progress in epochs; chunks are numbered through all jobs.
 
     Attributes
     ----------
     most, epochs, first
-        By job: `max_lag` (0: no limit), E_j, and number of its first chunk. `most` is empty where no job has a limit.
+        By job: `max_lag` (0: no limit), E_j, and number of its first chunk. `most` is empty if no job has a limit.
     own
-        By job: lane of its chunk 0 if that is in the cloud, where each chunk has a lane of its own; behind all others.
+        By job: lane of its chunk 0 if it is in the cloud, where each chunk has a lane of its own, numbered after all
+        others.
     done, lane, leader
-        By chunk: epochs trained, lane, and number of the first chunk of its job on that lane.
+        By chunk: epochs trained, lane, and number of the first chunk of its job on that lane (its leader).
     together
-        By leader: epochs that the chunks of its job on its lane have trained together.
+        By leader: total epochs trained by the chunks of its job on its lane.
     slowest
-        By job: fewest epochs that one of its chunks has trained.
+        By job: minimum over its chunks of the epochs trained.
     risen
-        Jobs of which that has risen at the present instant, ``size[0]`` of them; ``size[1]`` is the cluster's lanes.
+        Jobs whose minimum has risen at the present instant, ``size[0]`` of them; ``size[1]`` is the number of the
+        cluster's lanes.
     """
 
     most: Ints
@@ -43,7 +45,7 @@ class Lag(NamedTuple):
 
 
 def make_lag(lanes: int, most: Ints, epochs: Ints, chunks: Ints) -> Lag:
-    """No chunk is trained; nothing is kept where no job has a limit."""
+    """The state before any training; empty if no job has a limit."""
     kept = int(chunks.sum()) if most.any() else 0
     alone = np.where(most > 0, chunks, 0)
     return Lag(
@@ -69,19 +71,19 @@ def bounded(lag: Lag, job: int) -> bool:
 
 @inlined
 def epoch_end(each: int, epochs: int, number: int) -> int:
-    """Training after which `number` of `epochs` epochs are done, of a chunk that takes `each` [µs], rounded down."""
+    """Training time after which `number` of `epochs` epochs of a chunk that takes `each` are done [µs], floored."""
     return number * (each // epochs) + number * (each % epochs) // epochs
 
 
 @inlined
 def to_epoch_end(lag: Lag, job: int, chunk: int, each: int, left: int) -> int:
-    """Training until the chunk's present epoch ends [µs]."""
+    """Training time until the chunk's present epoch ends [µs]."""
     return epoch_end(each, lag.epochs[job], lag.done[lag.first[job] + chunk] + 1) - (each - left)
 
 
 @inlined
 def is_held(lag: Lag, job: int, chunk: int) -> bool:
-    """Whether the chunk is ahead: it waits before its next epoch."""
+    """Whether the chunk is too far ahead, and waits before its next epoch."""
     return bool(lag.done[lag.first[job] + chunk] >= lag.slowest[job] + lag.most[job])
 
 
@@ -96,7 +98,7 @@ def _note_risen(lag: Lag, job: int) -> None:
 
 @inlined
 def end_epoch(lag: Lag, job: int, chunk: int, chunks: int) -> bool:
-    """Count an epoch of a chunk; whether those on its lane have trained as much as one chunk more now."""
+    """Count an epoch of a chunk; returns whether the chunks on its lane have now trained the equivalent of one more."""
     first, epochs = lag.first[job], lag.epochs[job]
     lag.done[first + chunk] += 1
     leader = first + lag.leader[first + chunk]

@@ -1,4 +1,4 @@
-"""The true lanes of the simulated world: what really runs, chunk by chunk, in order of time."""
+"""The true lanes of the simulated world: which chunk runs when, in time order."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from skedge.core.time import NEVER
 from .lag import Lag, bounded, end_epoch, is_held, make_lag, to_epoch_end
 
 QUIET, FINISHED, SETTLED, FULL = range(4)
-"""Why :func:`run` came back: nothing until the limit, jobs finished, jobs started or paused, buffers full."""
+"""Why :func:`run` returned: nothing until the limit, jobs finished, jobs started or paused, buffers full."""
 
 BLOCK = 32
 """Lanes per block."""
@@ -44,23 +44,23 @@ class Truth(NamedTuple):
     lanes
         The queues, with true durations.
     next_event
-        When something next happens on each lane [µs].
+        Next event on each lane [µs].
     open_chunk, open_job, open_start
-        Chunk in service on each lane (-1: none), its job, and since when.
+        Chunk in service on each lane (-1: none), its job, and the start of its service.
     links, first
-        Next chunk of a chunk's group, and where each job's links begin.
+        Next chunk of each chunk's group, and index of each job's first link.
     in_service, was_running, left
-        By job: chunks in service; whether that was more than 0 when last told; chunks not yet completed.
+        By job: chunks in service; whether there were any at the last report; uncompleted chunks.
     runs, facts, told, done
-        Out buffers: runs, chunk completions, jobs whose running changed (job, 1 or 0), jobs finished.
+        Output buffers: runs, chunk completions, jobs that started or paused (job, 1 or 0), jobs finished.
     size
-        Fill of the four buffers, and number of lanes touched.
+        Number of entries in the four buffers, and number of lanes touched.
     earliest
-        Earliest next event of every block of BLOCK lanes [µs], so that the next one is found quickly.
+        Earliest next event of each block of BLOCK lanes [µs], so that the next one is found quickly.
     touched, marked
-        Lanes of the present instant (``size[4]`` of them), and a mark on each.
+        Lanes with events at the present instant (``size[4]`` of them), and a mark on each.
     lag
-        Epochs of the jobs whose chunks must not be too far apart: on their lanes each chunk is a group of its own.
+        Epochs of the jobs that bound their chunks' lag; on lanes, each of their chunks is a group of its own.
     """
 
     lanes: Lanes
@@ -87,7 +87,7 @@ class Truth(NamedTuple):
 def make_truth(
     lanes: int, chunks: Ints, *, preemptive: bool, overhead: int, lag: Lag | None = None, buffer: int = 1 << 16
 ) -> Truth:
-    """Idle lanes for jobs with these numbers of chunks; those of `lag` behind the cluster's `lanes`."""
+    """Idle lanes for jobs with these numbers of chunks; lanes for `lag` follow the cluster's `lanes`."""
     jobs = len(chunks)
     none = np.zeros(jobs, np.int64)
     lag = make_lag(lanes, none, none, chunks) if lag is None else lag
@@ -118,10 +118,10 @@ def make_truth(
 
 @lean
 def run(w: Truth, until: int) -> tuple[int, int]:
-    """Let the lanes run until `until`, or until there is something to tell; returns (why, when).
+    """Run the lanes until `until`, or until there is something to report; returns (why, when).
 
-    At FINISHED the instant is not settled yet: orders may still change it; :func:`settle` must follow. With events at
-    `until` itself the same holds, and why is FINISHED even if no job has finished.
+    At FINISHED the instant is not settled yet, as orders may still change it; :func:`settle` must follow. The same
+    holds for events at `until` itself: then why is FINISHED even if no job has finished.
     """
     while True:
         now = NEVER
@@ -147,7 +147,7 @@ def run(w: Truth, until: int) -> tuple[int, int]:
 
 @inlined
 def _touch(w: Truth, lane: int, now: int) -> None:
-    """Bring `lane` to `now`: progress of the chunk in service, its completion, arrivals at the server."""
+    """Advance `lane` to `now`: progress of the chunk in service, its completion, arrivals at the server."""
     if w.marked[lane] == 0:
         w.marked[lane] = 1
         w.touched[w.size[4]] = lane
@@ -169,7 +169,7 @@ def _touch(w: Truth, lane: int, now: int) -> None:
 
 @inlined
 def _touch_held(w: Truth, now: int) -> None:
-    """Bring the lanes to `now` on which chunks may go on now that their job's slowest one has trained an epoch."""
+    """Advance to `now` the lanes with chunks that may continue because their job's slowest one has trained an epoch."""
     for k in range(w.lag.size[0]):
         job = w.lag.risen[k]
         for chunk in range(w.first[job], w.first[job + 1]):
@@ -188,7 +188,7 @@ def _row_in_service(w: Truth, lane: int) -> int:
 
 @inlined
 def _end_epochs(w: Truth, lane: int, i: int, now: int) -> None:
-    """Count the epochs that the chunk in row `i` has ended, and the chunk if that was the last."""
+    """Count the epochs completed by the chunk in row `i`, and the chunk if that was its last epoch."""
     rows = w.lanes.rows
     job, chunk, each, left = rows[lane, i, JOB], rows[lane, i, HEAD], rows[lane, i, EACH], rows[lane, i, LEFT]
     while w.lag.done[w.first[job] + chunk] < w.lag.epochs[job] and to_epoch_end(w.lag, job, chunk, each, left) <= 0:
@@ -200,7 +200,7 @@ def _end_epochs(w: Truth, lane: int, i: int, now: int) -> None:
 
 @inlined
 def _fact(w: Truth, lane: int, job: int, now: int) -> None:
-    """Note that `lane` has trained one chunk more of `job`, or as much as that of several."""
+    """Report that `lane` has trained one more chunk of `job`, or the equivalent of one."""
     n = w.size[1]
     w.facts[n, FACT_TIME], w.facts[n, FACT_LANE], w.facts[n, FACT_JOB] = now, lane, job
     w.size[1] = n + 1
@@ -220,7 +220,7 @@ def _complete(w: Truth, lane: int, i: int, now: int) -> None:
 
 @inlined
 def _close(w: Truth, lane: int, now: int, preempted: int) -> None:
-    """End the run in service on `lane`; a run of no length leaves no trace."""
+    """End the run in service on `lane`; a run of length 0 is not recorded."""
     job, start = w.open_job[lane], w.open_start[lane]
     if now > start:
         n = w.size[0]
@@ -233,7 +233,7 @@ def _close(w: Truth, lane: int, now: int, preempted: int) -> None:
 
 @inlined
 def _count(w: Truth, job: int, change: int) -> None:
-    """Count chunks in service; remember which jobs to look at when the instant has settled."""
+    """Change the number of chunks in service of `job`, and mark the job for a check when the instant has settled."""
     w.in_service[job] += change
     n = w.size[2]
     w.told[n, 0] = job
@@ -242,7 +242,7 @@ def _count(w: Truth, job: int, change: int) -> None:
 
 @inlined
 def _smallest_first(lanes: Ints, k: int, n: int) -> None:
-    """Bring the smallest of ``lanes[k:n]`` to place `k`; most instants touch one lane."""
+    """Swap the smallest of ``lanes[k:n]`` to index `k`; most instants touch one lane."""
     for i in range(k + 1, n):
         if lanes[i] < lanes[k]:
             lanes[k], lanes[i] = lanes[i], lanes[k]
@@ -250,7 +250,7 @@ def _smallest_first(lanes: Ints, k: int, n: int) -> None:
 
 @inlined
 def settle(w: Truth, now: int) -> None:
-    """Choose what every touched lane serves from `now` on, and note the jobs that have started or paused."""
+    """Choose what each touched lane serves from `now` on, and report the jobs that have started or paused."""
     touched = w.size[4]
     w.size[4] = 0
     for k in range(touched):
@@ -271,7 +271,7 @@ def settle(w: Truth, now: int) -> None:
 
 @inlined
 def _serve(w: Truth, lane: int, now: int) -> int:
-    """Put the best group in service; returns when something next happens on the lane."""
+    """Put the best group in service; returns the time of the lane's next event."""
     lanes = w.lanes
     after = next_arrival(lanes, lane)
     if lanes.waiting[lane] == 0:
@@ -294,14 +294,14 @@ def _serve(w: Truth, lane: int, now: int) -> int:
 
 @inlined
 def _is_displaced(w: Truth, lane: int, job: int) -> int:
-    """Whether `job` takes the lane from the chunk in service: not if that waits, or it is another one's turn."""
+    """Whether `job` displaces the chunk in service: not if that waits, or the turn passes to another of its job."""
     before = w.open_job[lane]
     return 0 if bounded(w.lag, before) and (before == job or is_held(w.lag, before, w.open_chunk[lane])) else 1
 
 
 @inlined
 def _pick_allowed(w: Truth, lane: int) -> int:
-    """As :func:`~skedge.core.lanes.lanes.pick`, of the chunks that are not ahead; -1 if all are. No overhead."""
+    """Like :func:`~skedge.core.lanes.lanes.pick`, for chunks not too far ahead; -1 if all are. Adds no overhead."""
     lanes = w.lanes
     if lanes.preemptive == 0 and w.open_chunk[lane] >= 0:
         job, chunk = w.open_job[lane], w.open_chunk[lane]
@@ -316,9 +316,9 @@ def _pick_allowed(w: Truth, lane: int) -> int:
 
 @inlined
 def _least_trained(w: Truth, lane: int, job: int) -> int:
-    """Row of the job's chunk on the lane whose turn it is: fewest epochs, then number; -1 if it is ahead all the same.
+    """Row of the job's chunk on the lane whose turn it is: fewest epochs, then number; -1 if it is too far ahead.
 
-    A job without a limit has one row, its group.
+    A job without a limit has one row on a lane, its group.
     """
     found, least, rows = -1, 0, w.lanes.rows
     for i in range(w.lanes.waiting[lane]):
@@ -347,7 +347,7 @@ def _schedule(w: Truth, lane: int, at: int) -> None:
 
 @lean
 def arrive_now(w: Truth, lane_of: Ints, now: int) -> None:
-    """After a dispatch at `now`: lanes that a group reaches at once belong to the instant; the others get a time."""
+    """After a dispatch at `now`: touch lanes that a group reaches immediately; schedule an event on the others."""
     for lane in lane_of:
         if lane < 0 or w.lanes.coming[lane] == 0:
             continue

@@ -1,4 +1,4 @@
-"""The runs table of a simulation, as it comes."""
+"""The runs table of a simulation, built as the runs end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .lanes import RUN_CHUNK, RUN_END, RUN_JOB, RUN_LANE, RUN_PREEMPTED, RUN_STA
 
 
 class RunLog:
-    """Runs on lanes, in the cloud and of gangs; :meth:`table` puts them together."""
+    """Runs on lanes, in the cloud and of gangs; :meth:`table` combines them."""
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
@@ -28,19 +28,19 @@ class RunLog:
         self.zeta = np.zeros(len(scenario.jobs), np.int64)
 
     def lane_runs(self, runs: Ints) -> None:
-        """Note finished runs on lanes, columns as in :mod:`skedge.sim.lanes`."""
+        """Record finished runs on lanes, with columns as in :mod:`skedge.sim.lanes`."""
         self.lane_parts.append(runs)
 
     def note_zeta(self, job: int, zeta: int) -> None:
-        """A job is dispatched whose chunks run on lanes of their own in the cloud; 1: all of them."""
+        """Record zeta of a dispatched job whose cloud chunks have lanes of their own; 1: wholly in the cloud."""
         self.zeta[job] = zeta
 
     def cloud_runs(self, job: int, chunks: Ints, start: int, end: int, zeta: int) -> None:
-        """Note chunks that run in the cloud, each on a worker of its own."""
+        """Record chunks that run in the cloud, each on a worker of its own."""
         self.cloud_parts.append((job, chunks, start, end, zeta))
 
     def gang_run(self, job: int, gangs: Gangs, end: int, done: int, *, preempted: bool) -> None:
-        """Note that an allocation ends; `done` is its work [worker-µs]. One of no length leaves no trace."""
+        """Record an allocation at its end; `done` is its work [worker-µs]. One of length 0 is not recorded."""
         start, workers, zeta = gangs.since[job], int(gangs.workers[job]), gangs.zeta[job]
         if end == start:
             return
@@ -54,13 +54,13 @@ class RunLog:
     def site_run(
         self, job: int, where: Placement, start: int, end: int, trained: Mapping[int, int], *, preempted: bool
     ) -> None:  # fmt: skip
-        """Note workers that trained whole chunks of `job` at sites; one of no length leaves no trace."""
+        """Record workers that trained whole chunks of `job` at sites; a run of length 0 is not recorded."""
         if end > start:
             for site, n in where:
                 self.site_rows.extend((job, site, n, start, end, trained.get(site, 0), preempted))
 
     def _each(self, job: int, gangs: Gangs, end: int, done: int, *, preempted: bool) -> None:
-        """Note an allocation whose workers begin one by one: a row for those that begin together on a server."""
+        """Record an allocation whose workers begin one by one: one row for those that begin together on a server."""
         rows: dict[tuple[int, int], int] = {}
         for server, n, begin in gangs.begins(job):
             key = server, min(begin, end)
@@ -90,7 +90,7 @@ class RunLog:
         )  # fmt: skip
 
     def _places(self, lane: Ints) -> tuple[Ints, pl.Series]:
-        """Server and lane of runs; behind the cluster's lanes are those of chunks in the cloud."""
+        """Server and lane of runs; lanes of chunks in the cloud follow the cluster's lanes."""
         cluster = self.scenario.cluster
         edge = lane < cluster.lanes
         server = np.full(len(lane), -1 if cluster.cloud is None else cluster.cloud)
@@ -98,7 +98,7 @@ class RunLog:
         return server, pl.Series(lane.astype(np.int32)).set(pl.Series(~edge), None)
 
     def _time_in_all(self, runs: Ints) -> Floats:
-        """Lane time of each run's chunk over all its runs: p and the overhead of its preemptions."""
+        """Lane time of each run's chunk over all its runs: p plus the overhead of its preemptions."""
         job = runs[:, RUN_JOB]
         each = self.scenario.true_chunk_time[job, self.zeta[job]].astype(np.float64)
         overhead = self.scenario.physics.checkpoint_overhead
@@ -169,7 +169,7 @@ class RunLog:
         self, job: Ints, server: Ints, n: Ints, start: Ints, compute_from: Ints, end: Ints, work: Floats | Ints,
         colocated: Bools, preempted: Ints,
     ) -> pl.DataFrame:  # fmt: skip
-        """Rows of workers that a job held on a server, in no lane."""
+        """Rows of workers that a job held on a server, outside lanes."""
         columns = {
             "job": job,
             "chunk": _nobody(len(job)),

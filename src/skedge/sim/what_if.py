@@ -1,4 +1,4 @@
-"""What will happen if no other job comes: the present state of a kernel, simulated on as announced."""
+"""Forecast: the present state of a kernel, simulated to the end with announced durations and no further arrivals."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .world import CLOUD_ENDS, CLOUD_STARTS, GANG_ENDS, WAKE, SimulatedWorld
 
 
 class InCloud(NamedTuple):
-    """Chunks of a job that are in the cloud and not trained: how many, and when they start and end [µs]."""
+    """Untrained chunks of a job in the cloud: their number, start and end [µs]."""
 
     chunks: int
     start: int
@@ -31,22 +31,22 @@ class InCloud(NamedTuple):
 def forecast(
     kernel: Kernel, now: int, in_cloud: Mapping[int, InCloud] | None = None, wakes: Iterable[int] = ()
 ) -> dict[int, int]:
-    """When each job in the system will be complete [µs], by the policy itself on a copy of the kernel.
+    """Expected completion of each job in the system [µs], by running the policy on a copy of the kernel.
 
     Parameters
     ----------
     kernel
-        Stays as it is.
+        Not changed.
     now
-        The present [µs], not before the kernel's.
+        The present [µs], not before the kernel's present.
     in_cloud
-        What the kernel does not know: the chunks in the cloud.
+        The chunks in the cloud, by job, which the kernel does not track.
     wakes
-        Times at which the policy has asked to be woken [µs].
+        Wake-up times requested by the policy [µs].
 
     Returns
     -------
-    Completions by job. A job that will never complete as things stand (servers out of service) is left out.
+    Completions by job. Jobs that will never complete in the present state (servers out of service) are omitted.
     """
     copy = deepcopy(kernel, {id(kernel.scenario): kernel.scenario, id(kernel.journal): None})
     world = _Ahead(copy, now, in_cloud or {}, wakes)
@@ -60,12 +60,12 @@ def forecast(
 
 
 class _Ahead(SimulatedWorld):
-    """A simulation that begins where a kernel believes things to stand."""
+    """A simulation that begins in the state that a kernel believes in."""
 
     def __init__(self, kernel: Kernel, now: int, in_cloud: Mapping[int, InCloud], wakes: Iterable[int]) -> None:
         physics = replace(kernel.scenario.physics, estimate_error=0.0)
         scenario = kernel.scenario if physics == kernel.scenario.physics else _with(kernel.scenario, physics)
-        # the kernel does not know which chunks are ahead: they are foreseen as if none had to wait
+        # the kernel does not know which chunks are ahead, so the forecast assumes that none has to wait
         super().__init__(scenario, preemptive=bool(kernel.belief.preemptive), bound_lag=False)
         self.kernel = kernel
         self.now, self.arrived, self.dispatches = now, kernel.arrived, kernel.dispatches
@@ -96,14 +96,14 @@ class _Ahead(SimulatedWorld):
         dispatched = np.flatnonzero(kernel.standing == DISPATCHED)
         truth.was_running[dispatched] = [kernel.is_running(job) for job in dispatched.tolist()]
         for job, chunks in enumerate(self.scenario.jobs.chunks.tolist()):
-            # which chunk of a group is next does not matter here, only that it is another one
+            # which chunk of a group is next does not matter here, only that it is a different one
             truth.links[truth.first[job] : truth.first[job + 1]] = (np.arange(chunks) + 1) % chunks
         n = len(lanes.clock)
         truth.touched[:], truth.marked[:], truth.size[4] = np.arange(n), 1, n
         self._tell_again(dispatched)
 
     def _tell_again(self, jobs: Ints) -> None:
-        """Let the lanes look whether each of these jobs still runs."""
+        """Make the lanes check whether each of these jobs still runs."""
         first = self.truth.size[2]
         self.truth.told[first : first + len(jobs), 0] = jobs
         self.truth.size[2] += len(jobs)

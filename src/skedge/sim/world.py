@@ -39,7 +39,7 @@ CLOUD_STARTS, CLOUD_ENDS, GANG_ENDS, WAKE, SLOT_ENDS = range(5)
 
 
 class SimulatedWorld:
-    """One simulation of `scenario`; give it with a kernel to :func:`skedge.core.drive.drive`."""
+    """One simulation of `scenario`; pass it with a kernel to :func:`skedge.core.drive.drive`."""
 
     def __init__(self, scenario: Scenario, *, preemptive: bool = True, bound_lag: bool = True) -> None:
         jobs, physics = scenario.jobs, scenario.physics
@@ -74,7 +74,7 @@ class SimulatedWorld:
     # -- facts ---------------------------------------------------------------------------------------------------
 
     def next_event(self) -> Event | None:
-        """The next thing that happens; None at the end."""
+        """The next event; None at the end."""
         while True:
             if self.unsettled:
                 event = self._settle()
@@ -115,7 +115,7 @@ class SimulatedWorld:
         return Event(self.now, started=started, paused=paused, chunks=self._chunk_facts())
 
     def _happening(self) -> Event | None:
-        """What finishes, arrives or wakes at this instant; None if nothing does."""
+        """Completions, arrivals and wake-ups of this instant; None if there are none."""
         finished = self.truth.done[: self.truth.size[3]].tolist()
         self.truth.size[3] = 0
         woke, trained = False, tuple[tuple[int, Placement], ...]()
@@ -142,8 +142,8 @@ class SimulatedWorld:
         )  # fmt: skip
 
     def _slot_ends(self, finished: list[int]) -> tuple[tuple[int, Placement], ...]:
-        """What the jobs at sites have trained; those that are complete join `finished`."""
-        assert self.sites is not None  # noqa: S101 - slots end at sites alone
+        """The chunks trained at sites; completed jobs are added to `finished`."""
+        assert self.sites is not None  # noqa: S101 - slots end only at sites
         trained, done = self.sites.end_slot(self.now)
         finished += done
         if self.gangs.placed:
@@ -177,7 +177,7 @@ class SimulatedWorld:
         self.truth.size[1] = 0
 
     def _drain(self) -> None:
-        """Empty the out buffers."""
+        """Empty the output buffers."""
         self._drain_facts()
         self.log.lane_runs(self.truth.runs[: self.truth.size[0]].copy())
         self.truth.size[0] = 0
@@ -185,13 +185,13 @@ class SimulatedWorld:
     # -- orders --------------------------------------------------------------------------------------------------
 
     def perform(self, order: Order) -> None:
-        """Carry out an accepted order now; ``AssignPS`` and ``Reject`` concern the kernel's books alone."""
+        """Carry out an accepted order now; ``AssignPS`` and ``Reject`` concern only the kernel's books."""
         perform = self._performers.get(type(order))
         if perform is not None:
             perform(order)
 
     def _note(self, time: int, kind: int, job: int, number: int = 0) -> None:
-        """Put an entry on the agenda; `number`: chunks in the cloud, or which allocation of a gang it is."""
+        """Put an entry on the agenda; `number` is the number of chunks in the cloud, or that of a gang's allocation."""
         self.sequence += 1
         step = self.scenario.physics.step
         heappush(self.agenda, (-(-time // step) * step, self.sequence, kind, job, number))
@@ -216,7 +216,7 @@ class SimulatedWorld:
             self._send_to_cloud(job, chunks, self._zeta(order))
 
     def _dispatch_apart(self, order: Dispatch) -> None:
-        """Send the chunks of a job whose lag is bounded: each on its own, those in the cloud to lanes of their own."""
+        """Send the chunks of a job with bounded lag, each as its own group, in the cloud to lanes of their own."""
         job, lag, scenario, cluster = order.job, self.truth.lag, self.scenario, self.scenario.cluster
         zeta, first, lanes = self._zeta(order), int(lag.first[job]), order.lane.copy()
         for chunk, given in enumerate(order.lane.tolist()):
@@ -235,7 +235,7 @@ class SimulatedWorld:
         truth_of.arrive_now(self.truth, lanes, self.now)
 
     def _zeta(self, order: Dispatch) -> int:
-        """1 where the job is wholly in the cloud; servers are in service all the time, so chunks are sent once."""
+        """1 if the job is wholly in the cloud. Servers are always in service here, so chunks are sent only once."""
         return int((order.lane == CLOUD).all())
 
     def _send_to_cloud(self, job: int, chunks: Ints, zeta: int) -> None:
@@ -248,7 +248,7 @@ class SimulatedWorld:
         self._note(end, CLOUD_ENDS, job, len(chunks))
 
     def _cloud(self, kind: int, job: int, chunks: int) -> bool:
-        """`chunks` chunks of `job` in the cloud start or end; whether the job is finished."""
+        """Start or end `chunks` chunks of `job` in the cloud; returns whether the job is finished."""
         truth = self.truth
         change = chunks if kind == CLOUD_STARTS else -chunks
         truth.in_service[job] += change
@@ -291,7 +291,7 @@ class SimulatedWorld:
             self._tidy()
 
     def _tidy(self) -> None:
-        """Take ends of gangs that will not come off the agenda: there can be many more than other entries."""
+        """Remove obsolete ends of gangs from the agenda: they can far outnumber the other entries."""
         version = self.gang_version
         self.agenda = [entry for entry in self.agenda if entry[2] != GANG_ENDS or entry[4] == version[entry[3]]]
         heapify(self.agenda)
@@ -313,6 +313,6 @@ class SimulatedWorld:
         self._note(order.time, WAKE, -1)
 
     def runs(self) -> pl.DataFrame:
-        """The runs table of what has happened."""
+        """The runs table so far."""
         self._drain()
         return self.log.table()

@@ -1,4 +1,4 @@
-"""For authors of policies: the contract that every policy keeps, and small scenarios to try one on."""
+"""Tools for policy authors: the contract of all policies, and small scenarios for trying a policy."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The contract that every policy keeps, ours or a stranger's: :func:`check_policy`.
+"""The contract of all policies, built-in or third-party: :func:`check_policy`.
 
-Also :class:`MemoryJournal` and :func:`replay`, by which a state is rebuilt.
+Also :class:`MemoryJournal` and :func:`replay`, which rebuild a state.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ContractError(SkedgeError):
 
 
 class MemoryJournal:
-    """A journal in memory: events and the orders that answered them."""
+    """A journal in memory: events and their orders."""
 
     def __init__(self) -> None:
         self.entries: list[tuple[Event, list[Order]]] = []
@@ -47,42 +47,42 @@ class MemoryJournal:
 
 
 def replay(journal: MemoryJournal, scenario: Scenario, policy: Policy) -> Iterator[tuple[list[Order], list[Order]]]:
-    """Feed the journal's events to a fresh kernel; yields (orders written, orders given now) of each event."""
+    """Feed the journal's events to a fresh kernel; yields (orders written, orders given now) for each event."""
     kernel = Kernel(scenario, policy)
     for event, written in journal.entries:
         yield written, kernel.handle(event)
 
 
 def check_policy(make: Callable[[], Policy], scenarios: Sequence[Scenario] | None = None) -> None:
-    """Hold a policy to the contract, on each of `scenarios`.
+    """Check that a policy keeps the contract on each of `scenarios`.
 
-    Default: :func:`scenarios_for` it.
+    The default is :func:`scenarios_for` the policy.
 
     Parameters
     ----------
     make
-        Makes a fresh policy; called anew for every run.
+        Makes a fresh policy; called for each run.
 
     Raises
     ------
     ContractError
-        Naming the clause that is broken:
+        Names the violated clause:
 
         ``valid orders``
-            every order keeps the rules that the kernel checks (capacity, types, no migration, a PS for what runs);
+            every order satisfies the kernel's checks (capacity, types, no migration, a PS for each running job);
         ``every arrival is answered``
-            each job is run to its end or rejected;
+            each job is completed or rejected;
         ``the record keeps the rules``
-            the verifier finds nothing;
+            the verifier finds no violation;
         ``deterministic``
-            two runs with one seed give equal tables;
+            two runs with the same seed give equal tables;
         ``never anticipating``
-            without the arrivals from some moment on, all decisions before it are the same;
+            without the arrivals from some time on, all decisions before that time are the same;
         ``never reads true durations``
-            with other true durations of the jobs from some job on, announced alike, all orders are the same until the
-            first fact that differs;
+            if the true durations of the jobs from some job on differ but the announced ones do not, all orders are the
+            same until the first fact that differs;
         ``state is rebuilt by replay``
-            a fresh policy, made of the parameters alone, gives the same orders when it is fed the same events.
+            a fresh policy, made from the parameters alone, gives the same orders for the same events.
     """
     for scenario in scenarios_for(make()) if scenarios is None else scenarios:
         journal = MemoryJournal()
@@ -117,7 +117,7 @@ def _deterministic(first: Run, second: Run) -> None:
 
 
 def _not_anticipating(full: Run, make: Callable[[], Policy]) -> None:
-    """Constants calibrated before the run are part of the policy, so they are kept when arrivals are dropped."""
+    """Check ``never anticipating``; constants calibrated before the run stay when arrivals are dropped."""
     scenario = full.scenario
     count = len(scenario.jobs)
     for kept in sorted({count - 1, 3 * count // 4, count // 2, count // 4} - {0, count}):
@@ -138,7 +138,7 @@ def _not_anticipating(full: Run, make: Callable[[], Policy]) -> None:
 
 
 def _not_clairvoyant(full: Run, written: MemoryJournal, make: Callable[[], Policy]) -> None:
-    """Until a fact differs the policy has been given the same in both runs, so its orders must be the same."""
+    """Check ``never reads true durations``: until a fact differs, both runs give the policy the same input."""
     scenario, count = full.scenario, len(full.scenario.jobs)
     for first in sorted({0, count // 3, 2 * count // 3}):
         other = _with_other_truth(scenario, first)
@@ -154,7 +154,7 @@ def _not_clairvoyant(full: Run, written: MemoryJournal, make: Callable[[], Polic
 
 
 def _with_other_truth(scenario: Scenario, first: int) -> Scenario:
-    """`scenario` with the true durations of the jobs from `first` on up to three times as long or as short."""
+    """`scenario` with other true durations of the jobs from `first` on, up to three times as long or as short."""
     other = replace(scenario)
     factor = 3.0 ** scenario.rng("other truth").uniform(-1, 1, len(scenario.jobs))
     factor[:first] = 1
@@ -163,7 +163,7 @@ def _with_other_truth(scenario: Scenario, first: int) -> Scenario:
 
 
 def _played(scenario: Scenario, make: Callable[[], Policy], history: Scenario) -> Iterator[tuple[Event, list[Order]]]:
-    """The events of a run, each with its orders, of the policy with the constants that it takes from `history`."""
+    """The events of a run, each with its orders; the policy's constants are calibrated on `history`."""
     policy, journal = prepared(make(), history), MemoryJournal()
     kernel, world = Kernel(scenario, policy, journal), SimulatedWorld(scenario, preemptive=policy.lanes["preemptive"])
     while (event := world.next_event()) is not None:
@@ -193,12 +193,12 @@ def _replays(journal: MemoryJournal, scenario: Scenario, make: Callable[[], Poli
 
 
 def _fresh(policy: Policy) -> Policy:
-    """The policy made anew of its parameters: a run's folder keeps nothing else of what was calibrated."""
+    """A new policy with the same parameters: a run folder keeps nothing else of a calibration."""
     return type(policy)(**policy.params.model_dump()) if hasattr(policy, "calibrated") else policy
 
 
 def _plain(value: object) -> object:
-    """An order or an event as what can be compared: its arrays as lists."""
+    """An order or an event in a comparable form: arrays as lists."""
     if isinstance(value, np.ndarray):
         return value.tolist()
     if not is_dataclass(value):

@@ -1,7 +1,7 @@
-"""A fuzzer of the verifier: records that are changed at random, which it has to find fault with.
+"""A fuzzer of the verifier: it changes records at random, and the verifier must detect the change.
 
-A corruption is one mutation of one table of a record, or two of them. What `skedge verify` does not find is either
-*equivalent* (:func:`equivalent` says why: it is another way to write the same record) or a rule that is missing.
+A corruption is one mutation of one table of a record, or two of them. A corruption that `skedge verify` does not
+detect is either *equivalent* to the record (:func:`equivalent` gives the reason) or shows that a rule is missing.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from skedge.core.schedule import Schedule
 from skedge.run import Run
 
 TIMES = ("start", "compute_from", "end", "time", "from", "to", "made_at", "broken_at")
-"""Columns of times that move together when a row is shifted."""
+"""Time columns that are shifted together in a row."""
 
 _FIGURES = 12
-"""Significant figures in which numbers are compared: sums in another order differ by less."""
+"""Significant digits for comparing numbers: sums in another order differ by less."""
 
 JOB_TIMES = ("arrival", "admitted", "first_start", "completion", "jct")
-"""Times in the table of jobs."""
+"""Time columns of the jobs table."""
 
 _STEPS = (1, -1, 1_000, -1_000_000, 1_000_000, 60_000_000, -3_600_000_000)
-"""What is added to a time [µs]."""
+"""Amounts added to a time [µs]."""
 
 
 @dataclass(frozen=True)
 class Corruption:
-    """A record that was changed.
+    """A changed record.
 
     Attributes
     ----------
     what
         (table, column, mutation) of each change; the column is ``*`` where a row is changed as a whole.
     text
-        What was changed, in words.
+        Description of the changes.
     """
 
     what: tuple[tuple[str, str, str], ...]
@@ -51,18 +51,18 @@ class Corruption:
 
 @dataclass
 class Survivors:
-    """What the verifier did not find, by what was changed.
+    """Corruptions that the verifier did not detect, by kind of change.
 
     Attributes
     ----------
     tried
-        Corruptions that changed the record at all.
+        Number of corruptions that changed the record.
     found
-        How many of them the verifier found, by its rules.
+        Number of those that the verifier detected, by rule.
     equivalent
-        Survivors that are another way to write the same record, by why they are.
+        Number of equivalent survivors, by reason.
     open
-        Survivors that are not: how many, one of them, and the metrics that it changes.
+        Other survivors, by kind of change: their number, an example, and the metrics that it changes.
     """
 
     tried: int = 0
@@ -72,7 +72,7 @@ class Survivors:
 
 
 def fuzz(run: Run, rng: Generator, count: int, *, pairs: float = 0.3) -> Survivors:
-    """Corrupt the record of `run` `count` times, a part `pairs` of them twice over, and verify each."""
+    """Corrupt the record of `run` `count` times, a fraction `pairs` of them with two changes, and verify each."""
     seen = Survivors()
     while seen.tried < count:
         corrupted = corrupt(run, rng, 1 + int(rng.random() < pairs))
@@ -95,7 +95,7 @@ def fuzz(run: Run, rng: Generator, count: int, *, pairs: float = 0.3) -> Survivo
 
 
 def changed_metrics(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, ...]:
-    """Names of the metrics that differ, by more than sums in another order do."""
+    """Names of the metrics that differ by more than rounding."""
     return tuple(name for name in before if not _same(before[name], after[name]))
 
 
@@ -104,9 +104,9 @@ def _same(a: float | None, b: float | None) -> bool:
 
 
 def equivalent(run: Run, changed: Schedule) -> str | None:
-    """Why `changed` says the same as the record of `run`, or is as good a record; None if neither is so.
+    """Why `changed` is equivalent to the record of `run` or as valid as it; None if neither holds.
 
-    What is as good a record is not what the policy did: ``skedge verify --replay`` finds it.
+    An equally valid record is not what the policy did: ``skedge verify --replay`` detects it.
     """
     slot = run.scenario.physics.slot
     is_, right = changed.tables(), run.schedule.tables()
@@ -122,7 +122,7 @@ def equivalent(run: Run, changed: Schedule) -> str | None:
 
 
 def _near(a: pl.DataFrame, b: pl.DataFrame, tolerance: int) -> bool:
-    """Whether two tables differ only in times, by at most `tolerance` µs, and in free words."""
+    """Whether two tables differ only in times, by at most `tolerance` µs, and in free text."""
     times = [name for name in a.columns if name in (*TIMES, *JOB_TIMES)]
     words = a.drop(*times, "reason", strict=False), b.drop(*times, "reason", strict=False)
     return words[0].equals(words[1]) and all(_close(a[name], b[name], tolerance) for name in times)
@@ -134,7 +134,7 @@ def _close(a: pl.Series, b: pl.Series, tolerance: int) -> bool:
 
 
 def _rows(name: str, table: pl.DataFrame, slot: int) -> pl.DataFrame:
-    """The table without what says nothing: the order of rows, free words, last bits of sums; prices slot by slot."""
+    """The table in normal form: rows sorted, no free text, sums rounded; prices slot by slot."""
     words = table.drop("reason", strict=False).with_columns(cs.float().round_sig_figs(_FIGURES))
     if name == "prices" and len(words):
         steps = pl.int_ranges(pl.col("from"), pl.col("to"), slot)
@@ -188,14 +188,14 @@ _READINGS: dict[str, Callable[[str, pl.DataFrame], pl.DataFrame]] = {
     "as good: an order that another of its instant replaces, or that brings what is there": _but_replaced,
     "as good: several of these": _but_all,
 }
-"""Why a record is equivalent, and the reading in which the two are equal."""
+"""Reasons for equivalence, each with the transformation under which the two records are equal."""
 
 
 # -- mutations -------------------------------------------------------------------------------------------------------
 
 
 def corrupt(run: Run, rng: Generator, changes: int = 1) -> Corruption | None:
-    """Change the record `changes` times; None where that came to nothing."""
+    """Change the record `changes` times; None if that had no effect."""
     schedule, what, texts = run.schedule, [], []
     for _ in range(changes):
         name = _table(schedule, rng)
@@ -241,7 +241,7 @@ def _text(name: str, schema: pl.Schema) -> pl.Expr:
 
 
 def _change(table: pl.DataFrame, rng: Generator, run: Run) -> Mutated:
-    """Another value in one place."""
+    """Change one value."""
     column, row = str(rng.choice(table.columns)), _row(table, rng)
     value, dtype = table[column][row], table.schema[column]
     new = _other(column, value, dtype, rng, run)
@@ -266,7 +266,7 @@ def _other(column: str, value: Any, dtype: pl.DataType, rng: Generator, run: Run
 
 
 def _null(table: pl.DataFrame, rng: Generator, _: Run) -> Mutated:
-    """Nothing in one place, or no number."""
+    """Replace one value by null or NaN."""
     column, row = str(rng.choice(table.columns)), _row(table, rng)
     if table[column][row] is None:
         return None
@@ -275,7 +275,7 @@ def _null(table: pl.DataFrame, rng: Generator, _: Run) -> Mutated:
 
 
 def _swap(table: pl.DataFrame, rng: Generator, _: Run) -> Mutated:
-    """Two rows exchange what they have in one column."""
+    """Swap the values of two rows in one column."""
     column, a, b = str(rng.choice(table.columns)), _row(table, rng), _row(table, rng)
     if table[column][a] == table[column][b]:
         return None
@@ -294,7 +294,7 @@ def _duplicate(table: pl.DataFrame, rng: Generator, _: Run) -> Mutated:
 
 
 def _move(table: pl.DataFrame, rng: Generator, _: Run) -> Mutated:
-    """Two rows exchange their places."""
+    """Swap two rows."""
     a, b = _row(table, rng), _row(table, rng)
     order = list(range(len(table)))
     order[a], order[b] = b, a
@@ -302,7 +302,7 @@ def _move(table: pl.DataFrame, rng: Generator, _: Run) -> Mutated:
 
 
 def _shift(table: pl.DataFrame, rng: Generator, _: Run) -> Mutated:
-    """All times of a row are later, or earlier."""
+    """Shift all times of a row."""
     names = [name for name in TIMES if name in table.columns]
     row, by = _row(table, rng), int(rng.choice(_STEPS))
     values = {name: table[name][row] + by for name in names if table[name][row] is not None}
@@ -312,7 +312,7 @@ def _shift(table: pl.DataFrame, rng: Generator, _: Run) -> Mutated:
 
 
 def _relabel(table: pl.DataFrame, rng: Generator, run: Run) -> Mutated:
-    """A row is another job's, or of another server."""
+    """Assign a row to another job or another server."""
     column = str(rng.choice([name for name in ("job", "server", "to_server") if name in table.columns]))
     row = _row(table, rng)
     value: Any
@@ -330,7 +330,7 @@ def _relabel(table: pl.DataFrame, rng: Generator, run: Run) -> Mutated:
 
 
 def _cut(table: pl.DataFrame, rng: Generator, _: Run) -> Mutated:
-    """A row becomes two that follow each other."""
+    """Split a row into two consecutive ones."""
     start, end = ("from", "to") if "from" in table.columns else ("start", "end")
     if start not in table.columns:
         return None
@@ -352,14 +352,14 @@ def _cut(table: pl.DataFrame, rng: Generator, _: Run) -> Mutated:
 
 
 def _halves(table: pl.DataFrame, row: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """An upload in two, at the same time."""
+    """Split an upload into two at the same time."""
     chunks, mb = table["chunks"][row], table["mb"][row]
     n = chunks // 2
     return {"chunks": n, "mb": mb * n / chunks}, {"chunks": chunks - n, "mb": mb * (chunks - n) / chunks}
 
 
 def _merge(table: pl.DataFrame, rng: Generator, _: Run) -> Mutated:
-    """Two rows of a job become one, from the start of the first to the end of the last."""
+    """Merge two rows of a job into one, from the start of the first to the end of the last."""
     start, end = ("from", "to") if "from" in table.columns else ("start", "end")
     if start not in table.columns or "job" not in table.columns:
         return None
@@ -383,7 +383,7 @@ def _merge(table: pl.DataFrame, rng: Generator, _: Run) -> Mutated:
 
 
 def _invent(table: pl.DataFrame, rng: Generator, run: Run) -> Mutated:
-    """A row more, made of one that is there."""
+    """Add a row derived from an existing one."""
     row = _row(table, rng)
     longer = pl.concat([table, table[row : row + 1]])
     changed = _CHANGES[int(rng.integers(len(_CHANGES)))](longer[len(table) :], rng, run)
@@ -394,7 +394,7 @@ def _invent(table: pl.DataFrame, rng: Generator, run: Run) -> Mutated:
 
 
 def _forget(table: pl.DataFrame, rng: Generator, _: Run) -> Mutated:
-    """All rows of a job are gone."""
+    """Drop all rows of a job."""
     if "job" not in table.columns:
         return None
     job = table["job"][_row(table, rng)]
@@ -410,7 +410,7 @@ _MUTATIONS: dict[str, Callable[[pl.DataFrame, Generator, Run], Mutated]] = {
 
 
 def lines(seen: Survivors) -> Iterator[str]:
-    """What survived, one line each, the most frequent first."""
+    """The open survivors, one line each, most frequent first."""
     for what, (times, text, differ) in sorted(seen.open.items(), key=lambda item: -item[1][0]):
         where = " + ".join(f"{table}.{column} {kind}" for table, column, kind in what)
         yield f"{times:5d}  {where}  [{', '.join(differ) or 'no metric'}]  e.g. {text}"

@@ -1,4 +1,4 @@
-"""A simulated run made again from its folder, to see whether it gives the record that lies there."""
+"""Repetition of a simulated run from its folder, to check that it gives the same record."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from skedge.run import Run, run
 
 
 def difference(kept: Run) -> str | None:
-    """Run the policy again; returns what first differs, in words, and None if the record is the same.
+    """Run the policy again; returns a description of the first difference, or None if the record is the same.
 
     Raises
     ------
     InputError
-        If the run is a live one: its policy is run again by its journal, not by a simulation.
+        If the run is live: its decisions are repeated from its journal, not by a simulation.
     PolicyError
-        If its policy is not known here, or does not fit the scenario.
+        If its policy is unknown here or does not fit the scenario.
     """
     if kept.live:
         raise InputError(
@@ -38,7 +38,7 @@ def difference(kept: Run) -> str | None:
 
 
 def _first_row(is_: pl.DataFrame, right: pl.DataFrame) -> tuple[int, Any, Any] | None:
-    """Number and content of the first row in which two tables differ; None for none."""
+    """Number and contents of the first row in which two tables differ; None if they are equal."""
     is_, right = _plain(is_, right.columns), _plain(right, right.columns)
     n = min(len(is_), len(right))
     differ = [~is_[name][:n].eq_missing(right[name][:n]) for name in right.columns] if n else []
@@ -51,6 +51,6 @@ def _first_row(is_: pl.DataFrame, right: pl.DataFrame) -> tuple[int, Any, Any] |
 
 
 def _plain(table: pl.DataFrame, columns: list[str]) -> pl.DataFrame:
-    """Names as text, so that tables of several types compare."""
+    """The columns with names as text, so that tables of different types can be compared."""
     text = [name for name, kind in table.schema.items() if kind in (pl.Categorical, pl.Enum)]
     return table.select(columns).with_columns(pl.col(text).cast(pl.String))

@@ -1,4 +1,4 @@
-"""Small seeded scenarios of each kind of cluster, on which the contract is checked."""
+"""Small seeded scenarios for each kind of cluster, for checking the contract."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from skedge.run import offers
 
 
 def scenarios_for(policy: Policy) -> list[Scenario]:
-    """The first of :func:`small_scenarios`, :func:`resource_scenarios`, :func:`site_scenarios` with what it needs."""
+    """The first of :func:`small_scenarios`, :func:`resource_scenarios`, :func:`site_scenarios` that fits the policy."""
     kinds = small_scenarios(), resource_scenarios(), site_scenarios()
     return next((kind for kind in kinds if policy.needs <= offers(kind[0])), kinds[0])
 
 
 def small_scenarios() -> list[Scenario]:
-    """Scenarios on which the contract is checked: with and without a cloud, continuous and slotted, with errors."""
+    """Scenarios with typed slots: with and without a cloud, continuous and slotted, with estimation errors."""
     return [
         small_scenario(0),
         small_scenario(1, cloud=False),
@@ -32,7 +32,7 @@ def small_scenarios() -> list[Scenario]:
 
 
 def small_scenario(seed: int, *, jobs: int = 25, cloud: bool = True, physics: Physics | None = None) -> Scenario:
-    """A seeded scenario of a few servers with two worker types and jobs that contend for them."""
+    """A seeded scenario: a few servers with two worker types, and jobs that compete for them."""
     rng = np.random.default_rng(seed)
     servers = [
         Server(f"e{i}", capacity={"worker:a": int(a), "worker:b": int(b), "ps:p": 4})
@@ -46,7 +46,7 @@ def small_scenario(seed: int, *, jobs: int = 25, cloud: bool = True, physics: Ph
 
 
 def resource_scenarios() -> list[Scenario]:
-    """Scenarios on servers with resources: slotted and continuous, one kind of rate and two, with errors."""
+    """Scenarios with resources: slotted and continuous, one and two kinds of rate, with estimation errors."""
     slot = 10_000_000
     exact = Physics(slotted=True, slot=slot, colocation="one_server", horizon=12 * slot)
     return [
@@ -59,7 +59,7 @@ def resource_scenarios() -> list[Scenario]:
 
 
 def resource_scenario(seed: int, *, physics: Physics, jobs: int = 20) -> Scenario:
-    """A seeded scenario of a few servers with two resources and jobs with utilities that contend for them."""
+    """A seeded scenario: a few servers with two resources, and jobs with utilities that compete for them."""
     rng = np.random.default_rng(seed)
     cluster = Cluster(
         [Server(f"m{i}", capacity={"gpu": float(gpu), "memory": 4.5}) for i, gpu in enumerate(rng.integers(2, 6, 5))]
@@ -90,12 +90,12 @@ def _resource_job(i: int, physics: Physics, rng: np.random.Generator) -> Job:
 
 
 def site_scenarios() -> list[Scenario]:
-    """Scenarios at sites, where few and many jobs contend, with each latency cost."""
+    """Scenarios with sites: few and many competing jobs, and each latency cost."""
     return [site_scenario(0), site_scenario(1, jobs=40), site_scenario(2, sites=1), site_scenario(3, sites=9)]
 
 
 def site_scenario(seed: int, *, sites: int = 5, jobs: int = 20) -> Scenario:
-    """A seeded scenario of a few sites, one of them without capacity, and jobs whose data lie at most of them."""
+    """A seeded scenario: a few sites, one of them without capacity, and jobs with data at most of them."""
     rng = np.random.default_rng(seed)
     gpus = rng.integers(2, 6, sites)
     gpus[1:2] = 0

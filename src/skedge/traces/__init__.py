@@ -1,1 +1,1 @@
-"""Traces: what was submitted when, on how many GPUs and for how long; read from files or drawn, and made into jobs."""
+"""Traces of job submissions (time, GPUs, duration): read from files or drawn at random, and made into jobs."""

@@ -1,4 +1,4 @@
-"""What is in a trace: the figures by which real and drawn traces are compared."""
+"""Statistics of a trace, for comparing real and synthetic traces."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ _QUANTILES = (0.01, 0.05, 0.10, 0.25, 0.50, 0.75, 0.90, 0.95, 0.99)
 
 
 def describe(trace: Trace | pl.DataFrame, gpus: int | None = None) -> dict[str, Any]:
-    """Figures of a trace.
+    """Statistics of a trace.
 
     Parameters
     ----------
     trace
-        A trace frame (:data:`~skedge.traces.frame.TRACE_SCHEMA`), or a trace that was read.
+        A trace frame (:data:`~skedge.traces.frame.TRACE_SCHEMA`), or a trace read from a file.
     gpus
-        GPUs of the cluster for which to give the offered load; None: not given.
+        Number of GPUs of the cluster, for the offered load; None: no load is given.
 
     Returns
     -------
     dict
-        `jobs`, `skipped` (rows left out, by reason), `changed` (jobs changed, by what), `span_s`,
+        `jobs`, `skipped` (rows omitted, by reason), `changed` (jobs changed, by kind of change), `span_s`,
         `statuses` (jobs by status), `gap_s` (quantiles p1..p99,
-        `mean`, `cv`: standard deviation over mean, `zero`: share of gaps of no length), `hour` (jobs per hour: `mean`,
+        `mean`, `cv`: standard deviation over mean, `zero`: share of gaps of length 0), `hour` (jobs per hour: `mean`,
         `max`, `dispersion`: variance over mean, `lag1`: autocorrelation from one hour to the next), `gpus` (jobs by
         GPU count), `groups` (jobs by group, where there are at most 16), `duration_s` (quantiles, `mean`), `gpu_hours`,
-        `mean_gpus` (GPUs busy on average if nothing waited) and `load` (that over `gpus`). A figure that the trace is
-        too short for is None.
+        `mean_gpus` (average number of busy GPUs if no job waited) and `load` (`mean_gpus` over `gpus`). A statistic is
+        None if the trace is too short for it.
     """
     frame = trace.frame if isinstance(trace, Trace) else trace
     span = float(frame["submit_s"].to_numpy().max(initial=0.0))
@@ -58,7 +58,7 @@ def describe(trace: Trace | pl.DataFrame, gpus: int | None = None) -> dict[str, 
 
 
 def rows(figures: dict[str, Any]) -> list[tuple[str, str]]:
-    """Give the figures of :func:`describe` as printable rows: name and value."""
+    """The statistics of :func:`describe` as printable rows: name and value."""
     flat: list[tuple[str, str]] = []
     for name, value in figures.items():
         if isinstance(value, dict):

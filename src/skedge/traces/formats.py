@@ -19,20 +19,20 @@ READERS: Mapping[str, Callable[[Path, Collection[str], Fractional], Trace]] = {
     "philly-log": read_philly_log,
     "swf": read_swf,
 }
-"""Reader of each format that a scenario file or the command line can name."""
+"""Reader of each format, by its name in scenario files and on the command line."""
 
 
 def read_trace(
     path: Path | str, form: str, statuses: Collection[str] = ("passed",), fractional: Fractional = "skip"
 ) -> Trace:
-    """Read a trace file of the format named `form`, one of :data:`READERS`; jobs of `statuses` only.
+    """Read a trace file in the format `form`, one of :data:`READERS`; only jobs of `statuses`.
 
-    Jobs that ask for a fraction of a GPU are left out, or with `fractional` ``ceil`` given the next whole number.
+    Jobs that request a fraction of a GPU are omitted or, with `fractional` ``ceil``, rounded up to a whole number.
 
     Raises
     ------
     TraceError
-        For an unknown format, or a file that is not of it.
+        If the format is unknown, or the file does not have it.
     """
     if form not in READERS:
         raise TraceError(f"format {form!r} is unknown; there are {', '.join(READERS)}")

@@ -1,6 +1,6 @@
-"""The trace frame: the one table that every reader gives and every user takes.
+"""The trace frame: the table that all readers produce and all makers of jobs use.
 
-A *trace frame* is a polars DataFrame with the columns :data:`TRACE_SCHEMA`, one row per job, by submission.
+A *trace frame* is a polars DataFrame with the columns :data:`TRACE_SCHEMA`, one row per job, in order of submission.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ TRACE_SCHEMA: dict[str, Any] = {
     "status": pl.String,
     "group": pl.String,
 }
-"""Columns of a trace frame: `submit_s` seconds since the trace's first submission, `duration_s` seconds of running,
-`gpus` asked for, `status` one of :data:`STATUSES`, `group` the virtual cluster, the user, or the scheduling
-class."""
+"""Columns of a trace frame: `submit_s` time since the trace's first submission [s], `duration_s` running time [s],
+`gpus` number of GPUs requested, `status` one of :data:`STATUSES`, `group` the virtual cluster, the user or the
+scheduling class."""
 
 STATUSES = ("passed", "failed", "killed")
-"""What a job can have come to."""
+"""Final states of a job."""
 
 LONGEST_S = 1e9
-"""Longest time taken [s]: about thirty years; anything above is a unit gone wrong."""
+"""Longest time accepted [s]: about thirty years; more indicates a wrong unit."""
 
 
 Fractional = Literal["skip", "ceil"]
-"""What becomes of a job that asks for a fraction of a GPU: it is left out, or given the next whole number."""
+"""Treatment of jobs that request a fraction of a GPU: omit them, or round up to a whole number."""
 
 
 @dataclass(frozen=True)
 class Trace:
-    """A trace that was read: its frame, what was left out, and what was changed.
+    """A trace: its frame, and counts of the rows omitted and changed.
 
     Attributes
     ----------
@@ -50,9 +50,9 @@ class Trace:
     source
         Name of the file, or of the generator.
     skipped
-        Rows left out, by reason.
+        Number of rows omitted, by reason.
     changed
-        Jobs taken with a value other than the file's, by what was changed.
+        Number of jobs with a value that differs from the file's, by kind of change.
     """
 
     frame: pl.DataFrame
@@ -62,18 +62,18 @@ class Trace:
 
     @property
     def rows(self) -> int:
-        """Rows of the file: jobs taken and left out."""
+        """Number of rows of the file: jobs taken and omitted."""
         return len(self.frame) + sum(self.skipped.values())
 
 
 def check_frame(frame: pl.DataFrame, source: str) -> pl.DataFrame:
-    """`frame` with exactly the columns of a trace frame, checked.
+    """Check `frame` and return it with exactly the columns of a trace frame.
 
     Raises
     ------
     TraceError
-        Naming `source`, the first wrong row (from 0), the column and the value: a missing column, a value that is
-        missing, NaN, infinite or negative, fewer than 1 GPU, an unknown status, an id used twice, rows out of order.
+        Names `source`, the first wrong row (from 0), the column and the value: a missing column, a value that is
+        missing, NaN, infinite or negative, fewer than 1 GPU, an unknown status, an id used twice, or rows out of order.
     """
     missing = [c for c in TRACE_SCHEMA if c not in frame.columns]
     if missing:
@@ -105,17 +105,17 @@ def _refuse(frame: pl.DataFrame, wrong: pl.Expr, column: str, source: str, right
 
 
 def from_first_submit(frame: pl.DataFrame) -> pl.DataFrame:
-    """`frame` by submission (file order within one instant), `submit_s` counted from the first one."""
+    """`frame` in order of submission (file order for equal times), with `submit_s` counted from the first one."""
     return frame.sort("submit_s", maintain_order=True).with_columns(pl.col("submit_s") - pl.col("submit_s").min())
 
 
 def with_status(frame: pl.DataFrame, statuses: Collection[str]) -> pl.DataFrame:
-    """Take the rows whose status is one of `statuses`.
+    """The rows whose status is one of `statuses`.
 
     Raises
     ------
     TraceError
-        For a status that there is not.
+        If a status is unknown.
     """
     unknown = sorted(set(statuses) - set(STATUSES))
     if unknown:
@@ -131,9 +131,9 @@ def finished(
     fractional: Fractional = "skip",
     changed: dict[str, int] | None = None,
 ) -> Trace:
-    """Make a trace of `frame`: only `statuses`, from its first submission, checked; what is left out is counted.
+    """Make a checked trace of `frame`, with only `statuses` and times from its first submission; count rows omitted.
 
-    Jobs without a run time or a GPU, and those that end before they start, are left out whatever the format.
+    Jobs without a running time or a GPU, and jobs that end before they start, are always omitted.
 
     Parameters
     ----------
@@ -142,11 +142,11 @@ def finished(
     source
         Name of the file.
     statuses
-        Which jobs are taken.
+        Statuses of the jobs to take.
     skipped, changed
-        What the reader has left out and changed so far.
+        Rows that the reader has omitted and changed so far.
     fractional
-        What becomes of fractions of a GPU.
+        Treatment of fractions of a GPU.
     """
     usable, unusable = left_out(frame, _unusable(fractional))
     taken = with_status(usable, statuses)
@@ -176,7 +176,7 @@ def _counted(counts: dict[str, int]) -> dict[str, int]:
 
 
 def stretched(frame: pl.DataFrame, span_s: float) -> pl.DataFrame:
-    """`frame` with its submissions stretched or compressed, shape kept, so that the last one is at `span_s` [s]."""
+    """`frame` with its submissions scaled in time so that the last one is at `span_s` [s]."""
     if not 0 < span_s <= LONGEST_S:
         raise TraceError(f"span_s: {span_s}; it must be above 0 and at most {LONGEST_S:g} seconds")
     last = float(frame["submit_s"].to_numpy().max())

@@ -1,4 +1,4 @@
-"""What the makers of jobs tables share: the table itself, and the needs of PD-ORS's and Okita's evaluations."""
+"""Common parts of the makers of jobs tables: the table, and the needs in the evaluations of PD-ORS and Okita."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Counts = tuple[int, int]
 
 OF_A_WORKER: Mapping[str, Counts] = {"gpu": (0, 4), "cpu": (1, 10), "memory": (2, 32), "storage": (5, 10)}
 OF_A_PS: Mapping[str, Counts] = {"cpu": (1, 10), "memory": (2, 32), "storage": (5, 10)}
-"""What a worker and a PS need of each resource in both papers, drawn uniformly, ends included."""
+"""Demand of a worker and of a PS for each resource in both papers, drawn uniformly, bounds included."""
 
 
 def drawn_needs(
     rng: Generator, jobs: int, worker: Mapping[str, Counts], ps: Mapping[str, Counts]
 ) -> dict[str, Floats]:  # fmt: skip
-    """Columns of what a worker and a PS of each of so many jobs need: whole numbers, resource after resource."""
+    """Columns of the demand of a worker and a PS of each job: whole numbers, drawn resource by resource."""
     return {
         prefix + resource: rng.integers(*ends, jobs, endpoint=True).astype(np.float64)
         for prefix, needs in ((WORKER_NEEDS, worker), (PS_NEEDS, ps))
@@ -31,7 +31,7 @@ def drawn_needs(
 
 
 def jobs_table(trace: pl.DataFrame, columns: Mapping[str, Any]) -> pl.DataFrame:
-    """The jobs that arrive as `trace` says, in its order; 0, or no name, where `columns` has nothing."""
+    """A jobs table with the arrivals of `trace`, in its order; columns not in `columns` are 0 or empty."""
     named = {"id": trace["id"], "arrival_s": trace["submit_s"], **columns}
     nothing = {
         name: pl.Series(["" if kind is str else 0], dtype=kind).new_from_index(0, len(trace))

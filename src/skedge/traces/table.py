@@ -1,4 +1,4 @@
-"""Reading trace files so that every complaint names the file, the line, the column and the value."""
+"""Reading of trace files, with errors that name the file, the line, the column and the value."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from skedge.core.errors import TraceError
 from skedge.core.files import no_device
 
 STAMP = "%Y-%m-%d %H:%M:%S"
-"""How Philly writes a time: naive, to the second."""
+"""Philly's format of times: without a time zone, to the second."""
 
 _LARGEST = 2.0**53
-"""Largest number taken: above it a float no longer holds every whole one."""
+"""Largest number accepted: above it a float cannot represent all whole numbers."""
 
 
 def read_bytes(path: Path) -> bytes:
-    """Read `path`, uncompressed where its name ends in ``.gz``.
+    """Read `path`, and decompress it if its name ends in ``.gz``.
 
     Raises
     ------
     TraceError
-        Where the file is missing, cannot be read, or its compression is broken off.
+        If the file is missing or cannot be read, or its compressed data are truncated.
     """
     try:
         content = no_device(path).read_bytes()
@@ -37,14 +37,14 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_table(path: Path, needed: Sequence[str]) -> pl.DataFrame:
-    """Read a CSV file with a header as text columns, names and values stripped, and `_line`: the line in the file.
+    """Read a CSV file with a header as stripped text columns, plus `_line`: the line in the file.
 
-    Lines without any value keep their number; :func:`filled` leaves them out.
+    Blank lines are kept, so that line numbers are right; :func:`filled` removes them.
 
     Raises
     ------
     TraceError
-        Where the file cannot be read as CSV or lacks one of the columns `needed`.
+        If the file cannot be read as CSV or lacks one of the columns `needed`.
     """
     try:
         table = pl.read_csv(read_bytes(path), infer_schema=False)
@@ -66,7 +66,7 @@ def check_columns(table: pl.DataFrame, path: Path, needed: Sequence[str]) -> Non
     Raises
     ------
     TraceError
-        Naming the first that is missing, and those of the file.
+        Names the first missing column, and the columns of the file.
     """
     missing = [c for c in needed if c not in table.columns]
     if missing:
@@ -75,12 +75,12 @@ def check_columns(table: pl.DataFrame, path: Path, needed: Sequence[str]) -> Non
 
 
 def filled(table: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, int]]:
-    """`table` of :func:`read_table` without its blank lines, and how many those are."""
+    """`table` of :func:`read_table` without its blank lines, and their number."""
     return left_out(table, {"blank line": pl.all_horizontal(pl.exclude("_line").fill_null("") == "")})
 
 
 def left_out(table: pl.DataFrame, reasons: Mapping[str, pl.Expr]) -> tuple[pl.DataFrame, dict[str, int]]:
-    """`table` without the rows that one of `reasons` applies to, and their number by the first that does."""
+    """`table` without the rows to which one of `reasons` applies, and their number by the first reason that applies."""
     counts: dict[str, int] = {}
     for reason, out in reasons.items():
         kept = table.filter(~out.fill_null(value=False))
@@ -99,14 +99,14 @@ def numbers(
     high: float | None = None,
     missing: float | None = None,
 ) -> pl.Series:
-    """`column` as numbers >= `low`, and <= `high` where it is given; whole ones where `whole`.
+    """`column` as numbers >= `low` and, if given, <= `high`; whole numbers if `whole`.
 
-    An empty value is `missing`, where that is given.
+    Empty values become `missing`, if given.
 
     Raises
     ------
     TraceError
-        Naming the first line whose value is missing, no number, NaN, infinite, out of range, or not whole.
+        Names the first line whose value is missing, not a number, NaN, infinite, out of range, or not whole.
     """
     value = pl.col(column).cast(pl.Float64, strict=False)
     if missing is not None:
@@ -119,12 +119,12 @@ def numbers(
 
 
 def stamps(table: pl.DataFrame, path: Path, column: str) -> pl.Series:
-    """`column`, naive times as Philly writes them, in seconds since 1970.
+    """`column`, times in Philly's format, in seconds since 1970.
 
     Raises
     ------
     TraceError
-        Naming the first line whose value is no such time.
+        Names the first line whose value is not such a time.
     """
     value = pl.col(column).str.to_datetime(STAMP, strict=False)
     _refuse(table, value.is_null(), path, column, "a time like 2017-10-07 01:11:39")
@@ -137,7 +137,7 @@ def words(table: pl.DataFrame, path: Path, column: str, meaning: dict[str, str])
     Raises
     ------
     TraceError
-        Naming the first line whose value `meaning` does not have.
+        Names the first line whose value is not in `meaning`.
     """
     _refuse(table, ~pl.col(column).is_in(list(meaning)), path, column, f"one of {', '.join(meaning)}")
     return table[column].replace_strict(meaning, return_dtype=pl.String)

@@ -1,1 +1,1 @@
-"""The numbers of a run, computed from its record."""
+"""The metrics of a run, computed from its record."""

@@ -1,4 +1,4 @@
-"""What a run at sites costs: Okita's objective (2), recomputed from the record alone."""
+"""The cost of a run at sites: Okita's objective (2), recomputed from the record alone."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ Numbers = dict[str, float | int | None]
 
 
 def costs(c: Columns) -> Numbers:
-    """Total, latency and bandwidth cost, its two parts, and data moved; nothing where there are no sites.
+    """Total, latency and bandwidth cost, the two parts of the latter, and data moved; empty without sites.
 
-    Latency: f_i of the response in slots, summed up over the finished jobs; it stops at about 1e300 of its unit
-    (O24), its logarithm to the base 10 does not. Bandwidth, Eq. (1): parameters exchanged, for every worker and slot
-    pi_i times the cost between its site and the PS's, and data moved, the size of the chunks times the cost between
-    the sites.
+    Latency: the sum of f_i of the response in slots over the finished jobs. It is capped at about 1e300 of its unit
+    (O24); its logarithm to base 10 is not. Bandwidth, Eq. (1): parameter exchange, which for each worker and slot is
+    pi_i times the cost between its site and the PS's; and data moved, which is the size of the chunks times the cost
+    between the sites.
     """
     if c.scenario.cluster.kind != "sites":
         return {}
@@ -36,7 +36,7 @@ def costs(c: Columns) -> Numbers:
 
 
 def exchange_cost(c: Columns) -> float:
-    """Sum over runs of q^{r r~} pi y, a slot each."""
+    """Sum over runs, each of one slot, of q^{r r~} pi y."""
     cost, slot = _cost(c), c.scenario.physics.slot
     runs = c.gangs.frame.select("job", "start", "workers", "end").with_columns(site=pl.Series(c.gangs["server"]))
     ps = pl.DataFrame({"job": c.ps["job"], "start": c.ps["start"], "ps": c.ps["server"]})
@@ -67,7 +67,7 @@ def moved_mb(c: Columns) -> Floats:
 
 def _cost(c: Columns) -> Floats:
     cost = c.scenario.cluster.transfer_cost
-    assert cost is not None  # noqa: S101 - asked of sites alone
+    assert cost is not None  # noqa: S101 - called only for sites
     return cost
 
 

@@ -1,4 +1,4 @@
-"""The two sums of Lemma 4 of JSAC'22, by different ways: alpha from the decisions, beta from the lanes over time."""
+"""The two sums of Lemma 4 of JSAC'22, computed independently: alpha from the decisions, beta from the lanes."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from skedge.core.time import SECOND
 
 
 def sum_alpha_s(c: Columns) -> float | None:
-    """Sum of alpha_jd = min Q over all dispatched chunks [s], as the policy recorded it; None if it recorded none.
+    """Sum of alpha_jd = min Q over all dispatched chunks [s], as recorded by the policy; None if it recorded none.
 
-    A planned schedule has no alpha: it is NaN there.
+    A planned schedule has no alpha; its values are NaN.
     """
     value = c.dispatches.frame["value"].fill_nan(None)
     return None if value.len() == value.null_count() else float(value.sum())
@@ -24,9 +24,9 @@ def sum_alpha_s(c: Columns) -> float | None:
 def sum_beta_s(c: Columns) -> float | None:
     """Sum over all lanes of the integral of beta_sw(t) over time [s]; None if nothing is dispatched.
 
-    beta_sw(t) is the sum of 1/D_j over the chunks that are dispatched to the lane and not completed at t; the cloud's
-    private workers count (ERRATA J25) and are taken together. A chunk counts from its release r_j to the end of its
-    last run; one that never runs is left out.
+    beta_sw(t) is the sum of 1/D_j over the chunks that are dispatched to the lane and not completed at t. The cloud's
+    private workers count (ERRATA J25), as one lane. A chunk counts from its release r_j to the end of its last run;
+    chunks that never run are omitted.
     """
     d, jobs = c.dispatches, c.scenario.jobs
     d = d.only((d.frame["verb"] == "dispatch").to_numpy())
@@ -47,9 +47,9 @@ def sum_beta_s(c: Columns) -> float | None:
 
 @compiled
 def _integral(coming: Ints, going: Ints, first: Ints, start: Ints, end: Ints, weight: NDArray[np.float64]) -> float:
-    """Integral over time of the weight present, summed over lanes: the area under each lane's step function.
+    """Integral over time of the weight on each lane, summed over lanes: the area under the lanes' step functions.
 
-    `coming` and `going` are the rows of each lane by `start` and by `end`; lane l has those from ``first[l]`` on.
+    `coming` and `going` are the rows of each lane by `start` and by `end`; those of lane l begin at ``first[l]``.
     """
     area = 0.0
     for lane in range(len(first) - 1):

@@ -1,7 +1,7 @@
-"""How well a run did: the numbers of JSAC'22 Sec. V and the usual ones of the field.
+"""The metrics of a run: those of JSAC'22 Sec. V and the standard ones of the field.
 
-Every number follows from the scenario and the record; each function states its formula. Times are in seconds, sizes in
-MB. Where nothing can be averaged (no job finished, no chunk dispatched) the value is None.
+Metrics are computed from the scenario and the record; each function states its formula. Times are in seconds, sizes in
+MB. If there is nothing to average (no job finished, no chunk dispatched) the value is None.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ Metrics = dict[str, float | int | None]
 
 
 def metrics(scenario: Scenario, schedule: Schedule, meta: Mapping[str, Any]) -> Metrics:
-    """All numbers of a run, by name; the unit is the name's end, shares are from 0 to 1.
+    """All metrics of a run by name; the name ends in the unit, and shares are from 0 to 1.
 
-    `meta` is the run's: of the policy's parameters ``completion`` says at what time a job's utility is taken.
+    `meta` is that of the run; the policy's parameter ``completion`` gives the time at which a job's utility is taken.
     """
     c = columns(scenario, schedule)
     intervals = gang_intervals(c)
@@ -50,16 +50,16 @@ def metrics(scenario: Scenario, schedule: Schedule, meta: Mapping[str, Any]) -> 
 
 
 def completion_of(meta: Mapping[str, Any]) -> str:
-    """At what time the policy of a run takes a job's utility: ``end``, or ``index`` of the last slot."""
+    """The time at which the policy of a run takes a job's utility: ``end``, or ``index`` of the last slot."""
     params = meta.get("params", {})
     return "index" if params.get("completion") == "index" else "end"
 
 
 def jct_rate(metrics_by_policy: Mapping[str, Metrics], reference: str = "srtf") -> dict[str, float | None]:
-    """JCT rate (JSAC'22 Sec. V-A): total JCT of each policy over that of `reference`.
+    """JCT rate (JSAC'22 Sec. V-A): ratio of each policy's total JCT to that of `reference`.
 
-    None where a policy or the reference has no total JCT, or finishes another number of jobs than the reference does:
-    the totals of different jobs do not compare.
+    None if the policy or the reference has no total JCT, or if they finish different numbers of jobs: totals over
+    different jobs are not comparable.
     """
     base = metrics_by_policy.get(reference, {})
     return {name: _rate(one, base) for name, one in metrics_by_policy.items()}
@@ -73,9 +73,9 @@ def _rate(one: Metrics, base: Metrics) -> float | None:
 
 
 def _counts(c: Columns) -> Metrics:
-    """Jobs announced, finished, finished after the horizon, rejected; jobs whose runs are all in the cloud.
+    """Numbers of jobs: announced, finished, finished after the horizon, rejected, and run wholly in the cloud.
 
-    Where there is a horizon it ends what prices and plans look at, not the run: what completes later is counted apart.
+    A horizon ends the window of prices and plans, not the run, so jobs that complete later are counted separately.
     """
     horizon = c.scenario.physics.horizon
     state = c.jobs.frame["state"].cast(pl.String)
@@ -96,15 +96,15 @@ def _cloud(c: Columns) -> int:
 
 
 def _finished(c: Columns) -> NDArray[np.bool_]:
-    done: NDArray[np.bool_] = c.jobs["completion"] >= 0  # null for what failed
+    done: NDArray[np.bool_] = c.jobs["completion"] >= 0  # null for failed jobs
     return done
 
 
 def _jct(c: Columns) -> Metrics:
     """JCT c_j - r_j of the finished jobs, slowdown, makespan.
 
-    The slowdown is JCT over the job's solo time: D_j p_j / k_j, its k_j workers training without upload and at
-    zeta = 0, not rounded to slots. The makespan runs from the first arrival to the last completion.
+    The slowdown is the ratio of the JCT to the job's solo time, D_j p_j / k_j: k_j workers train without upload, at
+    zeta = 0, not rounded to slots. The makespan is the time from the first arrival to the last completion.
     """
     t, done = c.jobs, _finished(c)
     job = t["job"][done]
@@ -119,24 +119,24 @@ def _jct(c: Columns) -> Metrics:
 
 
 def _summary(values: NDArray[np.float64]) -> tuple[float | None, ...]:
-    """Mean and the quantiles 0.5, 0.9, 0.99, interpolated linearly."""
+    """Mean and quantiles 0.5, 0.9 and 0.99, interpolated linearly."""
     if not len(values):
         return (None,) * 4
     return float(values.mean()), *(float(q) for q in np.quantile(values, (0.5, 0.9, 0.99)))
 
 
 def _window(c: Columns) -> tuple[int, int]:
-    """First arrival and last completion [µs]; the first arrival twice where nothing finished."""
+    """First arrival and last completion [µs]; the first arrival twice if no job finished."""
     first = int(c.scenario.jobs.arrival.min()) if len(c.scenario.jobs) else 0
     return first, max(int(c.jobs["completion"].max(initial=-1)), first)
 
 
 def _waiting(c: Columns, intervals: pl.DataFrame) -> Metrics:
-    """Mean time that a job waits before it first computes: for data, and for workers.
+    """Mean time that a job waits for data, and for workers, before it first computes.
 
-    The upload time of a job is Delta_js of the chunk that starts first (of those, the longest), or how long its gang
-    holds its first workers before it computes. Queueing is first computation - arrival - upload time. Means over the
-    jobs that ran.
+    The upload time of a job is Delta_js of the chunk that starts first (the largest if several do), or the time for
+    which its gang holds its first workers before it computes. Queueing time is first computation - arrival - upload
+    time. Means are over the jobs that ran.
     """
     size = len(c.scenario.jobs)
     start, upload = np.full(size, -1, np.int64), np.zeros(size, np.int64)
@@ -154,7 +154,7 @@ def _waiting(c: Columns, intervals: pl.DataFrame) -> Metrics:
 
 
 def _first_chunks(c: Columns, start: Ints, upload: Ints) -> None:
-    """Fill in the first start of each dispatched job and the upload of the chunk that made it."""
+    """Fill in the first start of each dispatched job, and the upload time of the chunk that started then."""
     t, d = c.chunks, c.dispatches
     if not len(t):
         return
@@ -170,11 +170,11 @@ def _first_chunks(c: Columns, start: Ints, upload: Ints) -> None:
 
 
 def _interruptions(c: Columns, intervals: pl.DataFrame) -> Metrics:
-    """Preemptions, postponed chunks, migrations.
+    """Numbers of preemptions, postponed chunks and migrations.
 
     A preemption is a running chunk displaced before it is finished, or a gang that loses all its workers before its
-    job is finished. A migration is a gang's allocation, after its first, for which data must be brought to some server
-    again (M7). A postponed chunk completes strictly later because of a dispatch (|A_2|).
+    job is finished. A migration is an allocation of a gang, after its first, that requires data to be brought to some
+    server (M7). A postponed chunk completes strictly later because of a dispatch (|A_2|).
     """
     start, end = intervals["start"].to_numpy(), intervals["end"].to_numpy()
     again = ~first_of_job(intervals["job"].to_numpy())[1:]
@@ -192,10 +192,10 @@ def _interruptions(c: Columns, intervals: pl.DataFrame) -> Metrics:
 def _workers(c: Columns) -> Metrics:
     """Use of the edge workers.
 
-    Utilisation: time that edge workers are held, uploads of gangs included, over workers x makespan; on servers with
-    resources the mean over the resources of :func:`.worth.use_by_resource`, which are given too. Waste: the part of
-    all held time, the cloud's included, that only rounding to slots asks for: of a chunk its slots less its exact time,
-    of a gang its computing time less its work; 0 in continuous time.
+    Utilisation: edge worker time held, including uploads of gangs, over workers x makespan; on servers with resources,
+    the mean over the resources of :func:`.worth.use_by_resource`, which are reported too. Waste: the fraction of all
+    worker time held, including the cloud's, that is due to rounding to slots: for a chunk its slots less its exact
+    time, for a gang its computing time less its work; 0 in continuous time.
     """
     t, workers = c.runs, int(c.scenario.cluster.workers.sum())
     held = (t["end"] - t["start"]) * t["workers"]
@@ -228,10 +228,11 @@ def _waste(c: Columns) -> float:
 
 
 def _communication(c: Columns) -> Metrics:
-    """Sum up the data moved, and where the work was done.
+    """Communication time, uploads, and the share of the work done in the cloud.
 
-    Communication time: 2 q_j / b_j for each mini-batch trained at zeta = 0, worker-seconds at speed 1. Upload
-    chunk-seconds: the delay of every chunk's upload. Cloud share: the part of all mini-batches trained in the cloud.
+    Communication time: 2 q_j / b_j for each mini-batch trained at zeta = 0, in worker-seconds at speed 1. Upload
+    chunk-seconds: the sum of the upload delays of all chunks. Cloud share: the fraction of all mini-batches trained in
+    the cloud.
     """
     t, jobs = c.runs, c.scenario.jobs
     each = jobs.minibatch_seconds(colocated=False) - jobs.minibatch_seconds(colocated=True)
@@ -246,12 +247,12 @@ def _communication(c: Columns) -> Metrics:
 
 
 def utilisation(scenario: Scenario, schedule: Schedule, points: int = 200) -> pl.DataFrame:
-    """Sample the run at `points` >= 2 even times from the first arrival to the last completion.
+    """Sample the run at `points` >= 2 equidistant times from the first arrival to the last completion.
 
-    Columns: time_s; busy_share, edge workers held over edge workers, on servers with resources the mean over these of
-    what is held of each; waiting_jobs, arrived, not running, not done;
-    running_jobs, that hold workers; submitted, jobs that arrive from this time until the next row's. A run holds in
-    [start, end).
+    Columns: time_s: time (s); busy_share: fraction of the edge workers held, or, on servers with resources, the mean
+    fraction held over the resources; waiting_jobs: jobs that have arrived and are neither running nor done;
+    running_jobs: jobs that hold workers; submitted: jobs that arrive from this time until the next row's. Runs are
+    half-open intervals [start, end).
     """
     c = columns(scenario, schedule)
     t, jobs = c.runs, scenario.jobs
@@ -273,7 +274,7 @@ def utilisation(scenario: Scenario, schedule: Schedule, points: int = 200) -> pl
 
 
 def _busy(c: Columns, grid: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Part of the edge workers, or the mean part of the resources, that is held at each time of `grid`."""
+    """Fraction of the edge workers, or mean fraction of the resources, held at each time of `grid`."""
     t, cluster = c.runs, c.scenario.cluster
     if cluster.kind == "slots":
         edge = t["server"] != _cloud(c)
@@ -287,11 +288,11 @@ def _busy(c: Columns, grid: NDArray[np.float64]) -> NDArray[np.float64]:
 def _present(
     grid: NDArray[np.float64], start: Ints, end: Ints, weight: NDArray[Any] | None = None
 ) -> NDArray[np.float64]:
-    """Sum of the weights of the intervals [start, end) that contain each time of `grid`."""
+    """Total weight of the intervals [start, end) that contain each time of `grid`."""
     return _reached(grid, start, weight) - _reached(grid, end, weight)
 
 
 def _reached(grid: NDArray[np.float64], time: Ints, weight: NDArray[Any] | None = None) -> NDArray[np.float64]:
-    """Sum of the weights of the `time` that are at or before each time of `grid`."""
+    """Total weight of the entries of `time` at or before each time of `grid`."""
     place = np.searchsorted(grid, time)
     return np.cumsum(np.bincount(place, weights=weight, minlength=len(grid) + 1))[: len(grid)].astype(np.float64)

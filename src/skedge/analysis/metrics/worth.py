@@ -1,6 +1,6 @@
-"""How well a run did by what its jobs are worth, and how full its servers were: the numbers of PD-ORS Sec. V.
+"""Metrics of utility and of resource use: those of PD-ORS Sec. V.
 
-They are given where they mean something: utilities where every job has one, use by resource on servers with resources.
+They are given where they apply: utilities if all jobs have one, use by resource on servers with resources.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ Numbers = dict[str, float | int | None]
 
 
 def worth(c: Columns, completion: str = "end") -> Numbers:
-    """Total utility, acceptance and median training time; nothing where a job does not say what it is worth.
+    """Total utility, acceptance and median training time; empty unless all jobs have a utility.
 
-    The utility of a job is that of its JCT in slots, less one slot where `completion` is ``index`` (PD-ORS takes u of
-    the index of the last slot as printed); jobs that are not complete by the horizon count nothing. Acceptance is the
-    share of jobs that were not rejected. The training time is the JCT, at most T, and T for jobs that are not complete
-    by the horizon; without a horizon it is that of the finished jobs.
+    The utility of a job is that of its JCT in slots, less one slot if `completion` is ``index`` (PD-ORS as printed
+    takes u of the index of the last slot). Jobs not complete by the horizon count 0. Acceptance is the fraction of jobs
+    not rejected. The training time is the JCT, at most T, and T for jobs not complete by the horizon; without a
+    horizon, only finished jobs are included.
     """
     jobs, physics, t = c.scenario.jobs, c.scenario.physics, c.jobs
     if not len(jobs) or None in jobs.utility:
@@ -49,7 +49,7 @@ def _median_time(c: Columns, done: NDArray[np.bool_]) -> float | None:
 
 
 def use_by_resource(c: Columns, first: int, last: int) -> Numbers:
-    """Part of each resource that is held from `first` to `last` [µs], or to the horizon where there is one."""
+    """Fraction of each resource held from `first` to `last` [µs], or to the horizon if there is one."""
     cluster, horizon = c.scenario.cluster, c.scenario.physics.horizon
     if horizon is not None:
         first, last = 0, horizon
@@ -63,7 +63,7 @@ def use_by_resource(c: Columns, first: int, last: int) -> Numbers:
 
 
 def holdings(c: Columns) -> list[tuple[Ints, Ints, Floats]]:
-    """Of workers and of PSs: from when, until when [µs], and what they take, shape ``(rows, resources)``."""
+    """For workers and for PSs: start and end [µs] of holdings, and amounts taken, shape ``(rows, resources)``."""
     jobs, found = c.scenario.jobs, []
     for t, count, needs in ((c.gangs, "workers", jobs.worker_needs), (c.ps, "count", jobs.ps_needs)):
         found.append((t["start"], t["end"], t[count][:, None] * needs[t["job"]]))

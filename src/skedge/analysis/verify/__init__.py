@@ -1,1 +1,1 @@
-"""The rules of docs/model.md, one file per family, checked against a record."""
+"""Verification of a record against the rules of docs/model.md, one file per family of rules."""

@@ -1,8 +1,8 @@
-"""Rule M34: alpha and the postponed chunks of a dispatch are what the policy's reading of Q makes them.
+"""Rule M34: alpha and the number of postponed chunks of a dispatch follow from the policy's reading of Q.
 
-Every lane is followed from dispatch to dispatch. What lies there is known of the record: chunks sent, those that are
-done, and how long the one in service has run. From that the lane is foreseen as announced, with the new chunk and
-without it.
+Each lane is followed from dispatch to dispatch. The record gives its state: chunks sent, chunks completed, and the
+time in service of the current one. From this state the lane is projected with announced durations, with and without
+the new chunk.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ MODES = {"marginal": 0, "eq5": 1, "fractional": 2}
 """Readings of Q (docs/errata.md, J21 to J24)."""
 
 _CLOSE = 1e-6
-"""Relative error allowed: policies weigh with whole numbers, and add up."""
+"""Relative error allowed: policies use integer weights and sums."""
 
 
 def check_alpha(k: Chunks, found: Findings, mode: str, *, preemptive: bool) -> None:
-    """M34 for every dispatched chunk, on lanes and in the cloud, and Lemma 4 for their sums."""
+    """Check M34 for each dispatched chunk, on lanes and in the cloud, and Lemma 4 for their sums."""
     c, d = k.c, k.c.dispatches
     if mode not in MODES or not len(d):
         return
@@ -51,14 +51,14 @@ def check_alpha(k: Chunks, found: Findings, mode: str, *, preemptive: bool) -> N
 
 
 def _lemma_4(k: Chunks, found: Findings) -> None:
-    """Sum alpha = sum beta, where Q is the marginal increase and what was announced is true."""
+    """Check that sum alpha = sum beta, if Q is the marginal increase and the announced durations are true."""
     alpha, beta = sum_alpha_s(k.c), sum_beta_s(k.c)
     if alpha is not None and beta is not None and not abs(alpha - beta) <= _CLOSE * abs(beta):
         found.add("M34", None, None, f"the sum of alpha is {alpha:.9g} s, that of beta {beta:.9g} s (Lemma 4)")
 
 
 def _in_cloud(k: Chunks, mode: int) -> Floats:
-    """(t - r + Delta + p) / D of each dispatch row [s], were it to the cloud; Alg. 3 line 8."""
+    """(t - r + Delta + p) / D of each dispatch row [s], as if sent to the cloud; Alg. 3 line 8."""
     d, scenario = k.c.dispatches, k.c.scenario
     job = d["job"]
     p = scenario.chunk_time[job, k.zeta.at(job, d["time"])]
@@ -68,7 +68,7 @@ def _in_cloud(k: Chunks, mode: int) -> Floats:
 
 
 def _on_lanes(k: Chunks, mode: int, *, preemptive: bool) -> tuple[Floats, Ints]:
-    """Alpha [s] and the number of chunks postponed, by dispatch row; 0 in the cloud."""
+    """Alpha [s] and number of postponed chunks by dispatch row; 0 in the cloud."""
     c, d, t = k.c, k.c.dispatches, k.c.chunks
     jobs, lanes, physics = c.scenario.jobs, c.scenario.cluster.lanes, c.scenario.physics
     sent, first = in_groups(np.where(d["lane"] >= 0, d["lane"], -1).astype(np.int32), np.arange(len(d)), lanes)
@@ -85,10 +85,10 @@ def _on_lanes(k: Chunks, mode: int, *, preemptive: bool) -> tuple[Floats, Ints]:
 
 
 class _Record(NamedTuple):
-    """What lanes are followed by: columns of the dispatches, then of the chunk runs.
+    """The data for following lanes: columns of the dispatches, then of the chunk runs.
 
-    `each` is p announced, `weight` 1 / D, `gone` when the chunk's last run ends; `runs` are the rows of each chunk's
-    runs from ``run_first[chunk]`` on.
+    `each` is the announced p, `weight` is 1 / D, and `gone` is the end of the chunk's last run; the rows of a chunk's
+    runs begin at ``run_first[chunk]`` of `runs`.
     """
 
     job: NDArray[np.int32]
@@ -108,7 +108,7 @@ class _Record(NamedTuple):
 
 
 _RANK, _ARRIVE, _LEFT, _EACH, _COUNT = range(5)
-"""Columns of a queue: a row for chunks of one dispatch; time left of the first of them and of a whole one [µs]."""
+"""Columns of a queue, one row per dispatch; remaining time of the first chunk and time of a whole one [µs]."""
 
 _MARGINAL, _EQ5, _FRACTIONAL = 0, 1, 2
 
@@ -117,9 +117,9 @@ _MARGINAL, _EQ5, _FRACTIONAL = 0, 1, 2
 def _follow_lanes(  # noqa: C901 - one sweep: a call per dispatch would cost more than the dispatch
     sent: Ints, first: Ints, r: _Record, known: bool, overhead: int, preemptive: bool, mode: int
 ) -> tuple[Floats, Ints]:
-    """Alpha [µs] and chunks postponed of the rows `sent`, by lane; `known`: what is announced is true.
+    """Alpha [µs] and postponed chunks of the rows `sent`, by lane; `known`: announced durations are true.
 
-    Then what lies on a lane follows from the decisions alone; else the runs on record say how far it is.
+    If `known`, the state of a lane follows from the decisions alone; otherwise the recorded runs give its progress.
     """
     alpha, postponed = np.zeros(len(r.job)), np.zeros(len(r.job), np.int64)
     for lane in range(len(first) - 1):
@@ -182,7 +182,7 @@ def _follow_lanes(  # noqa: C901 - one sweep: a call per dispatch would cost mor
 
 @compiled
 def _wider(queue: Ints) -> Ints:
-    """The queue with room for as many rows more."""
+    """A copy of the queue with twice the room."""
     wide = np.zeros((2 * len(queue), 5), np.int64)
     for i in range(len(queue)):  # not a slice: numba compiles an element in a tenth of the time
         for field in range(queue.shape[1]):
@@ -192,7 +192,7 @@ def _wider(queue: Ints) -> Ints:
 
 @lean
 def _still_there(live: Ints, n: int, gone: Ints, now: int) -> int:
-    """Leave the rows out of `live` whose chunk is done by now; returns how many are left."""
+    """Remove rows from `live` whose chunk is done by now; returns the number left."""
     kept = 0
     for m in range(n):
         if gone[live[m]] > now:
@@ -203,7 +203,7 @@ def _still_there(live: Ints, n: int, gone: Ints, now: int) -> int:
 
 @lean
 def _tidy(queue: Ints, share: Floats, size: int, serving: int) -> tuple[int, int]:
-    """Leave the rows out whose chunks are done; returns how many are left, and the place of the one in service."""
+    """Remove rows whose chunks are done; returns the number left and the index of the one in service."""
     kept, place = 0, -1
     for g in range(size):
         if queue[g, _COUNT] == 0:
@@ -220,7 +220,7 @@ def _tidy(queue: Ints, share: Floats, size: int, serving: int) -> tuple[int, int
 
 @lean
 def _queue(queue: Ints, share: Floats, live: Ints, n: int, r: _Record, now: int, overhead: int) -> tuple[int, int]:
-    """Fill the queue by what has run, best rank first, then by dispatch; returns its size and who is in service."""
+    """Fill the queue from past runs, by rank, then by dispatch; returns its size and the row in service."""
     size, serving, m = 0, -1, 0
     while m < n:
         row, count = live[m], 0
@@ -249,7 +249,7 @@ def _queue(queue: Ints, share: Floats, live: Ints, n: int, r: _Record, now: int,
 
 @inlined
 def _insert(queue: Ints, share: Floats, size: int, rank: int, arrive: int, each: int, weight: float) -> int:
-    """Open a row, of no chunk, behind those of rank up to `rank`; returns its place."""
+    """Insert a row without chunks after those of rank up to `rank`; returns its index."""
     i = size
     while i > 0 and queue[i - 1, _RANK] > rank:
         for f in range(5):
@@ -263,7 +263,7 @@ def _insert(queue: Ints, share: Floats, size: int, rank: int, arrive: int, each:
 
 @inlined
 def _none_comes(queue: Ints, size: int, t0: int) -> bool:
-    """Whether no other chunk reaches the lane after t0: then the marginal increase is Eq. (5)."""
+    """Whether no other chunk reaches the lane after t0; the marginal increase is then Eq. (5)."""
     none = True
     for g in range(size):
         if queue[g, _ARRIVE] > t0:
@@ -273,7 +273,7 @@ def _none_comes(queue: Ints, size: int, t0: int) -> bool:
 
 @inlined
 def _next(work: Ints, size: int, at: int, until: int, preemptive: bool) -> tuple[int, int]:
-    """Who runs at `at` (-1: nobody), and until when: a better one comes or, without preemption, its chunk ends."""
+    """The row served at `at` (-1: none), and until when: a better one comes or, without preemption, its chunk ends."""
     best, coming = -1, until
     for g in range(size):
         if work[g, _COUNT] == 0:
@@ -292,7 +292,7 @@ def _next(work: Ints, size: int, at: int, until: int, preemptive: bool) -> tuple
 
 @lean
 def _serve(work: Ints, size: int, at: int, until: int, serving: int, overhead: int, preemptive: bool) -> int:
-    """Serve the queue from `at` to `until`, in place; returns who is in service then, -1 for nobody."""
+    """Serve the queue from `at` to `until`, in place; returns the row in service at the end, -1 for none."""
     while at < until:
         best, stop = _next(work, size, at, until, preemptive)
         if best < 0:
@@ -325,7 +325,7 @@ def _at_arrival(
     preemptive: bool,
     work: Ints,
 ) -> tuple[int, float, int]:
-    """What is not done at t0: time of those of better or equal rank [µs]; cost of p to the others, and their number."""
+    """State at t0: remaining time of better or equal ranks [µs]; cost of p to the other chunks, and their number."""
     t0, p, rank = queue[mine, _ARRIVE], queue[mine, _EACH], queue[mine, _RANK]
     for g in range(size):
         for f in range(5):
@@ -350,7 +350,7 @@ def _flow(
 ) -> float:  # fmt: skip
     """Serve the queue to its end; returns sum of (c - base) / D over the chunks, or their fractional flow.
 
-    `work` is scratch; `times` gets every chunk's completion, row by row.
+    `work` is scratch space; `times` receives each chunk's completion, row by row.
     """
     flow, number = 0.0, 0
     for g in range(size):
@@ -387,7 +387,7 @@ def _flow(
 
 @lean
 def _later(queue: Ints, size: int, mine: int, times: Ints, without: Ints) -> int:
-    """Chunks that complete later with the last chunk of row `mine` than without it."""
+    """Number of chunks that complete later with the last chunk of row `mine` than without it."""
     later, a, b = 0, 0, 0
     for g in range(size):
         chunks = queue[g, _COUNT]

@@ -1,8 +1,8 @@
-"""Rule M36: the batches of She et al.'s framework, whom they decide on and at what prices.
+"""Rule M36: the batches of She et al.'s framework, the jobs that they decide on, and the prices.
 
-A unit of a resource of a server costs (theta^(load / capacity) - 1) / (theta - 1) F in every slot, with
-theta = 2TSU F + 1 where prices are normed; a limitless resource costs nothing. The loads are those of the jobs that are
-held when the batch begins, to the ends of their plans, and of those that it has accepted so far.
+A unit of a server's resource costs (theta^(load / capacity) - 1) / (theta - 1) F per slot, with theta = 2TSU F + 1
+for normalised prices; an unlimited resource is free. The load consists of the jobs that hold resources when the batch
+begins, up to the ends of their plans, and of those that the batch has accepted so far.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CLOSE = 1e-9
 """Relative error allowed in prices, and in utilities."""
 
 Place = tuple[str, int]
-"""A resource, by its name, and its server."""
+"""Name of a resource, and its server."""
 
 _Row = tuple[int, int, int, str, int, int, float]
 """(made_at, job, server, resource, from, to, price)."""
@@ -33,7 +33,7 @@ _Row = tuple[int, int, int, str, int, int, float]
 
 @dataclass
 class _Books:
-    """What is held of each resource: (units, up to which slot from the batch on)."""
+    """Units held of each resource: (units, number of slots from the batch on)."""
 
     c: Columns
     says: Mapping[str, Any]
@@ -43,14 +43,14 @@ class _Books:
         self.held.setdefault(place, []).append((units, slots))
 
     def steps(self, place: Place, slots: int) -> Iterator[tuple[int, int, float]]:
-        """(from, to, price of a unit) in the slots of the batch up to `slots`."""
+        """(from, to, unit price) in the first `slots` slots of the batch."""
         held = self.held.get(place, [])
         ends = sorted({0, slots, *(end for _, end in held if end < slots)})
         for a, b in pairwise(ends):
             yield a, b, self._price(place, sum(n for n, end in held if end > a))
 
     def window(self, place: Place, slots: int) -> float:
-        """What a unit costs in these slots."""
+        """Cost of a unit over the first `slots` slots."""
         return sum((b - a) * price for a, b, price in self.steps(place, slots))
 
     def _price(self, place: Place, load: int) -> float:
@@ -64,7 +64,7 @@ class _Books:
         return float(((scale * most + 1) ** (load / capacity) - 1) / (scale if self.says["normed"] else 1))
 
     def capacity(self, place: Place) -> float:
-        """Units of a resource; inf: without limit."""
+        """Units of a resource; inf for no limit."""
         kind, server = place
         cluster = self.c.scenario.cluster
         if server == cluster.cloud:
@@ -78,7 +78,7 @@ class _Books:
 
 @dataclass
 class _Job:
-    """An accepted job: where its workers and its PS are, and the ends of its plans: (made_at, end) [µs]."""
+    """An accepted job: servers of its workers and its PS, and the ends of its plans: (made_at, end) [µs]."""
 
     where: list[tuple[int, int]]
     ps: int
@@ -86,7 +86,7 @@ class _Job:
 
 
 def check_batches(c: Columns, found: Findings, says: Mapping[str, Any]) -> None:
-    """Go through the batches in order, with the jobs that each accepts and postpones."""
+    """Check the batches in order, with the jobs that each accepts and postpones."""
     accepted = _accepted(c)
     expected: list[_Row] = []
     gone: set[int] = set()
@@ -113,7 +113,7 @@ def check_batches(c: Columns, found: Findings, says: Mapping[str, Any]) -> None:
 
 
 def _batches(c: Columns) -> Iterator[tuple[int, list[tuple[int, str, float | None]]]]:
-    """(time, (job, verb, value) of its decisions) of every batch."""
+    """(time, (job, verb, value) of its decisions) of each batch."""
     d = c.decisions
     rows = np.flatnonzero(d.frame["verb"].is_in(["allocate", "postpone"]).to_numpy())
     verbs, values = d.frame["verb"].to_list(), d.frame["value"].to_list()
@@ -126,7 +126,7 @@ def _batches(c: Columns) -> Iterator[tuple[int, list[tuple[int, str, float | Non
 
 
 def _when_due(c: Columns, found: Findings, accepted: Mapping[int, _Job], times: set[int]) -> None:
-    """At every tau = 2^(i-1) slots at which a job waits there is a batch."""
+    """Check that there is a batch at each tau = 2^(i-1) slots at which a job waits."""
     slot, arrival = c.scenario.physics.slot, c.scenario.jobs.arrival
     for job, one in accepted.items():
         tau = slot
@@ -138,7 +138,7 @@ def _when_due(c: Columns, found: Findings, accepted: Mapping[int, _Job], times: 
 
 
 def _everybody(c: Columns, found: Findings, time: int, decided: list[int], gone: set[int]) -> None:
-    """A batch of tau decides once on every job that arrived before tau and was not accepted, nor turned away."""
+    """Check that the batch of tau decides once on each job that arrived before tau and was not accepted or rejected."""
     slot, arrival = c.scenario.physics.slot, c.scenario.jobs.arrival
     tau = (1 << max((time // slot).bit_length() - 1, 0)) * slot
     if time != tau:
@@ -157,7 +157,7 @@ def _everybody(c: Columns, found: Findings, time: int, decided: list[int], gone:
 
 
 def _accepted(c: Columns) -> dict[int, _Job]:
-    """What each allocated job holds, and its plans."""
+    """The holdings and plans of each allocated job."""
     jobs: dict[int, _Job] = {}
     orders = gang_orders(c)
     p = c.plans
@@ -172,7 +172,7 @@ def _accepted(c: Columns) -> dict[int, _Job]:
 
 
 def _places(c: Columns, job: int, one: _Job) -> list[tuple[Place, int]]:
-    """The resources that a job holds, and how much of each; its PS last."""
+    """(resource, units) pairs held by a job, its PS last."""
     f = c.scenario.jobs.frame
     worker, ps = WORKER + f["worker_type"][job], PS + f["ps_type"][job]
     return [((worker, server), n) for server, n in one.where] + [((ps, one.ps), 1)]
@@ -191,17 +191,17 @@ def _slots_left(c: Columns, one: _Job, time: int) -> int:
 
 
 def _up(a: int, b: int) -> int:
-    """`a` by `b`, rounded up."""
+    """The quotient a / b, rounded up."""
     return -(-a // b)
 
 
 def _worth(books: _Books, c: Columns, found: Findings, job: int, one: _Job, time: int, value: float | None) -> None:
-    """An accepted job's utility is 1 less what its workers and its PS cost for d_j slots; it is above 0."""
+    """Check that an accepted job's utility is 1 less the cost of its workers and PS for d_j slots, and above 0."""
     scenario, workers = c.scenario, sum(n for _, n in one.where)
     together = len(one.where) == 1 and one.where[0][0] == one.ps
     xi = together and (one.ps == scenario.cluster.cloud or scenario.physics.colocation == "one_server")
     worths = []
-    for zeta in {0, int(xi)}:  # a spread plan may be on one server, and was found at zeta = 0
+    for zeta in {0, int(xi)}:  # a spread plan may use one server, but was computed at zeta = 0
         slots = _up(_up(int(scenario.announced_work[job, zeta]), workers), scenario.physics.slot)
         worths.append(1 - sum(n * books.window(place, slots) for place, n in _places(c, job, one)))
     if value is None or not value > 0 or min(abs(value - worth) for worth in worths) > _CLOSE:
@@ -209,7 +209,7 @@ def _worth(books: _Books, c: Columns, found: Findings, job: int, one: _Job, time
 
 
 def _priced(books: _Books, c: Columns, job: int, one: _Job, time: int) -> Iterator[_Row]:
-    """The prices that an accepted job has changed."""
+    """The prices changed by an accepted job."""
     slots, slot, cluster = _slots_left(c, one, time), c.scenario.physics.slot, c.scenario.cluster
     known = {*(WORKER + kind for kind in cluster.worker_types), *(PS + kind for kind in cluster.ps_types)}
     for place, _ in _places(c, job, one):
@@ -219,7 +219,7 @@ def _priced(books: _Books, c: Columns, job: int, one: _Job, time: int) -> Iterat
 
 
 def _as_said(c: Columns, found: Findings, expected: list[_Row]) -> None:
-    """The prices on record are the expected ones, each once."""
+    """Check that the recorded prices are the expected ones, each once."""
     p = c.prices
     columns = (p["made_at"], p["job"], p["server"], p.frame["resource"], p["from"], p["to"], p["price"])
     said = sorted(

@@ -1,4 +1,4 @@
-"""Rules on dispatched chunks: M3, M5 to M8 and M10 for them, M20; and the lane discipline M4, M21, M22."""
+"""Rules on dispatched chunks (M3, M5 to M8, M10, M20) and on the service discipline of lanes (M4, M21, M22)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Mask = NDArray[np.bool_]
 class Chunks:
     """The dispatched chunks, each with its decision and its runs.
 
-    Chunks are counted through: the number of chunk d of job j is ``first_chunk[j] + d``.
+    Chunks are numbered through all jobs: chunk d of job j has number ``first_chunk[j] + d``.
 
     Attributes
     ----------
@@ -32,11 +32,12 @@ class Chunks:
     row
         First dispatch row of each chunk; -1 for none.
     run_row
-        Dispatch row that each chunk run follows: a chunk whose server went out of service is dispatched again.
+        Dispatch row that each chunk run belongs to: a chunk is dispatched again if its server goes out of service.
     again, left
-        By dispatch row: whether it is a re-dispatch, and when the chunk left because its server did; NEVER where not.
+        By dispatch row: whether it is a re-dispatch, and when the chunk left because its server went out of service;
+        NEVER if it did not.
     ready
-        When the chunk of each dispatch row reaches its server [µs].
+        Arrival of the chunk of each dispatch row at its server [µs].
     zeta
         1 while a job is wholly in the cloud.
     first, last, runs, work
@@ -62,7 +63,7 @@ class Chunks:
             self._follow(chunk)
 
     def _follow(self, chunk: int) -> None:
-        """Of a chunk that was dispatched again: when it left each server, and which of its runs were where."""
+        """For a re-dispatched chunk: find when it left each server, and which runs belong to which dispatch."""
         rows, runs = np.flatnonzero(self.sent == chunk), np.flatnonzero(self.run == chunk)
         d, times = self.c.dispatches, self.c.dispatches["time"][rows]
         self.left[rows[:-1]] = next_outage(self.c, d["server"][rows[:-1]], times[:-1])
@@ -70,7 +71,7 @@ class Chunks:
         self.run_row[runs] = rows[np.maximum(place, 0)]
 
     def together(self) -> Ints:
-        """First chunk of those of its job that were last dispatched with each chunk to its lane."""
+        """For each chunk: the first of the chunks of its job last dispatched together with it to its lane."""
         d, last = self.c.dispatches, np.full(self.count, -1, np.int64)
         np.maximum.at(last, self.sent, np.arange(len(self.sent)))
         job, chunk = self.job(np.arange(self.count)), np.arange(self.count)
@@ -87,7 +88,7 @@ class Chunks:
 
 
 def check_chunks(k: Chunks, lags: Lags, found: Findings, slack: int, *, haprf: bool) -> None:
-    """M3, M5, M6, M7, M8, M10, M20, and M22 in the cloud."""
+    """Check M3, M5, M6, M7, M8, M10, M20, and M22 in the cloud."""
     _types(k, found)
     _one_worker(k, found, slack)
     _no_migration(k, found)
@@ -181,7 +182,7 @@ def check_outages(c: Columns, found: Findings, slack: int) -> None:
 
 
 def _run_ready(k: Chunks) -> Ints:
-    """When the chunk of each chunk run is there [µs]; 0 where it was never dispatched."""
+    """Arrival of the chunk of each chunk run [µs]; 0 if it was never dispatched."""
     row = k.run_row
     return np.where(row >= 0, k.ready[row], 0) if len(k.ready) else np.zeros(len(row), np.int64)
 
@@ -203,7 +204,7 @@ def _work(k: Chunks, found: Findings, slack: int) -> None:
     need = np.repeat(each, scenario.jobs.chunks) + physics.checkpoint_overhead * displaced
     failed = np.repeat(failure_times(k.c) < NEVER, scenario.jobs.chunks)
     over, late = done - need, np.repeat(k.c.late, scenario.jobs.chunks)
-    if slack:  # of chunks that take turns the sum is exact, their shares are as exact as messages
+    if slack:  # live, the sum over chunks that take turns is exact, but their shares are only as exact as message times
         together = k.together()
         over = (np.bincount(together, over, k.count) / np.bincount(together, minlength=k.count).clip(1))[together]
     wrong = np.flatnonzero((k.row >= 0) & ~failed & ((over < -slack) | (over > slack + late)))[: found.limit]
@@ -214,7 +215,7 @@ def _work(k: Chunks, found: Findings, slack: int) -> None:
 
 
 def _convert(k: Chunks, job: int, done: Ints) -> None:
-    """Where zeta of a job changes, count what its chunks have `done` as time at the last zeta; not the overheads."""
+    """If zeta of a job changes, convert the time `done` on its chunks to the last zeta, without overheads."""
     t, overhead = k.c.chunks, k.c.scenario.physics.checkpoint_overhead
     rows = np.flatnonzero(t["job"] == job)
     each, total = k.c.scenario.true_chunk_time[job], dict[int, float]()
@@ -228,7 +229,7 @@ def _convert(k: Chunks, job: int, done: Ints) -> None:
 
 
 def minibatches(c: Columns, found: Findings) -> None:
-    """M8: the mini-batches of a finished job's runs, and those that the jobs table says of any job, are E_j D_j B_j."""
+    """M8: the mini-batches of a finished job's runs, and of any job in the jobs table, are E_j D_j B_j."""
     t, jobs = c.jobs, c.scenario.jobs
     need = (jobs.chunks * jobs.minibatches).astype(np.float64)
     done = np.bincount(c.runs["job"], weights=c.runs["work"], minlength=len(jobs))
@@ -244,7 +245,7 @@ def _batches(what: str, got: NDArray[Any], need: Floats) -> Say:
 
 
 def _colocated(k: Chunks, found: Findings, slack: int) -> None:
-    """M10: `colocated` of a run is zeta of its job when it starts."""
+    """M10: `colocated` of a run is zeta of its job at its start."""
     t = k.c.chunks
     other = np.where(t["colocated"], 0, 1)
     wrong = k.zeta.always(t["job"], t["start"] - slack, t["start"] + slack, other)
@@ -256,7 +257,7 @@ def _colocated(k: Chunks, found: Findings, slack: int) -> None:
 
 
 def _cloud_starts(k: Chunks, lags: Lags, found: Findings, slack: int) -> None:
-    """M22 in the cloud: a chunk starts when it arrives, or may go on, and is not interrupted."""
+    """M22 in the cloud: a chunk starts when it arrives or may continue, and is not interrupted."""
     t = k.c.chunks
     ready, parts = _run_ready(k), np.ones(k.count, np.int64)
     for chunk in lags.holds:
@@ -275,7 +276,7 @@ def _cloud_starts(k: Chunks, lags: Lags, found: Findings, slack: int) -> None:
 
 
 def _ranks(k: Chunks, found: Findings) -> None:
-    """M20: rank = D_j p_j with the announced p_j at zeta = 0, so that the largest gamma = 1/(D p) is first."""
+    """M20: rank = D_j p_j with the announced p_j at zeta = 0, so that the largest gamma = 1/(D p) runs first."""
     d, scenario = k.c.dispatches, k.c.scenario
     right = (scenario.jobs.chunks * scenario.chunk_time[:, 0])[d["job"]]
     wrong = d["rank"] != right
@@ -283,9 +284,9 @@ def _ranks(k: Chunks, found: Findings) -> None:
 
 
 def _displaced(k: Chunks, found: Findings, slack: int, rows: Ints, place: Ints) -> None:
-    """M11: a chunk of better rank takes the lane where one is preempted, unless its server or its job is lost then.
+    """M11: where a chunk is preempted, one of better rank takes the lane, unless the server or the job is lost then.
 
-    `rows` are the runs by lane and start, `place` is the rank of each run's chunk, and of those it takes turns with.
+    `rows` are the runs by lane and start; `place` is the rank of each run's chunk and of those it takes turns with.
     """
     t = k.c.chunks
     mine = np.flatnonzero(t["preempted"][rows])
@@ -300,16 +301,16 @@ def _displaced(k: Chunks, found: Findings, slack: int, rows: Ints, place: Ints) 
 
 
 class _Queue(NamedTuple):
-    """What waits for lanes: chunks by rank, each once for every time in which it may run there.
+    """The chunks that wait for lanes, by rank: one entry for each interval in which a chunk may run there.
 
     Attributes
     ----------
     order
-        Dispatch row of each place, the best rank first.
+        Dispatch row of each place, best rank first.
     ready, gone
-        When the chunk there arrives or may go on, and when it is finished, or ahead, or gone [µs].
+        When the chunk of each place arrives or may continue, and when it is finished, too far ahead or gone [µs].
     group
-        First place of those that it takes turns with: of its job, dispatched with it.
+        First place of the chunks that it takes turns with: those of its job dispatched together with it.
     place
         Place of each chunk run; -1 for none.
     """
@@ -343,7 +344,7 @@ def _queue(k: Chunks, lags: Lags, slack: int) -> _Queue:
 
 
 def _apart(k: Chunks, lags: Lags, slack: int, q: _Queue) -> _Queue:
-    """The queue with a place for each time in which a chunk is not ahead."""
+    """The queue with a place for each interval in which a chunk is not too far ahead."""
     given = zip(k.sent[q.order].tolist(), q.ready.tolist(), q.gone.tolist(), strict=True)
     parts = [lags.split(*of) for of in given]
     counts = np.array([len(part) for part in parts], np.int64)
@@ -358,7 +359,7 @@ def _apart(k: Chunks, lags: Lags, slack: int, q: _Queue) -> _Queue:
 
 
 def check_lanes(k: Chunks, lags: Lags, found: Findings, slack: int, *, preemptive: bool) -> None:
-    """M4, M21 and M22: go along each lane with the queue of its chunks."""
+    """Check M4, M21 and M22 by following each lane with the queue of its chunks."""
     c, d, t, row = k.c, k.c.dispatches, k.c.chunks, k.run_row
     q = _queue(k, lags, slack)
     order, ready, gone = q.order, q.ready, q.gone
@@ -376,7 +377,7 @@ def check_lanes(k: Chunks, lags: Lags, found: Findings, slack: int, *, preemptiv
         waits = order[better]
         late = c.late[d["job"][waits]]
         if late > 0 and time <= ready[better] + slack + late:
-            continue  # a live upload came later than announced
+            continue  # live, the upload arrived later than announced
         text = (
             f"lane {t['lane'][run]} runs chunk {t['chunk'][run]} of rank {d['rank'][row[run]]} while chunk "
             f"{d['chunk'][waits]} of job {c.scenario.jobs.ids[d['job'][waits]]!r}, rank {d['rank'][waits]}, waits"
@@ -385,6 +386,6 @@ def check_lanes(k: Chunks, lags: Lags, found: Findings, slack: int, *, preemptiv
     for time, run, waits in idle:
         one = order[waits]
         if min(t["start"][run], gone[waits]) - time <= slack + c.late[d["job"][one]]:
-            continue  # it did not wait to the end, or came later than announced
+            continue  # it did not wait to the end, or arrived later than announced
         text = f"lane {t['lane'][run]} idles from {time} to {t['start'][run]} µs; chunk {d['chunk'][one]} waits for it"
         found.add("M22", int(d["job"][one]), int(time), text)

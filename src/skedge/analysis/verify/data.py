@@ -21,7 +21,7 @@ _FLOAT = 1e-9
 
 
 def check_uploads(c: Columns, found: Findings, slack: int) -> None:
-    """M16: each upload has the delay and bytes of its chunks, and the dispatched chunks are just those uploaded."""
+    """M16: each upload has the delay and the bytes of its chunks, and exactly the dispatched chunks are uploaded."""
     t, scenario = c.uploads, c.scenario
     took = t["end"] - t["start"]
     delay = upload_delays(scenario.delays, t["job"], t["to_server"])
@@ -38,7 +38,7 @@ def check_uploads(c: Columns, found: Findings, slack: int) -> None:
 
 
 def _complete(c: Columns, found: Findings, slack: int) -> None:
-    """Compare the uploads of dispatched jobs with the dispatches: each chunk is brought once, from its dispatch on."""
+    """Compare the uploads of dispatched jobs with the dispatches: each chunk is uploaded once, from its dispatch on."""
     d, u, jobs = c.dispatches, c.uploads, len(c.scenario.jobs)
     if not len(d):
         return
@@ -63,7 +63,7 @@ def _complete(c: Columns, found: Findings, slack: int) -> None:
 
 
 def _brought_again(c: Columns, found: Findings, jobs: Ints) -> None:
-    """Compare the two for jobs with chunks that were dispatched again: a server may get some of them twice."""
+    """Compare the two for jobs with re-dispatched chunks: a server may receive some of them twice."""
     if not len(jobs):
         return
     d, u = c.dispatches, c.uploads
@@ -83,10 +83,10 @@ _Rows = tuple[Ints, Ints, NDArray[np.int32], Ints]
 
 @compiled
 def _brought(sent: _Rows, uploads: _Rows, chunks: NDArray[np.int32], servers: int, slack: int, room: int) -> Ints:
-    """Table of (job, server, chunks sent, chunks uploaded from then, time) where the two numbers differ.
+    """Table of (job, server, chunks sent, chunks uploaded from then, time) for which the two numbers differ.
 
-    `sent` and `uploads` are rows by job, where each job begins among them, and each row's server and time. The chunks
-    that a job sends to one server are sent at one time.
+    `sent` and `uploads` are the rows by job, the start of each job among them, and each row's server and time. All
+    chunks that a job sends to one server are sent at the same time.
     """
     wrong, n = np.empty((room, 5), np.int64), 0
     number, brought, time = np.zeros(servers, np.int64), np.zeros(servers, np.int64), np.zeros(servers, np.int64)
@@ -101,7 +101,7 @@ def _brought(sent: _Rows, uploads: _Rows, chunks: NDArray[np.int32], servers: in
             server = uploads[2][i]
             if number[server] == 0:
                 time[server] = uploads[3][i]
-            # at another time, or in several parts, it is not the upload of the dispatch
+            # an upload at another time, or in several parts, is not that of the dispatch
             late = abs(uploads[3][i] - time[server]) > slack
             brought[server] = -1 if late or brought[server] != 0 else chunks[i]
         for rows, server_of in ((sent[0][sent[1][job] : sent[1][job + 1]], sent[2]), (ups, uploads[2])):
@@ -116,7 +116,7 @@ def _brought(sent: _Rows, uploads: _Rows, chunks: NDArray[np.int32], servers: in
 
 
 def check_storage(c: Columns, found: Findings) -> None:
-    """M17: chunks lie on their server from dispatch until the job is complete; together they fit (ERRATA J19)."""
+    """M17: chunks are stored from dispatch until their job is complete, and fit the server's storage (ERRATA J19)."""
     limit = c.scenario.cluster.storage_bytes
     limited = limit != UNLIMITED
     if not limited.any():
@@ -143,9 +143,9 @@ def check_storage(c: Columns, found: Findings) -> None:
 def _overfull(
     by_server: tuple[Ints, Ints, Ints], start: Ints, end: Ints, size: Ints, limit: Ints, room: int
 ) -> tuple[Ints, Ints]:
-    """Rows with which a server holds more than its `limit` [bytes], and what it holds then; leaving precedes coming.
+    """Rows that make a server hold more than its `limit` [bytes], and what it then holds; departures precede arrivals.
 
-    `by_server`: rows of each server by `start`, by `end`, and where each server begins among them.
+    `by_server`: rows of each server by `start` and by `end`, and the start of each server among them.
     """
     coming, going, first = by_server
     full, amount, n = np.empty(room, np.int64), np.empty(room, np.int64), 0

@@ -1,4 +1,4 @@
-"""Rule M7 for jobs that are no gangs: every worker begins when its own data are there, and no later."""
+"""Rule M7 for jobs that are not gangs: each worker begins exactly when its own data are there."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from skedge.core.network import upload_delay
 from .rules import Findings
 
 _Parts = list[tuple[int, int]]
-"""(workers, a time [µs]), in order of the times."""
+"""(workers, time [µs]) pairs, in order of time."""
 
 
 class _Order(NamedTuple):
-    """An order on a server: when [µs], its workers, for how many the server was supplied, and with it when."""
+    """An order on a server: its time [µs], its workers, and the data that the server had before and has after it."""
 
     time: int
     n: int
@@ -30,17 +30,18 @@ class _Order(NamedTuple):
 
 @dataclass
 class _Last:
-    """A job's last allocation: when it ended [µs], and by server how many of its workers compute from when."""
+    """A job's last allocation: its end [µs], and by server its workers and when they began computing."""
 
     end: int | None = None
     parts: dict[int, _Parts] = field(default_factory=dict)
 
 
 def check_begins(c: Columns, found: Findings, given: pl.DataFrame, slack: int) -> None:
-    """Follow each job from allocation to allocation; see that its workers compute from when they should.
+    """Follow each job from allocation to allocation, and check when its workers begin computing.
 
-    Workers that the job held on a server until now continue, those that begin first if there are fewer. The others
-    begin when their data are there, and restored unless the job has never run; `given`: what servers are supplied for.
+    Workers that the job held on a server until now continue; if there are to be fewer, those that begin first. The
+    others begin when their data are there and, if the job has run before, its checkpoint is restored. `given`: the data
+    supplied to servers.
     """
     each = pl.Series(not_gangs(c), dtype=pl.Int32).implode()
     frame = c.gangs.frame.with_columns(pl.Series("server", c.gangs["server"], dtype=pl.Int32))
@@ -54,7 +55,7 @@ def check_begins(c: Columns, found: Findings, given: pl.DataFrame, slack: int) -
 
 
 class _Stock:
-    """What each server has been supplied with for each job, order by order."""
+    """The data supplied to each server for each job, order by order."""
 
     def __init__(self, c: Columns, given: pl.DataFrame) -> None:
         self.orders: dict[tuple[int, int], list[_Order]] = {}
@@ -66,7 +67,7 @@ class _Stock:
             orders.append(_Order(time, n, before, parts))
 
     def at(self, job: int, server: int, time: int, n: int) -> _Order:
-        """The last order of `n` workers on the server until a time [µs]."""
+        """The last order of `n` workers on the server up to a time [µs]."""
         orders = self.orders.get((job, server), [])
         until = orders[: bisect_right(orders, time, key=lambda order: order.time)]
         return next((order for order in reversed(until) if order.n == n), _Order(time, n, 0, []))
@@ -82,7 +83,7 @@ def _follow(
     rows: list[tuple[int, ...]],
     last: _Last,
 ) -> None:
-    """Check one allocation against the one before, and make it the last."""
+    """Check one allocation against the previous one, which it replaces."""
     holds = last.parts if last.end is not None and start <= last.end + slack else {}
     restore = 0 if last.end is None else c.scenario.physics.checkpoint_overhead
     parts: dict[int, _Parts] = {}
@@ -98,7 +99,7 @@ def _follow(
 
 
 def part(parts: _Parts, first: int, last: int) -> _Parts:
-    """The workers of `parts` from number `first` to before number `last`."""
+    """Workers `first` to `last` - 1 of `parts`."""
     workers = [time for n, time in parts for _ in range(n)][first:last]
     return [(len(list(same)), time) for time, same in groupby(workers)]
 
@@ -113,7 +114,7 @@ def _compare(
     got: _Parts,
     expected: _Parts,
 ) -> None:
-    """Worker by worker, in the order in which they begin."""
+    """Compare worker by worker, in the order in which they begin."""
     begun, due_from = ([begin for n, begin in parts for _ in range(n)] for parts in (got, expected))
     if len(begun) > len(due_from):
         text = f"holds {len(begun)} workers on server {server}; their data were brought for {len(due_from)}"

@@ -1,4 +1,4 @@
-"""Rules on gangs: M2 to M5, M7, M8, M10 and M24; what sites train is checked elsewhere."""
+"""Rules on gangs: M2 to M5, M7, M8, M10 and M24; training at sites is checked in another module."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOST_WORK = 2.0**62
 
 
 def check_gangs(c: Columns, found: Findings, slack: int) -> None:
-    """The rules on gangs for every kind of cluster."""
+    """Check the rules on gangs for all kinds of cluster."""
     if not len(c.gangs):
         return
     _decided(c, found, slack)
@@ -36,7 +36,7 @@ def check_gangs(c: Columns, found: Findings, slack: int) -> None:
 
 
 def check_gang_slots(c: Columns, found: Findings, slack: int) -> None:
-    """The rules on the slots that gangs hold."""
+    """Check the rules on slots held by gangs."""
     if not len(c.gangs):
         return
     intervals = gang_intervals(c)
@@ -47,7 +47,7 @@ def check_gang_slots(c: Columns, found: Findings, slack: int) -> None:
 
 
 def check_gang_starts(c: Columns, found: Findings, slack: int) -> None:
-    """The rules on the data and the work of gangs; at sites M31 to M33 stand for them."""
+    """Check the rules on data and work of gangs; at sites M31 to M33 replace them."""
     if not len(c.gangs):
         return
     intervals, given = gang_intervals(c), supplies(c)
@@ -59,7 +59,7 @@ def check_gang_starts(c: Columns, found: Findings, slack: int) -> None:
 
 
 def _decided(c: Columns, found: Findings, slack: int) -> None:
-    """M2: every allocation on a server begins with a decision for it, and for as many workers."""
+    """M2: each allocation on a server begins with a decision for that server and number of workers."""
     t, d = c.gangs, c.decisions
     rows = np.flatnonzero(d.frame["verb"].is_in(["allocate", "allocate_each"]).to_numpy())
     decided = pl.DataFrame({name: d[name][rows] for name in ("job", "server", "time", "workers")})
@@ -82,7 +82,7 @@ def _decided(c: Columns, found: Findings, slack: int) -> None:
 
 
 def _together(c: Columns, found: Findings) -> None:
-    """M24: the rows of one allocation agree, one a server; where it is no gang, those that begin together have one."""
+    """M24: the rows of an allocation agree: one row per server or, without a gang, per group that begins together."""
     each, frame = pl.Series(not_gangs(c), dtype=pl.Int32).implode(), c.gangs.frame
     _agree(found, frame.filter(~pl.col("job").is_in(each)), ("compute_from", "end", "colocated", "preempted"), "server")
     both = frame.filter(pl.col("job").is_in(each)).with_columns(server=pl.struct("server", "compute_from"))
@@ -116,7 +116,7 @@ def _types(c: Columns, found: Findings) -> None:
 
 
 def _capacity(c: Columns, found: Findings, slack: int) -> None:
-    """M4: on each server and type that a gang uses, workers held by gangs and lanes are at most those there are."""
+    """M4: on each server and type used by a gang, gangs and lanes together hold at most the workers there are."""
     t, cluster = c.runs, c.scenario.cluster
     kind, types = c.scenario.jobs.worker_type[t["job"]], max(len(cluster.worker_types), 1)
     pool = np.where((kind >= 0) & (t["server"] != cluster.cloud), t["server"] * types + kind, -1)
@@ -144,7 +144,7 @@ def _at_most_chunks(c: Columns, found: Findings, intervals: pl.DataFrame) -> Non
 
 
 def _colocated(c: Columns, found: Findings, intervals: pl.DataFrame) -> None:
-    """M10: zeta = 1 in the cloud with the PS there, or wherever the physics says that one server is enough."""
+    """M10: zeta = 1 if workers and PS are in the cloud or, if the physics allows it, on one server."""
     cluster = c.scenario.cluster
     edge_too = c.scenario.physics.colocation == "one_server"
     one = intervals["where"].list.len().to_numpy() == 1
@@ -160,7 +160,7 @@ def _colocated(c: Columns, found: Findings, intervals: pl.DataFrame) -> None:
 
 
 def _ps_server(c: Columns, job: Ints, time: Ints) -> Ints:
-    """Server of the PS that each job holds at each time; -1 for none."""
+    """Server of the PS held by each job at each time; -1 for none."""
     at = pl.DataFrame({"job": job, "time": time}).with_row_index("row").sort("time")
     ps = pl.DataFrame({k: c.ps[k] for k in ("job", "server", "start", "end")}).sort("start")
     both = at.with_columns(pl.col("job").cast(pl.Int32)).join_asof(
@@ -180,7 +180,7 @@ def _apart(found: Findings, intervals: pl.DataFrame, slack: int) -> None:
 
 
 def _brought(c: Columns, found: Findings, given: pl.DataFrame, slack: int) -> None:
-    """M7: where a server is not supplied for all workers that an order names, an upload begins with the order."""
+    """M7: if a server lacks the data of some workers of an order, an upload begins with the order."""
     u = c.uploads
     table = pl.DataFrame({"job": u["job"], "server": u["to_server"], "begun": u["start"]}).sort("begun")
     near = given.filter(pl.col("chunks") > 0).sort("time").join_asof(
@@ -194,7 +194,7 @@ def _brought(c: Columns, found: Findings, given: pl.DataFrame, slack: int) -> No
 
 
 def _not_early(c: Columns, found: Findings, intervals: pl.DataFrame, given: pl.DataFrame, slack: int) -> None:
-    """M7: a gang computes when its last data are there, and at once; a resumed one pays the checkpoint overhead."""
+    """M7: a gang begins computing exactly when its last data are there; a resumed one pays the checkpoint overhead."""
     held = gang_holdings(intervals).with_columns(by=pl.col("start") + slack).sort("by", maintain_order=True)
     new = given.filter(pl.col("n") > pl.col("before")).sort("time", maintain_order=True)
     new = new.select("job", "server", begun="time", ready=pl.col("time") + pl.Series(_delays(c, new)))
@@ -204,7 +204,7 @@ def _not_early(c: Columns, found: Findings, intervals: pl.DataFrame, given: pl.D
     ready = start.copy()
     np.maximum.at(ready, held["at"].to_numpy(), held["ready"].fill_null(0).to_numpy())
     overhead = c.scenario.physics.checkpoint_overhead
-    restored = ~first | (_ordered_until(c, job, start + slack) > 1)  # also after one that another has replaced at once
+    restored = ~first | (_ordered_until(c, job, start + slack) > 1)  # also after one replaced in the same instant
     least, most = np.minimum(ready + np.where(first, 0, overhead), end), ready + np.where(restored, overhead, 0)
     say_early = "computes from {} µs; its data are there, and it is restored, at {} µs"
     found.rows("M7", computes < least - slack, job, computes, lambda i: say_early.format(computes[i], least[i]))
@@ -215,7 +215,7 @@ def _not_early(c: Columns, found: Findings, intervals: pl.DataFrame, given: pl.D
 
 
 def _ordered_until(c: Columns, job: Ints, time: Ints) -> Ints:
-    """How many allocations of each job have been ordered up to each time."""
+    """Number of allocations of each job ordered up to each time."""
     orders = gang_orders(c).filter(pl.col("verb") == "allocate").unique("order", maintain_order=True).sort("time")
     orders = orders.select("job", "time", count=pl.col("job").cum_count().over("job"))
     asked = pl.DataFrame({"job": job, "time": time}).cast(pl.Int64).with_row_index("row").sort("time")
@@ -233,10 +233,10 @@ def _delays(c: Columns, given: pl.DataFrame) -> Ints:
 
 
 def _work(c: Columns, found: Findings, intervals: pl.DataFrame, slack: int) -> None:
-    """M8: worker time spent computing is the work, with less than one step of the last workers to spare.
+    """M8: worker time spent computing equals the work, up to less than one step of the last workers.
 
-    Work done at another zeta counts in proportion of the whole work at each. Each change rounds down by a worker-µs,
-    which a later change may stretch by the ratio of the two works.
+    Work done at another zeta counts in proportion to the total work at each zeta. Each change rounds down by up to a
+    worker-µs, which a later change may scale by the ratio of the two works.
     """
     job, end, workers = (intervals[name].to_numpy() for name in ("job", "end", "workers"))
     computed, spent = intervals["spent"], intervals["spent"].cast(pl.Int64, wrap_numerical=True).to_numpy()
@@ -261,7 +261,7 @@ def _work(c: Columns, found: Findings, intervals: pl.DataFrame, slack: int) -> N
 def _work_exactly(
     c: Columns, found: Findings, job: int, spent: list[int], workers: Ints, zeta: Ints, end: int, slack: int
 ) -> None:
-    """M8 for one job, in unbounded integers."""
+    """Check M8 for one job, in unbounded integers."""
     work, to = c.scenario.true_work[job].tolist(), int(zeta[-1])
     done = sum(s if z == to else s * work[to] // work[z] for s, z in zip(spent, zeta.tolist(), strict=True))
     changes = len(spent) if len(set(zeta.tolist())) > 1 else 0

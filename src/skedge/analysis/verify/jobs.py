@@ -26,7 +26,7 @@ _TIMES = {
 
 
 def answers(c: Columns, found: Findings) -> None:
-    """M18: one row a job, finished, rejected or failed; the last two have a reason, and what is rejected never runs."""
+    """M18: one row per job: finished, rejected or failed. The last two have a reason; rejected jobs never run."""
     jobs, t = c.scenario.jobs, c.jobs
     for job in np.flatnonzero(np.bincount(t["job"], minlength=len(jobs)) != 1)[: found.limit]:
         rows = int((t["job"] == job).sum())
@@ -49,7 +49,7 @@ def answers(c: Columns, found: Findings) -> None:
 
 
 def _as_decided(c: Columns, found: Findings, state: pl.Series) -> None:
-    """M18: who is rejected was, by one decision, for its reason; who is finished has no reason."""
+    """M18: a rejected job has one decision to reject it, with the same reason; a finished job has no reason."""
     d, t = c.decisions, c.jobs
     rows = np.flatnonzero((d.frame["verb"] == "reject").to_numpy())
     times = np.bincount(d["job"][rows], minlength=len(c.scenario.jobs))[t["job"]]
@@ -69,7 +69,7 @@ def _as_decided(c: Columns, found: Findings, state: pl.Series) -> None:
 
 
 def undisturbed(c: Columns, found: Findings) -> None:
-    """M18, M25: in a simulation no job fails, and all servers are in service all the time."""
+    """M18, M25: in a simulation no job fails and all servers are always in service."""
     state = c.jobs.frame["state"].cast(pl.String)
     failed = state.is_in(["failed", "cancelled"]).fill_null(value=False).to_numpy()
     found.rows("M18", failed, c.jobs["job"], c.jobs["arrival"], lambda i: f"is {state[i]}, in a simulation")
@@ -104,7 +104,7 @@ def _unequal(name: str, got: Ints, right: Ints, what: str) -> Say:
 
 
 def run_bounds(c: Columns) -> tuple[Ints, Ints]:
-    """First start and last end of each job's runs [µs]; NEVER and -1 where it has none."""
+    """First start and last end of each job's runs [µs]; NEVER and -1 if it has none."""
     first, last, _ = bounds(c.runs["job"], c.runs["start"], c.runs["end"], len(c.scenario.jobs))
     return first, last
 
@@ -127,12 +127,12 @@ def decision_times(c: Columns, found: Findings, slack: int) -> None:
 def preempted_flags(
     c: Columns, found: Findings, last_of_chunk: Ints, gave_up: Mask, *, preemptive: bool, live: bool
 ) -> None:  # fmt: skip
-    """M11: preempted = ends before the chunk (a gang: the job) is finished, unless the chunk gave its lane up.
+    """M11: a run is preempted if it ends before its chunk (a gang: its job) is finished, unless the chunk gave way.
 
-    `last_of_chunk` [µs] and `gave_up` by chunk run. Live, a chunk may be displaced as it gives up.
+    `last_of_chunk` [µs] and `gave_up` are by chunk run. In a live run a chunk may be displaced as it gives up its lane.
     """
     _, last = run_bounds(c)
-    left = failure_times(c) < NEVER  # their last run may have been displaced, or not
+    left = failure_times(c) < NEVER  # the last run of a failed job may or may not have been displaced
     never = np.zeros(len(c.gangs), bool)
     for t, end, gave in ((c.chunks, last_of_chunk, gave_up), (c.gangs, last[c.gangs["job"]], never)):
         unfinished = (t["end"] != end) & ~(gave & ~(t["preempted"] & live))
@@ -149,7 +149,7 @@ def _flag(flag: Mask, end: Ints, last: Ints) -> Say:
 
 
 def plans_kept(c: Columns, found: Findings, slack: int) -> None:
-    """M19: a run of a planned job lies within a plan of it on its server, with its workers at most; its PSs too."""
+    """M19: a run of a planned job lies within its plan on the server, with at most its workers; likewise its PSs."""
     p = c.plans
     if not len(p):
         return
@@ -167,7 +167,7 @@ def plans_kept(c: Columns, found: Findings, slack: int) -> None:
 
 
 def planned(c: Columns, found: Findings) -> None:
-    """M19 where the policy promises `plans`: a job that runs has one."""
+    """M19 if the policy promises `plans`: a job that runs has a plan."""
     without = ~np.isin(c.runs["job"], c.plans["job"])
     say = "runs, and no plan of it is on record, as its policy promises"
     found.rows("M19", without, c.runs["job"], c.runs["start"], lambda _: say)

@@ -1,4 +1,4 @@
-"""Rule M39: how far a job's dispatched chunks are apart, and when a chunk that is ahead waits."""
+"""Rule M39: the lag between a job's dispatched chunks, and the waits of chunks that are too far ahead."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _Hold = tuple[int, int]
 
 
 class Lags:
-    """The epochs of the jobs that bound their chunks' lag.
+    """The epochs of jobs that bound their chunks' lag.
 
     Attributes
     ----------
     ends
-        By job: when each chunk ends each of its epochs [µs], shape ``(D_j, E_j)``; NEVER where it does not.
+        By job: end of each epoch of each chunk [µs], shape ``(D_j, E_j)``; NEVER if there is none.
     begins
-        When it begins each of them; NEVER where it does not.
+        Start of each epoch, likewise.
     holds
-        By chunk, counted through all jobs: the times in which it is ahead, [end of an epoch, until it may go on).
+        By chunk, numbered through all jobs: intervals in which it is too far ahead, [end of an epoch, may continue).
     turns
         By job: whether its chunks take turns on a lane.
     """
@@ -44,7 +44,7 @@ class Lags:
             self._follow(job)
 
     def _follow(self, job: int) -> None:
-        """Find when the job's chunks train their epochs, and wait between them."""
+        """Find when the job's chunks train their epochs, and when they wait between them."""
         first, chunks = int(self.k.c.first_chunk[job]), int(self.k.c.scenario.jobs.chunks[job])
         epochs = [self._epochs(job, first + d) for d in range(chunks)]
         self.begins[job], self.ends[job] = (np.array(times) for times in zip(*epochs, strict=True))
@@ -55,14 +55,14 @@ class Lags:
             self.holds[first + d] = [(int(ends[e]), int(may_begin[e + 1])) for e in ahead]
 
     def may_begin(self, job: int) -> Ints:
-        """When every chunk has ended the epoch that lies `max_lag` before each epoch [µs]."""
+        """For each epoch: when all chunks have ended the epoch `max_lag` before it [µs]."""
         lag, ends = int(self.k.c.scenario.jobs.max_lag[job]), self.ends[job]
         at = np.zeros(ends.shape[1], np.int64)
         at[lag:] = ends.max(axis=0)[: len(at[lag:])]
         return at
 
     def _epochs(self, job: int, chunk: int) -> tuple[Ints, Ints]:
-        """Begin and end of each epoch of a chunk [µs]: in a simulation by the time that it ran, live by its work."""
+        """Start and end of each epoch of a chunk [µs]: in a simulation from its running time, live from its work."""
         t, jobs = self.k.c.chunks, self.k.c.scenario.jobs
         rows = np.flatnonzero(self.k.run == chunk)
         rows = rows[np.argsort(t["start"][rows], kind="stable")]
@@ -87,7 +87,7 @@ class Lags:
         return int(self.k.c.scenario.true_chunk_time[job, self.k.zeta.last[job]])
 
     def split(self, chunk: int, ready: int, gone: int) -> list[_Hold]:
-        """The times from `ready` to `gone` in which the chunk is not ahead."""
+        """The intervals from `ready` to `gone` in which the chunk is not too far ahead."""
         parts = list[_Hold]()
         for ahead, until in self.holds.get(chunk, []):
             if ready < ahead < gone:
@@ -96,7 +96,7 @@ class Lags:
         return [*parts, (ready, gone)]
 
     def gave_up(self, slack: int) -> Mask:
-        """Chunk runs after which the chunk is ahead, or that are followed by the turn of another chunk of the job."""
+        """Chunk runs after which the chunk is too far ahead, or another chunk of the job takes its turn."""
         t = self.k.c.chunks
         kept = np.zeros(len(t), bool)
         if not self.turns.any():
@@ -115,7 +115,7 @@ class Lags:
         return kept
 
     def _whole_epochs(self, rows: Ints) -> Mask:
-        """Runs of a chunk after which it has trained whole epochs; live, when the others had is known less exactly."""
+        """Runs of a chunk after which it has trained whole epochs; live, the times of the others are less exact."""
         t, jobs = self.k.c.chunks, self.k.c.scenario.jobs
         order = np.argsort(t["start"][rows], kind="stable")
         each = jobs.minibatches[t["job"][rows]] // jobs.frame["epochs"].to_numpy()[t["job"][rows]]
@@ -125,7 +125,7 @@ class Lags:
 
 
 def check_lag(lags: Lags, found: Findings, slack: int) -> None:
-    """M39: no chunk begins an epoch before all chunks of its job have ended the one `max_lag` before it."""
+    """M39: a chunk begins an epoch only after all chunks of its job have ended the epoch `max_lag` before it."""
     for job, begins in lags.begins.items():
         may, room = lags.may_begin(job), slack + int(lags.k.c.late[job])
         for chunk, epoch in np.argwhere((begins < NEVER) & (begins < may - room))[: found.limit].tolist():

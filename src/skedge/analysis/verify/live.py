@@ -13,9 +13,9 @@ from .rules import Findings
 
 
 def check_trained(c: Columns, found: Findings, trained: Mapping[str, Any]) -> None:
-    """Compare the progress in the last checkpoint of every finished job with what the job has to do.
+    """Compare the progress in the last checkpoint of each finished job with the job's work.
 
-    `trained`: by job id, mini-batches of each chunk; of a live run's ``run.json``.
+    `trained`: mini-batches of each chunk, by job id, from a live run's ``run.json``.
     """
     t, jobs = c.jobs, c.scenario.jobs
     for row in np.flatnonzero((t.frame["state"] == "finished").fill_null(value=False).to_numpy()):

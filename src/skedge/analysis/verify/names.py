@@ -1,4 +1,4 @@
-"""Rule M1: every row names what exists and has possible counts and times. Rows that do not are left out of all else."""
+"""Rule M1: rows name existing objects and have possible counts and times. All other rules omit invalid rows."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ _MAY_BE_NULL = {
     "jobs": {"admitted", "first_start", "completion", "jct", "value", "state", "reason"},
     "outages": {"end", "reason"},
 }
-"""Columns without which a row says what it has to say; of decisions it depends on the verb."""
+"""Columns that may be null; for decisions this depends on the verb."""
 
 _MAY_BE_NAN = {("decisions", "value")}
 """A planned schedule has no alpha."""
 
 _MAY_BE_NEGATIVE = {"rank", "postponed"}
-"""A rank is the policy's own; -1 chunks postponed: it does not say."""
+"""Columns that may be negative: ranks are up to the policy, and -1 postponed chunks means that none are given."""
 
 _LATEST = 2**61
-"""Times are before this [µs], so that sums of two are numbers too."""
+"""Upper limit of times [µs], so that the sum of two does not overflow."""
 
 
 def known_rows(
     scenario: Scenario, schedule: Schedule, found: Findings, late_s: Mapping[str, float] | None = None
 ) -> Columns:
-    """Take the columns of `schedule`, without the rows that break M1."""
+    """The columns of `schedule`, without the rows that violate M1."""
     kept: dict[str, Any] = {}
     full = {name: _filled(name, table, found) for name, table in schedule.tables().items()}
     kept = {name: table for name, table in full.items() if table is not getattr(schedule, name)}
@@ -64,7 +64,7 @@ def known_rows(
 
 
 def _filled(name: str, frame: pl.DataFrame, found: Findings) -> pl.DataFrame:
-    """The rows that have a value in every column that must have one, and no number that is none."""
+    """The rows with a value in each required column, and no NaN or impossible number."""
     parts = [
         frame[column].is_null()
         for column in frame.columns
@@ -104,7 +104,7 @@ def _chunks_of(c: Columns, t: Table) -> NDArray[np.int64]:
 
 
 def _wrong_lane(c: Columns, t: Table, *, whole: Mask) -> Mask:
-    """Lane and server that do not belong together; `whole` marks rows that concern a chunk."""
+    """Whether lane and server do not belong together; `whole` marks rows that concern a chunk."""
     cluster = c.scenario.cluster
     lane, server = t["lane"], t["server"]
     cloud = server == (-2 if cluster.cloud is None else cluster.cloud)
@@ -160,14 +160,14 @@ _HAS = {
     "postponed": {"dispatch", "redispatch"},
     "workers": {"allocate", "allocate_each", "upload", "assign_ps"},
 }
-"""The verbs of which a decision has something in these columns; the others have nothing there."""
+"""Verbs whose decisions have a value in these columns; for other verbs they must be null."""
 
 _MAY_HAVE = {
     "server": {"suspend"},
     "lane": {"dispatch", "redispatch"},
     "value": set(VERBS) - {"suspend", "assign_ps", "fail", "upload"},
 }
-"""Those of which it may have."""
+"""Verbs whose decisions may have a value in these columns."""
 
 
 def _decisions(c: Columns, t: Table) -> Mask:
@@ -183,7 +183,7 @@ def _decisions(c: Columns, t: Table) -> Mask:
 
 
 def _not_of_its_verb(frame: pl.DataFrame) -> Mask:
-    """Whether a decision lacks what its verb has to say, or says what it cannot."""
+    """Whether a decision lacks a value that its verb requires, or has one that it does not allow."""
     verb, wrong = frame["verb"].cast(pl.String), np.zeros(len(frame), bool)
     for column in {**_HAS, **_MAY_HAVE}:
         must, may = _HAS.get(column, set()), _MAY_HAVE.get(column, set())
@@ -213,7 +213,7 @@ def _jobs(c: Columns, t: Table) -> Mask:
     )
 
 
-def _outages(c: Columns, t: Table) -> Mask:  # noqa: ARG001 - as the others
+def _outages(c: Columns, t: Table) -> Mask:  # noqa: ARG001 - same signature as the others
     end = t["end"]
     wrong: Mask = (t["server"] < 0) | (t["start"] < 0) | ((end <= t["start"]) & (end != -1))
     return wrong

@@ -1,4 +1,4 @@
-"""What is on record as ordered is what was done: M2 and M18 for decisions, and that each has its effect."""
+"""Rules M2, M11, M14 and M18 on decisions: recorded orders and what was done agree."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PLACES = ("dispatch", "redispatch", "allocate", "allocate_each")
 
 
 def check_orders(c: Columns, found: Findings, slack: int) -> None:
-    """M2: decisions come in the order of time, and those on gangs are the beginnings and the ends of their runs."""
+    """M2: decisions are in time order, and those on gangs match the starts and ends of their runs."""
     _in_order(c, found)
     _admitted(c, found)
     orders = gang_orders(c)
@@ -30,7 +30,7 @@ def check_orders(c: Columns, found: Findings, slack: int) -> None:
 
 
 def check_ps_orders(c: Columns, found: Findings, slack: int) -> None:
-    """M2: PSs on servers with resources are held from an order that gives them to one that takes them."""
+    """M2: PSs on servers with resources are held from an order that allocates them to an order that releases them."""
     orders = gang_orders(c)
     if len(c.gangs) or len(orders):
         _carried_out(found, slack, _with_suspensions(orders), c.ps, "count")
@@ -60,9 +60,9 @@ def _admitted(c: Columns, found: Findings) -> None:
 
 
 def _carried_out(found: Findings, slack: int, orders: pl.DataFrame, t: Table, count: str) -> None:
-    """M2: what an order gives is held, and nothing else, unless another order of its instant takes its place.
+    """M2: exactly what an order allocates is held, unless another order of the same instant replaces it.
 
-    `orders` give workers, or PSs, and suspend; `t` has what is held, `count` of it in each row.
+    `orders` allocate workers or PSs, or suspend; `t` has the holdings, with the number in column `count`.
     """
     what = "workers" if count == "workers" else "PSs"
     last = pl.col("order") == pl.col("order").max().over("job", "time")
@@ -90,7 +90,7 @@ def _carried_out(found: Findings, slack: int, orders: pl.DataFrame, t: Table, co
 
 
 def _repeated(found: Findings, orders: pl.DataFrame) -> None:
-    """M2: no two orders of one instant that follow each other are the same."""
+    """M2: no two consecutive orders of one instant are the same."""
     held = ("allocate", "allocate_each", "suspend")
     for kinds in (held, ("assign_ps", "suspend"), ("upload",)):
         one = orders.filter(pl.col("verb").is_in(kinds)).group_by("order", maintain_order=True).agg(
@@ -103,7 +103,7 @@ def _repeated(found: Findings, orders: pl.DataFrame) -> None:
 
 
 def _served(c: Columns, found: Findings, slack: int, intervals: pl.DataFrame) -> None:
-    """M14: the PSs of a gang are held as long as the allocation that they serve."""
+    """M14: the PSs of a gang are held exactly as long as the allocation that they serve."""
     t = c.ps
     rows = np.flatnonzero(np.isin(t["job"], c.gangs["job"]))
     held = pl.DataFrame({"job": t["job"][rows], "time": t["start"][rows], "end": t["end"][rows]}).cast(pl.Int64)
@@ -116,7 +116,7 @@ def _served(c: Columns, found: Findings, slack: int, intervals: pl.DataFrame) ->
 
 
 def _postponed(c: Columns, found: Findings, slack: int, intervals: pl.DataFrame) -> None:
-    """M2: a job that is postponed holds no workers then."""
+    """M2: a job that is postponed holds no workers at that time."""
     d = c.decisions
     rows = np.flatnonzero((d.frame["verb"] == "postpone").to_numpy())
     waits = pl.DataFrame({"job": d["job"][rows], "time": d["time"][rows]}).cast(pl.Int64).sort("time")
@@ -129,7 +129,7 @@ def _postponed(c: Columns, found: Findings, slack: int, intervals: pl.DataFrame)
 
 
 def _near(these: pl.DataFrame, those: pl.DataFrame, slack: int) -> pl.DataFrame:
-    """The rows of `these` that have none of `those` at their time; both have columns job and time."""
+    """The rows of `these` without a row of `those` for the same job and time; both have columns job and time."""
     there = those.select(pl.col("job").cast(pl.Int64), "time", there=pl.lit(value=True)).unique().sort("time")
     both = these.sort("time", maintain_order=True).join_asof(
         there, on="time", by="job", strategy="nearest", tolerance=slack, check_sortedness=False
@@ -138,7 +138,7 @@ def _near(these: pl.DataFrame, those: pl.DataFrame, slack: int) -> pl.DataFrame:
 
 
 def _ended(found: Findings, slack: int, intervals: pl.DataFrame, orders: pl.DataFrame, c: Columns) -> None:
-    """M11: an allocation that ends before its job has an order that ends it: it is suspended, or given others."""
+    """M11: an allocation that ends before its job is ended by an order: the job is suspended or allocated again."""
     left = intervals.filter("preempted").select(pl.col("job").cast(pl.Int64), pl.col("end").alias("time"))
     ends = pl.concat([orders.select("job", "time"), _failures(c)])
     for job, time, *_ in _near(left, ends, slack).head(found.limit).iter_rows():
@@ -152,11 +152,11 @@ def _failures(c: Columns) -> pl.DataFrame:
 
 
 def _suspended(found: Findings, slack: int, intervals: pl.DataFrame, orders: pl.DataFrame) -> None:
-    """M2: what is suspended held workers until then: by a run, or by an order of the same instant."""
+    """M2: a suspended job held workers until then, by a run or by an order of the same instant."""
     at = pl.col("job", "time")
     suspended = orders.filter(pl.col("verb") == "suspend")
     given = orders.filter(pl.col("verb").str.starts_with("allocate"))
-    if slack == 0:  # live, what is suspended in its last mini-batch is complete all the same
+    if slack == 0:  # live, a job suspended in its last mini-batch is complete nevertheless
         intervals = intervals.filter("preempted")
     ends = pl.concat([intervals.select(pl.col("job").cast(pl.Int64), time="end"), given.select(at)])
     for job, time, *_ in _near(suspended.select(at), ends, slack).head(found.limit).iter_rows():
@@ -169,9 +169,9 @@ def _suspended(found: Findings, slack: int, intervals: pl.DataFrame, orders: pl.
 
 
 def check_suspensions(c: Columns, found: Findings, promised: str) -> None:
-    """M11: in a simulation, who is suspended makes room for another (``for_others``), or nobody is (``never``).
+    """M11: in a simulation, a job is suspended only for another job (``for_others``), or never (``never``).
 
-    Of gangs on slots that do not go on at that instant: another job then begins that has their worker type, or PS type.
+    For gangs on slots that do not continue at that instant: another job of their worker type or PS type then begins.
     """
     resources = c.scenario.cluster.kind != "slots"
     if promised not in ("never", "for_others") or (promised == "for_others" and resources):

@@ -1,4 +1,4 @@
-"""Rule M19: plans, the decisions that make them, and when they no longer hold."""
+"""Rule M19: plans, the decisions that make them, and when they are broken."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .rules import Findings
 
 
 def check_plans(c: Columns, found: Findings, slack: int) -> None:
-    """Every plan was reserved by a decision and every reservation is a plan; a plan is broken when it is outlived."""
+    """Check that plans and decisions to reserve match, and that a plan is broken if its job outlasts it."""
     d, p = c.decisions, c.plans
     rows = np.flatnonzero((d.frame["verb"] == "reserve").to_numpy())
     if not len(rows) and not len(p):
@@ -28,7 +28,7 @@ def check_plans(c: Columns, found: Findings, slack: int) -> None:
 
 
 def _same_worth(c: Columns, found: Findings, rows: np.ndarray) -> None:
-    """What a job reserves at one instant is one plan, of one worth."""
+    """Check that all reservations of a job at one instant have the same value, as they form one plan."""
     d = c.decisions
     table = pl.DataFrame({"job": d["job"][rows], "time": d["time"][rows], "value": d.frame["value"].gather(rows)})
     several = (
@@ -39,7 +39,7 @@ def _same_worth(c: Columns, found: Findings, rows: np.ndarray) -> None:
 
 
 def _broken(c: Columns, found: Findings, slack: int) -> None:
-    """A plan is marked broken at its end, exactly if it is the job's newest then and the job is not complete."""
+    """Check that a plan is marked broken at its end exactly if it is the job's newest and the job is not complete."""
     p, t = c.plans, c.jobs
     completion = np.full(len(c.scenario.jobs), -1, np.int64)
     completion[t["job"]] = t["completion"]

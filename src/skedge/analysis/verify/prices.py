@@ -1,8 +1,8 @@
-"""Rules on prices that rise with what is allocated, M29 and M30: PD-ORS's (12) and Alg. 1, and OASiS's.
+"""Rules on prices that rise with the load, M29 and M30: those of PD-ORS, (12) and Alg. 1, and of OASiS.
 
-They hold where the run says what its prices begin and end with: parameters ``low`` and ``high`` of ``run.json``, by
-group of servers; with n groups the server of number i is of group i mod n. Everything is followed from the tables of
-plans and prices, admission by admission.
+They apply if the run gives the lowest and highest prices: parameters ``low`` and ``high`` of ``run.json``, by group of
+servers; with n groups, server i belongs to group i mod n. Loads and prices are recomputed from the tables of plans and
+prices, admission by admission.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from skedge.core.model import Floats
 from .rules import Findings
 
 _CLOSE = 1e-6
-"""Prices are powers of (U/L), with U/L up to 1e12: loads that differ by float noise differ by more in price."""
+"""Tolerance for prices: they are powers of U/L, up to 1e12, which amplifies rounding differences in loads."""
 
 _SAME = 1e-12
-"""Prices that differ by less, relatively, are the same."""
+"""Relative difference below which prices are equal."""
 
 
 @dataclass
 class _Books:
-    """Load and price by (slot, server, resource), and the ends of the price function by (server, resource)."""
+    """Load and price by (slot, server, resource), and bounds L and U of the price by (server, resource)."""
 
     load: Floats
     price: Floats
@@ -35,7 +35,7 @@ class _Books:
     high: Floats
 
     def at(self, capacity: Floats) -> Floats:
-        """What (12) gives at the present load: L (U/L)^(rho/C); 0 where nothing is priced."""
+        """The price (12) at the present load: L (U/L)^(rho/C); 0 if there is no price."""
         share = np.divide(self.load, capacity, out=np.ones_like(self.load), where=capacity > 0)
         priced = self.high > 0
         ratio = np.where(priced, self.high, 1.0) / np.where(priced, self.low, 1.0)
@@ -43,7 +43,7 @@ class _Books:
 
 
 def check_prices(c: Columns, found: Findings, params: Mapping[str, Any]) -> None:
-    """Both rules; nothing is done where the run does not say how prices begin."""
+    """Check both rules, if the run gives its lowest prices."""
     low, high, horizon = params.get("low"), params.get("high"), c.scenario.physics.slots
     if low is None or high is None or horizon is None:
         return
@@ -62,7 +62,7 @@ def check_prices(c: Columns, found: Findings, params: Mapping[str, Any]) -> None
 
 
 def _numbers(value: object) -> Floats:
-    """Numbers of ``run.json``, which has them as text joined by semicolons."""
+    """Numbers from ``run.json``, which stores them as text separated by semicolons."""
     return np.array(value.split(";") if isinstance(value, str) else value, np.float64)
 
 
@@ -76,7 +76,7 @@ def _begin(c: Columns, low: Floats, high: Floats, horizon: int) -> _Books:
 
 
 def _admissions(plans: Table) -> dict[int, list[int]]:
-    """Rows of each job's first plan: what it was admitted with."""
+    """Rows of each job's first plan, with which it was admitted."""
     first = dict[int, list[int]]()
     made = plans["made_at"]
     for row, job in enumerate(plans["job"].tolist()):
@@ -92,13 +92,13 @@ def _slots(c: Columns, row: int) -> slice:
 
 
 def _amount(c: Columns, job: int, row: int) -> Floats:
-    """What a row of a plan takes of each resource."""
+    """Amount of each resource that a row of a plan takes."""
     jobs, p = c.scenario.jobs, c.plans
     return p["workers"][row] * jobs.worker_needs[job] + p["ps"][row] * jobs.ps_needs[job]
 
 
 def _payoff(c: Columns, found: Findings, books: _Books, job: int, rows: list[int], index: int) -> None:
-    """M30: an admitted job's value is its utility less its cost at the prices before it, and above 0."""
+    """M30: an admitted job's value is its utility less its cost at the prices before its admission, and above 0."""
     utility, slot, made_at = c.scenario.jobs.utility[job], c.scenario.physics.slot, int(c.plans["made_at"][rows[0]])
     if utility is None:
         found.add("M30", job, made_at, "is planned at prices, and does not say what it is worth")
@@ -122,7 +122,7 @@ def _value(c: Columns, job: int, verb: str) -> float | None:
 
 
 def _rejected(c: Columns, found: Findings) -> None:
-    """M30: what is rejected has no plan worth more than 0."""
+    """M30: a rejected job has no plan with a value above 0."""
     d = c.decisions
     value = d.frame["value"].fill_null(0.0).to_numpy()
     wrong = (d.frame["verb"] == "reject").to_numpy() & (value > 0)
@@ -135,7 +135,7 @@ def _take(c: Columns, books: _Books, job: int, rows: list[int]) -> None:
 
 
 def _bounds(c: Columns, found: Findings, books: _Books) -> None:
-    """M29: every price is from L to U."""
+    """M29: prices are from L to U."""
     p, place = c.prices, _resource(c)
     price, low, high = p["price"], books.low[p["server"], 0], books.high[p["server"], place]
     wrong = (price < low * (1 - _CLOSE)) | (price > high * (1 + _CLOSE))
@@ -149,7 +149,7 @@ def _resource(c: Columns) -> np.ndarray:
 
 
 def _changed(c: Columns, found: Findings, books: _Books, job: int) -> None:
-    """M29: the prices that a decision changed do not fall, and all are then what the load gives."""
+    """M29: a decision never lowers prices, and afterwards all prices follow from the load."""
     p, slot, place = c.prices, c.scenario.physics.slot, _resource(c)
     made_at = int(c.plans["made_at"][np.flatnonzero(c.plans["job"] == job)[0]])
     names, servers = c.scenario.cluster.resources, c.scenario.cluster.server_ids

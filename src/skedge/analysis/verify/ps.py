@@ -21,7 +21,7 @@ def check_ps(c: Columns, found: Findings, slack: int) -> None:
 
 
 def check_ps_slots(c: Columns, found: Findings, slack: int, zeta: Zeta) -> None:
-    """M13 to M15: one PS slot a job, none twice; `zeta` is 1 while a job is dispatched wholly to the cloud."""
+    """M13 to M15: one PS slot per job, each used once; `zeta` is 1 while a job is dispatched wholly to the cloud."""
     rows, _ = in_groups(c.ps["job"], c.ps["start"], len(c.scenario.jobs))
     _one_each(c, found, slack, rows)
     _slots(c, found, slack)
@@ -29,7 +29,7 @@ def check_ps_slots(c: Columns, found: Findings, slack: int, zeta: Zeta) -> None:
 
 
 def _with_cloud_jobs(c: Columns, found: Findings, slack: int, zeta: Zeta) -> None:
-    """M15: a PS given to a job that is wholly in the cloud is there, if the cloud is in service."""
+    """M15: a PS assigned to a job wholly in the cloud is in the cloud, if the cloud is in service."""
     t, cloud = c.ps, c.scenario.cluster.cloud
     edge = np.flatnonzero(t["server"] != cloud)
     job, start = t["job"][edge], t["start"][edge]
@@ -39,7 +39,7 @@ def _with_cloud_jobs(c: Columns, found: Findings, slack: int, zeta: Zeta) -> Non
 
 
 def check_edge_first(c: Columns, found: Findings, zeta: Zeta) -> None:
-    """M35: a dispatched job that is not wholly in the cloud has its PS there only where no slot of its type is free."""
+    """M35: a dispatched job not wholly in the cloud has its PS there only if no edge slot of its type is free."""
     t, cluster, jobs = c.ps, c.scenario.cluster, c.scenario.jobs
     dispatched = np.zeros(len(jobs), bool)
     dispatched[c.dispatches["job"]] = True
@@ -59,14 +59,14 @@ def check_edge_first(c: Columns, found: Findings, zeta: Zeta) -> None:
 
 
 def running(c: Columns) -> tuple[Ints, Ints, Ints]:
-    """When each job runs, as (job, start, end), by job and start; runs that touch are one."""
+    """Intervals in which each job runs, as (job, start, end), by job and start; adjacent runs are merged."""
     rows, first = in_groups(c.runs["job"], c.runs["start"], len(c.scenario.jobs))
     active: tuple[Ints, Ints, Ints] = merged(rows, first, c.runs["start"], c.runs["end"])
     return active
 
 
 def _while_running(c: Columns, found: Findings, slack: int, rows: Ints, first: Ints) -> None:
-    """M12: the times with a PS are the times of running."""
+    """M12: a job has a PS exactly while it runs."""
     active, held = running(c), merged(rows, first, c.ps["start"], c.ps["end"])
     if all(np.array_equal(a, b) for a, b in zip(active, held, strict=True)):
         return
@@ -77,7 +77,7 @@ def _while_running(c: Columns, found: Findings, slack: int, rows: Ints, first: I
 
 
 def _during_outages(c: Columns, job: Ints, at: Ints) -> NDArray[np.bool_]:
-    """Whether a server with PSs of the job's type was out of service at each of these times: there may be none free."""
+    """Whether a server with PSs of the job's type was out of service at each time, so that none may have been free."""
     cluster, kind, out = c.scenario.cluster, c.scenario.jobs.ps_type[job], np.zeros(len(at), bool)
     has = np.column_stack([cluster.ps, np.zeros(len(cluster.servers), np.int64)]) > 0
     if cluster.cloud is not None:
@@ -91,7 +91,7 @@ def _during_outages(c: Columns, job: Ints, at: Ints) -> NDArray[np.bool_]:
 
 
 def _out_at(c: Columns, server: int | None, at: Ints, slack: int) -> NDArray[np.bool_]:
-    """Whether `server` was out of service at each of these times."""
+    """Whether `server` was out of service at each time."""
     out, o = np.zeros(len(at), bool), c.outages
     for start, end in zip(o["start"][o["server"] == server], o["end"][o["server"] == server], strict=True):
         out |= (start <= at + slack) & (at - slack <= (NEVER if end < 0 else end))
@@ -99,7 +99,7 @@ def _out_at(c: Columns, server: int | None, at: Ints, slack: int) -> NDArray[np.
 
 
 def _one_each(c: Columns, found: Findings, slack: int, rows: Ints) -> None:
-    """M12: never two PSs at once; M14: no change of PS while the job runs on."""
+    """M12: never two PSs at once; M14: no change of PS while the job continues to run."""
     t = c.ps
     found.rows("M12", t["count"] != 1, t["job"], t["start"], lambda i: f"holds {t['count'][i]} PSs in one row")
     before, after = rows[:-1], rows[1:]

@@ -11,19 +11,19 @@ from skedge.core.model import Floats, Ints
 from .rules import Findings
 
 _FITS = 1e-8
-"""Loads may be above the capacity by this part of it: sums of floats."""
+"""Relative slack on the capacity, to absorb rounding of sums."""
 
 
 def check_resources(c: Columns, found: Findings, slack: int) -> None:
-    """M26: what workers and PSs take of a resource on a server is at most what it has."""
+    """M26: workers and PSs take at most the capacity of each resource of a server."""
     if len(c.gangs):
         _capacity(c, found, slack)
 
 
 def check_counts(c: Columns, found: Findings, *, by_ratio: bool) -> None:
-    """M27, M28 and co-location; at sites M32 stands for them.
+    """Check M27, M28 and co-location; at sites M32 replaces them.
 
-    `by_ratio`: the policy promises that no job holds more PSs than its ratio asks for.
+    `by_ratio`: the policy promises that no job holds more PSs than its ratio requires.
     """
     if not len(c.gangs):
         return
@@ -33,7 +33,7 @@ def check_counts(c: Columns, found: Findings, *, by_ratio: bool) -> None:
 
 
 def _capacity(c: Columns, found: Findings, slack: int) -> None:
-    """M26: what workers and PSs take of a resource on a server is at most what it has."""
+    """M26: workers and PSs take at most the capacity of each resource of a server."""
     jobs, cluster = c.scenario.jobs, c.scenario.cluster
     tables = ((c.gangs, "workers", jobs.worker_needs), (c.ps, "count", jobs.ps_needs))
     server = np.concatenate([t["server"] for t, _, _ in tables])
@@ -49,7 +49,7 @@ def _capacity(c: Columns, found: Findings, slack: int) -> None:
 def _overfull(
     c: Columns, found: Findings, server: int, job: Ints, start: Ints, end: Ints, amount: Floats, capacity: Floats
 ) -> None:
-    """Follow the load of one server; what ends goes before what starts."""
+    """Follow the load of one server; at equal times, ends precede starts."""
     time, change = np.concatenate([end, start]), np.concatenate([-amount, amount])
     order = np.argsort(time, kind="stable")
     load = np.cumsum(change[order], axis=0)
@@ -61,7 +61,7 @@ def _overfull(
 
 
 def _counts(c: Columns, found: Findings, intervals: pl.DataFrame, *, by_ratio: bool) -> None:
-    """M27: at most F workers; M28: at least max(1, ceil(w / gamma)) PSs, just so many where that is promised."""
+    """M27: at most F workers; M28: at least max(1, ceil(w / gamma)) PSs, or exactly as many if promised."""
     jobs = c.scenario.jobs
     job, start, workers = (intervals[name].to_numpy() for name in ("job", "start", "workers"))
     most, exact = jobs.batch[job], workers / jobs.ratio[job]
@@ -76,7 +76,7 @@ def _counts(c: Columns, found: Findings, intervals: pl.DataFrame, *, by_ratio: b
 
 
 def _colocated(c: Columns, found: Findings, intervals: pl.DataFrame) -> None:
-    """M10: zeta = 1 iff all workers and all PSs are on one server and the physics says that this is enough."""
+    """M10: zeta = 1 iff all workers and all PSs are on one server and the physics allows it."""
     job, start, got = (intervals[name].to_numpy() for name in ("job", "start", "colocated"))
     one = intervals["where"].list.len().to_numpy() == 1
     server = intervals["where"].list.first().struct.field("server")
@@ -91,7 +91,7 @@ def _colocated(c: Columns, found: Findings, intervals: pl.DataFrame) -> None:
 
 
 def _ps_at(c: Columns, at: pl.DataFrame, by: list[str]) -> Ints:
-    """PSs held at each `start` of `at`, by `by`; 0 where there is none. A job gets both at one instant, live too."""
+    """PSs held at each `start` of `at`, by `by`; 0 if none. A job gets workers and PSs at one instant, also live."""
     rows = pl.DataFrame({name: c.ps[name] for name in ("job", "server", "start", "end", "count")})
     starts, ends = rows.select(*by, "start", "count"), rows.select(*by, start="end", count=-pl.col("count"))
     events = pl.concat([starts, ends]).cast(dict.fromkeys(by, pl.Int32)).sort("start", maintain_order=True)

@@ -1,4 +1,4 @@
-"""The rules that a record is held to, and what a breach looks like (``docs/model.md``, section 2)."""
+"""The rules for records, and the form of a violation (``docs/model.md``, section 2)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from skedge.core.model import Ints
 from skedge.core.scenario import Scenario
 
 Say = Callable[[int], str]
-"""Words the violation in a row."""
+"""Returns the message for the violation in a row."""
 
 RULES: dict[str, tuple[str, tuple[str, ...]]] = {
     "M1": ("every name is known, every count and time is possible", ("(2k)", "(4h)", "(7e)")),
@@ -64,7 +64,7 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
     "M38": ("the last checkpoint of a job that finished live holds all its mini-batches", ("definition",)),
     "M39": ("no chunk is further ahead of its job's slowest than max_lag epochs", ("definition",)),
 }
-"""Rule -> (statement, constraints of JSAC'22, or of the paper named, that it checks)."""
+"""By rule: its statement, and the constraints that it checks, of JSAC'22 unless another paper is named."""
 
 MOST_WORK_ERROR = 1e-6
 """Relative error allowed in sums of mini-batches, which are floats."""
@@ -72,18 +72,18 @@ MOST_WORK_ERROR = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One breach of one rule.
+    """One violation of one rule.
 
     Attributes
     ----------
     rule, constraint
         ``M7`` and the paper's numbers, ``(2i), (4h)``.
     job
-        The job's id; None where no job is concerned.
+        The job's id; None if no job is concerned.
     time
-        When [µs]; None where no time is concerned.
+        Time [µs]; None if no time is concerned.
     message
-        What was found and what would be right, with numbers.
+        What was found and what would be right, with values.
     """
 
     rule: str
@@ -94,21 +94,21 @@ class Violation:
 
 
 class Findings:
-    """The violations found so far, at most `limit` for each rule."""
+    """The violations found so far, at most `limit` per rule."""
 
     def __init__(self, scenario: Scenario, limit: int) -> None:
         self.ids, self.limit = scenario.jobs.ids, limit
         self.by_rule: dict[str, list[Violation]] = {rule: [] for rule in RULES}
 
     def add(self, rule: str, job: int | None, time: int | None, message: str) -> None:
-        """Note one violation; `job` is a row number of the jobs table."""
+        """Add one violation; `job` is a row number of the jobs table."""
         if len(self.by_rule[rule]) < self.limit:
             known = job is not None and 0 <= job < len(self.ids)
             name = self.ids[job] if known and job is not None else None
             self.by_rule[rule].append(Violation(rule, ", ".join(RULES[rule][1]), name, time, message))
 
     def rows(self, rule: str, wrong: NDArray[np.bool_], job: Ints, time: Ints, say: Say) -> None:
-        """Note a violation for each row that is `wrong`; `say(row)` words it."""
+        """Add a violation for each row that is `wrong`; `say(row)` gives the message."""
         for i in np.flatnonzero(wrong)[: self.limit]:
             self.add(rule, int(job[i]), int(time[i]), say(int(i)))
 

@@ -1,6 +1,6 @@
 """Rules on sites: M31 to M33, which are Okita's (2a) to (2c) and (2e) to (2g); (2d) is M26.
 
-What is trained where is computed anew, slot by slot, from the workers and the transfers on record.
+The chunks trained at each site are recomputed, slot by slot, from the recorded workers and transfers.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Move:
 
 
 def check_sites(c: Columns, found: Findings, slack: int) -> None:
-    """All rules on sites."""
+    """Check all rules on sites."""
     _one_ps(c, found, slack)
     moves = _moves(c)
     _sizes(c, found, moves, slack)
@@ -54,7 +54,7 @@ def _moves(c: Columns) -> list[_Move]:
 
 
 def _one_ps(c: Columns, found: Findings, slack: int) -> None:
-    """M32: a PS, one, exactly while workers are held."""
+    """M32: exactly one PS, exactly while workers are held."""
     held = c.gangs.frame.group_by("job", "start", maintain_order=True).agg(pl.col("end").max())
     both = held.join(
         c.ps.frame.group_by("job", "start").agg(pl.col("count").sum(), until=pl.col("end").max()),
@@ -69,7 +69,7 @@ def _one_ps(c: Columns, found: Findings, slack: int) -> None:
 
 
 def _sizes(c: Columns, found: Findings, moves: list[_Move], slack: int) -> None:
-    """M31: a transfer has the size of its chunks, and goes to another site; M23: as a slot begins."""
+    """M31: a transfer has the size of its chunks and goes to another site; M23: at the start of a slot."""
     chunk_mb, slot = c.scenario.jobs.chunk_mb, c.scenario.physics.slot
     for move in moves:
         right = move.chunks * float(chunk_mb[move.job])
@@ -83,7 +83,7 @@ def _sizes(c: Columns, found: Findings, moves: list[_Move], slack: int) -> None:
 
 
 def _booked(c: Columns, found: Findings, moves: list[_Move]) -> None:
-    """M31: what a policy books for a job's transfers of an instant is what they cost, q g, Eq. (1)."""
+    """M31: the cost that a policy accounts for a job's transfers of one instant is their cost, q g, Eq. (1)."""
     cost = c.scenario.cluster.transfer_cost
     assert cost is not None  # noqa: S101 - there are sites
     _decided(c, found, moves)
@@ -102,7 +102,7 @@ def _booked(c: Columns, found: Findings, moves: list[_Move]) -> None:
 
 
 def _decided(c: Columns, found: Findings, moves: list[_Move]) -> None:
-    """M31: every transfer has its decision, and every decision to transfer its transfer."""
+    """M31: transfers and decisions to transfer match."""
     d = c.decisions
     rows = np.flatnonzero((d.frame["verb"] == "transfer").to_numpy())
     said = Counter(zip(*(d[name][rows].tolist() for name in ("job", "time", "server")), strict=True))
@@ -113,7 +113,7 @@ def _decided(c: Columns, found: Findings, moves: list[_Move]) -> None:
 
 
 def _trained(c: Columns, found: Findings, moves: list[_Move]) -> None:
-    """M31, M33: nothing moves that is not there; min(there, floor(rho y / E)) chunks are trained in a slot."""
+    """M31, M33: only chunks that are there move; a slot trains min(chunks there, floor(rho y / E))."""
     slot = c.scenario.physics.slot
     by_job: dict[int, dict[int, list[_Move]]] = defaultdict(lambda: defaultdict(list))
     for move in moves:
@@ -131,7 +131,7 @@ def _trained(c: Columns, found: Findings, moves: list[_Move]) -> None:
 
 
 def _cut_short(c: Columns) -> Ints:
-    """Most that each run can have trained: what it has, if its job failed or a server was lost; else no limit."""
+    """Maximum that each run can have trained: its record if its job failed or a server was lost, else no limit."""
     t, failed = c.gangs, failure_times(c) < NEVER
     out = c.decisions.frame.filter(
         pl.col("verb") == "suspend", pl.col("reason").cast(pl.String).str.starts_with("server_")
@@ -148,7 +148,7 @@ def _slot(time: int, slot: int) -> int:
 
 
 def _comes_back(move: _Move, moves: list[_Move]) -> bool:
-    """Whether data could come from where `move` brings them to where it takes them, by these moves."""
+    """Whether `moves` could return data from the target of `move` to its source."""
     reached, left = {move.target}, [move.target]
     while left:
         site = left.pop()
@@ -181,7 +181,7 @@ def _follow(
     chunks: Ints,
     most: Ints,
 ) -> None:
-    """One job through its slots; `chunks` gets what each row of its runs trains, `most` at most."""
+    """Follow one job through its slots; `chunks` receives what each row of its runs trains, at most `most`."""
     left, rate = c.scenario.jobs.data[job].copy(), float(c.scenario.slot_chunks[job])
     slot = c.scenario.physics.slot
     for at in sorted(set(moves) | set(busy)):
@@ -210,7 +210,7 @@ def _follow(
 
 
 def _work(c: Columns, found: Findings, chunks: Ints) -> None:
-    """M33: each run has trained what its workers could."""
+    """M33: each run has trained what its workers could train."""
     t = c.gangs
     right = chunks * c.scenario.jobs.minibatches[t["job"]]
     wrong = ~np.isclose(t["work"], right, rtol=_ALMOST)

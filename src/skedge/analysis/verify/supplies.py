@@ -1,4 +1,4 @@
-"""Rule M16 for gangs: their uploads are exactly those that allocations and ordered uploads need."""
+"""Rule M16 for gangs: their uploads are exactly those required by allocations and ``upload`` orders."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .rules import Findings
 
 
 def check_supplies(c: Columns, found: Findings) -> None:
-    """Compare the uploads of jobs that are not dispatched with those that their orders need: none more, none less."""
+    """Compare the uploads of jobs that are not dispatched with those that their orders require; they must be equal."""
     sent = np.zeros(len(c.scenario.jobs), bool)
     sent[c.dispatches["job"]] = True
     u = c.uploads
@@ -32,9 +32,9 @@ def check_supplies(c: Columns, found: Findings) -> None:
 
 
 def check_ahead(c: Columns, found: Findings, slack: int, rule: str, most: Ints, *, promised: bool) -> None:
-    """M5 or M27, M6, M16: uploads ahead of an allocation, of how many workers' data, when, and whether there are any.
+    """M5 or M27, M6, M16: number of workers, time and permission of uploads ahead of an allocation.
 
-    `rule` limits the workers of a job to `most`. `promised`: the policy promises that it has no such uploads.
+    `rule` limits the workers of a job to `most`. `promised`: the policy promises to order no such uploads.
     """
     d, jobs = c.decisions, c.scenario.jobs
     rows = np.flatnonzero((d.frame["verb"] == "upload").to_numpy())
@@ -54,7 +54,7 @@ def check_ahead(c: Columns, found: Findings, slack: int, rule: str, most: Ints, 
 
 
 def _held(c: Columns, job: Ints, time: Ints, slack: int) -> NDArray[np.bool_]:
-    """Whether each job holds workers at each time, since before it and until after it."""
+    """Whether each job holds workers at each time, both before and after it."""
     held = gang_intervals(c).select(pl.col("job").cast(pl.Int64), "end", since=pl.col("start") + slack + 1)
     asked = pl.DataFrame({"job": job, "time": time}).cast(pl.Int64).with_row_index("row").sort("time")
     both = asked.join_asof(held.sort("since"), left_on="time", right_on="since", by="job", check_sortedness=False)

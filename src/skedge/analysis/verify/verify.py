@@ -1,7 +1,7 @@
-"""Whether a record keeps the rules of the model (``docs/model.md``).
+"""Verification that a record keeps the rules of the model (``docs/model.md``).
 
-The checks know the scenario and the record and nothing else: no kernel, no simulator, no policy. So they find what
-those have in common and wrong.
+The checks use only the scenario and the record: no kernel, simulator or policy. They can therefore detect errors that
+those have in common.
 """
 
 from __future__ import annotations
@@ -46,25 +46,25 @@ __all__ = ["RULES", "Violation", "verify"]
 def verify(
     scenario: Scenario, schedule: Schedule, meta: Mapping[str, Any], *, tolerance: int = 0, limit: int = 20
 ) -> list[Violation]:
-    """Check every rule on `schedule`; an empty list means that it keeps them all.
+    """Check all rules on `schedule`; returns the violations, an empty list if there are none.
 
     Parameters
     ----------
     meta
-        Of the run: ``lanes``, a mapping with ``preemptive`` (bool, default True) and ``rank`` (``haprf``: rule M20 is
-        checked; anything else: it is not), and ``params``: rules M29 and M30 are checked where those have ``low`` and
-        ``high``. Of a live run, which names its ``world``, also ``late_s``: by job id, by how much its training took
-        longer than announced, as its trainer has measured; M8 allows for it; and ``trained``: by job id, the
-        mini-batches of each chunk in its last checkpoint (M38).
+        Metadata of the run. ``lanes``: a mapping with ``preemptive`` (bool, default True) and ``rank`` (rule M20 is
+        checked if it is ``haprf``). ``params``: rules M29 and M30 are checked if these have ``low`` and ``high``. For a
+        live run, which has ``world``, also ``late_s``: by job id, the excess of its training time over the announced
+        time, as measured by its trainer, which M8 allows; and ``trained``: by job id, the mini-batches of each chunk in
+        its last checkpoint (M38).
     tolerance
-        Allowed in every comparison of times [µs], >= 0: 0 for a simulation, what clocks and messages cost for a live
-        run.
+        Tolerance in comparisons of times [µs], >= 0: 0 for a simulation; for a live run the delays of clocks and
+        messages.
     limit
-        Violations reported of each rule, >= 1.
+        Maximum number of violations reported per rule, >= 1.
 
     Returns
     -------
-    Violations by rule, of each rule the first `limit` found. Rows that break M1 are left out of all other rules.
+    Violations by rule, the first `limit` of each. Rows that violate M1 are omitted from all other rules.
     """
     found, live = Findings(scenario, limit), meta.get("world") is not None
     lanes, promises = meta.get("lanes") or {}, meta.get("promises") or {}
@@ -106,7 +106,7 @@ def verify(
 
 
 def _check_kind(chunks: Chunks, found: Findings, tolerance: int, meta: Mapping[str, Any]) -> None:
-    """The rules that hold on one kind of cluster alone."""
+    """Check the rules that apply only to one kind of cluster."""
     c, live, promises = chunks.c, meta.get("world") is not None, meta.get("promises") or {}
     rule, most = "M27", c.scenario.jobs.batch
     match c.scenario.cluster.kind:

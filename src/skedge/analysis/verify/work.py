@@ -1,4 +1,4 @@
-"""Rule M8 for every row: mini-batches are trained in proportion to the time that they take."""
+"""Rule M8 for each row: mini-batches are in proportion to the training time."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from .chunks import Chunks
 from .rules import MOST_WORK_ERROR, Findings
 
 _FLOAT = 1e-9
-"""Error allowed in the mini-batches of a row, of those of its chunk or job: they are products of floats."""
+"""Error allowed in the mini-batches of a row, relative to its chunk or job: they are products of floats."""
 
 
 def check_work(k: Chunks, found: Findings, *, measured: bool) -> None:
-    """Each chunk has its E_j B_j mini-batches, and each run its part of them by its time.
+    """Check that each chunk has E_j B_j mini-batches, and each run a part in proportion to its time.
 
-    `measured`: in a live run mini-batches are counted, not computed of time; that is said of the chunks alone.
+    `measured`: in a live run mini-batches are counted, not computed from times, so only the chunks are checked.
     """
     _of_chunks(k, found)
     if not measured:
@@ -27,13 +27,13 @@ def check_work(k: Chunks, found: Findings, *, measured: bool) -> None:
 
 
 def check_gang_work(c: Columns, found: Findings) -> None:
-    """The runs of a gang do all mini-batches of its job; at sites M33 stands for it."""
+    """Check that the runs of a gang train all mini-batches of its job; at sites M33 replaces this."""
     if len(c.gangs):
         _of_gangs(c, found)
 
 
 def _of_chunks(k: Chunks, found: Findings) -> None:
-    """The runs of a chunk of a finished job do E_j B_j."""
+    """Check that the runs of a chunk of a finished job train E_j B_j mini-batches."""
     t, jobs = k.c.jobs, k.c.scenario.jobs
     finished = np.zeros(len(jobs), bool)
     finished[t["job"]] = (t.frame["state"] == "finished").fill_null(value=False).to_numpy()
@@ -59,7 +59,7 @@ def _of_chunk_runs(k: Chunks, found: Findings) -> None:
 
 
 def _of_gangs(c: Columns, found: Findings) -> None:
-    """An allocation does what its worker time is worth, the last what is left; its rows share it by their time."""
+    """Check that an allocation trains in proportion to its worker time, the last one the rest; likewise its rows."""
     frame, scenario = c.gangs.frame, c.scenario
     rows = frame.select("job", "start", "work", spent=pl.col("workers") * (pl.col("end") - pl.col("compute_from")))
     of_all = gang_intervals(c).select(

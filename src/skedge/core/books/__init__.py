@@ -1,1 +1,1 @@
-"""What is held: slots, resources, storage, gangs and work at sites."""
+"""The books of the kernel: slots, resources, storage, gangs and work at sites."""

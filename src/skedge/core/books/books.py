@@ -1,4 +1,4 @@
-"""The books: who holds what on the servers. One kind for each kind of cluster, chosen once by :func:`books_for`.
+"""The books: what each job holds on the servers. One class per kind of cluster, chosen once by :func:`books_for`.
 
 =============  ==============================  ===================================  ===============================
                typed slots                     resources                            sites
@@ -6,7 +6,7 @@
 papers         JSAC'22, She et al.             PD-ORS                               Okita
 workers        slots of a type (M4, M5)        amounts of resources (M26, M27)      amounts of resources
 a job's PS     a slot, or the cloud (M13)      (server, PSs) pairs (M28)            one, on a site (M32)
-data           uploaded to servers             uploaded to servers                  lie at sites, are moved (M31)
+data           uploaded to servers             uploaded to servers                  stored at sites, moved (M31)
 =============  ==============================  ===================================  ===============================
 """
 
@@ -26,30 +26,30 @@ from .storage import Storage
 
 
 def books_for(scenario: Scenario, in_service: Bools) -> Books:
-    """The books of a scenario's cluster, empty; `in_service` is the kernel's, which writes it."""
+    """Empty books for a scenario's cluster; `in_service` belongs to the kernel, which writes it."""
     made = {"slots": Books, "resources": ResourceBooks, "sites": SiteBooks}
     return made[scenario.cluster.kind](scenario, in_service)
 
 
 class Books:
-    """The books of servers with typed slots; other kinds derive from it.
+    """The books of servers with typed slots; the other kinds derive from it.
 
     Attributes
     ----------
     slots, storage
-        What servers have left of workers, PS slots and room for chunks.
+        Free workers and PS slots; free storage.
     pool
-        What servers with resources have left; None where servers have slots.
+        Free resources; None if servers have slots.
     work
-        What is left to train where, in a cluster of sites; None elsewhere.
+        Chunks left to train by site, in a cluster of sites; otherwise None.
     ps_of
-        PS slot, or (server, count) pairs, of every job that has one.
+        PS slot, or (server, count) pairs, of each job that has a PS.
     in_service
         Whether each server is in service, shape ``(servers,)``.
     """
 
     takes = "a PS slot"
-    """What an allocation gives as a job's PS."""
+    """The form of the PS in an allocation, for error messages."""
 
     pool: Pool | None = None
     work: SiteWork | None = None
@@ -60,19 +60,19 @@ class Books:
         self.ps_of: dict[int, int | Placement] = {}
 
     def extend(self, scenario: Scenario) -> None:
-        """Take in jobs behind those that are there."""
+        """Add the jobs that follow the present ones."""
         self.scenario = scenario
         self.slots.jobs = self.storage.jobs = scenario.jobs
 
     # -- workers -------------------------------------------------------------------------------------------------
 
     def take(self, job: int, order: Allocate) -> None:
-        """Give `job` its workers and its PS, or PSs.
+        """Allocate the workers and the PS or PSs of `order` to `job`.
 
         Raises
         ------
         OrderError
-            If a server does not exist (M1), stands there twice (M4), is out of service (M25) or has not enough left.
+            If a server does not exist (M1), is listed twice (M4), is out of service (M25) or has too little free.
         """
         self.check_servers(job, order.where)
         self.check_in_service(job, order.where)
@@ -82,30 +82,30 @@ class Books:
         self.take_ps(job, order.ps)
 
     def release(self, job: int) -> None:
-        """Take back the workers of `job`."""
+        """Release the workers of `job`."""
         self.slots.release(job)
 
     def place(self, gangs: Gangs, order: Allocate, now: int) -> None:
-        """Let the workers that `job` has taken begin, when their data are there."""
+        """Start the workers taken by the job of `order`, once their data are there."""
         gangs.place(order.job, order.where, colocated(self.scenario, order), now, gang=order.gang)
 
     def most_workers(self, job: int) -> tuple[str, int]:
-        """How many workers `job` can have, and the rule that says so."""
+        """The rule that limits the workers of `job`, and the limit."""
         return "M5", int(self.scenario.jobs.chunks[job])
 
     # -- parameter servers ---------------------------------------------------------------------------------------
 
     def takes_slot(self) -> bool:
-        """Whether a PS is a slot, which can be assigned apart from an allocation."""
+        """Whether PSs are slots, which can be assigned without an allocation."""
         return self.pool is None
 
     def take_ps(self, job: int, ps: int) -> None:
-        """Give `job` this PS slot, or a PS in the cloud.
+        """Assign this PS slot, or a PS in the cloud, to `job`.
 
         Raises
         ------
         OrderError
-            If there is none (M13), or it is out of service (M25).
+            If the cluster has no cloud (M13), the slot cannot be taken (M13), or it is out of service (M25).
         """
         name, cloud = self.scenario.jobs.ids[job], self.cluster.cloud
         if ps == CLOUD and cloud is None:
@@ -116,14 +116,14 @@ class Books:
         self.ps_of[job] = ps
 
     def release_ps(self, job: int) -> int | Placement | None:
-        """Take back the PS of `job`; returns which it was."""
+        """Release the PS of `job` and return it."""
         ps = self.ps_of.pop(job, None)
         if ps is not None and not isinstance(ps, tuple):
             self.slots.release_ps(ps)
         return ps
 
     def ps_servers(self, job: int) -> list[int | None]:
-        """Servers of the PSs of `job`."""
+        """Servers that hold the PSs of `job`."""
         ps = self.ps_of.get(job, ())
         if isinstance(ps, tuple):
             return [server for server, _ in ps]
@@ -132,11 +132,11 @@ class Books:
     # -- data at sites -------------------------------------------------------------------------------------------
 
     def trained(self, job: int, done: Placement) -> None:
-        """Note chunks that workers at sites have trained."""
+        """Record chunks trained by workers at sites."""
         raise _not_there(job, done)
 
     def check_upload(self, job: int) -> None:
-        """Refuse an upload where data lie at sites."""
+        """Reject an upload if data are stored at sites."""
 
     def transfer(self, order: Transfer, now: int) -> None:  # noqa: ARG002 - sites ask for it
         """Move chunks between sites.
@@ -144,19 +144,19 @@ class Books:
         Raises
         ------
         OrderError
-            If the servers are no sites, or the chunks do not lie there, or come back at one instant (M31).
+            If the servers are not sites, the chunks are not there, or they return within one instant (M31).
         """
         raise OrderError("M31", f"job {self.scenario.jobs.ids[order.job]!r}: data are moved; the servers are no sites")
 
     def chunks_left(self, job: int) -> Ints:  # noqa: ARG002 - sites ask for it
-        """Chunks of `job` that are not trained yet, where they lie, shape ``(servers,)``."""
+        """Untrained chunks of `job` by site, shape ``(servers,)``."""
         raise StateError("chunks_left is of a cluster of sites, which has transfer_cost; this one has none")
 
     # -- servers -------------------------------------------------------------------------------------------------
 
     @property
     def amounts(self) -> Floats:
-        """What the servers in service have of each resource, shape ``(servers, resources)``; slots are none."""
+        """Capacity of the servers in service for each resource other than slots, shape ``(servers, resources)``."""
         return self.cluster.amounts
 
     @property
@@ -165,33 +165,33 @@ class Books:
         return self.cluster.amounts
 
     def serve(self, server: int, *, back: bool) -> None:
-        """Take `server`, on which no job is, out of service, or back into it."""
+        """Take `server`, which no job uses, out of service or back into it."""
         self.slots.serve(server, back=back)
 
     def check_servers(self, job: int, where: Placement, what: str = "worker") -> None:
-        """Refuse a placement on no server (M5), on one that does not exist (M1), or on one twice (M4)."""
+        """Reject a placement without servers (M5), on an unknown server (M1), or with a server listed twice (M4)."""
         name, servers, count = self.scenario.jobs.ids[job], {server for server, _ in where}, len(self.in_service)
         if not servers:
             raise OrderError("M5", f"job {name!r} is given no {what}; suspend it instead")
         if not 0 <= min(servers) <= max(servers) < count:
             raise OrderError("M1", f"job {name!r} is given {where!r}; servers are numbered 0 to {count - 1}")
         if len(servers) < len(where):
-            raise OrderError("M4", f"job {name!r} is given {where!r}; each server must stand there once")
+            raise OrderError("M4", f"job {name!r} is given {where!r}; each server must be listed once")
 
     def check_in_service(self, job: int, where: Placement) -> None:
-        """Refuse a placement on a server that is out of service (M25)."""
+        """Reject a placement on a server that is out of service (M25)."""
         for server, _ in where:
             if not self.in_service[server]:
                 name, label = self.scenario.jobs.ids[job], self.cluster.label(server)
                 raise OrderError("M25", f"job {name!r} is given {label!r}, which is out of service")
 
     def validate(self) -> None:
-        """Recompute what the books hold twice, and compare.
+        """Recompute what the books keep in two forms, and compare.
 
         Raises
         ------
         StateError
-            If what is free does not follow from who holds it.
+            If the free amounts are inconsistent with the holdings.
         """
         self.slots.validate({job: ps for job, ps in self.ps_of.items() if not isinstance(ps, tuple)})
         self.storage.validate()
@@ -211,12 +211,12 @@ class ResourceBooks(Books):
         self.pool: Pool = Pool(scenario.cluster, scenario.jobs)
 
     def extend(self, scenario: Scenario) -> None:
-        """Take in jobs behind those that are there."""
+        """Add the jobs that follow the present ones."""
         super().extend(scenario)
         self.pool.jobs = scenario.jobs
 
     def take(self, job: int, order: Allocate) -> None:
-        """Give `job` its workers and its PSs."""
+        """Allocate the workers and the PSs of `order` to `job`."""
         self.check_servers(job, order.where)
         self.check_in_service(job, order.where)
         if not isinstance(order.ps, tuple):
@@ -227,16 +227,16 @@ class ResourceBooks(Books):
         self.ps_of[job] = order.ps
 
     def release(self, job: int) -> None:
-        """Take back the workers and PSs of `job`."""
+        """Release the workers and PSs of `job`."""
         self.pool.release(job)
 
     def most_workers(self, job: int) -> tuple[str, int]:
-        """F workers at most (M27)."""
+        """The batch size F limits the workers of `job` (M27)."""
         return "M27", int(self.scenario.jobs.batch[job])
 
     @property
     def amounts(self) -> Floats:
-        """What the servers in service have of each resource."""
+        """Capacity of the servers in service for each resource."""
         return self.pool.capacity
 
     @property
@@ -245,39 +245,39 @@ class ResourceBooks(Books):
         return self.pool.free
 
     def serve(self, server: int, *, back: bool) -> None:
-        """Take `server` out of service, or back into it."""
+        """Take `server` out of service or back into it."""
         super().serve(server, back=back)
         self.pool.serve(server, back=back)
 
     def validate(self) -> None:
-        """Recompute what is free, and compare."""
+        """Recompute the free amounts, and compare."""
         self.pool.validate()
 
 
 class SiteBooks(ResourceBooks):
-    """The books of a cluster of sites: resources, and chunks that are trained where they lie."""
+    """The books of a cluster of sites: resources, and chunks that are trained where they are stored."""
 
     def __init__(self, scenario: Scenario, in_service: Bools) -> None:
         super().__init__(scenario, in_service)
         self.work: SiteWork = SiteWork(scenario)
 
     def extend(self, scenario: Scenario) -> None:
-        """Take in jobs behind those that are there."""
+        """Add the jobs that follow the present ones."""
         super().extend(scenario)
         self.work.extend(scenario)
 
     def place(self, gangs: Gangs, order: Allocate, now: int) -> None:
-        """Hold the workers; they train at the end of the slot."""
+        """Hold the workers; their training counts at the end of the slot."""
         gangs.hold(order.job, order.where, now)
 
     def trained(self, job: int, done: Placement) -> None:
-        """Note chunks that workers at sites have trained."""
+        """Record chunks trained by workers at sites."""
         if any(chunks > self.work.left[job][site] for site, chunks in done):
             raise _not_there(job, done)
         self.work.trained(job, done)
 
     def check_upload(self, job: int) -> None:
-        """Refuse it: data lie at sites."""
+        """Reject it: data are stored at sites."""
         name = self.scenario.jobs.ids[job]
         raise OrderError("M31", f"job {name!r}: data are uploaded; at sites they lie there, and are moved")
 
@@ -295,7 +295,7 @@ class SiteBooks(ResourceBooks):
         self.work.move(job, order.source, order.target, order.chunks, now)
 
     def chunks_left(self, job: int) -> Ints:
-        """Chunks of `job` that are not trained yet, where they lie."""
+        """Untrained chunks of `job` by site."""
         return self.work.left[job]
 
 

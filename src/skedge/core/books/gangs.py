@@ -1,10 +1,10 @@
-"""Gangs: jobs whose workers are given and taken together, or one by one, with revocable allocations.
+"""Revocable allocations: gangs, whose workers start and stop together, and jobs whose workers start one by one.
 
-A gang's workers all begin when the slowest upload has ended. Of a job that is not a gang (``Allocate(gang=False)``)
-every worker begins when its own data are there, and those that the job had go on while others join or leave.
+A gang's workers all begin when the slowest upload has ended. Each worker of a job that is not a gang
+(``Allocate(gang=False)``) begins when its own data arrive, and the present workers continue while others join or leave.
 
 One ledger serves the kernel's belief (announced work) and the simulated truth (true work). Work is counted in
-worker-µs of the job's present zeta; it is converted when zeta changes.
+worker-µs at the job's present zeta, and converted when zeta changes.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from skedge.core.network import Delays, upload_row
 from skedge.core.time import NEVER
 
 Parts = tuple[tuple[int, int], ...]
-"""(workers, a time [µs]), in order of the times."""
+"""(workers, time [µs]) pairs, in order of time."""
 
 Data = dict[int, Parts]
-"""By server: for how many workers it has been supplied with a job's data, and when these are there."""
+"""By server: the number of workers whose data it has or is receiving, and when the data arrive."""
 
 _NOWHERE: Data = {}
 
@@ -40,23 +40,24 @@ class Gangs:
     workers
         Workers held now; 0 while suspended.
     compute_from
-        When the present allocation computes from [µs], its first worker where it is no gang: later than its start while
-        data are uploaded.
+        When the present allocation begins computing [µs]; its first worker if it is not a gang. Later than the
+        allocation's start if data must be uploaded.
     zeta
-        1 if the present allocation is co-located.
+        1 if the present allocation is co-located, else 0.
     placed
         Present placement.
     kept
-        True: data stay where they were brought until the job ends or the server is lost. False: only those of the last
-        placement count.
+        True: data stay on every server that received them until the job ends or the server is lost. False: only the
+        data of the last placement count.
     data
         Where the data of each job are.
     parts
-        Workers of the present or last allocation of each job that is not a gang, by server: how many compute from when.
+        For jobs that are not gangs: workers of the present or last allocation, by server, and when they begin
+        computing.
     joins
-        Present allocations whose workers begin at several times: (from when [µs], how many), in order.
+        For present allocations whose workers begin at different times: (start [µs], workers) pairs in order.
     stopped
-        When the allocation of such a job last ended [µs].
+        When the last allocation of a job that is not a gang ended [µs].
     started
         Jobs that have held workers before.
     delay_rows
@@ -88,7 +89,7 @@ class Gangs:
         self.since, self.zeta = [0] * jobs, [0] * jobs
 
     def extend(self, work: Ints, delays: Delays) -> None:
-        """Take in jobs behind those that are there; `work` and `delays` are of all."""
+        """Add the jobs that follow the present ones; `work` and `delays` cover all jobs."""
         new = work[len(self.work) :, 0]
         self.work, self.delays = np.concatenate([self.work, work[len(self.work) :]]), delays
         self.left = np.append(self.left, new)
@@ -98,7 +99,7 @@ class Gangs:
         self.zeta += [0] * len(new)
 
     def stretch(self, job: int, factor: float, now: int) -> None:
-        """The work of `job` is `factor` times what was announced, from `now` on."""
+        """Scale the work of `job` by `factor` from `now` on."""
         left = self.left_of(job, now)
         if self.workers[job] > 0:
             self.compute_from[job] = max(now, int(self.compute_from[job]))
@@ -109,7 +110,7 @@ class Gangs:
         self.work[job] = np.maximum(1, (self.work[job] * factor).astype(np.int64))
 
     def forget(self, server: int) -> None:
-        """The data that jobs have on `server` are lost."""
+        """Drop all data on `server`, which are lost."""
         for job, there in list(self.data.items()):
             if server in there:
                 del there[server]
@@ -117,11 +118,11 @@ class Gangs:
                     del self.data[job]
 
     def place(self, job: int, where: Placement, zeta: int, now: int, *, gang: bool = True) -> None:
-        """Give `job` these workers from `now`.
+        """Allocate these workers to `job` from `now`.
 
-        A gang waits for the latest data over its servers; a server that is not supplied for so many of its workers
-        begins an upload now, and uploads under way continue while the job is suspended. A job that ran before pays the
-        checkpoint overhead.
+        A gang waits until all its servers have its data. A server without data for all of its workers begins an upload
+        now; uploads under way continue while the job is suspended. A job that has run before pays the checkpoint
+        overhead.
         """
         if not gang:
             self._place_each(job, where, zeta, now)
@@ -137,17 +138,17 @@ class Gangs:
         self.since[job], self.placed[job] = now, where
 
     def hold(self, job: int, where: Placement, now: int) -> None:
-        """Give `job` these workers from `now`, whose work is not counted here: that of sites is in whole chunks."""
+        """Allocate these workers to `job` from `now`, without counting work: at sites it is counted in whole chunks."""
         self.started.add(job)
         self.compute_from[job], self.workers[job] = NEVER, sum(n for _, n in where)
         self.since[job], self.placed[job] = now, where
 
     def _place_each(self, job: int, where: Placement, zeta: int, now: int) -> None:
-        """Give `job` these workers from `now`; each computes when its own data are there.
+        """Allocate these workers to `job` from `now`; each begins computing when its own data arrive.
 
-        On every server the workers that the job holds until now continue, those that begin first if there are to be
-        fewer. The others begin when their data are there: the workers that the server is supplied for, in the order in
-        which their data come, and further ones after the delay. They pay the checkpoint overhead if the job ran before.
+        On each server the job's present workers continue; if there are to be fewer, those that begin first. The others
+        begin when their data arrive: first the workers whose data the server has or is receiving, in order of arrival,
+        then the rest, after the upload delay. They pay the checkpoint overhead if the job has run before.
         """
         holds = self.parts[job] if self.stopped.get(job) == now else {}
         before, data, parts = self.data.get(job, _NOWHERE), self._supplied(job, where, now), dict[int, Parts]()
@@ -164,7 +165,7 @@ class Gangs:
         self.since[job], self.placed[job] = now, where
 
     def _set_parts(self, job: int, parts: dict[int, Parts]) -> None:
-        """These are the workers of `job` now."""
+        """Set the present workers of `job`."""
         begins = dict[int, int]()
         for of_server in parts.values():
             for n, begin in of_server:
@@ -175,7 +176,7 @@ class Gangs:
             self.joins[job] = sorted(begins.items())
 
     def begins(self, job: int) -> Iterator[tuple[int, int, int]]:
-        """(server, workers, from when they compute [µs]) of the present allocation of `job`."""
+        """(server, workers, start of computing [µs]) of the present allocation of `job`."""
         if job not in self.parts:
             at = int(self.compute_from[job])
             yield from ((server, n, at) for server, n in self.placed[job])
@@ -184,7 +185,7 @@ class Gangs:
             yield from ((server, n, begin) for n, begin in parts)
 
     def upload(self, job: int, where: Placement, now: int) -> int:
-        """Bring the data of `job` to these servers from `now` on; returns when all are there [µs]."""
+        """Upload the data of `job` to these servers from `now` on; returns when all have arrived [µs]."""
         data = self._supplied(job, where, now)
         if self.kept:
             self.data.setdefault(job, {}).update(data)
@@ -193,7 +194,7 @@ class Gangs:
         return max(now, *(parts[-1][1] for parts in data.values()))
 
     def _supplied(self, job: int, where: Placement, now: int) -> Data:
-        """The data on these servers once they are supplied for these workers; uploads that are needed begin `now`."""
+        """The data on these servers once they hold those of all these workers; missing uploads begin `now`."""
         before, row, data = self.data.get(job, _NOWHERE), self._delays_of(job), dict[int, Parts]()
         for server, n in where:
             there = before.get(server, ())
@@ -202,7 +203,7 @@ class Gangs:
         return data
 
     def supplied(self, job: int) -> dict[int, int]:
-        """For how many workers of `job` each server has been supplied with data."""
+        """Number of workers of `job` whose data each server has or is receiving."""
         return {server: _count(there) for server, there in self.data.get(job, _NOWHERE).items()}
 
     def _delays_of(self, job: int) -> Ints:
@@ -212,13 +213,13 @@ class Gangs:
         return row
 
     def _convert(self, job: int, zeta: int) -> None:
-        """Count the work of `job` at another zeta, rounded down: a plan without slack holds."""
+        """Convert the remaining work of `job` to another zeta, rounded down so that a plan without slack holds."""
         old = self.zeta[job]
         self.left[job] = max(1, int(self.left[job]) * int(self.work[job, zeta]) // int(self.work[job, old]))
         self.zeta[job] = zeta
 
     def suspend(self, job: int, now: int) -> None:
-        """Take all workers of `job` away at `now`; its data stay where they are."""
+        """Release all workers of `job` at `now`; its data stay."""
         self.left[job], self.workers[job] = self.left_of(job, now), 0
         del self.placed[job]
         if job in self.parts:
@@ -226,7 +227,7 @@ class Gangs:
             self.joins.pop(job, None)
 
     def finish(self, job: int) -> None:
-        """Close the books of a job that has finished."""
+        """Remove a finished job."""
         self.left[job] = self.workers[job] = 0
         for books in (self.placed, self.data, self.delay_rows, self.parts, self.joins, self.stopped):
             books.pop(job, None)
@@ -249,7 +250,7 @@ class Gangs:
         return left
 
     def finish_time(self, job: int) -> int:
-        """When `job` finishes if nothing changes [µs]; NEVER while it is suspended."""
+        """Completion of `job` if nothing changes [µs]; NEVER while it is suspended."""
         workers = int(self.workers[job])
         if workers == 0:
             return NEVER
@@ -266,7 +267,7 @@ def _count(parts: Parts) -> int:
 
 
 def _part(parts: Parts, first: int, last: int) -> Parts:
-    """The workers of `parts` from number `first` to before number `last`."""
+    """Workers `first` to `last` - 1 of `parts`."""
     chosen, at = [], 0
     for n, time in parts:
         size = min(at + n, last) - max(at, first)
@@ -277,12 +278,12 @@ def _part(parts: Parts, first: int, last: int) -> Parts:
 
 
 def _from(now: int, parts: Parts) -> Parts:
-    """`parts`, their work counted from `now` on."""
+    """`parts` with no start before `now`."""
     return tuple((n, max(now, begin)) for n, begin in parts)
 
 
 def _finish(begins: list[tuple[int, int]], left: int) -> int:
-    """When workers that begin one by one, (from [µs], how many) in order, have done `left` worker-µs [µs]."""
+    """When workers that begin one by one, (start [µs], workers) in order, have done `left` worker-µs [µs]."""
     rate, at = 0, begins[0][0]
     for begin, n in begins:
         if left <= (begin - at) * rate:

@@ -1,7 +1,7 @@
-"""What servers with resources have left, and which jobs hold it: the ledger of clusters without slots.
+"""Free and held resources of each server: the ledger of clusters without slots.
 
-A job's workers and PSs on a server take there, of every resource, w alpha + s beta (PD-ORS, Eq. (5)). Comparisons
-allow 1e-9 of the capacity, as amounts are floats.
+w workers and s PSs of a job on a server take w alpha + s beta of each resource (PD-ORS, Eq. (5)). Comparisons allow
+1e-9 of the capacity, because amounts are floats.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from skedge.core.scenario import Jobs
 from skedge.core.speed import servers_for
 
 _FITS = 1e-9
-"""A load fits within this part of the capacity."""
+"""Relative slack on the capacity, to absorb rounding."""
 
 
 class Pool:
-    """The ledger.
+    """The ledger of resources.
 
     Attributes
     ----------
     capacity
-        Of the servers in service, 0 of the others, shape ``(servers, resources)``.
+        Amounts of the servers in service, 0 for the others, shape ``(servers, resources)``.
     free
-        What of it no job holds, same shape, at least 0.
+        The part of it not held by any job, same shape, at least 0.
     held
-        Workers and PSs of each job that holds some.
+        Workers and PSs of each job that holds any.
     """
 
     def __init__(self, cluster: Cluster, jobs: Jobs) -> None:
@@ -38,13 +38,13 @@ class Pool:
         self.holders: Ints = np.zeros(len(cluster.servers), np.int64)
 
     def take(self, job: int, workers: Placement, ps: Placement) -> None:
-        """Give `job` these workers and PSs.
+        """Allocate these workers and PSs to `job`.
 
         Raises
         ------
         OrderError
-            If a server has not enough of a resource (M26), there are more workers than F (M27) or too few PSs (M28);
-            at sites, if there is not exactly one PS (M32).
+            If a server has too little of a resource (M26), there are more workers than F (M27) or too few PSs (M28); at
+            sites, if there is not exactly one PS (M32).
         """
         name = self.jobs.ids[job]
         if self.cluster.transfer_cost is not None:
@@ -64,7 +64,7 @@ class Pool:
         self.held[job] = workers, ps
 
     def release(self, job: int) -> None:
-        """Take back what `job` holds; a server that nobody is on any more has all its capacity again, exactly."""
+        """Release what `job` holds; a server without jobs is reset to exactly its capacity."""
         servers, amounts = self.amounts(job, *self.held.pop(job))
         self.holders[servers] -= 1
         self.free[servers] = np.minimum(self.free[servers] + amounts, self.capacity[servers])
@@ -72,7 +72,7 @@ class Pool:
         self.free[empty] = self.capacity[empty]
 
     def amounts(self, job: int, workers: Placement, ps: Placement) -> tuple[Ints, Floats]:
-        """The servers that a placement uses, ascending, and what it takes there, shape ``(used, resources)``."""
+        """Servers used by a placement, ascending, and the amounts taken on each, shape ``(used, resources)``."""
         counts = dict[int, list[int]]()
         for kind, placement in enumerate((workers, ps)):
             for server, n in placement:
@@ -83,17 +83,17 @@ class Pool:
         return np.array(servers, np.int64), numbers @ needs
 
     def serve(self, server: int, *, back: bool) -> None:
-        """Take `server`, on which nobody is, out of service, or back into it."""
+        """Take `server`, which no job uses, out of service or back into it."""
         self.capacity[server] = self.cluster.amounts[server] if back else 0.0
         self.free[server] = self.capacity[server]
 
     def validate(self) -> None:
-        """Recompute what is free.
+        """Recompute the free amounts, and compare.
 
         Raises
         ------
         StateError
-            If it does not follow from what jobs hold.
+            If they are inconsistent with the holdings.
         """
         free = self.capacity.copy()
         for job, placements in self.held.items():

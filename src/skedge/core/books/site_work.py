@@ -1,8 +1,8 @@
-"""Work at sites: chunks that are trained slot by slot, where they lie (Okita).
+"""Work at sites: chunks are trained slot by slot at the site that stores them (Okita).
 
-One ledger serves the kernel's books and the simulated truth. In a slot the y workers of a job at a site train as many
-whole chunks as lie there and as they can, floor(rho y / E) (O11); a part of a chunk does not count. Chunks move between
-sites at once. Who holds workers is in :class:`~skedge.core.books.gangs.Gangs`.
+One ledger serves the kernel's books and the simulated truth. In a slot, y workers of a job at a site train
+floor(rho y / E) whole chunks (O11), or all that are there if those are fewer; a part of a chunk does not count. Chunks
+move between sites instantly. :class:`~skedge.core.books.gangs.Gangs` keeps the workers held.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from skedge.core.speed import whole_chunks
 
 
 class SiteWork:
-    """Chunks that are left.
+    """The untrained chunks.
 
     Attributes
     ----------
     rate
-        Chunks that a worker trains in a slot, shape ``(jobs,)``.
+        Chunks that one worker trains per slot, shape ``(jobs,)``.
     left
-        Of every job, chunks not trained yet where they lie, shape ``(servers,)``; replaced, never changed in place.
+        By job: untrained chunks by site, shape ``(servers,)``. The arrays are replaced, never changed in place.
     """
 
     def __init__(self, scenario: Scenario) -> None:
@@ -29,12 +29,12 @@ class SiteWork:
         self._moved: dict[int, tuple[int, set[tuple[int, int]]]] = {}
 
     def extend(self, scenario: Scenario) -> None:
-        """Take in jobs behind those that are there."""
+        """Add the jobs that follow the present ones."""
         self.rate = scenario.slot_chunks
         self.left += list(scenario.jobs.data[len(self.left) :])
 
     def returns(self, job: int, source: int, target: int, now: int) -> bool:
-        """Whether data that are moved so would be where they were before at `now`, by way of other sites (M31)."""
+        """Whether this move returns data to a site that they have left at `now`, directly or via other sites (M31)."""
         time, moved = self._moved.get(job, (now, set()))
         reached, left = {target}, [target] if time == now else []
         while left:
@@ -45,7 +45,7 @@ class SiteWork:
         return source in reached
 
     def move(self, job: int, source: int, target: int, chunks: int, now: int) -> None:
-        """Move chunks, of which so many are at `source`, at `now` [µs]."""
+        """Move `chunks` chunks, all present at `source`, at `now` [µs]."""
         time, moved = self._moved.get(job, (now, set()))
         self._moved[job] = now, {*(moved if time == now else ()), (source, target)}
         left = self.left[job].copy()
@@ -54,13 +54,13 @@ class SiteWork:
         self.left[job] = left
 
     def trains(self, job: int, where: Placement) -> Placement:
-        """(site, chunks) that these workers train in a slot; sites where that is none are left out."""
+        """(site, chunks) pairs that these workers train in a slot; sites with none are omitted."""
         rate, left = float(self.rate[job]), self.left[job]
         done = ((site, min(int(left[site]), whole_chunks(rate, n))) for site, n in where)
         return tuple((site, chunks) for site, chunks in done if chunks > 0)
 
     def trained(self, job: int, done: Placement) -> bool:
-        """Note what was trained; whether nothing is left."""
+        """Record trained chunks; returns whether none are left."""
         left = self.left[job].copy()
         for site, chunks in done:
             left[site] -= chunks

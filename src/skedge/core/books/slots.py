@@ -1,6 +1,6 @@
-"""What servers with slots have left, and which jobs hold it: workers by type, and PS slots.
+"""Free and held slots of each server: workers by type, and PS slots.
 
-The cloud is no server here: it gives as many workers and PSs as are asked for.
+The cloud is not kept here: it has unlimited workers and PSs.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from skedge.core.scenario import Jobs
 
 
 class Slots:
-    """The ledger.
+    """The ledger of slots.
 
     Attributes
     ----------
     capacity, free
-        Workers of the servers in service, and those of them that no job holds, shape ``(servers, types)``.
+        Workers of the servers in service, and those not held by any job, shape ``(servers, types)``.
     held
-        Workers of each job that holds some.
+        Workers of each job that holds any.
     ps_job
-        Job of every PS slot; -1: free, OUT_OF_SERVICE.
+        Job of each PS slot; -1 if free, OUT_OF_SERVICE if its server is out of service.
     """
 
     def __init__(self, cluster: Cluster, jobs: Jobs) -> None:
@@ -34,12 +34,12 @@ class Slots:
         self.ps_job: Ints = np.full(len(cluster.ps_server), -1, np.int64)
 
     def take(self, job: int, where: Placement) -> None:
-        """Give `job` these workers.
+        """Allocate these workers to `job`.
 
         Raises
         ------
         OrderError
-            If they are more than its chunks, or none (M5), or a server has not so many of its type (M4).
+            If their number is 0 or exceeds its chunks (M5), or a server has too few free of its type (M4).
         """
         jobs, kind, total = self.jobs, self.jobs.worker_type[job], sum(n for _, n in where)
         if not 1 <= total <= jobs.chunks[job] or min(n for _, n in where) < 1:
@@ -53,17 +53,17 @@ class Slots:
         self.held[job] = where
 
     def release(self, job: int) -> None:
-        """Take back the workers that `job` holds."""
+        """Release the workers that `job` holds."""
         for server, n in self._on_edge(self.held.pop(job)):
             self.free[server, self.jobs.worker_type[job]] += n
 
     def take_ps(self, job: int, ps: int) -> None:
-        """Give `job` this PS slot, or one in the cloud.
+        """Assign this PS slot, or one in the cloud, to `job`.
 
         Raises
         ------
         OrderError
-            If it is of another type, or serves another job (M13), or its server is out of service (M25).
+            If it has another type or serves another job (M13), or its server is out of service (M25).
         """
         name = self.jobs.ids[job]
         if ps == CLOUD:
@@ -77,23 +77,23 @@ class Slots:
         self.ps_job[ps] = job
 
     def release_ps(self, ps: int) -> None:
-        """Take back a PS slot; one in the cloud needs no books."""
+        """Release a PS slot; PSs in the cloud are not kept here."""
         if ps != CLOUD:
             self.ps_job[ps] = -1
 
     def serve(self, server: int, *, back: bool) -> None:
-        """Take `server`, on which nobody is, out of service, or back into it."""
+        """Take `server`, which no job uses, out of service or back into it."""
         self.capacity[server] = self.cluster.workers[server] if back else 0
         self.free[server] = self.capacity[server]
         self.ps_job[self.cluster.ps_server == server] = -1 if back else OUT_OF_SERVICE
 
     def validate(self, ps_of: dict[int, int]) -> None:
-        """Recompute what is free; `ps_of` is the PS slot of every job that has one.
+        """Recompute the free slots, and compare; `ps_of` is the PS slot of each job that has one.
 
         Raises
         ------
         StateError
-            If it does not follow from what jobs hold.
+            If they are inconsistent with the holdings.
         """
         free = self.capacity.copy()
         for job, where in self.held.items():

@@ -1,4 +1,4 @@
-"""Room for data chunks on servers, and what is stored there."""
+"""Storage of the servers, and the data chunks in it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 class Storage:
-    """The ledger.
+    """The ledger of storage.
 
     Attributes
     ----------
     free
-        Storage left [bytes], shape ``(servers,)``; UNLIMITED where there is no limit.
+        Free storage [bytes], shape ``(servers,)``; UNLIMITED for no limit.
     held
-        Chunks of each job by server with a limit; chunks without a size are not noted.
+        By job: chunks by server, of servers with a limit; chunks of size 0 are not kept.
     """
 
     def __init__(self, cluster: Cluster, jobs: Jobs) -> None:
@@ -32,12 +32,12 @@ class Storage:
         self.held: dict[int, dict[int, int]] = {}
 
     def store(self, job: int, lanes: Ints) -> None:
-        """Keep a chunk of `job` for each of these lanes on its server.
+        """Store one chunk of `job` for each of these lanes on the lane's server.
 
         Raises
         ------
         OrderError
-            If a server has no room for them (M17).
+            If a server has too little free storage (M17).
         """
         size = self.jobs.chunk_bytes[job]
         if not self.limited.any() or size == 0:
@@ -54,23 +54,23 @@ class Storage:
             held[one] = held.get(one, 0) + n
 
     def forget(self, job: int) -> None:
-        """The chunks of `job` need no room any more."""
+        """Delete the chunks of `job`."""
         for server in list(self.held.get(job, ())):
             self._clear(job, server)
         self.held.pop(job, None)
 
     def lose(self, server: int) -> None:
-        """What was stored on `server` is lost."""
+        """Delete all chunks on `server`, which are lost."""
         for job in self.held:
             self._clear(job, server)
 
     def validate(self) -> None:
-        """Recompute what is free.
+        """Recompute the free storage, and compare.
 
         Raises
         ------
         StateError
-            If it does not follow from what is stored.
+            If it is inconsistent with the chunks stored.
         """
         free = self.cluster.storage_bytes.copy()
         for job, held in self.held.items():

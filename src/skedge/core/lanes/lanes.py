@@ -1,13 +1,13 @@
 """Lanes: queues of data chunks on worker slots, and the rule that the highest rank runs first.
 
-One mechanics serves three users: the kernel's *belief* (announced durations, completions only by facts), the simulated
-*truth* (:mod:`skedge.sim.lanes`), and *projections* into the future (:mod:`skedge.core.lanes.projection`).
+The same code serves the kernel's *belief* (announced durations, completions only by facts), the simulated *truth*
+(:mod:`skedge.sim.lanes`), and *projections* into the future (:mod:`skedge.core.lanes.projection`).
 
-A lane's row is a *group*: the chunks of one job on that lane. They are equal, so they differ in nothing but their
-number. Rows of a lane lie worst rank first, so that the one in service is last and progress touches only the last row;
-groups still on their way lie in ``transit``, latest arrival first. Rank is a pair (``RANK``, ``SEQ``), smaller first:
-for A_online RANK is D p, the inverse of the average processing rate gamma = 1/(D p) of JSAC'22 Sec. IV-C, and SEQ is
-the order of dispatch, so equal rates are first in, first out (ERRATA J28). It is frozen at dispatch.
+Each row of a lane is a *group*: the chunks of one job on that lane, which are identical but for their number. Rows are
+sorted worst rank first: the group in service is last, so that progress touches only the last row. Groups still being
+uploaded are in ``transit``, latest arrival first. The rank is a pair (``RANK``, ``SEQ``), smaller first. For A_online,
+RANK is D p, the inverse of the average processing rate gamma = 1/(D p) of JSAC'22 Sec. IV-C. SEQ is the order of
+dispatch, so that jobs of equal rate are served first in, first out (ERRATA J28). The rank is frozen at dispatch.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from skedge.core.network import Delays, upload_delay
 from skedge.core.time import NEVER
 
 JOB, RANK, SEQ, COUNT, EACH, LEFT, CHUNKS, HEAD, ARRIVE = range(9)
-"""Columns of a row: job; rank and sequence; chunks; time of a whole chunk and remaining time of the first one [µs];
-D_j of the job (its weight is 1/D_j); number of the first chunk; arrival at the server [µs]."""
+"""Columns of a row: job; rank and sequence; number of chunks; time of a whole chunk and remaining time of the first
+one [µs]; D_j of the job (its weight is 1/D_j); number of the first chunk; arrival at the server [µs]."""
 
 FIELDS = 9
 _FIRST_ROOM = 16
@@ -36,15 +36,15 @@ class Lanes(NamedTuple):
     Attributes
     ----------
     rows, transit
-        Groups at the server and on their way, shape ``(lanes, room, FIELDS)``.
+        Groups at the server and in transit, shape ``(lanes, room, FIELDS)``.
     waiting, coming
-        Number of valid groups in them, shape ``(lanes,)``.
+        Number of valid groups in each, shape ``(lanes,)``.
     clock
-        Time up to which each lane is worked out [µs], shape ``(lanes,)``.
+        Time to which each lane has been advanced [µs], shape ``(lanes,)``.
     serving
-        SEQ of the group that was in service last, -1 for none, shape ``(lanes,)``.
+        SEQ of the group last in service, -1 for none, shape ``(lanes,)``.
     preemptive
-        1: a better group displaces the chunk in service; 0: that chunk is finished first.
+        1: a group of better rank displaces the chunk in service; 0: the chunk in service is finished first.
     overhead
         Time added to a displaced chunk [µs].
     """
@@ -77,7 +77,7 @@ def empty_lanes(lanes: int, *, preemptive: bool = True, overhead: int = 0, room:
 
 
 def with_room(lanes: Lanes) -> Lanes:
-    """`lanes`, with room for one more group on every lane."""
+    """`lanes`, with room for one more group on each lane."""
     need = int((lanes.waiting + lanes.coming).max(initial=0)) + 1
     room = lanes.rows.shape[1]
     if need <= room:
@@ -91,7 +91,7 @@ def with_room(lanes: Lanes) -> Lanes:
 
 @inlined
 def _open_row(table: NDArray[np.int64], lane: int, i: int, n: int) -> None:
-    """Shift the rows from `i` on of a lane with `n` rows by one."""
+    """Shift rows `i` to `n` - 1 of a lane by one, to make room at `i`."""
     for k in range(n, i, -1):
         for f in range(FIELDS):
             table[lane, k, f] = table[lane, k - 1, f]
@@ -99,7 +99,7 @@ def _open_row(table: NDArray[np.int64], lane: int, i: int, n: int) -> None:
 
 @lean
 def send(lanes: Lanes, lane: int, group: Ints) -> None:
-    """Put `group` on its way to `lane`; groups that arrive together keep their order of dispatch."""
+    """Put `group` in transit to `lane`; groups that arrive together keep their order of dispatch."""
     n = lanes.coming[lane]
     i = n
     while i > 0 and lanes.transit[lane, i - 1, ARRIVE] <= group[ARRIVE]:
@@ -112,7 +112,7 @@ def send(lanes: Lanes, lane: int, group: Ints) -> None:
 
 @inlined
 def absorb(lanes: Lanes, lane: int, now: int) -> None:
-    """Move the groups that have arrived by `now` into the queue, each to its rank."""
+    """Move the groups that have arrived by `now` into the queue, in order of rank."""
     while lanes.coming[lane] > 0 and lanes.transit[lane, lanes.coming[lane] - 1, ARRIVE] <= now:
         lanes.coming[lane] -= 1
         new, n = lanes.coming[lane], lanes.waiting[lane]
@@ -131,16 +131,16 @@ def absorb(lanes: Lanes, lane: int, now: int) -> None:
 
 @inlined
 def next_arrival(lanes: Lanes, lane: int) -> int:
-    """When the next group reaches `lane` [µs], NEVER if none is on its way."""
+    """When the next group reaches `lane` [µs]; NEVER if none is in transit."""
     n = lanes.coming[lane]
     return lanes.transit[lane, n - 1, ARRIVE] if n > 0 else NEVER
 
 
 @inlined
 def pick(lanes: Lanes, lane: int) -> int:
-    """Row of the group to serve: the best rank, but a chunk in service first where lanes do not preempt.
+    """Row of the group to serve: the best rank, or, on lanes that do not preempt, the chunk in service if there is one.
 
-    Where the choice displaces a chunk, the checkpoint overhead is added to that chunk.
+    If the choice displaces a chunk, the checkpoint overhead is added to that chunk.
     """
     n, serving = lanes.waiting[lane], lanes.serving[lane]
     if lanes.preemptive == 0:
@@ -157,7 +157,7 @@ def pick(lanes: Lanes, lane: int) -> int:
 
 @inlined
 def finish_head(lanes: Lanes, lane: int, i: int) -> None:
-    """Take the first chunk of row `i` off the queue."""
+    """Remove the first chunk of row `i` from the queue."""
     lanes.serving[lane] = -1
     lanes.rows[lane, i, COUNT] -= 1
     lanes.rows[lane, i, LEFT] = lanes.rows[lane, i, EACH]
@@ -171,9 +171,9 @@ def finish_head(lanes: Lanes, lane: int, i: int) -> None:
 
 @inlined
 def believe_until(lanes: Lanes, lane: int, now: int) -> None:
-    """Work out `lane` up to `now` as announced; a chunk that is overdue keeps 1 µs until a fact says that it ended.
+    """Advance `lane` to `now` as announced; an overdue chunk keeps 1 µs until a fact reports its completion.
 
-    Groups that arrive exactly at `now` are left on their way, so that a completion at `now` comes first.
+    Groups that arrive exactly at `now` stay in transit, so that a completion at `now` comes first.
     """
     at = lanes.clock[lane]
     while at < now:
@@ -189,14 +189,14 @@ def believe_until(lanes: Lanes, lane: int, now: int) -> None:
 
 @lean
 def bring_to(lanes: Lanes, which: Ints, now: int) -> None:
-    """Work out the lanes `which` up to `now`, arrivals at `now` included."""
+    """Advance the lanes `which` to `now`, including arrivals at `now`."""
     for lane in which:
         believe_until(lanes, lane, now)
         absorb(lanes, lane, now)
 
 
 def read_only(lanes: Lanes) -> Lanes:
-    """`lanes` with arrays that nothing can be written to; a compiled function that writes to them does not compile."""
+    """`lanes` with read-only arrays; a kernel that writes to them does not compile."""
     shown = lanes._replace(**{name: getattr(lanes, name).view() for name in _ARRAYS})
     for name in _ARRAYS:
         getattr(shown, name).flags.writeable = False
@@ -205,9 +205,9 @@ def read_only(lanes: Lanes) -> Lanes:
 
 @inlined
 def _row_of(lanes: Lanes, lane: int, job: int) -> int:
-    """Row of the group in service if it is `job`'s, else of the job's group wherever it stands; -1 for none.
+    """Row of the group in service if it is `job`'s, else of the job's group in the queue; -1 if there is none.
 
-    In a live world a better group may be believed to be there a little before it is.
+    In a live run the belief may have a better group arrive slightly before it does.
     """
     n = lanes.waiting[lane]
     if n == 0:
@@ -223,7 +223,7 @@ def _row_of(lanes: Lanes, lane: int, job: int) -> int:
 
 @lean
 def believe_finished(lanes: Lanes, times: Ints, where: Ints, jobs: Ints) -> int:
-    """Correct the belief by completions (time, lane, job); returns the first that cannot be, or -1."""
+    """Correct the belief by completions (time, lane, job); returns the index of the first impossible one, or -1."""
     for k in range(len(times)):
         lane = where[k]
         if lanes.clock[lane] > times[k]:
@@ -238,7 +238,7 @@ def believe_finished(lanes: Lanes, times: Ints, where: Ints, jobs: Ints) -> int:
 
 @lean
 def believe_gone(lanes: Lanes, job: int, now: int) -> None:
-    """Take the groups of a job that has failed at `now` off all lanes."""
+    """Remove the groups of a job that has failed at `now` from all lanes."""
     for lane in range(len(lanes.waiting)):
         believe_until(lanes, lane, now)
         lanes.waiting[lane] = _without(lanes.rows, lane, lanes.waiting[lane], job)
@@ -248,7 +248,7 @@ def believe_gone(lanes: Lanes, job: int, now: int) -> None:
 
 @lean
 def believe_lost(lanes: Lanes, lane: int, job: int, now: int) -> bool:
-    """Take one chunk of a job off a lane whose server is out of service; whether there was one."""
+    """Remove one chunk of a job from a lane whose server is out of service; returns whether there was one."""
     believe_until(lanes, lane, now)
     lanes.serving[lane] = -1
     for i in range(lanes.waiting[lane]):
@@ -269,7 +269,7 @@ def believe_lost(lanes: Lanes, lane: int, job: int, now: int) -> bool:
 
 @lean
 def believe_slower(lanes: Lanes, job: int, factor: float, now: int) -> None:
-    """Believe that the chunks of `job` take `factor` times as long, from `now` on."""
+    """Scale the announced time of the chunks of `job` by `factor`, from `now` on."""
     for lane in range(len(lanes.waiting)):
         believe_until(lanes, lane, now)
         for i in range(lanes.waiting[lane]):
@@ -288,7 +288,7 @@ def _stretch(table: NDArray[np.int64], lane: int, i: int, job: int, factor: floa
 
 @inlined
 def _without(table: NDArray[np.int64], lane: int, n: int, job: int) -> int:
-    """Take a job's rows out of a lane with `n` rows; returns how many are left."""
+    """Remove a job's rows from a lane with `n` rows; returns the number left."""
     kept = 0
     for i in range(n):
         if table[lane, i, JOB] != job:
@@ -299,7 +299,7 @@ def _without(table: NDArray[np.int64], lane: int, n: int, job: int) -> int:
 
 
 NO_LINKS = np.empty(0, np.int64)
-"""For :func:`dispatch_groups` where chunks need not be told apart."""
+"""Argument of :func:`dispatch_groups` when individual chunks need not be tracked."""
 
 
 def dispatch_groups(
@@ -315,10 +315,10 @@ def dispatch_groups(
     now: int,
     links: Ints,
 ) -> int:
-    """Send chunks of `job`, which has `total`, to their lanes, one group per lane; returns the number of lanes.
+    """Send chunks of `job`, which has `total` chunks, to their lanes, one group per lane; returns the number of lanes.
 
-    ``lane[d]`` is -1 for the cloud. `links`, where given, has room for D numbers: ``links[d]`` becomes the next chunk
-    of d's group, and HEAD of a group its first chunk.
+    ``lane[d]`` is -1 for the cloud. `links`, unless empty, has length D: ``links[d]`` is set to the next chunk of d's
+    group, and HEAD of a group to its first chunk.
     """
     order = np.argsort(lane, kind="stable")  # not in the kernel: numba takes two seconds to compile it
     group = np.zeros(FIELDS, np.int64)
@@ -331,7 +331,7 @@ def dispatch_groups(
 def _send_groups(
     lanes: Lanes, group: Ints, lane: Ints, order: Ints, lane_server: Ints, delays: Delays, now: int, links: Ints
 ) -> int:
-    """Send a copy of `group` to each lane that chunks go to; `order` sorts the chunks by lane."""
+    """Send a copy of `group` to each lane that receives chunks; `order` sorts the chunks by lane."""
     sent, i, chunks = 0, 0, len(lane)
     while i < chunks:
         where, first = lane[order[i]], i

@@ -1,6 +1,6 @@
-"""What one more chunk on a lane would cost: Q of JSAC'22 Eq. (5) and its repaired forms.
+"""Cost of one more chunk on a lane: Q of JSAC'22 Eq. (5) and its corrected forms.
 
-For a lane and a chunk that would reach it at t0 = now + Delta this gives the cost from t0 on; with the delay it is
+For a chunk that would reach a lane at t0 = now + Delta, this module computes the cost from t0 on. With the delay it is
 
     Q = (t0 - r) / D + (waiting + p) / D + harm to the others.
 
@@ -11,14 +11,14 @@ Three readings of Q (ERRATA J21-J24):
     Equals Eq. (5) whenever no other chunk reaches the lane after t0.
 ``EQ5``
     Eq. (5) as printed; pending = assigned and uncompleted at t0, whether arrived or not.
-``FRACTIONAL``
+    ``FRACTIONAL``
     The increase of sum_d (1/D_j) * integral of (remaining / p): the form for which the dual constraint (6a') holds.
 
 **Exactness.** Weights 1/D_j are integers ``weights[D_j] = scale // D_j`` with ``scale`` the least common multiple of
 all D_j seen (at most :data:`LARGEST_SCALE`; beyond it they are rounded to that many parts) and times are integers, so
 MARGINAL and EQ5 are exact integers and ties are true ties. A Q above :data:`TOO_LARGE` µs / scale is
-:data:`SATURATED` and compared as a float: after 11 years with the D_j of the paper's Table II, after 5 hours with all
-D_j from 1 to 20. FRACTIONAL is in floats, compared with a relative tolerance of 1e-9.
+:data:`SATURATED` and compared as a float; this happens after 11 years with the D_j of the paper's Table II, and after
+5 hours with all D_j from 1 to 20. FRACTIONAL uses floats, compared with a relative tolerance of 1e-9.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ from .lanes import (
 )
 
 Cost = tuple[int, float, int]
-"""A cost as an exact integer and as a float, and how many chunks are postponed."""
+"""A cost as an exact integer and as a float, and the number of chunks postponed."""
 
 MARGINAL, EQ5, FRACTIONAL = 0, 1, 2
 """The readings of Q."""
 
 LARGEST_SCALE = 2**40
-"""Largest common multiple of the D_j with which weights are exact."""
+"""Largest common multiple of the D_j for which weights are exact."""
 
 SATURATED = 2**62
-"""Stands for every Q too large for 62 bits."""
+"""Stands for any Q too large for 62 bits."""
 
 TOO_LARGE = 4.0e18
-"""Above this a scaled Q is :data:`SATURATED`."""
+"""A scaled Q above this is :data:`SATURATED`."""
 
 
 @compiled
@@ -89,7 +89,7 @@ def load(lanes: Lanes, lane: int, queue: Ints) -> int:
 
 @inlined
 def _make_place(queue: Ints, n: int, rank: int, seq: int) -> int:
-    """Open the place of a group with this rank in a queue of `n` groups."""
+    """Make room for a group of this rank in a queue of `n` groups; returns its index."""
     i = n
     while i > 0 and (rank < queue[i - 1, RANK] or (rank == queue[i - 1, RANK] and seq < queue[i - 1, SEQ])):
         for f in range(FIELDS):
@@ -100,7 +100,7 @@ def _make_place(queue: Ints, n: int, rank: int, seq: int) -> int:
 
 @inlined
 def place(queue: Ints, n: int, group: Ints) -> int:
-    """Put `group` into a queue of `n` groups by its rank; returns its place."""
+    """Insert `group` into a queue of `n` groups by its rank; returns its index."""
     i = _make_place(queue, n, group[RANK], group[SEQ])
     for f in range(FIELDS):
         queue[i, f] = group[f]
@@ -117,7 +117,7 @@ def copy_queue(queue: Ints, to: Ints, n: int) -> None:
 
 @inlined
 def number_chunks(queue: Ints, n: int) -> int:
-    """Number the chunks of a queue in its order: HEAD is a group's first; returns how many there are."""
+    """Number the chunks of a queue in order: HEAD is a group's first chunk; returns the number of chunks."""
     total = 0
     for i in range(n):
         queue[i, HEAD] = total
@@ -138,16 +138,16 @@ def run_queue(  # noqa: C901 - one loop: a call per step would cost more than th
     fractional: bool,
     times: Ints,
 ) -> tuple[int, float]:
-    """Serve a queue from `at` to `until`, in place, with completions as announced; returns its flow.
+    """Serve a queue from `at` to `until`, in place, with announced durations; returns its flow.
 
-    The flow is sum of scale / D * (c - base) over the chunks that complete, exactly and as a float; where `fractional`
-    it is the float sum of scale / D * integral of (t - base) / p over the time in service, whose increase is that of
-    the fractional flow. `lanes` tells how to serve, `serving` is the SEQ last in service; `times`, unless empty, gets
-    every chunk's completion at its number.
+    The flow is the sum of scale / D * (c - base) over the chunks that complete, exactly and as a float. If
+    `fractional`, it is the float sum of scale / D * integral of (t - base) / p over the time in service, which
+    increases by as much as the fractional flow. `lanes` gives the service discipline, `serving` the SEQ last in
+    service. `times`, unless empty, receives the completion of each chunk, by chunk number.
     """
     total, value = 0, 0.0
     while True:
-        # the best group that is here, and when a better one comes
+        # the best group that has arrived, and when a better one arrives
         g, stop = -1, until
         for i in range(n):
             if queue[i, COUNT] == 0:
@@ -194,7 +194,7 @@ def run_queue(  # noqa: C901 - one loop: a call per step would cost more than th
 
 @inlined
 def _unfinished(queue: Ints, n: int, best: int, at: int, until: int) -> tuple[int, int]:
-    """Without preemption: the group whose chunk is in service, else the best; it keeps the lane for one chunk."""
+    """Without preemption: the group with the chunk in service, else the best, and when its chunk ends."""
     for i in range(n):
         if queue[i, COUNT] > 0 and queue[i, ARRIVE] <= at and queue[i, LEFT] < queue[i, EACH]:
             best = i
@@ -214,17 +214,17 @@ def _restore_later(queue: Ints, n: int, serving: int, overhead: int) -> None:
 
 @inlined
 def is_plain(lanes: Lanes, mode: int) -> bool:
-    """Whether :func:`cost_bound` is a bound: lanes preempt at no cost, and the flow is not fractional."""
+    """Whether :func:`cost_bound` is valid: lanes preempt at no cost and the flow is not fractional."""
     return bool(mode != FRACTIONAL and lanes.preemptive == 1 and lanes.overhead == 0)
 
 
 @inlined
 def cost_bound(lanes: Lanes, lane: int, arrive: int, rank: int, each: int, own: int, now: int, weights: Ints) -> Cost:
-    """A lower bound of :func:`insert_cost` for a first chunk, where :func:`is_plain`; exact if nothing is on its way.
+    """A lower bound of :func:`insert_cost` for a first chunk, if :func:`is_plain`; exact if no group is in transit.
 
     It is Eq. (5): after t0 - now of service, A1 (ranks up to the chunk's) runs first and A2 is postponed by p. The
-    chunk's own completion takes in the groups on their way; A2 is counted without them, and without them every queued
-    chunk completes no later, so it is postponed by at least p whenever it counts.
+    chunk's own completion takes the groups in transit into account. A2 is counted without them: without them each
+    queued chunk completes no later, so each chunk counted is postponed by at least p.
     """
     budget, waiting, weight, postponed = arrive - now, 0, 0, 0
     for i in range(lanes.waiting[lane] - 1, -1, -1):
@@ -249,7 +249,7 @@ def cost_bound(lanes: Lanes, lane: int, arrive: int, rank: int, each: int, own: 
 
 @inlined
 def _own_completion(lanes: Lanes, lane: int, arrive: int, rank: int, each: int, now: int) -> int:
-    """When a chunk of this rank that arrives at `arrive` completes: only better ranks, queued or coming, delay it."""
+    """Completion of a chunk of this rank that arrives at `arrive`; only better ranks, present or coming, delay it."""
     at, ahead = now, 0
     for i in range(lanes.waiting[lane] - 1, -1, -1):
         if lanes.rows[lane, i, RANK] > rank:
@@ -273,25 +273,25 @@ def _own_completion(lanes: Lanes, lane: int, arrive: int, rank: int, each: int, 
 
 @inlined
 def insert_cost(lanes: Lanes, lane: int, group: Ints, now: int, weights: Ints, mode: int, room: Ints) -> Cost:
-    """What the last chunk of `group` costs on `lane` from its arrival t0 on, given the others of the group.
+    """Cost of the last chunk of `group` on `lane` from its arrival t0 on, given the others of the group.
 
-    The lane is worked out up to `now` (:func:`~.lanes.bring_to`), here and below.
+    Here and below, the lane must have been advanced to `now` (:func:`~.lanes.bring_to`).
 
     Parameters
     ----------
     group
-        The job's chunks on this lane, the new one included (COUNT >= 1); ARRIVE is t0 >= `now`.
+        The job's chunks on this lane, including the new one (COUNT >= 1); ARRIVE is t0 >= `now`.
     weights
         ``weights[D] = scale // D`` (:func:`weight_table`).
     room
-        Two queues to work on, shape ``(2, groups, FIELDS)``.
+        Scratch space for two queues, shape ``(2, groups, FIELDS)``.
 
     Returns
     -------
     exact, value, postponed
         The cost in µs / scale as an integer (0 in FRACTIONAL mode) and as a float: (waiting + p) / D + harm, or the
-        increase of the fractional flow. `postponed` is the number of chunks that complete later because of the
-        insertion in EQ5 mode; else -1: :func:`delayed` tells.
+        increase of the fractional flow. In EQ5 mode `postponed` is the number of chunks delayed by the insertion;
+        otherwise it is -1, and :func:`delayed` computes the number.
     """
     n = load(lanes, lane, room[0])
     if mode == EQ5:
@@ -309,7 +309,7 @@ def insert_cost(lanes: Lanes, lane: int, group: Ints, now: int, weights: Ints, m
 
 @inlined
 def _eq5(queue: Ints, n: int, lanes: Lanes, lane: int, group: Ints, now: int, weights: Ints) -> Cost:
-    """Eq. (5) as printed: pending are all chunks assigned and uncompleted at t0, whether arrived or not."""
+    """Eq. (5) as printed: all chunks assigned and uncompleted at t0 are pending, whether arrived or not."""
     run_queue(queue, n, lanes, lanes.serving[lane], now, group[ARRIVE], now, weights, False, group[:0])
     waiting, weight, postponed = (group[COUNT] - 1) * group[EACH], 0, 0
     for i in range(n):
@@ -328,10 +328,11 @@ def _eq5(queue: Ints, n: int, lanes: Lanes, lane: int, group: Ints, now: int, we
 
 @lean
 def delayed(lanes: Lanes, lane: int, group: Ints, now: int, weights: Ints, room: Ints, times: Ints) -> int:
-    """Number of chunks that complete strictly later because of the last chunk of `group`.
+    """Number of chunks that the last chunk of `group` delays.
 
-    ``times`` (shape ``(2, chunks)``, :func:`chunks_on` and the group's) gets every chunk's completion with the new one
-    and without it, numbered in the order of ``room[0]``; a group's HEAD is left at the number behind its last chunk.
+    ``times``, shape ``(2, chunks)`` with the chunks of :func:`chunks_on` and of the group, receives the completion of
+    each chunk with and without the new one, numbered in the order of ``room[0]``. HEAD of each group ends one past the
+    number of its last chunk.
     """
     n = load(lanes, lane, room[0])
     own = place(room[0], n, group)

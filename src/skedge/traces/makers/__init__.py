@@ -1,1 +1,1 @@
-"""Makers of jobs: synthetic ones, and what a trace does not say."""
+"""Makers of jobs: synthetic traces, and the parameters that traces do not contain."""

@@ -1,6 +1,6 @@
-"""Jobs of Okita's evaluation made from a trace's arrivals: data at many sites, resource needs, latency costs.
+"""Jobs of Okita's evaluation, made from a trace's arrivals: data at many sites, resource needs, latency costs.
 
-Everything is drawn column by column from one generator, in the order of :class:`SiteRanges`.
+All values are drawn column by column from one generator, in the order of :class:`SiteRanges`.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from skedge.traces.jobs_table import OF_A_PS, OF_A_WORKER, Counts, Range, drawn_
 
 @dataclass(frozen=True, slots=True)
 class SiteRanges:
-    """What Okita Sec. V-B draws uniformly, and from what; ends included.
+    """The ranges of the uniform draws in Okita Sec. V-B; bounds included.
 
     Attributes
     ----------
     site_chunks
-        D_i^r, chunks at each site.
+        D_i^r, number of chunks at each site.
     chunk_mb
         delta_i [MB].
     slot_chunks
-        rho_i / E_i: chunks that a worker trains in a slot, >= 1 (O11).
+        rho_i / E_i: chunks that one worker trains per slot, >= 1 (O11).
     exchange_mb
-        pi_i [MB a slot].
+        pi_i [MB per slot].
     worker_needs, ps_needs
-        By resource, whole numbers.
+        Demand by resource, whole numbers.
     latency
-        Which latency cost function.
+        Kind of latency cost function.
     tau, rate, base
-        Of the exponential and the linear one; the rate is 0.25 in the paper.
+        Parameters of the exponential and the linear function; the rate is 0.25 in the paper.
     early, late, deadline
-        Of the piecewise one: tau_1, tau_2, c.
+        Parameters of the piecewise function: tau_1, tau_2, c.
     """
 
     site_chunks: Counts = (10, 20)
@@ -60,7 +60,7 @@ class SiteRanges:
 def site_jobs(
     trace: pl.DataFrame, rng: Generator, sites: Sequence[str], *, slot_s: float, ranges: SiteRanges | None = None
 ) -> pl.DataFrame:
-    """Jobs of Okita Sec. V-B: arrivals of `trace`, everything else drawn from `ranges`.
+    """Jobs of Okita Sec. V-B: arrivals from `trace`, all other values drawn from `ranges`.
 
     Parameters
     ----------
@@ -73,12 +73,12 @@ def site_jobs(
     slot_s
         Length of a slot [s].
     ranges
-        None: the paper's.
+        None: the ranges of the paper.
 
     Returns
     -------
     polars.DataFrame
-        A jobs table in the trace's order, of one epoch and one mini-batch a chunk: only rho / E matters.
+        A jobs table in the trace's order, with one epoch and one mini-batch per chunk, because only rho / E matters.
     """
     r = ranges or SiteRanges()
     n = len(check_frame(trace, "trace"))

@@ -1,6 +1,6 @@
-"""A seeded generator of Philly-like traces and machine lists.
+"""Seeded generators of Philly-like traces and machine lists.
 
-The model has the structure that Microsoft Philly's passed jobs show, and constants fitted to their published figures
+The model has the structure of Microsoft Philly's passed jobs, and constants fitted to their published statistics
 (dense window 2017-10-03 to 2017-12-15, 73,565 jobs, unless said otherwise). Submissions are the sum of
 
 - a *clock*: one job every 600 s, from a periodic task of one virtual cluster,
@@ -8,10 +8,10 @@ The model has the structure that Microsoft Philly's passed jobs show, and consta
 - *bursts*: campaigns of jobs a few seconds apart. They start as a doubly stochastic Poisson process: hour by hour its
   rate is a log-normal, autocorrelated level times the indices of the hour of the day and of the weekday;
 
-In *outages* nothing is submitted. Times are whole seconds, as in the log, so that some gaps are zero. GPU counts and
+During *outages* no jobs are submitted. Times are whole seconds, as in the log, so some gaps are zero. GPU counts and
 durations are drawn job by job; durations are mixtures of log-normals by GPU count.
 
-Not modelled: users, failed and killed jobs, the likeness of the jobs of one burst.
+Not modelled: users, failed and killed jobs, the similarity of the jobs in one burst.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HOUR_S = 3600.0
 DAY_HOURS = 24
 
 PARTS = ("clock", "single", "burst")
-"""What the submissions are the sum of."""
+"""The parts of the submissions."""
 
 CLOCK_S = 600.0
 """Period of the clock [s]: 52.6 % of the gaps inside its virtual cluster are about 600 s, and p95..p99 of all gaps."""
@@ -39,27 +39,27 @@ CLOCK_JITTER_S = 0.6
 """Standard deviation of a tick [s]: the gaps' p95 and p99 are 599 and 601 s."""
 
 JOBS_PER_HOUR = 42.1
-"""Mean of the jobs per hour."""
+"""Mean number of jobs per hour."""
 SINGLES_PER_HOUR = 4.7
-"""Mean of the lone submissions per hour: with the clock they keep nine gaps in ten below 335 s."""
+"""Mean number of single submissions per hour; with the clock they keep nine in ten gaps below 335 s."""
 LEVEL_SIGMA = 1.15
-"""Standard deviation of the log of the hourly level; with the bursts it gives the dispersion of 163."""
+"""Standard deviation of the log of the hourly level; with the bursts it yields the dispersion of 163."""
 LEVEL_RHO = 0.6
 """Autocorrelation of the log of the hourly level from one hour to the next; jobs per hour: 0.39."""
 BURST_SIZE_SIGMA = 1.42
-"""Standard deviation of the log of the jobs in a burst."""
+"""Standard deviation of the log of the number of jobs in a burst."""
 BURST_MEDIAN = 11.0
-"""Median of the jobs in a burst, before rounding up."""
+"""Median number of jobs in a burst, before rounding up."""
 BURST_LARGEST = 700
-"""Jobs in the largest burst; the busiest hour has 1,032."""
+"""Number of jobs in the largest burst; the busiest hour has 1,032."""
 BURST_GAP_MEDIAN_S = 7.8
-"""Median over bursts of the mean gap inside one [s]: half of all gaps are at most 8 s."""
+"""Median over bursts of the mean gap within a burst [s]: half of all gaps are at most 8 s."""
 BURST_GAP_SIGMA = 0.9
-"""Standard deviation of its log: a quarter of the gaps are at most 2 s, a quarter at least 38 s."""
+"""Standard deviation of its log: a quarter of the gaps are at most 2 s, and a quarter at least 38 s."""
 OUTAGES_PER_HOUR = 1 / 240
-"""Outages: one in ten days, of"""
+"""Rate of outages: one in ten days."""
 OUTAGE_LONGEST_S = 16.6 * HOUR_S
-"""at most this long [s], uniformly: the gaps' CV is 4.17, and a few gaps of hours make nearly all of it."""
+"""Maximum length of an outage [s], drawn uniformly: the gaps' CV is 4.17, nearly all of it from a few long gaps."""
 
 # Hour of the day 0..23 and weekday Monday..Sunday, 1 = mean, of the whole file of 82,247 jobs.
 HOUR_INDEX = (
@@ -69,7 +69,7 @@ HOUR_INDEX = (
 WEEKDAY_INDEX = (0.76, 1.07, 1.15, 1.35, 1.48, 0.65, 0.55)
 
 GPU_SHARE = {1: 0.9317, 2: 0.0221, 4: 0.0227, 8: 0.0200, 16: 0.0024, 32: 0.0008, 64: 0.0001}
-"""Share of jobs by GPU count, whole file; the rest (0.02 %) is given to 1."""
+"""Share of jobs by GPU count, whole file; the rest (0.02 %) is added to 1."""
 
 DURATION = {
     1: (
@@ -102,10 +102,10 @@ def philly_like(jobs: int, rng: Generator, *, span_s: float | None = None) -> pl
     jobs
         Number of jobs, >= 1.
     rng
-        Source of all randomness. The trace begins at midnight of a Monday; its time 0 is the first submission.
+        Source of all randomness. The trace begins at midnight on a Monday; its time 0 is the first submission.
     span_s
-        Seconds from the first submission to the last, > 0: submissions are stretched or compressed to it, shape
-        kept. None: as drawn, about 42 jobs an hour.
+        Time from the first submission to the last [s], > 0; the submissions are scaled to it. None: as drawn, about 42
+        jobs per hour.
 
     Returns
     -------
@@ -133,14 +133,15 @@ def philly_like(jobs: int, rng: Generator, *, span_s: float | None = None) -> pl
 def at_slots(
     jobs: int, rng: Generator, *, slot_s: float, slots: int, kind: Literal["uniform", "alternating"]
 ) -> pl.DataFrame:  # fmt: skip
-    """Draw arrivals at the beginnings of slots.
+    """Draw arrivals at slot boundaries.
 
     Parameters
     ----------
     kind
-        ``uniform``: all slots alike (Okita); ``alternating``: even ones get twice as many as odd ones (PD-ORS).
+        ``uniform``: all slots have equal probability (Okita); ``alternating``: even slots receive twice as many as odd
+        ones (PD-ORS).
     jobs, slots
-        How many, >= 1; slots count from 0.
+        Numbers of jobs and slots, >= 1; slots are counted from 0.
     rng
         Source of all randomness.
     slot_s
@@ -167,9 +168,9 @@ def at_slots(
 
 
 def _submissions(jobs: int, rng: Generator) -> tuple[Floats, Ints]:
-    """Draw the first `jobs` submissions [s from a Monday's midnight], ascending, and the part that each is of.
+    """Draw the first `jobs` submissions [s from midnight on a Monday], ascending, and the part of each.
 
-    The part is an index into :data:`PARTS`. The window is doubled until it holds enough.
+    The part is an index into :data:`PARTS`. The window is doubled until it holds enough submissions.
     """
     hours = 7 * DAY_HOURS + math.ceil(1.5 * jobs / JOBS_PER_HOUR)
     while True:
@@ -193,13 +194,13 @@ def _singles(hours: int, rng: Generator) -> Floats:
 
 
 def _poisson(rate: Floats, rng: Generator) -> Floats:
-    """Events [s] of a Poisson process with so many expected in each hour, ascending only by hour."""
+    """Events [s] of a Poisson process with the expected number `rate` in each hour, in order of the hour only."""
     count = rng.poisson(rate)
     return np.asarray(HOUR_S * (np.repeat(np.arange(len(rate)), count) + rng.random(count.sum())))
 
 
 def _bursts(hours: int, rng: Generator) -> Floats:
-    """Draw the submissions of the bursts that start within `hours` [s], in no order."""
+    """Draw the submissions of the bursts that start within `hours` [s], unordered."""
     starts = _poisson(_burst_rate(hours, rng) / _mean_burst_size(), rng)
     sizes = _burst_sizes(len(starts), rng)
     gap = BURST_GAP_MEDIAN_S * np.exp(BURST_GAP_SIGMA * rng.standard_normal(len(starts)))
@@ -210,20 +211,20 @@ def _bursts(hours: int, rng: Generator) -> Floats:
 
 
 def _burst_rate(hours: int, rng: Generator) -> Floats:
-    """Draw the expected jobs of bursts, hour by hour, shape ``(hours,)``."""
+    """Draw the expected number of jobs in bursts for each hour, shape ``(hours,)``."""
     level = np.exp(LEVEL_SIGMA * _autocorrelated(hours, rng) - LEVEL_SIGMA**2 / 2)
     up = 1 - OUTAGES_PER_HOUR * OUTAGE_LONGEST_S / 2 / HOUR_S
     return (JOBS_PER_HOUR / up - HOUR_S / CLOCK_S - SINGLES_PER_HOUR) * _calendar(hours) * level
 
 
 def _calendar(hours: int) -> Floats:
-    """Index of each hour by its hour of the day and its weekday, mean 1, shape ``(hours,)``."""
+    """Relative rate of each hour by hour of the day and weekday, mean 1, shape ``(hours,)``."""
     hour = np.arange(hours)
     return np.asarray(_rest(HOUR_INDEX)[hour % DAY_HOURS] * _rest(WEEKDAY_INDEX)[hour // DAY_HOURS % 7])
 
 
 def _rest(index: tuple[float, ...]) -> Floats:
-    """Take the clock, which is even, out of `index`: what singles and bursts must follow; mean 1."""
+    """`index` without the contribution of the clock, which is uniform: the index of singles and bursts, mean 1."""
     even = HOUR_S / CLOCK_S / JOBS_PER_HOUR
     rest = np.array(index) - even
     return np.asarray(rest / rest.mean())
@@ -244,7 +245,7 @@ def _burst_sizes(bursts: int, rng: Generator) -> Ints:
 
 
 def _mean_burst_size() -> float:
-    """Mean jobs in a burst: sum over n of P(size > n), size being rounded up and at most :data:`BURST_LARGEST`."""
+    """Mean number of jobs in a burst: sum over n of P(size > n), sizes rounded up and at most :data:`BURST_LARGEST`."""
     above = (math.log(n / BURST_MEDIAN) / BURST_SIZE_SIGMA for n in range(1, BURST_LARGEST))
     return 1 + sum(0.5 * math.erfc(z / math.sqrt(2)) for z in above)
 
@@ -278,7 +279,7 @@ def _normed(weight: Floats) -> Floats:
 def philly_like_machines(n: int, rng: Generator) -> pl.DataFrame:
     """Draw a machine list of `n` machines: columns `id` and `gpus`.
 
-    2-GPU and 8-GPU machines stand 321 to 231, as in Philly's list, exact up to rounding and in random order.
+    The ratio of 2-GPU to 8-GPU machines is 321 to 231, as in Philly's list, up to rounding; the order is random.
     """
     if n < 1:
         raise TraceError(f"machines: {n}; a cluster has at least 1 machine")

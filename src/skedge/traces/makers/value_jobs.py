@@ -1,6 +1,6 @@
-"""Jobs of PD-ORS's evaluation made from a trace's arrivals: resource needs, samples, two rates, sigmoid utilities.
+"""Jobs of PD-ORS's evaluation, made from a trace's arrivals: resource needs, samples, two rates, sigmoid utilities.
 
-Everything is drawn column by column from one generator, in the order of :class:`ValueRanges`.
+All values are drawn column by column from one generator, in the order of :class:`ValueRanges`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ CLASSES = {"0": 0, "1": 1, "2": 1, "3": 2}
 """Kind of a job by Google's scheduling class (PD-ORS Sec. V): 0 time-insensitive, 1 and 2 -sensitive, 3 -critical."""
 
 SENSITIVE, CRITICAL = (0.01, 1.0), (4.0, 6.0)
-"""theta2 of time-sensitive and of time-critical jobs [1/slot]; that of time-insensitive ones is 0."""
+"""theta2 of time-sensitive and of time-critical jobs [1/slot]; it is 0 for time-insensitive jobs."""
 
 
 @dataclass(frozen=True, slots=True)
 class ValueRanges:
-    """What PD-ORS Sec. V draws uniformly, and from what; ends included.
+    """The ranges of the uniform draws in PD-ORS Sec. V; bounds included.
 
     Attributes
     ----------
@@ -43,16 +43,16 @@ class ValueRanges:
     batch
         F.
     bandwidth_mbps
-        b^(e) [Mbit/s]. The paper is silent; that of JSAC'22.
+        b^(e) [Mbit/s]. Not given in the paper; the range of JSAC'22.
     internal_factor
-        b^(i) / b^(e), >= 1. The paper says that it is large.
+        b^(i) / b^(e), >= 1. The paper only calls it large.
     worker_needs, ps_needs
-        By resource, whole numbers.
+        Demand by resource, whole numbers.
     height, target
         theta1, theta3 [slots].
     mix
-        Shares of time-insensitive, time-sensitive and time-critical jobs; their sum is 1. ``classes``: each job is
-        what its scheduling class says, which the trace has as group (:data:`CLASSES`).
+        Shares of time-insensitive, time-sensitive and time-critical jobs; their sum is 1. ``classes``: by each job's
+        scheduling class, which is the trace's `group` (:data:`CLASSES`).
     """
 
     epochs: Counts = (50, 200)
@@ -79,7 +79,7 @@ class ValueRanges:
 def value_jobs(
     trace: pl.DataFrame, rng: Generator, *, slot_s: float, ranges: ValueRanges | None = None
 ) -> pl.DataFrame:
-    """Jobs of PD-ORS Sec. V: arrivals of `trace`, everything else drawn from `ranges`.
+    """Jobs of PD-ORS Sec. V: arrivals from `trace`, all other values drawn from `ranges`.
 
     Parameters
     ----------
@@ -90,12 +90,12 @@ def value_jobs(
     slot_s
         Length of a slot [s].
     ranges
-        None: the paper's.
+        None: the ranges of the paper.
 
     Returns
     -------
     polars.DataFrame
-        A jobs table in the trace's order; a job has one chunk of K mini-batches, a sample each.
+        A jobs table in the trace's order; a job has one chunk of K mini-batches, one per sample.
     """
     r = ranges or ValueRanges()
     n = len(check_frame(trace, "trace"))
@@ -117,7 +117,7 @@ def value_jobs(
 
 
 def _kinds(trace: pl.DataFrame, mix: tuple[float, float, float] | Literal["classes"], rng: Generator) -> Ints:
-    """0, 1, 2 for time-insensitive, -sensitive, -critical, shape ``(jobs,)``."""
+    """Kind of each job: 0 time-insensitive, 1 time-sensitive, 2 time-critical, shape ``(jobs,)``."""
     if mix != "classes":
         return rng.choice(3, len(trace), p=np.array(mix) / sum(mix))
     unknown = trace.filter(~pl.col("group").is_in(list(CLASSES)))["group"].head(1).to_list()
@@ -127,6 +127,6 @@ def _kinds(trace: pl.DataFrame, mix: tuple[float, float, float] | Literal["class
 
 
 def _steepness(kind: Ints, rng: Generator) -> Floats:
-    """Draw theta2 by kind."""
+    """Draw theta2 according to the kind of each job."""
     sensitive, critical = rng.uniform(*SENSITIVE, len(kind)), rng.uniform(*CRITICAL, len(kind))
     return np.choose(kind, [np.zeros(len(kind)), sensitive, critical])

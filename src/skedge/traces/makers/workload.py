@@ -1,9 +1,9 @@
-"""Jobs tables made from a trace: the trace's own work, or the paper's draws (:func:`paper_jobs`).
+"""Jobs tables made from a trace: with the trace's own work, or with the paper's random draws (:func:`paper_jobs`).
 
-The trace's own work is made in two ways: as gangs of the GPUs asked for (:func:`rigid_jobs`), or cut into as many
+The trace's own work is used in two ways: as gangs of the GPUs requested (:func:`rigid_jobs`), or divided into as many
 chunks as JSAC'22's models have (:func:`divisible_jobs`). Both draw the same numbers from the same generator.
 
-A jobs table has the columns :data:`~skedge.core.model.JOB_SCHEMA`. Everything drawn is drawn column by column from one
+A jobs table has the columns :data:`~skedge.core.model.JOB_SCHEMA`. Random values are drawn column by column from one
 generator, in a fixed order.
 """
 
@@ -26,17 +26,17 @@ from skedge.traces.jobs_table import Counts, Range, jobs_table
 MINIBATCHES = 58
 TABLE_II = ((27, MINIBATCHES), (115, MINIBATCHES), (60, MINIBATCHES))
 """Data chunks D and mini-batches per chunk B of JSAC'22 Table II: ResNet-50 and -101 on CIFAR10, GoogLeNet and LeNet on
-Caltech101, AlexNet and Inception-BN on ImageNet-12; two models each, so the three rows are drawn alike."""
+Caltech101, AlexNet and Inception-BN on ImageNet-12; two models each, so the three rows have equal probability."""
 
 HOUR_S = 3600.0
 
 RESTORE_S = 30.0
-"""Checkpoint overhead of rigid jobs unless given [s]: what Pollux's simulator charges for each change of a job's GPUs
+"""Default checkpoint overhead of rigid jobs [s]: the cost of each change of a job's GPUs in Pollux's simulator
 (Qiao et al., OSDI'21; petuum/adaptdl, branch osdi21-artifact, simulator/simulator.py, ``Job.reallocate``)."""
 
 
 class Made(NamedTuple):
-    """A jobs table, and the number of jobs by what was changed beside the trace or the draw."""
+    """A jobs table, and the number of jobs that deviate from the trace or the draw, by kind of change."""
 
     table: pl.DataFrame
     changed: dict[str, int]
@@ -44,7 +44,7 @@ class Made(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PaperRanges:
-    """What JSAC'22 Sec. V draws uniformly, and from what; ends included.
+    """The ranges of the uniform draws in JSAC'22 Sec. V; bounds included.
 
     Attributes
     ----------
@@ -59,11 +59,11 @@ class PaperRanges:
     bandwidth_mbps
         b [Mbit/s].
     upload_edge_slots, upload_cloud_slots
-        Upload delay of a chunk to an edge server and to the cloud [slots]; drawn by the scenario per (job, server).
+        Upload delay of a chunk to an edge server and to the cloud [slots]; the scenario draws it per (job, server).
     chunk_mb
-        Size of a chunk [MB]. The paper is silent; Okita, whose setting is the same kind, draws it from [20, 60].
+        Size of a chunk [MB]. Not given in the paper; Okita, in a similar setting, draws it from [20, 60].
     chunks, minibatches
-        D and B, together; None: a row of Table II.
+        D and B, which must be given together; None: a row of Table II.
     """
 
     epochs: tuple[int, int] = (20, 60)
@@ -84,29 +84,29 @@ class PaperRanges:
 
 @dataclass(frozen=True, slots=True)
 class TraceShares:
-    """How a trace's duration is split into the model's parts, by :func:`rigid_jobs` and :func:`divisible_jobs`.
+    """Parameters for splitting a trace's duration into the model's parts (:func:`rigid_jobs`, :func:`divisible_jobs`).
 
     Attributes
     ----------
     communication
-        Share of a mini-batch's time that goes to communication, 2 q / b; from 0, with `ps_update` below 1.
+        Share of a mini-batch's time for communication, 2 q / b; >= 0, its sum with `ps_update` < 1.
     ps_update
-        Share that goes to the PS's update, G; from 0.
+        Share for the PS's update, G; >= 0.
     upload
-        Upload delay of a chunk to an edge server, as a share of the job's duration, >= 0; the range is this times
+        Upload delay of a chunk to an edge server, relative to the job's duration, >= 0; its range is this value times
         `upload_spread`.
     upload_spread
-        Ends of the range of upload delays, around 1.
+        Bounds of the range of upload delays, around 1.
     cloud_factor
-        Upload delay to the cloud over that to an edge server, >= 0.
+        Ratio of the upload delay to the cloud to that to an edge server, >= 0.
     epochs
-        E, drawn uniformly, ends included.
+        E, drawn uniformly, bounds included.
     gradient_mb
         q [MB], drawn uniformly, > 0; the bandwidth follows from `communication`.
     chunk_mb
         Size of a chunk [MB], drawn uniformly.
     chunks
-        D of divisible jobs, drawn uniformly, ends included; None: a row of Table II.
+        D of divisible jobs, drawn uniformly, bounds included; None: a row of Table II.
     """
 
     communication: float = 0.1
@@ -141,7 +141,7 @@ def paper_jobs(
     slot_s: float = HOUR_S,
     ranges: PaperRanges | None = None,
 ) -> Made:
-    """Jobs of JSAC'22 Sec. V: arrivals and GPU counts of `trace`, everything else drawn from `ranges`.
+    """Jobs of JSAC'22 Sec. V: arrivals and numbers of GPUs from `trace`, all other values drawn from `ranges`.
 
     Parameters
     ----------
@@ -150,16 +150,16 @@ def paper_jobs(
     rng
         Source of all randomness.
     worker_types, ps_types
-        Types to draw uniformly from: those that the cluster has, at least one each.
+        Types of the cluster to draw from uniformly, at least one each.
     slot_s
         Length of a slot [s] (upload delays are given in slots).
     ranges
-        None: the paper's.
+        None: the ranges of the paper.
 
     Returns
     -------
     Made
-        A jobs table in the trace's order. A gang has min(D, gpus) workers; those of fewer than gpus are counted.
+        A jobs table in the trace's order. A gang has min(D, gpus) workers; gangs with fewer than gpus are counted.
     """
     r = ranges or PaperRanges()
     n = len(check_frame(trace, "trace"))
@@ -194,15 +194,15 @@ def rigid_jobs(
     *,
     shares: TraceShares | None = None,
 ) -> Made:
-    """Jobs that do the work of `trace` on the GPUs that it asked for: D = k = gpus, one chunk on each.
+    """Jobs with the work of `trace` on the requested number of GPUs: D = k = gpus, one chunk per GPU.
 
-    As a gang such a job takes its real duration, and no policy can train it on more workers than that. Its work is
+    As a gang such a job takes its real duration, and no policy can train it on more workers. Its work is
     gpus x duration: one chunk takes p = duration. With p = E B / n (JSAC'22 Eq. (1)) one mini-batch takes
-    m + G + 2 q / b = p / (E B); of that, `shares` gives the parts; q is drawn and b follows. Times are exact to the
+    m + G + 2 q / b = p / (E B), which `shares` splits into parts; q is drawn and b follows. Times are exact to the
     microsecond to which the model rounds a chunk up.
 
-    A job of a type costs the same on every server that has the type: the trace knows one kind of GPU. A chunk's upload
-    delay does not depend on k, as all chunks of a gang are uploaded side by side.
+    A job takes the same time on all servers with its type, because the trace has only one kind of GPU. A chunk's upload
+    delay does not depend on k, because all chunks of a gang are uploaded in parallel.
 
     Parameters
     ----------
@@ -211,22 +211,22 @@ def rigid_jobs(
     rng
         Source of all randomness.
     worker_types, ps_types
-        Types to draw uniformly from, at least one each.
+        Types to draw from uniformly, at least one each.
     shares
         None: the defaults of :class:`TraceShares`.
 
     Returns
     -------
     Made
-        A jobs table in the trace's order; nothing is changed.
+        A jobs table in the trace's order, without changes to count.
 
     Raises
     ------
     TraceError
-        For a job of no duration.
+        If a job has duration 0.
     """
     s = shares or TraceShares()
-    _drawn_chunks(s, len(trace), rng)  # not used: so that the other columns are those of the same jobs made divisible
+    _drawn_chunks(s, len(trace), rng)  # unused draw, so that the other columns equal those of divisible jobs
     return Made(_timed(trace, rng, worker_types, ps_types, s, trace["gpus"].to_numpy()), {})
 
 
@@ -238,16 +238,16 @@ def divisible_jobs(
     *,
     shares: TraceShares | None = None,
 ) -> Made:
-    """Jobs that do the work of `trace`, cut into D chunks that any number of workers up to D can train.
+    """Jobs with the work of `trace`, divided into D chunks, so that up to D workers can train them.
 
-    D is drawn, or a row of Table II, and at least the GPUs asked for. A gang of k = gpus workers that communicate
-    (zeta = 0) needs D p / k, which is the job's real duration; a policy that takes more workers is as much faster.
-    Parameters, times and errors are those of :func:`rigid_jobs`.
+    D is drawn or from a row of Table II, and at least the number of GPUs requested. A gang of k = gpus workers that
+    communicate (zeta = 0) takes D p / k, which is the job's real duration; with more workers it is proportionally
+    faster. Parameters, times and errors are those of :func:`rigid_jobs`.
 
     Returns
     -------
     Made
-        A jobs table in the trace's order; jobs whose D was raised to the GPUs asked for are counted.
+        A jobs table in the trace's order; jobs whose D was raised to the number of GPUs requested are counted.
     """
     s = shares or TraceShares()
     drawn, gpus = _drawn_chunks(s, len(trace), rng), trace["gpus"].to_numpy()
@@ -267,7 +267,7 @@ def _timed(
     s: TraceShares,
     chunks: Ints,
 ) -> pl.DataFrame:
-    """The jobs table of `chunks` chunks each whose work is gpus x duration."""
+    """The jobs table of jobs with `chunks` chunks each, whose work is gpus x duration."""
     n = len(check_frame(trace, "trace"))
     duration = trace["duration_s"].to_numpy()
     if not (duration > 0).all():
@@ -297,7 +297,7 @@ def _timed(
 
 
 def _bandwidth(gradient_mb: Floats, communication_s: Floats) -> tuple[Floats, Floats]:
-    """Find b [Mbit/s] such that 2 q / b is `communication_s`, and q [MB]; without communication q is 0 and b any."""
+    """The rate b [Mbit/s] such that 2 q / b is `communication_s`, and q [MB]; without communication q = 0, b = 1000."""
     silent = communication_s <= 0
     bandwidth = 2 * MBIT_PER_MB * gradient_mb / np.where(silent, 1.0, communication_s)
     return np.where(silent, 1000.0, bandwidth), np.where(silent, 0.0, gradient_mb)
@@ -311,7 +311,7 @@ def _sizes(r: PaperRanges, n: int, rng: Generator) -> tuple[Ints, Ints]:
 
 
 def _table_ii(n: int, rng: Generator) -> tuple[Ints, Ints]:
-    """D and B of `n` jobs, a row of Table II each."""
+    """D and B of `n` jobs, each from a row of Table II."""
     rows = np.array(TABLE_II)[rng.integers(len(TABLE_II), size=n)]
     return rows[:, 0], rows[:, 1]
 

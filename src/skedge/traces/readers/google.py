@@ -5,11 +5,11 @@
     time [µs], missing info, job ID, event type, user, scheduling class, job name, logical job name
 
 with event types 0 SUBMIT, 1 SCHEDULE, 2 EVICT, 3 FAIL, 4 FINISH, 5 KILL, 6 LOST, 7 and 8 UPDATE. The scheduling class,
-0 to 3, says how sensitive to latency a job is, 3 most. Names and users are hashes. The trace begins at 600 s; time 0
-stands for all before it.
+0 to 3, gives a job's sensitivity to latency, 3 being the highest. Names and users are hashes. The trace begins at
+600 s; time 0 stands for all earlier times.
 
-In the trace frame `group` is the scheduling class, and `gpus` 1: jobs are tasks on CPUs, and the trace of jobs does not
-say how many.
+In the trace frame `group` is the scheduling class, and `gpus` is 1: jobs consist of tasks on CPUs, whose number the
+trace of jobs does not give.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _SUBMIT, _SCHEDULE, _UPDATES = 0, 1, (7, 8)
 _STATUS = {3: "failed", 4: "passed", 5: "killed"}
 _CLASSES, _TYPES = 3, 8
 _AFTER = 2**63 - 1
-"""Time of what happened after the trace's end."""
+"""Time of all events after the trace's end."""
 
 _JOBS = ("job_id", "submit_us", "sched_class", "schedule_us", "end_us", "end_event")
-"""Columns of a table of jobs that the events were made into, one row a job."""
+"""Columns of a table of jobs derived from the events, one row per job."""
 
 _SECOND = 1e6
 
@@ -39,16 +39,16 @@ _SECOND = 1e6
 def read_google_events(
     path: Path | str, statuses: Collection[str] = ("passed",), fractional: Fractional = "skip"
 ) -> Trace:
-    """Read ``job_events``: one part (``.csv``, ``.csv.gz``), or a folder of ``part-*`` files, which is read whole.
+    """Read ``job_events``: one part (``.csv``, ``.csv.gz``), or all ``part-*`` files of a folder.
 
-    A job's submission is its first SUBMIT; `duration_s` is from its first SCHEDULE to its last event that ends it,
-    whose type is its status. Left out and counted: what was submitted before the trace began or after it ended, or has
-    no SUBMIT at all; what never ran; what runs still or waits again; what was evicted or lost in the end.
+    A job's submission is its first SUBMIT; `duration_s` runs from its first SCHEDULE to the last event that ends it,
+    whose type is its status. Omitted and counted: jobs submitted before the trace begins or after it ends, or without
+    a SUBMIT; jobs that never ran; jobs still running or waiting again; jobs evicted or lost in the end.
 
     Raises
     ------
     TraceError
-        Naming file, line, column and value; a folder without parts.
+        Names file, line, column and value; also if a folder has no parts.
     """
     path = Path(path)
     parts = sorted(path.glob("part-*")) if path.is_dir() else [path]
@@ -70,7 +70,7 @@ def read_google_events(
             last=kind.filter(~kind.is_in(_UPDATES)).last(),
         )
     )
-    again = pl.col("last") <= _SCHEDULE  # after an end it was submitted, or scheduled, once more
+    again = pl.col("last") <= _SCHEDULE  # submitted or scheduled again after an end
     jobs = jobs.with_columns(pl.when(again).then(None).otherwise(pl.col(c)).alias(c) for c in ("end", "event"))
     return _trace(jobs, path, statuses, {"blank line": sum(blank for _, blank in read)}, fractional)
 
@@ -105,15 +105,15 @@ def _part(path: Path) -> tuple[pl.DataFrame, int]:
 def read_google_jobs(
     path: Path | str, statuses: Collection[str] = ("passed",), fractional: Fractional = "skip"
 ) -> Trace:
-    """Read a table of jobs made of the events, ``.parquet`` or CSV: columns :data:`_JOBS`, one row a job.
+    """Read a table of jobs derived from the events, ``.parquet`` or CSV: columns :data:`_JOBS`, one row per job.
 
-    `end_event` is the type of the last event that ended the job, missing (and `end_us`) if it runs still. What is left
-    out is as in :func:`read_google_events`.
+    `end_event` is the type of the last event that ended the job; it and `end_us` are missing if the job is still
+    running. The same jobs are omitted as in :func:`read_google_events`.
 
     Raises
     ------
     TraceError
-        Naming file, line (of Parquet: the row's number and 2, as if it were CSV), column and value.
+        Names file, line (for Parquet: the row's number plus 2, as if it were CSV), column and value.
     """
     path = Path(path)
     table, blank = filled(_parquet(path) if path.suffix == ".parquet" else read_table(path, _JOBS))
@@ -161,7 +161,7 @@ def _parquet(path: Path) -> pl.DataFrame:
 def _trace(
     jobs: pl.DataFrame, path: Path, statuses: Collection[str], blank: dict[str, int], fractional: Fractional
 ) -> Trace:
-    """A trace of a row per job: id, submit, schedule, end [µs], event (its last end, null: none), group."""
+    """A trace from one row per job: id, submit, schedule, end [µs], event (type of its last end, or null), group."""
     reasons = {
         "no submission in the trace": pl.col("submit").is_null() | ~pl.col("submit").is_between(1, _AFTER - 1),
         "never ran": pl.col("schedule").is_null() | (pl.col("schedule") == _AFTER),

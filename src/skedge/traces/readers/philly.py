@@ -1,6 +1,6 @@
-"""Microsoft Philly's traces (``github.com/msr-fiddle/philly-traces``): the job log, CSVs derived from it, machines.
+"""Microsoft Philly's traces (``github.com/msr-fiddle/philly-traces``): job log, CSVs derived from it, machine lists.
 
-Times are naive local times of the cluster; only their differences are used.
+Times are local times of the cluster without a time zone; only their differences are used.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from skedge.traces.table import STAMP, check_columns, filled, left_out, numbers,
 _STATUS = {"Pass": "passed", "Failed": "failed", "Killed": "killed"}
 
 _PASS_ONLY = ("timestamp", "duration", "num_gpus", "gpu_time", "cluster")
-"""Columns of the CSV of passed jobs that Pollux's benchmark derived from the log."""
+"""Columns of the CSV of passed jobs that the benchmark of Pollux derived from the log."""
 
 _ALL_STATUSES = ("u_id", "submit_time", "user", "gpu_num", "node_num", "run_time", "new_status")
-"""Columns of the CSV of all jobs that the log was cleaned into."""
+"""Columns of the CSV of all jobs, a cleaned form of the log."""
 
 
 def _none(value: object) -> object:
@@ -62,21 +62,21 @@ def read_philly_log(
 ) -> Trace:
     """Read the original ``cluster_job_log`` (JSON; ``.gz`` too) as a trace.
 
-    A job's `gpus` are those of its largest attempt: the first one may have been a try on fewer. Its `duration_s` is
-    the run time of its attempts added up, each from its own start to its own end: what the job held GPUs for, without
-    the waits between attempts. `group` is the virtual cluster.
+    A job's `gpus` are those of its largest attempt, because the first one may have been a test on fewer. Its
+    `duration_s` is the total running time of its attempts, each from its start to its end: the time for which the job
+    held GPUs, without the waits between attempts. `group` is the virtual cluster.
 
-    Left out and counted: jobs without a submission time; jobs without an attempt that has a start, an end and a GPU
+    Omitted and counted: jobs without a submission time; jobs without an attempt that has a start, an end and a GPU
     (never ran); jobs whose last attempt has no end (still running when the log was taken); jobs with an attempt that
-    ends before it starts, as where the clocks went back on 2017-11-05, so that their run time is not known.
+    ends before it starts, as when the clocks went back on 2017-11-05, whose running time is unknown.
 
-    Counted as changed: jobs with `vc` null, whose group is empty, and jobs of which an attempt names no machine and is
-    therefore not part of the run time.
+    Counted as changed: jobs with `vc` null, whose group is empty; and jobs with an attempt that names no machine and is
+    therefore not part of the running time.
 
     Raises
     ------
     TraceError
-        Naming file and position: JSON that breaks off or lacks a key, a time that is none, a job id used twice.
+        Names file and position: JSON that is truncated or lacks a key, an invalid time, a job id used twice.
     """
     path = Path(path)
     jobs = _logged_jobs(path)
@@ -105,7 +105,7 @@ def _logged_jobs(path: Path) -> list[_LoggedJob]:
 
 
 def _attempts(jobs: list[_LoggedJob], path: Path) -> pl.DataFrame:
-    """Add up the attempts by job: the trace frame's columns, and what is wrong with the attempts.
+    """Combine the attempts of each job into the trace frame's columns and flags for faulty attempts.
 
     `open`: the last one has no end; `backwards`: one ends before it starts; `unplaced`: one ran on no machine.
     """
@@ -158,17 +158,17 @@ def _parsed(table: pl.DataFrame, columns: tuple[str, ...], path: Path) -> pl.Dat
 def read_philly_csv(
     path: Path | str, statuses: Collection[str] = ("passed",), fractional: Fractional = "skip"
 ) -> Trace:
-    """Read one of the two CSVs derived from Philly's log (``.gz`` too), told apart by their columns.
+    """Read one of the two CSVs derived from Philly's log (``.gz`` too), distinguished by their columns.
 
     - ``timestamp, duration, num_gpus, gpu_time, cluster``: passed jobs only; ids are the data rows' numbers from 0.
     - ``u_id, submit_time, user, gpu_num, node_num, run_time, new_status``: all jobs.
 
-    Left out and counted: blank lines; jobs without a run time or a GPU, and those that end before they start.
+    Omitted and counted: blank lines; jobs without a running time or a GPU; jobs that end before they start.
 
     Raises
     ------
     TraceError
-        Naming file, line, column and value.
+        Names file, line, column and value.
     """
     path = Path(path)
     table, blank = filled(read_table(path, ()))
@@ -214,7 +214,7 @@ def read_machines(path: Path | str) -> pl.DataFrame:
     Raises
     ------
     TraceError
-        Naming file, line, column and value; an id used twice; no machine with a GPU.
+        Names file, line, column and value; an id used twice; no machine with a GPU.
     """
     path = Path(path)
     table, _ = filled(read_table(path, ("machineId", "number of GPUs")))

@@ -1,4 +1,4 @@
-"""The Standard Workload Format, version 2 (the Parallel Workloads Archive): 18 fields a line, comments after ``;``."""
+"""The Standard Workload Format, version 2 (Parallel Workloads Archive): 18 fields per line, comments after ``;``."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from skedge.traces.table import left_out, numbers, read_bytes
 
 _FIELDS = 18
 _JOB, _SUBMIT, _RUN, _ALLOCATED, _REQUESTED, _STATUS, _USER = 0, 1, 3, 4, 7, 10, 11
-"""Places of the fields that are taken, from 0."""
+"""Indices of the fields used, from 0."""
 
 _FRACTIONS = ("submit_s", "run_s", "allocated", "requested")
-"""Fields that need not be whole numbers."""
+"""Fields that may be fractional."""
 
 _MEANING = {-1: "passed", 0: "failed", 1: "passed", 5: "killed"}
-"""Field 11. -1 (unknown) stands in logs of models, where nothing fails; 2, 3, 4 are parts of a job that has a line of
-its own, and are left out."""
+"""Field 11. -1 (unknown) occurs in logs of models, where no job fails; 2, 3, 4 are parts of a job that has a line of
+its own, and are omitted."""
 
 
 def read_swf(path: Path | str, statuses: Collection[str] = ("passed",), fractional: Fractional = "skip") -> Trace:
-    """Read a log in the Standard Workload Format (``.gz`` too) as a trace; a processor is taken for a GPU.
+    """Read a log in the Standard Workload Format (``.gz`` too) as a trace; processors count as GPUs.
 
-    `gpus` are the processors requested, or those allocated where the request is not known; `group` is the user. Left
-    out and counted: jobs of unknown or no run time, jobs whose processors are not known, partial executions.
+    `gpus` is the number of processors requested or, if unknown, allocated; `group` is the user. Omitted and counted:
+    jobs with an unknown or zero running time, jobs with an unknown number of processors, partial executions.
 
     Raises
     ------
     TraceError
-        Naming file and line (a line without 18 fields) and the column (a value that is no number or below -1).
+        Names file and line (a line without 18 fields) and the column (a value that is not a number or below -1).
     """
     path = Path(path)
     table = _table(path)
@@ -67,7 +67,7 @@ def _names() -> dict[str, int]:
 
 
 def _table(path: Path) -> pl.DataFrame:
-    """Read the fields that are taken, as text, and `_line`: the line in the file."""
+    """Read the fields used, as text, plus `_line`: the line in the file."""
     rows = [(line, text.split()) for line, text in enumerate(_lines(path), start=1)]
     rows = [(line, fields) for line, fields in rows if fields and not fields[0].startswith(";")]
     for line, fields in rows:
