@@ -361,7 +361,7 @@ class Team:
         if self.ps is not None:
             self.engine.release(self.ps_server, self.ps)
         with suppress(TrainingError):  # the loss of a process was reported before
-            self._answers([agent.forget.remote(self.name) for agent in self.agents])  # the next team stores the same chunks
+            self._answers([agent.forget.remote(self.name) for agent in self.agents])  # the next team stores the same
 
     def round(self) -> Round:
         """Run one round: every worker computes a mini-batch, and the parameter server updates once."""
