@@ -160,7 +160,7 @@ def _ended_by_sigterm() -> Iterator[None]:
 
 
 def app() -> None:
-    """Entry point: one sentence for every error of skedge or of the machine; exits with 130 on Ctrl-C, 143 on SIGTERM."""
+    """Entry point: one sentence for every error of skedge or of the machine; 130 on Ctrl-C, 143 on SIGTERM."""
     try:
         with _ended_by_sigterm():
             commands()
