@@ -1,7 +1,7 @@
 """The optimum of the chunk problem, JSAC'22's MINLP (2) without migration: total JCT of schedules that dispatch chunks.
 
-The worker types share nothing but PSs, so each is a problem of its own; where there are too few PSs the plan that comes
-out cannot be carried out, and the best run of a policy stands.
+The worker types share only PSs, so each is a separate problem. If there are too few PSs the resulting plan cannot be
+carried out, and the best run of a policy is the result.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .milp import solve_time_indexed
 from .model import ChunkModel, Plan, chunk_model, lanes_of_chunks
 
 POLICIES = ("aonline", "aonline:cloud=false", "aonline:q_mode=fractional")
-"""Whose runs the solvers start from: those that dispatch."""
+"""The policies whose runs the solvers start from: those that dispatch."""
 
 Solver = Callable[[ChunkModel, Plan, float], Found[Plan]]
 SOLVERS: dict[str, Solver] = {"CP-SAT intervals": solve_intervals, "HiGHS time-indexed": solve_time_indexed}
@@ -42,7 +42,7 @@ def optimum_of_chunks(
     Raises
     ------
     InputError
-        If no policy finishes all jobs, or a solver is not there.
+        If no policy finishes all jobs, or a solver is not installed.
     """
     runs = _runs(scenario, policies)
     bounds = chunk_bounds(scenario, "chunks")
@@ -110,7 +110,7 @@ class _Part:
 
 
 def _plan_of(model: ChunkModel, result: Run) -> Plan:
-    """What a run did with the pool's jobs; one that is partly in the cloud is wholly there, which is no later."""
+    """The plan of a run for the pool's jobs; a job partly in the cloud is moved there wholly, which is no later."""
     d = result.schedule.decisions
     count = np.zeros((len(model.jobs), len(model.lanes)), np.int64)
     place = {int(lane): i for i, lane in enumerate(model.lanes)}
@@ -126,7 +126,7 @@ def _plan_of(model: ChunkModel, result: Run) -> Plan:
 
 
 def _attempt(name: str, parts: list[_Part], seconds: float) -> tuple[list[_Part], Attempt]:
-    """Let a solver improve every part that is not proved, the smaller ones first, so that time is left over."""
+    """Let a solver improve every part that is not proved optimal, smaller ones first, to leave time for the others."""
     begun = perf_counter()
     ends, better, words = begun + seconds, list(parts), list[str]()
     open_parts = sorted((i for i, part in enumerate(parts) if not part.met), key=lambda i: parts[i].model.least)
@@ -147,7 +147,7 @@ def _attempt(name: str, parts: list[_Part], seconds: float) -> tuple[list[_Part]
 
 
 def _best(scenario: Scenario, runs: dict[str, Run], parts: list[_Part]) -> tuple[str, Run]:
-    """The run of the plans if it can be carried out and is the best, else the best run of a policy."""
+    """The run of the plans if it is feasible and the best, else the best run of a policy."""
     name, best = min(runs.items(), key=lambda item: float(item[1].metrics["jct_total_s"]))
     planned = _carried_out(scenario, parts)
     if planned is not None and planned.metrics["jct_total_s"] < best.metrics["jct_total_s"]:
@@ -156,7 +156,7 @@ def _best(scenario: Scenario, runs: dict[str, Run], parts: list[_Part]) -> tuple
 
 
 def _carried_out(scenario: Scenario, parts: list[_Part]) -> Run | None:
-    """The plans as one run; None where it breaks a rule that they leave out: PSs, storage."""
+    """The plans as one run; None if it breaks a rule that they leave out: PSs, storage."""
     lanes_of, done = {}, {}
     for part in parts:
         for i, job in enumerate(part.model.jobs.tolist()):

@@ -23,7 +23,7 @@ from .milp import solve_gangs_time_indexed
 from .model import GangModel, GangPlan, gang_model, gangs_of, plan_of
 
 POLICIES = ("batch", "batch:order=shortest", "batchsche", "fifo", "fifo:rule=earliest_server")
-"""Whose runs the solvers start from: those that give each job one gang."""
+"""The policies whose runs the solvers start from: those that give each job one gang."""
 
 Solver = Callable[[GangModel, GangPlan, int, float], Found[GangPlan]]
 SOLVERS: dict[str, Solver] = {"CP-SAT intervals": solve_gang_intervals, "HiGHS time-indexed": solve_gangs_time_indexed}
@@ -46,7 +46,7 @@ def optimum_of_gangs(
     Raises
     ------
     InputError
-        If no policy finishes all jobs, or a solver is not there.
+        If no policy finishes all jobs, or a solver is not installed.
     """
     found = min(_runs(scenario, policies), key=lambda item: _total(item[1]))
     bounds, model = gang_bounds(scenario), gang_model(scenario)
@@ -72,7 +72,7 @@ def optimum_of_gangs(
 def _attempt(
     name: str, model: GangModel, plan: GangPlan, known: float, seconds: float
 ) -> tuple[Attempt, GangPlan | None]:
-    """What a solver makes of `plan`; `known` is a bound on the total JCT [s]."""
+    """The result of a solver that starts from `plan`; `known` is a bound on the total JCT [s]."""
     begun = perf_counter()
     least = int(np.ceil((known * SECOND + model.arrivals) / model.unit - 1e-6))
     found = SOLVERS[name](model, plan, least, seconds)
@@ -82,7 +82,7 @@ def _attempt(
 
 
 def _better(scenario: Scenario, model: GangModel, best: tuple[str, Run], name: str, plan: GangPlan) -> tuple[str, Run]:
-    """The plan as a run, by `name`, if it is better than the best that is known and keeps the rules."""
+    """The plan as a run, found by `name`, if it is better than the best known run and keeps the rules."""
     if model.total(plan) / SECOND >= _total(best[1]):
         return best
     try:

@@ -23,19 +23,19 @@ from .job_slots import JobSlots, job_slots
 from .milp import Slots, UtilityProgram, utility_program
 
 POLICIES = ("pdors", "drf", "fifo")
-"""Whose runs the solvers start from."""
+"""The policies whose runs the solvers start from."""
 SOLVERS = whole_solvers(gap=1e-9)
 
 
 def optimum_of_utility(
     scenario: Scenario, seconds: float, solvers: Sequence[str] = tuple(SOLVERS), policies: Sequence[str] = POLICIES
 ) -> Optimum:
-    """The schedule of most utility that is found within `seconds` of wall time after the policies' runs.
+    """The schedule of highest utility found within `seconds` of wall time after the policies' runs.
 
     Raises
     ------
     InputError
-        If the scenario has no horizon, a job has no utility, no policy runs, or a solver is not there.
+        If the scenario has no horizon, a job has no utility, no policy runs, or a solver is not installed.
     """
     jobs = job_slots(scenario)
     if jobs is None:
@@ -62,7 +62,7 @@ def optimum_of_utility(
 
 
 def _worth(result: Run) -> float:
-    """The total utility at END times, of which the bounds are, whatever the policy takes it of."""
+    """The total utility at END times, to which the bounds refer, whatever times the policy values."""
     return float(worth(columns(result.scenario, result.schedule))["utility_total"] or 0.0)
 
 
@@ -90,7 +90,7 @@ def _attempt(
 
 
 def _carried_out(scenario: Scenario, plan: dict[int, Slots]) -> Run | None:
-    """The plan as a run; None where it does not keep the rules."""
+    """The plan as a run; None if it breaks a rule."""
     try:
         result = run(scenario, PlannedPlacements(plan))
     except SkedgeError:
@@ -99,7 +99,7 @@ def _carried_out(scenario: Scenario, plan: dict[int, Slots]) -> Run | None:
 
 
 def _point(scenario: Scenario, jobs: JobSlots, program: UtilityProgram, best: Run) -> Floats:
-    """The best run as a point of the program; zeros where time is not slotted."""
+    """The best run as a point of the program; zeros if time is not slotted."""
     if not scenario.physics.slotted:
         return np.zeros(len(program.cost))
     slot, s = scenario.physics.slot, best.schedule
