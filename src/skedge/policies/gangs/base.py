@@ -104,7 +104,7 @@ class GangPolicy(EdgePolicy):
         return verdict
 
     def note(self, order: Ints, verdict: Ints) -> Changes:
-        """The changes that follow from the verdicts on `order`, all jobs in the system; also updates the policy's books."""
+        """The changes that follow from the verdicts on `order`, all jobs in the system; updates the books too."""
         changes = self.carried(order, verdict, self.held)
         self.held = changes.runs
         return changes
