@@ -1,4 +1,4 @@
-"""``skedge compare`` and ``skedge demo``: policies side by side, on the screen, in a report and in a folder."""
+"""``skedge compare`` and ``skedge demo``: policies compared on the screen, in a report and in a folder."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from .progress import progress
 from .tables import comparison_table, demo_table, demo_text
 
 DEMO_POLICIES = ("aonline", "aonline:cloud=false", "srtf", "tiresias", "fifo", "fifo:rule=earliest_server")
-"""What ``skedge demo`` and ``skedge compare`` set side by side unless told otherwise."""
+"""Policies of ``skedge demo``, and the default of ``skedge compare``."""
 
 DEMO = {"rigid": "demo", "divisible": "demo-divisible"}
-"""Shipped scenarios of the demo, by what they assume of the same jobs."""
+"""Shipped scenarios of the demo, by what they assume about the same jobs."""
 
 
 class Keep(StrEnum):
-    """Which run folders a comparison keeps."""
+    """The run folders that a comparison keeps."""
 
     none = "none"
     best = "best"
@@ -42,11 +42,11 @@ class Keep(StrEnum):
 
 
 def demo(
-    folder: Annotated[Path, typer.Option("--out", help="Where the runs and the reports go.")] = Path("skedge-demo"),
+    folder: Annotated[Path, typer.Option("--out", help="Folder for the runs and reports.")] = Path("skedge-demo"),
     seed: Annotated[int | None, typer.Option(help="Seed instead of the scenario's.", min=0)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """A Philly-like trace, its jobs rigid and divisible, under six policies: a table and reports, in a minute."""
+    """Run a Philly-like trace, its jobs rigid and divisible, under six policies: a table and reports, in a minute."""
     if os.path.lexists(folder) and not _is_demo(folder):
         raise RunFolderError(f"{folder}: exists and is not an earlier demo; name another folder with --out")
     with new_folder(folder, replacing=True) as inside:
@@ -81,22 +81,22 @@ def _print_hints(folder: Path, result: Run) -> None:
 def compare_command(
     scenario: Annotated[str, typer.Argument(help="A scenario file (YAML), or a shipped one: demo, s1 to s4.")],
     policies: Annotated[str, typer.Option(help="Policies, separated by commas.")] = ",".join(DEMO_POLICIES),
-    seeds: Annotated[int, typer.Option(help="Number of seeds, from the scenario's on.", min=1)] = 5,
-    processes: Annotated[int, typer.Option(help="Runs at a time; -1: one per core.")] = -1,
+    seeds: Annotated[int, typer.Option(help="Number of seeds, starting with the scenario's.", min=1)] = 5,
+    processes: Annotated[int, typer.Option(help="Parallel runs; -1: one per core.")] = -1,
     report: Annotated[
-        Path | None, typer.Option(help="The report; default comparison.html, or report.html in --out.")
+        Path | None, typer.Option(help="Report file; default comparison.html, or report.html in --out.")
     ] = None,
     folder: Annotated[
         Path | None,
-        typer.Option("--out", help="Folder to make: runs, report.html, comparison.json, times.json."),
+        typer.Option("--out", help="New folder for runs, report.html, comparison.json, times.json."),
     ] = None,
     keep: Annotated[
-        Keep, typer.Option(help="Run folders kept in --out: all, those of the best policy in the mean, or none.")
+        Keep, typer.Option(help="Run folders kept in --out: all, those of the policy with the best mean, or none.")
     ] = Keep.all,
     verify: Annotated[bool, typer.Option(help="Check every rule of the model on each record.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Policies side by side over several seeds, in parallel, every run verified, with 95 % confidence intervals."""
+    """Compare policies over several seeds, in parallel, every run verified, with 95 % confidence intervals."""
     page = report or (folder / "report.html" if folder else Path("comparison.html"))
     if report is not None or folder is None:
         _check_report(page)
@@ -125,7 +125,7 @@ def _write_page(path: Path, shown: Path, page: str) -> None:
 
 
 def _write(inside: Path, comparison: Comparison, keep: Keep) -> None:
-    """What a comparison leaves in its folder besides the report; times have a file of their own."""
+    """Write a comparison's files other than the report; times have their own file."""
     if keep is Keep.best:
         for policy in set(comparison.policies) - {comparison.best_in_the_mean}:
             for seed in comparison.seeds:
@@ -141,7 +141,7 @@ def _write_json(path: Path, value: object) -> None:
 
 
 def split_policies(text: str) -> list[str]:
-    """Policies of a comma-separated list; ``key=value`` after a comma goes on the policy before it."""
+    """Policies of a comma-separated list; ``key=value`` after a comma belongs to the policy before it."""
     specs: list[str] = []
     for part in text.split(","):
         if specs and "=" in part and ":" not in part.split("=")[0]:
@@ -152,7 +152,7 @@ def split_policies(text: str) -> list[str]:
 
 
 def _is_demo(folder: Path) -> bool:
-    """Whether `folder` holds what a demo makes and nothing else, so that it may be replaced."""
+    """Whether `folder` contains only the output of a demo, so that it may be replaced."""
     parts = [folder / kind for kind in DEMO] if (folder / "rigid").is_dir() else [folder]
     if len(parts) > 1 and {entry.name for entry in folder.iterdir()} != set(DEMO):
         return False
@@ -166,14 +166,14 @@ def _is_part(folder: Path) -> bool:
 
 
 def _check_report(path: Path) -> None:
-    """Find out before a long comparison that its report cannot be written."""
+    """Fail before a long comparison if its report cannot be written."""
     wrong = None if os.path.isdir(path.parent) else f"{path.parent} is not a folder"
     if os.path.isdir(path):
         wrong = "it is a folder"
     if wrong is None and not os.access(path.parent, os.W_OK):
-        wrong = f"{path.parent} does not let files be made in it"
+        wrong = f"{path.parent} is not writable"
     if wrong is not None:
-        raise InputError(f"{path}: the report cannot be written: {wrong}; name a file in a folder that is there")
+        raise InputError(f"{path}: the report cannot be written: {wrong}; name a file in an existing folder")
 
 
 def _compared(
@@ -211,7 +211,7 @@ def _show(comparison: Comparison, *, as_json: bool) -> None:
 
 
 def _numbers(comparison: Comparison) -> dict[str, Any]:
-    """A comparison as JSON: the same bytes for the same runs, so no times."""
+    """A comparison as JSON; without times, so that the same runs give the same bytes."""
     c = comparison
     bounds = [None if r is None else asdict(r) for r in c.references]
     for bound in filter(None, bounds):
@@ -267,7 +267,7 @@ def _report(comparison: Comparison, title: str, command: str) -> str:
 
 
 def _table(comparison: Comparison) -> ReportTable:
-    """The comparison as the report shows it: the leading metric, its difference to the reference, all others."""
+    """The comparison's table in the report: the leading metric, its difference to the reference, all others."""
     c = comparison
     rows = []
     for policy in c.policies:
@@ -279,11 +279,11 @@ def _table(comparison: Comparison) -> ReportTable:
 
 
 def _program() -> str:
-    """How the user called skedge: by its path where the name alone would not find it."""
+    """How to call skedge: by name, or by its path if the name is not on PATH."""
     return "skedge" if shutil.which("skedge") else sys.argv[0]
 
 
 def _interesting(result: Run) -> str:
-    """The job that postponed the most chunks of others: there is something to explain."""
+    """The job that postponed the most chunks of other jobs, as an example worth explaining."""
     harm = result.schedule.decisions.group_by("job").agg(pl.col("postponed").sum()).sort("postponed", "job")
     return str(result.scenario.jobs.ids[int(harm["job"][-1]) if len(harm) else 0])

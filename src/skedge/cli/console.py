@@ -1,4 +1,4 @@
-"""What several commands print: text, JSON, metrics with their units."""
+"""Output shared by several commands: text, JSON, metrics with their units."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 out = Console(highlight=False, markup=False, emoji=False)
-"""For results. Ids and paths of users stand in what is printed, so brackets and colons mean nothing in it."""
+"""For results. The output contains users' ids and paths, so brackets and colons are not interpreted as markup."""
 
 err = Console(stderr=True, highlight=False, markup=False, emoji=False)
 """For progress and errors."""
@@ -23,7 +23,7 @@ def print_json(value: object) -> None:
 
 
 def finite(value: Any) -> Any:
-    """`value` with NaN and infinities as None, as JSON needs it."""
+    """`value` with NaN and infinities replaced by None, as JSON requires."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
@@ -34,7 +34,7 @@ def finite(value: Any) -> Any:
 
 
 def amount(key: str, value: float | None) -> str:
-    """A metric as a person reads it; the unit follows from the key."""
+    """A metric in readable form; the unit follows from the key."""
     if value is None:
         return "–"
     if key.endswith("_s"):
@@ -50,7 +50,7 @@ def amount(key: str, value: float | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds in the largest unit that keeps it above 1.5."""
+    """`seconds` in the largest unit in which the number is at least 1.5, else in seconds."""
     unit, length = unit_of(seconds)
     return f"{seconds / length:.3g} {unit}"
 
@@ -62,7 +62,7 @@ def unit_of(seconds: float) -> tuple[str, float]:
 
 
 def source_text(source: Mapping[str, Any]) -> str:
-    """Where the jobs of a scenario come from, what was left out and what was changed; empty where nothing is known."""
+    """The source of a scenario's jobs, what was left out and what was changed; empty if the source is unknown."""
     if not source:
         return ""
     origin = source.get("trace") or source["synthetic"]
@@ -81,7 +81,7 @@ def _counts(counts: Mapping[str, int]) -> str:
 
 
 def metrics_table(metrics: Mapping[str, float | None], title: str) -> Table:
-    """All metrics of a run, a row each: key, exact value, reading."""
+    """A table of all metrics of a run: key, exact value, readable value."""
     table = Table("metric", "value", "reading", title=title)
     for key, value in metrics.items():
         table.add_row(key, "–" if value is None else f"{value:.10g}", amount(key, value))

@@ -1,4 +1,4 @@
-"""``skedge deploy``: what a Kubernetes cluster needs to run the live service."""
+"""``skedge deploy``: Kubernetes manifests for the live service."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ def deploy() -> None:
 
 @deploy_app.command()
 def kuberay(
-    cluster: Annotated[Path, typer.Argument(help="A cluster file: a scenario file; its workload may be missing.")],
-    file: Annotated[Path | None, typer.Option("--out", help="File to make; left out: they are printed.")] = None,
+    cluster: Annotated[Path, typer.Argument(help="A cluster file: a scenario file, whose workload may be missing.")],
+    file: Annotated[Path | None, typer.Option("--out", help="New file; default: print the manifests.")] = None,
     crd: Annotated[
-        Path | None, typer.Option(help="KubeRay's CRD of RayClusters (YAML), to check the RayCluster against.")
+        Path | None, typer.Option(help="KubeRay's CRD of RayClusters (YAML), to check the manifests against.")
     ] = None,
     image: Annotated[str, typer.Option(help="Image of deploy/Containerfile.")] = f"skedge:{version('skedge')}",
     namespace: Annotated[str, typer.Option(help="Kubernetes namespace.")] = "skedge",
-    chunks_path: Annotated[str, typer.Option(help="Folder on the nodes for their chunks.")] = "/var/lib/skedge",
+    chunks_path: Annotated[str, typer.Option(help="Folder for chunks on the nodes.")] = "/var/lib/skedge",
     storage_class: Annotated[
-        str | None, typer.Option(help="Storage class of the checkpoints' volume, which all pods write.")
+        str | None, typer.Option(help="Storage class of the checkpoint volume, which all pods write to.")
     ] = None,
-    replace: Annotated[bool, typer.Option(help="Replace the file if it is there.")] = False,
+    replace: Annotated[bool, typer.Option(help="Replace the file if it exists.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Make Kubernetes manifests of a cluster file: a RayCluster with a worker group per server, and the controller."""
+    """Make Kubernetes manifests for a cluster file: a RayCluster with a worker group per server, and the controller."""
     if file is not None:
         _must_be_new(file, replace=replace)
     loaded = load_cluster_file(cluster)
@@ -79,7 +79,7 @@ def _must_be_new(file: Path, *, replace: bool) -> None:
 
 
 def _write(file: Path, text: str) -> None:
-    """Write aside and rename, so that the file is whole or not there."""
+    """Write the file atomically."""
     try:
         write_report(file, text)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""``skedge explain``: why a job is where it is."""
+"""``skedge explain``: why a job was placed where it is."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from .options import JsonOption, RunArgument
 def explain(
     folder: RunArgument,
     job: Annotated[str, typer.Argument(help="Id of a job.")],
-    chunks: Annotated[int, typer.Option(help="Show so many chunks; 0: all.", min=0)] = 3,
-    at: Annotated[float | None, typer.Option(help="The first decision from then on [s].", min=0)] = None,
+    chunks: Annotated[int, typer.Option(help="Number of chunks to show; 0: all.", min=0)] = 3,
+    at: Annotated[float | None, typer.Option(help="Explain the first decision from this time on [s].", min=0)] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Why there, why then: the decision on a job with its terms, and the job's timeline."""
+    """Explain where and when a job runs: the decision with its terms, and the job's timeline."""
     explanation = explain_job(load_whole(folder), job, at)
     if as_json:
         print_json({**explanation.__dict__, "timeline": explanation.timeline.to_dicts()})
@@ -34,13 +34,13 @@ def explain(
 
 
 def print_explanation(explanation: Explanation, chunks: int) -> None:
-    """The decision with its terms, of so many chunks (0: of all), and the job's timeline."""
+    """Print the decision with its terms, for at most `chunks` chunks (0: all), and the job's timeline."""
     out.print(Text.assemble((f"job {explanation.job}", "bold"), f": {explanation.verb} at {explanation.time_s:.6g} s"))
     if explanation.reason:
         out.print(f"reason: {explanation.reason}")
     terms = explanation.terms
     if terms is None:
-        out.print("the policy does not tell the terms behind its decisions")
+        out.print("the policy does not report the terms behind its decisions")
     elif "chunks" in terms:
         _print_chunks(terms, chunks)
     else:

@@ -18,7 +18,7 @@ from .console import out
 
 
 class Format(StrEnum):
-    """What a run can be exported to."""
+    """Formats to which a run can be exported."""
 
     batsim = "batsim"
     chrome = "chrome"
@@ -32,13 +32,13 @@ def export(
             "--format", help="batsim: a folder with jobs.csv, schedule.json; chrome: a JSON file for Perfetto."
         ),
     ],
-    target: Annotated[Path, typer.Option("--out", help="The folder, or the file, to make.")],
+    target: Annotated[Path, typer.Option("--out", help="The new folder or file.")],
 ) -> None:
-    """A run for Evalys (Batsim's files), or for Perfetto (Chrome-trace JSON)."""
+    """Export a run for Evalys (Batsim's files), or for Perfetto (Chrome-trace JSON)."""
     run = load_whole(folder)
     if form is Format.batsim:
         if run.scenario.cluster.kind != "slots":
-            raise InputError(f"{folder}: its servers have resources, not worker slots, which Batsim's files count in")
+            raise InputError(f"{folder}: its servers have resources, but Batsim's files count worker slots")
         with new_folder(target) as inside:
             batsim.write(run.scenario, run.schedule, inside)
     else:

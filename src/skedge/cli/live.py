@@ -1,4 +1,4 @@
-"""``skedge live``: a policy runs real training, on this machine or on a Ray cluster."""
+"""``skedge live``: real training under a policy, on this machine or on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ from .progress import JobProgress, progress
 
 def live(
     scenario: Annotated[
-        str | None, typer.Argument(help="A scenario file whose jobs say what they train, or live-demo.")
+        str | None, typer.Argument(help="A scenario file whose jobs specify what they train, or live-demo.")
     ] = None,
     policy: Annotated[str, typer.Option(help="name or name:key=value,…")] = "aonline",
-    folder: Annotated[Path, typer.Option("--out", help="Run folder to make.")] = Path("skedge-live"),
-    ray: Annotated[str | None, typer.Option(help="Address of a Ray cluster; left out: one on this machine.")] = None,
+    folder: Annotated[Path, typer.Option("--out", help="New run folder.")] = Path("skedge-live"),
+    ray: Annotated[str | None, typer.Option(help="Address of a Ray cluster; default: one on this machine.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed instead of the scenario's.", min=0)] = None,
     state: Annotated[
-        Path | None, typer.Option(help="New folder for the state that survives; left out: none is kept.")
+        Path | None, typer.Option(help="New folder for the run's state, for --resume; default: not kept.")
     ] = None,
-    resume: Annotated[Path | None, typer.Option(help="Go on from the state of a run whose controller ended.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="State of a run whose controller ended, to continue it.")] = None,
     journal: Annotated[
-        str | None, typer.Option(help="Database URL of the journal (PostgreSQL); left out: SQLite in the state.")
+        str | None, typer.Option(help="Database URL of the journal (PostgreSQL); default: SQLite in the state.")
     ] = None,
-    replace: Annotated[bool, typer.Option(help="Replace the run folder if it is there.")] = False,
+    replace: Annotated[bool, typer.Option(help="Replace the run folder if it exists.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Train the jobs of a scenario for real, verify the record, keep it in a run folder with a report."""
+    """Train the jobs of a scenario for real, verify the record, and write a run folder with a report."""
     if (scenario is None) == (resume is None):
-        raise InputError("give a scenario, or --resume with the state of a run; one of the two")
+        raise InputError("give either a scenario, or --resume with the state of a run")
     try:
         from skedge.live.control.session import resume_live, run_live  # noqa: PLC0415
         from skedge.live.training.code import copy_codes  # noqa: PLC0415 - torch and Ray are an extra
@@ -88,11 +88,11 @@ def live(
 
 
 def _new_state(folder: Path) -> Path:
-    """A folder for the state of a run, made now; it must not be there."""
+    """Create a folder for the state of a run; it must not exist."""
     try:
         folder.mkdir(parents=True)
     except FileExistsError as error:
-        raise InputError(f"{folder}: exists already; name a new folder, or go on from it with --resume") from error
+        raise InputError(f"{folder}: exists already; name a new folder, or continue from it with --resume") from error
     return folder.absolute()
 
 
@@ -132,7 +132,7 @@ def _show(found: dict[str, Any], run: Run) -> None:
 
 
 def _report(run: Run, simulated: Run, command: str) -> str:
-    """The live run beside the simulation that foresaw it."""
+    """The report of the live run beside the simulation that predicted it."""
     runs = [
         ReportRun(label, one.scenario, one.schedule, one.metrics, one.utilisation)
         for label, one in (("live", run), ("simulated", simulated))

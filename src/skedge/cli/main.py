@@ -1,6 +1,7 @@
-"""The command line. Errors go to stderr as one sentence and exit with 1; ``--json`` gives machines the same numbers.
+"""The command line. An error is one sentence on stderr and exit code 1; ``--json`` prints the same numbers as JSON.
 
-A command's module is imported when the command is called: `skedge --help` must not wait for numpy, polars and numba.
+A command's module is imported only when the command is called, so that `skedge --help` does not wait for numpy, polars
+and numba.
 """
 
 from __future__ import annotations
@@ -22,28 +23,28 @@ from skedge.core.errors import SkedgeError
 COMMANDS = {
     "live": (
         "live:live",
-        "Train the jobs of a scenario for real, verify the record, keep it in a run folder with a report.",
+        "Train the jobs of a scenario for real, verify the record, and write a run folder with a report.",
     ),
-    "up": ("service:up", "Start the service; on a state that is there it goes on where it ended."),
+    "up": ("service:up", "Start the service; with an existing state it continues where it ended."),
     "submit": (
         "service:submit",
-        "Give the service a job; an answer that does not come is asked for again, and the job is submitted once.",
+        "Submit a job to the service; without an answer the request is repeated, and the job is submitted only once.",
     ),
-    "queue": ("service:queue", "All jobs: state, progress, when they will be complete, and why they wait."),
-    "describe": ("service:describe", "All about one job: why it waits, with numbers, and when it will be complete."),
-    "logs": ("service:logs", "The log of a job: what was decided about it, and its losses."),
-    "cancel": ("service:cancel", "End a job that is in the system."),
-    "events": ("service:events", "What has happened and what was decided, in order; with --json a line each."),
-    "servers": ("service:servers", "The servers: up, lost or cordoned, and whose work is there."),
+    "queue": ("service:queue", "List all jobs: state, progress, expected completion, and why they wait."),
+    "describe": ("service:describe", "Show one job: why it waits, with numbers, and its expected completion."),
+    "logs": ("service:logs", "Print the log of a job: the decisions about it, and its losses."),
+    "cancel": ("service:cancel", "Cancel a job that is in the system."),
+    "events": ("service:events", "List events and decisions in order; with --json one line each."),
+    "servers": ("service:servers", "List the servers: up, lost or cordoned, and the jobs on them."),
     "cordon": (
         "service:cordon",
-        "Take a server out of service: its work moves elsewhere, after the mini-batches under way.",
+        "Take a server out of service: its work moves elsewhere after the mini-batches under way.",
     ),
     "uncordon": ("service:uncordon", "Put a cordoned server back into service."),
-    "down": ("service:down", "End the service and every process of it; jobs in the system go on when it is up again."),
+    "down": ("service:down", "End the service and all its processes; its jobs continue when it is started again."),
     "record": (
         "service:record",
-        "Write what a service has done as a run folder: each decision is taken again from its journal, and verified.",
+        "Write a service's record to a run folder: every decision is replayed from the journal and verified.",
     ),
     "fetch": (
         "service:fetch",
@@ -51,45 +52,45 @@ COMMANDS = {
     ),
     "quarantine": (
         "service:quarantine",
-        "Put aside a submission that the controller dies of; the service must be down.",
+        "Quarantine a submission that makes the controller crash; the service must be down.",
     ),
     "demo": (
         "compare:demo",
-        "A Philly-like trace, its jobs rigid and divisible, under six policies: a table and reports, in a minute.",
+        "Run a Philly-like trace, its jobs rigid and divisible, under six policies: a table and reports, in a minute.",
     ),
     "compare": (
         "compare:compare_command",
-        "Policies side by side over several seeds, in parallel, every run verified, with 95 % confidence intervals.",
+        "Compare policies over several seeds, in parallel, every run verified, with 95 % confidence intervals.",
     ),
     "reproduce": (
         "study:reproduce",
-        "Run a paper's figure again, simulated or with real training, check its claim, keep results and figure.",
+        "Reproduce a paper's figure, simulated or with real training: check its claim, write results and figure.",
     ),
     "profile": (
         "profile:profile",
-        "Run a few mini-batches of every job on each server type: m, G, q, b of Eq. (1), and Okita's rho.",
+        "Measure a few mini-batches of every job on each server type: m, G, q, b of Eq. (1), and Okita's rho.",
     ),
-    "export": ("export:export", "A run for Evalys (Batsim's files), or for Perfetto (Chrome-trace JSON)."),
+    "export": ("export:export", "Export a run for Evalys (Batsim's files), or for Perfetto (Chrome-trace JSON)."),
     "optimum": (
         "optimum:optimum",
-        "The best schedule found with all that is known in advance, the best bound, and the gap between them.",
+        "Find the best schedule given all arrivals in advance, the best bound, and the gap between them.",
     ),
-    "run": ("run:run", "Simulate one policy, verify the record, keep it in a run folder."),
+    "run": ("run:run", "Simulate one policy, verify the record, and write a run folder."),
     "explain": (
         "explain:explain",
-        "Why there, why then: the decision on a job with its terms, and the job's timeline.",
+        "Explain where and when a job runs: the decision with its terms, and the job's timeline.",
     ),
-    "verify": ("verify:verify", "Check every rule of the model on a run's record; exit code 1 if one is broken."),
-    "metrics": ("metrics:metrics", "The numbers of a run."),
-    "policies": ("policies:policies", "The policies, what they need and what parameters they take."),
-    "trace": ("trace:trace_app", "Real traces: what is in them, and scenarios made of them."),
+    "verify": ("verify:verify", "Check a run's record against every rule of the model; exit code 1 if one is broken."),
+    "metrics": ("metrics:metrics", "Print the metrics of a run."),
+    "policies": ("policies:policies", "List the policies, their needs and their parameters."),
+    "trace": ("trace:trace_app", "Describe real traces, and make scenarios from them."),
     "deploy": ("deploy:deploy_app", "The live service on Kubernetes: manifests to apply."),
 }
-"""The commands in the order of the help: module and function (or group) of each, and its docstring."""
+"""The commands in the order of the help: name, (module:function or group, docstring)."""
 
 
 class LazyCommand(TyperCommand):
-    """A command, or a group of commands, whose module is imported when it is called; until then it has only a help."""
+    """A command, or a group of commands, whose module is imported when it is called; before that it has only a help."""
 
     def __init__(self, name: str, target: str, about: str) -> None:
         super().__init__(name, help=about, rich_markup_mode=None)
@@ -107,12 +108,12 @@ class LazyCommand(TyperCommand):
         return typer.main.get_command(alone)
 
     def make_context(self, *given: Any, **more: Any) -> Any:
-        """Make the context of the command itself: whatever parses words or invokes the command begins with it."""
+        """Make the context of the real command: both parsing and invoking a command start here."""
         return self.command.make_context(*given, **more)
 
 
 class LazyGroup(TyperGroup):
-    """The group of all of :data:`COMMANDS`."""
+    """The group of all :data:`COMMANDS`."""
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
@@ -141,12 +142,12 @@ def version_option(
 
 
 _ENDED = {130: "interrupted", 143: "ended by SIGTERM"}
-"""Exit codes of signals: 128 and the signal's number."""
+"""Exit codes of signals (128 + the signal's number), with their texts."""
 
 
 @contextmanager
 def _ended_by_sigterm() -> Iterator[None]:
-    """Let SIGTERM unwind the command as Ctrl-C does, so that nothing half-written stays."""
+    """Let SIGTERM unwind the command as Ctrl-C does, so that no partial output is left."""
     main = threading.current_thread() is threading.main_thread()
     if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
@@ -159,7 +160,7 @@ def _ended_by_sigterm() -> Iterator[None]:
 
 
 def app() -> None:
-    """Entry point: one sentence for every error of ours or of the machine, 130 for Ctrl-C, 143 for SIGTERM."""
+    """Entry point: one sentence for every error of skedge or of the machine; 130 on Ctrl-C, 143 on SIGTERM."""
     try:
         with _ended_by_sigterm():
             commands()
@@ -170,7 +171,7 @@ def app() -> None:
     except UnicodeEncodeError as error:
         sentence = f"the output cannot be written in {error.encoding}; set PYTHONIOENCODING=utf-8"
     except MemoryError:
-        sentence = "there is not enough memory for this; take fewer jobs, or --processes 1"
+        sentence = "out of memory; take fewer jobs, or --processes 1"
     except SystemExit as done:
         if done.code in _ENDED:
             typer.echo(f"skedge: {_ENDED[done.code]}; nothing was written", err=True)

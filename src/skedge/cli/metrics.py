@@ -9,7 +9,7 @@ from .options import JsonOption, RunArgument
 
 
 def metrics(folder: RunArgument, as_json: JsonOption = False) -> None:
-    """The numbers of a run."""
+    """Print the metrics of a run."""
     result = load_whole(folder)
     if as_json:
         print_json(result.metrics)

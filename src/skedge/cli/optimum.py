@@ -1,4 +1,4 @@
-"""``skedge optimum``: the best schedule of a scenario, or as near as is known, with what is proved."""
+"""``skedge optimum``: the best known schedule of a scenario, with its proved bound."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ def optimum(
     problem: Annotated[
         str | None, typer.Option(help="chunks, gangs, work, utility, sites; default: the first that applies.")
     ] = None,
-    time_limit: Annotated[float, typer.Option(help="Seconds that the solvers have together.", min=0.1)] = 60.0,
-    only_bounds: Annotated[bool, typer.Option("--bounds", help="Bounds alone, no solver.")] = False,
-    folder: Annotated[Path | None, typer.Option("--out", help="Run folder to make of the best schedule.")] = None,
+    time_limit: Annotated[float, typer.Option(help="Time limit of all solvers together (s).", min=0.1)] = 60.0,
+    only_bounds: Annotated[bool, typer.Option("--bounds", help="Compute only bounds, without solvers.")] = False,
+    folder: Annotated[Path | None, typer.Option("--out", help="New run folder for the best schedule.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed instead of the scenario's.", min=0)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """The best schedule found with all that is known in advance, the best bound, and the gap between them."""
+    """Find the best schedule given all arrivals in advance, the best bound, and the gap between them."""
     loaded = scenario_of(scenario, seed)
     name, chosen = problem_of(loaded, problem)
     if only_bounds or chosen.optimum is None:
         if folder is not None:
             raise InputError(
-                f"--out {str(folder)!r}: problem {name!r} is only bounded here, there is no schedule to keep"
+                f"--out {str(folder)!r}: for problem {name!r} only bounds are computed, there is no schedule to write"
             )
         bounds = chosen.bounds(loaded, False)
         if not bounds:

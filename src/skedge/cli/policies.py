@@ -12,7 +12,7 @@ from .options import JsonOption
 
 
 def policies(as_json: JsonOption = False) -> None:
-    """The policies, what they need and what parameters they take."""
+    """List the policies, their needs and their parameters."""
     rows = [_policy_row(name, point) for name, point in registered().items()]
     if as_json:
         from .console import print_json  # noqa: PLC0415 - importing rich takes as long as importing all policies
@@ -29,7 +29,7 @@ def policies(as_json: JsonOption = False) -> None:
 def _policy_row(name: str, point: Any) -> dict[str, Any]:
     try:
         return _described(name, point.load())
-    except (Exception, SystemExit) as error:  # a package not ours can raise anything; the others are shown all the same
+    except (Exception, SystemExit) as error:  # a foreign package can raise anything; the other policies are still shown
         return {"name": name, "about": f"cannot be loaded: {in_a_line(error)}", "needs": [], "parameters": []}
 
 
@@ -45,7 +45,7 @@ def _text(value: object) -> str:
 
 
 def _kind(annotation: Any) -> str:
-    """What a parameter takes, in words."""
+    """The type of a parameter, in words."""
     origin, parts = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _kind(parts[0])

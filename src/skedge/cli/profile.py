@@ -1,4 +1,4 @@
-"""``skedge profile``: what a job's mini-batches cost on each server type, measured."""
+"""``skedge profile``: measure the time of a job's mini-batches on each server type."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
 
 def profile(
-    scenario: Annotated[str, typer.Argument(help="A scenario file whose jobs say what they train, or live-demo.")],
-    ray: Annotated[str | None, typer.Option(help="Address of a Ray cluster; left out: one on this machine.")] = None,
-    minibatches: Annotated[int, typer.Option(help="Mini-batches to measure, after two to warm up.", min=1)] = 5,
+    scenario: Annotated[str, typer.Argument(help="A scenario file whose jobs specify what they train, or live-demo.")],
+    ray: Annotated[str | None, typer.Option(help="Address of a Ray cluster; default: one on this machine.")] = None,
+    minibatches: Annotated[int, typer.Option(help="Mini-batches to measure, after two for warm-up.", min=1)] = 5,
     load: Annotated[
-        int | None, typer.Option(help="Workers that compute at once; left out: all that share the machine.", min=1)
+        int | None, typer.Option(help="Number of concurrent workers; default: all that share the machine.", min=1)
     ] = None,
     file: Annotated[Path | None, typer.Option("--out", help="New scenario file with the measured speeds.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Run a few mini-batches of every job on each server type: m, G, q, b of Eq. (1), and Okita's rho."""
+    """Measure a few mini-batches of every job on each server type: m, G, q, b of Eq. (1), and Okita's rho."""
     _check_new(file)
     try:
         from skedge.live import measure  # noqa: PLC0415 - torch and Ray are an extra
@@ -73,7 +73,7 @@ def profile(
 
 
 def _check_new(file: Path | None) -> None:
-    """Find out before measuring that the file cannot be written."""
+    """Fail before measuring if the file cannot be written."""
     if file is None:
         return
     if os.path.lexists(file):
@@ -83,7 +83,7 @@ def _check_new(file: Path | None) -> None:
 
 
 def rows(speeds: list[Speed], slot_s: float) -> list[dict[str, Any]]:
-    """All that was measured and what follows from it, a row per job and server type."""
+    """All measured and derived numbers; one row per job and server type."""
     return [
         {
             **asdict(speed),
@@ -99,13 +99,13 @@ def rows(speeds: list[Speed], slot_s: float) -> list[dict[str, Any]]:
 
 
 def scenario_text(source: Path, announced: Mapping[str, Mapping[str, float]]) -> str:
-    """The scenario file `source` with the measured speeds in place of the stated ones."""
+    """The scenario file `source` with the measured speeds in place of the announced ones."""
     data = yaml.safe_load(source.read_text(encoding="utf-8"))
     for job in data["workload"]["jobs"]:
         job.update({name: float(f"{value:.6g}") for name, value in announced[str(job["id"])].items()})
     draw = data["cluster"].get("draw") or {}
     if draw.get("machines", "philly-like") != "philly-like":
-        draw["machines"] = str((source.parent / draw["machines"]).resolve())  # the new file may stand elsewhere
+        draw["machines"] = str((source.parent / draw["machines"]).resolve())  # the new file may be in another folder
     head = (
         f"# {source.name} with speeds measured by `skedge profile`: of each job those of its slowest server type.\n"
         "# minibatch_s: m, ps_update_s: G, gradient_mb: q, bandwidth_mbps: b for which 2 q / b is as measured;\n"

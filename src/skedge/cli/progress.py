@@ -1,4 +1,4 @@
-"""What commands print on stderr while they work."""
+"""Progress of commands on stderr."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from skedge.core.time import SECOND
 from .console import duration, err
 
 _EVERY_S = 30.0
-"""Least time between two lines of progress in a log."""
+"""Least time between two lines of progress in a log [s]."""
 
 
 class JobProgress:
-    """Follows a run: jobs arrived and finished."""
+    """Shows the progress of a run: finished jobs, of all jobs."""
 
     def __init__(self, progress: Progress, jobs: int, label: str) -> None:
         self.progress, self.done = progress, 0
         self.task = progress.add_task(label, total=jobs, at="")
 
     def __call__(self, event: Event) -> None:
-        """Take note of an event."""
+        """Update the display with an event."""
         if event.finished:
             self.done += len(event.finished)
             self.progress.update(self.task, completed=self.done, at=duration(event.time / SECOND))
@@ -34,7 +34,7 @@ class JobProgress:
 
 @contextmanager
 def working(what: str) -> Iterator[Callable[[str], None]]:
-    """Show what is being done, on a terminal with a sign of life; yields what takes the next thing that is done."""
+    """Show what a command is doing, with a spinner on a terminal; yields a function to change the text."""
     with err.status(what, spinner="line") as status:
 
         def say(now: str) -> None:
@@ -55,7 +55,7 @@ class _Lines(Progress):
         self.said_at = time.monotonic()
 
     def update(self, task_id: TaskID, **given: Any) -> None:
-        """Take note, and say it now and then."""
+        """Update the task, and print a line if the last one is old enough."""
         super().update(task_id, **given)
         if time.monotonic() - self.said_at >= _EVERY_S:
             self.said_at = time.monotonic()
@@ -65,7 +65,7 @@ class _Lines(Progress):
 
 @contextmanager
 def progress(*, quiet: bool) -> Iterator[Progress]:
-    """A progress display on stderr, gone when it is done; lines now and then where stderr is no terminal."""
+    """A transient progress display on stderr; if stderr is no terminal, a line every half minute at most."""
     if not (quiet or err.is_terminal):
         yield _Lines()
         return

@@ -22,12 +22,12 @@ from .verify import fail_on
 def run(
     scenario: ScenarioArgument,
     policy: Annotated[str, typer.Option(help="name or name:key=value,…; see `skedge policies`.")] = "aonline",
-    folder: Annotated[Path | None, typer.Option("--out", help="Run folder to make; default runs/….")] = None,
+    folder: Annotated[Path | None, typer.Option("--out", help="New run folder; default runs/….")] = None,
     seed: SeedOption = None,
-    verify: Annotated[bool, typer.Option(help="Check every rule of the model on the record.")] = True,
+    verify: Annotated[bool, typer.Option(help="Check the record against every rule of the model.")] = True,
     as_json: JsonOption = False,
 ) -> None:
-    """Simulate one policy, verify the record, keep it in a run folder."""
+    """Simulate one policy, verify the record, and write a run folder."""
     loaded = scenario_of(scenario, seed)
     made = prepared(policy, loaded)
     target = folder or Path("runs") / folder_name(f"{loaded.name}-{policy}-seed{loaded.seed}")

@@ -1,4 +1,4 @@
-"""The live service: ``skedge up``, and the commands that talk to it."""
+"""The live service: ``skedge up``, and the commands that use it."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ from .console import duration, err, out, print_json
 from .progress import working
 
 _UP_S = 180.0
-"""How long a start may do one and the same thing."""
+"""Longest time that a start may spend in one step [s]."""
 _DOWN_S = 60.0
 _TRIES, _PAUSE_S = 4, 2.0
-"""How often a submission is sent where no answer comes, and the pause before it is sent again [s]."""
+"""Most times that a submission is sent if no answer comes, and the pause before it is repeated [s]."""
 _BUSY = 503
-"""Status of an answer that there is none yet."""
+"""HTTP status of a service that is too busy to answer."""
 
 
 class NoAnswerError(SkedgeError):
-    """The service does not answer, or is too busy to: what was asked for may have been done or not."""
+    """The service does not answer, or is too busy: the request may or may not have been carried out."""
 
 
 StateOption = Annotated[
@@ -59,22 +59,22 @@ def up(
     cluster: Annotated[Path, typer.Argument(help="A cluster file: the cluster of a scenario file.")],
     state: StateOption = _STATE,
     policy: Annotated[str, typer.Option(help="name or name:key=value,…")] = "aonline",
-    ray: Annotated[str | None, typer.Option(help="Address of a Ray cluster; left out: one on this machine.")] = None,
-    host: Annotated[str, typer.Option(help="Where the API listens.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="0: any free one.", min=0, max=65535)] = 0,
-    journal: Annotated[str | None, typer.Option(help="Database URL of the journal; left out: SQLite.")] = None,
-    checkpoints: Annotated[str | None, typer.Option(help="fsspec URL of the checkpoints; left out: the state.")] = None,
-    max_chunks: Annotated[int, typer.Option(help="Data chunks of one job, at most.", min=1)] = 10_000,
-    max_body_mb: Annotated[float, typer.Option(help="Body of one request, at most (MB).", min=0.001)] = 1.0,
-    min_free_mb: Annotated[float, typer.Option(help="With less space left no job is taken (MB).", min=0)] = 100.0,
-    keep_days: Annotated[float, typer.Option(help="Checkpoints of jobs that have left are kept (days).", min=0)] = 30.0,
+    ray: Annotated[str | None, typer.Option(help="Address of a Ray cluster; default: one on this machine.")] = None,
+    host: Annotated[str, typer.Option(help="Address on which the API listens.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port of the API; 0: any free port.", min=0, max=65535)] = 0,
+    journal: Annotated[str | None, typer.Option(help="Database URL of the journal; default: SQLite.")] = None,
+    checkpoints: Annotated[str | None, typer.Option(help="fsspec URL of the checkpoints; default: the state.")] = None,
+    max_chunks: Annotated[int, typer.Option(help="Most data chunks of one job.", min=1)] = 10_000,
+    max_body_mb: Annotated[float, typer.Option(help="Largest body of a request (MB).", min=0.001)] = 1.0,
+    min_free_mb: Annotated[float, typer.Option(help="Least free disk space to accept jobs (MB).", min=0)] = 100.0,
+    keep_days: Annotated[float, typer.Option(help="Time to keep checkpoints of past jobs (days).", min=0)] = 30.0,
     allow: Annotated[
-        list[str] | None, typer.Option(help="A module or package whose factories jobs may name; may be repeated.")
+        list[str] | None, typer.Option(help="A module or package whose factories jobs may use; repeatable.")
     ] = None,
-    foreground: Annotated[bool, typer.Option(help="Stay; for containers.")] = False,
+    foreground: Annotated[bool, typer.Option(help="Stay in the foreground, for containers.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Start the service; on a state that is there it goes on where it ended."""
+    """Start the service; with an existing state it continues where it ended."""
     try:
         from skedge.live.control import daemon  # noqa: PLC0415 - torch and Ray are an extra
         from skedge.live.control.limits import Limits  # noqa: PLC0415
@@ -114,7 +114,7 @@ def up(
 
 
 def _check_same(state: Path, policy: str, scenario: Scenario) -> str | None:
-    """See that a state that is there is of this policy and cluster; its id."""
+    """Check that an existing state has this policy and cluster; returns its id, or None for a new state."""
     from skedge.live.control import daemon  # noqa: PLC0415 - torch and Ray are an extra
 
     if not (state / daemon.SETTINGS).exists():
@@ -128,9 +128,14 @@ def _check_same(state: Path, policy: str, scenario: Scenario) -> str | None:
 
 
 def _wait_up(process: subprocess.Popen[bytes], state: Path, began: int, *, quiet: bool) -> dict[str, Any]:
-    """Wait until the service answers, as long as its start makes progress; if it ends before, say why.
+    """Wait until the service answers, as long as its start makes progress.
 
     An interrupt ends what was started.
+
+    Raises
+    ------
+    SkedgeError
+        If the service ends before it answers; the message says why.
     """
     try:
         with nullcontext(_unsaid) if quiet else working("starting the service") as say:
@@ -151,7 +156,7 @@ def _wait_up(process: subprocess.Popen[bytes], state: Path, began: int, *, quiet
 
 
 def _started(process: subprocess.Popen[bytes], state: Path, say: Callable[[str], None]) -> dict[str, Any] | None:
-    """Where the service answers; None if it has ended, or has been doing one thing for too long."""
+    """The service's address once it answers; None if it has ended, or one step of its start takes too long."""
     doing, deadline = "", time.monotonic() + _UP_S
     while time.monotonic() < deadline and process.poll() is None:
         address, now = _address(state), _starting(state)
@@ -165,18 +170,18 @@ def _started(process: subprocess.Popen[bytes], state: Path, say: Callable[[str],
 
 
 def _unsaid(_: str) -> None:
-    """With --json nothing is shown but the answer."""
+    """Ignores progress: with --json only the answer is printed."""
 
 
 def _starting(state: Path) -> str:
-    """What the controller is doing that does not answer yet."""
+    """The current step of a controller that does not answer yet."""
     with suppress(OSError):
         return (state / "starting").read_text(encoding="utf-8")
     return "starting the controller"
 
 
 def _last_words(lines: list[str]) -> str:
-    """The last line of a log that says something: not how a process ended, if there is another."""
+    """The last informative line of a log, preferably not the supervisor's line about how a process ended."""
     said = [line for line in lines if not line.startswith("the controller, process")]
     return (said or lines or ["it said nothing"])[-1]
 
@@ -213,9 +218,9 @@ def _ask(state: Path, method: str, path: str, headers: Mapping[str, str] | None 
     Raises
     ------
     InputError
-        If there is no service, or it refuses; its sentence is the error's.
+        If there is no service, or it refuses; the message is the service's sentence.
     NoAnswerError
-        If it does not answer, or is too busy to.
+        If it does not answer, or is too busy.
     """
     try:
         import httpx  # noqa: PLC0415 - an extra
@@ -247,7 +252,7 @@ def submit(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Give the service a job; an answer that does not come is asked for again, and the job is submitted once."""
+    """Submit a job to the service; without an answer the request is repeated, and the job is submitted only once."""
     fields, key = read_spec(spec), key or secrets.token_hex(16)
     if "code" in fields["train"]:
         fields["train"] = {**fields["train"], "code": _send_code(state, Path(fields["train"]["code"]))}
@@ -256,14 +261,14 @@ def submit(
 
 
 def _send_code(state: Path, path: Path) -> str:
-    """Send a job's code to the service; its name."""
+    """Send a job's code to the service; returns its name."""
     code = pack(path)
     _ask(state, "PUT", f"/code/{digest(code)}", content=code)
     return digest(code)
 
 
 def _submit_once(state: Path, fields: dict[str, Any], key: str) -> str:
-    """The job's name; asked for again where no answer comes, with the same key."""
+    """Submit a job, and repeat the request with the same key if no answer comes; returns the job's name."""
     for _ in range(_TRIES - 1):
         with suppress(NoAnswerError):
             return str(_ask(state, "POST", "/jobs", {"Idempotency-Key": key}, json=fields))
@@ -271,7 +276,7 @@ def _submit_once(state: Path, fields: dict[str, Any], key: str) -> str:
     try:
         return str(_ask(state, "POST", "/jobs", {"Idempotency-Key": key}, json=fields))
     except NoAnswerError as error:
-        again = f"the job may be submitted or not: `skedge submit SPEC --key {key}` asks again, and submits it once"
+        again = f"the job may or may not be submitted: `skedge submit SPEC --key {key}` repeats the request safely"
         raise NoAnswerError(f"{error}; {again}") from error
 
 
@@ -287,10 +292,10 @@ def queue(
     only: Annotated[str | None, typer.Option("--only", help="Jobs in this state, such as RUNNING or PENDING.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """All jobs: state, progress, when they will be complete, and why they wait."""
+    """List all jobs: state, progress, expected completion, and why they wait."""
     rows = _ask(state, "GET", "/jobs")
     if only is not None and only.upper() not in STATES:
-        raise InputError(f"--only {only!r}: is no state of a job; there are {', '.join(STATES)}")
+        raise InputError(f"--only {only!r}: is no state of a job; the states are {', '.join(STATES)}")
     if only is not None:
         rows = [row for row in rows if row["state"] == only.upper()]
     if as_json:
@@ -305,7 +310,7 @@ def queue(
 
 
 def describe(job: JobArgument, state: StateOption = _STATE, as_json: JsonOption = False) -> None:
-    """All about one job: why it waits, with numbers, and when it will be complete."""
+    """Show one job: why it waits, with numbers, and its expected completion."""
     found = _ask(state, "GET", f"/jobs/{job}")
     if as_json:
         print_json(found)
@@ -335,26 +340,26 @@ def _print_events(rows: list[dict[str, Any]]) -> None:
 def logs(
     job: JobArgument,
     state: StateOption = _STATE,
-    tail: Annotated[int | None, typer.Option(help="The last so many lines.", min=1)] = None,
+    tail: Annotated[int | None, typer.Option(help="Number of lines to print, from the end.", min=1)] = None,
 ) -> None:
-    """The log of a job: what was decided about it, and its losses."""
+    """Print the log of a job: the decisions about it, and its losses."""
     lines = _ask(state, "GET", f"/jobs/{job}/logs").splitlines(keepends=True)
     sys.stdout.write("".join(lines if tail is None else lines[-tail:]))
 
 
 def cancel(job: JobArgument, state: StateOption = _STATE, as_json: JsonOption = False) -> None:
-    """End a job that is in the system."""
+    """Cancel a job that is in the system."""
     _ask(state, "POST", f"/jobs/{job}/cancel")
     _said({"job": job}, f"{job} cancelled", as_json=as_json)
 
 
 def events(
     state: StateOption = _STATE,
-    since: Annotated[int, typer.Option(help="From this entry on.", min=0)] = 0,
-    follow: Annotated[bool, typer.Option(help="Stay, and tell what comes.")] = False,
+    since: Annotated[int, typer.Option(help="Number of the first entry.", min=0)] = 0,
+    follow: Annotated[bool, typer.Option(help="Keep running, and print new entries.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """What has happened and what was decided, in order; with --json a line each."""
+    """List events and decisions in order; with --json one line each."""
     while True:
         rows = _ask(state, "GET", "/events", params={"since": since})
         if as_json:
@@ -370,7 +375,7 @@ def events(
 
 
 def servers(state: StateOption = _STATE, as_json: JsonOption = False) -> None:
-    """The servers: up, lost or cordoned, and whose work is there."""
+    """List the servers: up, lost or cordoned, and the jobs on them."""
     rows = _ask(state, "GET", "/servers")
     if as_json:
         print_json(rows)
@@ -383,7 +388,7 @@ def servers(state: StateOption = _STATE, as_json: JsonOption = False) -> None:
 
 
 def cordon(server: ServerArgument, state: StateOption = _STATE, as_json: JsonOption = False) -> None:
-    """Take a server out of service: its work moves elsewhere, after the mini-batches under way."""
+    """Take a server out of service: its work moves elsewhere after the mini-batches under way."""
     _ask(state, "POST", f"/servers/{server}/cordon")
     _said({"server": server}, f"{server} cordoned", as_json=as_json)
 
@@ -395,7 +400,7 @@ def uncordon(server: ServerArgument, state: StateOption = _STATE, as_json: JsonO
 
 
 def down(state: StateOption = _STATE, as_json: JsonOption = False) -> None:
-    """End the service and every process of it; jobs in the system go on when it is up again."""
+    """End the service and all its processes; its jobs continue when it is started again."""
     running = _running(state)
     if running is None:
         raise InputError(f"{state}: no service is up there; start one with `skedge up CLUSTER --state {state}`")
@@ -410,7 +415,7 @@ def down(state: StateOption = _STATE, as_json: JsonOption = False) -> None:
 
 
 def _new_state(state: Path) -> int | None:
-    """The lock of a state, whose folder is made where there is none: only its owner may read it."""
+    """The lock of a state; creates the folder if needed, readable by its owner only. None if the lock is held."""
     try:
         state.mkdir(parents=True, exist_ok=True, mode=0o700)
         return _locked(state)
@@ -419,7 +424,7 @@ def _new_state(state: Path) -> int | None:
 
 
 def _locked(state: Path) -> int | None:
-    """The lock of a state, held from now on by whoever has this file open; None if somebody holds it."""
+    """The lock of a state, held as long as the returned file is open; None if another process holds it."""
     lock = os.open(state / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -430,7 +435,7 @@ def _locked(state: Path) -> int | None:
 
 
 def _running(state: Path) -> int | None:
-    """Process number of the supervisor, or of a controller that has lost it; None if there is no service."""
+    """Process id of the supervisor, or of a controller without one; None if there is no service."""
     if not state.is_dir():
         return None
     lock = _locked(state)
@@ -447,10 +452,10 @@ def _running(state: Path) -> int | None:
 
 def record(
     state: StateOption = _STATE,
-    folder: Annotated[Path, typer.Option("--out", help="Run folder to make.")] = Path("skedge-record"),
+    folder: Annotated[Path, typer.Option("--out", help="New run folder.")] = Path("skedge-record"),
     as_json: JsonOption = False,
 ) -> None:
-    """Write what a service has done as a run folder: each decision is taken again from its journal, and verified."""
+    """Write a service's record to a run folder: every decision is replayed from the journal and verified."""
     try:
         from skedge.live.control.daemon import CLUSTER, read_settings  # noqa: PLC0415 - torch and Ray are an extra
         from skedge.live.control.service import recorded  # noqa: PLC0415
@@ -490,14 +495,14 @@ def fetch(
 
 
 def _user() -> str:
-    """Who types a command that the service does not hear of."""
+    """The local user, for the audit entry of a command that does not go through the service."""
     with suppress(OSError, KeyError):
         return f"user:{getpass.getuser()}"
     return f"user:{os.getuid()}"
 
 
 def quarantine(job: JobArgument, state: StateOption = _STATE, as_json: JsonOption = False) -> None:
-    """Put aside a submission that the controller dies of; the service must be down."""
+    """Quarantine a submission that makes the controller crash; the service must be down."""
     try:
         from skedge.live.control.daemon import read_settings  # noqa: PLC0415
         from skedge.live.control.journal import SqlJournal  # noqa: PLC0415

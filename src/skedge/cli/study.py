@@ -1,4 +1,4 @@
-"""``skedge reproduce``: a paper's figure again, with its claim checked."""
+"""``skedge reproduce``: reproduce a paper's figure and check its claim."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from .progress import progress
 
 def reproduce(
     paper: Annotated[str, typer.Argument(help="The paper: jsac22, okita, pdors, she.")],
-    figure: Annotated[str | None, typer.Argument(help="The figure; left out: those that there are are listed.")] = None,
-    folder: Annotated[Path | None, typer.Option("--out", help="Folder to make; default PAPER-FIGURE.")] = None,
-    seeds: Annotated[int | None, typer.Option(help="How many seeds, from 0 on; default: the study's.", min=1)] = None,
-    trace: Annotated[Path | None, typer.Option(help="Google's table of jobs, for a study of its arrivals.")] = None,
+    figure: Annotated[str | None, typer.Argument(help="The figure; omit to list the available figures.")] = None,
+    folder: Annotated[Path | None, typer.Option("--out", help="New folder; default PAPER-FIGURE.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Number of seeds, from 0 on; default: the study's.", min=1)] = None,
+    trace: Annotated[Path | None, typer.Option(help="Google's table of jobs, for studies of its arrivals.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Run a paper's figure again, simulated or with real training, check its claim, keep results and figure."""
+    """Reproduce a paper's figure, simulated or with real training: check its claim, write results and figure."""
     if figure is None:
         _list(known(paper), as_json=as_json)
         return
@@ -70,7 +70,7 @@ def _list(studies: list[Study], *, as_json: bool) -> None:
 
 
 def _simulated(study: Study, settings: Sweep, seeds: int, trace: Path | None, *, quiet: bool) -> Findings:
-    """Carry the study out on the cores of this machine."""
+    """Run the study on the cores of this machine."""
     violations: dict[str, tuple[str, ...]] = {}
     asked = [one for seed in range(seeds) for one in settings.simulations(seed, trace)]
     with progress(quiet=quiet) as bar:
@@ -86,7 +86,7 @@ def _simulated(study: Study, settings: Sweep, seeds: int, trace: Path | None, *,
 
 
 def _against_bounds(study: Study, settings: Ratio | Ratios, seeds: int, *, quiet: bool) -> Findings:
-    """Set runs against the offline optimum, or its bound."""
+    """Compare runs with the offline optimum, or its bound."""
     violations: dict[str, tuple[str, ...]] = {}
     asked = [one for seed in range(seeds) for one in settings.instances(seed)]
     with progress(quiet=quiet) as bar:
@@ -102,7 +102,7 @@ def _against_bounds(study: Study, settings: Ratio | Ratios, seeds: int, *, quiet
 
 
 def _trained(study: Study, settings: Trained, seeds: int, folder: Path, *, quiet: bool) -> Findings:
-    """Carry the study out on Ray; each run's folder is kept in ``runs``."""
+    """Run the study on Ray; each run's folder is kept in ``runs``."""
     try:
         from skedge.studies.testbed import bench, carry_out  # noqa: PLC0415 - torch and Ray are an extra
     except ImportError as error:

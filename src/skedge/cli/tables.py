@@ -22,7 +22,7 @@ _SHOWN = {
     "utilisation_mean": "busy",
     "cloud_share": "cloud",
 }
-"""Columns on the screen, of those of a comparison; the report and ``--json`` have all."""
+"""Columns of a comparison shown on the screen, with their titles; the report and ``--json`` have all columns."""
 
 _SHOWN_OF_VALUE = {
     "utility_total": "utility",
@@ -33,7 +33,7 @@ _SHOWN_OF_VALUE = {
     "preemptions": "preempted",
     "utilisation_mean": "busy",
 }
-"""The same where jobs say what they are worth."""
+"""The same for jobs with utilities."""
 
 _SHOWN_OF_COST = {
     "cost_total": "total cost",
@@ -47,7 +47,7 @@ _SHOWN_OF_COST = {
 """The same at sites."""
 
 _DIFFERENCE = "difference"
-"""Column of the differences to the reference."""
+"""Key of the column with the differences to the reference."""
 
 
 def comparison_table(comparison: Comparison) -> Table:
@@ -62,7 +62,7 @@ def comparison_table(comparison: Comparison) -> Table:
 
 
 def demo_table(comparisons: Mapping[str, Comparison]) -> Table:
-    """The same jobs under several assumptions, side by side: a row per policy."""
+    """The same jobs under several assumptions, side by side; one row per policy."""
     first = next(iter(comparisons.values()))
     columns = ("jct_mean_s", "jct_rate", "bound_ratio")
     titles = [f"{kind} JCT" if i == 0 else _SHOWN[c] for kind in comparisons for i, c in enumerate(columns)]
@@ -73,7 +73,7 @@ def demo_table(comparisons: Mapping[str, Comparison]) -> Table:
 
 
 def demo_text(comparisons: Mapping[str, Comparison]) -> str:
-    """What each kind of jobs of the demo assumes, and which policies are equal on them."""
+    """The assumptions of each kind of jobs in the demo, and the policies that are equal on them."""
     lines = [f"{kind}: {_ASSUMED[kind]}; {_equal(one)}" for kind, one in comparisons.items()]
     return "\n".join([*lines, *(f"{kind}: {one.verified_text}" for kind, one in comparisons.items())])
 
@@ -82,14 +82,14 @@ _ASSUMED = {
     "rigid": "a job trains on the GPUs that it asked for, never more; displaced work takes 30 s to be restored",
     "divisible": "the same work is cut into 27 to 115 chunks that as many workers can share, restored at no cost",
 }
-"""In a sentence."""
+"""The assumption of each kind of jobs in the demo."""
 
 _ALIKE = 0.01
-"""Mean JCTs that differ by no more than this are called equal on the screen."""
+"""Relative difference up to which mean JCTs are shown as equal."""
 
 
 def _equal(comparison: Comparison) -> str:
-    """Which policies have equal mean JCTs, within 1 % from the least to the greatest of a group."""
+    """The groups of policies with equal mean JCTs: within 1 % from the least to the greatest of a group."""
     jct = {policy: rows[0]["jct_mean_s"] for policy, rows in comparison.metrics.items()}
     groups: list[list[str]] = []
     for policy in sorted(jct, key=lambda p: jct[p]):
@@ -112,7 +112,7 @@ def _plain_table(title: str, columns: Sequence[str]) -> Table:
 
 
 def _columns(comparison: Comparison) -> dict[str, str]:
-    """Columns of the screen by key; with intervals the second is the difference to the reference, not the rate."""
+    """Titles of the shown columns by key; with intervals the rate is replaced by the difference to the reference."""
     of_value, of_cost = ("utility_total" in comparison.columns, "cost_total" in comparison.columns)
     shown = dict(_SHOWN_OF_COST if of_cost else _SHOWN_OF_VALUE if of_value else _SHOWN)
     if not of_value and any(row["rejected"] for rows in comparison.metrics.values() for row in rows):
@@ -142,7 +142,7 @@ def _cell(column: str, value: Estimate | None, *, spread: bool = False) -> Text:
 
 
 def _range(column: str, value: Estimate) -> str:
-    """Ends of an interval in the unit of its mean, which stands above it."""
+    """Ends of an interval, in the unit of its mean, which is shown above it."""
     ends = [end for end in (value.low, value.high) if end is not None]
     if column.endswith("_s"):
         return "–".join(f"{end / unit_of(value.mean)[1]:.3g}" for end in ends)

@@ -1,4 +1,4 @@
-"""``skedge trace``: what is in a trace, and a scenario made of it."""
+"""``skedge trace``: describe a trace, and make a scenario from it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from skedge.traces.formats import READERS, read_trace
 from .console import out, print_json, source_text
 
 trace_app = typer.Typer(
-    help="Real traces: what is in them, and scenarios made of them.",
+    help="Describe real traces, and make scenarios from them.",
     no_args_is_help=True,
     rich_markup_mode=None,
     add_completion=False,
@@ -39,17 +39,19 @@ class Make(StrEnum):
 
 
 class Fractional(StrEnum):
-    """What becomes of a job that asks for a fraction of a GPU."""
+    """How jobs that request a fraction of a GPU are handled."""
 
     skip = "skip"
     ceil = "ceil"
 
 
-TraceArgument = Annotated[Path, typer.Argument(help="The trace file (.gz is read as it is).")]
-FormatOption = Annotated[Format, typer.Option("--format", help="How the file is written.")]
-StatusesOption = Annotated[str, typer.Option(help="Which jobs are taken: passed, failed, killed, separated by commas.")]
+TraceArgument = Annotated[Path, typer.Argument(help="The trace file; may be compressed (.gz).")]
+FormatOption = Annotated[Format, typer.Option("--format", help="Format of the file.")]
+StatusesOption = Annotated[
+    str, typer.Option(help="Jobs to take by status: passed, failed, killed, separated by commas.")
+]
 FractionalOption = Annotated[
-    Fractional, typer.Option(help="Jobs that ask for a fraction of a GPU: left out, or given the next whole number.")
+    Fractional, typer.Option(help="Jobs that request a fraction of a GPU: skip, or round up to whole GPUs (ceil).")
 ]
 
 
@@ -62,7 +64,7 @@ def describe_command(
     gpus: Annotated[int | None, typer.Option(help="GPUs of a cluster, for the offered load.", min=1)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Print what is in a trace: arrivals, sizes, durations, load."""
+    """Describe a trace: arrivals, sizes, durations, load."""
     figures = describe(read_trace(path, form.value, _statuses(statuses), fractional.value), gpus)
     if as_json:
         print_json(figures)
@@ -77,38 +79,38 @@ def describe_command(
 def convert_command(
     path: TraceArgument,
     form: FormatOption,
-    folder: Annotated[Path, typer.Option("--out", help="Folder to make, with scenario.yaml and jobs.parquet.")],
+    folder: Annotated[Path, typer.Option("--out", help="New folder for scenario.yaml and jobs.parquet.")],
     statuses: StatusesOption = "passed",
     fractional: FractionalOption = Fractional.skip,
     make: Annotated[
         Make,
         typer.Option(
-            help="rigid: a job trains on the GPUs that it asked for, for its duration; divisible: the same work in "
-            "chunks that any number of workers share; paper: JSAC'22 Sec. V; pdors: s4 with its arrivals."
+            help="rigid: a job trains on the GPUs that it requested, for its duration; divisible: the same work in "
+            "chunks that any number of workers share; paper: JSAC'22 Sec. V; pdors: s4 with the trace's arrivals."
         ),
     ] = Make.rigid,
     chunks: Annotated[
-        str | None, typer.Option(help="divisible: chunks of a job, N or LOW-HIGH; default 27, 60 or 115 (Table II).")
+        str | None, typer.Option(help="divisible: chunks per job, N or LOW-HIGH; default 27, 60 or 115 (Table II).")
     ] = None,
     checkpoint_overhead: Annotated[
         str | None,
-        typer.Option(help="Time that displaced work takes to be restored, like 30s; default 30s if rigid, else 0s."),
+        typer.Option(help="Time to restore displaced work, such as 30s; default 30s if rigid, else 0s."),
     ] = None,
-    skip: Annotated[int, typer.Option(help="Jobs left out at the start.", min=0)] = 0,
-    first: Annotated[int | None, typer.Option(help="Jobs taken then; default all.", min=1)] = None,
-    load: Annotated[float, typer.Option(help="Offered load: as many machines as bring it to this.", min=0.01)] = 0.9,
+    skip: Annotated[int, typer.Option(help="Number of jobs to skip at the start.", min=0)] = 0,
+    first: Annotated[int | None, typer.Option(help="Number of jobs to take after that; default all.", min=1)] = None,
+    load: Annotated[float, typer.Option(help="Offered load; determines the number of machines.", min=0.01)] = 0.9,
     servers: Annotated[int | None, typer.Option(help="Number of machines, instead of --load.", min=1)] = None,
-    machines: Annotated[str, typer.Option(help="philly-like, or the path of a machine list.")] = "philly-like",
-    worker_types: Annotated[int, typer.Option(help="Worker types.", min=1)] = 1,
-    cloud: Annotated[bool, typer.Option(help="With a cloud.")] = True,
+    machines: Annotated[str, typer.Option(help="philly-like, or the path of a list of machines.")] = "philly-like",
+    worker_types: Annotated[int, typer.Option(help="Number of worker types.", min=1)] = 1,
+    cloud: Annotated[bool, typer.Option(help="Include a cloud.")] = True,
     slots: Annotated[
-        int, typer.Option(help="pdors: horizon [slots of 1 h]; the last job arrives in the last.", min=2)
+        int, typer.Option(help="pdors: horizon [slots of 1 h]; the last job arrives in the last slot.", min=2)
     ] = 80,
-    classes: Annotated[bool, typer.Option(help="pdors: what a job is worth by Google's scheduling class.")] = False,
-    seed: Annotated[int, typer.Option(help="Of everything that is drawn.", min=0)] = 0,
+    classes: Annotated[bool, typer.Option(help="pdors: utilities follow Google's scheduling classes.")] = False,
+    seed: Annotated[int, typer.Option(help="Seed of all random draws.", min=0)] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Write a scenario made of a trace; `skedge run FOLDER/scenario.yaml` takes it."""
+    """Make a scenario from a trace, for `skedge run FOLDER/scenario.yaml`."""
     source: dict[str, Any] = {
         "path": str(path.resolve()),
         "format": form.value,
@@ -143,7 +145,7 @@ def convert_command(
 
 
 def _chunks(text: str | None) -> list[int] | None:
-    """The range that ``N`` or ``LOW-HIGH`` says."""
+    """The range given by ``N`` or ``LOW-HIGH``."""
     if text is None:
         return None
     low, _, high = text.partition("-")
@@ -153,7 +155,7 @@ def _chunks(text: str | None) -> list[int] | None:
 
 
 def _like_s4(source: dict[str, Any], servers: int | None, slots: int, *, classes: bool) -> dict[str, Any]:
-    """Fields of s4 with the trace's submissions, scaled so that the last is at the beginning of the last slot."""
+    """Fields of s4 with the trace's submissions, scaled so that the last one is at the start of the last slot."""
     fields = yaml.safe_load(shipped("s4").read_text(encoding="utf-8"))
     draw = fields["cluster"]["draw"]
     return {

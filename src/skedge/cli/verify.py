@@ -19,12 +19,10 @@ from .options import JsonOption, RunArgument
 
 def verify(
     folder: RunArgument,
-    replay: Annotated[
-        bool, typer.Option("--replay", help="Also run the policy again, and compare every table.")
-    ] = False,
+    replay: Annotated[bool, typer.Option("--replay", help="Also rerun the policy and compare every table.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Check every rule of the model on a run's record; exit code 1 if one is broken."""
+    """Check a run's record against every rule of the model; exit code 1 if one is broken."""
     kept = Run.load(folder)
     violations = kept.verify()
     if replay and (differs := difference(kept)) is not None:

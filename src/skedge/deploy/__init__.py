@@ -1,1 +1,1 @@
-"""What a Kubernetes cluster needs to run the live service: manifests, checked before they are applied."""
+"""Kubernetes manifests for the live service, checked before they are applied."""

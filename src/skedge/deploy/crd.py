@@ -1,6 +1,6 @@
-"""A manifest checked against a CustomResourceDefinition, without an API server.
+"""Check of a manifest against a CustomResourceDefinition, without an API server.
 
-The schema of a CRD is *structural*: what it does not name, an API server drops without a word. Here that is an error.
+The schema of a CRD is *structural*: an API server silently drops fields that it does not name. Here they are errors.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from skedge.core.errors import InputError
 Schema = dict[str, Any]
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""A CRD with pod templates is a megabyte of YAML."""
+"""The fast C loader if available, as a CRD with pod templates is a megabyte of YAML."""
 
 _OF_EVERY_OBJECT: Schema = {"apiVersion": {}, "kind": {}, "metadata": {}}
-"""An API server checks these itself, whatever a CRD says of them."""
+"""Fields that an API server checks itself, independent of the CRD."""
 
 _SHOWN = 10
 _LONGEST = 60
@@ -32,14 +32,14 @@ def read_schema(path: Path | str, kind: str, api_version: str) -> Schema:
     Parameters
     ----------
     path
-        YAML; other documents may stand in the file as well.
+        A YAML file, which may contain other documents as well.
     kind, api_version
         As in a manifest: ``RayCluster``, ``ray.io/v1``.
 
     Raises
     ------
     InputError
-        If the file cannot be read, or has no such schema, or a damaged one.
+        If the file cannot be read, or its schema is missing or damaged.
     """
     group, _, version = api_version.rpartition("/")
     for document in _documents(Path(path)):
@@ -79,7 +79,7 @@ def _of_version(spec: Mapping[str, Any], version: str, where: str) -> Mapping[st
 
 
 def _closed(schema: Mapping[str, Any], *, root: bool = False) -> Schema:
-    """The schema without Kubernetes' extensions, refusing what an API server would drop."""
+    """The schema without Kubernetes' extensions, rejecting fields that an API server would drop."""
     closed = dict(schema)
     if "properties" in schema:
         closed["properties"] = {name: _closed(one) for name, one in schema["properties"].items()}
@@ -99,21 +99,21 @@ def _closed(schema: Mapping[str, Any], *, root: bool = False) -> Schema:
 
 
 def check(manifest: Mapping[str, Any], schema: Schema, where: str) -> None:
-    """Refuse a manifest that does not fit.
+    """Reject a manifest that does not fit its schema.
 
     Parameters
     ----------
     manifest
         The document.
     schema
-        Of :func:`read_schema`.
+        From :func:`read_schema`.
     where
-        What to call it in errors.
+        Name of the schema in errors.
 
     Raises
     ------
     InputError
-        All that is wrong, one a line: ``field: value: what would be right``. Or if jsonschema is not installed.
+        With all errors, one per line: ``field: value: what would be right``; also if jsonschema is not installed.
     """
     try:
         from jsonschema import Draft4Validator, SchemaError  # noqa: PLC0415 - an extra; CRDs are close to draft 4
@@ -132,7 +132,7 @@ def check(manifest: Mapping[str, Any], schema: Schema, where: str) -> None:
 
 
 def _sentences(error: Any) -> Iterator[str]:
-    """What a problem found by jsonschema is, in our words where there are some."""
+    """The text for an error found by jsonschema; our own wording if there is one."""
     place = list(error.absolute_path)
     wanted, value = error.validator_value, error.instance
     if error.validator == "additionalProperties":

@@ -3,8 +3,8 @@
 Every server of the file is one pod on the Kubernetes node with the label ``skedge/server: <id>``. Its Ray node has the
 label ``server: <id>``, by which the live world finds it. The names are fixed, so a namespace holds one cluster.
 
-The Ray label stands in the group's field ``labels``, which KubeRay has since 1.5; from then on it refuses ``labels`` in
-``rayStartParams``.
+The Ray label is set in the group's field ``labels``, which exists since KubeRay 1.5; since then KubeRay rejects
+``labels`` in ``rayStartParams``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from skedge.live.control.health import HEALTH
 from skedge.scenario.save import cluster_fields
 
 RAY_VERSION = "2.60.0"
-"""Ray in the image of ``deploy/Containerfile``; KubeRay chooses its probes by it."""
+"""Version of Ray in the image of ``deploy/Containerfile``; KubeRay chooses its probes by it."""
 
 NAME = "skedge"
 CONTROLLER = "skedge-controller"
@@ -37,12 +37,12 @@ STATE = "/var/lib/skedge-state"
 """The controller's ``--state``. An agent keeps its chunks under the same path, in ``servers/<id>``."""
 
 _HEAD = f"{NAME}-head-svc"
-"""The service that KubeRay makes for the head."""
+"""Name of the service that KubeRay creates for the head."""
 
 _GCS_PORT = 6379
 _RAY_AGENT_PORT = 52365
 API_PORT = 8400
-"""Where the API listens in the controller's pod, on loopback: ``kubectl port-forward`` brings one there."""
+"""Port of the API in the controller's pod, on loopback; reached with ``kubectl port-forward``."""
 
 _START = f"""\
 # a Ray driver needs a Ray node at its own address
@@ -59,10 +59,10 @@ _USER = 1000
 """User and group in the image."""
 
 _CLOUD_WORKERS, _CLOUD_PS = 16, 4
-"""What a pod for the cloud, which has no number of slots, is made large enough for."""
+"""Slots for which a pod of the cloud is sized, as the cloud has no limit of slots."""
 
 _LONGEST_GROUP = 40
-"""KubeRay puts the cluster's name before a group's and a random part behind, within 63 characters."""
+"""Most characters of a group name: KubeRay adds the cluster's name and a random suffix, within 63 characters."""
 
 _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -73,23 +73,23 @@ Manifest = dict[str, Any]
 
 @dataclass(frozen=True)
 class Settings:
-    """What a cluster file does not say.
+    """Settings that are not in a cluster file.
 
     Attributes
     ----------
     image
-        Container image with skedge, of ``deploy/Containerfile``.
+        Container image with skedge, built from ``deploy/Containerfile``.
     namespace
         Kubernetes namespace of everything.
     chunks_path
-        Folder on the nodes where their chunks are kept; absolute.
+        Folder on the nodes for their chunks; an absolute path.
     storage_class
-        Of the volume for checkpoints, which all pods write; None: the cluster's default.
+        Storage class of the checkpoint volume, which all pods write to; None: the cluster's default.
 
     Raises
     ------
     InputError
-        For a namespace, image or path that cannot be.
+        For an invalid namespace, image or path.
     """
 
     image: str
@@ -98,7 +98,7 @@ class Settings:
     storage_class: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what Kubernetes would refuse."""
+        """Reject values that Kubernetes would reject."""
         if not _DNS_LABEL.fullmatch(self.namespace):
             raise InputError(
                 f"--namespace {self.namespace!r}: it must be at most 63 lower-case letters, digits and dashes, with no "
@@ -116,7 +116,7 @@ def manifests(scenario: Scenario, settings: Settings) -> list[Manifest]:
     Raises
     ------
     InputError
-        For a server whose id cannot be a label.
+        For a server whose id is no valid label value.
     """
     documents = [_config(scenario), *_claims(settings), _ray_cluster(scenario.cluster.servers, settings)]
     documents.append(_controller(settings))
@@ -131,12 +131,12 @@ def as_yaml(documents: Sequence[Manifest]) -> str:
 
 
 def group_names(ids: Sequence[str]) -> dict[str, str]:
-    """Name of the worker group of each server: its id, or, where that cannot be one, the like of it and a hash.
+    """Name of the worker group of each server: its id, or, if that is no valid name, a similar name with a hash.
 
     Raises
     ------
     InputError
-        For an id that cannot be the value of a label, by which the live world finds a server.
+        For an id that is no valid label value, as the live world finds servers by label.
     """
     names: dict[str, str] = {}
     for number, name in enumerate(ids):
@@ -158,7 +158,7 @@ def _is_group(name: str) -> bool:
 
 
 def _made_of(name: str) -> Iterator[str]:
-    """Group names for a server, each with more of the hash of its id than the one before."""
+    """Candidate group names for a server, with ever longer parts of the hash of its id."""
     digest = hashlib.sha256(name.encode()).hexdigest()
     like = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     for length in range(6, 31):
@@ -166,7 +166,7 @@ def _made_of(name: str) -> Iterator[str]:
 
 
 def _config(scenario: Scenario) -> Manifest:
-    """The cluster file with nothing left to draw, for the controller."""
+    """The cluster file for the controller, with all random draws made."""
     content = yaml.safe_dump(cluster_fields(scenario), sort_keys=False, allow_unicode=True, width=120)
     return {
         "apiVersion": "v1",
@@ -217,7 +217,7 @@ def _head(settings: Settings) -> Manifest:
         "ports": ports,
         "resources": {"requests": {"cpu": "1", "memory": "2Gi"}, "limits": {"cpu": "2", "memory": "4Gi"}},
     }
-    # KubeRay puts the values into a shell's command line as they are
+    # KubeRay inserts the values into a shell command without quoting
     params = {"num-cpus": "0", "system-config": f"'{json.dumps(HEALTH, separators=(',', ':'))}'"}
     return {"rayStartParams": params, "template": {"spec": {"securityContext": _security(), "containers": [container]}}}
 
@@ -261,7 +261,7 @@ def _worker_pod(server: Server, settings: Settings) -> Manifest:
 
 
 def _owner(settings: Settings, mount: Mapping[str, str]) -> Manifest:
-    """A folder on a node is made as root's; it is given to the image's user."""
+    """Gives a folder on a node, which is created as root, to the image's user."""
     return {
         "name": "own-chunks",
         "image": settings.image,
@@ -272,7 +272,7 @@ def _owner(settings: Settings, mount: Mapping[str, str]) -> Manifest:
 
 
 def _resources(server: Server) -> Manifest:
-    """A core per slot at most; memory for Ray, the agent and a process per PS slot, 0.4 GB each, and as much again."""
+    """At most one core per slot; memory for Ray, the agent and a process per PS slot: 0.4 GB each, limit twice that."""
     workers = sum(n for resource, n in server.capacity.items() if resource.startswith(WORKER))
     ps = sum(n for resource, n in server.capacity.items() if resource.startswith(PS))
     if server.kind == "cloud" or any(not r.startswith((WORKER, PS)) for r in server.capacity):  # no slots to count
@@ -285,7 +285,7 @@ def _resources(server: Server) -> Manifest:
 
 
 def _controller(settings: Settings) -> Manifest:
-    """One controller at most: two would write one journal."""
+    """At most one controller, as two would write to one journal."""
     labels = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/component": "controller"}
     pod = {
         "securityContext": _security(),
@@ -350,7 +350,7 @@ def _volume(what: str) -> Manifest:
 
 
 class _Dumper(yaml.SafeDumper):
-    """YAML as people write it: no anchors, texts of several lines as blocks."""
+    """Writes readable YAML: no anchors, multi-line texts as blocks."""
 
     def ignore_aliases(self, data: object) -> bool:
         """Write everything out."""

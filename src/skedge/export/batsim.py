@@ -1,8 +1,8 @@
 """``jobs.csv`` and ``schedule.json`` as Batsim writes them; Evalys reads the first.
 
-Followed: Batsim's documentation of its outputs (docs/output-jobs.rst, docs/output-schedule.rst) and the columns that
-Evalys' ``JobSet.from_csv`` takes. One line a job, times in seconds from the start of the run; what Batsim knows and a
-record does not (energy, walltimes) is -1 or 0.
+The format follows Batsim's documentation of its outputs (docs/output-jobs.rst, docs/output-schedule.rst) and the
+columns that Evalys' ``JobSet.from_csv`` reads. One line per job, times in seconds from the start of the run; values
+that a record does not have (energy, walltimes) are -1 or 0.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ STATES = {
     "cancelled": "COMPLETED_KILLED",
     "rejected": "REJECTED",
 }
-"""What Batsim calls the ways in which a job leaves."""
+"""Batsim's names of the final states of a job."""
 
 
 def jobs_table(scenario: Scenario, schedule: Schedule) -> pl.DataFrame:
-    """Columns :data:`COLUMNS`, one row a job; times are null where the job has never run.
+    """Columns :data:`COLUMNS`, one row per job; times are null if the job has never run.
 
     ``starting_time`` is when the job first holds workers, ``finish_time`` when its last run ends, and
-    ``execution_time`` what is between, pauses included. ``allocated_resources`` are all workers that it ever held
+    ``execution_time`` the time between, pauses included. ``allocated_resources`` are all workers that it ever held
     (:mod:`skedge.export.workers`), as intervals: ``0-3 7``.
     """
     runs = schedule.runs.with_columns(held=pl.Series(workers_of(scenario, schedule.runs), dtype=pl.List(pl.Int64)))
@@ -75,7 +75,7 @@ def jobs_table(scenario: Scenario, schedule: Schedule) -> pl.DataFrame:
 
 
 def _seconds(time: pl.Expr) -> pl.Expr:
-    """Time in s of one in µs, to the µs."""
+    """A time in seconds, given in µs, exact to the µs."""
     return (time / SECOND).round(6)
 
 
@@ -130,7 +130,7 @@ def summary(scenario: Scenario, schedule: Schedule, jobs: pl.DataFrame) -> dict[
 
 
 def write(scenario: Scenario, schedule: Schedule, folder: Path) -> None:
-    """Write ``jobs.csv`` and ``schedule.json`` into `folder`, which is there."""
+    """Write ``jobs.csv`` and ``schedule.json`` into the existing `folder`."""
     jobs = jobs_table(scenario, schedule)
     jobs.write_csv(folder / "jobs.csv")
     text = json.dumps(summary(scenario, schedule, jobs), indent=2, allow_nan=False)

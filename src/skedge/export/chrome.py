@@ -1,8 +1,9 @@
 """A run as Chrome-trace JSON, which Perfetto (ui.perfetto.dev) and chrome://tracing open.
 
-Followed: the Trace Event Format's JSON object form. A server is a process, a worker or a PS slot a thread; a run is a
-complete event (``ph`` X) on each of its workers, the time in which it waits for data an event inside it. Jobs are
-asynchronous events from arrival to completion in a process of their own. Times are µs, as in the record.
+The format is the JSON object form of the Trace Event Format. A server is a process, and a worker or a PS slot is a
+thread. A run is a complete event (``ph`` X) on each of its workers, with an event inside it for the time in which it
+waits for data. Jobs are asynchronous events from arrival to completion, in a separate process. Times are µs, as in the
+record.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from skedge.core.schedule import Schedule
 from .workers import workers_of
 
 _JOBS = 1
-"""Process of the jobs; that of server s is s + 2."""
+"""Process number of the jobs; that of server s is s + 2."""
 
 _PS = 1_000_000
-"""Threads of PSs begin here."""
+"""First thread number of PSs."""
 
 _Event = dict[str, Any]
 
@@ -81,7 +82,7 @@ def _run_events(number: int, row: dict[str, Any], pid: int, worker: int, name: s
 
 
 def _ps_places(ps: pl.DataFrame) -> Iterator[tuple[dict[str, Any], int]]:
-    """Rows of the PS table with their threads; those of the cloud, without limit, are put side by side."""
+    """Rows of the PS table with their threads; concurrent PSs in the cloud get separate threads."""
     free_from: list[int] = []
     for row in ps.sort("start", maintain_order=True).iter_rows(named=True):
         if row["slot"] is not None:

@@ -1,8 +1,8 @@
-"""Which worker does what: a number for every worker of every run.
+"""Assignment of worker numbers: a number for every worker of every run.
 
-The record says how many workers of a server a gang holds, not which. Here they are numbered: edge workers as the lanes
-are, those of the cloud behind them as many as are needed. A job that goes on keeps its workers; further ones are those
-of the lowest number that are free.
+The record contains how many workers of a server a gang holds, not which ones. Here they are numbered: edge workers like
+the lanes, then as many of the cloud as are needed. A job that continues keeps its workers; additional ones are the free
+workers with the lowest numbers.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from skedge.core.model import Cluster
 from skedge.core.scenario import Scenario
 
 _CLOUD = -1, -1
-"""The pool of the cloud's workers."""
+"""Key of the pool of the cloud's workers."""
 
 _BLOCK = 10_000_000
-"""Workers of servers with resources, which have no slots, are numbered from a multiple of this, server by server."""
+"""On servers with resources, which have no slots, the numbers of each server start at a multiple of this."""
 
 
 class _Pool:
-    """Workers of one type on one server: those that are free, and those that come free. The cloud's have no end."""
+    """Workers of one type on one server: the free ones, and those to be freed. The cloud has no limit."""
 
     def __init__(self, numbers: list[int], more_from: int | None) -> None:
         self.free, self.more = numbers, more_from
@@ -33,7 +33,7 @@ class _Pool:
         self.held: dict[tuple[int, int], set[int]] = {}
 
     def keep(self, job: int, count: int, now: int) -> list[int]:
-        """Up to `count` workers that `job` has held until `now`."""
+        """Up to `count` workers that `job` held until `now`."""
         while self.busy and self.busy[0][0] <= now:
             heappush(self.free, heappop(self.busy)[1])
         kept = sorted(self.held.get((job, now), ()))[:count]
@@ -44,7 +44,7 @@ class _Pool:
         return kept
 
     def fill(self, held: list[int], job: int, count: int, end: int) -> None:
-        """Bring `held` up to `count` free workers, until `end`."""
+        """Extend `held` to `count` workers with free ones, and hold them until `end`."""
         while len(held) < count:
             held.append(self._next())
         for number in held:
@@ -62,7 +62,7 @@ class _Pool:
 def workers_of(scenario: Scenario, runs: pl.DataFrame) -> list[list[int]]:
     """Numbers of the workers of each row of `runs`, in its order.
 
-    A chunk on a lane has that lane's number; edge workers are 0 .. lanes - 1. The record keeps rule M4.
+    A chunk on a lane has that lane's number; edge workers are 0 .. lanes - 1. The record must obey rule M4.
     """
     cluster, kind = scenario.cluster, scenario.jobs.worker_type.tolist()
     out: list[list[int]] = [[] for _ in range(len(runs))]

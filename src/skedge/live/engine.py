@@ -1,7 +1,7 @@
 """Ray: a cluster whose nodes are the scenario's servers, and the actors on them.
 
-Embedded, one Ray node per server is started on this machine, on loopback and with a token. Servers are found by their
-``server`` label, never by a node's number: a node that comes back has a new one.
+In embedded mode, one Ray node per server is started on this machine, on loopback and with a token. Servers are found by
+their ``server`` label, never by node id: a node that comes back has a new id.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _STORE_BYTES = 128 * 2**20
 _PIDS = "ray-pids.json"
 _START_S = 120.0
 _PATIENCE_S = 2.0
-_MANY = 64  # workers at once where their number has no limit of its own
+_MANY = 64  # concurrent workers on a server that sets no limit
 _LOOK_S = 0.5
 _FROZEN_S = 20.0
 _ANSWER_S = 5.0
 
 
 def _unheard(_: str) -> None:
-    """Takes what nothing listens to."""
+    """Ignores a progress message."""
 
 
 class Engine:
@@ -46,24 +46,24 @@ class Engine:
     Parameters
     ----------
     address
-        Of a Ray cluster whose nodes carry ``server`` labels; None starts one on this machine.
+        Address of a Ray cluster whose nodes have ``server`` labels; None starts one on this machine.
     folder
         Where embedded servers keep their chunks.
     checkpoints
         fsspec URL of the checkpoints.
     cloud_ps
-        Parameter servers that are kept warm in the cloud, which has no number of slots.
+        Number of parameter servers kept warm in the cloud, which has no limit of slots.
     say
-        Takes what is being started, whenever that changes.
+        Called with a description of what is being started, whenever that changes.
 
     Attributes
     ----------
     maker
-        Where the jobs' own code runs for the controller, on its node.
+        Runs the jobs' own code for the controller, on the controller's node.
     acts
-        True: facts come from it. A run without an engine is only rebuilt from its journal.
+        True: the engine reports facts. A run without an engine is only rebuilt from its journal.
     emulates
-        Whether rounds take as long as announced, so that the servers of one machine have the speeds of the scenario's.
+        True if rounds are stretched to their announced time, so that servers on one machine have the scenario's speeds.
     """
 
     acts = True
@@ -92,7 +92,7 @@ class Engine:
         self.ended = threading.Event()
         try:
             self._start(address)
-        except BaseException:  # an interrupt as well: nothing of Ray may stay behind
+        except BaseException:  # also on an interrupt: no process of Ray may be left behind
             self.stop()
             raise
 
@@ -107,7 +107,7 @@ class Engine:
         else:
             check_answers(str(address))
         ray = _ray()
-        # while there is the head alone, so that this process hangs on no other node
+        # connect while only the head is up, so that this process depends on no other node
         ray.init(address=address, log_to_driver=False, logging_level="error", configure_logging=False)
         if embedded:
             self._embedded()
@@ -122,7 +122,7 @@ class Engine:
         self._wait_for(waits + [actor.warm.remote() for idle in self.idle.values() for actor in idle])
 
     def _wait_for(self, warmed: list[Any]) -> None:
-        """Wait until all processes have answered; as long as another one does, it is not too long."""
+        """Wait until all processes have answered; times out only if none answers for `_START_S`."""
         left, all_of = list(warmed), len(warmed)
         while left:
             self.say(f"starting agents and parameter servers: {all_of - len(left)} of {all_of} are up")
@@ -134,7 +134,7 @@ class Engine:
             _ray().get(up)
 
     def _head(self) -> str:
-        from ray.cluster_utils import Cluster as Nodes  # noqa: PLC0415 - only where Ray is started here
+        from ray.cluster_utils import Cluster as Nodes  # noqa: PLC0415 - needed only to start Ray here
 
         head = {
             "num_cpus": 0,
@@ -163,7 +163,7 @@ class Engine:
                 labels={"server": server},
                 wait=False,
             )
-        except Exception as error:  # Ray's own is one of no kind
+        except Exception as error:  # Ray raises a bare Exception here
             raise SkedgeError(
                 f"Ray could not start a node for server {server!r}: {error}; is this machine busy with other work?"
             ) from error
@@ -195,7 +195,7 @@ class Engine:
         return make.remote()
 
     def _ps_slots(self, server: int) -> int:
-        """PSs that are kept warm: those of a server's slots, and one where it has resources."""
+        """Number of PSs kept warm: one per PS slot of a server; one on a server with resources."""
         if self.cluster.resources:
             return 1
         return self.cloud_ps if server == self.cluster.cloud else int((self.cluster.ps_server == server).sum())
@@ -206,8 +206,8 @@ class Engine:
     def parameter_server(self, server: int) -> Any:
         """A process for a job's parameter server: a warm one of the server's PS slots.
 
-        Where the job that had the slot before is still saving, it is waited for; a new process would take longer.
-        Servers with resources have no slots: where none is warm a new one is made.
+        If the last job of the slot is still saving, this waits for it, as a new process would take longer. Servers with
+        resources have no slots: if no process is warm, a new one is started.
         """
         with self.returned:
             if not self.cluster.resources:
@@ -215,7 +215,7 @@ class Engine:
             return self.idle[server].pop() if self.idle[server] else self._ps_actor(server)
 
     def release(self, server: int, actor: Any) -> None:
-        """Give back the process of a parameter server; it stays warm for the next job."""
+        """Return the process of a parameter server; it stays warm for the next job."""
         actor.unload.remote()
         with self.returned:
             self.idle[server].append(actor)
@@ -224,9 +224,9 @@ class Engine:
     # -- servers that are lost and come back -------------------------------------------------------------------------
 
     def watch(self, tell: Callable[[int, str], None]) -> None:
-        """Tell of every server that is ``lost`` or ``back``, and if Ray itself is (server -1), from a thread.
+        """Report every server that is ``lost`` or ``back``, and the loss of Ray's head (server -1), from a thread.
 
-        A lost server of the embedded cluster is started again; others come back when their operator brings them back.
+        A lost server of the embedded cluster is restarted; on other clusters restarting is up to the operator.
         """
         self.tell = tell
         for server in sorted(self.lost):
@@ -240,13 +240,13 @@ class Engine:
         while not self.ended.wait(_LOOK_S):
             try:
                 self._look(asked)
-            except Exception:  # whatever it is, Ray's head cannot be asked: the run goes on from its state
+            except Exception:  # any error means that Ray's head does not answer; the run can be resumed from its state
                 if not self.ended.is_set():
                     self.tell(-1, "lost")
                 return
 
     def _look(self, asked: dict[int, tuple[float, Any]]) -> None:
-        """Look once at every server."""
+        """Check every server once."""
         up = self._labels()
         for number, server in enumerate(self.cluster.servers):
             if number in self.lost:
@@ -261,7 +261,7 @@ class Engine:
                 self._restart(server.id)
 
     def _labels(self) -> set[str]:
-        """Labels of the nodes that are alive."""
+        """Server labels of the nodes that are alive."""
         return {node["Labels"].get("server") for node in _ray().nodes() if node["Alive"]}
 
     def _answers(self, server: int, timeout: float) -> bool:
@@ -272,7 +272,7 @@ class Engine:
         return False
 
     def _is_frozen(self, server: int, asked: dict[int, tuple[float, Any]]) -> bool:
-        """Whether an agent has not answered for long, though its node is alive; it is asked again and again."""
+        """Whether an agent has not answered for `_FROZEN_S` although its node is alive; asks it repeatedly."""
         since, question = asked.get(server, (0.0, None))
         if question is None or _ray().wait([question], timeout=0)[0]:
             asked[server] = time.monotonic(), self.agents[server].pid.remote()
@@ -283,20 +283,20 @@ class Engine:
         return True
 
     def _has_ended(self, server: str) -> bool:
-        """Whether a node of the embedded cluster has no raylet any more: on a busy machine a new one can die."""
+        """Whether a node of the embedded cluster has lost its raylet; on a busy machine a new one can die."""
         if self.local is None:
             return False
         started = self.nodes[server].all_processes.get("raylet", ())
         return all(info.process.poll() is not None for info in started)
 
     def _restart(self, server: str) -> None:
-        """Start a node of the embedded cluster again; a frozen one is ended first."""
+        """Restart a node of the embedded cluster; a frozen one is ended first."""
         if self.local is None or self.ended.is_set():
             return
-        with suppress(Exception):  # what is left of the node; it may be gone altogether
+        with suppress(Exception):  # the node may be gone altogether
             self.local.remove_node(self.nodes[server], allow_graceful=False)
-        self.local._shutdown_at_exit = False  # noqa: SLF001 - signal handlers can be set by the main thread alone
-        with suppress(Exception):  # whatever keeps it from starting now: it is tried again
+        self.local._shutdown_at_exit = False  # noqa: SLF001 - only the main thread can set signal handlers
+        with suppress(Exception):  # if it does not start now, the next check tries again
             self._add_node(server)
             self._note_pids()
 
@@ -316,12 +316,12 @@ class Engine:
 
 
 def check_answers(address: str) -> None:
-    """See that something listens at HOST:PORT, as Ray itself tries for minutes; other forms of address are Ray's own.
+    """Check that something listens at HOST:PORT, as Ray itself tries for minutes; leaves other addresses to Ray.
 
     Raises
     ------
     SkedgeError
-        If nothing does.
+        If nothing listens there.
     """
     host, _, port = address.rpartition(":")
     if not host or "/" in address or not port.isdigit():
@@ -333,14 +333,14 @@ def check_answers(address: str) -> None:
 
 
 def _nobody(server: int, what: str) -> None:
-    """Takes what is told before anyone listens."""
+    """Ignores reports made before :meth:`Engine.watch`."""
 
 
 def end_stale(folder: Path) -> None:
-    """End what a controller that was killed has left of Ray, by the process numbers in its state folder."""
+    """Kill the processes of Ray left by a killed controller, by the process ids in its state folder."""
     path = folder / _PIDS
     for pid in json.loads(path.read_text(encoding="utf-8")) if path.exists() else ():
-        with suppress(OSError):  # it has ended meanwhile
+        with suppress(OSError):  # the process has ended meanwhile
             command = Path(f"/proc/{pid}/cmdline")
             if command.exists() and b"ray" in command.read_bytes():
                 os.kill(pid, signal.SIGKILL)
@@ -353,24 +353,24 @@ def _ray() -> Any:
 
 
 def _exit_on_sigterm() -> None:
-    """Let SIGTERM unwind the main thread, so that what is started here is ended, also before Ray sees to that."""
+    """Let SIGTERM unwind the main thread, so that what is started here is ended even before Ray handles signals."""
     main = threading.current_thread() is threading.main_thread()
     if main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
 
 
 def _on_loopback() -> None:
-    """Ray's settings for one machine: listen on loopback, ask for a token, one thread for torch."""
+    """Set Ray's environment for one machine: listen on loopback, require a token, one thread for torch."""
     if "ray" in sys.modules and os.environ.get("RAY_AUTH_MODE") != "token":
         raise SkedgeError(
-            "Ray was imported before its settings were made: import it after skedge.live has started, or set "
+            "Ray was imported before skedge.live configured it: import it after skedge.live has started, or set "
             "RAY_AUTH_MODE=token in the environment"
         )
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # otherwise the driver turns 127.0.0.1 into an outer address
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # a failed job is told as such
-    os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "5")  # a head on this machine does not come back
+    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # failed jobs are reported by skedge
+    os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "5")  # a lost local head does not come back
     os.environ.setdefault("RAY_AUTH_MODE", "token")
     if os.environ["RAY_AUTH_MODE"] == "token" and not os.environ.get("RAY_AUTH_TOKEN"):
         os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)

@@ -1,8 +1,8 @@
-"""Training jobs that need no download: small image classifiers on data that is there offline.
+"""Training jobs that need no download: small image classifiers on data that are available offline.
 
-Each factory makes a :class:`~skedge.live.training.training.Training` whose data are cut into `chunks` equal parts.
-The networks are shaped like those of the papers' Table II (LeNet, AlexNet, ResNet, GoogLeNet), scaled so that two cores
-train them.
+Each factory returns a :class:`~skedge.live.training.training.Training` whose data are divided into `chunks` equal
+parts. The networks are small versions of those of the papers' Table II (LeNet, AlexNet, ResNet, GoogLeNet), scaled so
+that two cores can train them.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ def images(
 ) -> Training:
     """A generated set of colour images, ten classes, with CIFAR10's shapes (3 x 32 x 32).
 
-    Each class has a pattern of its own; an image is its pattern, shifted, and noise.
+    Each class has its own pattern; an image is the shifted pattern of its class plus noise.
     """
     return _training(model, lambda: _images(samples, size, seed), chunks, lr, seed, channels=3)
 
 
 def folder(path: str, model: str = "resnet", chunks: int = 4, lr: float = 0.05, seed: int = 0) -> Training:
-    """A set of one's own: ``inputs.pt`` (samples x channels x height x width) and ``targets.pt`` in a folder."""
+    """The user's own data: ``inputs.pt`` (samples x channels x height x width) and ``targets.pt`` in a folder."""
 
     def load() -> Data:
         return torch.load(f"{path}/inputs.pt", weights_only=True), torch.load(f"{path}/targets.pt", weights_only=True)
@@ -77,7 +77,7 @@ def _training(model: str, load: Callable[[], Data], chunks: int, lr: float, seed
 
 def _digits(seed: int) -> Data:
     del seed
-    package = find_spec("sklearn")  # found, not imported: that takes seconds in each of a job's processes
+    package = find_spec("sklearn")  # not imported, as that takes seconds in each process of a job
     if package is None or not package.submodule_search_locations:
         raise ModuleNotFoundError("the digits are scikit-learn's, which is not installed; pip install scikit-learn")
     path = Path(package.submodule_search_locations[0]) / "datasets" / "data" / "digits.csv.gz"

@@ -1,8 +1,8 @@
-"""Pre-training: a few mini-batches of every job on every server type, for the speeds that a scenario announces.
+"""Pre-training: a few mini-batches of every job on every server type, to measure the speeds that a scenario announces.
 
 The papers take m_j, G_j, q_j and b_j of JSAC'22 Eq. (1), and Okita's rho_i, from pre-training on a small part of the
-data. Here one chunk of the job is stored on a server of each type, and rounds of synchronous SGD go as they go in a
-live run, by the same agents and the same parameter server. Of each round:
+data. Here one chunk of the job is stored on a server of each type, and rounds of synchronous SGD run as in a live run,
+with the same agents and the same parameter server. Measured in each round:
 
 =================  ==================================================================================================
 m                  computation of the slowest of the job's workers, timed in the worker
@@ -13,12 +13,13 @@ rho                mini-batches that the round's time leaves room for in a slot,
                    through once, for one epoch, in a slot (Okita's constraint rho y >= E sum g)
 =================  ==================================================================================================
 
-On an edge server the parameter server is on another one, so that the rest of the round is the communication of Eq. (1).
-In the cloud it is in the cloud too, where the papers take zeta = 1: what the rest costs there is measured as well.
+For workers on an edge server the parameter server is on another server, so that the rest of the round is the
+communication of Eq. (1). For workers in the cloud it is in the cloud too, where the papers take zeta = 1: the remaining
+cost is measured there as well.
 
-A worker that has a machine to itself is faster than one among others, so all workers that share the machine compute at
-once: the job has as many as it has chunks, the scenario's other jobs train on the rest. On an embedded cluster all
-lanes share the machine; at an address, those of the server.
+A worker alone on a machine is faster than one among others, so all workers that share the machine compute at the same
+time: the job has as many as it has chunks, and the scenario's other jobs train on the rest. On an embedded cluster all
+lanes share the machine; on a cluster at an address, those of one server.
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ from skedge.live.training.training import Program
 from .engine import Engine
 
 MINIBATCHES, WARM_UP = 5, 2
-"""Mini-batches that are measured, and those before them that are not: the first ones load code and data."""
+"""Mini-batches that are measured, and unmeasured ones before them: the first mini-batches load code and data."""
 
 _PATIENCE_S = 120.0
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Median, least and most of what was measured."""
+    """Median, minimum and maximum of a measurement."""
 
     median: float
     low: float
@@ -56,13 +57,13 @@ class Spread:
 
     @staticmethod
     def of(values: Sequence[float]) -> Spread:
-        """Of at least one value."""
+        """The spread of at least one value."""
         return Spread(statistics.median(values), min(values), max(values))
 
 
 @dataclass(frozen=True)
 class Round:
-    """One round: parts of its time [s], and bytes that one worker sends."""
+    """One round: the parts of its time [s], and the bytes that one worker sends."""
 
     compute_s: float
     update_s: float
@@ -71,32 +72,32 @@ class Round:
 
     @property
     def seconds(self) -> float:
-        """From asking the workers to the next version."""
+        """Duration of the round, from the calls to the workers to the next version [s]."""
         return self.compute_s + self.update_s + self.communication_s
 
 
 @dataclass(frozen=True)
 class Speed:
-    """How fast a job is on a server type.
+    """The speed of a job on a server type.
 
     Attributes
     ----------
     job
-        Its id.
+        Id of the job.
     server, ps_server
-        The one that stands for its type, and where the parameter server was.
+        The server that represents its type, and the server of the parameter server.
     kind, slots
-        The type.
+        The server type.
     workers
-        Workers that computed at the same time.
+        Number of workers that computed at the same time.
     samples
-        Of one mini-batch.
+        Samples per mini-batch.
     epochs, minibatches
         E_j, and B_j: mini-batches of a chunk in one epoch.
     compute, update, communication, round
         m, G, 2 q / b and their sum [s].
     gradient_mb
-        q.
+        q [MB].
     """
 
     job: str
@@ -116,7 +117,7 @@ class Speed:
 
     @property
     def announced(self) -> dict[str, float]:
-        """The fields of a job in a scenario file that this measures, by name."""
+        """The measured fields of a job in a scenario file, by name."""
         return {
             "minibatch_s": self.compute.median,
             "ps_update_s": self.update.median,
@@ -131,36 +132,36 @@ class Speed:
 
     @property
     def minibatch_s(self) -> float:
-        """Time of a mini-batch [s]: what the announced fields add up to by Eq. (1)."""
+        """Time of a mini-batch [s]: the sum of the announced fields by Eq. (1)."""
         return self.compute.median + self.update.median + self.communication.median
 
     @property
     def bandwidth_mbps(self) -> float:
-        """What b [Mbit/s] is for the 2 q / b of Eq. (1) to be the measured communication."""
+        """The b [Mbit/s] for which 2 q / b of Eq. (1) equals the measured communication."""
         return 2 * MBIT_PER_MB * self.gradient_mb / self.communication.median
 
     @property
     def samples_per_s(self) -> float:
-        """Samples that one worker trains in a second."""
+        """Samples that one worker trains per second."""
         return self.samples / self.minibatch_s
 
     @property
     def chunk_epoch_s(self) -> float:
-        """Time for one pass of one worker through a chunk."""
+        """Time for one pass of one worker through a chunk [s]."""
         return self.minibatches * self.minibatch_s
 
     @property
     def chunk_s(self) -> float:
-        """Time to train a chunk for all epochs, p."""
+        """p: time to train a chunk for all epochs [s]."""
         return self.epochs * self.chunk_epoch_s
 
     def rho(self, slot_s: float) -> float:
-        """Okita's rho: chunks that one worker passes through once in a slot."""
+        """Okita's rho: chunks that one worker trains for one epoch in a slot."""
         return slot_s / self.chunk_epoch_s
 
 
 def server_types(cluster: Cluster) -> list[int]:
-    """The first server of each type: of each kind with the same slots."""
+    """The first server of each type; servers of one type have the same kind and slots."""
     first: dict[Any, int] = {}
     for number, server in enumerate(cluster.servers):
         first.setdefault((server.kind, tuple(sorted(server.capacity.items()))), number)
@@ -183,16 +184,16 @@ def profile(
     works
         What the jobs train (:func:`skedge.live.control.session.programs`); those that train the same are measured once.
     minibatches
-        Mini-batches that are measured, >= 1.
+        Number of mini-batches measured, >= 1.
     load
-        Most workers that compute at once, >= 1; None: all that share a machine.
+        Most workers that compute at the same time, >= 1; None: all that share a machine.
     progress
-        Told (job, server) after each measurement.
+        Called with (job, server) after each measurement.
 
     Raises
     ------
     TrainingError
-        If a job cannot be trained; names it.
+        If a job cannot be trained; the message names it.
     """
     bench = _Bench(scenario, works, engine, load)
     found: dict[Any, Speed] = {}
@@ -209,7 +210,7 @@ def profile(
 
 
 def slowest(speeds: Iterable[Speed]) -> dict[str, Speed]:
-    """Of each job the speed on its slowest server type: a scenario announces one, and a late chunk holds up its job."""
+    """The speed of each job on its slowest server type; a scenario announces one, and a late chunk delays its job."""
     found: dict[str, Speed] = {}
     for speed in speeds:
         if speed.job not in found or speed.minibatch_s > found[speed.job].minibatch_s:
@@ -218,11 +219,11 @@ def slowest(speeds: Iterable[Speed]) -> dict[str, Speed]:
 
 
 def announced(speeds: Sequence[Speed]) -> dict[str, dict[str, float]]:
-    """Of each job the measured fields of a scenario file: m, G and q of its slowest server type, b and internal_mbps.
+    """The measured fields of each job in a scenario file: m, G and q of its slowest server type, b and internal_mbps.
 
     b is that of the slowest server type whose parameter server was elsewhere. ``internal_mbps`` is b of co-located
-    workers [Mbit/s], for which m + G + 2 q / b is the round that was measured with the parameter server beside them;
-    left out (inf: zeta = 1 makes communication free) where m + G alone take longer.
+    workers [Mbit/s], for which m + G + 2 q / b equals the round measured with a co-located parameter server. It is left
+    out (inf: zeta = 1 makes communication free) if m + G alone exceed that round.
     """
     found = {job: speed.announced for job, speed in slowest(speeds).items()}
     for job, speed in slowest(one for one in speeds if not one.colocated).items():
@@ -237,13 +238,13 @@ def announced(speeds: Sequence[Speed]) -> dict[str, dict[str, float]]:
 
 
 def _same(work: Program, scenario: Scenario, job: int) -> Any:
-    """What two jobs share if one measurement is enough for both; the seed makes no difference to speed."""
+    """Key that jobs share if one measurement is enough for them; the seed does not affect speed."""
     types = int(scenario.jobs.worker_type[job]), int(scenario.jobs.ps_type[job])
     return work.factory, tuple(sorted(work.args.items())), work.minibatches, work.chunks, types
 
 
 class _Bench:
-    """Measures jobs of a scenario on an engine that is up, under the load of the scenario's other jobs."""
+    """Measures jobs of a scenario on a running engine, under the load of the scenario's other jobs."""
 
     def __init__(self, scenario: Scenario, works: Mapping[str, Program], engine: Engine, load: int | None) -> None:
         self.scenario, self.cluster, self.works, self.engine, self.load = (
@@ -255,7 +256,7 @@ class _Bench:
         )
 
     def measure(self, job: int, server: int, minibatches: int) -> Speed:
-        """The job's workers on `server` first, those of the other jobs beside them; a few rounds."""
+        """Measure a few rounds of the job's workers on `server`, while workers of other jobs take the other lanes."""
         lanes = self._lanes(job, server)
         name = self.scenario.jobs.ids[job]
         chunks = self.works[name].chunks
@@ -292,7 +293,7 @@ class _Bench:
         return [s for s in types if s == self.cluster.cloud or (kind >= 0 and workers[s, kind] > 0)]
 
     def _lanes(self, job: int, server: int) -> list[int]:
-        """Servers of the workers that compute at once, one entry each: those of `server` first."""
+        """The server of each worker that computes at the same time; those on `server` come first."""
         in_cloud = server == self.cluster.cloud
         own = int(self.scenario.jobs.chunks[job]) if in_cloud else int(self.cluster.workers[server].sum())
         others = [int(s) for s in self.cluster.lane_server if s != server] if self.engine.emulates else []
@@ -313,12 +314,12 @@ class _Bench:
         return Team(name, self.works[name], self.engine, lanes, self._ps_for(job, lanes[0]), mark)
 
     def _ps_for(self, job: int, server: int) -> int:
-        """Where the parameter server is: in the cloud beside the workers, else on another server if there is one."""
+        """The parameter server's server: the cloud for workers there, else another server than theirs if possible."""
         if server == self.cluster.cloud:
             return server
         kind = int(self.scenario.jobs.ps_type[job])
         able = [s for s in range(len(self.cluster.servers)) if s == self.cluster.cloud or self._has_ps(s, kind)]
-        warm = [s for s in able if self.engine.idle[s]]  # a process that has to be started takes seconds
+        warm = [s for s in able if self.engine.idle[s]]  # starting a process takes seconds
         return next((s for s in [*warm, *able] if s != server), server)
 
     def _has_ps(self, server: int, kind: int) -> bool:
@@ -326,7 +327,7 @@ class _Bench:
 
 
 class Team:
-    """Workers, a server each, and a parameter server that train chunk 0 of a job, in as many copies as workers."""
+    """Workers and a parameter server of a job; every worker trains its own copy of the job's chunk 0."""
 
     def __init__(
         self, job: str, work: Program, engine: Engine, lanes: Sequence[int], ps_server: int, mark: str = ""
@@ -341,7 +342,7 @@ class Team:
         self.ps: Any = None
 
     def __enter__(self) -> Team:
-        """Bring the data, start the parameter server, and train one mini-batch, which loads code."""
+        """Store the data, start the parameter server, and train one mini-batch, which loads code."""
         try:
             content = self._content()
             stored = [a.store.remote(self.name, i, 0, content, last=True) for i, a in enumerate(self.agents)]
@@ -356,14 +357,14 @@ class Team:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Remove the data; the parameter server's process is for the next job."""
+        """Remove the data, and release the parameter server's process for the next job."""
         if self.ps is not None:
             self.engine.release(self.ps_server, self.ps)
-        with suppress(TrainingError):  # a lost process has told its reason before
-            self._answers([agent.forget.remote(self.name) for agent in self.agents])  # the next one stores the same
+        with suppress(TrainingError):  # the loss of a process was reported before
+            self._answers([agent.forget.remote(self.name) for agent in self.agents])  # the next team stores the same
 
     def round(self) -> Round:
-        """Every worker computes a mini-batch, and the parameter server updates by all of them."""
+        """Run one round: every worker computes a mini-batch, and the parameter server updates once."""
         step, began = self.version, time.perf_counter()
         asked = [
             agent.gradient.options(num_returns=2).remote(self.name, self.sent, i, step, self.state)
@@ -379,7 +380,7 @@ class Team:
         return Round(compute, update, max(took - compute - update, 0.0), answer["bytes"])
 
     def _content(self) -> bytes:
-        """Chunk 0 of the job as it is uploaded."""
+        """Chunk 0 of the job in the form in which it is uploaded."""
         try:
             return self.engine.maker.contents(self.work, (0,))[0][1]
         except TrainingError as error:
@@ -405,7 +406,7 @@ class Team:
 
 
 class Busy(threading.Thread):
-    """Lets a team train round after round beside what is measured."""
+    """Background load: lets a team train round after round during a measurement."""
 
     def __init__(self, team: Team) -> None:
         super().__init__(name=f"beside: {team.job}", daemon=True)
@@ -413,12 +414,12 @@ class Busy(threading.Thread):
         self.error: TrainingError | None = None
 
     def __enter__(self) -> Busy:
-        """Begin."""
+        """Start the thread."""
         self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End after the round; what went wrong in it is an error here."""
+        """End after the current round; raises an error of the thread."""
         self.ended.set()
         self.join()
         if self.error is not None:

@@ -1,1 +1,1 @@
-"""How far a run is from the best: offline optima, and bounds that no schedule beats (``docs/optimum.md``)."""
+"""The distance of a run from the best: offline optima, and bounds that no schedule beats (``docs/optimum.md``)."""

@@ -1,12 +1,12 @@
-"""Bounds from a policy's own prices: valid by construction, and loose; what the papers' proofs are about.
+"""Bounds from a policy's own prices: valid by construction, but loose; they are the subject of the papers' proofs.
 
 **A_online** (ERRATA J24 and section 6). Run it with fractional Q at speed 1 + eps. beta_sw(t) is the weight 1 / D_j of
-the chunks that are dispatched to a worker, as far as they are not trained; beta / (1 + eps), the mean over the workers
+the untrained parts of the chunks dispatched to a worker; beta / (1 + eps), the mean over the workers
 of a type, is a price of their time. Then alpha is not taken from the run, as (6a') does not hold with a cloud (section
 6), but set to its minimum: v_j of :mod:`.prices` at these prices, over all times, the cloud included. The bound is
 L(beta / (1 + eps)), which holds for any prices; eps is searched. At speed 1 the dual objective would be 0.
 
-**PD-ORS.** The dual objective (10) at the prices that stand when the last job has been decided, lambda_i being
+**PD-ORS.** The dual objective (10) at the prices after the decision on the last job, lambda_i being
 recomputed by the relaxed costs of :mod:`.columns_lp`, a worker on the machine where it is cheapest, its PSs on theirs:
 D(p), which holds for any prices.
 """
@@ -32,11 +32,11 @@ from skedge.run import Run, run
 from .types import ROUNDING, Bound
 
 EPSILONS = (0.1, 0.25, 0.5, 1.0, 2.0)
-"""eps that are tried."""
+"""Values of eps that are tried."""
 
 
 def certificate_of_chunks(scenario: Scenario, epsilons: Sequence[float] = EPSILONS) -> Bound | None:
-    """The best of A_online's certificates on the total JCT [s]; None where it leaves a job, or a job can never run."""
+    """The best of A_online's certificates on the total JCT [s]; None if it leaves out a job, or a job can never run."""
     begun, made = process_time(), pools(scenario, "chunks")
     if not all(np.isfinite(pool.alone).all() for pool in made):
         return None
@@ -65,7 +65,7 @@ def _at_beta(pool: Pool, faster: Run, speed: float) -> float:
 def mean_beta(result: Run, pool: Pool, times: Floats) -> Floats:
     """Fractional beta_sw at `times` [µs], the mean over the workers of the pool.
 
-    A chunk counts 1 / D_j from its dispatch on, and what of it has been trained is taken away as it is trained.
+    A chunk counts 1 / D_j from its dispatch on, less the part of it that has been trained.
     """
     d, runs = (table.filter(table["lane"].is_not_null() & table["job"].is_in(pool.jobs.tolist()))
                for table in (result.schedule.decisions, result.schedule.runs))  # fmt: skip
@@ -115,7 +115,7 @@ def certificate_of_utility(result: Run) -> Bound | None:
 def final_prices(result: Run, low: Sequence[float]) -> Floats:
     """Prices after the last decision, shape ``(T, servers, resources)``.
 
-    What none was stated of costs `low`; with n numbers the server of number i that of number i mod n (M29).
+    Resources without a stated price cost `low`; with n numbers, server i has number i mod n (M29).
     """
     scenario, slot = result.scenario, result.scenario.physics.slot
     cluster = scenario.cluster

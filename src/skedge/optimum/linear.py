@@ -1,4 +1,4 @@
-"""A bound from the linear relaxation of a program, whatever solved it."""
+"""A bound from the linear relaxation of a program, valid for any multipliers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .solvers import Rows
 
 
 def relaxed(cost: Floats, upper: Floats, rows: Rows, seconds: float) -> float | None:
-    """A lower bound on cost x over low <= A x <= high, 0 <= x <= upper; None without multipliers in so much time."""
+    """A lower bound on cost x over low <= A x <= high, 0 <= x <= upper; None if no multipliers are found in time."""
     matrix = _matrix(rows, len(cost))
     low, high = np.array(rows.low), np.array(rows.high)
     under, over, equal = np.isfinite(high) & (low < high), np.isfinite(low) & (low < high), low == high
@@ -31,12 +31,12 @@ def relaxed(cost: Floats, upper: Floats, rows: Rows, seconds: float) -> float | 
 
 
 def dual_value(cost: Floats, upper: Floats, rows: Rows, multiplier: Floats) -> float:
-    """The bound that multipliers of the rows make.
+    """The bound that follows from multipliers of the rows.
 
     **Proof.** For any y and any feasible x, cost x = y (A x) + (cost - A' y) x. Of the first, row i gives at least y_i
     low_i where y_i >= 0 and y_i high_i where y_i < 0; of the second, variable j gives at least min(0, its factor) times
-    upper_j. Where the side that a multiplier asks for is infinite, 0 is taken for it. What floats may have lost in
-    these sums is taken off.
+    upper_j. A multiplier whose side of the row is infinite is replaced by 0. The possible rounding error of these sums
+    is subtracted.
     """
     low, high = np.array(rows.low), np.array(rows.high)
     y = np.where(np.isfinite(np.where(multiplier >= 0, low, high)), multiplier, 0.0)

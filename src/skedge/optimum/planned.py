@@ -1,4 +1,4 @@
-"""Carries out plans as runs: chunks with PSs by A_ps, gangs, placements by slot; all as planned."""
+"""Policies that carry out plans as runs: chunks with PSs by A_ps, gangs, placements by slot."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .types import PLANNED
 
 
 class PlannedChunks(AOnline):
-    """Dispatches every job on arrival as it was planned; clairvoyant, so not for the list of policies.
+    """Dispatches every job on arrival as planned; clairvoyant, so not registered as a policy.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ class PlannedChunks(AOnline):
 
     @property
     def lanes(self) -> dict[str, Any]:
-        """Lanes preempt; the order of the jobs is the plan's."""
+        """Lanes preempt; the ranks of the jobs are the plan's."""
         return {"preemptive": True, "rank": "custom"}
 
     @property
@@ -50,7 +50,7 @@ class PlannedChunks(AOnline):
 
 
 class PlannedGangs(Basis):
-    """Gives every job the one gang that was planned, when it was planned; its data are brought there on arrival.
+    """Gives every job its planned gang at the planned time; its data are uploaded on arrival.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ class PlannedGangs(Basis):
             yield WakeAt(min(gang.start for gang in self.waiting.values()))
 
     def _ps(self, job: int, gang: PlannedGang, view: View) -> int:
-        """A free PS slot of the job's type on the server planned."""
+        """A free PS slot of the job's type on the planned server."""
         if gang.ps == CLOUD:
             return CLOUD
         kind, cluster = int(view.column("ps_type")[job]), self.cluster
@@ -88,7 +88,7 @@ class PlannedGangs(Basis):
 
 
 class PlannedPlacements(Basis):
-    """Gives every job the workers and PSs that were planned for each slot; rejects what is in no plan.
+    """Gives every job the workers and PSs planned for each slot; rejects jobs without a plan.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ class PlannedPlacements(Basis):
         self.seen: list[int] = []
 
     def decide(self, event: Event, view: View) -> Iterator[Order]:
-        """Take from all whose placement changes with this slot, then give."""
+        """Suspend all jobs whose placement changes with this slot, then allocate."""
         for job in event.left:
             self.running.pop(job, None)
             self.plan.pop(job, None)

@@ -1,4 +1,4 @@
-"""The problems of which optimum and bounds are known: one table. A further one is a row."""
+"""The table of problems with an optimum or bounds; one row per problem."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ class Problem:
     Attributes
     ----------
     title
-        What is sought, and in which paper.
+        The objective, and its paper.
     metric, sense
-        Of a run: its objective; and which direction is better.
+        The metric of a run that is the objective, and which direction is better.
     applies
-        Whether a scenario has this problem.
+        Returns whether a scenario has this problem.
     covers
-        Whether its bounds hold for a run, by the scenario and the run's record.
+        Returns whether its bounds hold for a run, given the scenario and the run's record.
     bounds
-        Of a scenario, those that take seconds where `fast` is asked for.
+        Returns the bounds of a scenario; with `fast` only those that take seconds.
     optimum
-        Of a scenario, within so many seconds; None where there is no exact model.
+        Returns the optimum of a scenario within a time limit [s]; None if there is no exact model.
     """
 
     title: str
@@ -116,7 +116,7 @@ PROBLEMS: dict[str, Problem] = {
         optimum=optimum_of_sites,
     ),
 }
-"""By name; of those that apply to a scenario, the first is the narrowest."""
+"""The problems by name; of those that apply to a scenario, the first is the narrowest."""
 
 
 def problem_of(scenario: Scenario, name: str | None = None) -> tuple[str, Problem]:
@@ -145,7 +145,7 @@ def problem_of(scenario: Scenario, name: str | None = None) -> tuple[str, Proble
 
 @dataclass(frozen=True)
 class Reference:
-    """The best bound of a problem, which runs are set against."""
+    """The best bound of a problem, with which runs are compared."""
 
     problem: str
     metric: str
@@ -153,14 +153,14 @@ class Reference:
     bound: Bound
 
     def ratio(self, value: float | None) -> float | None:
-        """Value over bound, or bound over value where higher ones are better: at least 1; None without a value."""
+        """Value over bound, or bound over value if higher values are better: at least 1; None without a value."""
         if not value:
             return None
         return value / self.bound.value if self.sense == "lower" else self.bound.value / value
 
 
 def reference(scenario: Scenario, covered: Iterable[str]) -> Reference | None:
-    """The best fast bound of the first of the problems `covered`; None where there is none."""
+    """The best fast bound of the first of the problems `covered`; None if there is none."""
     names = set(covered)
     for name, problem in PROBLEMS.items():
         if name in names:
@@ -171,7 +171,7 @@ def reference(scenario: Scenario, covered: Iterable[str]) -> Reference | None:
 
 
 def covering(scenario: Scenario, schedule: Schedule, completion: str = "end") -> tuple[str, ...]:
-    """The problems whose bounds hold for a run; those on the utility are on that at the END time (`completion`)."""
+    """The problems whose bounds hold for a run; bounds on utility refer to completions as END times (`completion`)."""
     return tuple(
         n
         for n, p in PROBLEMS.items()

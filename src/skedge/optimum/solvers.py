@@ -1,4 +1,4 @@
-"""HiGHS and CP-SAT, as far as they are there: what they are given, and what they come back with."""
+"""Interface to HiGHS and CP-SAT, if they are installed: programs, solutions and proved bounds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INSTALL = "exact optima need the extra `optimum`: pip install 'skedge[optimum]'"
 
 @dataclass(frozen=True)
 class Found(Generic[T]):
-    """A solution, or None; what was proved of all solutions, in the model's own objective, or None; and the word."""
+    """A solution or None; the proved bound in the model's own objective, or None; the solver's status message."""
 
     solution: T | None
     bound: float | None
@@ -31,7 +31,7 @@ def cp_tools() -> Any:
     Raises
     ------
     InputError
-        If OR-Tools is not there.
+        If OR-Tools is not installed.
     """
     try:
         from ortools.sat.python import cp_model  # noqa: PLC0415 - an extra
@@ -46,7 +46,7 @@ def highs_tools() -> Any:
     Raises
     ------
     InputError
-        If highspy is not there.
+        If highspy is not installed.
     """
     try:
         import highspy  # noqa: PLC0415 - an extra
@@ -56,7 +56,7 @@ def highs_tools() -> Any:
 
 
 def cp_solve(model: Any, seconds: float, read: Callable[[Any], T]) -> Found[T]:
-    """Let CP-SAT minimise or maximise `model`; `read` makes the solution of a function from variable to value."""
+    """Let CP-SAT minimise or maximise `model`; `read` makes the solution, given a function from variable to value."""
     cp = cp_tools()
     solver = cp.CpSolver()
     solver.parameters.max_time_in_seconds = max(seconds, 0.01)
@@ -82,7 +82,7 @@ class Rows:
 
     @staticmethod
     def none() -> Rows:
-        """No rows yet."""
+        """Start without rows."""
         return Rows([], [], [], [], [])
 
     def add(self, terms: list[tuple[int, float]], low: float, high: float) -> None:
@@ -97,15 +97,15 @@ class Rows:
 
 
 _MISSED = 1e-7
-"""By how much HiGHS may miss a row. At 1e-9 HiGHS 1.14 once called a value optimal that CP-SAT beat by 0.2 %."""
+"""Feasibility tolerance of HiGHS. At 1e-9 HiGHS 1.14 once called a value optimal that CP-SAT beat by 0.2 %."""
 
 
 def milp(
     cost: Floats, upper: Floats, whole: np.ndarray, rows: Rows, start: Floats, seconds: float, *, gap: float
 ) -> Found[Floats]:  # fmt: skip
-    """Let HiGHS minimise cost x over rows, 0 <= x <= upper, x whole where `whole` says so, from `start` on.
+    """Let HiGHS minimise cost x over rows, 0 <= x <= upper, x integer where `whole` is true, from `start` on.
 
-    `gap` is how much value and bound may differ for HiGHS to call the value optimal.
+    `gap` is the difference of value and bound up to which HiGHS calls the value optimal.
     """
     highspy = highs_tools()
     h = highspy.Highs()
@@ -128,11 +128,11 @@ def milp(
 
 
 def cp_milp(cost: Floats, upper: Floats, rows: Rows, start: Floats, seconds: float) -> Found[Floats]:
-    """Let CP-SAT minimise the same program, all of whose variables are whole.
+    """Let CP-SAT minimise the same program, with all variables integer.
 
-    Coefficients become whole numbers, a millionth of each row's largest exact, and the cost to 14 digits of its largest
-    value; they are rounded so that no solution of the program is lost, and the bound stays one. What comes out may miss
-    a row by as much.
+    Coefficients become integers: exact to a millionth of the largest of each row, the cost to 14 digits of its largest
+    value. They are rounded so that no solution of the program is lost and the bound remains valid. The solution may
+    violate a row by as much.
     """
     m = cp_tools().CpModel()
     x = [m.new_int_var(0, int(u), "") for u in upper]
@@ -178,7 +178,7 @@ def _highs_lp(highspy: Any, cost: Floats, upper: Floats, whole: np.ndarray, rows
 
 
 class WholeProgram(Protocol):
-    """Minimise cost x over rows, 0 <= x <= upper, all x whole."""
+    """Minimise cost x over rows, 0 <= x <= upper, all x integer."""
 
     @property
     def cost(self) -> Floats:
@@ -197,7 +197,7 @@ WholeSolver = Callable[[WholeProgram, Floats, float], Found[Floats]]
 
 
 def whole_solvers(gap: float) -> dict[str, WholeSolver]:
-    """Solvers of such programs, from a start and for so many seconds; `gap` as :func:`milp` has it."""
+    """Solvers of such programs: called with a start, a time limit [s] and `gap` as in :func:`milp`."""
 
     def highs(program: WholeProgram, start: Floats, seconds: float) -> Found[Floats]:
         whole = np.ones(len(program.cost), bool)

@@ -1,4 +1,4 @@
-"""What is known of the best that a scenario allows: bounds, and the best schedule found."""
+"""Types of results about the best schedule of a scenario: bounds, and the best schedule found."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal
 from skedge.run import Run
 
 Sense = Literal["lower", "higher"]
-"""Whether the lower or the higher value of an objective is better."""
+"""Whether lower or higher values of an objective are better."""
 
 ROUNDING = 1e-9
 """By so much of themselves bounds are relaxed, so that float arithmetic cannot make them beat a schedule."""
@@ -34,7 +34,7 @@ class Bound:
     seconds
         What it took to compute, CPU time of this process.
     note
-        What is to be known of it, empty for nothing.
+        Remark for readers; empty if there is none.
     """
 
     name: str
@@ -44,24 +44,24 @@ class Bound:
 
 
 def best_bound(bounds: Sequence[Bound], sense: Sense) -> Bound:
-    """The largest bound where lower values are better, the smallest where higher ones are; the first of equals."""
+    """The largest bound if lower values are better, else the smallest; the first of equals."""
     return max(bounds, key=lambda b: b.value if sense == "lower" else -b.value)
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """What a solver came back with.
+    """The result of a solver.
 
     Attributes
     ----------
     solver
-        Its name, and that of the model.
+        Name of the solver and of the model.
     value, bound
-        Of the best schedule that it found, and what it proved; None where it has none.
+        Value of the best schedule that it found, and the bound that it proved; None if it has none.
     seconds
-        Wall time.
+        Wall time [s].
     said
-        Its own last word.
+        The solver's status message.
     """
 
     solver: str
@@ -80,13 +80,13 @@ class Optimum:
     problem, metric, sense
         Which problem was solved; the metric of a run that is its objective; which direction is better.
     run
-        The best schedule, a run that the verifier accepts, and `source`: who found it.
+        The best schedule, a run that the verifier accepts; `source` is the policy or solver that found it.
     value
         Its objective.
     bound
-        The best of what the solvers proved and of `bounds`, certificates left out: they are shown beside it.
+        The best of the solvers' proved bounds and of `bounds`, without certificates, which are shown beside it.
     attempts
-        Of the solvers, one each.
+        One per solver.
     """
 
     problem: str
@@ -101,7 +101,7 @@ class Optimum:
 
     @property
     def gap(self) -> float:
-        """|value - bound| over the value: 0 where the value is proved optimal."""
+        """|value - bound| over the value; 0 if the value is proved optimal."""
         return 0.0 if self.proved else abs(self.value - self.bound.value) / max(abs(self.value), 1e-12)
 
     @property

@@ -1,1 +1,1 @@
-"""The schedulers, each in the file of its name; they know no world."""
+"""The schedulers, one module or package per policy; they are independent of the world that runs them."""

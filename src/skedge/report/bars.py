@@ -1,8 +1,7 @@
-"""Which bars of a run the Gantt chart embeds: all, or merged ones, or those of the busiest window.
+"""The bars of a run that the Gantt chart embeds: all, or merged ones, or those of the busiest window.
 
-A page cannot carry the millions of runs that a large schedule has. Above a cap, adjacent runs of one job on one lane
-become one bar; if that is not enough, only the bars of one window of time are kept. What was left out is counted, so
-that the page can say it.
+A page cannot hold the millions of runs of a large schedule. Above a cap, adjacent runs of one job on one lane become
+one bar; if that is not enough, only the bars of one window of time are kept. The page shows how many were left out.
 """
 
 from __future__ import annotations
@@ -20,21 +19,21 @@ _COLUMNS = ("job", "chunk", "server", "lane", "workers", "start", "compute_from"
 
 @dataclass(frozen=True)
 class Bars:
-    """The bars of a run that are embedded, and what they are part of.
+    """The embedded bars of a run, and the totals that they are part of.
 
     Attributes
     ----------
     frame
         ``runs`` with columns job, chunk, server (an Enum), lane, workers, start, compute_from, end, preempted, and
-        `merged`: how many runs the bar stands for. Ordered by (start, server, lane, job, chunk).
+        `merged`: number of runs that the bar represents. Ordered by (start, server, lane, job, chunk).
     runs_total, bars_total
         Runs of the schedule; bars after merging, before the window.
     merged
         Adjacent runs of one job on one lane were merged.
     window
-        The bars that lie in [from, to) µs are embedded; None: all are.
+        Only the bars in [from, to) µs are embedded; None: all are.
     lanes_cut
-        Even one instant holds more bars than the cap, and only the first of the window, by server and lane, are kept.
+        True if even one instant has more bars than the cap: only the first of the window, by server and lane, are kept.
     span
         Start of the first and end of the last run of the whole schedule [µs].
     """

@@ -37,10 +37,10 @@ from .table import ReportTable, metrics_table, table_view
 __all__ = ["BAR_CAP", "ReportRun", "ReportTable", "build_report", "write_report"]
 
 BAR_CAP = 20_000
-"""Most bars of a run that are embedded unless told otherwise; some 40 bytes each."""
+"""Default limit of embedded bars per run; about 40 bytes each."""
 
 _SCRIPTS = ("format.js", "charts.js", "gantt_draw.js", "gantt_input.js", "gantt.js", "report.js")
-"""The page's own scripts, in the order in which they stand in it."""
+"""The page's own scripts, in the order in which they are embedded."""
 
 _UTILISATION = ("time_s", "busy_share", "waiting_jobs", "running_jobs", "submitted")
 
@@ -54,7 +54,7 @@ class ReportRun:
     label
         Name of the policy as the report shows it; unique in a report.
     scenario, schedule
-        What was run and what came out.
+        The scenario, and the resulting schedule.
     metrics
         Numbers of the run by key (``jct_mean_s``); None: does not apply.
     utilisation
@@ -137,7 +137,7 @@ def _submitting(runs: Sequence[ReportRun]) -> list[int]:
 
 
 def _facts(runs: Sequence[ReportRun]) -> list[tuple[str, str]]:
-    """List what the scenarios say of themselves; values that differ between runs stand side by side."""
+    """List the settings of the scenarios; values that differ between runs are shown side by side."""
     by_run = [_scenario_facts(r.scenario) for r in runs]
     return [(name, " | ".join(dict.fromkeys(f[name] for f in by_run))) for name in by_run[0]]
 
@@ -230,7 +230,7 @@ def _lane_slots(lane: Ints, scenario: Scenario) -> Ints:
 def _kept_rows(run: ReportRun, table: str, bars: Bars, kept: Ints, cap: int) -> dict[str, Any]:
     """Choose at most `cap` rows of `uploads` or `ps`.
 
-    All if they are few; otherwise those of the jobs that are listed, in the bars' window.
+    All if they are few; otherwise those of the listed jobs in the bars' window.
     """
     frame: pl.DataFrame = getattr(run.schedule, table)
     total, server = frame.height, "to_server" if table == "uploads" else "server"
@@ -270,7 +270,7 @@ def _page(title: str, data: Mapping[str, Any], sites: str) -> str:
         "vendor_js": vendor,
         "script": script,
     }
-    # One pass over the template: what is put in is never searched for names again.
+    # One pass over the template, so that inserted text is never searched for names.
     return re.sub(r"\{\{(\w+)\}\}", lambda m: parts[m[1]], _asset("template.html"))
 
 

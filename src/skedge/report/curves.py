@@ -1,4 +1,4 @@
-"""The line charts' numbers: distribution of the completion times, and what changes over time.
+"""The data of the line charts: distribution of the completion times, and values over time.
 
 All policies share one x axis, because the charting library takes aligned columns. As long as the points are few they
 are the schedule's own; above that they are taken on a grid.

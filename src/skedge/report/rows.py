@@ -1,7 +1,7 @@
-"""Where the bars stand: rows of the Gantt chart, grouped by server and worker type, the cloud last.
+"""Rows of the bars in the Gantt chart, grouped by server and worker type, the cloud last.
 
-A lane has a row of its own. A run without a lane (a gang, or a chunk in the cloud) takes as many free rows of its
-server as it has workers, side by side where it can.
+Each lane has its own row. A run without a lane (a gang, or a chunk in the cloud) takes as many free rows of its server
+as it has workers, adjacent if possible.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Group:
 class Layout:
     """Groups in the order drawn, and pieces: piece i is bar `bar[i]` on rows `row[i]` to `row[i] + height[i] - 1`.
 
-    A bar has several pieces where its workers did not find rows side by side.
+    A bar has several pieces if its workers have no adjacent rows.
     """
 
     groups: list[Group]

@@ -1,4 +1,4 @@
-"""What a run at sites did at each, and what it moved between them, from the record."""
+"""Work at each site, and data moved between sites, from the record of a run."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class Flows:
     Attributes
     ----------
     names
-        Of the sites.
+        Names of the sites.
     cost
-        Of a MB from the row's site to the column's, shape ``(sites, sites)``.
+        Cost of a MB from the row's site to the column's, shape ``(sites, sites)``.
     moved
         MB from the row's site to the column's, shape ``(sites, sites)``.
     stored
-        MB of all jobs' data that lay at each site before anything was moved, shape ``(sites,)``.
+        MB of all jobs' data at each site before any move, shape ``(sites,)``.
     work, ps
-        Hours for which workers, and PSs, were held at each site: two workers for an hour are two, shape ``(sites,)``.
+        Worker hours, and PS hours, held at each site, shape ``(sites,)``.
     """
 
     names: list[str]
@@ -42,7 +42,7 @@ class Flows:
 
     @property
     def total_cost(self) -> float:
-        """Of all data moved."""
+        """Cost of all data moved."""
         return float((self.moved * self.cost).sum())
 
     @property
@@ -53,13 +53,13 @@ class Flows:
         return list(zip(source[order].tolist(), target[order].tolist(), strict=True))
 
     def share(self, pairs: list[tuple[int, int]]) -> float:
-        """Part of all MB moved that `pairs` have; 1 where nothing moved."""
+        """Share of `pairs` in all MB moved; 1 if nothing moved."""
         moved = float(self.moved.sum())
         return sum(float(self.moved[pair]) for pair in pairs) / moved if moved else 1.0
 
 
 def flows(scenario: Scenario, schedule: Schedule) -> Flows | None:
-    """Add up a record by site; None where the cluster is not one of sites."""
+    """Aggregate a record by site; None if the cluster has no sites."""
     cluster, jobs = scenario.cluster, scenario.jobs
     if cluster.transfer_cost is None:
         return None

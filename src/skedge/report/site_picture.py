@@ -1,7 +1,7 @@
 """The sites of a run as SVG, with arrows for the data moved between them.
 
-It carries no script and no font. In a page it takes the colours of the house's style sheet, light or dark; alone it has
-its own. What an arrow or a site stands for in numbers is its ``title``, which browsers show under the pointer.
+It contains no script and no font. In a page it uses the colours of the page's style sheet, light or dark; a stand-alone
+picture has its own. The ``title`` of an arrow or a site has its numbers; browsers show it under the pointer.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ ARROWS = 40
 _WIDTH, _HEIGHT, _LEGEND, _EDGE = 760.0, 620.0, 104.0, 46.0
 _THINNEST, _WIDEST = 1.2, 9.0
 _BEND = 0.12
-"""By what part of its length an arrow bends to the left, so that two ways are apart."""
+"""Bend of an arrow to the left, as a part of its length, which separates the two directions."""
 _GAP, _ROUNDS = 7.0, 100
-"""Least room between the rims of two sites, and how often at most they are moved to have it."""
+"""Least distance between the rims of two sites, and the most rounds of moving them apart."""
 
 _COSTS = (("cheap", "--line-1", "#0072b2"), ("middle", "--line-7", "#444444"), ("dear", "--line-2", "#d55e00"))
-"""Thirds of the range of the costs of a MB, and their colours, which the colour-blind can tell apart."""
+"""Thirds of the range of the costs of a MB, and their colours, safe for colour-blind readers."""
 
 _SITE = "var(--line-3, #008a64)"
 _PAPER = "var(--paper, #ffffff)"
@@ -42,33 +42,33 @@ _LABEL, _LETTER, _CHARACTERS = 13.0, 8.2, 12
 _Box = tuple[float, float, float, float]
 """Left, top, right and bottom."""
 _CROWD, _CROWD_ROUND = 40, 60
-"""Most sites that are all named, in the plane and on a circle; of more only those at the ends of arrows."""
+"""Most sites that are all named, in the plane and on a circle; with more, only those at the ends of arrows are."""
 
 
 def site_picture(scenario: Scenario, schedule: Schedule, widest_mb: float | None = None) -> str:
     """Draw the sites of a run and the data moved between them.
 
-    Sites stand where :func:`~skedge.report.site_places.place` puts them, moved apart where one would cover another;
-    their area is the work done there. An arrow is a pair of sites, its width the MB moved, its colour the cost of a MB;
-    only the :data:`ARROWS` pairs of the most MB have one.
+    Sites are drawn at the positions of :func:`~skedge.report.site_places.place`, moved apart if they would overlap;
+    their area is the work done there. An arrow is a pair of sites: its width is the MB moved, its colour the cost of a
+    MB. Only the :data:`ARROWS` pairs with the most MB have an arrow.
 
     Parameters
     ----------
     scenario, schedule
-        What was run and what came out.
+        The scenario, and the resulting schedule.
     widest_mb
         MB of the widest arrow, above 0, for pictures that are compared; None: the most of this run.
 
     Returns
     -------
-    An ``svg`` element; "" where the cluster is not one of sites.
+    An ``svg`` element; "" if the cluster has no sites.
     """
     found = flows(scenario, schedule)
     return "" if found is None else drawn(scenario, found, place(found.cost), widest_mb)
 
 
 def drawn(scenario: Scenario, found: Flows, places: Places, widest_mb: float | None = None) -> str:
-    """Draw flows that are added up, and places that are found, as :func:`site_picture` says."""
+    """Draw given flows at given places, as described in :func:`site_picture`."""
     canvas = _Canvas(found, places, widest_mb or float(found.moved.max(initial=0.0)) or 1.0)
     arrows = [canvas.arrow(*pair) for pair in reversed(found.pairs[:ARROWS])]
     nodes = [canvas.node(i, _told(scenario, found, i)) for i in range(len(found.names))]
@@ -83,7 +83,7 @@ def drawn(scenario: Scenario, found: Flows, places: Places, widest_mb: float | N
 
 @dataclass
 class _Canvas:
-    """From sites and MB to places and widths on the drawing."""
+    """Maps sites and MB to positions and widths on the drawing."""
 
     found: Flows
     places: Places
@@ -128,7 +128,7 @@ class _Canvas:
         across = end - begin
         middle = (begin + end) / 2 + _BEND * np.array([across[1], -across[0]])
         if self.round:
-            # Towards the middle, so that it leaves the rim, and little where the two are near each other.
+            # Towards the middle, so that it is off the rim; only slightly if the sites are near each other.
             middle += min(0.45, 0.2 + np.hypot(*across) / 900) * (_centre() - middle)
         rims = []
         for i, beyond in ((a, 1.0), (b, 2.0)):
@@ -174,7 +174,7 @@ class _Canvas:
         return made
 
     def _beside(self, order: Sequence[int]) -> list[str]:
-        """Beside their sites, where they cover no site, no other name and, where that can be, no arrow's head."""
+        """Beside their sites, covering no site, no other name and, if possible, no arrow's head."""
         taken = [(x - r, y - r, x + r, y + r) for (x, y), r in zip(self.at.tolist(), self.radius.tolist(), strict=True)]
         tips = [self._curve(*pair)[2] for pair in self.found.pairs[:ARROWS]]
         heads = [(x - 7, y - 7, x + 7, y + 7) for x, y in tips]
@@ -189,13 +189,13 @@ class _Canvas:
         return made
 
     def _boxes(self, i: int, wide: float) -> list[_Box]:
-        """Where the name of a site may stand: right, left, above or below of it."""
+        """Candidate positions of a site's name: right, left, above or below."""
         (x, y), r = self.at[i], self.radius[i] + 3
         corners = ((x + r, y - 7), (x - r - wide, y - 7), (x - wide / 2, y - r - 13), (x - wide / 2, y + r))
         return [(left, top, left + wide, top + 14) for left, top in corners]
 
     def legend(self) -> list[str]:
-        """What widths, colours and areas stand for: three rows below the picture."""
+        """The legend of widths, colours and areas: three rows below the picture."""
         y, left = _HEIGHT - _LEGEND + 30, (125.0, 345.0, 575.0)
         rows = [
             _text(8, y + 28 * k + 4, name, "start")
@@ -219,7 +219,7 @@ class _Canvas:
         return [f'<path d="M8 {y - 20:.0f}H{_WIDTH - 8:.0f}" stroke="var(--line, #d5dbe1)"/>', *rows]
 
     def _thirds(self) -> list[tuple[str, str]]:
-        """Colours of the costs, and the costs in words; one where all are equal, none where there is one site."""
+        """Colours of the costs, and the costs in words; one if all are equal, none if there is one site."""
         if not self.low < self.high:
             return [(self._colour(self.low), f"{self.low:.4g}")] if self.low < math.inf else []
         steps = np.linspace(self.low, self.high, 4)
@@ -228,7 +228,7 @@ class _Canvas:
 
 
 def _told(scenario: Scenario, found: Flows, i: int) -> str:
-    """All about one site in numbers."""
+    """The numbers of one site."""
     capacity = ", ".join(f"{amount:g} {name}" for name, amount in scenario.cluster.servers[i].capacity.items())
     here, away = float(found.moved[:, i].sum()), float(found.moved[i].sum())
     return (
@@ -239,7 +239,7 @@ def _told(scenario: Scenario, found: Flows, i: int) -> str:
 
 
 def _fitted(at: Floats, edge: float) -> Floats:
-    """Places on the drawing, one scale for both axes and `edge` free on all sides, shape ``(sites, 2)``."""
+    """Positions on the drawing, with one scale for both axes and a margin of `edge`, shape ``(sites, 2)``."""
     low, high = at.min(0), at.max(0)
     room = np.array([_WIDTH, _HEIGHT - _LEGEND]) - 2 * edge
     with np.errstate(divide="ignore"):
@@ -249,9 +249,9 @@ def _fitted(at: Floats, edge: float) -> Floats:
 
 
 def _apart(at: Floats, radius: Floats) -> Floats:
-    """Move sites until none covers another, each by a quarter of what a pair lacks.
+    """Move sites until none overlaps another, each by a quarter of the distance that a pair lacks.
 
-    So that sites in one place, or on a line, find a way to go, they first move by a hundredth, each in its direction.
+    Sites first move by a hundredth, each in its own direction, so that sites in one place or on a line can separate.
     """
     least = radius[:, None] + radius + _GAP
     np.fill_diagonal(least, 0.0)

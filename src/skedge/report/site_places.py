@@ -1,4 +1,4 @@
-"""Where sites stand in a picture: near each other where moving data between them is cheap."""
+"""Positions of sites in a picture: near each other if moving data between them is cheap."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from skedge.core.model import Floats
 
 LEAST_FIT = 1 / 3
-"""Part of the distances that the plane must hold for the sites to stand by their costs; below it, on a circle."""
+"""Least part of the distances that the plane must represent; below it the sites are placed on a circle."""
 
 _NONE = 1e-9
 """Part of the largest eigenvalue, or coordinate, below which one counts as 0."""
@@ -25,10 +25,10 @@ class Places:
         x to the right and y upwards of each site, shape ``(sites, 2)``; on a circle its radius is 1, otherwise the
         unit is a cost of a MB.
     fit
-        Part of the distances that the plane holds, 0..1: 1 where they are the costs, less `less`. None: the sites
-        stand on a circle, in their order, and distance says nothing.
+        Part of the distances that the plane represents, 0..1: 1 if they equal the costs, less `less`. None: the sites
+        are on a circle, in their order, and distance means nothing.
     less
-        What is taken off every cost.
+        Amount subtracted from every cost.
     """
 
     at: Floats
@@ -45,10 +45,10 @@ def place(cost: Floats) -> Places:
     D is the costs, or the costs less the least, whichever fits better. Between two sites the cost is the mean of both
     directions.
 
-    The picture always stands in one way: the first site that is off the middle is on the left, and above where it is
-    off the horizontal axis; where both axes are equally long the first is on the horizontal one. The sites stand on a
-    circle, clockwise from the left, where the plane is not determined (several eigenvalues are equal, as where all
-    costs are) or holds less than :data:`LEAST_FIT`.
+    The orientation is unique: the first site that is off the centre is on the left, and above if it is off the
+    horizontal axis; if both axes are equally long the first site is on the horizontal one. The sites are on a circle,
+    clockwise from the left, if the plane is not determined (several eigenvalues are equal, as with equal costs) or
+    represents less than :data:`LEAST_FIT`.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def _scaled(apart: Floats, less: float) -> Places | None:
 
 
 def _upright(at: Floats, *, turn: bool) -> Floats:
-    """The same places mirrored, and turned where asked to, as :func:`place` says."""
+    """The same places mirrored, and rotated if requested, as described in :func:`place`."""
     if turn:
         x, y = at[_first(np.hypot(*at.T))]
         at = at @ np.array([[x, -y], [y, x]]) / np.hypot(x, y)

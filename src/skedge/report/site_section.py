@@ -13,7 +13,7 @@ from .site_picture import ARROWS, drawn
 from .site_places import Places, place
 
 ROWS = 12
-"""Pairs that the table has."""
+"""Most pairs in the table."""
 
 _HINT = (
     "An arrow is a pair of sites, its width the MB moved, on one scale for all policies; its colour is the cost of a "
@@ -22,7 +22,7 @@ _HINT = (
 
 
 def site_section(runs: Sequence[tuple[str, Scenario, Schedule]]) -> str:
-    """Make the section as HTML, of the runs (label, scenario, schedule) at sites; "" where none is."""
+    """Make the section as HTML for the runs (label, scenario, schedule) at sites; "" if there is none."""
     found = [(label, scenario, flows(scenario, schedule)) for label, scenario, schedule in runs]
     at_sites = [(label, scenario, sums) for label, scenario, sums in found if sums is not None]
     if not at_sites:
@@ -47,7 +47,7 @@ def _view(label: str, scenario: Scenario, sums: Flows, widest: float, *, shown: 
 
 
 def _caption(sums: Flows, places: Places) -> str:
-    """What distance says, and what is left out."""
+    """Text on the meaning of distance, and on what is left out."""
     if places.fit is None:
         said = "On a circle, in their order: these costs are no distances in a plane."
     else:

@@ -24,13 +24,13 @@ class ReportTable:
     Attributes
     ----------
     columns
-        Keys of the metrics (``jct_mean_s``), which are given a title and a unit, or titles that are shown as they are.
+        Keys of metrics (``jct_mean_s``), which get a title and a unit, or titles that are shown unchanged.
     rows
         Cells, one per column.
     best
-        By column, the row to be marked: that whose value is decidedly the best.
+        By column, the row to mark: the one whose value is significantly the best.
     note
-        What the intervals are, shown below the table.
+        Text on the intervals, shown below the table.
     """
 
     columns: Sequence[str]
@@ -83,7 +83,7 @@ def metrics_table(metrics: Sequence[tuple[str, Mapping[str, float | int | None]]
 
 
 def table_view(table: ReportTable) -> dict[str, Any]:
-    """`table` as the page shows it: every cell with its text, its interval, its exact value and its mark."""
+    """`table` in the form for the page: every cell with its text, its interval, its exact value and its mark."""
     columns, cells = [], []
     for i, key in enumerate(table.columns):
         column = [row[i] if i < len(row) else None for row in table.rows]
@@ -133,7 +133,7 @@ def _shown(cell: Cell, factor: float, digits: int, *, marked: bool) -> dict[str,
 
 
 def _number(cell: Cell) -> float | str | None:
-    """Read what a cell of text is sorted by: its number where it is one."""
+    """The sort key of a text cell: its number if it is one."""
     if not isinstance(cell, str):
         return None
     try:
@@ -143,7 +143,7 @@ def _number(cell: Cell) -> float | str | None:
 
 
 def _digits(values: Sequence[float]) -> int:
-    """Decimals that give the middle of a column four significant digits; none where all values are whole."""
+    """Decimals that give the median of a column four significant digits; none if all values are integers."""
     middle = float(np.median(np.abs(values))) if len(values) else 0.0
     if middle == 0 or all(v == int(v) for v in values):
         return 0

@@ -1,1 +1,1 @@
-"""The papers' figures again: one TOML per figure (setting, claim), and what runs, judges and draws it."""
+"""Reproduction of the papers' figures: one TOML per figure (setting, claim), and code to run, judge and draw it."""

@@ -1,7 +1,7 @@
 """A figure as SVG: lines over x with the intervals of their points.
 
-It carries no script and no font. In a page it takes the colours of the house's style sheet, light or dark; alone it has
-its own.
+It contains no script and no font. In a page it uses the colours of the page's style sheet, light or dark; a stand-alone
+figure has its own.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from html import escape
 from skedge.analysis.intervals import Estimate
 
 _COLOURS = ("#0072b2", "#d55e00", "#008a64", "#b0508a", "#9a6a00", "#3a9bd5", "#444444", "#7a4fbf")
-"""Colours that the colour-blind can tell apart; those of the report's style sheet."""
+"""Colours safe for colour-blind readers, as in the report's style sheet."""
 
 _DASHES = ("", "9 4", "3 3", "12 3 3 3")
 _WIDTH, _HEIGHT = 760, 420
@@ -29,9 +29,9 @@ class Line:
     Attributes
     ----------
     values
-        At each of `x`, with intervals where there are any.
+        Value at each of `x`, with its interval if there is one.
     joined
-        False: points alone.
+        False: points without a line.
     """
 
     label: str
@@ -47,13 +47,13 @@ class Figure:
     Attributes
     ----------
     x, y
-        What the axes show, with units.
+        Titles of the axes, with units.
     names
-        Of the whole numbers 0, 1, ... on the x axis, where they stand for something.
+        Labels of the numbers 0, 1, ... on the x axis, if it is categorical.
     guides
-        Values of y that are marked by a line across.
+        Values of y marked by a horizontal line.
     limits
-        Of y, where it has any; intervals are cut there.
+        Limits of y, if any; intervals are cut there.
     """
 
     title: str
@@ -67,7 +67,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class _Frame:
-    """From values to places on the drawing."""
+    """Maps values to positions on the drawing."""
 
     x: tuple[float, float]
     y: tuple[float, float]
@@ -92,7 +92,7 @@ def svg(figure: Figure) -> str:
 
 
 def ticks(low: float, high: float, most: int = 7, *, whole: bool = False) -> list[float]:
-    """Round values from `low` to `high` at even steps, at most `most`; `whole`: no fractions."""
+    """At most `most` round values from `low` to `high` at even steps; `whole`: integers only."""
     raw = max((high - low) / (most - 1), 1.0 if whole else 0.0)
     size = 10.0 ** math.floor(math.log10(raw))
     steps = (size * s for s in _STEPS if not whole or (size * s).is_integer())
@@ -108,7 +108,7 @@ def _frame(figure: Figure) -> _Frame:
 
 
 def _extent(figure: Figure) -> tuple[float, float]:
-    """All values and 0, and some room."""
+    """The range of all values and 0, with a margin."""
     ends = [end for line in figure.lines for v in line.values for end in (v.mean, v.low, v.high) if end is not None]
     low, high = min(0.0, *ends, *figure.guides), max(0.0, *ends, *figure.guides)
     room = 0.06 * (high - low) or 1.0
@@ -136,7 +136,7 @@ def _axes(figure: Figure, frame: _Frame) -> list[str]:
 
 
 def _x_ticks(figure: Figure) -> Sequence[float]:
-    """The places of the points where they are few."""
+    """Ticks of the x axis: at the points if they are few, else at round values."""
     xs = sorted({x for line in figure.lines for x in line.x})
     return xs if len(xs) <= 8 else ticks(xs[0], xs[-1], 10, whole=all(x.is_integer() for x in xs))
 
@@ -147,7 +147,7 @@ def _guides(figure: Figure, frame: _Frame) -> list[str]:
 
 
 def _drawn(line: Line, i: int, frame: _Frame) -> list[str]:
-    """One line: its points, their intervals, and what joins them; wrapped, so that it can be found by its label."""
+    """One line: its points, intervals and connecting line, in a group that can be found by its label."""
     colour = _colour(i)
     means = [frame.at(x, v.mean) for x, v in zip(line.x, line.values, strict=True)]
     made = [_path(means, colour, 2, _DASHES[i % len(_DASHES)])] if line.joined and len(means) > 1 else []

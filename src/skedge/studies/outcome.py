@@ -1,4 +1,4 @@
-"""What a study found: its claim part by part, a table, a figure; and how its numbers are written."""
+"""The outcome of a study: its claim part by part, a table and a figure; and the formatting of its numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Cell = str | int | Estimate | None
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a claim that can be checked: what it says, whether it holds, and by which numbers."""
+    """A part of a claim that can be checked: its text, whether it holds, and the numbers."""
 
     text: str
     holds: bool
@@ -25,14 +25,14 @@ class Part:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came out.
+    """The outcome of a study.
 
     Attributes
     ----------
     parts
-        The claim is reproduced if all of them hold.
+        Parts of the claim, which is reproduced if all of them hold.
     columns, rows
-        A table for people.
+        A table for readers.
     """
 
     parts: tuple[Part, ...]
@@ -52,7 +52,7 @@ def mean_of(values: Iterable[float]) -> Estimate:
 
 
 def slope(x: Sequence[float], y: Sequence[float]) -> float:
-    """How much `y` grows with one more of `x`, by least squares."""
+    """The slope of `y` over `x`, by least squares."""
     at = np.array(x, float) - np.mean(x)
     return float(at @ np.array(y, float) / (at @ at))
 

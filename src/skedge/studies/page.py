@@ -1,4 +1,4 @@
-"""A study's results in a folder: for people a page with its figure, for machines JSON and Parquet."""
+"""A study's results in a folder: a page with its figure for readers, JSON and Parquet for programs."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ _HINT = "Points are means over the seeds, bars their 95 % confidence intervals (
 
 @dataclass(frozen=True)
 class Findings:
-    """What a study came to.
+    """The results of a study.
 
     Attributes
     ----------
     rows
-        What was measured.
+        The measurements.
     violations
         Rules that records break, by run.
     runs
-        How many runs there were.
+        Number of runs.
     """
 
     study: Study
@@ -56,19 +56,19 @@ class Findings:
 
     @property
     def command(self) -> str:
-        """What repeats the study."""
+        """The command that repeats the study."""
         trace = " --trace FILE" if getattr(self.study.settings, "with_trace", False) else ""
         return f"skedge reproduce {self.study.paper} {self.study.figure} --seeds {self.seeds}{trace}"
 
     @property
     def verified(self) -> str:
-        """In words: in how many runs every rule holds."""
+        """In words: the number of runs in which every rule holds."""
         if not self.runs:
             return "computed from a formula, without a run"
         return f"every rule holds in {self.runs - len(self.violations)} of {self.runs} runs"
 
     def plain(self) -> dict[str, Any]:
-        """All of it but the single rows, in plain JSON types."""
+        """The results without the single rows, as plain JSON types."""
         columns = self.outcome.columns
         table = [dict(zip(columns, map(_plain, row), strict=True)) for row in self.outcome.rows]
         return {
@@ -129,7 +129,7 @@ def page(found: Findings) -> str:
 
 
 def _versions() -> dict[str, str]:
-    """Of the libraries that are there: not every study needs the extras."""
+    """Versions of the installed libraries, as not every study needs the extras."""
     found = {}
     for name in _LIBRARIES:
         with suppress(PackageNotFoundError):

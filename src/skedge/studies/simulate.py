@@ -1,4 +1,4 @@
-"""Carries simulated studies out, several runs at a time."""
+"""Runs simulated studies, several runs in parallel."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from skedge.studies.kinds.ratios import Ratios
 from skedge.studies.kinds.sweep import Simulation
 
 Verified = tuple[str, ...]
-"""Rules that a record breaks, a sentence each."""
+"""Rules that a record breaks, one sentence each."""
 
 
 def carry_out(
@@ -32,7 +32,7 @@ def carry_out(
     *,
     processes: int = -1,
 ) -> list[dict[str, Any]]:
-    """Carry all of them out; a row of results each, in the order asked for.
+    """Run all of them; returns one row of results each, in the order of the requests.
 
     A row has the metric, `value`, and `late`: the jobs finished after the horizon, None without one.
 
@@ -59,12 +59,12 @@ def _one(one: Simulation, metric: str) -> tuple[str, tuple[float, int | None], V
 def set_against_bounds(
     instances: Sequence[Instance], settings: Ratio | Ratios, progress: Callable[[str, Verified], None]
 ) -> list[dict[str, Any]]:
-    """The ratio of the policies' runs to the offline optimum at speed 1, or its best bound; a row for each run.
+    """The ratio of the policies' runs to the offline optimum at speed 1, or its best bound; one row per run.
 
-    `progress` is told an instance's label, and which rules its runs break, when it is done.
+    `progress` is called with an instance's label, and the rules that its runs break, when it is done.
     """
     rows = []
-    for one in instances:  # one at a time: the solvers take the cores
+    for one in instances:  # one at a time, as the solvers use all cores
         of_instance, broken = _ratios(one, settings)
         rows += of_instance
         progress(one.label, broken)

@@ -31,11 +31,11 @@ class Study(BaseModel):
     Attributes
     ----------
     claim
-        What the paper says of the figure; what we say, if `ours`.
+        The paper's claim about the figure; our own claim, if `ours`.
     seeds, minutes
-        Seeds by default, 0, 1, ..., and about how long they take on 2 cores.
+        Default number of seeds (0, 1, ...), and about how long they take on 2 cores [min].
     scaled
-        Where the setting departs from the paper's, and why.
+        Deviations of the setting from the paper's, with reasons.
     servers, job, scenario
         Of a live study: its servers, fields that all jobs share, and further fields of the scenario but for its
         workload, in the form of a scenario file.

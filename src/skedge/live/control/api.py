@@ -1,7 +1,7 @@
-"""The service's API: JSON over HTTP, on loopback unless told otherwise, with a token.
+"""The service's API: JSON over HTTP with a token, on loopback by default.
 
-The answer to wrong input is status 400 with ``{"error": sentence}``. Without the token it is 401, with a body that is
-too large 413; both before the body is read. While the controller is too busy to answer, or cannot write, it is 503.
+Wrong input is answered with status 400 and ``{"error": sentence}``. A missing token gives 401 and a body that is too
+large 413, both before the body is read. While the controller is too busy to answer, or cannot write, the status is 503.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ async def _body_of(request: Request) -> bytes:
 
 
 def make_api(service: Service, token: str) -> FastAPI:
-    """The application; `token` is asked for with every request (``Authorization: Bearer TOKEN``).
+    """The application; every request must have the `token` (``Authorization: Bearer TOKEN``).
 
     ========================= =======================================
     ``GET /health``           policy and number of jobs
@@ -86,7 +86,7 @@ def make_api(service: Service, token: str) -> FastAPI:
 
 
 def _describe_spec(api: FastAPI) -> None:
-    """Let OpenAPI say what the body of a submission is, which :func:`.limits.spec_in` reads."""
+    """Add the schema of a submission's body, which :func:`.limits.spec_in` reads, to the OpenAPI description."""
     spec = JobForm.model_json_schema(ref_template="#/components/schemas/{model}")
     described = api.openapi()
     described["components"]["schemas"] |= spec.pop("$defs", {})
@@ -95,7 +95,7 @@ def _describe_spec(api: FastAPI) -> None:
 
 
 def _malformed(_: Request, error: Exception) -> JSONResponse:
-    """A parameter of a wrong type: named, and not echoed."""
+    """Answer to a parameter of a wrong type: names it, and does not echo its value."""
     assert isinstance(error, RequestValidationError)  # noqa: S101 - what it is registered for
     first = error.errors()[0]
     return JSONResponse({"error": f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"}, 400)

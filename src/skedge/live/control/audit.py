@@ -1,4 +1,4 @@
-"""Who asked the service for what, and when: a line of JSON for each, behind the others."""
+"""The audit log: who requested what from the service, and when; one line of JSON per request, appended."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from skedge.core.errors import InputError
 AUDIT = "audit.jsonl"
 
 _LONGEST = 200
-"""Characters of an entry's text."""
+"""Most characters of an entry's text."""
 
 
 class Audit:
-    """The audit log of one who asks.
+    """Writes entries to the audit log for one requester.
 
     Parameters
     ----------
     who
-        ``token:`` and the beginning of the token's SHA-256, or ``user:`` and the name of a local user.
+        ``token:`` and the first characters of the token's SHA-256, or ``user:`` and the name of a local user.
     """
 
     def __init__(self, path: Path, who: str) -> None:
         self.path, self.who = path, who
 
     def note(self, what: str, of: Mapping[str, Any], outcome: Any) -> None:
-        """Write an entry; where there is no space the journal alone says what was done."""
+        """Write an entry; if the disk is full it is dropped, and only the journal records the request."""
         entry = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
             "who": self.who,
@@ -48,7 +48,7 @@ class Audit:
                 os.close(file)
 
     def of(self, what: str, act: Callable[..., Any]) -> Callable[..., Any]:
-        """`act`, with an entry for each call: what it gave, or why it was refused."""
+        """`act`, wrapped to write an entry for each call: its result, or why it was refused."""
 
         @functools.wraps(act)
         def noted(**given: Any) -> Any:
@@ -64,7 +64,7 @@ class Audit:
 
 
 def _told(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What an entry says of the arguments of a call."""
+    """The arguments of a call as they appear in an entry."""
     spec = given.get("spec", {})
     train = spec.get("train")
     of_spec = {"spec": spec["name"]} if "name" in spec else {}

@@ -1,8 +1,8 @@
-"""The processes behind ``skedge up``: a controller, and a supervisor that starts it again when it dies.
+"""The processes behind ``skedge up``: a controller, and a supervisor that restarts it when it dies.
 
-``python -m skedge.live.control.daemon --lock N STATE`` is the supervisor, with ``--controller`` the controller. The
-state has ``settings.json`` (what ``skedge up`` was told), ``cluster.yaml``, the journal, checkpoints, logs, and
-while the service is up ``service.json``: its address and token, for the commands of whoever may read the folder.
+``python -m skedge.live.control.daemon --lock N STATE`` is the supervisor; with ``--controller`` it is the controller.
+The state folder contains ``settings.json`` (the options of ``skedge up``), ``cluster.yaml``, the journal, checkpoints,
+logs, and while the service is up ``service.json``: its address and token, for every user who may read the folder.
 """
 
 from __future__ import annotations
@@ -33,39 +33,39 @@ from .service import JOURNAL, Service, open_journal
 
 SETTINGS, ADDRESS, LOG, SUPERVISOR = "settings.json", "service.json", "controller.log", "supervisor.pid"
 STARTING = "starting"
-"""What a controller that does not answer yet is doing."""
+"""Name of the file with the current step of a controller that does not answer yet."""
 CLUSTER = "cluster.yaml"
 
 _TRIES = 5
-"""A controller that dies so often in a row before it answers is given up."""
+"""Consecutive deaths of a controller before it answers, after which the supervisor gives up."""
 
 _LOOK_S, _END_S = 0.2, 30.0
-"""How often it is looked whether the controller is to end, and how long it may take to."""
+"""How often the supervisor checks whether the controller has to end, and how long that may take [s]."""
 
 _WRONG = 2
-"""Exit status of a controller that must not be started again: what it was told is wrong."""
+"""Exit status of a controller that must not be restarted: its settings are wrong."""
 
 
 class AddressError(InputError):
-    """The API cannot listen where it was told to."""
+    """The API cannot listen on the given address."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What ``skedge up`` was told.
+    """The options of ``skedge up``.
 
     Attributes
     ----------
     ray
         Address of a Ray cluster; None: one on this machine.
     host, port
-        Where the API listens; port 0: any free one.
+        Address on which the API listens; port 0: any free port.
     journal, checkpoints
         URLs; None: in the state folder.
     limits
-        What the service takes at most.
+        Limits on jobs and requests.
     id
-        Tells this state's run in a journal, and its checkpoints under a URL, from those of others.
+        Identifies the run of this state in a shared journal, and its checkpoints under a shared URL.
     """
 
     policy: str
@@ -78,12 +78,12 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
 
     def checkpoints_of(self, state: Path) -> str:
-        """URL of the checkpoints of this state, which is kept in the folder `state`."""
+        """URL of the checkpoints of this state, whose folder is `state`."""
         return str(state / "checkpoints") if self.checkpoints is None else f"{self.checkpoints}/{self.id}"
 
 
 def write_aside(path: Path, content: str) -> None:
-    """Write a file that only its owner may read; it appears whole or not at all."""
+    """Write a file atomically; only its owner may read it."""
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     with suppress(FileNotFoundError):
         aside.unlink()
@@ -93,17 +93,17 @@ def write_aside(path: Path, content: str) -> None:
 
 
 def save_settings(state: Path, settings: Settings) -> None:
-    """Keep what the service was told."""
+    """Save the service's settings."""
     write_aside(state / SETTINGS, json.dumps(asdict(settings), indent=2) + "\n")
 
 
 def read_settings(state: Path) -> Settings:
-    """What the service of this state was told.
+    """The settings of the service of this state.
 
     Raises
     ------
     InputError
-        If `state` is none.
+        If `state` holds no service's state.
     """
     try:
         kept = json.loads((state / SETTINGS).read_text(encoding="utf-8"))
@@ -115,10 +115,10 @@ def read_settings(state: Path) -> Settings:
 
 
 def supervise(state: Path, lock: int) -> int:
-    """Run the controller, and start it again when it dies; it goes on from the journal. Returns its exit status.
+    """Run the controller, and restart it from the journal when it dies. Returns its exit status.
 
-    `lock` is the open file that holds the state's lock: as long as one of the two lives no other service can begin.
-    SIGTERM, or Ctrl-C in the foreground, ends both, whatever the controller is doing.
+    `lock` is the open file that holds the state's lock: no other service can start while the supervisor or the
+    controller runs. SIGTERM, or Ctrl-C in the foreground, ends both, whatever the controller is doing.
     """
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -146,7 +146,7 @@ def _keep_up(state: Path, log: IO[bytes], ended: threading.Event, lock: int) -> 
         if ended.is_set() or status in (0, _WRONG):
             return status
         quick = 0 if _served(state, child.pid) else quick + 1
-        with suppress(OSError):  # a full disk takes the line, not the supervisor
+        with suppress(OSError):  # a full disk costs the line, not the supervisor
             log.write(f"the controller, process {child.pid}, ended with status {status}\n".encode())
             log.flush()
         if quick >= _TRIES or ended.wait(1):
@@ -154,14 +154,14 @@ def _keep_up(state: Path, log: IO[bytes], ended: threading.Event, lock: int) -> 
 
 
 def _served(state: Path, pid: int) -> bool:
-    """Whether a controller came so far that it answered."""
+    """Whether a controller got far enough to answer."""
     with suppress(OSError, ValueError):
         return bool(json.loads((state / ADDRESS).read_text(encoding="utf-8"))["pid"] == pid)
     return False
 
 
 def _wait(child: subprocess.Popen[bytes], ended: threading.Event) -> int:
-    """Wait for the controller; where it is to end, ask it once, and after a while make it."""
+    """Wait for the controller; if it has to end, terminate it, and kill it after a while."""
     while child.poll() is None:
         if not ended.wait(_LOOK_S):
             continue
@@ -174,12 +174,12 @@ def _wait(child: subprocess.Popen[bytes], ended: threading.Event) -> int:
 
 
 def control(state: Path) -> int:
-    """Be the controller: engine, journal, service and API, until ``skedge down`` or SIGTERM."""
+    """Run the controller (engine, journal, service and API) until ``skedge down`` or SIGTERM."""
     settings = read_settings(state)
     scenario = load_cluster_file(state / CLUSTER)
 
     def say(what: str) -> None:
-        with suppress(OSError):  # a full disk takes the line and nothing else
+        with suppress(OSError):  # a full disk costs only the message
             write_aside(state / STARTING, what)
 
     say("opening the journal")
@@ -204,7 +204,7 @@ def control(state: Path) -> int:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """The API's socket: first of all, as it is soon said that it cannot be had."""
+    """The API's socket, opened first so that a port in use is reported at once."""
     try:
         return socket.create_server((host, port))
     except OSError as error:
@@ -236,7 +236,7 @@ def _serve(service: Service, settings: Settings, state: Path, listening: socket.
 
 
 def _token(state: Path) -> str:
-    """The token of the service's first life, or from the environment (SKEDGE_TOKEN), or a new one."""
+    """The token: from the environment (SKEDGE_TOKEN), or that of the service's first life, or a new one."""
     path = state / "token"
     if "SKEDGE_TOKEN" in os.environ:
         return os.environ["SKEDGE_TOKEN"]

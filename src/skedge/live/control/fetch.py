@@ -1,4 +1,4 @@
-"""The trained parameters of a job as a file that PyTorch reads by itself."""
+"""Export of a job's trained parameters to a file that PyTorch reads without skedge."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from skedge.live.training.checkpoint import Checkpoints
 
 @dataclass(frozen=True)
 class Fetched:
-    """What :func:`fetch` wrote.
+    """The result of :func:`fetch`.
 
     Attributes
     ----------
@@ -26,9 +26,9 @@ class Fetched:
     sha256
         Digest of the file.
     version
-        Updates that are in it.
+        Number of updates in the parameters.
     progress
-        Mini-batches of each chunk that are in it.
+        Mini-batches of each chunk in the parameters.
     """
 
     job: str
@@ -39,19 +39,19 @@ class Fetched:
 
 
 def fetch(url: str, job: str, folder: Path) -> Fetched:
-    """Write the parameters in a job's newest whole checkpoint to ``JOB.pt``, and what they are to ``JOB.json``.
+    """Write the parameters of a job's newest whole checkpoint to ``JOB.pt``, and a description to ``JOB.json``.
 
     Parameters
     ----------
     url
         fsspec URL of the checkpoints.
     folder
-        Made where there is none. Both files appear whole or not at all.
+        Created if it does not exist. Each file is written atomically.
 
     Raises
     ------
     InputError
-        If the job has no checkpoint that is whole, or the files cannot be written.
+        If the job has no whole checkpoint, or the files cannot be written.
     """
     saved = Checkpoints(url).read(job)
     if saved is None:

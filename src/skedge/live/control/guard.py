@@ -1,4 +1,4 @@
-"""What every request passes before anything of it is read: the token, then the size of its body."""
+"""Checks of every request before it is processed: first the token, then the size of its body."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _BEARER = b"bearer "
 class Guard:
     """ASGI middleware.
 
-    A request without the token is answered 401 and its body not read; a body above `most` bytes is answered 413, and no
-    more than that is kept.
+    A request without the token is answered with 401 and its body is not read. A body above `most` bytes is answered
+    with 413, and the rest of it is not read.
     """
 
     def __init__(self, app: Any, token: str, most: int) -> None:
         self.app, self.token, self.most = app, token.encode(), most
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Pass a request on, or refuse it."""
+        """Pass a request on, or reject it."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -57,7 +57,7 @@ class Guard:
 
 
 def _given(body: bytes, receive: Any) -> Any:
-    """A `receive` that gives a body that was read already, then what comes after it."""
+    """A `receive` that first returns a body that was already read, then the messages after it."""
     first = True
 
     async def again() -> Any:

@@ -1,4 +1,4 @@
-"""How soon Ray finds out that a node is gone; here, so that it can be read where Ray and torch are not installed."""
+"""Ray's health-check settings; a module of its own, so that it can be imported without Ray and torch."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ HEALTH: dict[str, int] = {
     "health_check_timeout_ms": 1000,
     "health_check_failure_threshold": 3,
 }
-"""Ray's system settings. A dead node is found in 1.4 s and a frozen one in 4.4 s; Ray's own need 14 and 65 s."""
+"""Ray's system settings: a dead node is detected in 1.4 s, a frozen one in 4.4 s (Ray's defaults: 14 and 65 s)."""

@@ -1,9 +1,9 @@
-"""The journal: what a live run took in and what it decided, each written before it has any effect.
+"""The journal: the inputs and decisions of a live run, each written before it takes effect.
 
-One append-only table in SQLite, or in PostgreSQL by URL, holds both in the order in which they came: the world's inputs
-(what trainers and uploads told, and when), and every event with the orders that answered it. World, kernel and policy
-depend on the inputs alone, so a run is rebuilt by taking them in again: opened for a run that is there, the journal
-first gives its inputs back, and every decision must be the one that was taken then.
+One append-only table in SQLite, or in PostgreSQL by URL, holds both in their order: the world's inputs (the reports of
+trainers and uploads, with their times), and every event with the orders that answered it. World, kernel and policy
+depend on the inputs alone, so a run is rebuilt by replaying them: when opened for an existing run, the journal first
+returns its inputs, and every decision must equal the recorded one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ENTRIES = sql.Table(
 _INPUT, _DECISION, _ASIDE = "input", "decision", "quarantined"
 
 _PAUSE_S = 1.0
-"""Pause before an entry is written again for which there was no space."""
+"""Pause before a write that failed on a full disk is repeated [s]."""
 
 
 class SqlJournal:
@@ -51,26 +51,26 @@ class SqlJournal:
     url
         SQLAlchemy URL: ``sqlite:///file.db`` or ``postgresql+psycopg://…``.
     about
-        What the run is made of (scenario, policy, seed, versions), JSON. None: go on with the newest run of the
+        What defines the run (scenario, policy, seed, versions), as JSON. None: continue the newest run of the
         database.
     of
-        With no `about`: the id in the `about` of the run to go on with, where the newest may be another's.
+        Without `about`: the id in the `about` of the run to continue, if the database has runs of several states.
     reading
-        Nothing is written: another controller may be doing that.
+        True: nothing is written, as another controller may be writing.
 
     Attributes
     ----------
     aside
-        Inputs that were put aside: they are not taken in.
+        Quarantined inputs, which are not replayed.
     blocked
-        Why the last entry cannot be written yet: the disk is full; else empty.
+        Why the last entry cannot be written yet (the disk is full); else empty.
     meanwhile
-        Called until it can be.
+        Called repeatedly while a write is blocked.
 
     Raises
     ------
     InputError
-        If the database cannot be opened, or there is no run to go on with.
+        If the database cannot be opened, or there is no run to continue.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class SqlJournal:
         yield from at.execute(rows)  # a row is a tuple
 
     def _write(self, time: int, kind: str, content: dict[str, Any]) -> None:
-        """Write one entry. Where the disk is full, wait until it is not: nothing has an effect that is not written."""
+        """Write one entry; waits while the disk is full, as nothing may take effect before it is written."""
         if self.reading:
             return
         row = {"run": self.run, "number": self.number, "time": time, "kind": kind, "content": content}
@@ -121,16 +121,16 @@ class SqlJournal:
         self._write(time, _INPUT, content)
 
     def again(self) -> tuple[int, dict[str, Any]] | None:
-        """The next input of the run as it was before (time, content); None when all are given."""
+        """The next input of the earlier run as (time, content); None after the last."""
         return self.inputs.popleft() if self.inputs else None
 
     def append(self, event: Event, orders: list[Order]) -> None:
-        """Write one event and its orders, or, where they were written before, see that they are the same.
+        """Write one event and its orders; during a replay, check that they equal the recorded ones instead.
 
         Raises
         ------
         StateError
-            If they are not: another policy, other parameters or another version.
+            If they differ: another policy, other parameters or another version.
         """
         answers = [{"order": type(order).__name__, **encode(order)} for order in orders]
         content = {"event": encode(event), "orders": answers}
@@ -140,14 +140,14 @@ class SqlJournal:
             raise StateError(f"replay: the decision at {event.time} µs is not the one in the journal")
 
     def put_aside(self, job: str) -> None:
-        """Quarantine the submission of a job: it is not taken in any more, as if it had never come.
+        """Quarantine the submission of a job: it is no longer replayed, as if it had never been made.
 
-        That is possible until something was decided about the job: replay would not find it again.
+        This is possible only until a decision about the job was taken, as a replay would then miss it.
 
         Raises
         ------
         InputError
-            If no job of that name was submitted, or something was decided about it.
+            If no job of that name was submitted, or a decision about it was taken.
         """
         with self.engine.begin() as at:
             rows = at.execute(_of(self.run, _ENTRIES.c.kind == _INPUT)).all()
@@ -163,7 +163,7 @@ class SqlJournal:
             at.execute(_ENTRIES.update().where(own).values(kind=_ASIDE))
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the connections to the database."""
         self.engine.dispose()
 
 
@@ -178,13 +178,13 @@ def _pause() -> None:
 
 
 def _is_full(error: sql.exc.OperationalError) -> bool:
-    """Whether a database says that its disk is full: SQLite by SQLITE_FULL, PostgreSQL by 53100."""
+    """Whether a database reports a full disk: SQLite with SQLITE_FULL, PostgreSQL with 53100."""
     code = getattr(error.orig, "sqlite_errorcode", None)
     return code == sqlite3.SQLITE_FULL or getattr(error.orig, "sqlstate", None) == "53100"
 
 
 def encode(told: Event | Order) -> dict[str, Any]:
-    """An event or an order in plain JSON types."""
+    """An event or an order as plain JSON types."""
     return {key: _plain(value) for key, value in asdict(told).items()}
 
 
@@ -219,7 +219,7 @@ def _shown(url: str) -> str:
 
 
 def _durable(connection: Any, record: object) -> None:
-    """SQLite's write-ahead log, flushed at every commit."""
+    """Use SQLite's write-ahead log, flushed at every commit."""
     del record
     if "sqlite" in type(connection).__module__:
         connection.execute("PRAGMA journal_mode=WAL")

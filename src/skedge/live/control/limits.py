@@ -1,4 +1,4 @@
-"""What a service takes at most: of one job, of one request, of its disk."""
+"""Limits of a service: on one job, on one request, on its disk."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from skedge.core.errors import InputError
 _SHIPPED = "skedge.live.examples"
 
 _NAMED = 5
-"""Modules that a message names."""
+"""Most modules that a message names."""
 
 _DEEPEST = 20
-"""Levels of a spec's mappings and lists."""
+"""Most nested levels of a spec's mappings and lists."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a service takes at most.
+    """Limits of a service.
 
     Attributes
     ----------
     chunks
-        Data chunks of one job: each costs memory on the controller and rows of the record.
+        Most data chunks of one job; each costs memory on the controller and rows of the record.
     body_mb
-        One request's body [MB].
+        Largest body of a request [MB].
     free_mb
-        Space that must be left where the state is kept [MB]; with less no job is taken.
+        Least free space on the disk of the state [MB]; with less, no job is accepted.
     keep_days
-        Checkpoints of jobs that have left are kept this long [days]; inf: for ever.
+        How long checkpoints of jobs that have left are kept [days]; inf: for ever.
     allow
-        Modules, or packages with all that is in them, whose functions may be the factory of a job, beside those that
-        ship with skedge: a factory is code that runs on every server.
+        Modules, or whole packages, whose functions may be the factory of a job, besides those that ship with skedge:
+        a factory is code that runs on every server.
     """
 
     chunks: int = 10_000
@@ -45,17 +45,17 @@ class Limits:
     allow: tuple[str, ...] = ()
 
     def check_factory(self, factory: str, shipped: Collection[str] = ()) -> None:
-        """See that a job's factory is of a module that is allowed.
+        """Check that a job's factory is in an allowed module.
 
         Parameters
         ----------
         shipped
-            Modules of the code that comes with the job: one of them, if there are any.
+            Modules of the code shipped with the job; if there are any, the factory must be in one of them.
 
         Raises
         ------
         InputError
-            If it is not.
+            If the module is not allowed.
         """
         module = factory.partition(":")[0]
         if shipped and module not in shipped:
@@ -77,8 +77,8 @@ def spec_in(body: bytes) -> dict[str, Any]:
     Raises
     ------
     InputError
-        If it is no JSON object, or holds what cannot be kept: numbers that are not finite, text that is not Unicode,
-        more than 20 levels.
+        If it is no JSON object, or contains what cannot be stored: numbers that are not finite, text that is not
+        Unicode, more than 20 levels.
     """
     try:
         spec = json.loads(body, parse_constant=_no_number)
@@ -99,7 +99,7 @@ def _no_number(name: str) -> float:
 
 
 def _leaves(value: Any, where: str, level: int) -> Iterator[tuple[str, Any]]:
-    """Keys and values of a spec, each with the field that it is in."""
+    """(field, key or value) for all keys and values of a spec."""
     if level > _DEEPEST:
         raise InputError(f"job spec: {where[:80]}: is nested more than {_DEEPEST} levels deep")
     parts = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else None

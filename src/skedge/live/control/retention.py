@@ -1,4 +1,4 @@
-"""How long checkpoints are kept of jobs that have left: the newest whole one, for some days of the service's time."""
+"""Retention of the checkpoints of jobs that have left: the newest whole one is kept for some days of service time."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from skedge.live.training.checkpoint import Checkpoints
 
 _DAY_S = 86_400
 _LOOK_S = 60.0
-"""Pause between two looks [s]."""
+"""Pause between two sweeps [s]."""
 
 
 class Retention:
-    """Removes what is not kept, in a thread of its own.
+    """Removes old checkpoints, in its own thread.
 
-    Time is the run's: a clock of the machine that jumps removes nothing.
+    It uses the run's time, so that a jump of the machine's clock removes nothing.
 
     Parameters
     ----------
     now
-        The run's time [µs].
+        Returns the run's time [µs].
     keep_days
-        inf: for ever.
+        How long checkpoints are kept [days]; inf: for ever.
     """
 
     def __init__(self, checkpoints: Checkpoints, now: Callable[[], int], keep_days: float) -> None:
@@ -35,11 +35,11 @@ class Retention:
         self.thread = threading.Thread(target=self._look, name="retention", daemon=True)
 
     def note(self, job: str, time: int) -> None:
-        """A job has left at `time` [µs]."""
+        """Note that a job has left at `time` [µs]."""
         self.left[job] = time
 
     def sweep(self) -> None:
-        """Keep one checkpoint of each job that has left, none of those that left long ago."""
+        """Keep one checkpoint of each job that has left, and none of jobs that left more than `keep_days` ago."""
         for job, time in list(self.left.items()):
             if self.now() - time > self.keep:
                 self.checkpoints.forget(job)
@@ -50,9 +50,9 @@ class Retention:
 
     def _look(self) -> None:
         while not self.ended.wait(_LOOK_S):
-            with suppress(OSError):  # storage that does not answer now is asked again
+            with suppress(OSError):  # storage that does not answer is tried again at the next sweep
                 self.sweep()
 
     def end(self) -> None:
-        """Let the thread end."""
+        """End the thread."""
         self.ended.set()

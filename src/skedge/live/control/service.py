@@ -1,8 +1,8 @@
-"""The service: a run that takes jobs while it goes on, and answers questions about them.
+"""The service: a run that accepts jobs while it is running, and answers questions about them.
 
-It is the loop of :func:`skedge.core.drive.drive` over the same kernel and live world. What an operator asks for is an
-input like any other: journaled, then taken in. Questions are answered between two inputs, by the controller's thread,
-so that they see one state.
+It is the loop of :func:`skedge.core.drive.drive` over the same kernel and live world. A request of an operator is an
+input like any other: journaled, then processed. Questions are answered between two inputs, by the controller's thread,
+so that each answer sees one consistent state.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ JOURNAL = "journal.db"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 _LONGEST_KEY = 200
-"""Characters of an idempotency key."""
+"""Most characters of an idempotency key."""
 
 _ANSWER_S, _LOOK_S = 60.0, 0.2
-"""How long a caller waits for the controller's thread, and how often it looks whether the journal is full [s]."""
+"""How long a caller waits for the controller's thread, and how often it checks whether the journal is full [s]."""
 
 
 class BusyError(InputError):
-    """The controller cannot do that now: its thread has no time to answer, or its disk no space."""
+    """The controller cannot do that now: its thread is busy, or its disk is full."""
 
 
 class Service:
-    """A controller that is up.
+    """A running controller.
 
     Parameters
     ----------
@@ -67,16 +67,16 @@ class Service:
     policy
         ``name`` or ``name:key=value,…``.
     folder
-        State that survives: ``logs/`` and the record at the end go here.
+        Folder of the persistent state; ``logs/`` and the final record are written here.
     journal
-        Empty, or of the service's earlier life, which is taken in again first.
+        Empty, or that of the service's earlier life, which is replayed first.
     limits
-        What it takes at most.
+        Limits on jobs and requests.
 
     Raises
     ------
     PolicyError
-        If the policy does not fit, or takes constants from a workload that a service does not have.
+        If the policy does not fit, or takes constants from a workload, which a service does not have.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class Service:
         return Run(self.kernel.scenario, meta, self.kernel.record.schedule(self.world.runs()))
 
     def _take_job(self, given: Submitted, now: int) -> tuple[Scenario, Program]:
-        """Put a submitted job behind the others."""
+        """Append a submitted job to the scenario; returns the scenario and the job's program."""
         form = _arrived(given.job, now / SECOND)
         if given.key:
             self.keys[given.key] = form.id, given.spec
@@ -149,7 +149,7 @@ class Service:
         return scenario, program_of(train, form.chunks, form.epochs, form.minibatches, scenario.cluster, code)
 
     def _code(self, name: str) -> bytes:
-        """A job's code; where it is lost the job fails, and the service goes on."""
+        """A job's code; if it is lost, the job fails and the service continues."""
         try:
             return self.codes.read(name)
         except InputError:
@@ -159,17 +159,17 @@ class Service:
         if not self.world.rebuilding:
             stamp = time.strftime("%Y-%m-%dT%H:%M:%S%z")
             with suppress(OSError), (self.folder / "logs" / f"{job}.log").open("a", encoding="utf-8") as file:
-                file.write(f"{stamp} {line}\n")  # a full disk takes the log and nothing else
+                file.write(f"{stamp} {line}\n")  # a full disk costs only the log line
 
     # -- from other threads --------------------------------------------------------------------------------------
 
     def ask(self, question: Callable[[], Answer]) -> Answer:
-        """Let the controller's thread answer, between two inputs."""
+        """Have the controller's thread answer a question, between two inputs."""
         future: Future[Answer] = Future()
 
         def answer() -> None:
             if not future.set_running_or_notify_cancel():
-                return  # nobody waits for it any more
+                return  # the caller has stopped waiting
             try:
                 future.set_result(question())
             except BaseException as error:
@@ -183,13 +183,13 @@ class Service:
             raise BusyError("the controller is busy taking its journal in again; ask again in a while") from error
 
     def submit(self, spec: dict[str, Any], key: str = "") -> str:
-        """Take a job; returns its id when it is in the journal.
+        """Accept a job; returns its id once it is in the journal.
 
         Parameters
         ----------
         key
-            Idempotency key: a spec that is submitted again with the key of an earlier submission is that job, not
-            another one, also after the controller was lost. Empty: every submission is a job.
+            Idempotency key: a spec submitted again with the key of an earlier submission is the same job, also after a
+            restart of the controller. Empty: every submission is a new job.
 
         Raises
         ------
@@ -198,7 +198,7 @@ class Service:
         InputError
             If the key was used for another spec.
         BusyError
-            If it cannot be written now.
+            If the journal cannot be written now.
         """
         promised, deadline = self.ask(lambda: self._promise(spec, key)), time.monotonic() + _ANSWER_S
         while not promised.done() and not self.journal.blocked and time.monotonic() < deadline:
@@ -227,7 +227,7 @@ class Service:
         scenario = self.kernel.scenario
         last = float(scenario.jobs.frame["arrival_s"][-1]) if len(scenario.jobs) else 0.0
         fields = form.model_dump(mode="json", exclude_unset=True)
-        fits = scenario.with_job(job_of(_arrived(fields, last + 1)))  # as it will be read from the journal
+        fits = scenario.with_job(job_of(_arrived(fields, last + 1)))  # the form that will be read from the journal
         check_chunks(fits.jobs)
         assert len(fits.delays.key) == len(fits.jobs)  # noqa: S101 - delays given by server are checked here
         self.promised.add(form.id)
@@ -238,7 +238,7 @@ class Service:
         return future
 
     def _modules(self, code: str | None) -> set[str]:
-        """Modules of the code that a spec names."""
+        """The modules of the code that a spec names."""
         if code is None:
             return set()
         if not _DIGEST.fullmatch(code):
@@ -246,12 +246,12 @@ class Service:
         return modules_in(self.codes.read(code))
 
     def keep_code(self, name: str, code: bytes) -> None:
-        """Keep the code of jobs to come under its SHA-256.
+        """Store the code of future jobs under its SHA-256.
 
         Raises
         ------
         InputError
-            If it is another's, or no archive of Python files.
+            If the SHA-256 is not that of `code`, or `code` is no archive of Python files.
         BusyError
             If there is no space for it.
         """
@@ -265,12 +265,12 @@ class Service:
             raise BusyError(f"code: cannot be kept: {error.strerror}") from error
 
     def _check_space(self) -> None:
-        """Take no job that the disk has no room for.
+        """Check that the disk has room for a job.
 
         Raises
         ------
         BusyError
-            If less is free than the limits ask for, or the journal could not be written.
+            If less space is free than the limits require, or the journal could not be written.
         """
         left = shutil.disk_usage(self.folder).free / 1e6
         if self.journal.blocked:
@@ -293,7 +293,7 @@ class Service:
         return future
 
     def _free_name(self, name: str) -> str:
-        """`name`, or name-2, name-3 …: ids are unique."""
+        """`name`, or the first free of name-2, name-3 …, as ids are unique."""
         taken, n, found = self.promised | set(self.kernel.scenario.jobs.ids), 1, name
         while found in taken:
             n += 1
@@ -306,7 +306,7 @@ class Service:
         Raises
         ------
         InputError
-            If there is none of that name, or it has left already.
+            If there is no job of that name, or it has left already.
         """
 
         def put() -> None:
@@ -318,12 +318,12 @@ class Service:
         self.ask(put)
 
     def cordon(self, server: str) -> None:
-        """Take a server out of service; its work moves, after the mini-batches under way.
+        """Take a server out of service; its work moves elsewhere after the mini-batches under way.
 
         Raises
         ------
         InputError
-            If there is none of that name, or it is so already.
+            If there is no server of that name, or it is cordoned already.
         """
         self._cordon(server, back=False)
 
@@ -333,7 +333,7 @@ class Service:
         Raises
         ------
         InputError
-            If there is none of that name, or it is not cordoned.
+            If there is no server of that name, or it is not cordoned.
         """
         self._cordon(server, back=True)
 
@@ -351,7 +351,7 @@ class Service:
         self.ask(put)
 
     def down(self) -> None:
-        """End the loop; jobs in the system go on when the service is up again."""
+        """End the loop; jobs in the system continue when the service is started again."""
 
         def end() -> None:
             self.world.ending = True
@@ -359,7 +359,7 @@ class Service:
         self.ask(end)
 
     def health(self) -> dict[str, Any]:
-        """That the controller answers, and whether it takes jobs: ``read_only`` says why not."""
+        """State of the controller; ``read_only``: why it accepts no jobs, or None."""
 
         def why() -> str | None:
             try:
@@ -375,25 +375,25 @@ class Service:
     # -- answers -------------------------------------------------------------------------------------------------
 
     def queue(self) -> list[dict[str, Any]]:
-        """A row for every job."""
+        """One row per job."""
         return self.ask(self.standing.rows)
 
     def describe(self, job: str) -> dict[str, Any]:
-        """All that is known of a job.
+        """Everything known about a job.
 
         Raises
         ------
         InputError
-            If there is none of that name.
+            If there is no job of that name.
         """
         return self.ask(lambda: self.standing.job(self._job(job)))
 
     def events(self, since: int = 0) -> list[dict[str, Any]]:
-        """What has happened, from the entry of number `since` on."""
+        """The event log, from entry number `since` on."""
         return self.ask(lambda: self.standing.happened[since:])
 
     def servers(self) -> list[dict[str, Any]]:
-        """A row for every server."""
+        """One row per server."""
         return self.ask(self.standing.servers)
 
     def logs(self, job: str) -> str:
@@ -402,7 +402,7 @@ class Service:
         Raises
         ------
         InputError
-            If there is none of that name.
+            If there is no job of that name.
         """
         self.ask(lambda: self._job(job))
         path = self.folder / "logs" / f"{job}.log"
@@ -415,9 +415,9 @@ class Service:
 
 
 def recorded(scenario: Scenario, state: Path, of: str, checkpoints: str, url: str | None = None) -> Run:
-    """The record of a service's life so far, rebuilt from its journal alone; every decision is taken again.
+    """The record of a service so far, rebuilt from its journal alone; every decision is taken again.
 
-    How far the jobs are trained is read from their last checkpoints, where those are still kept.
+    The training progress of the jobs is read from their last checkpoints, if those are still kept.
 
     Parameters
     ----------
@@ -426,14 +426,14 @@ def recorded(scenario: Scenario, state: Path, of: str, checkpoints: str, url: st
     checkpoints
         URL of its checkpoints.
     url
-        URL of its journal where that is not in the folder.
+        URL of its journal, if that is not in the folder.
 
     Raises
     ------
     InputError
         If there is no journal, or a job is still in the system.
     StateError
-        If a decision is not the one in the journal.
+        If a decision differs from the one in the journal.
     """
     if url is None and not (state / JOURNAL).exists():
         raise InputError(f"{state}: holds no service's state (there is no {JOURNAL})")
@@ -456,12 +456,12 @@ def recorded(scenario: Scenario, state: Path, of: str, checkpoints: str, url: st
 
 
 def open_journal(url: str, about: dict[str, Any]) -> SqlJournal:
-    """The journal of a service: of its earlier life, or new.
+    """The journal of a service: that of its earlier life, or a new one.
 
     Raises
     ------
     StateError
-        If the earlier life was of another policy or cluster.
+        If the earlier life had another policy or cluster.
     """
     try:
         kept = SqlJournal(url, of=about["id"])
@@ -478,11 +478,11 @@ def open_journal(url: str, about: dict[str, Any]) -> SqlJournal:
 
 
 def _digest(spec: Mapping[str, Any]) -> str:
-    """Digest of a spec, whatever the order of its fields."""
+    """Digest of a spec, independent of the order of its fields."""
     text = json.dumps(spec, sort_keys=True, default=str)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _arrived(fields: Mapping[str, Any], time_s: float) -> JobForm:
-    """A submitted job that arrives at this time [s]."""
+    """A submitted job with this arrival time [s]."""
     return JobForm.model_validate({**fields, "arrival_s": time_s})

@@ -1,4 +1,4 @@
-"""One live run from start to end: engine up, policy and kernel over the live world, record and results."""
+"""One live run from start to end: engine, policy and kernel over the live world, record and results."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ _MARK = "id"
 
 @dataclass(frozen=True)
 class LiveRun:
-    """What a live run gave.
+    """The outcome of a live run.
 
     Attributes
     ----------
     run
-        The record, as of a simulation; ``meta["tolerance"]`` says how exactly its times are to be taken.
+        The record, as of a simulation; ``meta["tolerance"]`` is the tolerance of its times.
     simulated
-        The same scenario and policy simulated before, with the announced times: what was expected.
+        The expected run: the same scenario and policy, simulated before with the announced times.
     results
         By job id: ``accuracy`` on its test data, and ``losses``: (version, loss) of every update.
     preemption_s
-        From each decision to displace a chunk to the displacing job's first update with its own [s].
+        Time from each decision to displace a chunk to the displacing job's first update with its own chunk [s].
     """
 
     run: Run
@@ -55,24 +55,24 @@ class LiveRun:
 
 
 def packed(path: str) -> bytes:
-    """The code of a job at a path from the present folder."""
+    """The code of a job at a path relative to the current folder."""
     return pack(Path(path))
 
 
 def programs(
     scenario: Scenario, trains: Mapping[str, TrainForm], code: Callable[[str], bytes] = packed
 ) -> dict[str, Program]:
-    """What each job trains, cut into the scenario's chunks, epochs and mini-batches.
+    """The program of each job, with the scenario's chunks, epochs and mini-batches.
 
     Parameters
     ----------
     code
-        Gives a job's code by what its `train.code` says.
+        Returns a job's code, given its `train.code`.
 
     Raises
     ------
     ScenarioError
-        If a job's name cannot be a folder's, or it has fewer chunks than it may have workers.
+        If a job's name cannot name a folder, or it has fewer chunks than it may have workers.
     """
     f = scenario.jobs.frame
     check_chunks(scenario.jobs)
@@ -101,18 +101,18 @@ def run_live(
     Parameters
     ----------
     folder
-        An empty folder for the run's state: scenario, journal, chunks and checkpoints; :func:`resume_live` goes on
+        An empty folder for the run's state: scenario, journal, chunks and checkpoints; :func:`resume_live` continues
         from it.
     address
-        Of a Ray cluster whose nodes have the label ``server``; None: Ray is started on this machine, and its servers
-        get the speeds and links of the scenario.
+        Address of a Ray cluster whose nodes have the label ``server``; None: Ray is started on this machine, and its
+        servers have the speeds and links of the scenario.
     journal
         SQLAlchemy URL of the journal's database; None: SQLite in `folder`.
 
     Raises
     ------
     InputError
-        If the scenario is slotted (but at sites), or the journal cannot be opened.
+        If the scenario is slotted (allowed only at sites), or the journal cannot be opened.
     SkedgeError
         If the Ray cluster lacks a server.
     """
@@ -138,14 +138,14 @@ def resume_live(
     journal: str | None = None,
     progress: Callable[[Event], None] | None = None,
 ) -> LiveRun:
-    """Go on with a run whose controller has ended, from its state in `folder`.
+    """Continue a run whose controller has ended, from its state in `folder`.
 
     Raises
     ------
     InputError
         If `folder` holds no run.
     StateError
-        If this version decides otherwise than the journal says.
+        If this version's decisions differ from those in the journal.
     """
     if not (folder / "scenario.yaml").exists() or (journal is None and not (folder / _JOURNAL).exists()):
         raise InputError(f"{folder}: holds no live run to go on with (there is no {_JOURNAL})")
@@ -182,12 +182,12 @@ def _live(
 
 
 def _mark(folder: Path) -> str:
-    """What tells the run of a state in a journal from those of others."""
+    """The id of a state's run in a journal."""
     return (folder / _MARK).read_text(encoding="utf-8")
 
 
 def _ps_in_cloud(expected: Run) -> int:
-    """Jobs that have a PS in the cloud in a simulation, at least 1."""
+    """Number of jobs with a PS in the cloud in a simulation, at least 1; 0 without a cloud."""
     cluster = expected.scenario.cluster
     if cluster.cloud is None:
         return 0
@@ -202,9 +202,9 @@ def train(
     progress: Callable[[Event], None] | None = None,
     journal: SqlJournal | None = None,
 ) -> LiveRun:
-    """Train the jobs on an engine that is up, under the policy of the simulation `expected`.
+    """Train the jobs on a running engine, under the policy of the simulation `expected`.
 
-    With a `journal` that has inputs, the run is rebuilt from them first; with :class:`~.ray_world.NoEngine` no more.
+    If the `journal` has inputs, the run is first rebuilt from them; with :class:`~.ray_world.NoEngine` it then ends.
     """
     made = prepared(expected.policy, scenario)
     world = RayWorld(

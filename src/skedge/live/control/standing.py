@@ -1,4 +1,4 @@
-"""What is told of a service: what has happened, and how every job and server stands."""
+"""The status that a service reports: its event log, and the state of every job and server."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from skedge.why import why
 
 
 class Standing:
-    """Reads kernel and world, and keeps what has happened; for the controller's thread alone.
+    """Reads kernel and world, and keeps the event log; used by the controller's thread only.
 
     Parameters
     ----------
     log_line
-        Takes (job id, line) of everything that happens to a job.
+        Called with (job id, line) for everything that happens to a job.
     """
 
     def __init__(self, kernel: Kernel, world: RayWorld, log_line: Callable[[str, str], None]) -> None:
@@ -29,7 +29,7 @@ class Standing:
         self.ran: set[int] = set()
 
     def note(self, event: Event, orders: list[Order]) -> None:
-        """Keep what has happened, in order."""
+        """Append an event and its orders to the event log."""
         at = event.time / SECOND
         servers = self.kernel.scenario.cluster.server_ids
         for server, reason in event.servers:
@@ -71,12 +71,12 @@ class Standing:
     # -- answers -------------------------------------------------------------------------------------------------
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row for every job."""
+        """One row per job."""
         ends = self._forecast()
         return [self._row(job, ends) for job in range(self.kernel.arrived)]
 
     def job(self, job: int) -> dict[str, Any]:
-        """All that is known of a job."""
+        """Everything known about a job."""
         world, name = self.world, self.kernel.scenario.jobs.ids[job]
         program = world.program(job)
         return {
@@ -94,7 +94,7 @@ class Standing:
         }
 
     def servers(self) -> list[dict[str, Any]]:
-        """A row for every server."""
+        """One row per server."""
         cluster, kernel = self.kernel.scenario.cluster, self.kernel
         held = [0] * len(cluster.servers)
         for server, n in (at for where in kernel.gangs.placed.values() for at in where):
@@ -116,7 +116,7 @@ class Standing:
         ]
 
     def _on(self, job: int) -> set[int]:
-        """Servers on which a job is trained now."""
+        """Servers that train a job now."""
         world, gangs = self.world, self.world.gangs.board.held
         if world.sites is not None:
             return {site for site, _ in self.kernel.gangs.placed.get(job, ())}
@@ -124,7 +124,7 @@ class Standing:
         return teams | set(gangs[job].shares if job in gangs else ())
 
     def _forecast(self) -> dict[int, int]:
-        """Completions of the jobs in the system [µs], by a what-if simulation of the present state."""
+        """Forecast completions of the jobs in the system [µs], by a what-if simulation from the current state."""
         if not self.world.in_system:
             return {}
         now = max(self.world.real_now(), self.kernel.now)

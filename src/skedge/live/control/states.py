@@ -1,4 +1,4 @@
-"""The states that a job of the service can be in, in Slurm's words; apart, as naming them needs no extra."""
+"""The states of a service's job, named as in Slurm; a module of its own, so that it can be imported without extras."""
 
 STATES = ("PENDING", "RUNNING", "SUSPENDED", "COMPLETED", "FAILED", "CANCELLED")
-"""States of a job, in Slurm's words."""
+"""States of a job, named as in Slurm."""

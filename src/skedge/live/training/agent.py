@@ -1,8 +1,8 @@
 """The agent: the Ray actor on every server.
 
-An agent keeps the chunks that were uploaded to its server in a folder, so that they survive its process, and has
-mini-batches turned into gradients by processes of their jobs, one for each lane that asks at once. It knows nothing of
-scheduling: a worker is preempted by not being asked for its next mini-batch.
+An agent stores the chunks uploaded to its server in a folder, so that they survive its process. Processes of the jobs
+compute the gradients of their mini-batches, one process for each lane that asks at the same time. The agent does no
+scheduling: a worker is preempted by not asking it for its next mini-batch.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class Agent:
         self.computing: dict[tuple[str, int], threading.Lock] = {}
 
     def warm(self) -> str:
-        """Say that it is up."""
+        """Answer when the agent is up; returns the server's name."""
         return self.server
 
     def store(self, job: str, chunk: int, offset: int, piece: bytes, *, last: bool, upload: int = 0) -> int:
-        """Take a piece of a chunk, of an `upload`; the last one makes it whole. Returns the bytes that are there."""
+        """Store a piece of a chunk; the `last` one completes it. Returns the number of bytes stored."""
         path = self._path(job, chunk)
         path.parent.mkdir(parents=True, exist_ok=True)
         aside = path.with_suffix(f".{upload}.partial")
@@ -43,7 +43,7 @@ class Agent:
         return offset + len(piece)
 
     def contents(self, job: str, chunks: tuple[int, ...]) -> list[bytes]:
-        """Chunks as they were stored, to be brought to another server.
+        """Chunks as stored, to be moved to another server.
 
         Raises
         ------
@@ -56,32 +56,32 @@ class Agent:
         return [path.read_bytes() for path in paths]
 
     def drop(self, job: str, chunks: tuple[int, ...]) -> None:
-        """Remove chunks that are on another server now."""
+        """Remove chunks that were moved to another server."""
         for chunk in chunks:
             self._path(job, chunk).unlink(missing_ok=True)
 
     def gradient(self, job: str, program: bytes, chunk: int, step: int, state: bytes) -> tuple[Ack, bytes]:
-        """One mini-batch: what it cost, and its gradients.
+        """Facts about one mini-batch (time, loss, samples), and its gradients.
 
         Raises
         ------
         TrainingError
             If the job's code fails.
         EndedError
-            If it ends its process.
+            If the job's code ends its process.
         """
-        one_at_a_time = self._computing(job, chunk)  # a mini-batch that is late is asked for again
+        one_at_a_time = self._computing(job, chunk)  # a late mini-batch is asked for again
         with one_at_a_time, self.children.of(job, chunk) as child:
             return child.ask("gradient", program, str(self._path(job, chunk)), chunk, step, state)
 
     def forget(self, job: str) -> None:
-        """The job has left: its processes end, its chunks are removed."""
+        """End the processes and remove the chunks of a job that has left."""
         self.children.forget(job)
         for path in (self.folder / job).glob("*"):
             path.unlink(missing_ok=True)
 
     def pid(self) -> int:
-        """Process number: also says that the agent is up."""
+        """Process id; an answer also shows that the agent is up."""
         return os.getpid()
 
     def _path(self, job: str, chunk: int) -> Path:

@@ -1,8 +1,8 @@
-"""Processes that run jobs' own code: apart from those of skedge, and each for one job.
+"""Processes that run jobs' own code, separate from those of skedge; each serves one job.
 
-A :class:`Nursery` starts a process that imports PyTorch once and forks a :class:`Child` for each job that asks. The
-tokens of Ray and of the API are not in their environment. What a child answers is read as data, never as code: facts in
-JSON, and bytes. A child that ends takes nothing with it but its own work.
+A :class:`Nursery` starts a process that imports PyTorch once and forks a :class:`Child` for each request of a job. The
+environment of these processes has no tokens of Ray or of the API. The answers of a child are read as data, never as
+code: facts in JSON, and bytes. A child that ends loses only its own work.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from typing import Any
 from skedge.core.errors import SkedgeError, TrainingError
 
 Ack = dict[str, Any]
-"""Plain facts about a call, small enough to be fetched while tensors stay where they are."""
+"""Facts about a call in JSON types, small enough to be fetched while tensors stay where they are."""
 
 LIMIT_S = 300.0
-"""How long a job's code may take for one call."""
+"""Longest duration of one call of a job's code [s]."""
 
 _WAITING = 64
-"""Connections that wait until a process has imported what it needs."""
+"""Most connections that wait while a process imports its modules."""
 
 _ORPHANED = """
 import os, sys
@@ -42,23 +42,23 @@ if os.fork():
 from skedge.live.training.inside import main
 main(int(sys.argv[1]))
 """
-"""Ray ends the children of a process that ends; this one serves other servers' actors too."""
+"""Double fork: Ray ends the children of a process that ends, but this process also serves other servers' actors."""
 
 _SECRET = ("RAY_", "SKEDGE_")
-"""How variables begin that jobs' processes do not get: tokens, and addresses that they would be of use at."""
+"""Prefixes of environment variables withheld from jobs' processes: tokens, and the addresses to use them at."""
 
 
 class EndedError(Exception):
-    """A child has ended in the middle of a call."""
+    """A child ended during a call."""
 
 
 def sent(program: Any) -> bytes:
-    """A program as it is sent to the processes of its job; those on the way do not read it."""
+    """A program as bytes for the processes of its job; only these unpack it."""
     return pickle.dumps(program)
 
 
 def environment(of: Mapping[str, str]) -> dict[str, str]:
-    """The environment of jobs' processes: without tokens, with the modules of this process importable."""
+    """The environment of jobs' processes: no tokens, and the import path of this process."""
     kept = {name: value for name, value in of.items() if not name.startswith(_SECRET)}
     return {**kept, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
 
@@ -69,9 +69,9 @@ class Child:
     Attributes
     ----------
     pid
-        Its number.
+        Process id.
     chunk
-        The one that it was last asked for.
+        The chunk of the last call.
     """
 
     def __init__(self, connection: Connection, pid: int) -> None:
@@ -79,14 +79,14 @@ class Child:
         self.chunk = -1
 
     def ask(self, method: str, *given: Any, limit_s: float = LIMIT_S) -> tuple[Ack, bytes]:
-        """Call a method of :class:`.inside.Inside`: facts and bytes.
+        """Call a method of :class:`.inside.Inside`; returns facts and bytes.
 
         Raises
         ------
         TrainingError
-            If the job's code fails, or has not returned in time; the process is ended then.
+            If the job's code fails, or does not return in time; in the latter case the process is killed.
         EndedError
-            If it ends the process.
+            If the job's code ends the process.
         """
         try:
             self.connection.send_bytes(pickle.dumps((method, given)))
@@ -104,15 +104,15 @@ class Child:
         return facts, content
 
     def end(self) -> None:
-        """Let the process end when it has nothing to do."""
+        """Close the connection, so that the process ends when it is idle."""
         with suppress(OSError):
             self.connection.close()
 
 
 class Nursery:
-    """Starts children on this machine: all who ask for one Ray job share the process that they are forked from.
+    """Starts children on this machine; all clients of one Ray job share the process that children are forked from.
 
-    That process is nobody's child, so that it survives those who ask; it ends when there has been nobody for a while.
+    That process is orphaned on purpose, so that it survives its clients; it ends after a while without clients.
     """
 
     def __init__(self) -> None:
@@ -120,7 +120,7 @@ class Nursery:
         self.control: socket.socket | None = None
 
     def start(self) -> None:
-        """See that there is a process that children are forked from, which has imported what they need.
+        """Connect to the process that children are forked from, and start it if there is none.
 
         Raises
         ------
@@ -135,7 +135,7 @@ class Nursery:
         """A new child."""
         ours, theirs = socket.socketpair()
         with theirs:
-            for _ in range(2):  # once more if its process was lost
+            for _ in range(2):  # again if the process was lost
                 self.start()
                 with self.lock, suppress(OSError):
                     assert self.control is not None  # noqa: S101 - it was just started
@@ -146,7 +146,7 @@ class Nursery:
         raise SkedgeError("the process for jobs' code cannot be kept up")
 
     def end(self) -> None:
-        """Ask for no more children."""
+        """Disconnect; no more children are requested."""
         with self.lock:
             if self.control is not None:
                 self.control.close()
@@ -168,7 +168,7 @@ class Nursery:
         raise SkedgeError("the process for jobs' code has ended before it began; what it said is in Ray's log")
 
     def _fork_from(self, path: str) -> None:
-        """Start the process, listening at a path: who connects is answered when it has imported all."""
+        """Start the process, listening at a path; it answers clients once it has imported its modules."""
         with socket.socket(socket.AF_UNIX) as listening:
             listening.bind(path)
             listening.listen(_WAITING)
@@ -183,7 +183,7 @@ class Nursery:
 
 
 def _tidy(place: Path) -> None:
-    """Remove what processes have left that were killed."""
+    """Remove the sockets of processes that were killed."""
     for path in place.glob("*.sock"):
         one = _connection(str(path))
         if one is None:
@@ -204,12 +204,12 @@ def _connection(path: str) -> socket.socket | None:
 
 
 def _place() -> Path:
-    """A folder that is this user's alone.
+    """A folder that only this user can access.
 
     Raises
     ------
     SkedgeError
-        If it is another's.
+        If others own it or can access it.
     """
     place = Path(tempfile.gettempdir()) / f"skedge-{os.getuid()}"
     place.mkdir(mode=0o700, exist_ok=True)
@@ -220,7 +220,7 @@ def _place() -> Path:
 
 
 def _shared_by() -> str:
-    """What those share who share a process: the Ray job, and what can be imported; without Ray one's own."""
+    """Key of the clients that share a process: their Ray job and import path; without Ray, this process alone."""
     ray, parts = sys.modules.get("ray"), [sys.executable, *sys.path]
     if ray is None or not ray.is_initialized():
         parts += [str(os.getpid())]
@@ -231,12 +231,12 @@ def _shared_by() -> str:
 
 
 class Children:
-    """The children of several jobs: those that are idle are taken again.
+    """The children of several jobs; idle ones are reused.
 
     Parameters
     ----------
     only_last
-        Those of the last job alone are kept.
+        True: only the children of the last job are kept.
     """
 
     def __init__(self, *, only_last: bool = False) -> None:
@@ -246,7 +246,7 @@ class Children:
 
     @contextmanager
     def of(self, job: str, chunk: int = -1) -> Iterator[Child]:
-        """A child of a job, if it can be the one that had this chunk last; ended where its call fails."""
+        """A child of a job, preferably the one that last had this chunk; it is ended if its call fails."""
         child = self._take(job, chunk) or self.nursery.child()
         try:
             yield child
@@ -270,14 +270,14 @@ class Children:
             return None if best is None else idle.pop(best)
 
     def forget(self, job: str) -> None:
-        """The job has left: its processes end."""
+        """End the processes of a job that has left."""
         with self.lock:
             for child in self.idle.pop(job, ()):
                 child.end()
 
 
 def end_with_parent() -> None:
-    """Let this process be killed when its parent ends (Linux)."""
+    """Have the kernel kill this process when its parent ends (Linux)."""
     import ctypes  # noqa: PLC0415 - in children alone
 
     with suppress(OSError, AttributeError):

@@ -1,14 +1,15 @@
 """Mini-batches that a job's own loader reads, on the server that trains the chunk.
 
-A loader with random access (a :class:`torch.utils.data.Dataset` behind a sampler) is not iterated: which samples the
-mini-batches of an epoch have is drawn from its sampler with a generator of (seed, chunk, epoch), and each mini-batch is
-read with random numbers of (seed, chunk, mini-batch). So mini-batch k is the same whoever reads it, in whatever order.
+A loader with random access (a :class:`torch.utils.data.Dataset` behind a sampler) is not iterated. The samples of each
+mini-batch of an epoch are drawn from its sampler with a generator seeded by (seed, chunk, epoch), and each mini-batch
+is read with random numbers seeded by (seed, chunk, mini-batch). Mini-batch k is therefore the same on every worker and
+in every order of reading.
 
-A stream (:class:`torch.utils.data.IterableDataset`) can only be read from its beginning: after a restart an epoch's
-stream is opened again, and what was trained before is passed over. The same holds of its mini-batches if it gives the
-same samples each time that it is opened.
+A stream (:class:`torch.utils.data.IterableDataset`) can only be read from its beginning: after a restart, the stream of
+the epoch is opened again and the mini-batches already trained are skipped. They are the same as before only if the
+stream yields the same samples each time it is opened.
 
-Loaders are read in the thread of the worker: their ``num_workers`` are not started.
+Loaders are read in the worker's thread: their ``num_workers`` are not started.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from skedge.core.errors import TrainingError
 
 
 def seed_of(*parts: int) -> int:
-    """A seed for every tuple of integers."""
+    """A seed derived from a tuple of integers."""
     text = ":".join(str(part) for part in parts)
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
 
@@ -41,16 +42,16 @@ def seed_all(seed: int) -> None:
 
 
 class Loaded:
-    """Mini-batches of one chunk by its loader; one thread at a time.
+    """Mini-batches of one chunk by its loader; not thread-safe.
 
     Parameters
     ----------
     loader
-        Of the chunk.
+        The chunk's loader.
     seed
-        Of the job.
+        The job's seed.
     minibatches
-        B_j, those of an epoch.
+        B_j: mini-batches per epoch.
     """
 
     def __init__(self, loader: DataLoader[Any], seed: int, chunk: int, minibatches: int) -> None:
@@ -63,12 +64,12 @@ class Loaded:
         self.last: tuple[int, Any, int] = -1, None, 0
 
     def __call__(self, step: int) -> tuple[Any, int]:
-        """Mini-batch `step`, counted over all epochs, and how many samples it has.
+        """Mini-batch `step`, counted over all epochs, and its number of samples.
 
         Raises
         ------
         TrainingError
-            If the loader has another number of mini-batches than the job, or its code fails.
+            If the loader's number of mini-batches is not the job's, or its code fails.
         """
         if self.last[0] != step:
             try:
@@ -96,7 +97,7 @@ class Loaded:
         return self.loader.collate_fn(read), len(chosen)
 
     def _draw(self, epoch: int) -> list[Any]:
-        """Which samples the mini-batches of an epoch have."""
+        """The samples of each mini-batch of an epoch."""
         sampler = self.loader.batch_sampler if self.loader.batch_sampler is not None else self.loader.sampler
         seed = seed_of(self.seed, self.chunk, epoch, 3)
         inner = self.loader.sampler
@@ -138,7 +139,7 @@ class Loaded:
 
 
 def samples_in(batch: Any) -> int:
-    """Samples of a mini-batch of any form: the length of its first tensor; 1 where it has none."""
+    """Number of samples of a mini-batch of any form: the length of its first tensor; 1 if it has none."""
     if isinstance(batch, Tensor):
         return len(batch) if batch.ndim else 1
     parts = batch.values() if isinstance(batch, dict) else batch if isinstance(batch, list | tuple) else ()

@@ -1,11 +1,11 @@
-"""Where checkpoints are kept: one atomic write each, at an fsspec URL (a local folder, ``s3://…``, ``hdfs://…``).
+"""Storage of checkpoints, one atomic write each, at an fsspec URL (a local folder, ``s3://…``, ``hdfs://…``).
 
-A checkpoint is one object with its digest in front, so that a half-written or damaged one is never taken for whole.
-On a local disk it is written aside, flushed, and renamed; an object store shows an object only when its upload is
-complete. The last two of each job are kept.
+A checkpoint is one object preceded by its digest, so that a partial or damaged one is detected. On a local disk it is
+written aside, flushed, and renamed; an object store shows an object only when its upload is complete. The last two of
+each job are kept.
 
-Which of two is later is said by their names: by the life that wrote it (:class:`Life`), then by the version. No clock
-is asked: one that was set back would make the newest checkpoint the oldest.
+Checkpoints are ordered by their names: by the life that wrote them (:class:`Life`), then by version. No clock is used:
+one that was set back would make the newest checkpoint the oldest.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from .framing import framed, unframed
 _KEPT = 2
 
 _NAME = re.compile(r"(?:(\d+)-(\d+)-)?(\d+)\.ckpt")
-"""``controller-load-version.ckpt``; without the first two where the clock numbered lives: older than all others."""
+"""``controller-load-version.ckpt``; an older format has the version only, and sorts before all others."""
 
 
 class Life(NamedTuple):
-    """One time that a process serves a job: lives are ordered as tuples.
+    """One period in which a process serves a job; lives are ordered as tuples.
 
     Attributes
     ----------
     controller
-        Controllers that the run had before the present one, by its journal.
+        Number of controllers that the run had before the current one, by its journal.
     load
-        Times that this controller had the job's parameter server loaded, from 1.
+        Number of times that this controller has loaded the job's parameter server, from 1.
     """
 
     controller: int = 0
@@ -57,7 +57,7 @@ class Checkpoints:
         return f"{self.base}/{job}"
 
     def _paths(self, job: str) -> list[str]:
-        """The job's checkpoints, the newest last."""
+        """The job's checkpoints, newest last."""
         folder = self._folder(job)
         if not self.files.exists(folder):
             return []
@@ -66,12 +66,12 @@ class Checkpoints:
         return [f"{folder}/{name}" for _, name in found]
 
     def write(self, job: str, life: Life, version: int, content: bytes) -> None:
-        """Keep `content` as the checkpoint of a version in a life.
+        """Write `content` as the checkpoint of a version in a life.
 
         Raises
         ------
         UnwrittenError
-            If it cannot be written (a full disk); the checkpoints before it stay.
+            If it cannot be written (a full disk); earlier checkpoints stay.
         """
         folder = self._folder(job)
         path = f"{folder}/{life.controller:06d}-{life.load:06d}-{version:012d}.ckpt"
@@ -100,7 +100,7 @@ class Checkpoints:
         return None
 
     def thin(self, job: str) -> None:
-        """Keep the newest whole checkpoint of a job alone; where none is whole all stay."""
+        """Remove all checkpoints of a job but the newest whole one; if none is whole, all stay."""
         newest = self._newest(job)
         for path in self._paths(job) if newest else ():
             if newest and path != newest[0]:
@@ -113,7 +113,7 @@ class Checkpoints:
 
 
 def _age(name: re.Match[str]) -> tuple[int, int, int]:
-    """Controller, load and version of a checkpoint by its name."""
+    """Controller, load and version of a checkpoint, from its name."""
     controller, load, version = name.groups()
     return (-1, -1, int(version)) if controller is None else (int(controller), int(load), int(version))
 

@@ -1,4 +1,4 @@
-"""A chunk as it is stored and sent: its data, and the digest of the code that made them, framed."""
+"""The stored and sent form of a chunk: its data, and the digest of the code that made them, framed."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from .training import Data
 
 
 def packed(data: Data, module: str = "") -> bytes:
-    """A chunk as bytes, its digest in front; `module` says what code made it."""
+    """A chunk as bytes preceded by their digest; `module`: digest of the code that made it."""
     buffer = io.BytesIO()
     torch.save((data, module), buffer)
     return framed(buffer.getvalue())
 
 
 def unpacked(path: Path | str) -> tuple[Data, str]:
-    """A chunk from its file, and what code made it.
+    """A chunk from its file, and the digest of the code that made it.
 
     Raises
     ------

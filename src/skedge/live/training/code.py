@@ -1,7 +1,7 @@
 """A job's own code, shipped with it: a deterministic archive of Python files, named by its SHA-256.
 
-The archive of a job is kept in the state folder and goes to every process that runs the job's code, which imports it
-from memory. A process serves one job alone, so two versions of a module never meet in one.
+The archive of a job is kept in the state folder and sent to every process that runs the job's code, which imports it
+from memory. A process serves one job only, so two versions of a module never meet in one process.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from pathlib import Path, PurePosixPath
 from skedge.core.errors import InputError, TrainingError
 
 CODE = "code"
-"""The archives' folder in a state and in a run folder."""
+"""Name of the archives' folder in a state folder and in a run folder."""
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _MOST_FILES = 1000
 
 
 def pack(path: Path) -> bytes:
-    """The archive of a Python file, or of all Python files below a folder but hidden ones.
+    """The archive of a Python file, or of all Python files below a folder except hidden ones.
 
     Raises
     ------
@@ -62,8 +62,8 @@ def files_in(code: bytes) -> dict[str, bytes]:
     Raises
     ------
     InputError
-        If it is not as :func:`pack` makes it: an archive of Python files that are not compressed, so that what is taken
-        in memory is what was sent.
+        If it is not as :func:`pack` makes it: an archive of uncompressed Python files, so that it takes no more memory
+        than was sent.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(code)) as archive:
@@ -89,13 +89,13 @@ def modules_in(code: bytes) -> set[str]:
 
 
 class Codes:
-    """The archives of a run's jobs, in a folder of its state."""
+    """The archives of a run's jobs, in a folder of the run's state."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def keep(self, code: bytes) -> str:
-        """Keep an archive; returns its name. It appears whole or not at all."""
+        """Store an archive atomically; returns its name."""
         name = digest(code)
         path = self._path(name)
         if not path.exists():
@@ -117,7 +117,7 @@ class Codes:
         Raises
         ------
         InputError
-            If it is not kept, or damaged.
+            If it is missing or damaged.
         """
         path = self._path(name)
         try:
@@ -133,24 +133,24 @@ class Codes:
 
 
 def lost() -> bytes:
-    """Stands for an archive that is not kept any more: importing it fails."""
+    """A placeholder for an archive that is lost: importing it fails."""
     return b"lost"
 
 
 def copy_codes(state: Path, folder: Path) -> None:
-    """Keep the code of a run's jobs with its record."""
+    """Copy the code of a run's jobs to its record."""
     if (state / CODE).is_dir():
         shutil.copytree(state / CODE, folder / CODE)
 
 
 class _Shipped(MetaPathFinder, SourceLoader):  # type: ignore[misc] # of typeshed
-    """Imports the modules of an archive from memory, before all that is installed."""
+    """Imports the modules of an archive from memory, ahead of all installed modules."""
 
     def __init__(self, code: bytes) -> None:
         self.name, self.files = digest(code), files_in(code)
 
     def find_spec(self, fullname: str, *_: object) -> ModuleSpec | None:
-        """The module of the archive, if it has one of that name."""
+        """The spec of a module of the archive; None if it has none of that name."""
         file = self._file(fullname)
         if file is None:
             return None
@@ -162,11 +162,11 @@ class _Shipped(MetaPathFinder, SourceLoader):  # type: ignore[misc] # of typeshe
         return next((file for file in (f"{stem}/__init__.py", f"{stem}.py") if file in self.files), None)
 
     def get_filename(self, fullname: str) -> str:
-        """Where a module is, for tracebacks."""
+        """The location of a module, for tracebacks."""
         return f"<{self.name[:12]}>/{self._file(fullname)}"
 
     def get_data(self, path: str | bytes) -> bytes:
-        """The content of a file."""
+        """The content of a file of the archive."""
         name = os.fsdecode(path).partition(">/")[2]
         if name not in self.files:
             raise OSError(path)
@@ -179,9 +179,9 @@ def install(code: bytes, module: str) -> None:
     Raises
     ------
     TrainingError
-        If it has those of another: a process serves one job.
+        If it has another archive already: a process serves one job.
     InputError
-        If it is no archive, or has no such module.
+        If `code` is no archive, or has no such module.
     """
     name = digest(code)
     if module not in modules_in(code):
@@ -195,7 +195,7 @@ def install(code: bytes, module: str) -> None:
 
 @functools.cache
 def installed(module: str) -> str:
-    """SHA-256 of an installed module's file, as it was when this process first asked; empty where there is none."""
+    """SHA-256 of an installed module's file, as of the first call in this process; empty if there is none."""
     try:
         spec = importlib.util.find_spec(module)
         content = Path(spec.origin).read_bytes() if spec is not None and spec.origin is not None else b""

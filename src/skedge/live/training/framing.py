@@ -1,4 +1,4 @@
-"""Bytes with their digest in front, so that half-written or damaged ones are never taken for whole."""
+"""Bytes preceded by their digest, so that partial or damaged content is detected."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _SIZE = 16
 
 
 def framed(content: bytes) -> bytes:
-    """`content`, its digest in front."""
+    """`content` preceded by its digest."""
     return _digest(content) + content
 
 
 def unframed(frame: bytes) -> bytes | None:
-    """The content of a frame; None if it is not whole."""
+    """The content of a frame; None if it is incomplete or damaged."""
     content = frame[_SIZE:]
     return content if _digest(content) == frame[:_SIZE] else None
 

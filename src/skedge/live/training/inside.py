@@ -1,7 +1,7 @@
-"""What a process of a job does: gradients, updates, data, measurements, by the job's own code.
+"""The process of a job: gradients, updates, data and measurements, by the job's own code.
 
-:func:`main` is the process that these are forked from (:class:`.apart.Nursery`): it has one thread, no tokens, and no
-job's code.
+:func:`main` is the process from which these are forked (:class:`.apart.Nursery`): it has one thread, no tokens, and no
+code of any job.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .training import ChunkData, Contribution, ParameterServer, Program, Source,
 _EXAMPLES = "skedge.live.examples"
 
 _ALONE_S = 10.0
-"""How long the process waits for a client before it ends."""
+"""Time without clients after which the process ends [s]."""
 
 
 def saved(content: Any) -> bytes:
@@ -43,12 +43,12 @@ def saved(content: Any) -> bytes:
 
 
 def loaded(content: bytes) -> Any:
-    """What :func:`saved` was given."""
+    """The inverse of :func:`saved`."""
     return torch.load(io.BytesIO(content), weights_only=True)
 
 
 class Inside:
-    """Answers the calls to one process: each gives facts and bytes."""
+    """Answers the calls to one process; each call returns facts and bytes."""
 
     def __init__(self) -> None:
         self.program: Program | None = None
@@ -58,14 +58,14 @@ class Inside:
         self.sources: dict[int, Source] = {}
 
     def _made(self, program: bytes) -> ChunkData:
-        """The job's training; a process serves one job."""
+        """The job's data and training, made once, as a process serves one job."""
         if self.made is None:
             self.program = pickle.loads(program)  # noqa: S301 - of the controller
             self.made = ChunkData(self.program)
         return self.made
 
     def gradient(self, program: bytes, path: str, chunk: int, step: int, state: bytes) -> tuple[Ack, bytes]:
-        """One mini-batch of the chunk that is stored at `path`."""
+        """Gradients of one mini-batch of the chunk stored at `path`."""
         made = self._made(program)
         if self.model is None:
             self.model = made.training.model()
@@ -88,7 +88,7 @@ class Inside:
         return facts, saved(vars(brought))
 
     def load(self, program: bytes, checkpoint: bytes | None) -> tuple[Ack, bytes]:
-        """Be the parameter server, from a checkpoint or from the start."""
+        """Become the parameter server, from a checkpoint or from the start."""
         self.program = pickle.loads(program)  # noqa: S301 - of the controller
         self.server = ParameterServer(self.program)
         if checkpoint is not None:
@@ -122,7 +122,7 @@ class Inside:
         return facts, saved(server.state())
 
     def contents(self, program: bytes, chunks: Sequence[int]) -> tuple[Ack, bytes]:
-        """Chunks as they are sent, one after the other."""
+        """Chunks in the form in which they are sent, concatenated."""
         made = self._made(program)
         try:
             found = [packed(made.counted(chunk), made.module) for chunk in chunks]
@@ -131,7 +131,7 @@ class Inside:
         return {"sizes": [len(one) for one in found]}, b"".join(found)
 
     def unlike(self, program: bytes) -> tuple[Ack, bytes]:
-        """:meth:`.training.ChunkData.unlike` of the chunks that were made here."""
+        """:meth:`.training.ChunkData.unlike` of the chunks made here."""
         return {"unlike": self._made(program).unlike()}, b""
 
     def accuracies(self, program: bytes, states: Sequence[bytes]) -> tuple[Ack, bytes]:
@@ -152,7 +152,7 @@ class Inside:
 
 
 def serve(connection: Connection) -> None:
-    """Answer calls until there is nobody to answer."""
+    """Answer calls until the connection is closed."""
     inside = Inside()
     while True:
         try:
@@ -164,14 +164,14 @@ def serve(connection: Connection) -> None:
             facts, content = getattr(inside, method)(*given)
         except TrainingError as error:
             facts, content = {"failed": str(error)}, b""
-        except Exception as error:  # whatever the job's code raises where it is not expected to
+        except Exception as error:  # anything else that the job's code raises
             facts, content = {"failed": f"{type(error).__name__}: {error}"}, b""
         connection.send_bytes(json.dumps(facts).encode())
         connection.send_bytes(content)
 
 
 def _warm() -> None:
-    """Import all that a first mini-batch and a first update import, seconds in all; nothing that starts a thread."""
+    """Import what a first mini-batch and a first update need, which takes seconds; must not start a thread."""
     torch.set_num_threads(1)
     installed(_EXAMPLES)
     server = ParameterServer(Program(f"{_EXAMPLES}:images", {"samples": 20, "size": 8}, 4, 1, 1))
@@ -183,7 +183,7 @@ def _warm() -> None:
 
 
 def main(number: int) -> None:
-    """Fork a child for each socket that a client sends to the open socket `number`; end when there is no client."""
+    """Fork a child for each socket that a client sends to the open socket `number`; end when no client is left."""
     listening = socket.socket(fileno=number)
     _warm()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -194,7 +194,7 @@ def main(number: int) -> None:
             if key.fileobj is listening:
                 client, _ = listening.accept()
                 clients.register(client, selectors.EVENT_READ)
-                with suppress(OSError):  # it has ended while it waited
+                with suppress(OSError):  # the client ended while it waited
                     client.send(b"r")
             else:
                 assert isinstance(key.fileobj, socket.socket)  # noqa: S101 - those are registered
@@ -203,7 +203,7 @@ def main(number: int) -> None:
 
 
 def _answer(client: socket.socket, clients: selectors.BaseSelector) -> None:
-    """Fork a child for the socket that a client sends, or let the client go."""
+    """Fork a child for the socket that a client sends, or drop a client that has closed."""
     try:
         message, sockets, *_ = socket.recv_fds(client, 1, 1)
     except OSError:

@@ -1,6 +1,6 @@
-"""A job's own code on the controller's side: its chunks are made, what came out is measured.
+"""A job's own code on the controller's side: it makes the job's chunks and measures the result.
 
-It runs in processes of the job, as it may end its process or never return, and the controller has other jobs.
+The code runs in processes of the job, because it may end its process or never return, and must not stop the controller.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from .apart import LIMIT_S, Ack, Children, EndedError, sent
 from .training import Program
 
 _PATIENCE_S, _TRIES = 0.2, 50
-"""Pause before a call is made again whose Ray process was lost, and how often that is done."""
+"""Pause before a call is repeated after its Ray process was lost [s], and the most tries."""
 
 UNLIKE = 0.3
-"""Distance between the labels of a chunk and of all chunks above which a job is warned: total variation, 0 to 1."""
+"""Total variation distance (0 to 1) between the labels of a chunk and of all chunks above which a warning is given."""
 
 CALLS = 16
-"""Calls under way at once."""
+"""Most concurrent calls."""
 
 
 class Maker:
-    """The Ray actor that the jobs' processes are forked for; those of the last job are kept, with its data."""
+    """The Ray actor that runs jobs' code in processes of their own; those of the last job stay up, with its data."""
 
     def __init__(self) -> None:
         self.children = Children(only_last=True)
 
     def warm(self) -> None:
-        """Import what is needed."""
+        """Import what the jobs' processes need."""
         self.children.nursery.start()
 
     def ask(self, method: str, program: bytes, *given: Any, limit_s: float) -> tuple[Ack, bytes]:
@@ -58,14 +58,14 @@ class Calls:
     actor
         Ray starts it again when its process has ended.
     limit_s
-        How long a call may take.
+        Longest duration of a call [s].
     """
 
     def __init__(self, actor: Any, limit_s: float = LIMIT_S) -> None:
         self.actor, self.limit_s = actor, limit_s
 
     def contents(self, program: Program, chunks: Sequence[int]) -> list[tuple[int, bytes]]:
-        """Chunks of a job as they are sent.
+        """(chunk, bytes) of chunks of a job, in the form in which they are sent.
 
         Raises
         ------
@@ -80,7 +80,7 @@ class Calls:
         return found
 
     def warning(self, program: Program) -> str | None:
-        """What is to be said of chunks that are not alike, once all have been made; None where there is nothing.
+        """A warning if the chunks' label distributions differ, once all chunks are made; else None.
 
         Raises
         ------
@@ -99,10 +99,10 @@ class Calls:
     def outcome(
         self, program: Program, losses: list[tuple[int, float]], state: bytes, watched: Sequence[tuple[int, bytes]] = ()
     ) -> dict[str, Any]:
-        """What came out of a job: ``losses``, ``accuracy``, and ``accuracies`` after the epochs that were `watched`.
+        """The result of a job: ``losses``, ``accuracy``, and ``accuracies`` after the epochs that were `watched`.
 
-        ``metric`` says what the job measures in place of the accuracy. Where the job's test fails, its accuracy is None
-        and ``unmeasured`` says why: it is trained all the same.
+        ``metric`` names what the job measures in place of accuracy. If its test fails, the job still counts as
+        trained; its accuracy is None and ``unmeasured`` gives the reason.
         """
         states = (*(kept for _, kept in watched), state)
         try:
@@ -116,7 +116,7 @@ class Calls:
         return found
 
     def outcome_of(self, program: Program, checkpoint: bytes) -> dict[str, Any]:
-        """What came out of a job, by its last checkpoint; as :meth:`outcome` where that cannot be told."""
+        """The result of a job from its last checkpoint, as in :meth:`outcome`."""
         try:
             facts, state = self._ask("saved", program, checkpoint)
         except TrainingError as error:

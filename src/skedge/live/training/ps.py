@@ -1,4 +1,4 @@
-"""The Ray actor that has a job's parameter server run, in a process of the job, and keeps its checkpoints."""
+"""The Ray actor that runs a job's parameter server, in a process of the job, and keeps its checkpoints."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .checkpoint import Checkpoints, Life
 
 
 class NotLoadedError(Exception):
-    """A parameter server's process has no job yet."""
+    """A parameter server's process has no job loaded."""
 
 
 class PSActor:
@@ -18,26 +18,26 @@ class PSActor:
 
     def __init__(self, url: str) -> None:
         self.nursery, self.checkpoints = Nursery(), Checkpoints(url)
-        self.nursery.start()  # one that answers can load a job at once
+        self.nursery.start()  # an actor that answers can load a job at once
         self.job, self.life = "", Life()
         self.child: Child | None = None
 
     def warm(self) -> int:
-        """Say that it is up; returns the process number."""
+        """Answer when the actor is up; returns the process id."""
         return os.getpid()
 
     def load(self, job: str, program: bytes, life: Life = Life()) -> tuple[Ack, bytes]:  # noqa: B008 - immutable
-        """Serve `job` from its newest checkpoint that is whole, or from the start if there is none.
+        """Serve `job` from its newest whole checkpoint, or from the start if there is none.
 
-        `life` grows with every load of a job: what a process that had served it before still writes is older then. How
-        far the job's chunks are trained is in the answer; whether that is far enough, the caller knows.
+        `life` grows with every load of a job, so that checkpoints still written by an earlier process sort as older.
+        The answer contains the progress of the job's chunks; the caller decides whether it is sufficient.
         """
         self.unload()
         self.job, self.life, self.child = job, life, self.nursery.child()
         return self._ask("load", program, self.checkpoints.read(job))
 
     def unload(self) -> None:
-        """Make room for the next job."""
+        """End the current job's process, to make room for the next job."""
         if self.child is not None:
             self.child.end()
         self.job, self.child = "", None

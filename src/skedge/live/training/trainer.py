@@ -1,8 +1,8 @@
 """One job's training: the controller's side of synchronous SGD.
 
-A thread per job drives rounds. In a round every worker that the job holds computes one mini-batch at the present
-version; the gradients that are there at the deadline go to the parameter server together. A worker that is preempted
-leaves between two rounds: its mini-batch is finished and counted, its data stay where they are.
+One thread per job drives rounds. In a round every worker of the job computes one mini-batch at the current version. The
+gradients that have arrived by the deadline go to the parameter server together. A preempted worker leaves between two
+rounds: its mini-batch is finished and counted, and its data stay where they are.
 """
 
 from __future__ import annotations
@@ -23,36 +23,36 @@ from .ps import NotLoadedError
 from .training import Program
 
 _DEADLINE_S, _SLOW_S = 10.0, 300.0
-"""A worker that has not answered by then, or in three times its mean round, is left out of the round, and has twice as
-long in the next, up to the second; loading and saving have that at once."""
+"""Deadlines of a call [s]. A worker that exceeds the first (or three mean rounds, if longer) is left out of the round;
+each such round doubles the deadline, up to the second. Loading and saving use the second from the start."""
 
 _PATIENCE_S = 0.5
-"""Pause before a round is tried again after a process was lost."""
+"""Pause before a round is repeated after a process was lost [s]."""
 
 _NEW, _ENOUGH, _CHANGED = 0.1, 20, 1.2
-"""Weight of a round in the mean of their times, rounds between two tellings of it, and the change that is told."""
+"""Weight of a round in the mean round time, least rounds between two reports of it, and the factor that is reported."""
 
 _DEATHS = 4
-"""Calls one after the other that a process of the job ends in: it is the job's code then."""
+"""Consecutive calls in which a process of the job ends, after which the job's code is blamed."""
 
 _AGAIN_S = 1.0
 """Pause before a checkpoint that could not be written is tried again."""
 
 _LOOK_S = 0.2
-"""How often it is looked whether the server that a call went to is out of service."""
+"""Interval at which a pending call checks whether its server is out of service [s]."""
 
 
 @dataclass(frozen=True)
 class Team:
-    """Workers that a job holds on one server: `width` of them, for these chunks.
+    """`width` workers that a job holds on one server, for these chunks.
 
     Attributes
     ----------
     turns
-        Whether the chunks take turns on a lane: it is told when they have trained as much as one chunk.
+        True if the chunks take turns on a lane; each chunk's worth of training is then reported.
     max_lag
-        Most epochs by which a chunk may be ahead of the job's slowest; 0: no limit. Where there is one and the chunks
-        take turns, each epoch is told too.
+        Most epochs by which a chunk may be ahead of the job's slowest chunk; 0: no limit. With a limit, chunks that
+        take turns also report each epoch.
     """
 
     server: int
@@ -69,17 +69,17 @@ class Trainer(threading.Thread):
     Parameters
     ----------
     pace
-        Seconds that a round takes at least: how embedded servers have the speed of the announced ones; 0 on real ones.
+        Least time of a round [s], which gives embedded servers the announced speed; 0 on real servers.
     new_ps, release
-        Get a process for the parameter server on a server, and end one.
+        Get a process for the parameter server on a server, and give one back.
     maker
-        Measures what came out.
+        Measures the result.
     log
-        Takes a line for the job's log.
+        Called with each line for the job's log.
     servers
         Names of the servers, for the log.
     controllers
-        How many controllers the run had before this one.
+        Returns the number of controllers that the run had before this one.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class Trainer(threading.Thread):
     # -- orders, from the controller -----------------------------------------------------------------------------
 
     def put(self, number: int, team: Team) -> None:
-        """Let a team work from the next round on."""
+        """Add a team, or replace it; it works from the next round on."""
         with self.change:
             self.teams[number] = team
             self.joined = True
@@ -145,19 +145,19 @@ class Trainer(threading.Thread):
             self.change.notify()
 
     def take(self, number: int) -> None:
-        """Let a team go after its mini-batch; ``stopped`` is told then."""
+        """Let a team leave after its mini-batch; ``stopped`` is reported then."""
         with self.change:
             self.leaving.add(number)
             self.change.notify()
 
     def serve_from(self, server: int) -> None:
-        """Let the job's parameter server be on this server; it stays if it is there."""
+        """Assign the job's parameter server to this server; it does not move if it is there already."""
         with self.change:
             self.site = server
             self.change.notify()
 
     def lose(self, server: int) -> None:
-        """A server is out of service: no answer is waited for from it, and a parameter server there is given up."""
+        """A server is out of service: stop waiting for its answers, and give up a parameter server there."""
         with self.change:
             self.out.add(server)
             if self.site == server:
@@ -165,11 +165,11 @@ class Trainer(threading.Thread):
             self.change.notify()
 
     def regain(self, server: int) -> None:
-        """A server is back in service."""
+        """Note that a server is back in service."""
         self.out.discard(server)
 
     def recall(self, told: Told) -> None:
-        """Take in what this job's trainer told before the controller was lost: of one that has not begun."""
+        """Replay a report that this job's trainer made before the controller was lost; only before :meth:`run`."""
         self.progress = list(told.progress) or self.progress
         if told.what == "released":
             self.held.pop(told.team, None)
@@ -183,7 +183,7 @@ class Trainer(threading.Thread):
             self.held[told.team] = team
 
     def rest(self) -> None:
-        """The job has paused and given its parameter server's slot back: its process is for others."""
+        """Give up the parameter server of a paused job: its slot has been returned."""
         with self.change:
             self.site = None
             self.change.notify()
@@ -197,7 +197,7 @@ class Trainer(threading.Thread):
     # -- the rounds ----------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Go round by round until the job is trained, fails, or is closed."""
+        """Train round by round until the job is trained, fails, or is closed."""
         try:
             self.sent = _shared(sent(self.program))
             while (teams := self._next_teams()) is not None:
@@ -209,7 +209,7 @@ class Trainer(threading.Thread):
                         self._keep_checkpoint()
         except TrainingError as error:
             self.tell(Told("failed", self.job, progress=tuple(self.progress), reason=str(error)))
-        except Exception as error:  # whatever it is: a thread that ends without a word would leave the job hanging
+        except Exception as error:  # any error: a thread that ends silently would leave the job hanging
             reason = f"its training has ended: {type(error).__name__}: {error}"
             self.tell(Told("failed", self.job, progress=tuple(self.progress), reason=reason))
         finally:
@@ -217,7 +217,7 @@ class Trainer(threading.Thread):
                 self.release(self.ps_site, self.ps)
 
     def _next_teams(self) -> dict[int, Team] | None:
-        """Those that work in the next round; waits until there is something to do. None at the end."""
+        """The teams of the next round; waits until there is something to do. None at the end."""
         with self.change:
             while True:
                 self._let_go()
@@ -234,7 +234,7 @@ class Trainer(threading.Thread):
                 self.change.wait()
 
     def _write_off(self) -> None:
-        """Make up for nothing any more: a chunk that joins must not train faster for rounds that were slow before."""
+        """Drop the accumulated delay: a chunk that joins must not train faster to make up for earlier slow rounds."""
         self.late_s, self.behind_s, self.due = self.late_s + self.behind_s, 0.0, 0.0
 
     def _let_go(self) -> None:
@@ -245,7 +245,7 @@ class Trainer(threading.Thread):
         self.leaving.clear()
 
     def _hold_back(self) -> None:
-        """Let teams go whose chunks are all ahead; tell of those that no longer are, and of what turns have trained."""
+        """Hold back teams whose chunks are all ahead, release those no longer ahead, and report the work of turns."""
         for number in [number for number, team in self.held.items() if not self._is_ahead(team)]:
             del self.held[number]
             self.tell(self._fact("released", number))
@@ -258,12 +258,12 @@ class Trainer(threading.Thread):
             self.marks[number] = self._mark(team)
 
     def _mark(self, team: Team) -> tuple[int, int]:
-        """Chunks' worth of mini-batches that a team has trained, and, where its lag is bounded, its epochs."""
+        """Chunks' worth of mini-batches that a team has trained, and, if its lag is bounded, its epochs."""
         done = [self.progress[chunk] for chunk in team.chunks]
         return sum(done) // self.program.steps, min(done) // self.program.minibatches if team.max_lag else 0
 
     def _is_ahead(self, team: Team) -> bool:
-        """Whether the team's least trained chunk may not begin its next epoch: rule M39."""
+        """Whether rule M39 keeps the team's least trained chunk from starting its next epoch."""
         if not team.max_lag or not (left := self._next_chunks(team)):
             return False
         epoch, begun = divmod(self.progress[left[0]], self.program.minibatches)
@@ -275,7 +275,7 @@ class Trainer(threading.Thread):
         return Told(what, self.job, team, tuple(self.progress), late_s=late, recovery_s=lost, module=self.module)
 
     def _move_ps(self) -> bool:
-        """Bring the parameter server to where it is assigned; whether it is up."""
+        """Move the parameter server to its assigned server; returns whether it is up."""
         if self.ps_site == self.site:
             return True
         site = self.site
@@ -292,7 +292,7 @@ class Trainer(threading.Thread):
             self.ps_site = None
 
     def _load(self) -> bool:
-        """Let the process serve the job from its newest checkpoint; the progress there is what counts."""
+        """Load the job's newest checkpoint into the parameter server and adopt its progress; returns success."""
         self.loads += 1
         life = Life(self.controllers(), self.loads)
         ack, self.state = self.ps.load.options(num_returns=2).remote(self.job_name, self.sent, life)
@@ -310,12 +310,12 @@ class Trainer(threading.Thread):
         return True
 
     def _go_back(self, progress: list[int]) -> None:
-        """Go on from what a checkpoint holds; mini-batches that are not in it are trained again.
+        """Continue from a checkpoint's progress; mini-batches that are not in it are trained again.
 
         Raises
         ------
         TrainingError
-            If one of them is of a chunk that was reported as trained: no worker will train it again.
+            If one of them belongs to a chunk that was reported as trained: no worker would train it again.
         """
         for chunk in sorted(self.reported):
             if progress[chunk] < self.program.steps:
@@ -365,7 +365,7 @@ class Trainer(threading.Thread):
         self._keep_pace()
 
     def _say(self, losses: list[float]) -> None:
-        """A line for the job's log, at most one a second."""
+        """Write a line to the job's log, at most one per second."""
         now = time.monotonic()
         if now - self.said_at >= 1:
             self.said_at = now
@@ -377,26 +377,26 @@ class Trainer(threading.Thread):
             self.log(line)
 
     def _watch(self) -> None:
-        """Keep the parameters after each epoch's worth of mini-batches; they are measured at the end, in nobody's way.
+        """Keep the parameters after each epoch's worth of mini-batches; they are measured at the end of training.
 
-        Epochs are counted over all chunks together: a chunk that waits for its lane would hold back any other count.
+        Epochs are counted over all chunks together: a per-chunk count would stall while a chunk waits for its lane.
         """
         epoch = sum(self.progress) // (self.program.chunks * self.program.minibatches)
         if self.program.watch and epoch > (self.watched[-1][0] if self.watched else 0):
             self.watched.append((epoch, self.state))
 
     def _next_chunks(self, team: Team) -> list[int]:
-        """The least trained chunks of a team, one for each of its workers."""
+        """The least trained unfinished chunks of a team, one per worker."""
         left = [chunk for chunk in team.chunks if self.progress[chunk] < self.program.steps]
         return sorted(left, key=lambda chunk: (self.progress[chunk], chunk))[: team.width]
 
     def _call(self, ref: Any, server: int | None, deadline: float | None = None) -> Any:
-        """The answer to a call on a server, or None if its process is lost or late.
+        """The answer to a call on a server; None if its process is lost or late.
 
         Raises
         ------
         TrainingError
-            If the job itself is at fault.
+            If the job's own code fails.
         """
         import ray  # noqa: PLC0415 - Ray is an extra
 
@@ -416,16 +416,16 @@ class Trainer(threading.Thread):
             if isinstance(error.cause, ray.exceptions.RayError | NotLoadedError):
                 return None
             if isinstance(error.cause, TrainingError):
-                raise error.cause from None  # Ray's own error has the whole traceback for its text
+                raise error.cause from None  # Ray's own error contains the whole traceback
             raise TrainingError(f"{type(error.cause).__name__}: {error.cause}") from error
 
     def _ended(self, server: int | None) -> None:
-        """A process of this job has ended in a call; one that was killed from outside is not the job's fault.
+        """Count a process of this job that ended in a call; it may also have been killed from outside.
 
         Raises
         ------
         TrainingError
-            If that happens again and again without an update between.
+            If that happens repeatedly without an update in between.
         """
         self.deaths += 1
         where = "" if server is None else f" on {self.servers[server]}"
@@ -437,7 +437,7 @@ class Trainer(threading.Thread):
         self._line(f"a process of this job{where} has ended: what it was asked for is done again")
 
     def _measure(self, round_s: float) -> None:
-        """Tell of the speed when it has changed by a fifth: the mean over the last rounds, at least the announced."""
+        """Update the mean round time (at least the announced one), and report it when it has changed by a fifth."""
         round_s = max(round_s, self.pace)
         self.round_s = round_s if self.round_s == 0.0 else (1 - _NEW) * self.round_s + _NEW * round_s
         self.rounds += 1
@@ -447,7 +447,7 @@ class Trainer(threading.Thread):
             self.tell(Told("measured", self.job, round_s=self.round_s))
 
     def _keep_pace(self) -> None:
-        """Wait until the round has taken as long as announced; what a slow one took too long the next may make up."""
+        """Wait until the round has lasted as long as announced; rounds after a slow one may make up for it."""
         self.due += self.pace
         wait = self.due - time.monotonic()
         self.behind_s = max(0.0, -wait)
@@ -455,7 +455,7 @@ class Trainer(threading.Thread):
             time.sleep(wait)
 
     def _dismiss_finished(self) -> bool:
-        """Tell of teams all of whose chunks are trained, once that cannot be lost; whether there was one."""
+        """Report teams whose chunks are all trained, once a checkpoint holds that; returns whether there was one."""
         with self.change:
             done = [
                 number
@@ -476,7 +476,7 @@ class Trainer(threading.Thread):
         return True
 
     def _tell_result(self) -> None:
-        """Have it measured what came out, elsewhere: the parameter server's slot is for the next job."""
+        """Have the result measured on the controller's node, as the parameter server's slot is for the next job."""
         losses, state = self._call(self.ps.losses.remote(), self.ps_site), self._call(self.state, self.ps_site)
         kept = [(epoch, found) for epoch, ref in self.watched if (found := self._call(ref, None)) is not None]
         self._give_up_ps()
@@ -526,14 +526,14 @@ class Trainer(threading.Thread):
 
 
 def _shared(content: bytes) -> Any:
-    """Where every process finds `content`, without its being sent with each call."""
+    """A reference to `content` in Ray's object store, so that it is not sent with each call."""
     import ray  # noqa: PLC0415 - Ray is an extra
 
     return ray.put(content)
 
 
 def _end(ps: Any) -> None:
-    """End the process of a parameter server that does not answer; Ray starts it again."""
+    """Kill the process of a parameter server that does not answer; Ray restarts it."""
     import ray  # noqa: PLC0415 - Ray is an extra
 
     ray.kill(ps, no_restart=False)

@@ -1,12 +1,13 @@
 """Synchronous SGD through a parameter server, mini-batch by mini-batch: the arithmetic, without any network.
 
-A worker turns the parameters of a version and one mini-batch of its chunk into gradients (:func:`gradient`). The
-parameter server averages what the workers of one round bring, updates once, and counts each chunk's mini-batches in the
-same breath (:class:`ParameterServer`). So a chunk's progress and the parameters cannot disagree: a checkpoint holds
+A worker computes gradients from the parameters of a version and one mini-batch of its chunk (:func:`gradient`). The
+parameter server averages the gradients of one round, updates once, and counts the mini-batches of each chunk in the
+same step (:class:`ParameterServer`). A chunk's progress and the parameters therefore always agree: a checkpoint holds
 both, and after any crash each chunk counts each epoch exactly once.
 
-Nothing here depends on who computes or when: the mini-batches of a chunk and the random numbers of a forward pass are
-functions of (seed, chunk, step). With one worker a preempted job ends with the same bits as an undisturbed one.
+The result does not depend on which worker computes when: the mini-batches of a chunk and the random numbers of a
+forward pass are functions of (seed, chunk, step). With one worker, a preempted job ends with the same bits as an
+undisturbed one.
 """
 
 from __future__ import annotations
@@ -37,45 +38,45 @@ if TYPE_CHECKING:
     from skedge.scenario.schema import TrainForm
 
 Data = tuple[Tensor, ...]
-"""Inputs, one tensor or several, and targets; all equally long."""
+"""One or more input tensors, then the targets; all of equal length."""
 
 Step = Callable[[nn.Module, Any], "Tensor | float"]
-"""Of (model, mini-batch): leaves the gradients in the parameters, returns the loss."""
+"""Called with (model, mini-batch): leaves the gradients in the parameters and returns the loss."""
 
 State = dict[str, Tensor]
 """Parameters and buffers of a model by name."""
 
 _RANDOM = threading.Lock()
-"""Torch has one random generator a process."""
+"""Guards torch's random generator, of which there is one per process."""
 
 
 @dataclass(frozen=True)
 class Training:
-    """What a job trains. Its factory makes the same one on every call with the same arguments, wherever it is called.
+    """What a job trains. Its factory must return an equal one on every call with the same arguments, on any server.
 
     Attributes
     ----------
     model
-        Made anew at each call, with the same first parameters.
+        Returns a new model with the same initial parameters at each call.
     optimizer
-        Of the parameters; it runs on the parameter server.
+        Returns an optimizer of the parameters; it runs on the parameter server.
     loss
-        Of (outputs, targets), a scalar; where a mini-batch has several inputs the model takes them all.
+        Scalar loss of (outputs, targets); if a mini-batch has several inputs, the model receives all of them.
     chunk
-        Data of chunk d, 0 <= d < D_j: made where the controller runs, and sent.
+        Returns the data of chunk d, 0 <= d < D_j; called on the controller's node, from which the data are sent.
     test
-        Data that the job is measured on; read where the controller runs.
+        Returns the test data; called on the controller's node.
     loader
-        In place of `chunk`: makes the DataLoader of chunk d, on the server that trains it. Nothing is sent.
+        Replaces `chunk`: returns the DataLoader of chunk d, on the server that trains it. No data are sent.
     step
-        In place of `loss`, if a mini-batch needs more than that: it has what the loader's collate function makes.
+        Replaces `loss` if a mini-batch needs more than that: called with (model, output of the collate function).
     clip
-        Of the model, on the parameter server: changes the mean gradients of a round before they are applied.
+        Called with the model on the parameter server: changes the mean gradients of a round before they are applied.
     scheduler
-        Of the optimizer: stepped once for every D_j mini-batches that are in the parameters, so E_j B_j times in all,
-        however many updates they take.
+        Returns a scheduler of the optimizer. It is stepped once for every D_j mini-batches in the parameters, so
+        E_j B_j times in all, however many updates there are.
     metric
-        Of (model, what `test` made); default: share of samples that are classified rightly.
+        Called with (model, test data); default: share of samples classified correctly.
     """
 
     model: Callable[[], nn.Module]
@@ -100,7 +101,7 @@ class Training:
         return "accuracy" if self.metric is None else getattr(self.metric, "__name__", type(self.metric).__name__)
 
     def backward(self, model: nn.Module, batch: Any) -> float:
-        """Leave the gradients of a mini-batch in the parameters; returns the loss."""
+        """Compute the gradients of a mini-batch, in the parameters; returns the loss."""
         if self.step is not None:
             found = self.step(model, batch)
             return float(found.detach() if isinstance(found, Tensor) else found)
@@ -113,7 +114,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Program:
-    """Where a job's :class:`Training` comes from, and how its mini-batches are cut.
+    """The source of a job's :class:`Training`, and how its data are divided into mini-batches.
 
     Attributes
     ----------
@@ -124,17 +125,17 @@ class Program:
     chunks, epochs, minibatches
         D_j, E_j, B_j.
     seed
-        Of the order of samples and of the forward passes' random numbers.
+        Seed of the order of samples and of the forward passes' random numbers.
     watch
-        Whether accuracy is measured after each epoch, and not only at the end.
+        True if accuracy is also measured after each epoch, not only at the end.
     shuffle
-        Whether the samples of all chunks are shuffled over the chunks, by `seed`: chunks are then alike, and the order
-        in which they are trained does not bias the model.
+        True if the samples are shuffled across all chunks, by `seed`: chunks are then alike, and the order in which
+        they are trained does not bias the model.
     lr_by_batch
-        Samples of a round for which the optimizer's learning rate is meant: in a round of n samples it is scaled by
-        n / `lr_by_batch` (linear scaling, Goyal et al. 2017). None: it is the same in every round.
+        Samples per round for which the optimizer's learning rate is given: in a round of n samples it is scaled by
+        n / `lr_by_batch` (linear scaling, Goyal et al. 2017). None: the same rate in every round.
     code
-        The archive that the factory's module is in (:mod:`.code`); empty: it is installed.
+        The archive with the factory's module (:mod:`.code`); empty: the module is installed.
     """
 
     factory: str
@@ -159,7 +160,7 @@ class Program:
         Raises
         ------
         TrainingError
-            If the module does not import, has no such function, or the function fails; says which.
+            If the module does not import, has no such function, or the function fails; the message says which.
         """
         module, _, name = self.factory.partition(":")
         if not name:
@@ -167,7 +168,7 @@ class Program:
         try:
             if self.code:
                 install(self.code, module)
-            self.module()  # as it is before it is imported
+            self.module()  # its digest, taken before the import
             made = getattr(importlib.import_module(module), name)(**self.args)
         except (Exception, SystemExit) as error:
             raise TrainingError(f"factory {self.factory!r} fails: {type(error).__name__}: {error}") from error
@@ -176,26 +177,26 @@ class Program:
         return made
 
     def module(self) -> str:
-        """SHA-256 of the code that the factory is in: of the archive that is shipped, or of the installed module."""
+        """SHA-256 of the factory's code: of the shipped archive, or of the installed module."""
         return digest(self.code) if self.code else installed(self.factory.partition(":")[0])
 
     def check_same(self, other: str) -> None:
-        """See that another process of the job has the same code.
+        """Check that another process of the job has the same code.
 
         Raises
         ------
         TrainingError
-            If it has not.
+            If its code differs.
         """
         self.check_same_as(self.module(), other)
 
     def check_same_as(self, one: str, other: str) -> None:
-        """See that two processes of the job have the same code (:meth:`module`).
+        """Check that two processes of the job have the same code (:meth:`module`).
 
         Raises
         ------
         TrainingError
-            If they have not.
+            If their code differs.
         """
         if one != other:
             raise TrainingError(
@@ -207,7 +208,7 @@ class Program:
 def program_of(
     train: TrainForm, chunks: int, epochs: int, minibatches: int, cluster: Cluster, code: bytes = b""
 ) -> Program:
-    """The program of a job with these D_j, E_j, B_j. Data that were born at sites stay there: they are not shuffled."""
+    """The program of a job with these D_j, E_j, B_j. Data that originate at sites stay there and are not shuffled."""
     shuffle = train.shuffle and cluster.transfer_cost is None
     return Program(
         train.factory, dict(train.args), chunks, epochs, minibatches, train.seed, shuffle=shuffle,
@@ -216,9 +217,10 @@ def program_of(
 
 
 class ChunkData:
-    """The data of a job's chunks; made when they are first asked for.
+    """The data of a job's chunks, made on first use.
 
-    Shuffled ones (:attr:`Program.shuffle`) are cut from one permutation of all samples: the first costs as much as all.
+    Shuffled chunks (:attr:`Program.shuffle`) are cut from one permutation of all samples, so the first chunk costs as
+    much as all of them.
     """
 
     def __init__(self, program: Program) -> None:
@@ -230,7 +232,7 @@ class ChunkData:
         """Data of chunk d, 0 <= d < D_j."""
         make = self.training.chunk
         if make is None:
-            return ()  # it is read where it is trained
+            return ()  # the loader reads them on the server that trains them
         if not self.program.shuffle or self.program.chunks == 1:
             return make(chunk)
         if self.whole is None:
@@ -246,22 +248,23 @@ class ChunkData:
         return tuple(part[rows] for part in whole)
 
     def counted(self, chunk: int) -> Data:
-        """Data of a chunk, whose labels are counted."""
+        """Data of a chunk; counts its labels."""
         data = self(chunk)
         if data and isinstance(data[-1], Tensor):
             self.note_labels(chunk, data[-1])
         return data
 
     def note_labels(self, chunk: int, targets: Tensor) -> None:
-        """Count the labels of a chunk, where they are whole numbers."""
+        """Count the labels of a chunk if they are integers."""
         if targets.ndim == 1 and not targets.is_floating_point():
             labels, counts = targets.unique(return_counts=True)
             self.labels[chunk] = dict(zip(labels.tolist(), counts.tolist(), strict=True))
 
     def unlike(self) -> tuple[int, float] | None:
-        """The chunk whose labels differ most from all chunks' together, and by how much; None while some are unknown.
+        """The chunk whose label distribution differs most from that of all chunks, and the distance.
 
-        The total variation distance: 0 where the shares of all labels are equal, 1 where no label is in both.
+        The distance is the total variation distance: 0 if the shares of all labels are equal, 1 if no label is in both.
+        None while the labels of some chunk are unknown.
         """
         if len(self.labels) < self.program.chunks:
             return None
@@ -281,20 +284,20 @@ class ChunkData:
 
 @dataclass(frozen=True)
 class Contribution:
-    """What one worker brings to a round: the gradients of one mini-batch of one chunk.
+    """The contribution of one worker to a round: the gradients of one mini-batch of one chunk.
 
     Attributes
     ----------
     chunk, step
-        Which mini-batch of the chunk, counted over all epochs from 0.
+        The chunk, and the number of its mini-batch, counted over all epochs from 0.
     gradients
-        By parameter.
+        Gradients by parameter name.
     buffers
-        By buffer, after the forward pass (the running statistics of batch normalisation).
+        Buffers by name, after the forward pass (the running statistics of batch normalisation).
     loss
-        Of the mini-batch, a mean over its samples.
+        Mean loss over the samples of the mini-batch.
     samples
-        How many it has: its weight in the round.
+        Number of samples: the weight of the mini-batch in the round.
     """
 
     chunk: int
@@ -306,7 +309,7 @@ class Contribution:
 
 
 def minibatch(data: Data, program: Program, chunk: int, step: int) -> Data:
-    """Mini-batch `step` of a chunk: its samples are shuffled anew in each epoch.
+    """Mini-batch `step` of a chunk, whose samples are reshuffled in each epoch.
 
     Raises
     ------
@@ -324,11 +327,11 @@ def minibatch(data: Data, program: Program, chunk: int, step: int) -> Data:
 
 
 Source = Data | Loaded
-"""Where the mini-batches of a chunk come from."""
+"""The source of a chunk's mini-batches."""
 
 
 def source_of(training: Training, program: Program, chunk: int, sent: Data) -> Source:
-    """Where the mini-batches of a chunk come from: what was `sent`, or the job's loader, which is made now.
+    """The source of a chunk's mini-batches: the data that were `sent`, or the job's loader, created here.
 
     Raises
     ------
@@ -381,7 +384,7 @@ def _cut(data: Data, program: Program, chunk: int, step: int) -> tuple[Data, int
 
 
 def accuracies(program: Program, states: Iterable[State]) -> list[float]:
-    """The job's metric on its test data, for each of several states; with none of its own, :func:`accuracy`.
+    """The job's metric on its test data, for each of several states; default: :func:`accuracy`.
 
     Raises
     ------
@@ -405,7 +408,7 @@ def accuracies(program: Program, states: Iterable[State]) -> list[float]:
 
 
 def accuracy(model: nn.Module, test: Data | Iterable[Data]) -> float:
-    """Share of samples that the model classifies rightly: of test data in one piece, or in mini-batches."""
+    """Share of samples that the model classifies correctly; test data may be one piece, or mini-batches."""
     right = total = 0
     for *inputs, targets in [test] if isinstance(test, tuple) else test:
         right += int((model(*inputs).argmax(dim=1) == targets).sum())
@@ -414,18 +417,18 @@ def accuracy(model: nn.Module, test: Data | Iterable[Data]) -> float:
 
 
 def progress_in(saved: bytes) -> list[int]:
-    """Mini-batches of each chunk that are in a checkpoint, as :meth:`ParameterServer.dump` gave it."""
+    """Mini-batches of each chunk that are in a checkpoint made by :meth:`ParameterServer.dump`."""
     kept = torch.load(io.BytesIO(saved), weights_only=True)
     return [int(done) for done in kept["progress"]]
 
 
 class ParameterServer:
-    """The parameters of one job, and how far each of its chunks is trained.
+    """The parameters of one job, and the progress of each of its chunks.
 
     Attributes
     ----------
     version
-        Updates so far.
+        Number of updates so far.
     progress
         Mini-batches of each chunk that are in the parameters.
     """
@@ -443,15 +446,15 @@ class ParameterServer:
         self.losses: list[tuple[int, float]] = []
 
     def state(self) -> State:
-        """Parameters and buffers of the present version."""
+        """Parameters and buffers of the current version."""
         return {name: value.detach().clone() for name, value in self.model.state_dict().items()}
 
     def apply(self, version: int, contributions: Sequence[Contribution]) -> int:
-        """Update once by the mean of the gradients that are new, and count them; returns the version then.
+        """Update once by the mean of the new gradients, and count them; returns the new version.
 
-        Mini-batches count by their samples, so a round is one step on the union of its mini-batches. A call that was
-        carried out before changes nothing: its version has passed. A contribution that does not follow its chunk's
-        progress is left out.
+        Mini-batches are weighted by their samples, so a round is one step on the union of its mini-batches. A repeated
+        call changes nothing, as its version has passed. A contribution that is not its chunk's next mini-batch is
+        ignored.
         """
         if version != self.version:
             return self.version
@@ -481,13 +484,13 @@ class ParameterServer:
         return self.version
 
     def _follow_schedule(self, steps: int) -> None:
-        """Step the scheduler: by what is trained, as the number of updates follows from who trained together."""
+        """Step the scheduler by work done, as the number of updates depends on which chunks train together."""
         if self.scheduler is not None:
             for _ in range(steps):
                 self.scheduler.step()
 
     def _step(self, samples: int) -> None:
-        """Update by a round of so many samples; the learning rate of the optimizer itself stays as it is."""
+        """Update by a round of `samples` samples; the learning rate is scaled for this update only."""
         groups, of = self.optimizer.param_groups, self.program.lr_by_batch
         rates = [group["lr"] for group in groups] if of else []
         for group, rate in zip(groups, rates, strict=False):
@@ -497,7 +500,7 @@ class ParameterServer:
             group["lr"] = rate
 
     def dump(self) -> bytes:
-        """Everything that training depends on, in one piece."""
+        """The whole state of training as bytes."""
         buffer = io.BytesIO()
         torch.save(
             {
@@ -514,12 +517,12 @@ class ParameterServer:
         return buffer.getvalue()
 
     def restore(self, saved: bytes) -> None:
-        """Go back to what :meth:`dump` gave.
+        """Restore a state made by :meth:`dump`.
 
         Raises
         ------
         TrainingError
-            If it is damaged or of another job.
+            If it is damaged or belongs to another job.
         """
         try:
             kept = torch.load(io.BytesIO(saved), weights_only=True)

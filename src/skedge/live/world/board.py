@@ -1,9 +1,9 @@
-"""Which chunk is on which lane, for a live cluster: the controller's picture of what really runs.
+"""Which chunk is on which lane of a live cluster: the controller's view of what really runs.
 
-The lanes' rule is that of :mod:`skedge.core.lanes.lanes`: the best rank that has arrived runs first. What differs is
-that a displaced chunk leaves only when its mini-batch is finished, so a lane is *held* by it until the trainer says so.
-Where lanes preempt, the chunks of a job that were dispatched to a lane together hold it together: they are a *team*,
-and take turns.
+The rule is that of :mod:`skedge.core.lanes.lanes`: of the chunks that have arrived, the best rank runs first. The
+difference is that a displaced chunk leaves only when its mini-batch is finished, so it *holds* its lane until the
+trainer reports that. If lanes preempt, the chunks of a job that were dispatched to a lane together hold it together:
+they are a *team*, and take turns.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ class Chunk:
     key
         (rank, order of dispatch, number): smaller runs first.
     server, lane
-        Where it goes; lane is CLOUD for a worker of its own.
+        Destination; lane is CLOUD for its own worker in the cloud.
     team
         Number of the first chunk of its team.
     before
-        Its mini-batches that were trained before this dispatch.
+        Mini-batches trained before this dispatch.
     arrived, done
-        Its data are there; it is trained.
+        True if its data have arrived; if it is trained.
     leaving
-        It was asked to leave its lane.
+        True if it was asked to leave its lane.
     lost
-        Its server went out of service: it waits to be dispatched again, and another one takes its place then.
+        True if its server went out of service: the chunk waits for a new dispatch, which replaces this object.
     """
 
     job: int
@@ -56,11 +56,11 @@ class Board:
     Attributes
     ----------
     queue
-        Chunks of each lane that are not done, best first.
+        Unfinished chunks by lane, best first.
     holder
-        Chunk that holds each lane; of a team any one.
+        Chunk that holds the lane, by lane; any one of its team.
     chunks
-        All chunks of each dispatched job.
+        All chunks by dispatched job.
     ahead
         (job, team) of teams that wait until their job's slowest chunk has caught up (``max_lag``).
     """
@@ -73,7 +73,7 @@ class Board:
     dispatches: int = 0
 
     def dispatch(self, order: Dispatch, lane_server: list[int], cloud: int | None) -> list[Chunk]:
-        """Take in a dispatch, or a re-dispatch of lost chunks; the chunks are on their way."""
+        """Process a dispatch, or a re-dispatch of lost chunks; returns the chunks to upload."""
         numbers = range(len(order.lane)) if order.chunks is None else order.chunks
         sent, first = [], dict[int, int]()
         for number, lane in zip(numbers, order.lane.tolist(), strict=True):
@@ -94,19 +94,19 @@ class Board:
         return sent
 
     def arrive(self, job: int, server: int, numbers: Collection[int]) -> list[Chunk]:
-        """The data of these chunks of `job` are on `server`; returns those of them that go there."""
+        """Note that data of `job` have arrived on `server`; returns the chunks dispatched there that they are for."""
         come = [c for c in self.chunks.get(job, ()) if c.number in numbers and c.server == server and not c.arrived]
         for chunk in come:
             chunk.arrived = True
         return come
 
     def mates(self, chunk: Chunk) -> list[Chunk]:
-        """The team of a chunk, without those that are trained."""
+        """The unfinished chunks of a chunk's team."""
         of_job = self.chunks.get(chunk.job, [])
         return [c for c in of_job if (c.team, c.key[:2]) == (chunk.team, chunk.key[:2]) and not c.done]
 
     def changes(self) -> Iterator[tuple[Chunk | None, Chunk]]:
-        """For each lane where a better team waits than the one that holds it: (holder or None, a chunk of that)."""
+        """(holder or None, a chunk of the better team) for each lane where a better team waits than the holder's."""
         for lane, queue in self.queue.items():
             best = next((chunk for chunk in queue if chunk.arrived and (chunk.job, chunk.team) not in self.ahead), None)
             holder = self.holder.get(lane)
@@ -116,12 +116,12 @@ class Board:
                 yield holder, best
 
     def hold(self, chunk: Chunk) -> None:
-        """`chunk` takes its lane, with its team."""
+        """Let `chunk` and its team hold their lane."""
         if chunk.lane != CLOUD:
             self.holder[chunk.lane] = chunk
 
     def leave(self, chunk: Chunk, *, done: bool) -> None:
-        """`chunk` leaves its lane with its team: trained, displaced, or ahead."""
+        """Let `chunk` and its team leave their lane: they are trained, displaced, or ahead."""
         chunk.leaving = False
         if chunk.lane != CLOUD and self.holder.get(chunk.lane) is chunk:
             del self.holder[chunk.lane]
@@ -131,9 +131,9 @@ class Board:
                 self.queue[mate.lane].remove(mate)
 
     def lose(self, server: int) -> list[Chunk]:
-        """A server is out of service: its chunks that are not trained leave it; returns them.
+        """Remove the untrained chunks of a server out of service from its queues; returns them.
 
-        Those that hold a lane go on holding it until :meth:`leave`.
+        Those that hold a lane still hold it until :meth:`leave`.
         """
         gone = [c for chunks in self.chunks.values() for c in chunks if c.server == server and not (c.done or c.lost)]
         for chunk in gone:

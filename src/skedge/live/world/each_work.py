@@ -1,7 +1,7 @@
-"""Jobs in the live world that are no gangs: every worker begins when its own data are there, the others go on.
+"""Jobs in the live world that are no gangs: every worker starts when its own data have arrived.
 
-A job has one team on each of its servers. It is widened when more workers can begin, narrowed when some are taken, and
-trains those of its server's chunks that have arrived; nothing of this interrupts a round.
+A job has one team on each of its servers. A team is widened when more workers can start, narrowed when some are taken,
+and trains those chunks of its server that have arrived. None of this interrupts a round.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 
 class EachWork:
-    """Their groups of workers on the gangs' board, and their teams."""
+    """The groups of workers of these jobs on the gangs' board, and their teams."""
 
     def __init__(self, world: RayWorld, board: GangBoard, bring: Callable[[int, int, int, range], None]) -> None:
         self.world, self.board, self.bring = world, board, bring
 
     def allocate(self, order: Allocate) -> None:
-        """Give a job these workers and this PS from now on; those that it has go on."""
+        """Give a job the workers and the PS of an order; workers that it already has continue."""
         world, job = self.world, order.job
         zeta, last = colocated(world.scenario, order), self.board.held.get(job)
         if last is not None:
@@ -48,7 +48,7 @@ class EachWork:
             self._work(job, server)
 
     def _groups(self, job: int, where: Placement, given: dict[int, range]) -> dict[int, list[Group]]:
-        """Workers by server: of those that it had the first to begin, and others, as their data were brought."""
+        """Groups by server: first the workers that stay, earliest start first, then new ones in order of their data."""
         before, out = self.board.groups.get(job, {}), dict[int, list[Group]]()
         for server, n in where:
             self.bring(job, server, n, given[server])
@@ -59,13 +59,13 @@ class EachWork:
         return out
 
     def uploaded(self, done: Transport) -> None:
-        """An upload is complete: who waits for it may begin, and the chunks may be trained."""
+        """Process a complete upload: workers that wait for it may start, and its chunks may be trained."""
         held = self.board.held.get(done.job)
         if held is not None and done.server in held.shares:
             self._work(done.job, done.server)
 
     def _work(self, job: int, server: int) -> None:
-        """Let those that can train what is there on `server`."""
+        """Let the workers whose data have arrived train the chunks stored on `server`."""
         world, held, width = self.world, self.board.held[job], 0
         for group in held.groups[server]:
             if not group.awaits:
@@ -86,14 +86,14 @@ class EachWork:
         return int(self.world.scenario.jobs.chunks[job]) + 1 + server
 
     def close(self, job: int, *, preempted: bool) -> None:
-        """The job no longer holds workers; those that computed will begin anew."""
+        """End a job's allocation; its workers compute anew in the next one."""
         self._log(job, self.board.held.pop(job), preempted=preempted)
         for groups in self.board.groups[job].values():
             for group in groups:
                 group.compute_from = NEVER
 
     def _log(self, job: int, held: Allocation, *, preempted: bool) -> None:
-        """Note the allocation: a row for those that began together on a server."""
+        """Record the allocation: one row for the workers that started together on a server."""
         now = self.world.now()
         for server, groups in held.groups.items():
             rows = dict[int, int]()

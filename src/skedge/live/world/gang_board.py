@@ -1,4 +1,4 @@
-"""Which gang holds which workers, and which chunks each of its servers trains: the controller's picture."""
+"""Which gang holds which workers, and which chunks each of its servers trains: the controller's view."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from skedge.core.time import NEVER
 
 @dataclass
 class Group:
-    """Workers on one server that begin together, of a job that is no gang.
+    """Workers on one server that start together, of a job that is no gang.
 
     Attributes
     ----------
     awaits
         Numbers of the uploads that they wait for.
     compute_from
-        Since when they compute [µs].
+        When they started to compute [µs].
     """
 
     workers: int
@@ -27,21 +27,21 @@ class Group:
 
 @dataclass
 class Allocation:
-    """A job that holds workers.
+    """The workers that a job holds.
 
     Attributes
     ----------
     shares
         Chunks by server.
     start, compute_from
-        When it got them, and since when it computes [µs].
+        When the job received them, and when it started to compute [µs].
     awaits
         Numbers of the uploads that it waits for.
     teams
         Numbers of its teams, once it computes.
     groups
-        By server, where it is no gang, in the order in which they begin: each group for itself has what `awaits` and
-        `compute_from` say of a gang.
+        For a job that is no gang: its groups by server, in the order in which they start. Each group has its own
+        `awaits` and `compute_from`.
     """
 
     where: Placement
@@ -62,11 +62,11 @@ class GangBoard:
     held
         Allocations by job.
     kept
-        Whether data stay where they were brought, as in :class:`skedge.core.books.gangs.Gangs`.
+        True if data stay where they were brought, as in :class:`skedge.core.books.gangs.Gangs`.
     stock
-        By job and server: for how many workers data were brought, and the uploads that these await.
+        Workers whose data were brought, with the uploads that they wait for, by job and server.
     groups
-        The last groups of each job that is no gang.
+        The last groups of each job that is no gang, by job and server.
     """
 
     def __init__(self, *, kept: bool) -> None:
@@ -77,33 +77,33 @@ class GangBoard:
         self.teams = 0
 
     def new_team(self, chunks: int) -> int:
-        """A number for a team, above those of the job's chunks."""
+        """A new team number, above the numbers of the job's chunks."""
         self.teams += 1
         return chunks + self.teams
 
     def lacking(self, job: int, server: int, workers: int) -> int:
-        """For how many of these workers no data were brought to the server; their upload has a delay."""
+        """How many of these workers have no data on the server yet; their upload has a delay."""
         there = self.stock.setdefault(job, {}).get(server, [])
         return max(workers - sum(group.workers for group in there), 0)
 
     def supply(self, job: int, server: int, workers: int, awaits: set[int]) -> None:
-        """Data for so many more workers are on their way."""
+        """Note that data for `workers` more workers are on their way."""
         self.stock[job].setdefault(server, []).append(Group(workers, awaits))
 
     def settle(self, job: int, where: Placement) -> None:
-        """Forget data that do not count any more, now that the job's place is `where`."""
+        """Forget data outside the job's new placement `where`, unless data are kept."""
         if not self.kept:
             there = self.stock[job]
             self.stock[job] = {server: part(there.get(server, []), 0, n) for server, n in where}
 
     def lose(self, server: int) -> None:
-        """What lies on a server is lost."""
+        """Forget all data on a lost server."""
         for of_job in (*self.stock.values(), *self.groups.values()):
             of_job.pop(server, None)
 
 
 def part(groups: list[Group], first: int, last: int) -> list[Group]:
-    """The workers from number `first` to before number `last`; their uploads are the same."""
+    """The workers with numbers in [first, last), in groups with the same uploads."""
     chosen, at = list[Group](), 0
     for group in groups:
         size = min(at + group.workers, last) - max(at, first)
@@ -114,7 +114,7 @@ def part(groups: list[Group], first: int, last: int) -> list[Group]:
 
 
 def shares(chunks: int, where: Placement) -> dict[int, range]:
-    """Chunks of each server of a gang: spread evenly over its workers, as the record says."""
+    """Chunks by server of a gang, spread evenly over its workers, as in the record."""
     given, total = 0, sum(n for _, n in where)
     out = {}
     for server, n in sorted(where):

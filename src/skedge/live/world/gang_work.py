@@ -1,4 +1,4 @@
-"""Gangs in the live world: allocations, the chunks of each server, the work that was done."""
+"""Gangs in the live world: allocations, the chunks of each server, the work done."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class GangWork:
         self.each = EachWork(world, self.board, self.bring)
 
     def allocate(self, order: Allocate) -> None:
-        """Give a job these workers and this PS from now on."""
+        """Give a job the workers and the PS of an order."""
         world, job = self.world, order.job
         if not order.gang:
             self.each.allocate(order)
@@ -48,9 +48,9 @@ class GangWork:
         self._bring_shares(order.job, order.where, copies=order.copies)
 
     def _bring_shares(self, job: int, where: Placement, *, copies: bool = False) -> dict[int, range]:
-        """Bring each server of a gang the chunks that it lacks, of its share or, with `copies`, of all.
+        """Bring each server of a gang the missing chunks of its share or, with `copies`, of the whole job.
 
-        One that is not supplied for so many workers pays the delay.
+        The upload delay applies to a server that has no data yet for some of its workers.
         """
         chunks = int(self.world.scenario.jobs.chunks[job])
         given = {server: range(chunks) for server, _ in where} if copies else shares(chunks, where)
@@ -60,7 +60,7 @@ class GangWork:
         return given
 
     def bring(self, job: int, server: int, workers: int, chunks: range) -> None:
-        """Bring a server the chunks that it lacks, with the delay if data of some workers were not brought before."""
+        """Bring a server its missing chunks; the delay applies if some of its workers had no data brought before."""
         uploads, new = self.world.uploads, self.board.lacking(job, server, workers)
         missing = uploads.lacks(job, server, chunks)
         if missing or new:
@@ -69,7 +69,7 @@ class GangWork:
             self.board.supply(job, server, new, {transport.number for transport in uploads.to(job, server)})
 
     def uploaded(self, done: Transport) -> None:
-        """An upload is complete; the gang that waits for it may start."""
+        """Process a complete upload; the gang that waits for it may start."""
         for group in self.board.stock.get(done.job, {}).get(done.server, []):
             group.awaits.discard(done.number)
         if done.job in self.board.groups:
@@ -79,7 +79,7 @@ class GangWork:
             self._start(done.job)
 
     def _start(self, job: int) -> None:
-        """Let a gang compute once all its data are there."""
+        """Start a gang once all its data have arrived."""
         gang, world = self.board.held[job], self.world
         if gang.awaits or gang.compute_from < NEVER:
             return
@@ -90,14 +90,14 @@ class GangWork:
             world.trainers[job].put(number, Team(server, world.engine.agents[server], tuple(gang.shares[server]), n))
 
     def suspend(self, order: Suspend) -> None:
-        """Take a job's workers and its PS away; of one that is no gang the data stay, so do uploads under way."""
+        """Take a job's workers and PS away; of a job that is no gang, data and uploads under way stay."""
         self.world.rest(order.job)
         for number in self.board.held[order.job].teams:
             self.world.trainers[order.job].take(number)
         self._close(order.job, preempted=True)
 
     def told(self, told: Told) -> Event | None:
-        """A team has left: its job was suspended, or all its chunks are trained."""
+        """Process a team that has left: its job was suspended, or all its chunks are trained."""
         world, job = self.world, told.job
         finished = told.what == "finished" and min(told.progress) >= world.program(job).steps
         if finished and job in self.board.held:
@@ -117,14 +117,14 @@ class GangWork:
         log.gang(job, gang.where, gang.start, gang.compute_from, now, zeta=zeta, preempted=preempted)
 
     def lose(self, server: int) -> None:
-        """A server is out of service: gangs that stand on it, or have their PS there, are suspended by the kernel."""
+        """A server is out of service: suspend, as the kernel does, the gangs with workers or the PS there."""
         for job, gang in list(self.board.held.items()):
             if server in gang.shares or self.world.ps_site.get(job) == server:
                 self.suspend(Suspend(job))
         self.board.lose(server)
 
     def drop(self, job: int) -> None:
-        """A job has failed or was cancelled."""
+        """Remove a job that has failed or was cancelled."""
         if job in self.board.held:
             self._close(job, preempted=False)
         self.world.log.settle(job, sum(self.world.progress[job]))

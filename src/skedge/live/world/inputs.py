@@ -1,4 +1,4 @@
-"""What reaches the live world from outside: each is journaled before it is taken in."""
+"""Inputs of the live world: each is journaled before it is processed."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pydantic import TypeAdapter
 
 @dataclass(frozen=True)
 class Due:
-    """Time has passed: something on the agenda may be due."""
+    """Time has passed: an agenda entry may be due."""
 
 
 @dataclass(frozen=True)
 class Resumed:
-    """A controller has taken over from one that had ended `away` µs before, by the machine's clock.
+    """A controller has taken over from one that ended `away` µs before, by the machine's clock.
 
-    Below 0 where that was set back: the run's own clock never is.
+    Below 0 if that clock was set back; the run's own clock never goes back.
     """
 
     away: int = 0
@@ -25,27 +25,27 @@ class Resumed:
 
 @dataclass(frozen=True)
 class Told:
-    """What a trainer tells.
+    """A report of a trainer.
 
     Attributes
     ----------
     what
-        ``stopped``: a team has left; ``finished``: all its chunks are trained; ``trained``: its chunks have taken
-        turns on, and have trained as much as one more, or an epoch; ``held``: a team has left as its chunks are ahead;
-        ``released``: they may go on; ``failed``: the job cannot be trained;
-        ``measured``: its rounds take `round_s`; ``result``: all chunks are trained, and this is what came out;
-        ``unmeasured``: that could not be told.
+        ``stopped``: a team has left; ``finished``: all its chunks are trained; ``trained``: chunks that take turns
+        have trained one more chunk's worth of mini-batches, or an epoch; ``held``: a team has left because its chunks
+        are ahead; ``released``: they may continue; ``failed``: the job cannot be trained; ``measured``: its rounds take
+        `round_s`; ``result``: all chunks are trained, with this `result`; ``unmeasured``: the result could not be
+        measured.
     team
-        Number that the world gave the team: of its first chunk for a lane, above all chunks for a gang.
+        Team number given by the world: that of its first chunk on a lane, above all chunks for a gang.
     progress
         Mini-batches of each chunk that are in the parameters.
     round_s
-        Time of a round, a mean over the last ones [s].
+        Mean time of the last rounds [s].
     late_s, recovery_s
-        By how much its rounds took longer than announced since the trainer last told, and how long those rounds took
-        in which a process was lost [s].
+        Since the last report: time by which rounds took longer than announced, and duration of the rounds in which a
+        process was lost [s].
     module
-        SHA-256 of the code that the job's processes have (:meth:`.training.Program.module`).
+        SHA-256 of the code in the job's processes (:meth:`.training.Program.module`).
     """
 
     what: str
@@ -62,7 +62,7 @@ class Told:
 
 @dataclass(frozen=True)
 class Uploaded:
-    """An upload is complete, by its number."""
+    """The upload of this number is complete."""
 
     upload: int
 
@@ -83,7 +83,7 @@ class Server:
 
 
 ENDS = {"back": "lost", "uncordoned": "cordoned"}
-"""What ends what, of :attr:`Server.what`."""
+"""The state that each of these values of :attr:`Server.what` ends."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Submitted:
     job
         The fields of a job of a scenario file.
     key, spec
-        The submission's idempotency key, and the digest of what was submitted with it; empty without one.
+        The submission's idempotency key, and the digest of the spec submitted with it; empty without a key.
     """
 
     job: dict[str, Any]
@@ -105,7 +105,7 @@ class Submitted:
 
 @dataclass(frozen=True)
 class Cancelled:
-    """A job is to be cancelled."""
+    """A request to cancel a job."""
 
     job: int
 
@@ -118,11 +118,11 @@ _KINDS: dict[str, TypeAdapter[Input]] = {
 
 
 def to_json(given: Input) -> dict[str, Any]:
-    """An input in plain JSON types."""
+    """An input as plain JSON types."""
     return {"is": type(given).__name__, **asdict(given)}
 
 
 def from_json(content: dict[str, Any]) -> Input:
-    """The input that :func:`to_json` gave."""
+    """The input that :func:`to_json` encoded."""
     fields = dict(content)
     return _KINDS[fields.pop("is")].validate_python(fields)

@@ -1,4 +1,4 @@
-"""Dispatched chunks in the live world: which of them train, on which lanes."""
+"""Dispatched chunks in the live world: which chunks train, and on which lanes."""
 
 from __future__ import annotations
 
@@ -22,25 +22,26 @@ if TYPE_CHECKING:
     from .ray_world import RayWorld
 
 Lost = tuple[tuple[int, tuple[int, ...]], ...]
-"""(job, chunks) whose server is out of service, as in :class:`~skedge.core.events.Event`."""
+"""(job, chunks) on a server that went out of service, as in :class:`~skedge.core.events.Event`."""
 
 
 class LaneWork:
-    """The board, and the trainers' teams: chunks of a job that were dispatched to a lane together and take turns there.
+    """The board of lanes, and the trainers' teams.
 
-    A team's number is that of its first chunk. The kernel is told of completions as if its chunks ran one after
-    another: of each when the team has trained as much.
+    A team is the chunks of a job that were dispatched to one lane together and take turns there; its number is that of
+    its first chunk. Completions are reported to the kernel as if the chunks ran one after another: the n-th when the
+    team has trained n chunks' worth of mini-batches.
 
     Attributes
     ----------
     running
-        Chunks in service of each job.
+        Number of chunks in service, by job.
     in_cloud
-        Jobs of which the last dispatch of every chunk was to the cloud: communication is free there (zeta = 1).
+        Jobs whose chunks were all last dispatched to the cloud, where communication is free (zeta = 1).
     counted
-        By (job, team): the completions that the kernel has been told of.
+        Number of completions reported to the kernel, by (job, team).
     preemption_s
-        From each decision to displace a chunk to the displacing job's first update with its own [s].
+        Time from each decision to displace a chunk to the displacing job's first update with its own chunk [s].
     """
 
     def __init__(self, world: RayWorld, *, preemptive: bool) -> None:
@@ -54,7 +55,7 @@ class LaneWork:
         self.preemption_s: list[float] = []
 
     def dispatch(self, order: Dispatch) -> None:
-        """Send the chunks of a job, or its lost ones again, on their way."""
+        """Start the uploads of a job's chunks, or of its lost chunks that are dispatched again."""
         world = self.world
         sent = self.board.dispatch(order, world.lane_server, world.scenario.cluster.cloud)
         wholly = all(chunk.lane == CLOUD for chunk in self.board.chunks[order.job])
@@ -70,13 +71,13 @@ class LaneWork:
             world.send(order.job, server, chunks)
 
     def uploaded(self, done: Transport) -> None:
-        """Chunks have reached their server; in the cloud each has a worker of its own."""
+        """Note chunks that have reached their server; in the cloud each has its own worker and starts at once."""
         for chunk in self.board.arrive(done.job, done.server, done.chunks):
             if chunk.lane == CLOUD:
                 self._start(chunk)
 
     def settle(self) -> Event | None:
-        """Give every lane to the best chunk that is there; tell which jobs have started or paused."""
+        """Give every lane to its best chunk that has arrived; returns which jobs have started or paused."""
         world = self.world
         for holder, best in list(self.board.changes()):
             if holder is None:
@@ -95,7 +96,7 @@ class LaneWork:
         return Event(world.now(), started=tuple(started), paused=tuple(p for p in paused if p in world.in_system))
 
     def _start(self, best: Chunk) -> None:
-        """Let a chunk and its team train on their lane from now on."""
+        """Start a chunk and its team on their lane."""
         world, job = self.world, best.job
         there = tuple(chunk.number for chunk in self.board.mates(best) if chunk.arrived)
         self.board.hold(best)
@@ -105,7 +106,7 @@ class LaneWork:
         world.trainers[job].put(best.team, Team(best.server, agent, there, 1, len(there) > 1, lag))
 
     def _begin(self, chunk: Chunk, team: Iterable[int]) -> None:
-        """A run of these chunks begins."""
+        """Begin a run of these chunks in the record."""
         world, job, lane = self.world, chunk.job, None if chunk.lane == CLOUD else chunk.lane
         done, zeta = {number: world.progress[job][number] for number in team}, job in self.in_cloud
         world.log.begin(job, chunk.team, chunk.server, lane, world.now(), done, zeta=zeta)
@@ -115,7 +116,7 @@ class LaneWork:
         self.world.log.end(job, team, self.world.now(), progress, steps, preempted=preempted)
 
     def told(self, told: Told) -> Event | None:
-        """A team has left its lane, may go on, or has trained as much as one chunk more."""
+        """Process a fact: a team has left its lane, may continue, or has trained one more chunk's worth."""
         world, now, chunk = self.world, self.world.now(), self.board.chunks[told.job][told.team]
         team = self.board.mates(chunk)
         if told.what == "released":
@@ -144,7 +145,7 @@ class LaneWork:
         return Event(now, finished=(told.job,) if finished else (), chunks=facts)
 
     def _released(self, team: list[Chunk]) -> None:
-        """The chunks of a team are no longer ahead; in the cloud it goes on at once."""
+        """The chunks of a team are no longer ahead (rule M39); in the cloud they continue at once."""
         for chunk in team:
             waited = (chunk.job, chunk.team) in self.board.ahead
             self.board.ahead.discard((chunk.job, chunk.team))
@@ -157,12 +158,12 @@ class LaneWork:
             self.preemption_s.append(stepped[team] - asked)
 
     def _event(self, chunk: Chunk, team: list[Chunk], lost: Lost = ()) -> Event | None:
-        """What the kernel is told of a team that is not trained yet."""
+        """The event for the kernel about a team that is not fully trained; None if there is nothing to report."""
         facts = self._worth(chunk, team, len(team) - 1)
         return Event(self.world.now(), lost=lost, chunks=facts) if lost or len(facts.time) else None
 
     def _worth(self, chunk: Chunk, team: list[Chunk], most: int) -> LaneFacts:
-        """Completions for the kernel: one for each chunk, at `most` so many, whose work the team has done by now."""
+        """Completions for the kernel: one per chunk's worth of work done and not yet reported, up to `most` in all."""
         progress, steps = self.world.progress[chunk.job], self.world.program(chunk.job).steps
         done = sum(progress[mate.number] - mate.before for mate in team)
         due = np.cumsum([steps - mate.before for mate in team]) <= done
@@ -173,7 +174,10 @@ class LaneWork:
         return LaneFacts(*(np.full(new, x) for x in (self.world.now(), chunk.lane, chunk.job)))
 
     def lose(self, server: int) -> Lost:
-        """A server is out of service: its chunks leave, those that train after their mini-batch; returns the others."""
+        """Take the chunks off a server out of service; those in training leave after their mini-batch.
+
+        Returns the chunks that were not in training.
+        """
         gone: dict[int, list[int]] = {}
         for chunk in self.board.lose(server):
             if (chunk.job, chunk.team) in self.world.log.open:
@@ -183,7 +187,7 @@ class LaneWork:
         return tuple((job, tuple(sorted(chunks))) for job, chunks in sorted(gone.items()))
 
     def in_the_cloud(self, now: int, chunk_time: Ints) -> dict[int, InCloud]:
-        """Chunks in the cloud that are not trained, by job: when they start and end [µs], with these times p."""
+        """Untrained chunks in the cloud, by job: when they start and end [µs], given the chunk times p."""
         world, found = self.world, {}
         for job, chunks in self.board.chunks.items():
             there = [chunk for chunk in chunks if chunk.lane == CLOUD and not (chunk.done or chunk.lost)]
@@ -197,13 +201,13 @@ class LaneWork:
         return found
 
     def drop(self, job: int) -> None:
-        """A job has failed or was cancelled."""
+        """Remove a job that has failed or was cancelled."""
         for team in self.world.log.running(job):
             self._end(job, team)
         self.board.drop(job)
 
     def forget(self, job: int) -> None:
-        """A job has left the system."""
+        """Forget a job that has left the system."""
         self.running.pop(job, None)
         self.counted = {team: n for team, n in self.counted.items() if team[0] != job}
         self.sent_at.pop(job, None)

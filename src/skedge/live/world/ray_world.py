@@ -1,11 +1,11 @@
 """The live world: performs orders on Ray in real time, and reports facts.
 
-Everything that changes the controller's picture happens in the thread that calls :meth:`RayWorld.next_event` and
-:meth:`RayWorld.perform`; trainers and uploads run in threads of their own and leave what happened in a queue. Time is
-that of the controller's clock, from the start of the run [µs], and it is read once for each input.
+The controller's state changes only in the thread that calls :meth:`RayWorld.next_event` and :meth:`RayWorld.perform`.
+Trainers and uploads run in their own threads and put what happened into a queue. Time is the controller's clock, from
+the start of the run [µs], and is read once per input.
 
-So the world is a machine that depends on its inputs alone. Each is journaled before it is taken in; a controller that
-was killed takes the journal's inputs in again, without doing anything, and then goes on from there.
+The world is therefore a state machine that depends on its inputs alone. Each input is journaled before it is processed.
+A controller that was killed replays the inputs of the journal without side effects, and then continues.
 """
 
 from __future__ import annotations
@@ -57,23 +57,23 @@ from .site_work import SiteWork
 from .uploads import Transport, Uploads, carry
 
 _JOIN_S = 15.0
-"""How long the trainers may take to end: a round, and measuring what came out."""
+"""How long the trainers may take to end: one round, and the measurement of the result [s]."""
 
 _LATE_S = 1.0
-"""How often it is looked whether a slot that takes too long is done."""
+"""Interval at which an overdue slot is checked for completion [s]."""
 
 _BLOCKED_S = 1.0
-"""Pause before the journal is written again for which there was no space [s]."""
+"""Pause before a journal write that failed on a full disk is repeated [s]."""
 
 _RAY = -1
-"""Stands for Ray's head among the servers."""
+"""The server number that stands for Ray's head."""
 
 Ask = Callable[[], None]
-"""Something to be done between two inputs that changes nothing: a question to the controller."""
+"""A read-only question to the controller, answered between two inputs."""
 
 
 class NoEngine:
-    """Stands for the engine of a run that is only rebuilt: its agents take whatever they are told."""
+    """Null engine for a run that is only rebuilt: its agents ignore every call."""
 
     emulates = True
     acts = False
@@ -85,16 +85,16 @@ class NoEngine:
         self.forget, self.drop, self.maker = self, self, Calls(self)
 
     def parameter_server(self, server: int) -> Any:
-        """There is none: no trainer of a rebuilt run is started."""
+        """None: a rebuilt run starts no trainer."""
 
     def release(self, server: int, actor: Any) -> None:
-        """There is none."""
+        """Does nothing: there is no process to release."""
 
     def remote(self, *_: Any) -> None:
-        """A call that goes nowhere."""
+        """Ignores the call."""
 
     def watch(self, tell: Callable[[int, str], None]) -> None:
-        """Nothing changes any more."""
+        """Does nothing: no server changes during a rebuild."""
 
 
 class RayWorld:
@@ -103,14 +103,14 @@ class RayWorld:
     Parameters
     ----------
     programs
-        What each job trains, by its id.
+        What each job trains, by job id.
     engine
-        The Ray cluster; :class:`NoEngine` to rebuild a run from its journal, to where that ends, and do nothing.
+        The Ray cluster, or :class:`NoEngine` to rebuild a run from its journal without side effects.
     submit
-        For a service: takes a job that was submitted and the time [µs]; gives the scenario with it behind the others,
-        and its program.
+        For a service: called with a submitted job and the time [µs]; returns the scenario with that job appended, and
+        the job's program.
     job_log
-        Takes (job id, line).
+        Called with (job id, line).
     """
 
     def __init__(
@@ -137,8 +137,8 @@ class RayWorld:
         self.lanes, self.gangs = LaneWork(self, preemptive=preemptive), GangWork(self)
         self.sites = None if scenario.cluster.transfer_cost is None else SiteWork(self)
         self.trainers: dict[int, Trainer] = {}
-        self.progress: dict[int, list[int]] = {}  # as the record counts it: what is trained again counts once
-        self.trained: dict[int, tuple[int, ...]] = {}  # as the parameters have it
+        self.progress: dict[int, list[int]] = {}  # as recorded: repeated mini-batches count once
+        self.trained: dict[int, tuple[int, ...]] = {}  # as held in the parameters
         self.ps_site: dict[int, int] = {}
         self.out: dict[int, set[str]] = {}
         self.agenda: list[int] = []
@@ -173,9 +173,9 @@ class RayWorld:
         return self.clock
 
     def real_now(self) -> int:
-        """Time since the start [µs]; it stands still while there is no controller, as nothing is trained then.
+        """Time since the start [µs]; the clock stops while no controller runs, as nothing is trained then.
 
-        At sites also while the work of a slot is not done.
+        At sites it also stops at the end of a slot until the slot's work is done.
         """
         now = self._elapsed()
         return min(now, self.sites.end) if self.sites is not None and self.sites.open else now
@@ -186,7 +186,7 @@ class RayWorld:
     # -- inputs --------------------------------------------------------------------------------------------------
 
     def next_event(self) -> Event | None:
-        """The next thing that happens; waits for it. None when all jobs have left and none is to come."""
+        """The next event; waits for it. None once all jobs have left and no arrival is left."""
         while True:
             event = self.lanes.settle() or (self._due() if self.sites is None else self._slot_ends(self.sites))
             if event is not None:
@@ -199,7 +199,7 @@ class RayWorld:
                 return event
 
     def _next_input(self) -> Input:
-        """What comes next: from the journal while the run is rebuilt, then from trainers, uploads and the clock."""
+        """The next input: from the journal while the run is rebuilt, then from trainers, uploads and the clock."""
         earlier = self.journal.again() if self.rebuilding and self.journal is not None else None
         if earlier is not None:
             now, given = earlier[0], from_json(earlier[1])
@@ -207,7 +207,7 @@ class RayWorld:
             self.ending = True
             return Due()
         else:
-            # below 0 where the machine's clock was set back meanwhile: the run's clock goes on all the same
+            # below 0 if the machine's clock was set back meanwhile; the run's clock still advances
             given = Resumed(self._elapsed() - self.clock) if self.rebuilding else self._wait()
             now = self.clock if self.rebuilding else max(self.clock, self.real_now())
             if self.journal is not None:
@@ -221,7 +221,7 @@ class RayWorld:
         return given
 
     def _wait(self) -> Input:
-        """What is told next; :class:`Due` when something on the agenda is. Questions are answered meanwhile."""
+        """The next input from the queue, or :class:`Due` when an agenda entry is due; answers questions meanwhile."""
         while not self.ending:
             if self.later:
                 return self.later.popleft()
@@ -235,7 +235,7 @@ class RayWorld:
         return Due()
 
     def _answer(self) -> None:
-        """Answer questions for a second, while nothing can be taken in: the journal cannot be written."""
+        """Answer questions for a second while the journal cannot be written, so that no input can be processed."""
         until = time.monotonic() + _BLOCKED_S
         with suppress(queue.Empty):
             while True:
@@ -246,7 +246,7 @@ class RayWorld:
                     self.later.append(told)
 
     def _patience(self) -> float:
-        """How long to wait for what is told [s]."""
+        """How long to wait for the next input [s]."""
         if self.sites is not None and self.sites.open and self._elapsed() >= self.sites.end:
             return _LATE_S
         return max((self._next_due() - self.real_now()) / SECOND, 0.0)
@@ -271,12 +271,12 @@ class RayWorld:
         return None
 
     def _came(self, upload: Transport) -> None:
-        """Note by how much an upload took longer than announced."""
+        """Record by how much an upload took longer than announced."""
         late = (self.now() - upload.due) / SECOND
         self.upload_late_s[upload.job] = max(late, self.upload_late_s.get(upload.job, 0.0))
 
     def _go_on(self) -> None:
-        """The picture is as it was when the controller ended: from here on act again."""
+        """End the rebuild: the state is that at the end of the last controller; from now on orders take effect."""
         self.rebuilding = False
         for server, why in sorted(self.out.items()):
             if "lost" in why and server not in self.engine.lost:
@@ -296,12 +296,12 @@ class RayWorld:
         return min(arrival, self.agenda[0] if self.agenda else NEVER, self.real_now() + 3600 * SECOND, end)
 
     def _due(self) -> Event | None:
-        """Arrivals and wakes whose time has come."""
+        """Arrivals and wakes that are due now."""
         arrived, woke = self.due_by(self.now())
         return Event(self.now(), arrived=arrived, woke=woke) if arrived or woke else None
 
     def due_by(self, time: int) -> tuple[tuple[int, ...], bool]:
-        """The jobs that have arrived by a time [µs], and whether a wake has come; each is told once."""
+        """The jobs that have arrived by `time` [µs], and whether a wake is due; each is reported once."""
         first, woke = self.arrived, False
         while self.arrived < len(self.scenario.jobs) and self.scenario.jobs.arrival[self.arrived] <= time:
             self.arrived += 1
@@ -313,7 +313,7 @@ class RayWorld:
         return arrived, woke
 
     def _slot_ends(self, sites: SiteWork) -> Event | None:
-        """At sites all is told at the boundaries of slots; the clock goes on from there."""
+        """At sites all events are reported at slot boundaries, from which the clock then continues."""
         sites.begin()
         if self.now() < sites.end or sites.open:
             return None
@@ -324,7 +324,7 @@ class RayWorld:
         return sites.end_slot()
 
     def _submitted(self, given: Submitted) -> None:
-        """A job has come: it arrives now, behind all others."""
+        """Take in a submitted job: it arrives now, after all others."""
         assert self.submit is not None  # noqa: S101 - only a service takes jobs
         last = int(self.scenario.jobs.arrival[-1]) if len(self.scenario.jobs) else -1
         self.clock = max(self.clock, last + 1)
@@ -338,7 +338,7 @@ class RayWorld:
         return self.programs[self.scenario.jobs.ids[job]]
 
     def trainer(self, job: int) -> Trainer:
-        """The trainer of `job`, made when first asked for."""
+        """The trainer of `job`, created on first use."""
         if job not in self.trainers:
             name, program, engine, log = self.scenario.jobs.ids[job], self.program(job), self.engine, self.job_log
             write = None if log is None else lambda line: log(name, line)
@@ -362,7 +362,7 @@ class RayWorld:
         return self.trainers[job]
 
     def pace(self, job: int, zeta: int) -> float:
-        """Least time of a round [s]: that of a mini-batch, as announced; 0 where servers have a speed of their own."""
+        """Least time of a round [s]: the announced time of a mini-batch; 0 on servers with their own speed."""
         return self._announced(job, zeta) if self.engine.emulates else 0.0
 
     def _announced(self, job: int, zeta: int) -> float:
@@ -370,7 +370,7 @@ class RayWorld:
         return float(self.scenario.chunk_time[job, zeta]) / SECOND / int(self.scenario.jobs.minibatches[job])
 
     def _tell(self, told: Input) -> None:
-        """Leave a fact for the controller; what is rebuilt has told it before."""
+        """Queue a fact for the controller; ignored in a rebuild, where the journal already holds it."""
         if not self.rebuilding:
             self.told.put(told)
 
@@ -381,7 +381,7 @@ class RayWorld:
         elif told.what == "unmeasured" and not self.rebuilding and told.job in self.unmeasured:
             self._measure(told.job)
         if told.what in ("result", "unmeasured") or told.job not in self.in_system:
-            return None  # a result can come early: a chunk that is trained may be on its way again, its server lost
+            return None  # a result can come early: a trained chunk may be dispatched again, its server lost
         if told.progress:
             self.trained[told.job] = told.progress
             self.progress[told.job] = [max(pair) for pair in zip(self.progress[told.job], told.progress, strict=True)]
@@ -403,7 +403,7 @@ class RayWorld:
         return self.gangs.told(told) if told.job in self.gangs.board.stock else self.lanes.told(told)
 
     def fail(self, job: int, reason: str) -> Event | None:
-        """The job cannot be trained, or was cancelled: it leaves, the others go on; at sites when the slot ends."""
+        """Remove a job that cannot be trained or was cancelled; the others continue. At sites it leaves at slot end."""
         for upload in self.uploads.pending.values():
             if upload.job == job:
                 self._came(upload)
@@ -417,7 +417,7 @@ class RayWorld:
         return Event(self.now(), failed=((job, reason),))
 
     def untrained(self, job: int) -> str:
-        """What the parameters of a job lack whose chunks have all been reported as trained; empty if nothing (M38)."""
+        """What is missing in the parameters of a job reported as fully trained (rule M38); empty if nothing."""
         done, steps = self.trained.get(job, (0,)), self.program(job).steps
         if min(done) >= steps:
             return ""
@@ -425,7 +425,7 @@ class RayWorld:
         return f"its parameters hold {done[chunk]} of {steps} mini-batches of chunk {chunk}: they are not complete"
 
     def leave(self, job: int, *, finished: bool = True) -> None:
-        """A job has left the system."""
+        """Remove a job from the system."""
         self.in_system.discard(job)
         self.uploads.drop(job)
         self.lanes.forget(job)
@@ -438,7 +438,7 @@ class RayWorld:
             agent.forget.remote(self.scenario.jobs.ids[job])
 
     def _measure(self, job: int) -> None:
-        """Measure a finished job by its last checkpoint: its trainer is gone."""
+        """Measure a finished job from its last checkpoint, as its trainer has ended."""
 
         def measure() -> None:
             saved = Checkpoints(self.engine.url).read(self.scenario.jobs.ids[job])
@@ -451,11 +451,11 @@ class RayWorld:
     # -- servers -------------------------------------------------------------------------------------------------
 
     def _server_changed(self, server: int, what: str) -> None:
-        """Told by the engine, once: what is told while the run is rebuilt is taken in after that."""
+        """Callback of the engine, once per change; changes during a rebuild are processed after it."""
         self.told.put(Server(server, what))
 
     def _server(self, given: Server) -> Event | None:
-        """A server is lost or cordoned, or no longer; out of service it is as long as it is either."""
+        """Process a change of a server; it is out of service while it is lost or cordoned."""
         if given.server == _RAY:
             raise SkedgeError("Ray's head no longer answers; go on from the run's state with --resume")
         out = self.out.setdefault(given.server, set())
@@ -495,7 +495,7 @@ class RayWorld:
     def send(
         self, job: int, server: int, chunks: Sequence[int], *, charged: bool = True, source: int | None = None
     ) -> None:  # fmt: skip
-        """Bring chunks to a server, perhaps from another; the queue is told when they are there."""
+        """Bring chunks to a server, from `source` if given; :class:`.inputs.Uploaded` is queued on arrival."""
         delay = int(upload_delay(self.scenario.delays, job, server)) / SECOND if charged else 0.0
         transport = self.uploads.add(job, server, tuple(chunks), delay, self.now(), source)
         if not self.rebuilding:
@@ -516,9 +516,9 @@ class RayWorld:
         self.serve_from(order.job, order.ps)
 
     def serve_from(self, job: int, ps: int | Placement) -> None:
-        """Let the job's PS be in this slot, or in the cloud.
+        """Place the job's PS in this slot, or in the cloud.
 
-        On servers with resources one process stands for all of the job's PSs, on the first server that has some.
+        On servers with resources, one process on the first server with a PS stands for all PSs of the job.
         """
         cluster = self.scenario.cluster
         if isinstance(ps, tuple):
@@ -529,7 +529,7 @@ class RayWorld:
         self.trainers[job].serve_from(site)
 
     def rest(self, job: int) -> None:
-        """Take the job's PS away."""
+        """Remove the job's PS."""
         self.ps_site.pop(job, None)
         self.trainers[job].rest()
 
@@ -543,7 +543,7 @@ class RayWorld:
     # -- the end -------------------------------------------------------------------------------------------------
 
     def meta(self) -> dict[str, Any]:
-        """What ``run.json`` says of a live run: how exactly its times are to be taken, and what took longer."""
+        """The metadata of a live run for ``run.json``: the tolerance of its times, delays, and training state."""
         recovery = max(self.recovery_s.values(), default=0.0)
         jobs, ids = sorted(self.late_s.keys() | self.upload_late_s.keys()), self.scenario.jobs.ids
         late = {ids[job]: self.late_s.get(job, 0.0) + self.upload_late_s.get(job, 0.0) for job in jobs}
@@ -560,11 +560,11 @@ class RayWorld:
         }
 
     def runs(self) -> pl.DataFrame:
-        """The runs table of what has happened."""
+        """The runs table so far."""
         return self.log.table()
 
     def close(self) -> None:
-        """End all trainers, and take in what they have measured."""
+        """End all trainers, and collect the results that they have measured."""
         for trainer in self.trainers.values():
             trainer.close()
         end = time.monotonic() + _JOIN_S

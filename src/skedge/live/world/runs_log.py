@@ -14,7 +14,7 @@ from skedge.core.schedule import schema
 
 @dataclass
 class _Open:
-    """Chunks that take turns on a lane, or one on a worker of its own in the cloud."""
+    """An open run: chunks that take turns on a lane, or one chunk on its own worker in the cloud."""
 
     server: int
     lane: int | None
@@ -24,7 +24,7 @@ class _Open:
 
 
 class RunsLog:
-    """Notes runs of chunks and of gangs; times in µs, work in mini-batches."""
+    """Records runs of chunks and of gangs; times in µs, work in mini-batches."""
 
     def __init__(self, servers: list[str]) -> None:
         self.servers = servers
@@ -38,15 +38,16 @@ class RunsLog:
     def begin(
         self, job: int, team: int, server: int, lane: int | None, now: int, done: dict[int, int], *, zeta: bool
     ) -> None:  # fmt: skip
-        """A team begins to run: its chunks, with the mini-batches of each that are `done`."""
+        """Open the run of a team; `done`: mini-batches trained so far, by chunk of the team."""
         self.open[job, team] = _Open(server, lane, now, done, zeta)
 
     def end(
         self, job: int, team: int, now: int, progress: Sequence[int], steps: int, *, preempted: bool
     ) -> None:  # fmt: skip
-        """The run of a team ends with this `progress`: its chunks share the time by their work, one after another.
+        """Close the run of a team with this `progress`: its time is divided among its chunks in proportion to work.
 
-        Those that are trained (`steps`) come first, as what is displaced is the last. One of no length leaves no trace.
+        The chunks get consecutive rows. Fully trained ones (`steps`) come first, as a displaced chunk is the last one
+        running. A row of zero length is not recorded.
         """
         run, at = self.open.pop((job, team)), 0
         work = {chunk: progress[chunk] - before for chunk, before in run.done_before.items()}
@@ -62,7 +63,7 @@ class RunsLog:
             start = max(start, end)
 
     def _chunk(self, job: int, chunk: int, run: _Open, start: int, end: int, work: int, *, preempted: bool) -> None:
-        """Note a run of a chunk; one that goes on where its last one ended is one with that."""
+        """Record a run of a chunk, merged with its last run if it continues that one."""
         last = self.newest.get((job, chunk))
         if last is not None and (last["end"], last["lane"], last["preempted"]) == (start, run.lane, False):
             last |= {"end": end, "work": last["work"] + work, "preempted": preempted}
@@ -71,17 +72,17 @@ class RunsLog:
         self.newest[job, chunk] = self.rows[-1]
 
     def chunks(self, job: int, team: int) -> list[int]:
-        """The chunks of a team that runs."""
+        """The chunks of a running team."""
         return list(self.open[job, team].done_before)
 
     def running(self, job: int) -> list[int]:
-        """Teams of a job that run."""
+        """The running teams of a job."""
         return [team for other, team in self.open if other == job]
 
     def gang(
         self, job: int, where: Placement, start: int, compute_from: int, now: int, *, zeta: bool, preempted: bool
     ) -> None:
-        """An allocation ends; one of no length leaves no trace. Its work is told by :meth:`settle`."""
+        """Record an allocation that ends; one of zero length is dropped. :meth:`settle` fills in its work."""
         if now == start:
             return
         self.last[job] = now
@@ -93,15 +94,15 @@ class RunsLog:
     def site(
         self, job: int, where: Placement, start: int, now: int, work: Mapping[int, int], *, preempted: bool
     ) -> None:  # fmt: skip
-        """An allocation at sites ends, with what each has trained; one of no length leaves no trace."""
+        """Record an allocation at sites that ends, with the work of each site; one of zero length is dropped."""
         if now > start:
             for site, n in where:
                 self._add(job, None, site, None, n, start, start, now, float(work.get(site, 0)), False, preempted)
 
     def settle(self, job: int, done: int, *, finished: bool = False) -> None:
-        """Share what a gang has done since the last time, of `done` in all, among the workers by their time.
+        """Divide a gang's work since the last call (`done` is the total) among its workers by their time.
 
-        One that was suspended while its last mini-batch was trained has finished all the same: nothing was preempted.
+        A gang suspended during its last mini-batch has finished all the same, so its rows are not preempted.
         """
         rows = self.unsettled.pop(job, [])
         if not rows:
@@ -120,6 +121,6 @@ class RunsLog:
         self.rows.append({**row, **dict(zip(names, rest, strict=True))})
 
     def table(self) -> pl.DataFrame:
-        """The runs table of what has happened."""
+        """The runs table so far."""
         table = pl.DataFrame(self.rows, schema=schema(self.servers)["runs"])
         return table.sort("start", "job", "chunk", "server", maintain_order=True)

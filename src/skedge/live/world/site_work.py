@@ -1,8 +1,8 @@
-"""Sites in the live world: chunks lie at sites, move between them, and are trained slot by slot.
+"""Sites in the live world: chunks are stored at sites, move between them, and are trained slot by slot.
 
-Time stands still while a slot's work is not done, so that every slot has its boundaries where the model has them; by
-how much slots took longer is told (``slot_overrun_s``). What happens within a slot (a job fails, a server is lost) is
-told at its end.
+The run's clock stops at the end of a slot until the slot's work is done, so that slots have the boundaries of the
+model. The extra time is reported as ``slot_overrun_s``. What happens within a slot (a job fails, a server is lost) is
+reported at its end.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class _Held:
-    """Workers of a job, since when [µs], and the chunks that they have trained by site."""
+    """Workers of a job, the start of their allocation [µs], and the number of chunks trained by site."""
 
     where: Placement
     start: int
@@ -34,7 +34,7 @@ class _Held:
 
 @dataclass
 class _Work:
-    """What a team is to train in this slot, and the transports that it waits for."""
+    """What a team has to train in this slot, and the uploads that it waits for."""
 
     site: int
     chunks: tuple[int, ...]
@@ -48,15 +48,17 @@ class SiteWork:
     Attributes
     ----------
     end
-        End of the present slot [µs].
+        End of the current slot [µs].
     there
         Chunks not trained yet, by job and site.
     open
-        Teams at work in this slot, by (job, number of the team).
-    servers, told_out
-        Servers that have changed in this slot, and why they went out of service if they did; those told to be out.
+        Teams still at work in this slot, by (job, team number).
+    servers
+        Reason of each server that changed in this slot: why it went out of service; empty if it came back.
+    told_out
+        Servers last reported out of service.
     overrun
-        By how much slots took longer than they should [µs].
+        Total time by which slots took longer than their length [µs].
     """
 
     def __init__(self, world: RayWorld) -> None:
@@ -74,7 +76,7 @@ class SiteWork:
     # -- orders --------------------------------------------------------------------------------------------------
 
     def arrive(self, job: int) -> None:
-        """The data of a job are at its sites: chunks are numbered through, site after site."""
+        """Register the data of a job at its sites; chunks are numbered consecutively, site after site."""
         first, there = 0, dict[int, list[int]]()
         for site, chunks in enumerate(self.world.scenario.jobs.data[job].tolist()):
             if chunks:
@@ -85,7 +87,7 @@ class SiteWork:
             self.world.send(job, site, listed, charged=False)
 
     def allocate(self, order: Allocate) -> None:
-        """Give a job these workers and this PS from now on."""
+        """Give a job the workers and the PS of an order."""
         job, world = order.job, self.world
         if job in self.held:
             self._close(job, preempted=True)
@@ -94,12 +96,12 @@ class SiteWork:
         self.held[job] = _Held(order.where, world.now())
 
     def suspend(self, order: Suspend) -> None:
-        """Take a job's workers and its PS away."""
+        """Take a job's workers and PS away."""
         self.world.rest(order.job)
         self._close(order.job, preempted=True)
 
     def transfer(self, order: Transfer) -> None:
-        """Move chunks from a site to another: their bytes are copied there, then they are removed here."""
+        """Move chunks from one site to another: their bytes are copied, then removed at the source."""
         there = self.there[order.job]
         moved = there[order.source][: order.chunks]
         there[order.source] = there[order.source][order.chunks :]
@@ -107,7 +109,7 @@ class SiteWork:
         self.world.send(order.job, order.target, moved, charged=False, source=order.source)
 
     def begin(self) -> None:
-        """Set the teams of the slot to work; when all orders of its beginning have been carried out."""
+        """Start the teams of the slot, once all orders of its beginning have been carried out."""
         if self.begun:
             return
         self.begun, world = True, self.world
@@ -134,7 +136,7 @@ class SiteWork:
     # -- facts ---------------------------------------------------------------------------------------------------
 
     def uploaded(self, done: Transport) -> None:
-        """Chunks are where they are to be; who waits for them may begin."""
+        """Process a complete upload: teams that wait for its chunks may start."""
         if done.source is not None and not self.world.rebuilding and not self.world.out.get(done.source):
             name = self.world.scenario.jobs.ids[done.job]
             self.world.engine.agents[done.source].drop.remote(name, done.chunks)
@@ -144,7 +146,7 @@ class SiteWork:
                 self._start(job, number)
 
     def told(self, told: Told) -> None:
-        """A team has trained its chunks of the slot, or has left."""
+        """Process a fact: a team has trained its chunks of the slot, or has left."""
         work = self.open.pop((told.job, told.team), None)
         if work is None or told.what != "finished":
             return
@@ -154,12 +156,12 @@ class SiteWork:
             books[work.site] = books.get(work.site, 0) + len(work.chunks)
 
     def fail(self, job: int, reason: str) -> None:
-        """A job cannot be trained, or was cancelled: told at the end of the slot; nothing more is waited for."""
+        """Stop a job that cannot be trained or was cancelled; reported at the end of the slot."""
         self.failed.setdefault(job, reason)
         self._stop(job)
 
     def changed(self, given: Server, *, told: bool) -> None:
-        """A server has changed; `told` at the end of the slot if it so goes out of service, or comes back."""
+        """Process a change of a server; `told`: it goes out of service or comes back, reported at the slot's end."""
         if told and given.what not in ENDS:
             self.servers[given.server] = f"server_{given.what}"
         elif told:
@@ -172,7 +174,7 @@ class SiteWork:
                     self.world.trainers[job].take(number)
 
     def end_slot(self) -> Event | None:
-        """What the slot that ends now has brought; None if nothing."""
+        """The event of the slot that ends now; None if nothing happened."""
         world, at = self.world, self.end
         self.end, self.begun = at + self.slot, False
         trained = tuple((job, tuple(sorted(chunks.items()))) for job, chunks in sorted(self.trained.items()))
@@ -198,9 +200,9 @@ class SiteWork:
         )
 
     def _changes(self) -> Iterator[tuple[int, str]]:
-        """(server, why), one a server: one lost and back within a slot is told to be back when the next ends.
+        """(server, reason), one per server; one lost and back within a slot is reported back at the end of the next.
 
-        Who was told to be out, and is out now, has not changed, whatever was in between.
+        A server reported out that is still out is unchanged, whatever happened in between.
         """
         changed, self.servers = self.servers, {}
         for server, why in sorted(changed.items()):
@@ -221,13 +223,13 @@ class SiteWork:
         self.world.leave(job, finished=finished)
 
     def _lose(self, server: int) -> None:
-        """Who stands on a server that is out of service, or has its PS there, is suspended by the kernel."""
+        """Suspend, as the kernel does, the jobs with workers or the PS on a server out of service."""
         for job, held in list(self.held.items()):
             if self.world.ps_site.get(job) == server or any(site == server for site, _ in held.where):
                 self.suspend(Suspend(job))
 
     def _stop(self, job: int) -> None:
-        """No team of the job works on."""
+        """Stop all teams of the job."""
         for other, number in [key for key in self.open if key[0] == job]:
             del self.open[other, number]
             self.world.trainers[job].take(number)

@@ -1,4 +1,4 @@
-"""Chunks on their way to servers: the bytes really go, piece by piece, spread over the link's delay."""
+"""Uploads of chunks to servers: real bytes are sent, piece by piece, spread over the link's delay."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from skedge.live.training.training import Program
 from .inputs import Told, Uploaded
 
 _PIECE = 2**18
-"""Bytes of a chunk sent at once."""
+"""Size of a piece, the part of a chunk sent at once [bytes]."""
 
 _PIECE_S = 20.0
-"""A piece that has not arrived by then is sent again."""
+"""Time after which a piece that has not arrived is sent again [s]."""
 
 _PATIENCE_S = 0.5
 
 
 @dataclass(frozen=True)
 class Transport:
-    """Chunks of a job on their way to a server; they take at least `delay_s`, so they are due at `due` [µs].
+    """An upload of a job's chunks to a server; it takes at least `delay_s` and is due at `due` [µs].
 
-    They come from the server `source`; None: from where the job's data come from.
+    The chunks come from the server `source`; None: from the source of the job's data.
     """
 
     number: int
@@ -41,14 +41,14 @@ class Transport:
 
 
 class Uploads:
-    """All uploads under way, and what has come.
+    """All uploads under way, and the chunks stored on servers.
 
     Attributes
     ----------
     pending
-        Uploads under way by number.
+        Uploads under way, by number.
     stored
-        Chunks that are there, by (job, server).
+        Chunks stored, by (job, server).
     """
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class Uploads:
     def add(
         self, job: int, server: int, chunks: tuple[int, ...], delay_s: float, now: int, source: int | None = None
     ) -> Transport:  # fmt: skip
-        """Note an upload that begins `now` [µs]; what comes from a server is no longer there."""
+        """Add an upload that starts `now` [µs]; chunks that move from a server are no longer stored there."""
         self.count += 1
         due = now + round(delay_s * SECOND)
         upload = self.pending[self.count] = Transport(self.count, job, server, chunks, delay_s, due, source)
@@ -68,7 +68,7 @@ class Uploads:
         return upload
 
     def done(self, number: int) -> Transport | None:
-        """Note that an upload is complete; None if its server has gone out of service."""
+        """Complete an upload and return it; None if its server has gone out of service."""
         upload = self.pending.pop(number, None)
         if upload is None:
             return None
@@ -76,24 +76,24 @@ class Uploads:
         return upload
 
     def lose(self, server: int) -> None:
-        """A server is out of service: what is there, and on its way there, is lost."""
+        """Forget the chunks stored on, and on their way to, a server out of service."""
         self.pending = {number: upload for number, upload in self.pending.items() if upload.server != server}
         self.stored = {key: chunks for key, chunks in self.stored.items() if key[1] != server}
 
     def drop(self, job: int) -> None:
-        """A job has left: what is on its way for it is not wanted any more."""
+        """Forget the uploads of a job that has left."""
         self.pending = {number: upload for number, upload in self.pending.items() if upload.job != job}
 
     def behind(self, job: int, now: int) -> int:
-        """How long the job's latest upload is overdue [µs]; 0 if none is."""
+        """Time by which the job's most overdue upload is late [µs]; 0 if none is."""
         return max((max(now - upload.due, 0) for upload in self.pending.values() if upload.job == job), default=0)
 
     def to(self, job: int, server: int) -> list[Transport]:
-        """Uploads of a job that are on their way to a server."""
+        """Uploads of a job under way to a server."""
         return [upload for upload in self.pending.values() if (upload.job, upload.server) == (job, server)]
 
     def lacks(self, job: int, server: int, chunks: Iterable[int]) -> tuple[int, ...]:
-        """Which of `chunks` are neither on a server nor on their way to it."""
+        """Those of `chunks` that are neither stored on a server nor on their way to it."""
         coming = {chunk for upload in self.to(job, server) for chunk in upload.chunks}
         return tuple(sorted(set(chunks) - self.stored.get((job, server), set()) - coming))
 
@@ -109,10 +109,10 @@ def carry(
     source: Any = None,
     say: Callable[[str], None] | None = None,
 ) -> None:
-    """Bring an upload to its agent in a thread of its own, and tell when all of it is there, whole.
+    """Send an upload to its agent in its own thread, and report when it has arrived whole.
 
-    It begins anew where the agent is lost, as long as the upload is `wanted`. `source` is the agent that has the
-    chunks; where there is none, or it cannot give them, they are made. `say` takes a warning about them.
+    The upload restarts if the agent is lost, as long as it is `wanted`. `source` is the agent that has the chunks;
+    without one, or if it cannot provide them, they are made. `say` is called with a warning about the data, if any.
     """
 
     def bring() -> None:
@@ -123,7 +123,7 @@ def carry(
                 say(warning)
         except TrainingError as error:
             tell(Told("failed", upload.job, reason=str(error)))
-        except Exception as error:  # whatever it is: a thread that ends without a word would leave the job hanging
+        except Exception as error:  # any error: a thread that ends silently would leave the job hanging
             tell(Told("failed", upload.job, reason=f"its upload has ended: {type(error).__name__}: {error}"))
         else:
             tell(Uploaded(upload.number))
@@ -134,14 +134,14 @@ def carry(
 def _copy(
     upload: Transport, job: str, program: Program, maker: Calls, agent: Any, wanted: Callable[[int], bool], source: Any
 ) -> bool:
-    """Send the bytes piece by piece; False if the agent was lost, or they are not wanted any more.
+    """Send the bytes piece by piece; False if the agent was lost, or the upload is no longer wanted.
 
-    When this returns True they are whole and checked.
+    True means that the chunks have arrived whole and were checked.
 
     Raises
     ------
     TrainingError
-        If the job's data cannot be made, or the server cannot keep them.
+        If the job's data cannot be made, or the server cannot store them.
     """
     began = time.monotonic()
     contents = _from(source, job, upload.chunks) or maker.contents(program, upload.chunks)
@@ -159,7 +159,7 @@ def _copy(
 
 
 def _from(source: Any, job: str, chunks: tuple[int, ...]) -> list[tuple[int, bytes]]:
-    """Chunks as the agent `source` keeps them; nothing if it has not all of them, or does not answer."""
+    """Chunks as stored by the agent `source`; empty if it lacks one of them or does not answer."""
     import ray  # noqa: PLC0415 - Ray is an extra
 
     if source is None:
@@ -171,7 +171,7 @@ def _from(source: Any, job: str, chunks: tuple[int, ...]) -> list[tuple[int, byt
 
 
 def _store(agent: Any, job: str, chunk: int, upload: int, offset: int, piece: bytes, *, last: bool) -> bool:
-    """Whether the piece is there; False if the agent is lost, or late."""
+    """Store a piece at the agent; False if the agent is lost or late."""
     import ray  # noqa: PLC0415 - Ray is an extra
 
     try:

@@ -17,23 +17,22 @@ from skedge.optimum.pools.simple import alone, srpt
 from skedge.optimum.types import ROUNDING, Bound
 
 _CELLS = 2000
-"""Cells of a grid of prices."""
+"""Number of cells of a grid of prices."""
 
 _ROUNDS = 300
-"""Supergradient steps at most; a few tens are usual."""
+"""Most supergradient steps; a few tens are usual."""
 
 
 def chunk_bounds(scenario: Scenario, family: Family, *, fast: bool = False) -> list[Bound]:
-    """Bounds on the total JCT [s] of the schedules of `family` in which every job finishes; none if one never can."""
+    """Bounds on the total JCT [s] of the schedules of `family` that finish every job; none if some job never can."""
     return bounds_on(lambda: pools(scenario, family), fast=fast)
 
 
 def bounds_on(make: Callable[[], list[Pool]], *, fast: bool) -> list[Bound]:
-    """Bounds [s] on what the pools that `make` makes allow.
+    """Bounds [s] for the pools that `make` creates.
 
-    ``alone`` and ``srpt`` of :mod:`.simple`, ``prices`` of :mod:`.prices`, which takes of every pool the best of the
-    three, and where time is slotted and the scenario is small ``flow`` of :mod:`.flow`, unless only `fast` ones are
-    asked for.
+    These are ``alone`` and ``srpt`` of :mod:`.simple`; ``prices`` of :mod:`.prices`, which uses the best of the three
+    for every pool; and, unless only `fast` bounds are requested, ``flow`` of :mod:`.flow` for small slotted scenarios.
     """
     started = process_time()
     made = make()
@@ -57,7 +56,7 @@ def bounds_on(make: Callable[[], list[Pool]], *, fast: bool) -> list[Bound]:
 
 
 def priced(made: list[Pool]) -> float:
-    """Sum over the pools, which share nothing, of the best bound on each [µs]."""
+    """Sum over the pools, which are independent, of the best bound on each [µs]."""
     return sum(max(_prices(pool), alone([pool]), srpt([pool]) or 0.0) for pool in made)
 
 
@@ -70,7 +69,7 @@ def _prices(pool: Pool) -> float:
 def grid(pool: Pool, cells: int = _CELLS) -> Floats:
     """Edges of the cells [µs]: half of them even in time, half where jobs become ready and can first be done.
 
-    They reach until no job would want the pool any more: all have gone to the cloud, or all work is done.
+    They extend to the time after which no job can use the pool: all have gone to the cloud, or all work is done.
     """
     to_cloud = pool.arrival + pool.away
     busy = pool.ready.max() + pool.work.sum() / pool.lanes

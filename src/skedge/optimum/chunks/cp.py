@@ -1,8 +1,8 @@
 """The chunk problem of one worker type for CP-SAT: intervals on the workers.
 
-For every job and worker a number of chunks, and for every time between two releases on that worker one optional
-interval, as a job can be interrupted only when another becomes ready (earliest deadline first, see
-:mod:`.chunk_model`): so the model has an optimal schedule among its solutions, and every solution is a schedule.
+Every job has a number of chunks on every worker, and one optional interval between any two consecutive releases on that
+worker, as a job can be interrupted only when another becomes ready (earliest deadline first, see :mod:`.model`). So
+the model has an optimal schedule among its solutions, and every solution is a schedule.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from skedge.optimum.solvers import Found, cp_solve, cp_tools
 from .model import ChunkModel, Plan
 
 _MOST = 20_000
-"""Intervals at most."""
+"""Most intervals of a model."""
 
 
 def solve_intervals(model: ChunkModel, start: Plan, seconds: float) -> Found[Plan]:
-    """Solve from `start` on, for so many `seconds`.
+    """Solve from `start` on, for at most `seconds`.
 
     Raises
     ------
     InputError
-        If OR-Tools is not there.
+        If OR-Tools is not installed.
     """
     size = sum(len(releases) for releases in model.releases) * len(model.jobs)
     if size > _MOST:
@@ -79,7 +79,7 @@ def _lane(m: Any, model: ChunkModel, lane: int, count: list[Any], done: list[Any
 
 
 def _in_order(m: Any, model: ChunkModel, count: list[list[Any]]) -> None:
-    """Of lanes that are alike, the earlier ones have no less load."""
+    """Break symmetry: of identical lanes, an earlier one has no less load."""
     each = model.each.tolist()
     for group in model.alike:
         for a, b in pairwise(group):

@@ -10,8 +10,8 @@ z[j, t]                j, on the edge, is not done before unit t; so c_j is read
 ====================== =======================================================================
 
 Rows: all chunks are somewhere; a worker trains one job at a time, for each of its chunks p_j; y <= z; z falls.
-Redundant, and what makes the relaxation good: c_j is at least the mean of the times at which j is trained and half of
-D_j p_j / min(D_j, m); and the sum of the c_j is at least the bound that is known.
+Redundant rows that tighten the relaxation: c_j is at least the mean of the times at which j is trained plus half of
+D_j p_j / min(D_j, m); and the sum of the c_j is at least the known bound.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from skedge.optimum.solvers import Found, Rows, milp
 from .model import ChunkModel, Plan
 
 _MOST = 60_000
-"""Variables y at most."""
+"""Most variables y."""
 
 
 def solve_time_indexed(model: ChunkModel, start: Plan, seconds: float) -> Found[Plan]:
-    """Solve from `start` on, for so many `seconds`.
+    """Solve from `start` on, for at most `seconds`.
 
     Raises
     ------
     InputError
-        If highspy is not there.
+        If highspy is not installed.
     """
     until = model.horizon(start)
     size = int(np.maximum(until - model.ready, 0).sum())

@@ -1,14 +1,15 @@
-"""The chunk problem of one worker type in whole numbers: what the exact models and the plan that they make share.
+"""The chunk problem of one worker type in integers, shared by the exact models and the plans that they produce.
 
 **The problem.** Minimise sum_j (c_j - r_j) over all schedules that give each chunk to one worker for good, or the whole
 job to the cloud (MINLP (2) with (4a) and (4e), chunk by chunk and without migration, ERRATA J17, J18). Workers may
-interrupt chunks. Left out are PSs, storage and the checkpoint overhead: the optimum without them is a bound, and a
-schedule that keeps them as well and has the same value is optimal.
+interrupt chunks. PSs, storage and the checkpoint overhead are left out: the optimum without them is a bound, and a
+schedule of the same value that respects them is optimal.
 
-**What a solution is.** A number of chunks for every job and worker, and an order of the jobs. If the chunks of a worker
-can be trained so that each job's are done by c_j then running, at every instant, the chunk that has arrived and whose
-job has the least c_j does it too (earliest deadline first is optimal on one machine with ready times and preemption).
-So one rank for each job, its place in the order of the c_j, is enough on all workers: what ``Dispatch`` can say.
+**Solutions.** A solution is a number of chunks for every job and worker, and an order of the jobs. If the chunks of a
+worker can be trained so that each job's are done by c_j, then so does running, at every instant, the chunk that has
+arrived and whose job has the least c_j (earliest deadline first is optimal on one machine with ready times and
+preemption). So one rank per job, its place in the order of the c_j, is enough on all workers, and ``Dispatch`` can
+express it.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from skedge.optimum.pools.pools import Pool
 
 @dataclass(frozen=True)
 class Plan:
-    """Where the chunks of a pool's jobs go: `count`, shape ``(jobs, lanes)``, and when each job is done [units].
+    """The plan of a pool's jobs: chunks by lane (`count`, shape ``(jobs, lanes)``), and when each job is done [units].
 
     A job without chunks on lanes is in the cloud.
     """
@@ -45,12 +46,12 @@ class Plan:
 
 @dataclass(frozen=True)
 class ChunkModel:
-    """One pool in whole units of time.
+    """One pool in integer units of time.
 
     Attributes
     ----------
     unit
-        [µs]: the greatest that all times are multiples of, at least a slot.
+        Unit of time [µs]: the greatest common divisor of all times, at least a slot.
     jobs, lanes
         Their numbers in the scenario.
     chunks, each
@@ -58,9 +59,9 @@ class ChunkModel:
     ready
         When a chunk can be on a lane, shape ``(jobs, lanes)``.
     away
-        When the job is done if it is in the cloud; -1 where it cannot go there.
+        When the job is done if it is in the cloud; -1 if it cannot go there.
     alike
-        Lanes of one server, in order: they can be exchanged.
+        Groups of interchangeable lanes: those of one server, in order.
     arrivals
         Sum of the r_j [µs].
     least
@@ -103,23 +104,23 @@ class ChunkModel:
         return int(plan.done.sum()) * self.unit - self.arrivals
 
     def horizon(self, plan: Plan) -> int:
-        """No job is done later in an optimal schedule, `plan` being one.
+        """Latest completion of every job in an optimal schedule, given a feasible `plan`.
 
-        Workers idle only when nothing is there, so that all is done when the last is ready and all work has been done
-        one after the other; and a job that is done later than it and the others' earliest completions allow makes the
-        sum larger than that of `plan`.
+        Workers idle only when nothing is ready, so that all work is done at the latest when the last job is ready and
+        all work has then been done one after the other. And a job that completes later than the sum of `plan` less the
+        other jobs' earliest completions makes the sum larger than that of `plan`.
         """
         busy = int(self.ready.max() + (self.chunks * self.each).sum())
         slack = int(plan.done.sum() - self.earliest.sum())
         return max(min(busy, int(self.earliest.max()) + slack), int(plan.done.max()))
 
     def served(self, plan: Plan) -> list[list[tuple[int, int, int]]]:
-        """What every lane does, (job, from, until), if the jobs stand in order of ``plan.done``."""
+        """The schedule of every lane, (job, from, until), with the jobs in order of ``plan.done``."""
         rank = np.argsort(np.argsort(plan.done, kind="stable"), kind="stable")
         return [_serve(self.ready[:, i], self.each * plan.count[:, i], rank) for i in range(len(self.lanes))]
 
     def settled(self, plan: Plan) -> Plan:
-        """`plan` with the completions that its order gives, and lanes that are alike in order of their load."""
+        """`plan` with the completions that follow from its order, and identical lanes in order of their load."""
         count = plan.count.copy()
         for group in self.alike:
             load = (self.each[:, None] * count[:, group]).sum(axis=0)
@@ -151,7 +152,7 @@ def _serve(ready: Ints, work: Ints, rank: Ints) -> list[tuple[int, int, int]]:
 
 
 def chunk_model(scenario: Scenario, pool: Pool, bound: float) -> ChunkModel:
-    """The pool in whole units; `bound` is one on its total JCT [µs]."""
+    """The pool in integer units; `bound` is a bound on its total JCT [µs]."""
     cluster, members = scenario.cluster, pool.jobs
     kind = int(scenario.jobs.worker_type[members[0]])
     lanes = cluster.lanes_of(kind) if kind >= 0 else np.empty(0, np.int64)
@@ -180,7 +181,7 @@ def chunk_model(scenario: Scenario, pool: Pool, bound: float) -> ChunkModel:
 
 
 def lanes_of_chunks(model: ChunkModel, plan: Plan, job: int) -> Ints:
-    """Lane of every chunk of the pool's `job`, as ``Dispatch`` wants it."""
+    """Lane of every chunk of the pool's `job`, in the form of ``Dispatch``."""
     if plan.away[job]:
         return np.full(int(model.chunks[job]), CLOUD)
     return np.repeat(model.lanes, plan.count[job])

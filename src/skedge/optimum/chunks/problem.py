@@ -1,7 +1,7 @@
 """The optimum of the chunk problem, JSAC'22's MINLP (2) without migration: total JCT of schedules that dispatch chunks.
 
-The worker types share nothing but PSs, so each is a problem of its own; where there are too few PSs the plan that comes
-out cannot be carried out, and the best run of a policy stands.
+The worker types share only PSs, so each is a separate problem. If there are too few PSs the resulting plan cannot be
+carried out, and the best run of a policy is the result.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .milp import solve_time_indexed
 from .model import ChunkModel, Plan, chunk_model, lanes_of_chunks
 
 POLICIES = ("aonline", "aonline:cloud=false", "aonline:q_mode=fractional")
-"""Whose runs the solvers start from: those that dispatch."""
+"""The policies whose runs the solvers start from: those that dispatch."""
 
 Solver = Callable[[ChunkModel, Plan, float], Found[Plan]]
 SOLVERS: dict[str, Solver] = {"CP-SAT intervals": solve_intervals, "HiGHS time-indexed": solve_time_indexed}
@@ -42,7 +42,7 @@ def optimum_of_chunks(
     Raises
     ------
     InputError
-        If no policy finishes all jobs, or a solver is not there.
+        If no policy finishes all jobs, or a solver is not installed.
     """
     lack = "finishes all jobs; the optimum of the total JCT is of schedules in which all do"
     runs = policies_runs(scenario, policies, all_finished, lack)
@@ -98,7 +98,7 @@ class _Part:
 
 
 def _plan_of(model: ChunkModel, result: Run) -> Plan:
-    """What a run did with the pool's jobs; one that is partly in the cloud is wholly there, which is no later."""
+    """The plan of a run for the pool's jobs; a job partly in the cloud is moved there wholly, which is no later."""
     d = result.schedule.decisions
     count = np.zeros((len(model.jobs), len(model.lanes)), np.int64)
     place = {int(lane): i for i, lane in enumerate(model.lanes)}

@@ -1,12 +1,12 @@
-"""Bounds on She et al.'s problem (2): the pools of :mod:`.pools`, tightened to what one gang a job can do.
+"""Bounds on She et al.'s problem (2): the pools of :mod:`skedge.optimum.pools.pools`, tightened for one gang per job.
 
-A schedule of one gang a job is one of the family ``work``. Three things are known besides, which make its pools
-tighter, and the bounds of :mod:`.simple`, :mod:`.flow` and :mod:`.prices` hold for the tighter ones:
+A schedule with one gang per job belongs to the family ``work``. Three facts tighten its pools, and the bounds of
+``pools/simple.py``, ``flow.py`` and ``prices.py`` hold for the tighter ones:
 
-- Alone on the empty edge a job is done at :attr:`.gang_model.GangModel.on_edge` at the earliest, which knows how many
-  workers are on one server, and that a spread gang has xi = 0.
-- A gang of n workers holds them for d(n) whole units, n d(n) in all, and min over n of that is what a job takes.
-- A gang that uses the cloud begins when its data are there: the edge cannot help it before that.
+- Alone on the empty edge, a job is done at :attr:`.model.GangModel.on_edge` at the earliest, which respects the number
+  of workers on one server, and that a spread gang has xi = 0.
+- A gang of n workers holds them for d(n) whole units, n d(n) in all; a job takes at least the minimum of that over n.
+- A gang that uses the cloud starts when its data are there: the edge cannot help it before that.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .model import GangModel, gang_model
 
 
 def gang_bounds(scenario: Scenario, *, fast: bool = False) -> list[Bound]:
-    """Bounds on the total JCT [s] of schedules of one gang a job, in which every job finishes; none if one never can.
+    """Bounds on the total JCT [s] of schedules with one gang per job that finish every job; none if some job never can.
 
     As :func:`.chunk_bounds.chunk_bounds` has them for the other families.
     """
@@ -33,7 +33,7 @@ def gang_bounds(scenario: Scenario, *, fast: bool = False) -> list[Bound]:
 
 
 def gang_pools(scenario: Scenario) -> list[Pool]:
-    """The pools of the family ``work``, of gangs."""
+    """The pools of the family ``work``, tightened for gangs."""
     model = gang_model(scenario)
     return [_tightened(model, pool) for pool in pools(scenario, "work")]
 

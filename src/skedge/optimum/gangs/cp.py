@@ -1,4 +1,4 @@
-"""She et al.'s problem (2) for CP-SAT: an interval for every job, on every server as high as its workers there.
+"""She et al.'s problem (2) for CP-SAT: an interval for every job, whose height on a server is its workers there.
 
 ====================== =======================================================================
 variable               is
@@ -27,7 +27,7 @@ from skedge.optimum.solvers import Found, cp_solve, cp_tools
 from .model import GangJob, GangModel, GangPlan, mode_of
 
 _MOST = 20_000
-"""Intervals at most."""
+"""Most intervals of a model."""
 
 
 def solve_gang_intervals(model: GangModel, start: GangPlan, least: int, seconds: float) -> Found[GangPlan]:
@@ -36,7 +36,7 @@ def solve_gang_intervals(model: GangModel, start: GangPlan, least: int, seconds:
     Raises
     ------
     InputError
-        If OR-Tools is not there.
+        If OR-Tools is not installed.
     """
     until = model.horizon(start)
     if sum(len(job.done_by(int(until[j])).servers) for j, job in enumerate(model.jobs)) > _MOST:
@@ -65,7 +65,7 @@ class _Intervals:
         return cp_solve(self.m, seconds, self._plan)
 
     def _job(self, j: int, job: GangJob, until: int) -> dict[str, Any]:
-        """The variables of a job, its rows and what is known of it."""
+        """The variables of a job, its constraints, and bounds known for it."""
         m = self.m
         first = int(job.ready[job.servers].min()) if job.modes else 0
         away = m.new_bool_var("") if job.away >= 0 else m.new_constant(0)
@@ -103,7 +103,7 @@ class _Intervals:
         return y
 
     def _servers_of_all(self, job: GangJob, v: dict[str, Any]) -> None:
-        """t: exactly one server where the mode is together, which has all workers."""
+        """t: if the mode is together, exactly one server, which has all workers."""
         m = self.m
         together = [b for k, b in zip(job.modes, v["mode"], strict=True) if k.together]
         for s in np.intersect1d(job.servers, self.model.with_ps(job)).tolist() if together else ():
@@ -112,7 +112,7 @@ class _Intervals:
         m.add(sum(v["t"].values()) == sum(together))
 
     def _ps(self, job: GangJob, v: dict[str, Any]) -> None:
-        """z: with a cloud only where all are together; else somewhere."""
+        """z: with a cloud, on an edge server only if all are together there; else on exactly one server."""
         m, cloud = self.m, self.model.cloud is not None
         for s in self.model.with_ps(job).tolist():
             if cloud and s not in v["t"]:
@@ -126,7 +126,7 @@ class _Intervals:
             m.add_exactly_one(list(v["z"].values()))
 
     def _hint(self, j: int, job: GangJob, v: dict[str, Any]) -> None:
-        """What the known plan does with the job."""
+        """Hint the known plan of the job to the solver."""
         m, known = self.m, self.known
         m.add_hint(v["done"], int(known.done[j]))
         if job.away >= 0:

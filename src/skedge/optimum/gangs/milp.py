@@ -10,9 +10,9 @@ x[j, k, t, s]          1 iff it begins in unit t in mode k with all on server s 
 o[j]                   1 iff it is in the cloud
 ====================== =======================================================================
 
-Rows: each job once; the workers of a mode are somewhere, as many as the server has at most, and so is the PS; in every
-unit the workers and the PSs of a server are enough for what runs. Redundant: the sum of the c_j is at least the bound
-that is known.
+Rows: each job starts once; the workers of a mode are placed, at most as many as the server has, and so is the PS; in
+every unit the workers and the PSs of a server are enough for what runs. Redundant: the sum of the c_j is at least the
+known bound.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from skedge.optimum.solvers import Found, Rows, milp
 from .model import GangJob, GangModel, GangPlan, Mode, mode_of
 
 _MOST = 60_000
-"""Variables at most."""
+"""Most variables."""
 
 
 def solve_gangs_time_indexed(model: GangModel, start: GangPlan, least: int, seconds: float) -> Found[GangPlan]:
@@ -38,7 +38,7 @@ def solve_gangs_time_indexed(model: GangModel, start: GangPlan, least: int, seco
     Raises
     ------
     InputError
-        If highspy is not there.
+        If highspy is not installed.
     """
     until = model.horizon(start)
     size = sum(_size(model, job.done_by(int(until[j])), int(until[j])) for j, job in enumerate(model.jobs))
@@ -48,7 +48,7 @@ def solve_gangs_time_indexed(model: GangModel, start: GangPlan, least: int, seco
 
 
 def _size(model: GangModel, job: GangJob, until: int) -> int:
-    """Variables of a job, at most."""
+    """An upper bound on the variables of a job."""
     if not job.modes:
         return 1
     first = int(job.ready[job.servers].min())
@@ -58,7 +58,7 @@ def _size(model: GangModel, job: GangJob, until: int) -> int:
 
 @dataclass(frozen=True)
 class _Begin:
-    """Job j begins in unit `at` in a mode; columns of x and, by server, of its workers and its PS."""
+    """A start of job j in unit `at` in a mode: columns of x and, by server, of its workers and its PS."""
 
     job: int
     mode: Mode
@@ -137,7 +137,7 @@ class _TimeIndexed:
         return Found(plan, bound, found.said)
 
     def _point(self) -> Floats:
-        """The values of the variables under the plan that is known."""
+        """The values of the variables for the known plan."""
         x, known = np.zeros(len(self.cost)), self.known
         chosen = {}
         for j in np.flatnonzero(~known.away).tolist():

@@ -1,17 +1,18 @@
-"""She et al.'s problem (2) in whole numbers: what the exact models, their bounds and the plan that they make share.
+"""She et al.'s problem (2) in integers, shared by the exact models, their bounds and the plans that they produce.
 
 **The problem.** Minimise sum_j (c_j - a_j) over all schedules that give each job, once and for good, a gang: 1 to D_j
 workers of its type on any servers and one PS of its type, all from its start to its completion (2a) to (2h). Nothing
-is computed on a server before a_j + Delta_js (2i). Two things are read more widely than they are printed, so that what
-is proved holds for every record of one gang a job: the PS may be where no data are, and a gang that is given earlier
-and waits for its data (BatchSche, FIFO) counts from when it computes, for it could have been given then.
+is computed on a server before a_j + Delta_js (2i). Two constraints are read more widely than they are printed, so that
+the bounds hold for every record with one gang per job: the PS may be on a server without the job's data, and a gang
+that is allocated earlier and waits for its data (BatchSche, FIFO) counts from when it computes, as it could have been
+allocated then.
 
-**What is left out.** A gang with n workers takes d(n) = E D M / (p n), rounded up to slots (H9); of numbers of workers
-that take equally long only the least is kept, as fewer workers are in nobody's way. Of schedules that use workers of
-the cloud only one is kept for each job: D_j workers and the PS there, from when its data are there. What uses the cloud
-at all starts no earlier, with no more workers at no better a speed; so it is done no earlier, and takes of the edge
-besides. Where there is a cloud, the PS of a gang that is spread is there (xi = 0 either way). A job that is slower with
-xi = 1 than with xi = 0 may not come out as planned; the bounds hold for it too.
+**Dominated choices are left out.** A gang with n workers takes d(n) = E D M / (p n), rounded up to slots (H9); of the
+numbers of workers that take equally long only the least is kept, as fewer workers block no other job. Of the schedules
+that use workers of the cloud only one is kept per job: D_j workers and the PS there, from when its data are there. Any
+other gang that uses the cloud starts no earlier, with no more workers at no higher speed; so it completes no earlier,
+and also takes workers of the edge. With a cloud, the PS of a spread gang is there (xi = 0 either way). A job that is
+slower with xi = 1 than with xi = 0 may not run as planned; the bounds hold for it too.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from skedge.run import Run
 
 @dataclass(frozen=True)
 class Mode:
-    """A way to train a job: all on one server (xi = 1) or spread, with so many `workers`, for `time` [units]."""
+    """A way to train a job: together on one server (xi = 1) or spread, with `workers` workers, for `time` [units]."""
 
     together: bool
     workers: int
@@ -53,9 +54,9 @@ class GangJob:
     servers
         Those of the edge that have workers for it.
     modes
-        On the edge; none where it cannot be there.
+        Its modes on the edge; empty if it cannot run there.
     away
-        When it is done if it is in the cloud [units]; -1 where there is none.
+        When it is done if it is in the cloud [units]; -1 without a cloud.
     """
 
     kind: int
@@ -67,7 +68,7 @@ class GangJob:
     away: int
 
     def done_by(self, until: int) -> GangJob:
-        """What is left of its servers and modes if it is to be done by `until` [units] on the edge."""
+        """The job with only those servers and modes that can complete it by `until` [units] on the edge."""
         least = min((mode.time for mode in self.modes), default=0)
         servers = self.servers[self.ready[self.servers] + least <= until]
         first = int(self.ready[servers].min()) if len(servers) else until
@@ -77,12 +78,12 @@ class GangJob:
 
 @dataclass(frozen=True)
 class GangPlan:
-    """What becomes of the jobs; without workers on the edge a job is in the cloud.
+    """The plan of all jobs; a job without workers on the edge is in the cloud.
 
     Attributes
     ----------
     start, done
-        [units], shape ``(jobs,)``.
+        Start and completion [units], shape ``(jobs,)``.
     workers
         y_js, shape ``(jobs, servers)``.
     ps
@@ -110,7 +111,7 @@ class GangModel:
     Attributes
     ----------
     unit
-        [µs]: a slot, or 1 where time is continuous.
+        Unit of time [µs]: a slot, or 1 in continuous time.
     jobs
         In the scenario's order.
     workers, ps
@@ -137,13 +138,13 @@ class GangModel:
         return np.flatnonzero(self.ps[:, job.ps_kind] > 0) if job.ps_kind >= 0 else np.empty(0, np.int64)
 
     def places(self, job: GangJob, mode: Mode) -> Ints:
-        """Servers that alone can have a job in a mode that is together."""
+        """Servers that can hold a job alone, in a mode that is together."""
         both = np.intersect1d(job.servers, self.with_ps(job))
         return both[self.workers[both, job.kind] >= mode.workers]
 
     @cached_property
     def on_edge(self) -> Ints:
-        """Earliest completion of every job on the edge, alone there [units]; NEVER where it cannot be."""
+        """Earliest completion of every job alone on the edge [units]; NEVER if it cannot run there."""
         return np.array([self._on_edge(job) for job in self.jobs], np.int64)
 
     def _on_edge(self, job: GangJob) -> int:
@@ -160,17 +161,17 @@ class GangModel:
 
     @cached_property
     def earliest(self) -> Ints:
-        """Earliest completion of every job, alone [units]; NEVER where it can never run."""
+        """Earliest completion of every job, alone [units]; NEVER if it can never run."""
         away = np.array([NEVER if job.away < 0 else job.away for job in self.jobs], np.int64)
         return np.minimum(self.on_edge, away)
 
     def horizon(self, plan: GangPlan) -> Ints:
-        """No job has to be done later, by job [units], `plan` being one schedule.
+        """Latest completion of every job in some optimal schedule [units], given a feasible `plan`.
 
-        While nothing runs and all data are there what is still to come can be moved forward, so that all is done when
-        the last data are there and all jobs have run one after the other. A job that is done later than it and the
-        others' earliest completions allow makes the sum larger than that of `plan`. And what is done later than in the
-        cloud can go there.
+        While nothing runs and all data are there, later work can be moved forward, so that all is done at the latest
+        when the last data are there and all jobs have then run one after the other. A job that completes later than the
+        sum of `plan` less the other jobs' earliest completions makes the sum larger than that of `plan`. And a job that
+        would complete later than in the cloud can go there.
         """
         last = max((int(job.ready[job.servers].max()) for job in self.jobs if job.modes), default=0)
         longest = sum(max((mode.time for mode in job.modes), default=0) for job in self.jobs)
@@ -211,7 +212,7 @@ def _time(work: int, workers: int, unit: int) -> int:
 
 
 def _modes(work: int, most: int, unit: int, *, together: bool) -> tuple[Mode, ...]:
-    """1 to `most` workers, of those that take equally long the fewest."""
+    """The numbers of workers from 1 to `most`; of those that take equally long, only the least."""
     made = list[Mode]()
     for n in range(1, most + 1):
         time = _time(work, n, unit)
@@ -221,9 +222,9 @@ def _modes(work: int, most: int, unit: int, *, together: bool) -> tuple[Mode, ..
 
 
 def plan_of(model: GangModel, scenario: Scenario, result: Run) -> GangPlan:
-    """What a run did that gave each job one gang, less workers that make no job faster.
+    """The plan of a run with one gang per job, without workers that make no job faster.
 
-    What would be done no later with all its workers in the cloud is there.
+    A job that would complete no later with all its workers in the cloud is placed there.
     """
     count, servers = len(model.jobs), len(model.workers)
     start, done = np.zeros(count, np.int64), np.zeros(count, np.int64)
@@ -247,7 +248,7 @@ def plan_of(model: GangModel, scenario: Scenario, result: Run) -> GangPlan:
 
 
 def mode_of(job: GangJob, workers: int, *, together: bool) -> Mode:
-    """The mode that takes as long as so many workers do."""
+    """The mode that takes as long as `workers` workers do."""
     fitting = (mode for mode in job.modes if mode.together == together and mode.workers <= workers)
     return max(fitting, key=lambda mode: mode.workers)
 
@@ -260,7 +261,7 @@ def _fewest(workers: Ints, n: int) -> Ints:
 
 @dataclass(frozen=True)
 class PlannedGang:
-    """A gang as it is to be: from `start` [µs] on the workers `where`; the server of its PS, or CLOUD."""
+    """A planned gang: from `start` [µs] on the workers `where`; the server of its PS, or CLOUD."""
 
     start: int
     where: Placement

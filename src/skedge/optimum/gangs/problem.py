@@ -24,7 +24,7 @@ from .milp import solve_gangs_time_indexed
 from .model import GangModel, GangPlan, gang_model, gangs_of, plan_of
 
 POLICIES = ("batch", "batch:order=shortest", "batchsche", "fifo", "fifo:rule=earliest_server")
-"""Whose runs the solvers start from: those that give each job one gang."""
+"""The policies whose runs the solvers start from: those that give each job one gang."""
 
 Solver = Callable[[GangModel, GangPlan, int, float], Found[GangPlan]]
 SOLVERS: dict[str, Solver] = {"CP-SAT intervals": solve_gang_intervals, "HiGHS time-indexed": solve_gangs_time_indexed}
@@ -47,7 +47,7 @@ def optimum_of_gangs(
     Raises
     ------
     InputError
-        If no policy finishes all jobs, or a solver is not there.
+        If no policy finishes all jobs, or a solver is not installed.
     """
     lack = "finishes all jobs; the optimum of the total JCT is of schedules in which all do"
     runs = policies_runs(scenario, policies, lambda found: one_gang_each(scenario, found.schedule), lack)

@@ -7,7 +7,7 @@ What goes to the cloud costs a constant. All this is a minimum-cost flow from jo
 
 **Validity.** The program is solved by HiGHS, and only the prices of the slots, its dual, are used: the bound is
 :func:`.prices.value` at these prices, which holds for any prices, solved well or not. It is at least the optimum of the
-program, for a job's c_j - r_j is at least the mean time of its work and half of D_j p_j / min(D_j, m).
+program, for a job's c_j - r_j is at least the mean time of its work plus half of D_j p_j / min(D_j, m).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from .pools import Pool
 from .prices import Grid, value
 
 _MOST = 200_000
-"""Variables that are solved at most: seconds."""
+"""Most variables of the program; more would take longer than seconds."""
 
 
 def flow(pools: Sequence[Pool]) -> float | None:
-    """The bound [µs]; None where time is not slotted, or there is too much of it."""
+    """The bound [µs]; None if time is not slotted, or there are too many slots."""
     grids = [_slots(pool) for pool in pools]
     sizes = [len(pool.jobs) * len(edges) for pool, edges in zip(pools, grids, strict=True)]
     if any(pool.step == 1 for pool in pools) or sum(sizes) > _MOST:

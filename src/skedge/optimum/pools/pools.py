@@ -1,10 +1,10 @@
 """The chunk problem, relaxed to what its bounds need: one pool of workers for each worker type.
 
-A job asks for one worker type, so that the edge falls apart into pools that share nothing. In a pool the servers are
-merged: a job's data are there after the least of its upload delays to them. What is left out (PSs, storage, checkpoint
+A job asks for one worker type, so the edge separates into independent pools. In a pool the servers are merged: a job's
+data are there after the least of its upload delays to them. The constraints left out (PSs, storage, checkpoint
 overhead, which worker of the pool it is, in what order data come) can only make schedules worse.
 
-Two families of schedules are told apart:
+There are two families of schedules:
 
 ``chunks``
     Every chunk is dispatched to one worker, or to the cloud (A_online; ILP (4) without migration, ERRATA J17). It takes
@@ -35,7 +35,7 @@ from skedge.core.scenario import Scenario
 from skedge.core.time import whole_slots
 
 Family = Literal["chunks", "work"]
-"""Which schedules a bound covers."""
+"""The schedules that a bound covers."""
 
 
 @dataclass(frozen=True)
@@ -49,15 +49,15 @@ class Pool:
     jobs
         Their numbers in the scenario.
     arrival, ready
-        r_j; and when the first of their data can be on the edge.
+        r_j; and when the first of the job's data can be on the edge.
     work
-        D_j p_j [worker-µs]: what a job takes of the pool if it is trained there.
+        D_j p_j [worker-µs]: worker time that a job takes of the pool if it is trained there.
     rate
-        min(D_j, m): its workers at most.
+        min(D_j, m): its most workers.
     least
-        How long it computes at least on the edge when it is alone.
+        Least computing time on the edge, alone.
     away
-        JCT at least if the job uses the cloud; inf where there is none.
+        Least JCT if the job uses the cloud; inf without a cloud.
     far, saved
         When the data can be in the cloud; by how much a unit of the pool's worker time before it makes the JCT of such
         a job less. 0 in the family ``chunks``.
@@ -79,7 +79,7 @@ class Pool:
 
     @property
     def alone(self) -> Floats:
-        """JCT of every job if it had the pool, or the cloud, for itself; inf where it can never run."""
+        """JCT of every job alone in the pool, or in the cloud; inf if it can never run."""
         edge = np.ceil((self.ready + self.least) / self.step - 1e-9) * self.step - self.arrival
         return np.minimum(edge if self.lanes else np.inf, self.away)
 

@@ -1,4 +1,4 @@
-"""The Lagrangian bound: workers have a price over time, and every job buys the cheapest way to be done.
+"""The Lagrangian bound: workers have a price over time, and every job buys the cheapest way to complete.
 
 **Proof of validity.** Let b(t) >= 0 be the price of a worker of a pool at time t. Take any schedule, and a job j of it
 that is trained on the edge and completes at c. It holds at most R_j = min(D_j, m) workers at a time, all of them
@@ -7,7 +7,7 @@ the cheapest D_j p_j / R_j of the time from a_j to c. With what it waits, c - r_
 
     v_j = min( away_j, min over c >= a_j + least_j of  c - r_j + R_j B(c) ),
 
-and a job that uses the cloud waits away_j at least and pays nothing less than nothing. (In the family ``work`` away_j
+and a job that uses the cloud waits away_j at least and pays at least 0. (In the family ``work`` away_j
 is with all the edge's help that it can have before its data are in the cloud, at most R_j workers from a_j on, each
 unit of which makes it less by saved_j. What it takes of that it pays for, so that it waits and pays at least as if it
 had no help, less saved_j - b(t) for R_j workers where that is above 0; the larger of both holds.) All jobs together pay
@@ -15,13 +15,13 @@ at most m times the integral of b, for the pool has m workers. So
 
     total JCT >= sum_j v_j - m * integral of b =: L(b)   for every b >= 0.
 
-Whatever found b, L(b) is a bound; :func:`value` computes it exactly for prices that are constant on the cells of a grid
-and 0 behind it. That the grid is coarse makes b less good, not L(b) wrong.
+L(b) is a bound for any b, however found; :func:`value` computes it exactly for prices that are constant on the cells of
+a grid and 0 after it. A coarse grid makes the bound weaker, not wrong.
 
-**How good.** A job's c - r_j is at least its mean busy time and half of D_j p_j / R_j, so that max L is at least the
+**How good.** A job's c - r_j is at least its mean busy time plus half of D_j p_j / R_j, so that max L is at least the
 optimum of the linear relaxation of ILP (4) in which the term p/2 of Eq. (3) is the job's, not the chunk's
-(:mod:`.flow`). b is what that program's dual says, then improved along supergradients: the time that the jobs buy in a
-cell, less what there is.
+(:mod:`.flow`). b starts as that program's dual and is improved along supergradients: the time that the jobs buy in a
+cell, less the time that exists.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from .pools import Pool
 
 
 class Grid(NamedTuple):
-    """Prices of a pool: `price` [1/worker] from ``edges[i]`` to ``edges[i + 1]`` [µs], 0 behind the last.
+    """Prices of a pool: `price` [1/worker] from ``edges[i]`` to ``edges[i + 1]`` [µs], 0 after the last.
 
     `price` is a waiting time [µs] per worker time [µs].
     """
@@ -47,14 +47,14 @@ class Grid(NamedTuple):
 
 
 class Bought(NamedTuple):
-    """What the jobs buy at given prices: L(b) [µs], and worker time by cell [µs]."""
+    """Demand of the jobs at given prices: L(b) [µs], and worker time bought by cell [µs]."""
 
     value: float
     time: Floats
 
 
 def value(pool: Pool, grid: Grid) -> Bought:
-    """L(b), and what the jobs buy."""
+    """L(b), and the worker time that the jobs buy."""
     total, time = _buy(
         grid.edges, grid.price, pool.ready, pool.arrival, pool.work, pool.rate, pool.least,
         pool.away, pool.far, pool.saved,
@@ -65,7 +65,7 @@ def value(pool: Pool, grid: Grid) -> Bought:
 def improve(pool: Pool, grid: Grid, rounds: int) -> tuple[float, Grid]:
     """The best L(b) found from the prices of `grid` on, and its prices: a projected supergradient method.
 
-    Steps are Polyak's towards a target above the best value; the target comes nearer when it is not reached.
+    Steps are Polyak's, towards a target above the best value; a target that is not reached is brought nearer.
     """
     width = np.diff(grid.edges)
     price, best, kept, reach, stalled = grid.price.copy(), -np.inf, grid, 0.05, 0
@@ -95,7 +95,7 @@ _PATIENCE = 6
 """Rounds without a better value before the target is brought nearer."""
 
 _LEAST_REACH = 1e-4
-"""A target that is so near, relatively, is not worth a round."""
+"""Relative distance of the target below which the search ends."""
 
 
 @compiled
@@ -131,7 +131,7 @@ def _buy(
 def _help(
     edges: Floats, price: Floats, ready: float, far: float, rate: float, saved: float, time: Floats, count: int
 ) -> float:
-    """What worker time before `far` saves, less what it costs, where it saves more; noted in `time` if `count`."""
+    """Savings of worker time before `far` less its cost, where positive; `count`: add the time bought to `time`."""
     cells, gain, at, g = len(price), 0.0, ready, _cell_of(edges, ready)
     while at < far:
         here = price[g] if g < cells else 0.0
@@ -150,7 +150,7 @@ def _cheapest(
     edges: Floats, price: Floats, ready: float, arrival: float, need: float, rate: float, least: float, away: float,
     costs: Floats, lengths: Floats, cell: np.ndarray,
 ) -> tuple[float, float]:  # fmt: skip
-    """v_j, and the completion c that gives it; -1 where that is :attr:`Pool.away`.
+    """v_j, and the completion c that attains it; -1 if that is :attr:`Pool.away`.
 
     Goes along the cells with the cheapest `need` of the time so far. Within a cell, later completion exchanges dearest
     time for the cell's, so that the cost is convex there and its least value is where an exchange ends.
@@ -192,7 +192,7 @@ def _take(
     here: float, end: float, need: float, rate: float, at: float, filled: float, cost: float,
     costs: Floats, lengths: Floats, cell: np.ndarray, n: int, g: int,
 ) -> tuple[float, float, float, int]:  # fmt: skip
-    """Take of the cell what is still needed: (at, filled, cost, entries)."""
+    """Buy the time still needed from the cell: (at, filled, cost, entries)."""
     if filled >= need:
         return at, filled, cost, n
     part = min(end - at, need - filled)
@@ -204,7 +204,7 @@ def _take(
 
 @inlined
 def _better(at: float, first: float, arrival: float, cost: float, best: float, stop: float) -> tuple[float, float]:
-    """The better of the completion `at`, if it may be, and the best so far."""
+    """The better of the completion `at`, if feasible, and the best so far."""
     if at >= first and at - arrival + cost < best:
         return at - arrival + cost, at
     return best, stop
@@ -239,7 +239,7 @@ def _fill(
 
 @lean
 def _cell_of(edges: Floats, time: float) -> int:
-    """The cell that `time` is in; the grid begins no later than the first ready time."""
+    """The cell that contains `time`; the grid begins no later than the first ready time."""
     low, high = 0, len(edges)
     while low < high:
         middle = (low + high) // 2
@@ -252,7 +252,7 @@ def _cell_of(edges: Floats, time: float) -> int:
 
 @lean
 def _insert(costs: Floats, lengths: Floats, cell: np.ndarray, n: int, cost: float, length: float, g: int) -> int:
-    """Put an entry among `n` that stand by cost, ascending."""
+    """Insert an entry into `n` entries sorted by ascending cost."""
     i = n
     while i > 0 and costs[i - 1] > cost:
         costs[i], lengths[i], cell[i] = costs[i - 1], lengths[i - 1], cell[i - 1]

@@ -13,12 +13,13 @@ from .pools import Pool
 
 
 def alone(pools: Sequence[Pool]) -> float:
-    """Every job with the whole edge, or the cloud, for itself [µs].
+    """The sum over jobs of the least JCT alone on the whole edge, or in the cloud [µs].
 
     **Proof.** On the edge a job computes from :attr:`~.pools.Pool.ready` on at the earliest, with at most
-    min(D_j, m) workers. Chunks that stay on their workers take ceil(D_j / m) p_j then: some worker has so many of them.
-    Divided work takes D_j p_j / min(D_j, m). In the cloud it completes after :attr:`~.pools.Pool.away` at the earliest.
-    Completions are on slot boundaries, so both are rounded up to one. Other jobs can only take workers away.
+    min(D_j, m) workers. Chunks that stay on their workers take ceil(D_j / m) p_j then, as some worker has at least
+    ceil(D_j / m) of them. Divided work takes D_j p_j / min(D_j, m). In the cloud the job completes after
+    :attr:`~.pools.Pool.away` at the earliest. Completions are on slot boundaries, so both are rounded up to one. Other
+    jobs can only take workers away.
     """
     return float(sum(pool.alone.sum() for pool in pools))
 
@@ -26,7 +27,7 @@ def alone(pools: Sequence[Pool]) -> float:
 def srpt(pools: Sequence[Pool]) -> float | None:
     """Shortest remaining processing time first on one machine as fast as all workers of a type [µs].
 
-    None where there is a cloud: work may leave the machine then.
+    None if there is a cloud, as work may then leave the machine.
 
     **Proof.** Whatever the m workers of a pool do in a time, one machine of m times their speed can do in the same time
     in slices; it respects ready times and does D_j p_j worker time for each job. So its jobs complete no later than the
@@ -66,7 +67,7 @@ def _srpt_ends(ready: Floats, work: Floats) -> Floats:
             now += spent
             ends[who[0]] = now
             size = _pop(left, who, size)
-        else:  # what is served stays the least
+        else:  # the job in service remains the least
             left[0] -= spent
             now = until
     return ends

@@ -38,12 +38,12 @@ from skedge.optimum.utility.job_slots import JobSlots
 from .terms import SiteJobTerms, SiteTerms
 
 _ROUNDS, _MOST = 8, 500_000
-"""Linear programs for a job at most; none where jobs times pairs of sites are more."""
+"""Most linear programs per job; none if jobs times pairs of sites exceed the limit."""
 _PARTS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 _ROUNDED = 1e-11
-"""What a difference of two sums of floats may be too large by, as a part of them."""
+"""Relative rounding error allowed for in a difference of two sums of floats."""
 _TIMES, _SLOTS = 20.0, 60
-"""A job's slots in the pool end where it costs so many times what it costs alone, or after so many."""
+"""Limits of a job's slots in the pool: a multiple of its cost alone, and a number of slots."""
 
 
 class Line(NamedTuple):
@@ -55,14 +55,14 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True)
 class Alone:
-    """A job with all sites for itself.
+    """A job alone at all sites.
 
     Attributes
     ----------
     soonest
-        Least slots in which it can be done.
+        Least number of slots in which it can be done.
     value
-        Its least cost, bounded from below.
+        Lower bound on its cost.
     """
 
     job: SiteJobTerms
@@ -72,16 +72,16 @@ class Alone:
 
     @property
     def free(self) -> float:
-        """Its least bandwidth cost, whatever time it takes."""
+        """Lower bound on its bandwidth cost, for any number of slots."""
         return self.lines[0].base
 
     def least(self, last: int) -> float:
-        """What it costs at least if slot `last` is its last; inf where that cannot be."""
+        """Lower bound on its cost if slot `last` is its last; inf if that is impossible."""
         slots = last - self.job.first + 1
         return _least(self.job, self.lines, slots) if slots >= self.soonest else np.inf
 
     def later(self, last: int) -> float:
-        """What it costs at least if its last slot comes after `last`: latency does not fall."""
+        """Lower bound on its cost if its last slot is after `last`; valid as the latency cost does not fall."""
         return self.job.latency(last + 1) + self.free
 
     def last(self, budget: float, limit: int) -> int:
@@ -93,13 +93,13 @@ class Alone:
 
 
 def alone(terms: SiteTerms) -> list[Alone]:
-    """Every job alone; without linear programs where there are very many sites and jobs."""
+    """Every job alone; without linear programs if there are very many sites and jobs."""
     rounds = _ROUNDS if len(terms.jobs) * len(terms.capacity) ** 2 <= _MOST else 0
     return [_alone(terms, job, rounds) for job in terms.jobs]
 
 
 def line(terms: SiteTerms, job: SiteJobTerms, price: Floats) -> Line:
-    """The bound that prices by site make, shape ``(sites,)``; -inf nowhere."""
+    """The bound that follows from prices by site, shape ``(sites,)``; prices are finite."""
     exchange = job.exchange_mb * terms.cost / job.rate
     paid = (job.chunk_mb * terms.way + price).min(axis=1)
     gains = job.cap * np.maximum(price[:, None] - exchange, 0.0)
@@ -107,7 +107,7 @@ def line(terms: SiteTerms, job: SiteJobTerms, price: Floats) -> Line:
 
 
 def _alone(terms: SiteTerms, job: SiteJobTerms, rounds: int) -> Alone:
-    """Ask for prices at the number of slots that is best so far, until it has been asked for."""
+    """Compute prices at the best number of slots so far, until that number repeats."""
     lines, asked = [line(terms, job, price) for price in _simple_prices(terms, job)], set[int]()
     soonest = -(-job.chunks // job.most)
     every = range(soonest, max(soonest, job.chunks) + 1)
@@ -122,9 +122,9 @@ def _alone(terms: SiteTerms, job: SiteJobTerms, rounds: int) -> Alone:
 
 
 def _simple_prices(terms: SiteTerms, job: SiteJobTerms) -> list[Floats]:
-    """What a chunk pays with the PS at its best place, so that no slot brings back anything; parts of the mean.
+    """Starting prices: first a chunk's cost with the PS at its best site, then parts of its mean cost.
 
-    The first makes the bound for any number of slots.
+    With the first no slot brings anything back, so it gives the bound for any number of slots.
     """
     trains = job.cap > 0
     exchange = job.exchange_mb * terms.cost / job.rate
@@ -135,11 +135,11 @@ def _simple_prices(terms: SiteTerms, job: SiteJobTerms) -> list[Floats]:
 
 
 _FAR = 1e12
-"""Price of a chunk at a site where none can be trained."""
+"""Price of a chunk at a site where no chunk can be trained."""
 
 
 def _worth_it(job: SiteJobTerms, lines: Sequence[Line], every: range) -> list[int]:
-    """The numbers of slots at which the cost may be least: from where latency alone costs more, none."""
+    """The numbers of slots at which the cost may be least, up to where latency alone costs more."""
     found, best = list[int](), np.inf
     for slots in every:
         if job.latency(job.first + slots - 1) + lines[0].base > best:
@@ -154,7 +154,7 @@ def _least(job: SiteJobTerms, lines: Sequence[Line], slots: int) -> float:
 
 
 def _prices(terms: SiteTerms, job: SiteJobTerms, slots: int) -> Floats | None:
-    """Prices from the dual of the linear program for so many slots."""
+    """Prices from the dual of the linear program for a number of slots."""
     count = len(terms.capacity)
     cap = job.cap
     on = np.argwhere(cap > 0)
@@ -181,7 +181,7 @@ def _matrix(value: Floats, row: np.ndarray, column: np.ndarray, shape: tuple[int
 
 
 def pooled(terms: SiteTerms, jobs: Sequence[Alone]) -> float | None:
-    """All jobs, their slots and the resources of all sites together; None where the table is too large."""
+    """All jobs, their slots and the pooled resources of all sites; None if the table is too large."""
     ends = [of.last(_TIMES * of.value, of.job.first + of.soonest + _SLOTS) for of in jobs]
     out = np.array([min(of.later(end), _TIMES * of.value) for of, end in zip(jobs, ends, strict=True)])
     worth = np.full((len(jobs), max(ends) + 1), -np.inf)

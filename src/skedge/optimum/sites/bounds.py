@@ -14,18 +14,18 @@ from .milp import site_program, size
 from .terms import SiteTerms, site_terms
 
 _MOST = 30_000
-"""Variables of the linear relaxation at most."""
+"""Most variables of the linear relaxation."""
 _TIMES, _SLOTS, _SECONDS = 4.0, 30, 60.0
-"""In it a job's table ends where the job costs so many times what it costs alone, or after so many slots."""
+"""Limits of a job's table in it: a multiple of the job's cost alone, and a number of slots."""
 
 
 def site_bounds(scenario: Scenario, *, fast: bool) -> list[Bound]:
-    """Bounds on the total cost of the schedules that finish every job; none where there is none.
+    """Bounds on the total cost of the schedules that finish every job; empty if there is no such schedule.
 
     Parameters
     ----------
     fast
-        Without the linear relaxation.
+        True: without the linear relaxation.
     """
     started = process_time()
     terms = site_terms(scenario)
@@ -36,7 +36,7 @@ def site_bounds(scenario: Scenario, *, fast: bool) -> list[Bound]:
 
 
 def bounds_of(terms: SiteTerms, jobs: Sequence[Alone], seconds: float, *, fast: bool) -> list[Bound]:
-    """The same of jobs that have been bounded alone in so many seconds."""
+    """The same for jobs that are already bounded alone; `seconds`: the time that took."""
     by_itself = sum(of.value for of in jobs)
     found = [Bound("alone", by_itself * (1 - ROUNDING), seconds, "every job with all sites for itself")]
     begun = process_time()

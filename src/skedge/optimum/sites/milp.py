@@ -1,4 +1,4 @@
-"""Okita's problem (2) as an integer program: who has how many workers, and its PS, at which site in each slot.
+"""Okita's problem (2) as an integer program: workers by site, and the PS's site, of every job in each slot.
 
 ====================== =============================================================================================
 variable               is
@@ -16,8 +16,8 @@ rounding down of (2b), n being whole; every chunk is trained once, where x bring
 hold for every schedule and make the relaxation better: n <= cap s, no slot is a job's last before all is trained, and
 :func:`_whole_workers`.
 
-A job is late where its table ends before every schedule that could be of use does. What it takes of the sites is left
-out then and its cost bounded from below, so that the program is a relaxation: where no job is late, it is the problem.
+A job is late if it ends after its table. Its use of the sites is then left out and its cost bounded from below, so that
+the program is a relaxation; if no job is late it is the problem itself.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from .terms import SiteJobTerms, SiteTerms
 
 @dataclass(frozen=True)
 class SitePlan:
-    """What a job does.
+    """The plan of a job.
 
     Attributes
     ----------
@@ -65,7 +65,7 @@ class Block:
 
     @property
     def sites(self) -> int:
-        """R."""
+        """R: number of sites."""
         return len(self.job.data)
 
     @property
@@ -75,27 +75,27 @@ class Block:
 
     @property
     def size(self) -> int:
-        """All of them."""
+        """Number of all variables of the job."""
         return 1 + self.sites**2 + len(self.slots) * self.wide
 
     def x(self, source: int, target: int) -> int:
-        """Of chunks from site to site."""
+        """Indices of x: chunks from site to site."""
         return self.start + 1 + source * self.sites + target
 
     def c(self, slot: int) -> int:
-        """Of the last slot."""
+        """Index of c: the last slot."""
         return self.start + 1 + self.sites**2 + (slot - self.slots[0]) * self.wide
 
     def s(self, slot: int, ps: int) -> int:
-        """Of the PS."""
+        """Indices of s: the PS."""
         return self.c(slot) + 1 + ps
 
     def n(self, slot: int, site: int) -> int:
-        """Of chunks trained."""
+        """Indices of n: chunks trained."""
         return self.c(slot) + 1 + self.sites + site
 
     def w(self, slot: int) -> range:
-        """Of the workers, in the order of `pairs`."""
+        """Indices of w: workers, in the order of `pairs`."""
         return range(self.c(slot) + 1 + 2 * self.sites, self.c(slot) + self.wide)
 
 
@@ -109,7 +109,7 @@ class SiteProgram:
     blocks: tuple[Block, ...]
 
     def plan(self, values: Floats) -> list[SitePlan] | None:
-        """What every job does; None where one is late."""
+        """The plan of every job; None if one is late."""
         v = np.rint(values).astype(np.int64)
         if any(v[block.start] for block in self.blocks):
             return None
@@ -135,7 +135,7 @@ class SiteProgram:
 
 
 def _read(block: Block, v: Ints) -> SitePlan:
-    """Chunks of a site go first to where and when they are trained at home, the others as they come."""
+    """Assign the chunks of a site first to slots in which they are trained there, the others in order."""
     left = v[block.start + 1 : block.start + 1 + block.sites**2].reshape(block.sites, block.sites).copy()
     workers, ps, moves = dict[int, Ints](), dict[int, int](), dict[int, list[tuple[int, int, int]]]()
     for t in block.slots:
@@ -166,7 +166,7 @@ def size(terms: SiteTerms, ends: Sequence[int]) -> int:
 
 
 def site_program(terms: SiteTerms, jobs: Sequence[Alone], ends: Sequence[int], *, late: Sequence[bool]) -> SiteProgram:
-    """The program; `late` says which jobs may end after their tables."""
+    """The program; `late`: whether each job may end after its table."""
     blocks = _blocks(terms, ends)
     total = sum(block.size for block in blocks)
     cost, upper, rows = np.zeros(total), np.zeros(total), Rows.none()
@@ -229,7 +229,7 @@ def _rows(block: Block, rows: Rows) -> None:
 
 
 def _whole_workers(block: Block, r: int, cap: int, rows: Rows) -> None:
-    """What the chunks of a site ask for, its own workers being whole.
+    """A valid inequality for the chunks of a site, from the integrality of its workers.
 
     Of the D chunks at r some leave, some are trained while the PS is there, cap in each such slot at most, and W
     workers train rho / E each at most while it is elsewhere: D <= W rate + leave + cap S. With W whole and
@@ -249,7 +249,7 @@ def _whole_workers(block: Block, r: int, cap: int, rows: Rows) -> None:
 
 
 def _load(block: Block, load: dict[tuple[int, int, int], list[tuple[int, float]]]) -> None:
-    """What the job's variables take, by slot, site and resource."""
+    """Resources that the job's variables take, by slot, site and resource."""
     for t in block.slots:
         for k in np.flatnonzero(block.job.worker):
             for column, (r, _) in zip(block.w(t), block.pairs, strict=True):

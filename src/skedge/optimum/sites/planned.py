@@ -17,12 +17,12 @@ from .terms import ways
 
 
 class PlannedSites(Basis):
-    """Gives every job the workers, the PS and the data that were planned for each slot.
+    """Gives every job the workers, the PS and the data planned for each slot.
 
-    **It costs no more than planned.** As more may lie at a site than was planned to be trained there, more may be
-    trained. By induction over the slots no site ever has more chunks left than planned: what is moved away is what was
-    planned or all that is there, and what stays is trained up to what the workers can, which is no less than what was
-    planned for them. So nothing is moved that was not planned, and no job ends later.
+    **It costs no more than planned.** A site may hold more chunks than were planned to be trained there, so more may be
+    trained. By induction over the slots no site ever has more chunks left than planned: the chunks moved away are those
+    planned or all that are there, and those that stay are trained up to the workers' capacity, which is no less than
+    planned. So no chunk is moved that was not planned to move, and no job ends later.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class PlannedSites(Basis):
         self.cost, (_, self.over) = cluster.transfer_cost, ways(cluster.transfer_cost)
 
     def decide(self, event: Event, view: View) -> Iterator[Order]:
-        """As a slot begins, take from all whose placement changes with it, then give, then move data."""
+        """At the start of a slot, suspend all jobs whose placement changes, then allocate, then move data."""
         for job in event.left:
             self.running.pop(job, None)
             self.plans.pop(job, None)

@@ -21,11 +21,11 @@ from .recorded import recorded
 from .terms import SiteTerms, never_fits, site_terms
 
 POLICIES = ("okita", "fifo", "drf", "oasis")
-"""Whose runs the solvers start from."""
+"""The policies whose runs the solvers start from."""
 MOST = 60_000
-"""Variables at most."""
+"""Most variables."""
 _BEYOND = 10
-"""Slots after the best run's last in which a job may end in the program."""
+"""Slots after the last one of the best run in which a job may end in the program."""
 SOLVERS = whole_solvers(gap=1e-6)
 
 
@@ -42,7 +42,7 @@ def optimum_of_sites(
     Raises
     ------
     InputError
-        If a job has no room on the empty sites, no policy finishes all jobs, or a solver is not there.
+        If a job has no room on the empty sites, no policy finishes all jobs, or a solver is not installed.
     """
     begun = process_time()
     terms = site_terms(scenario)
@@ -91,9 +91,10 @@ def _cost(result: Run) -> float:
 def _model(terms: SiteTerms, jobs: Sequence[Alone], best: Run) -> SiteProgram | None:
     """The program of all schedules that cost no more than the best run; None where it has too many variables.
 
-    A job that ends after its table makes the schedule cost more than the best run: the others cost what they cost alone
-    at least. Or the table ends some slots after the best run, and the job may be late. Some schedule of least cost has
-    no slot without training after the last arrival, so that no table needs more slots than there are chunks.
+    A job that ends after its table makes the schedule cost more than the best run, as every other job costs at least
+    what it costs alone. Otherwise the table ends some slots after the best run, and the job may be late. Some schedule
+    of least cost has no slot without training after the last arrival, so no table needs more slots than there are
+    chunks.
     """
     rest = sum(of.value for of in jobs)
     completion = int(best.schedule.jobs["completion"].max())  # type: ignore[arg-type]

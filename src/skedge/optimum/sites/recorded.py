@@ -1,4 +1,4 @@
-"""A run at sites as plans: who was where, what was trained there, and from where it would come at the least cost."""
+"""A run at sites as plans: the placements, the chunks trained, and their sources at the least cost."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _trained(
 
 
 def _moves(terms: SiteTerms, job: SiteJobTerms, trained: dict[int, Ints]) -> dict[int, list[tuple[int, int, int]]]:
-    """Where the chunks that are trained come from: the cheapest assignment of chunks to where and when."""
+    """The sources of the trained chunks: the cheapest assignment of chunks to sites and slots of training."""
     came = np.repeat(np.arange(len(job.data)), job.data)
     at = [(t, r) for t, of_slot in trained.items() for r in np.repeat(np.arange(len(of_slot)), of_slot).tolist()]
     cost: Floats = terms.way[came[:, None], np.array([r for _, r in at])]

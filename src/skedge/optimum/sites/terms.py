@@ -1,11 +1,11 @@
-"""Okita's problem (2) in the terms that its optimum and its bounds share.
+"""Okita's problem (2) in the terms shared by its optimum and its bounds.
 
-What the rules say (M26, M31 to M33) and what follows from them:
+The rules (M26, M31 to M33) and their consequences:
 
-- Data move at once, at any time, over other sites if that is cheaper: of a transfer only its ends matter, and a MB
-  costs :attr:`SiteTerms.way`, the cheapest way. So nothing is lost if chunks move just before they are trained.
-- In a slot y workers at a site train floor(rho y / E) chunks at most; how many a job can have there at most depends on
-  whether its PS stands there too: :attr:`SiteJobTerms.room`.
+- Data move instantly, at any time, and via other sites if that is cheaper: only the ends of a transfer matter, and a MB
+  costs :attr:`SiteTerms.way`, the cheapest way. So chunks may as well move just before they are trained.
+- In a slot y workers at a site train at most floor(rho y / E) chunks; how many workers a job can have there depends on
+  whether its PS is there too: :attr:`SiteJobTerms.room`.
 - The latency cost of a job is a number for each slot that may be its last.
 """
 
@@ -22,7 +22,7 @@ from skedge.core.scenario import Scenario
 from skedge.core.speed import whole_chunks
 
 FITS = 1e-8
-"""Loads may be above the capacity by this part of it (M26)."""
+"""Part of the capacity by which loads may exceed it (M26)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,16 +34,16 @@ class SiteJobTerms:
     first
         First slot in which it can be trained.
     rate
-        rho / E, chunks that a worker trains in a slot, with what M33 allows.
+        rho / E, chunks that a worker trains in a slot, with the tolerance of M33.
     data
         D^r: its chunks by site, shape ``(sites,)``.
     chunk_mb, exchange_mb
         delta, pi.
     worker, ps
-        m, n: what a worker and the PS take, shape ``(resources,)``.
+        m, n: demands of a worker and of the PS, shape ``(resources,)``.
     apart, beside
-        Workers at a site while the PS stands elsewhere, and beside it, on empty sites, no more than its chunks need;
-        `beside` is -1 where the PS has no room. Shape ``(sites,)``.
+        Most workers at an empty site while the PS is elsewhere, and beside the PS, but no more than its chunks need;
+        `beside` is -1 if the PS has no room. Shape ``(sites,)``.
     trains
         Chunks that 0, 1, ... workers train in a slot at a site.
     latency
@@ -69,7 +69,7 @@ class SiteJobTerms:
 
     @property
     def room(self) -> Ints:
-        """Workers at the row's site while the PS stands at the column's, 0 where it cannot; ``(sites, sites)``."""
+        """Most workers at the row's site with the PS at the column's, 0 if it cannot be; shape ``(sites, sites)``."""
         room = np.repeat(self.apart[:, None], len(self.apart), axis=1)
         np.fill_diagonal(room, self.beside)
         room[:, self.beside < 0] = 0
@@ -82,13 +82,13 @@ class SiteJobTerms:
 
     @cached_property
     def most(self) -> int:
-        """Chunks that it trains in a slot at most."""
+        """Most chunks that it trains in a slot."""
         apart, beside = self.trains[self.apart], self.trains[self.beside.clip(0)]
         return int((apart.sum() - apart + beside)[self.beside >= 0].max(initial=0))
 
     @property
     def pairs(self) -> int:
-        """How many sites of workers and of the PS go together."""
+        """Number of feasible pairs of a workers' site and the PS's site."""
         apart = self.apart > 0
         return int((apart.sum() - apart + (self.beside > 0))[self.beside >= 0].sum())
 
@@ -100,11 +100,11 @@ class SiteTerms:
     Attributes
     ----------
     capacity
-        C, with what M26 allows, shape ``(sites, resources)``.
+        C, with the tolerance of M26, shape ``(sites, resources)``.
     cost
-        q: of a MB from the row's site to the column's.
+        q: cost of a MB from the row's site to the column's.
     way, over
-        The same by the cheapest way, and the site after the first on it; shape ``(sites, sites)``.
+        The same by the cheapest way, and the second site on it; shape ``(sites, sites)``.
     """
 
     capacity: Floats
@@ -123,7 +123,7 @@ class SiteTerms:
 
 
 def site_terms(scenario: Scenario) -> SiteTerms | None:
-    """The terms; None where there are no sites, or some job can never run, so that no schedule finishes them all."""
+    """The terms; None without sites, or if some job can never run, so that no schedule finishes all jobs."""
     cluster, latencies = scenario.cluster, scenario.jobs.latency
     if cluster.transfer_cost is None or None in latencies:
         return None
@@ -144,7 +144,7 @@ def never_fits(scenario: Scenario) -> str | None:
 
 
 def ways(cost: Floats) -> tuple[Floats, Ints]:
-    """Cheapest ways between all sites, and the site after the first on each (Floyd and Warshall)."""
+    """Cheapest ways between all sites, and the second site on each (Floyd and Warshall)."""
     way, over = cost.copy(), np.tile(np.arange(len(cost)), (len(cost), 1))
     for k in range(len(cost)):
         through = way[:, k, None] + way[k]
@@ -176,7 +176,7 @@ def _job(scenario: Scenario, capacity: Floats, j: int) -> SiteJobTerms:
 
 
 def _room(free: Floats, worker: Floats, enough: int) -> Ints:
-    """Workers that each site holds, at least 0 and at most `enough`."""
+    """Workers that fit at each site, at least 0 and at most `enough`."""
     asked = worker > 0
     most = np.floor((free[:, asked] / worker[asked]).min(axis=1) + 1e-9)
     return np.asarray(most.clip(0, enough), np.int64)

@@ -12,7 +12,7 @@ from .job_slots import job_slots
 
 
 def utility_bounds(scenario: Scenario) -> list[Bound]:
-    """Bounds on the total utility by the horizon; none where there is no horizon or a job has no utility."""
+    """Bounds on the total utility by the horizon; empty without a horizon, or if a job has no utility."""
     started = process_time()
     jobs = job_slots(scenario)
     if jobs is None:

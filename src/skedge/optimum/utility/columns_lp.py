@@ -1,16 +1,16 @@
 """Upper bounds on the total utility of DMLRS: every job alone, and R-DMLRS's linear program by columns.
 
 **Proof of validity.** Let p^r(t) >= 0 be a price of resource r in slot t. A job that is done in slot t pays for its
-worker-slots until then at least the least that :class:`.job_slots.JobSlots` lets it pay, C_i(t): its steps of all
-slots, cheapest first, until the job is whole. All jobs together pay at most sum_t sum_r C^r p^r(t), for no more is
-there. So
+worker-slots until then at least C_i(t), the least that :class:`.job_slots.JobSlots` allows: its steps of all slots,
+cheapest first, until the whole job is trained. All jobs together pay at most sum_t sum_r C^r p^r(t), as there are no
+more resources. So
 
     total utility <= sum_i max(0, max_t u_i(t) - C_i(t)) + sum_t sum_r C^r p^r(t) =: D(p)   for every p >= 0,
 
-the dual objective (10) with lambda_i recomputed by relaxed costs. Whatever found p, D(p) is a bound.
+the dual objective (10) with lambda_i recomputed by relaxed costs. D(p) is a bound for any p, however found.
 
-**How good.** The prices are the dual of R-DMLRS (8), (9) over the plans found so far; at these prices every job says
-its best plan, which is added, until no job has a better one (column generation). The least D(p) on the way is reported.
+**How good.** The prices are the dual of R-DMLRS (8), (9) over the plans found so far; at these prices every job's best
+plan is added, until no job has a better one (column generation). The least D(p) on the way is reported.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from .job_slots import JobSlots
 
 _ROUNDS = 80
 _MOST = 60_000
-"""Jobs times slots at most."""
+"""Most jobs times slots."""
 _MET = 1e-6
 
 
 class Sold(NamedTuple):
-    """D(p), and every job's best plan at these prices: its utility and its workers by slot; 0 where it has none."""
+    """D(p), and every job's best plan at these prices: its utility and its workers by slot; 0 if it has none."""
 
     value: float
     utility: Floats
@@ -39,9 +39,10 @@ class Sold(NamedTuple):
 
 
 def alone(jobs: JobSlots) -> float:
-    """Every job with all machines for itself.
+    """The sum of every job's utility alone on all machines.
 
-    **Proof.** It is trained at the most in each slot from its first on, and is worth no more later.
+    **Proof.** Alone, a job is trained as much as possible in each slot from its first on, and a later completion is
+    worth no more.
     """
     return float(np.maximum(jobs.worth.max(axis=1, initial=-np.inf), 0.0).sum())
 
@@ -58,7 +59,7 @@ def dual(jobs: JobSlots, price: Floats) -> Sold:
 
 
 def columns(jobs: JobSlots) -> tuple[float, int] | None:
-    """The least D(p) found, and in how many rounds; None where the scenario is too large."""
+    """The least D(p) found, and the number of rounds; None if the scenario is too large."""
     count, slots = jobs.worth.shape
     if count * slots > _MOST or count == 0:
         return None
@@ -86,7 +87,7 @@ class _Columns:
         self.seen: set[tuple[int, bytes]] = set()
 
     def add(self, offer: Sold) -> bool:
-        """Add every job's plan that is new; whether there was one."""
+        """Add every job's plan if it is new; returns whether there was one."""
         before = len(self.owner)
         for j in np.flatnonzero(offer.utility > 0).tolist():
             key = (j, np.round(offer.workers[j], 9).tobytes() + np.float64(offer.utility[j]).tobytes())

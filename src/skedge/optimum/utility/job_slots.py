@@ -2,8 +2,8 @@
 
 In every slot a job is trained either *inside* one machine, workers and PSs together, at the internal rate and with as
 many workers as the largest machine holds, or with up to F_i workers anywhere at the external rate (Fact 1). A worker
-takes alpha of the resources, and 1 / gamma of a PS's beta. Left out are what makes schedules worse: which machine it
-is, that workers and PSs are whole, that a job has one PS at least, the checkpoint overhead.
+takes alpha of the resources, and 1 / gamma of a PS's beta. Constraints that only make schedules worse are left out:
+which machine it is, integral workers and PSs, at least one PS per job, the checkpoint overhead.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from skedge.core.speed import servers_for
 from skedge.core.time import whole_slots
 
 _FITS = 1e-8
-"""Loads may be above the capacity by this part of it (M26)."""
+"""Part of the capacity by which loads may exceed it (M26)."""
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,9 @@ class JobSlots:
     Attributes
     ----------
     needs
-        What a worker and its share of a PS take, alpha + beta / gamma, shape ``(jobs, resources)``.
+        Demand of a worker with its share of a PS, alpha + beta / gamma, shape ``(jobs, resources)``.
     capacity
-        Of all machines together, shape ``(resources,)``.
+        Capacity of all machines together, shape ``(resources,)``.
     first
         First slot in which each job can be trained, shape ``(jobs,)``.
     worth
@@ -50,9 +50,9 @@ class JobSlots:
 
 
 def job_slots(scenario: Scenario) -> JobSlots | None:
-    """The relaxation; None where there is no horizon, or a job does not say what it is worth.
+    """The relaxation; None without a horizon, or if a job has no utility.
 
-    In continuous time a completion within slot t is taken for one at its beginning: worth no less.
+    In continuous time a completion within slot t counts as one at the slot's beginning, which is worth no less.
     """
     jobs, physics, cluster = scenario.jobs, scenario.physics, scenario.cluster
     if physics.slots is None or None in jobs.utility or cluster.kind == "slots":
@@ -94,7 +94,7 @@ def _steps(scenario: Scenario, job: int) -> tuple[tuple[float, float], tuple[flo
 
 
 def most_outside(scenario: Scenario, job: int) -> int:
-    """Workers of `job` that all machines hold, without their PSs."""
+    """Workers of `job` that fit on all machines together, without their PSs."""
     need, amounts = scenario.jobs.worker_needs[job], scenario.cluster.amounts
     if not (need > 0).any():
         return int(scenario.jobs.batch[job])
@@ -102,7 +102,7 @@ def most_outside(scenario: Scenario, job: int) -> int:
 
 
 def most_inside(scenario: Scenario, job: int) -> int:
-    """Workers of `job` that one machine holds with their PSs, on the machine that holds most."""
+    """Most workers of `job` that fit on one machine together with their PSs."""
     jobs, amounts = scenario.jobs, scenario.cluster.amounts
     low, high = 0, int(jobs.batch[job])
     while low < high:

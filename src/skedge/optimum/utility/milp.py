@@ -1,4 +1,4 @@
-"""DMLRS as an integer program: who has how many workers and PSs on which machine in each slot.
+"""DMLRS as an integer program: workers and PSs by machine, of every job in each slot.
 
 ====================== =============================================================================================
 variable               is
@@ -12,9 +12,8 @@ w, s[i, t, h]          workers and PSs on h then
 
 Rows: x at most once; b and e one of all in a slot, and only up to the last one; v <= F b, sum w <= F e (4); gamma
 workers a PS (2), one PS at least; the work of a job that is done (3), at the rates of b and e; capacity (5). All
-variables are whole, so that HiGHS and CP-SAT are given the same program. What is not in it: completion within a slot
-(continuous time), checkpoint overhead, and data that are not there at once; a plan that does not come out as planned is
-measured as it comes out.
+variables are integer, so that HiGHS and CP-SAT solve the same program. Not modelled are completion within a slot
+(continuous time), checkpoint overhead, and upload delays; a plan whose run differs from it is measured by its run.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from skedge.optimum.solvers import Rows
 from .job_slots import JobSlots, most_inside
 
 MOST = 60_000
-"""Variables at most."""
+"""Most variables."""
 
 Slots = dict[int, tuple[Placement, Placement]]
 """By slot: workers and PSs of a job."""
@@ -85,7 +84,7 @@ def _nonzero(counts: np.ndarray) -> Placement:
 
 
 def utility_program(scenario: Scenario, jobs: JobSlots) -> UtilityProgram | None:
-    """The program; None where it has more than :data:`MOST` variables."""
+    """The program; None if it has more than :data:`MOST` variables."""
     count, slots = jobs.worth.shape
     servers = len(scenario.cluster.servers)
     wide = 2 + 5 * servers

@@ -25,19 +25,19 @@ from .job_slots import JobSlots, job_slots
 from .milp import Slots, UtilityProgram, utility_program
 
 POLICIES = ("pdors", "drf", "fifo")
-"""Whose runs the solvers start from."""
+"""The policies whose runs the solvers start from."""
 SOLVERS = whole_solvers(gap=1e-9)
 
 
 def optimum_of_utility(
     scenario: Scenario, seconds: float, solvers: Sequence[str] = tuple(SOLVERS), policies: Sequence[str] = POLICIES
 ) -> Optimum:
-    """The schedule of most utility that is found within `seconds` of wall time after the policies' runs.
+    """The schedule of highest utility found within `seconds` of wall time after the policies' runs.
 
     Raises
     ------
     InputError
-        If the scenario has no horizon, a job has no utility, no policy runs, or a solver is not there.
+        If the scenario has no horizon, a job has no utility, no policy runs, or a solver is not installed.
     """
     jobs = job_slots(scenario)
     if jobs is None:
@@ -74,12 +74,12 @@ class _Program:
 
 
 def _worth(result: Run) -> float:
-    """The total utility at END times, of which the bounds are, whatever the policy takes it of."""
+    """The total utility at END times, to which the bounds refer, whatever times the policy values."""
     return float(worth(columns(result.scenario, result.schedule))["utility_total"] or 0.0)
 
 
 def _point(scenario: Scenario, jobs: JobSlots, program: UtilityProgram, best: Run) -> Floats:
-    """The best run as a point of the program; zeros where time is not slotted."""
+    """The best run as a point of the program; zeros if time is not slotted."""
     if not scenario.physics.slotted:
         return np.zeros(len(program.cost))
     slot, s = scenario.physics.slot, best.schedule

@@ -33,8 +33,8 @@ class Chunks(NamedTuple):
     Attributes
     ----------
     job, seq, chunks, to_place
-        Its number, its rank of dispatch, D_j, and how many of its chunks are to be placed: fewer than D_j where only
-        those of a lost server are.
+        Its number, its place in the order of dispatch, D_j, and the number of chunks to place: fewer than D_j if only
+        those of a lost server are placed.
     now, release
         Time of the decision and r_j [µs].
     each
@@ -42,7 +42,7 @@ class Chunks(NamedTuple):
     chunk_bytes
         u_j [bytes].
     cloud_delay
-        Delta to the cloud [µs]; -1 where the cloud may not be used.
+        Delta to the cloud [µs]; -1 if the cloud may not be used.
     cloud_each
         p in the cloud, zeta = 0 and 1 [µs].
     mode
@@ -72,7 +72,7 @@ def fill_group(group: Ints, c: Chunks, arrive: int, count: int) -> None:
 
 @inlined
 def take_room(free_bytes: Ints, server: int, size: int) -> None:
-    """Store a chunk on `server`; one without a limit stays so."""
+    """Store a chunk on `server`; unlimited storage stays unlimited."""
     if free_bytes[server] != UNLIMITED:
         free_bytes[server] -= size
 
@@ -147,7 +147,7 @@ class CostHeap(NamedTuple):
     first_exact, first_value
         The bound for a first chunk.
     harmed
-        Chunks that the next one postpones, -1 where only :func:`count_postponed` tells.
+        Chunks that the next one postpones; -1 if :func:`count_postponed` has to determine them.
     arrive, placed
         t0 [µs], and the job's chunks on this lane so far.
     room
@@ -243,7 +243,7 @@ def greedy(
 def _first_costs(
     lanes: Lanes, c: Chunks, candidates: Ints, lane_server: Ints, delays: Delays, weights: Ints, costs: CostHeap
 ) -> None:
-    """A lower bound of the first chunk's Q on every candidate; Q itself where nothing is on its way to the lane."""
+    """A lower bound of the first chunk's Q on every candidate; Q itself if no chunk is on its way to the lane."""
     plain, own, rank = is_plain(lanes, c.mode), weights[c.chunks], c.chunks * c.each
     server, delay = -1, 0
     for k in range(len(candidates)):
@@ -262,7 +262,7 @@ def _first_costs(
 
 @inlined
 def _next_cost(costs: CostHeap, k: int, each: int, each_value: float) -> None:
-    """After a chunk on candidate `k`: p / D more where that is exact, else the bound anew."""
+    """Update Q after a chunk on candidate `k`: add p / D if that is exact, else restore the lower bound."""
     if costs.harmed[k] >= 0 and costs.exact[k] != SATURATED:
         costs.value[k] += each_value
         costs.exact[k] = SATURATED if costs.value[k] > TOO_LARGE else costs.exact[k] + each
@@ -284,7 +284,7 @@ def count_postponed(
     lane_of: Ints,
     postponed: Ints,
 ) -> None:
-    """Fill in `postponed` where it is -1: chunks that complete strictly later because of each chunk."""
+    """Fill in `postponed` where it is -1: the number of chunks that each chunk makes complete strictly later."""
     group = np.zeros(FIELDS, np.int64)
     times = np.zeros((2, 0), np.int64)
     placed = np.zeros(len(lanes.clock), np.int64)

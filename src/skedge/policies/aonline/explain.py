@@ -28,7 +28,7 @@ from .a_greedy import Chunks, cloud_cost, edge_cost, fill_group, is_better
 
 
 class Candidates:
-    """The candidate lanes of one job, as they stand while its chunks are placed one by one."""
+    """The candidate lanes of one job, updated while its chunks are placed one by one."""
 
     def __init__(self, view: View, cluster: Cluster, chunks: Chunks, lanes: Ints, weights: Ints) -> None:
         self.view, self.cluster, self.chunks, self.weights = view, cluster, chunks, weights
@@ -51,7 +51,7 @@ class Candidates:
         return group
 
     def cost(self, lane: int, count: int) -> float:
-        """Q [s] of the `count`-th chunk on `lane`; what the search compares is kept."""
+        """Q [s] of the `count`-th chunk on `lane`; also keeps the exact numbers that the search compares."""
         group = self.group(lane, count)
         exact, value, _ = edge_cost(self.belief, lane, group, self.chunks, self.weights, self.room)
         self.compared[lane] = int(exact), float(value)
@@ -63,7 +63,7 @@ class Candidates:
         self.q[lane] = self.cost(lane, self.placed[lane] + 1)
 
     def drop(self, free_bytes: Ints) -> None:
-        """Leave out lanes whose server has no room for another chunk."""
+        """Drop lanes whose server has no room for another chunk."""
         size, server = self.chunks.chunk_bytes, self.cluster.lane_server
         self.q = {lane: q for lane, q in self.q.items() if free_bytes[server[lane]] >= size}
 
@@ -176,5 +176,5 @@ class Candidates:
 
 
 def _without_noise(value: float, scale: float) -> float:
-    """`value`, 0 where it is no more than rounding of `scale`."""
+    """`value`, or 0 if it is within the rounding error of `scale`."""
     return 0.0 if abs(value) <= SAME * abs(scale) else value

@@ -94,7 +94,7 @@ class AOnline(Basis):
     # -- A_greedy ------------------------------------------------------------------------------------------------
 
     def _dispatch_all(self, parts: list[Part], view: View) -> Iterator[Order]:
-        """Dispatch whole jobs, or lost chunks of them, one after the other; those that find no place wait."""
+        """Dispatch whole jobs, or lost chunks of them, one after the other; those that do not fit wait."""
         for job, lost in parts:
             order = self._dispatch(job, lost, view)
             if order is None:
@@ -103,7 +103,7 @@ class AOnline(Basis):
                 yield order
 
     def _dispatch_waiting(self, view: View) -> Iterator[Order]:
-        """Dispatch, in order, what has waited and now fits; the others would find no place."""
+        """Dispatch, in order, the waiting jobs that now fit; the others stay in the queue."""
         at = -1
         while (at := self.waiting.next_fit(self._room(view), at + 1, anywhere=self._cloud(view))) >= 0:
             need = self.waiting.remove(at)
@@ -149,7 +149,7 @@ class AOnline(Basis):
         return Dispatch(job, lane, rank, alpha / SECOND, postponed, reason, lost)
 
     def terms(self, job: int, view: View) -> dict[str, Any]:
-        """What A_greedy compares for each chunk of `job`, with the four terms of Eq. (5); see :mod:`.explain`."""
+        """The candidates of A_greedy for each chunk of `job`, with the four terms of Eq. (5); see :mod:`.explain`."""
         lanes, c = self.candidates(job, view), self.chunks_of(job, view)
         rows: list[dict[str, Any]] = []
         field = Candidates(view, self.cluster, c, lanes, self.weights_with(c.chunks))
@@ -195,7 +195,7 @@ class AOnline(Basis):
         return bool(np.minimum(self.cluster.storage_bytes[servers] // size, chunks).sum() >= chunks)
 
     def chunks_of(self, job: int, view: View) -> Chunks:
-        """What :func:`greedy` needs to know of `job`."""
+        """The data of `job` for :func:`greedy`."""
         count = int(view.column("chunks")[job])
         cloud = self.cluster.cloud
         p = view.chunk_time[job]
@@ -221,7 +221,7 @@ class AOnline(Basis):
         return self.weights
 
     def costs_for(self, candidates: int, lanes: Lanes) -> CostHeap:
-        """A heap for `candidates` lanes, each as long as the kernel's may get."""
+        """A heap for `candidates` lanes, with room for the longest queues of the kernel."""
         groups = 2 * lanes.rows.shape[1] + 1
         if len(self.costs.heap) < candidates or self.costs.room.shape[1] < groups:
             self.costs = make_cost_heap(max(candidates, len(self.costs.heap)), groups)
@@ -230,7 +230,7 @@ class AOnline(Basis):
     # -- A_ps ----------------------------------------------------------------------------------------------------
 
     def assign_ps(self, event: Event, view: View) -> Iterator[AssignPS]:
-        """Alg. 5. First pass: jobs that continue keep theirs (nothing to do). Second: jobs that begin choose."""
+        """Alg. 5. First pass: continuing jobs keep their PS (nothing to do). Second pass: starting jobs choose one."""
         begins = {*event.started, *event.without_ps, *self.without_ps} - {*event.paused, *event.left}
         self.without_ps = []
         for job in sorted(begins):
@@ -250,7 +250,7 @@ class AOnline(Basis):
         return f"{cluster.lanes} jobs may run at once and there are {have} PSs of type {name}: add PSs, or a cloud"
 
     def free_ps(self, job: int, view: View) -> int | None:
-        """A free qualified PS, else the cloud's; None where servers out of service leave none."""
+        """A free qualified PS, else the cloud's; None if servers out of service leave none."""
         has_cloud = self.cluster.cloud is not None and bool(view.in_service[self.cluster.cloud])
         if view.wholly_in_cloud(job) and has_cloud:
             return CLOUD

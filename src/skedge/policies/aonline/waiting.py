@@ -16,7 +16,7 @@ _ABOVE = 1 + SLACK
 
 
 class Need(NamedTuple):
-    """What a job waits for.
+    """The storage that a job waits for.
 
     Attributes
     ----------
@@ -25,7 +25,7 @@ class Need(NamedTuple):
     lost
         Chunks to dispatch again; None: all, for the first time.
     kind
-        Index of its worker type; -1 where no edge server has it.
+        Index of its worker type; -1 if no edge server has it.
     size
         u_j [bytes].
     chunks
@@ -40,12 +40,12 @@ class Need(NamedTuple):
 
 
 class StorageQueue:
-    """The queue.
+    """Queue of the jobs that wait for storage.
 
     Parameters
     ----------
     servers
-        By worker type, the servers that have workers of it.
+        Servers that have workers of a type, by worker type.
     """
 
     def __init__(self, servers: list[Ints]) -> None:
@@ -98,7 +98,7 @@ class StorageQueue:
         return int(_next_fit(self.table[: len(self.needs)], self.servers, self.first, free, start, anywhere))
 
     def tidy(self) -> None:
-        """Forget the entries taken out, once they are the most; this changes the places."""
+        """Drop removed entries once they are the majority; this changes the places."""
         if 2 * sum(self.entries.values()) < len(self.needs):
             kept = np.flatnonzero(self.table[: len(self.needs), 2] != _GONE)
             self.needs = [self.needs[at] for at in kept]

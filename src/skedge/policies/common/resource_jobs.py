@@ -70,7 +70,7 @@ class ResourceJobs:
             yield Allocate(int(self.active[row]), pairs(workers[row]), pairs(servers[row]), reason)
 
     def terms(self, job: int, view: View) -> dict[str, Any]:
-        """What the policy saw of `job`: its demands, what is free, and the jobs in the system with what they hold."""
+        """The policy's view of `job`: its demands, the free resources, and the holdings of the jobs in the system."""
         names = self.cluster.resources
         worker, ps = (dict(zip(names, view.column(c)[job].tolist(), strict=True)) for c in ("worker_needs", "ps_needs"))
         return {

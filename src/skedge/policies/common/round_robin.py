@@ -40,7 +40,7 @@ def _add(left: Floats, need: Floats, sign: float) -> None:
 def give(
     worker: Floats, ps: Floats, more: int, left: Floats, workers: Ints, servers: Ints, turn: int
 ) -> tuple[int, bool]:  # fmt: skip
-    """Give a job one worker more, and `more` PSs, round robin; all of it or nothing.
+    """Give a job one more worker, and `more` PSs, round robin; either all of them or none.
 
     The worker goes to the next machine that has room for it and leaves room for the PSs somewhere, these to the next
     ones after it.
@@ -58,7 +58,7 @@ def give(
 
     Returns
     -------
-    The machine whose turn it is then, and whether there was room.
+    The machine whose turn is next, and whether there was room.
     """
     hosts = np.empty(more, np.int64)
     for step in range(len(left)):
@@ -86,7 +86,7 @@ def give(
 
 @compiled
 def round_robin(worker: Floats, ps: Floats, count: int, ratio: float, left: Floats, turn: int) -> tuple[Ints, int]:
-    """Place `count` workers and max(1, ceil(count / ratio)) PSs, machine after machine, as far as there is room.
+    """Place up to `count` workers and max(1, ceil(count / ratio)) PSs, machine after machine, while there is room.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ def round_robin(worker: Floats, ps: Floats, count: int, ratio: float, left: Floa
 
     Returns
     -------
-    Workers and PSs by machine, shape ``(2, machines)``, and the machine whose turn it is then.
+    Workers and PSs by machine, shape ``(2, machines)``, and the machine whose turn is next.
     """
     placed, have = np.zeros((2, len(left)), np.int64), 0
     for n in range(1, count + 1):

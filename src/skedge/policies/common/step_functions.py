@@ -1,4 +1,4 @@
-"""Step functions of time, many in a table: what is booked, or free, from each moment on.
+"""Tables of step functions of time: the amount booked, or free, from each moment on.
 
 From ``at[row, i]`` to ``at[row, i + 1]`` the value of `row` is ``value[row, i]``, for ``i < size[row]``; the last step
 does not end.

@@ -99,7 +99,7 @@ def partition(
     Raises
     ------
     SolverError
-        If HiGHS fails, or knows none when the time is over.
+        If HiGHS fails, or has none when the time is over.
     """
     from scipy.optimize import Bounds as Ranges  # noqa: PLC0415 - takes 0.3 s to import
     from scipy.optimize import LinearConstraint, milp  # noqa: PLC0415

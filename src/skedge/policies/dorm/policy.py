@@ -1,4 +1,4 @@
-"""Dorm: the partition is solved anew at every arrival and completion, and carried out."""
+"""Dorm: the partition is solved again at every arrival and completion, and carried out."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Dorm(Basis):
         return Bounds(_up(loss) if self.params.whole else loss, _up(self.params.theta2 * running))
 
     def _solved(self, apps: Applications, view: View) -> tuple[tuple[Ints, Ints] | None, str]:
-        """A partition, or why there is none."""
+        """A partition, or the reason why there is none."""
         how = {"nodes": self.params.nodes, "limit": self.params.time_limit, "gap": self.params.gap}
         try:
             found = partition(apps, view.amounts, self.bounds(apps), **how)

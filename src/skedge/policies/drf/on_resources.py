@@ -27,5 +27,5 @@ class DrfOnResources:
         yield from self.jobs.settle(*filled, view, "fair_share")
 
     def terms(self, job: int, view: View) -> dict[str, Any]:
-        """What the policy saw of `job`."""
+        """The policy's view of `job`."""
         return self.jobs.terms(job, view)

@@ -34,7 +34,7 @@ class DrfOnSlots(EdgePolicy):
         return 1, int(view.column("chunks")[job])
 
     def decide(self, event: Event, view: View) -> Iterator[Order]:
-        """Fill from zero; first take workers from jobs that shrink, then give them to those that grow."""
+        """Fill from zero; first take workers from shrinking jobs, then give them to growing jobs."""
         yield from self.admit(event, view)
         jobs = self.active
         counts, present = self.counts(jobs, view), view.workers[jobs]

@@ -35,7 +35,7 @@ class EarliestServer(EdgePolicy):
         self.unplanned: list[int] = []
 
     def decide(self, event: Event, view: View) -> Iterator[Order]:
-        """Give unused reservations back, extend those that are broken, reserve for arrivals, start what is due."""
+        """Return unused reservations, extend broken ones, reserve for arrivals, and start jobs that are due."""
         for job in event.left:
             self._give_back(job, view)
         for job in event.broken:
@@ -47,7 +47,7 @@ class EarliestServer(EdgePolicy):
         yield from self._begin_due(view)
 
     def _begin_due(self, view: View) -> Iterator[Order]:
-        """Start what is due, in order; a job whose workers are still held blocks its successors."""
+        """Start jobs that are due, in order; a job whose workers are still held blocks its successors."""
         self.due.sort()
         waiting = []
         blocked: set[tuple[int, int]] = set()

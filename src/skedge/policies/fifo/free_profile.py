@@ -42,7 +42,7 @@ class Profiles:
         self.state = Steps(*workers, *ps, cluster.workers.shape[1], cluster.ps.shape[1], len(cluster.servers))
 
     def make_room(self) -> None:
-        """Make sure that one more reservation has room everywhere: it adds at most two steps to a row."""
+        """Ensure room for one more reservation in every row; it adds at most two steps to a row."""
         s = self.state
         if int(s.worker_size.max(initial=0)) + 2 > s.worker_at.shape[1]:
             s = s._replace(worker_at=wider(s.worker_at), worker_free=wider(s.worker_free))

@@ -61,7 +61,7 @@ class GangPolicy(EdgePolicy):
         self.scratch = make_scratch(len(cluster.servers), len(cluster.worker_types), cluster.lanes)
 
     def admit(self, event: Event, view: View) -> Iterator[Order]:
-        """As in the base; jobs that lost their workers with a server stand as if they had not begun."""
+        """As in the base; jobs that lost their workers with a server count as not started."""
         for job in event.left:
             self.gang.running[job] = 0
         for job in event.interrupted:
@@ -104,7 +104,7 @@ class GangPolicy(EdgePolicy):
         return verdict
 
     def note(self, order: Ints, verdict: Ints) -> Changes:
-        """What the verdicts on `order`, all jobs in the system, change; from now on it is so in the policy's books."""
+        """The changes that follow from the verdicts on `order`, all jobs in the system; updates the books too."""
         changes = self.carried(order, verdict, self.held)
         self.held = changes.runs
         return changes

@@ -94,7 +94,7 @@ class EdgePolicy(Basis):
         return Allocate(job, ((self.cluster.cloud, k),), CLOUD, reason)
 
     def terms(self, job: int, view: View) -> dict[str, Any]:
-        """What the policy saw of `job`: its demand, what is free, and the jobs in the system with what they hold."""
+        """The policy's view of `job`: its demand, the free workers, and the holdings of the jobs in the system."""
         kind, (_, needs) = int(view.column("worker_type")[job]), self.demand(job, view)
         others = view.active[view.active != job]
         return {

@@ -25,7 +25,7 @@ _CHOSEN = 2
 
 
 class Gang(NamedTuple):
-    """What :func:`select` knows of the jobs; all arrays are by job.
+    """The jobs' data for :func:`select`; all arrays are by job.
 
     Attributes
     ----------

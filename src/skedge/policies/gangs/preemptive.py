@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class JobState(NamedTuple):
-    """What :func:`take` knows of the jobs; arrays are by job.
+    """The jobs' data for :func:`take`; arrays are by job.
 
     Attributes
     ----------
@@ -108,7 +108,7 @@ class Preemptive(EdgePolicy):
     # -- what it knows -------------------------------------------------------------------------------------------
 
     def _note(self, event: Event, view: View) -> None:
-        """Take in arrivals, and what was lost with servers."""
+        """Process arrivals, and jobs that lost workers with a server."""
         held, new = self.held, slice(self.known, view.arrived)
         if view.arrived > len(held.kind):
             rows = max(2 * len(held.kind), view.arrived, 64)

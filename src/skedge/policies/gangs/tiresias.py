@@ -32,7 +32,7 @@ _LATE = 2**41
 
 
 class Clocks(NamedTuple):
-    """What Tiresias-L knows of the jobs; all arrays are by job.
+    """The state that Tiresias-L keeps of the jobs; all arrays are by job.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class Clocks(NamedTuple):
     first_start
         [µs]; NEVER before it.
     place
-        Rank in the order of (first start, arrival, id); jobs that never ran stand behind.
+        Rank in the order of (first start, arrival, id); jobs that never ran come last.
     """
 
     queue: Ints
@@ -146,7 +146,7 @@ class Tiresias(GangPolicy):
         return waited
 
     def _select(self, view: View) -> Ints:
-        # jobs are kept in the last order: a stable sort of what is nearly sorted takes one pass
+        # jobs are kept in the last order, as a stable sort of a nearly sorted list takes one pass
         self.active = self.active[ranks(self.active, self.clocks).argsort(kind="stable")]
         return self.choose(self.active, view)
 

@@ -106,7 +106,7 @@ class SiteOasis(SiteScheduler):
             self.give_up(job.id)
 
     def decide(self, slot: int) -> list[Decision]:
-        """As planned; what a site out of service has left undone at the end of a plan is planned anew."""
+        """Follow the plans; work left undone at the end of a plan, as a site was out of service, is planned again."""
         decisions = []
         for at in self.active.values():
             if slot > max(self.plans[at.job.id]):
@@ -121,7 +121,7 @@ class SiteOasis(SiteScheduler):
         return decisions
 
     def _plan(self, at: Progress, start: int) -> bool:
-        """Make and book the schedule of what is left, from a slot on; whether there can be one."""
+        """Plan and book the remaining work from a slot on; returns whether there is a feasible schedule."""
         job = at.job
         empty = self._offer(job, self.sites.capacity, np.zeros_like(self.sites.capacity))
         quantum = min(-(-int(at.left.sum()) // self.params.levels), empty.chunks(job.rate))

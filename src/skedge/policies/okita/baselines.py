@@ -53,12 +53,12 @@ class FixedScheduler(SiteScheduler):
             self.give_up(job.id)
 
     def interrupted(self, job: int) -> None:
-        """It begins anew, where there is room, with as many workers as its rule gives it then."""
+        """Restart the job, if there is room, with the number of workers that its rule now gives."""
         self.placements.pop(job, None)
         self.counts.pop(job, None)
 
     def decide(self, slot: int) -> list[Decision]:
-        """Jobs that have begun continue; then the others begin in order of arrival, each in what is free."""
+        """Started jobs continue; then the others start in order of arrival, each if it fits the free resources."""
         self.placements = {job: at for job, at in self.placements.items() if job in self.active}
         decisions = [_continues(self.active[job], at) for job, at in self.placements.items()]
         free = free_after(self.sites, {number: at.job for number, at in self.active.items()}, decisions)
@@ -86,7 +86,7 @@ class FixedScheduler(SiteScheduler):
         placement = place(self.sites, job, rooms(self.sites, job, at.left, free, self.weights), self.counts[job.id])
         if placement is not None:
             self.placements[job.id] = placement
-        elif self.sites is not self.full:  # more than what is in service could ever hold: it asks anew
+        elif self.sites is not self.full:  # more than the sites in service can hold: draw the number again
             there = rooms(self.sites, job, at.left, self.sites.capacity, self.weights)
             if self.counts[job.id] > there.most:
                 del self.counts[job.id]

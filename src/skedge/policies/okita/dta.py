@@ -1,4 +1,4 @@
-"""DTA, Alg. 3 of Okita: which data move so that every site has what its workers train."""
+"""DTA, Alg. 3 of Okita: data transfers after which every site has the data that its workers train."""
 
 from __future__ import annotations
 

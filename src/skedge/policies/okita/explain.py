@@ -33,7 +33,7 @@ class Choice:
 
 @dataclass(frozen=True, eq=False)
 class Explained:
-    """Why a job stands where it does in a slot.
+    """The reasons for a job's placement in a slot.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""PA, Alg. 2 of Okita: where N workers and the PS of a job stand in one slot.
+"""PA, Alg. 2 of Okita: the sites of N workers and the PS of a job in one slot.
 
 For every site that can hold the PS, workers go to the sites in decreasing order of the metric Q, Eq. (6), as many as
 each holds; the PS site of the lowest parameter exchange cost wins, of equal ones the last.

@@ -142,7 +142,7 @@ class SiteJob:
 
 
 class SitePlacement(NamedTuple):
-    """Where a job stands in a slot.
+    """The placement of a job in a slot.
 
     Attributes
     ----------

@@ -70,7 +70,7 @@ class Progress:
 
 @dataclass(eq=False)
 class SiteScheduler:
-    """Base of site schedulers; a subclass says what every job does in a slot.
+    """Base of site schedulers; a subclass decides the placement of every job in a slot.
 
     Attributes
     ----------
@@ -133,7 +133,7 @@ class SiteDriver:
     decided
         The decisions of the last slot, in the order in which they were made.
     jobs
-        The jobs in the system, as the scheduler knows them.
+        The scheduler's state of the jobs in the system.
     there
         The sites as they are now: those out of service have no capacity.
     slot
@@ -235,7 +235,7 @@ class SiteDriver:
 
 
 def _why_not(one: Decision) -> str:
-    """Why a job stands nowhere: it is delayed, or a site that it would stand on is out of service."""
+    """Why a job has no placement: it is delayed, or a site of its placement is out of service."""
     return one.verb if one.placement is None else "out_of_service"
 
 
@@ -290,6 +290,6 @@ def _site_job(
 
 
 def where(one: Decision) -> tuple[Placement, Placement]:
-    """Workers and PS of a job that stands somewhere."""
+    """Workers and PS of a placed job."""
     assert one.placement is not None  # noqa: S101 - it stands somewhere
     return pairs(one.placement.workers), ((one.placement.ps, 1),)

@@ -56,9 +56,9 @@ def weight(worker: Floats, ps: Floats, w: int, p: int, total: Floats) -> float:
 
 @compiled
 def gain(d: Demands, job: int, w: int, p: int, extra_ps: bool, total: Floats) -> tuple[float, int, int]:
-    """The best next task of a job that has w workers and p PSs: its marginal gain, and what it adds (workers, PSs).
+    """The best next task of a job that has w workers and p PSs: its marginal gain, and the (workers, PSs) that it adds.
 
-    Q (t(p, w) - t(p', w')) over the dominant share of what is added. A worker that would leave more than gamma workers
+    Q (t(p, w) - t(p', w')) over the dominant share of the addition. A worker that would leave more than gamma workers
     to a PS comes with PSs; with `extra_ps` a PS alone is a task too, and preferred at a tie. 0 where there is no task.
     """
     now = iteration(d.speed[job], d.batch[job], w, p)

@@ -66,7 +66,7 @@ class Optimus(Basis):
         self.wake_at = -1
 
     def decide(self, event: Event, view: View) -> Iterator[Order]:
-        """At the beginning of a slot count and place anew; in between only track arrivals and departures."""
+        """At the beginning of a slot, recompute counts and placement; in between only track arrivals and departures."""
         yield from self.jobs.admit(event, view)
         for job in sorted(set(event.arrived) & set(self.jobs.active.tolist())):
             self.speeds[job] = self._speed(job, view)

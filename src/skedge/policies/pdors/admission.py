@@ -199,7 +199,7 @@ class Admission:
         return answer
 
     def answer(self, job: TrainingJob) -> Answer:
-        """What :meth:`offer` says; what is allocated and its prices stay as they are.
+        """The answer of :meth:`offer`, without changing allocations or prices.
 
         Raises
         ------

@@ -242,7 +242,7 @@ def external(
     batch: int, bounds: Floats, w_lp: Floats, s_lp: Floats, gains: Floats, tries: int, soft: bool, rng: Generator,
     theta: Floats, placed: Ints, inside: np.ndarray, ways: Ints, found: Ints,
 ) -> None:  # fmt: skip
-    """Alg. 4 lines 9-12 for each level: round, and keep the cheaper of both cases; `ways` and `found` tell how."""
+    """Alg. 4 lines 9-12 for each level: round, and keep the cheaper case; `ways` and `found` record how."""
     worker_order = np.argsort(worker_price, kind="mergesort")
     ps_order = np.argsort(ps_price, kind="mergesort")
     w, s = np.empty(len(free), np.int64), np.empty(len(free), np.int64)

@@ -235,7 +235,7 @@ def _per_worker(job: TrainingJob, rates: Sequence[float]) -> tuple[int, bool]:
 
 
 def _steps(job: TrainingJob, rates: Sequence[float], quantum: float, total: int) -> Ints:
-    """Levels within the batch for which one more would take a worker more, and 0."""
+    """Levels within the batch for which one more level would take one more worker, and 0."""
     levels = np.arange(1, total + 1)
     useful = np.zeros(total, np.bool_)
     for rate in rates:

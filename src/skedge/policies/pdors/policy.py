@@ -141,7 +141,7 @@ class PrimalDual(Basis):
     # -- events --------------------------------------------------------------------------------------------------
 
     def decide(self, event: Event, view: View) -> Iterator[Order]:
-        """Offer what arrives, then bring what every job holds to what its plan says of this slot."""
+        """Offer each arrival, then adjust the holdings of every job to its plan for this slot."""
         for job in event.left:
             self.jobs.pop(job, None)
         for job in event.interrupted:
@@ -190,7 +190,7 @@ class PrimalDual(Basis):
     # -- plans carried out ---------------------------------------------------------------------------------------
 
     def _carry_out(self, view: View) -> Iterator[Order]:
-        """Suspensions first, then what is planned for this slot, then jobs that have outlived their plan."""
+        """Suspensions first, then the allocations planned for this slot, then jobs that have outlived their plan."""
         now = view.now // self.physics.slot
         planned = {job: one.plan.get(now) for job, one in self.jobs.items() if not one.late}
         changed = [job for job, wanted in planned.items() if wanted != self.jobs[job].held]
@@ -210,7 +210,7 @@ class PrimalDual(Basis):
             yield Suspend(job, "as planned" if not one.late else "a planned job needs its room")
 
     def _begin(self, job: int, wanted: Allocation, view: View) -> Iterator[Order]:
-        """Give a job what its plan says; late ones make room, the last admitted first."""
+        """Allocate to a job by its plan; late jobs make room, the last admitted first."""
         one = self.jobs[job]
         late = [other for other, its in self.jobs.items() if its.late and its.held is not None]
         while late and not is_free(view.free, one.needs, wanted):
@@ -261,7 +261,7 @@ class PrimalDual(Basis):
 
 
 def allocation_of(part: SlotPlan) -> Allocation:
-    """What a plan says of a slot."""
+    """The placement that a plan has for a slot."""
     both = (
         tuple((h, n) for h, n in zip(part.machines, counts, strict=True) if n) for counts in (part.workers, part.ps)
     )
@@ -312,7 +312,7 @@ def anywhere(free: Floats, needs: tuple[Floats, Floats], last: Allocation, ratio
 
 
 def _first_fit(left: Floats, need: Floats, count: int) -> Placement:
-    """Places for `count` pieces, taken from `left`; none if there is no room for all."""
+    """Machines for `count` pieces, taken from `left`; empty if there is no room for all."""
     asked = need > 0
     room = np.floor((left[:, asked] / need[asked]).min(axis=1) + SLACK).astype(np.int64)
     taken = np.minimum(room, np.maximum(count - (np.cumsum(room) - room), 0))

@@ -33,7 +33,7 @@ MISSED, ROUNDED, REPAIRED, SHORT = 0, 1, 2, 3
 """How :func:`integral` found a placement: not at all, by an attempt, by repair, by an attempt that misses (26)."""
 
 _WHOLE = 1e-7
-"""A share this close to a whole number is one: what the LP leaves."""
+"""Distance up to which a share counts as an integer, to absorb the LP's rounding."""
 
 _TOLERANCE = 1e-10
 """HiGHS's least tolerance; it is absolute, so prices are scaled by the cheapest usable column (P19)."""
@@ -194,7 +194,7 @@ def cover_gain(delta: float, rows: int, least: float) -> float:
 
 
 def cover_bound(gain: float, delta: float, rows: int, least: float) -> float:
-    """Lemma 1: with probability 1 - delta/3 no cover row falls to this part of a_i or below; 0 or less says nothing.
+    """Lemma 1: with probability 1 - delta/3 no cover row falls to this part of a_i or below; 0 or less is vacuous.
 
     The paper prints delta/(3m); the union bound over m rows gives delta/3 (P18).
     """
@@ -216,7 +216,7 @@ def _log_of(delta: float, rows: int, least: float) -> float:
 
 @compiled
 def round_each(x: Floats, rng: Generator, out: Ints) -> None:
-    """Each x up with probability x - floor(x), else down, (27)-(28); whole numbers draw nothing."""
+    """Round each x up with probability x - floor(x), else down, (27)-(28); integers draw no random number."""
     for i in range(len(x)):
         low = int(np.floor(x[i] + _WHOLE))
         part = x[i] - low

@@ -1,7 +1,7 @@
 """BatchSche (Zhang et al., MobiHoc'20), as the edge-cloud papers compare with it.
 
 **Problem.** Total weighted completion time of training jobs on priced workers and parameter servers; all weights are 1
-here. Its text is not at hand; what is known of it and the rest, inferred from its sibling, is in the table below.
+here. Its text was not available; what is known of it, and what was inferred from its sibling, is in the table below.
 
 **Algorithm.** She et al.'s framework, ``policy.py``, of which this one is the parent, with two differences:
 
@@ -17,7 +17,7 @@ So the run can extend beyond the interval; what it holds is kept to its end, and
 cloud is a server without limit, so of price 0, and is chosen often.
 
 **Deviations.** D1: the original also chooses the types of workers and PSs; here the job names them. D2: workers are
-held from tau_i on, also while the data come (M7). D3: ``tie=earliest`` breaks ties as ``policy.py``does.
+held from tau_i on, also while the data come (M7). D3: ``tie=earliest`` breaks ties as ``policy.py`` does.
 
 **Guarantee.** None is claimed for this adaptation. **Complexity.** As ``policy.py``.
 """

@@ -42,15 +42,15 @@ class PricedParams(Params):
     T
         Slots of the papers' horizon; it only scales the prices.
     F1, F2
-        Price of a worker, of a PS, per slot, when all of its type on a server are taken.
+        Price per slot of a worker, and of a PS, when all of its type on a server are taken.
     price_norm
         ``2TSU``: prices from 0 to F; ``none``: as printed, 2TSU times as high.
     literal_cost_d
         True: Alg. 4 as printed.
     cloud_capacity
-        Workers, and PSs, of every type that are counted for the cloud; None: without limit, so free.
+        Workers, and PSs, of every type in the cloud; None: without limit, so free of charge.
     order
-        Of the jobs in a batch: by ``arrival``, or by the ``shortest`` training with D_j workers on one server.
+        Order of the jobs in a batch: by ``arrival``, or by the ``shortest`` training with D_j workers on one server.
     """
 
     T: int = Field(300, ge=1)
@@ -76,7 +76,7 @@ class BatchParams(PricedParams):
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """What an accepted job holds: workers, the server of its PS, until when as planned [µs], for how many slots."""
+    """The holdings of an accepted job: workers, server of the PS, planned end [µs], and number of slots."""
 
     where: Placement
     ps_server: int
@@ -86,7 +86,7 @@ class Accepted:
 
 @dataclass(slots=True)
 class WaitingJob:
-    """A job that waits: from when its uploads count, when they began [µs], and how it fared in batches before."""
+    """A waiting job: time from which its uploads count, their start [µs], and its results in earlier batches."""
 
     since: int
     uploaded: int
@@ -103,7 +103,7 @@ class Batch(Basis):
 
     @property
     def promises(self) -> dict[str, Any]:
-        """Nobody is preempted; its batches: what its prices are made of."""
+        """No job is preempted; the parameters of the batches' prices."""
         p = self.params
         prices = {"T": p.T, "F1": p.F1, "F2": p.F2, "normed": p.price_norm == "2TSU"}
         return {"preempts": "never", "batches": {**prices, "cloud_capacity": p.cloud_capacity}}
@@ -160,7 +160,7 @@ class Batch(Basis):
             yield self._wake()
 
     def _wake(self) -> WakeAt:
-        """Ask for tau_i. Each batch takes what can start at tau_i and the intervals double, so time can run out."""
+        """Request a wake-up at tau_i; as each batch starts at tau_i and intervals double, time can run out."""
         at = self.tau * self.physics.slot
         if at >= NEVER:
             raise PolicyError(
@@ -170,7 +170,7 @@ class Batch(Basis):
         return WakeAt(at)
 
     def _admit(self, job: int, view: View, since: int) -> Iterator[Order]:
-        """Bring the data of a job to every server that might train it, or turn it away."""
+        """Upload the data of a job to every server that could train it, or reject it."""
         self.held.pop(job, None)
         has_worker, has_ps = self._of_its_types(job, view)
         for kind, has in (("worker", has_worker), ("PS", has_ps)):
@@ -208,7 +208,7 @@ class Batch(Basis):
                 yield self._postpone(job, tau, ask, plan)
 
     def _shortest(self, job: int, view: View) -> int:
-        """What orders the jobs of a batch before their number (H20)."""
+        """The key that orders the jobs of a batch, before their number (H20)."""
         return -(-int(view.work[job, 1]) // int(view.column("chunks")[job])) if self.params.order == "shortest" else 0
 
     def _ask(self, job: int, tau: int, view: View) -> tuple[Ask, list[int]]:
@@ -251,7 +251,7 @@ class Batch(Basis):
         return y
 
     def _spread(self) -> Deploy:
-        """COST_D, in the reading that is asked for."""
+        """COST_D, exact or as printed, by the parameter ``literal_cost_d``."""
         return cost_d_literal if self.params.literal_cost_d else cost_d
 
     def _end(self, job: int, where: Placement, slots: int, view: View) -> int:
@@ -261,7 +261,7 @@ class Batch(Basis):
         return max(view.now, ready) + slots * self.physics.slot
 
     def _postpone(self, job: int, tau: int, ask: Ask, plan: Deployment) -> Postpone:
-        """Say why a job waits for the next batch."""
+        """The order with the reason why a job waits for the next batch."""
         reason, eta = "too_dear", None
         if plan.kind != NO_PLAN:
             eta = 1 - plan.cost
@@ -285,7 +285,7 @@ class Batch(Basis):
             yield Reserve(job, server, here.get(server, 0), view.now, held.end, reason, ps)
 
     def _extend(self, job: int, view: View) -> Iterator[Order]:
-        """A job has outlived its plan: plan it on, for as long as it was to take (D8)."""
+        """Extend the plan of a job that has outlived it, by its originally planned length (D8)."""
         held = self.held[job]
         self.held[job] = Accepted(held.where, held.ps_server, view.now + held.slots * self.physics.slot, held.slots)
         yield from self._plan(job, self.held[job], "extended", view)
@@ -300,7 +300,7 @@ class Batch(Basis):
         return max(1, -(-(held.end - view.now) // self.physics.slot))
 
     def _take(self, job: int, held: Accepted, view: View) -> None:
-        """Write down what a job holds from now to its planned end."""
+        """Book a job's holdings from now to its planned end."""
         rows, ps_row = self._rows(job, held, view)
         slots = self._slots_left(held, view)
         self.workers, self.ps = with_room(self.workers), with_room(self.ps)
@@ -321,7 +321,7 @@ class Batch(Basis):
                     yield Piece(server, what + types[number], now + a * slot, now + b * slot, price)
 
     def free_ps(self, job: int, server: int, view: View) -> int:
-        """The first free PS slot of the job's type on `server`: the book says that there is one."""
+        """The first free PS slot of the job's type on `server`; by the book there is one."""
         if server == self.cluster.cloud:
             return CLOUD
         given = view.ps_job

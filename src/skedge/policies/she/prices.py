@@ -1,4 +1,4 @@
-"""Prices of resources by what is booked of them, as primal-dual schedulers charge them.
+"""Prices of resources as functions of their booked amounts, as primal-dual schedulers charge them.
 
 A unit of a resource costs, in every slot in which it is used, a price that grows with the part of the capacity that is
 taken in that slot. A :class:`Book` holds the loads over time, a :class:`Curve` says what a load costs. Slots count from
@@ -62,12 +62,12 @@ class Book(NamedTuple):
 
 
 def empty_book(capacity: Floats, curve: Curve) -> Book:
-    """A book in which nothing is taken."""
+    """An empty book."""
     return Book(*constant(np.zeros(len(capacity), np.int64)), capacity, curve)
 
 
 def with_room(book: Book) -> Book:
-    """`book` with room for one more :func:`take` in every row."""
+    """`book`, enlarged if needed for one more :func:`take` in every row."""
     if int(book.size.max(initial=0)) + 2 <= book.at.shape[1]:
         return book
     return book._replace(at=wider(book.at), load=wider(book.load))
@@ -80,7 +80,7 @@ def take(book: Book, row: int, units: int, start: int, end: int) -> None:
 
 @lean
 def room(book: Book, row: int, start: int, end: int) -> float:
-    """Units that are free in every slot from `start` up to `end`; inf where there is no limit."""
+    """Units that are free in every slot from `start` up to `end`; inf for an unlimited resource."""
     most = 0
     for i in range(book.size[row]):
         if book.at[row, i] < end and (i + 1 == book.size[row] or book.at[row, i + 1] > start):
@@ -108,7 +108,7 @@ def window_price(book: Book, row: int, start: int, end: int) -> float:
 
 
 def pieces(book: Book, row: int, start: int, end: int) -> list[tuple[int, int, float]]:
-    """Prices of a unit from slot `start` up to `end`: (from, up to, price), in order; none where there is no limit."""
+    """Prices of a unit from slot `start` up to `end`: (from, up to, price), in order; empty if unlimited."""
     if math.isinf(book.capacity[row]):
         return []
     at, count = book.at[row].tolist(), int(book.size[row])

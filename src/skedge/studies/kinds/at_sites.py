@@ -13,7 +13,7 @@ from skedge.studies.outcome import Cell, Outcome, Part, mean_of, shown
 from skedge.studies.trial import Fields, Ran, Trial, seeded
 
 _STREAM = 6
-"""Of a seed: the jobs."""
+"""Stream of a seed from which the jobs are drawn."""
 
 
 class AtSites(BaseModel):
@@ -24,15 +24,15 @@ class AtSites(BaseModel):
     below
         Pairs of policies: the metric of the first is claimed to be below that of the second.
     metric, unit
-        What is compared, and in what.
+        The metric compared, and its unit.
     jobs, slots, slot_s
-        Jobs, and the slots of so many seconds in which they arrive at random, at their beginnings.
+        Number of jobs, number of slots at whose beginnings they arrive at random, and length of a slot [s].
     sites
         Names of the servers.
     models
-        What the jobs train, in turn: a name and arguments of the factory.
+        The models that the jobs train, in turn: a name and arguments of the factory.
     epochs, site_chunks, tau, chunk_mb, exchange_mb
-        Ranges that are drawn from: E, chunks at each site, and the latency, data and exchange of Okita's setting.
+        Ranges of random draws: E, chunks at each site, and the latency, data and exchange of Okita's setting.
     worker_needs, ps_needs
         Ranges by resource.
     """
@@ -65,7 +65,7 @@ class AtSites(BaseModel):
         return [Trial(f"{policy}-seed{seed}", policy, seed, jobs, {"policy": policy}) for policy in self.policies]
 
     def _job(self, i: int, rng: Generator) -> Fields:
-        """A job, all but what it shares with the others."""
+        """The fields of a job that it does not share with the others."""
         data = {site: int(rng.integers(*self.site_chunks, endpoint=True)) for site in self.sites}
         model = self.models[i % len(self.models)]
         return {
@@ -82,7 +82,7 @@ class AtSites(BaseModel):
         }
 
     def rows(self, ran: Ran) -> list[dict[str, Any]]:
-        """One row: the metric of the run and of the simulation that foresaw it, and the mean accuracy of its jobs."""
+        """One row: the metric of the run and of the simulation that predicted it, and the mean accuracy of its jobs."""
         live, simulated = (of[self.metric] for of in (ran.metrics, ran.simulated))
         accuracy = sum(ran.accuracy.values()) / len(ran.accuracy)
         return [
@@ -90,7 +90,7 @@ class AtSites(BaseModel):
         ]
 
     def outcome(self, rows: pl.DataFrame) -> Outcome:
-        """Judge each pair in the mean over the seeds."""
+        """Judge each pair by the mean over the seeds."""
         of = {policy: rows.filter(pl.col("policy") == policy) for policy in self.policies}
         parts = tuple(self._below(of[low], of[high], low, high) for low, high in self.below)
         table: list[tuple[Cell, ...]] = [

@@ -71,7 +71,7 @@ class Curves(BaseModel):
         return Line(job, tuple(map(float, by_epoch["epoch"])), tuple(map(mean_of, by_epoch["accuracy"])))
 
     def _movement(self, line: Line) -> tuple[float, int]:
-        """How far the mean accuracy moves over the last epochs, and how many these are."""
+        """The range of the mean accuracy over the last epochs, and the number of these epochs."""
         last = max(math.ceil(self.last_share * len(line.x)), 2)
         means = [value.mean for value in line.values[-last:]]
         return max(means) - min(means), last

@@ -1,4 +1,4 @@
-"""The same jobs trained alone and preempted by others: what preemption costs in accuracy."""
+"""The accuracy cost of preemption: the same jobs trained alone, and preempted by others."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Disturbed(BaseModel):
 
 
 def _was_preempted(pairs: pl.DataFrame) -> Part:
-    """The study is void where nothing was preempted, or where the undisturbed job was."""
+    """The study is void if no job was preempted, or if the undisturbed job was."""
     least, most = min(pairs["displaced_preempted"].to_list()), max(pairs["displaced_undisturbed"].to_list())
     numbers = f"chunks displaced: at least {least} of a preempted job, at most {most} of an undisturbed one"
     return Part("preempted jobs were preempted, the others were not", least > 0 and most == 0, numbers)

@@ -1,4 +1,4 @@
-"""When the bound of PD-ORS' Lemma 1 says something: its Fig. 5, drawn from the formula."""
+"""When the bound of PD-ORS' Lemma 1 is not vacuous: its Fig. 5, drawn from the formula."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Feasibility(BaseModel):
     Attributes
     ----------
     cover
-        W_a, ascending: a curve each.
+        Values of W_a, ascending; one curve each.
     rows, least, cover_rows
         r and W_b, which G depends on, and m.
     delta
-        Least and largest.
+        Least and largest delta.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -53,7 +53,7 @@ class Feasibility(BaseModel):
         return float(3 * self.cover_rows * np.exp(-gain * cover / 2))
 
     def meets(self, cover: float) -> float:
-        """The delta from which on the curve is below the line; 1 if that is nowhere."""
+        """The delta from which on the curve is below the line; 1 if there is none."""
         from scipy.optimize import brentq  # noqa: PLC0415 - takes 0.3 s to import
 
         def above(delta: float) -> float:

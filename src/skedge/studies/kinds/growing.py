@@ -1,4 +1,4 @@
-"""Several policies on workloads of more and more jobs: what JSAC'22 Fig. 4, 5 and 6 have in common."""
+"""Several policies on workloads of a growing number of jobs: the common part of JSAC'22 Fig. 4, 5 and 6."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from skedge.studies.trial import Fields, Trial, seeded
 
 _STREAM = 5
-"""Of a seed: the jobs."""
+"""Stream of a seed from which the jobs are drawn."""
 
 
 class Growing(BaseModel):
@@ -23,11 +23,11 @@ class Growing(BaseModel):
     jobs
         Numbers of jobs; the smaller workloads of a seed are parts of its largest.
     span_s
-        Jobs arrive at random in it, whatever their number.
+        Time in which the jobs arrive at random, whatever their number [s].
     models
-        What the jobs train, in turn: a name and arguments of the factory.
+        The models that the jobs train, in turn: a name and arguments of the factory.
     epochs, chunks
-        Ranges that are drawn from.
+        Ranges of random draws.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

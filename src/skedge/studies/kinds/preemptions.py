@@ -19,7 +19,7 @@ class Preemptions(Growing):
     kind: Literal["preemptions"]
 
     def rows(self, ran: Ran) -> list[dict[str, Any]]:
-        """One row: counts of the run, and those of the simulation that foresaw it."""
+        """One row: counts of the run, and of the simulation that predicted it."""
         counts = {
             "preemptions": ran.metrics["preemptions"],
             "workers_displaced": ran.displaced_workers,
@@ -50,7 +50,7 @@ class Preemptions(Growing):
         return Part(f"{policy}: preemptions grow with J", growth.mean > 0, f"{shown(growth)} for each job more")
 
     def _stays_low(self, by_policy: dict[str, pl.DataFrame]) -> Part:
-        """No more than any other, in the mean over all runs: the strict reading of "relatively low"."""
+        """Whether the mean over all runs is at most any other policy's: the strict reading of "relatively low"."""
         means = {policy: mean_of(of["preemptions"]) for policy, of in by_policy.items()}
         holds = all(means[self.low].mean <= other.mean for other in means.values())
         numbers = ", ".join(f"{policy} {shown(mean)}" for policy, mean in means.items())

@@ -22,9 +22,9 @@ class Rates(Growing):
     base
         The policy whose metric is 1.
     metrics
-        Names of metrics; their sum is what is compared.
+        Names of metrics, whose sum is compared.
     what
-        Its name.
+        Name of the sum.
     """
 
     kind: Literal["rates"]
@@ -33,7 +33,7 @@ class Rates(Growing):
     what: str
 
     def rows(self, ran: Ran) -> list[dict[str, Any]]:
-        """One row: the metric of the run, and of the simulation that foresaw it."""
+        """One row: the metric of the run, and of the simulation that predicted it."""
         live, simulated = (sum(of[name] for name in self.metrics) for of in (ran.metrics, ran.simulated))
         return [{"seed": ran.trial.seed, **ran.trial.place, "value": live, "simulated": simulated}]
 
@@ -56,7 +56,7 @@ class Rates(Growing):
         return Outcome(tuple(self._below(by_policy, other) for other in others), columns, tuple(table), figure)
 
     def _below(self, by_policy: dict[str, pl.DataFrame], other: str) -> Part:
-        """Whether the rate is below another's, in the mean over all runs."""
+        """Whether the mean rate over all runs is below another policy's."""
         ours, theirs = (mean_of(by_policy[policy]["rate"]) for policy in (self.low, other))
         numbers = f"{shown(ours)} against {shown(theirs)}"
         return Part(f"{self.low} is below {other} over all J", ours.mean < theirs.mean, numbers)

@@ -1,4 +1,4 @@
-"""Ratios to the offline optimum: runs at speed 1 + eps against it at speed 1 (JSAC'22 Fig. 12, 13; PD-ORS Fig. 10)."""
+"""Ratios of runs at speed 1 + eps to the offline optimum at speed 1 (JSAC'22 Fig. 12, 13; PD-ORS Fig. 10)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .varied import scenario_fields
 
 @dataclass(frozen=True)
 class Instance:
-    """A scenario to be bounded and run: `data` is a scenario file's fields, `at` the value of the varied one."""
+    """A scenario to bound and run; `data`: fields of a scenario file, `at`: value of the varied field."""
 
     label: str
     seed: int
@@ -32,23 +32,23 @@ class Ratio(BaseModel):
     Attributes
     ----------
     base, set
-        A shipped scenario, and fields of it that are set, by their dotted names.
+        A shipped scenario, and the fields of it to set, by their dotted names.
     vary, values, axis
-        The field that is varied, its values, and what the figure calls it.
+        The varied field, its values, and the title of the axis.
     problem
-        Which optimum (:data:`skedge.optimum.problems.PROBLEMS`); left out: the first that applies.
+        Name of the optimum (:data:`skedge.optimum.problems.PROBLEMS`); default: the first that applies.
     policy
-        What is run.
+        The policy to run.
     epsilons
-        Its speed is 1 + eps times that of the optimum: a line each.
+        Values of eps: the policy's speed is 1 + eps times that of the optimum; one line each.
     solve_s
-        Seconds of the solvers for each scenario; 0: bounds alone.
+        Time limit of the solvers per scenario [s]; 0: bounds only.
     below
-        What every mean ratio is claimed to be below.
+        The claim: every mean ratio is below this.
     flat
-        Where given: at each eps the means over the values are claimed to differ by less than this part of the least.
+        If given, the claim: at each eps the means over the values differ by less than this part of the least.
     rises
-        Whether the ratio is claimed to rise with the value, at each eps.
+        True: the ratio is claimed to rise with the value, at each eps.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -69,7 +69,7 @@ class Ratio(BaseModel):
 
     @property
     def policies(self) -> tuple[str, ...]:
-        """What is run, as :class:`.ratios.Ratios` has it."""
+        """The policies to run, as in :class:`.ratios.Ratios`."""
         return (self.policy,)
 
     def instances(self, seed: int) -> Iterator[Instance]:

@@ -17,12 +17,12 @@ from .varied import scenario_fields
 
 
 class Axis(BaseModel):
-    """A field that is varied while the others stay as they are set.
+    """A field to vary while the others keep their set values.
 
     Attributes
     ----------
     vary, values, axis
-        The field, by its dotted name, its values, and what the figure calls it.
+        The field, by its dotted name, its values, and the title of the axis.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -38,17 +38,17 @@ class Ratios(BaseModel):
     Attributes
     ----------
     base, set
-        A shipped scenario, and fields of it that are set, those that are varied among them.
+        A shipped scenario, and the fields of it to set, including the varied ones.
     over
-        What is varied, one after the other.
+        The fields to vary, one after the other.
     problem
-        Which optimum (:data:`skedge.optimum.problems.PROBLEMS`); left out: the first that applies.
+        Name of the optimum (:data:`skedge.optimum.problems.PROBLEMS`); default: the first that applies.
     policies
-        What is run; the claim is of the first: its ratios are below those of the others, if there are others.
+        The policies to run; the claim: the ratios of the first are below those of the others, if there are others.
     solve_s
-        Seconds of the solvers for each scenario.
+        Time limit of the solvers per scenario [s].
     below
-        Where given: what every mean ratio of the first is claimed to be below.
+        If given, the claim: every mean ratio of the first policy is below this.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -69,7 +69,7 @@ class Ratios(BaseModel):
 
     @property
     def _points(self) -> list[dict[str, Any]]:
-        """The varied fields' values, by their names; none twice."""
+        """Values of the varied fields by name; no point occurs twice."""
         centre = {axis.vary: self.set[axis.vary] for axis in self.over}
         every = [centre | {axis.vary: value} for axis in self.over for value in axis.values]
         return [point for i, point in enumerate(every) if point not in every[:i]]

@@ -24,7 +24,7 @@ from .varied import scenario_fields
 
 @dataclass(frozen=True)
 class Simulation:
-    """One run that a study asks for: `data` is a scenario file's fields, `place` columns of its results."""
+    """One run of a study; `data`: fields of a scenario file, `place`: columns that identify its results."""
 
     label: str
     policy: str
@@ -39,21 +39,21 @@ class Sweep(BaseModel):
     Attributes
     ----------
     base, set
-        A shipped scenario, and fields of it that are set, by their dotted names.
+        A shipped scenario, and the fields of it to set, by their dotted names.
     vary, values, axis
-        The field that is varied, its values (numbers, or names), and what the figure calls it.
+        The varied field, its values (numbers or names), and the title of the axis.
     with_trace
-        Whether the arrivals are those of a trace file that the user names: every seed takes another part of it.
+        True: the arrivals are those of a trace file that the user names; every seed takes another part of it.
     policies, best
-        What is run, and which of them is claimed to be best. Labels of the figure are the policies as they are given.
+        The policies to run, and the one that is claimed to be best. The figure's labels are the policies as given.
     metric, lower
-        By which metric, and whether the lower one is better.
+        The metric compared, and whether lower values are better.
     log
-        Whether the logarithm to the base 10 is taken of it: costs that grow exponentially have no useful mean.
+        True: take the metric's logarithm to base 10, as costs that grow exponentially have no useful mean.
     grows
-        Whether the gap between the best and each of the others is claimed to grow with the field.
+        True: the gap between the best and each of the others is claimed to grow with the field.
     most_at
-        At which of the values the gap is claimed to be largest.
+        The value at which the gap is claimed to be largest.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -79,7 +79,7 @@ class Sweep(BaseModel):
         Raises
         ------
         InputError
-            If the study takes a trace and there is none, or the other way round.
+            If the study takes a trace and none is given, or the other way round.
         """
         if self.with_trace and trace is None:
             raise InputError("this study takes the arrivals of a trace: give --trace FILE, Google's table of jobs")
@@ -96,7 +96,7 @@ class Sweep(BaseModel):
             yield {"at": value}, self._data({**self.set, self.vary: value}, seed, trace)
 
     def _data(self, fields: dict[str, Any], seed: int, trace: Path | None) -> dict[str, Any]:
-        """The base with `fields` set and, of a trace, the part that is the seed's."""
+        """The base scenario with `fields` set and, with a trace, the seed's part of it."""
         data = scenario_fields(self.base, fields, seed)
         if trace is not None:
             part = data["workload"]["trace"]
@@ -136,7 +136,7 @@ class Sweep(BaseModel):
         return Line(label, x, means, joined=not self._names)
 
     def _lead(self, by_policy: dict[str, pl.DataFrame], other: str) -> pl.DataFrame:
-        """By seed and value, how much the best is better; columns seed, at, lead."""
+        """The lead of the best policy by seed and value; columns seed, at, lead."""
         theirs = by_policy[other].select("seed", "at", theirs="value")
         sign = -1 if self.lower else 1
         both = by_policy[self.best].join(theirs, on=["seed", "at"])
@@ -167,7 +167,7 @@ class Sweep(BaseModel):
 
 
 def _without(rows: pl.DataFrame, column: str) -> bool:
-    """Whether no row has something in a column."""
+    """Whether a column is empty in all rows."""
     return column not in rows.columns or rows[column].null_count() == len(rows)
 
 
