@@ -3,12 +3,12 @@
 **A_online** (ERRATA J24 and section 6). Run it with fractional Q at speed 1 + eps. beta_sw(t) is the weight 1 / D_j of
 the untrained parts of the chunks dispatched to a worker; beta / (1 + eps), the mean over the workers
 of a type, is a price of their time. Then alpha is not taken from the run, as (6a') does not hold with a cloud (section
-6), but set to its minimum: v_j of :mod:`.prices` at these prices, over all times, the cloud included. The bound is
-L(beta / (1 + eps)), which holds for any prices; eps is searched. At speed 1 the dual objective would be 0.
+6), but set to its minimum: v_j of :mod:`.pools.prices` at these prices, over all times, the cloud included. The bound
+is L(beta / (1 + eps)), which holds for any prices; eps is searched. At speed 1 the dual objective would be 0.
 
 **PD-ORS.** The dual objective (10) at the prices after the decision on the last job, lambda_i being
-recomputed by the relaxed costs of :mod:`.columns_lp`, a worker on the machine where it is cheapest, its PSs on theirs:
-D(p), which holds for any prices.
+recomputed by the relaxed costs of :mod:`.utility.columns_lp`, a worker on the machine where it is cheapest, its PSs on
+theirs: D(p), which holds for any prices.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from skedge.core.time import SECOND
 def save_scenario(scenario: Scenario, folder: Path | str) -> Path:
     """Write the resolved scenario, with nothing left to draw: ``scenario.yaml`` and ``jobs.parquet`` in `folder`.
 
-    For a cluster of sites it also writes ``transfer_cost.csv``. :func:`.load_scenario` restores an equal scenario.
+    For a cluster of sites it also writes ``transfer_cost.csv``. :func:`.file.load_scenario` restores an equal scenario.
     Equal scenarios are written as equal bytes.
 
     Returns
@@ -62,7 +62,7 @@ def _resolved(scenario: Scenario) -> dict[str, Any]:
 
 
 def cluster_fields(scenario: Scenario) -> dict[str, Any]:
-    """Content of a cluster file from which :func:`.load_cluster_file` restores the cluster, with nothing to draw."""
+    """Content of a cluster file from which :func:`.file.load_cluster_file` restores the cluster; nothing is drawn."""
     p, cluster = scenario.physics, scenario.cluster
     return {
         "name": scenario.name,

@@ -39,12 +39,12 @@ def make_api(service: Service, token: str) -> FastAPI:
     ``GET /health``           policy and number of jobs
     ``PUT /code/SHA256``      the code of jobs to come
     ``POST /jobs``            a job spec, perhaps with a header ``Idempotency-Key``; gives the name
-    ``GET /jobs``             :meth:`.Service.queue`
-    ``GET /jobs/JOB``         :meth:`.Service.describe`
+    ``GET /jobs``             :meth:`.service.Service.queue`
+    ``GET /jobs/JOB``         :meth:`.service.Service.describe`
     ``GET /jobs/JOB/logs``    text
     ``POST /jobs/JOB/cancel``
-    ``GET /events?since=N``   :meth:`.Service.events`
-    ``GET /servers``          :meth:`.Service.servers`
+    ``GET /events?since=N``   :meth:`.service.Service.events`
+    ``GET /servers``          :meth:`.service.Service.servers`
     ``POST /servers/S/cordon`` and ``/servers/S/uncordon``
     ``POST /down``
     ``GET /openapi.json``     all of this for programs (OpenAPI 3)

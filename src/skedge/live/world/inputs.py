@@ -45,7 +45,7 @@ class Told:
         Since the last report: time by which rounds took longer than announced, and duration of the rounds in which a
         process was lost [s].
     module
-        SHA-256 of the code in the job's processes (:meth:`.training.Program.module`).
+        SHA-256 of the code in the job's processes (:meth:`skedge.live.training.training.Program.module`).
     """
 
     what: str

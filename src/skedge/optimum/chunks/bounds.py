@@ -31,8 +31,9 @@ def chunk_bounds(scenario: Scenario, family: Family, *, fast: bool = False) -> l
 def bounds_on(make: Callable[[], list[Pool]], *, fast: bool) -> list[Bound]:
     """Bounds [s] for the pools that `make` creates.
 
-    These are ``alone`` and ``srpt`` of :mod:`.simple`; ``prices`` of :mod:`.prices`, which uses the best of the three
-    for every pool; and, unless only `fast` bounds are requested, ``flow`` of :mod:`.flow` for small slotted scenarios.
+    These are ``alone`` and ``srpt`` of :mod:`skedge.optimum.pools.simple`; ``prices`` of
+    :mod:`skedge.optimum.pools.prices`, which uses the best of the three for every pool; and, unless only `fast` bounds
+    are requested, ``flow`` of :mod:`skedge.optimum.pools.flow` for small slotted scenarios.
     """
     started = process_time()
     made = make()

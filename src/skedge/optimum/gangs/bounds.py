@@ -27,7 +27,7 @@ from .model import GangModel, gang_model
 def gang_bounds(scenario: Scenario, *, fast: bool = False) -> list[Bound]:
     """Bounds on the total JCT [s] of schedules with one gang per job that finish every job; none if some job never can.
 
-    As :func:`.chunk_bounds.chunk_bounds` has them for the other families.
+    As :func:`skedge.optimum.chunks.bounds.chunk_bounds` has them for the other families.
     """
     return bounds_on(lambda: gang_pools(scenario), fast=fast)
 

@@ -3,7 +3,7 @@
 ====================== =======================================================================
 variable               is
 ====================== =======================================================================
-b[j, k]                1 iff job j is trained in mode k (:class:`.gang_model.Mode`)
+b[j, k]                1 iff job j is trained in mode k (:class:`.model.Mode`)
 o[j]                   1 iff it is in the cloud
 y[j, s]                its workers on server s; present there iff y > 0
 t[j, s]                1 iff all of it, PS included, is on server s (xi = 1)

@@ -101,7 +101,7 @@ class Block:
 
 @dataclass(frozen=True)
 class SiteProgram:
-    """The program, to be minimised; see :func:`.solvers.milp`."""
+    """The program, to be minimised; see :func:`skedge.optimum.solvers.milp`."""
 
     cost: Floats
     upper: Floats

@@ -37,7 +37,7 @@ Slots = dict[int, tuple[Placement, Placement]]
 
 @dataclass(frozen=True)
 class UtilityProgram:
-    """The program, to be minimised: `cost` is -u; see :func:`.solvers.milp`."""
+    """The program, to be minimised: `cost` is -u; see :func:`skedge.optimum.solvers.milp`."""
 
     cost: Floats
     upper: Floats

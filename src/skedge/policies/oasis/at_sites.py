@@ -100,7 +100,7 @@ class SiteOasis(SiteScheduler):
         self._hosts = hosts(len(sites), split_sites=self.params.split_sites)
 
     def arrive(self, job: SiteJob) -> None:
-        """As :meth:`.SiteScheduler.arrive`, and the job's schedule is made."""
+        """As :meth:`~skedge.policies.okita.slots.SiteScheduler.arrive`, and the job's schedule is made."""
         super().arrive(job)
         if not self._plan(self.active[job.id], job.arrival):
             self.give_up(job.id)

@@ -46,7 +46,7 @@ def oasis_prices(
 
 
 class Oasis(Admission):
-    """OASiS on a cluster; see :class:`.admission.Admission` for the parameters."""
+    """OASiS on a cluster; see :class:`~skedge.policies.pdors.admission.Admission` for the parameters."""
 
     def rates(self, job: TrainingJob) -> tuple[float, ...]:
         """Always external."""

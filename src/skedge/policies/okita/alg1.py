@@ -89,7 +89,7 @@ class Okita(SiteScheduler):
         self._searches: dict[int, tuple[Sites, Ints, Search]] = {}
 
     def arrive(self, job: SiteJob) -> None:
-        """As :meth:`.SiteScheduler.arrive`; a job that has no plan on empty sites is given up (O26)."""
+        """As :meth:`.slots.SiteScheduler.arrive`; a job that has no plan on empty sites is given up (O26)."""
         super().arrive(job)
         if rooms(self.sites, job, job.chunks, self.sites.capacity, self.params).most == 0:
             self.give_up(job.id)

@@ -45,7 +45,7 @@ class FixedScheduler(SiteScheduler):
         raise NotImplementedError
 
     def arrive(self, job: SiteJob) -> None:
-        """As :meth:`.SiteScheduler.arrive`; jobs that can never run are given up."""
+        """As :meth:`.slots.SiteScheduler.arrive`; jobs that can never run are given up."""
         super().arrive(job)
         there = rooms(self.sites, job, job.chunks, self.sites.capacity, self.weights)
         self.most[job.id] = min(there.most, job.most_workers(job.chunks))

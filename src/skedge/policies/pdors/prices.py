@@ -73,7 +73,7 @@ class PrimalDualParams(Params):
 
     @property
     def job_levels(self) -> int | None:
-        """N_q of a :class:`.TrainingJob`."""
+        """N_q of a :class:`.job.TrainingJob`."""
         return None if self.levels == "auto" else self.levels
 
     @model_validator(mode="after")

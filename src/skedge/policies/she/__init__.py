@@ -29,7 +29,7 @@ D_j                            ``chunks``
 D_u, d_j                       ``Deployment.workers``, ``.slots``        , slots
 tau_i                          :attr:`.policy.Batch.tau`                 slots
 Delta_js                       upload_delay(job, server)                 µs
-xi_j                           ``Ask.xi``, :func:`.kernel.colocated`
+xi_j                           ``Ask.xi``, :func:`skedge.core.colocation.colocated`
 W_su, P_sv                     ``Book.capacity``                         workers, PSs
 f_su(t), g_sv(t)               ``Book.load``                             workers, PSs
 lambda_su(t), mu_sv(t)         :func:`.prices.price`                     1/(unit slot)
