@@ -204,7 +204,8 @@ def train(
 ) -> LiveRun:
     """Train the jobs on a running engine, under the policy of the simulation `expected`.
 
-    If the `journal` has inputs, the run is first rebuilt from them; with :class:`~skedge.live.world.ray_world.NoEngine` it then ends.
+    If the `journal` has inputs, the run is first rebuilt from them; with
+    :class:`~skedge.live.world.ray_world.NoEngine` it then ends.
     """
     made = prepared(expected.policy, scenario)
     world = RayWorld(

@@ -15,10 +15,11 @@ slots bring back at most max_p sum_u cap_{up} max(0, v_u - e_{up}) each:
 a :class:`Line` in l, for *every* v. A linear program finds good v; what is reported is this right-hand side. A job
 whose last slot is t has been busy in at most t - first + 1 slots, and pays the latency cost of t: :meth:`Alone.least`.
 
-**In one pool.** The resources of all sites together are sold by :mod:`skedge.optimum.utility.columns_lp`:
-job i is worth B_i - least(t), for any B_i that is at most what it costs to end later than in any slot of the table. A job that is left out costs B_i, so
-that the total cost is at least sum B_i less the most total worth. Of what it needs, a worker counts with its part of
-the PS: a job that trains k chunks in a slot has k E / rho workers at least, and k / cap of a PS.
+**In one pool.** The resources of all sites together are sold by :mod:`skedge.optimum.utility.columns_lp`: job i is
+worth B_i - least(t), for any B_i that is at most what it costs to end later than in any slot of the table. A job that
+is left out costs B_i, so that the total cost is at least sum B_i less the most total worth. Of what it needs, a worker
+counts with its part of the PS: a job that trains k chunks in a slot has k E / rho workers at least, and k / cap of a
+PS.
 """
 
 from __future__ import annotations
