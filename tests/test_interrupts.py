@@ -134,4 +134,4 @@ def test_help_shows_every_word_of_every_option(path: tuple[str, ...], command: A
 def test_units_in_brackets_are_in_the_help(skedge) -> None:  # type: ignore[no-untyped-def]
     told = re.sub(r"\s+", " ", skedge("trace", "convert", "--help").out)
     assert "horizon [slots of 1 h]" in told
-    assert "from then on [s]" in re.sub(r"\s+", " ", skedge("explain", "--help").out)
+    assert "from this time on [s]" in re.sub(r"\s+", " ", skedge("explain", "--help").out)

@@ -275,7 +275,7 @@ def test_a_wrong_problem_is_told(skedge: Command, busy: Path, words: tuple[str, 
 def test_bounds_alone_have_no_schedule_to_keep(skedge: Command, busy: Path, tmp_path: Path) -> None:
     said = skedge("optimum", busy, "--bounds", "--out", tmp_path / "x")
     assert said.code == 1
-    assert "no schedule to keep" in said.words
+    assert "no schedule to write" in said.words
     assert not (tmp_path / "x").exists()
 
 

@@ -239,7 +239,7 @@ def test_a_run_is_exported_to_perfetto_but_has_no_slots_for_batsim(skedge: Calla
     assert '"cat": "ps"' in (tmp_path / "t.json").read_text()
     said = skedge("export", folder, "--format", "batsim", "--out", tmp_path / "b")
     assert said.code != 0
-    assert "has resources, not worker slots" in said.words.replace("its servers have", "has")
+    assert "its servers have resources, but Batsim's files count worker slots" in said.words
 
 
 def test_a_job_that_waits_says_why() -> None:
