@@ -10,6 +10,7 @@ one that was set back would make the newest checkpoint the oldest.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from typing import NamedTuple
@@ -43,7 +44,11 @@ class Life(NamedTuple):
 
 
 class UnwrittenError(TrainingError):
-    """A checkpoint cannot be written now: the disk is full, or the store does not answer."""
+    """A checkpoint cannot be written."""
+
+
+class DiskFullError(UnwrittenError):
+    """A checkpoint cannot be written while there is no space."""
 
 
 class Checkpoints:
@@ -84,7 +89,8 @@ class Checkpoints:
             for old in self._paths(job)[:-_KEPT]:
                 self.files.rm_file(old)
         except OSError as error:
-            raise UnwrittenError(f"checkpoint {path}: cannot be written: {error.strerror or error}") from error
+            kind = DiskFullError if error.errno in (errno.ENOSPC, errno.EDQUOT) else UnwrittenError
+            raise kind(f"checkpoint {path}: cannot be written: {error.strerror or error}") from error
 
     def read(self, job: str) -> bytes | None:
         """The newest whole checkpoint of a job; None if there is none."""

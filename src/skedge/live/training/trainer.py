@@ -17,7 +17,7 @@ from skedge.core.errors import TrainingError
 from skedge.live.world.inputs import Told
 
 from .apart import EndedError, sent
-from .checkpoint import Life, UnwrittenError
+from .checkpoint import DiskFullError, Life, UnwrittenError
 from .maker import Calls
 from .ps import NotLoadedError
 from .training import Program
@@ -35,8 +35,8 @@ _NEW, _ENOUGH, _CHANGED = 0.1, 20, 1.2
 _DEATHS = 4
 """Consecutive calls in which a process of the job ends, after which the job's code is blamed."""
 
-_AGAIN_S = 1.0
-"""Pause before a checkpoint that could not be written is tried again."""
+_AGAIN_S, _TRIES = 1.0, 5
+"""Pause before a checkpoint that could not be written is tried again; how often, where the disk is not full."""
 
 _LOOK_S = 0.2
 """Interval at which a pending call checks whether its server is out of service [s]."""
@@ -497,17 +497,25 @@ class Trainer(threading.Thread):
         return False
 
     def _written(self) -> bool:
-        """Write a checkpoint, trying again while there is no space; False if the process is lost, or at the end."""
-        waits = 0.0
+        """Write a checkpoint, trying again while there is no space; False if the process is lost, or at the end.
+
+        Raises
+        ------
+        UnwrittenError
+            If it cannot be written for another reason than a full disk, several times in a row.
+        """
+        tries = 0
         while not self.closed:
             self.saved_at = time.monotonic()
             try:
                 return self._call(self.ps.save.remote(), self.ps_site) is not None
             except UnwrittenError as error:
-                if waits == 0.0:
-                    self._line(f"{error}; it is tried again until there is space")
+                tries += 1
+                if tries == 1:
+                    self._line(f"{error}; it is tried again")
+                if tries > _TRIES and not isinstance(error, DiskFullError):
+                    raise
                 time.sleep(_AGAIN_S)
-                waits += _AGAIN_S
                 self.late_s += time.monotonic() - self.saved_at
         return False
 
