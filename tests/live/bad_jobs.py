@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from skedge.live.examples import images
-from skedge.live.training.training import Training
+from skedge.live.training import Training
 
 
 def ends_its_process(**given: Any) -> Training:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from skedge.live.training.training import Data, Training
+from skedge.live.training import Data, Training
 
 
 def linear() -> Training:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 
 from skedge.live.examples import digits
-from skedge.live.training.training import Data, Training
+from skedge.live.training import Data, Training
 
 
 def sorted_digits(chunks: int = 4, seed: int = 0, mixed: float = 0.0) -> Training:

@@ -77,7 +77,7 @@ def batches_of(folder, noise=0.0):
 
 def job(folder, steps):
     """What skedge trains: chunk d is read from FOLDER/train/d, on the server that trains it."""
-    from skedge.live.training.training import Training
+    from skedge.live.training import Training
 
     schedule, test = partial(CosineAnnealingLR, T_max=steps), partial(batches_of, f"{folder}/test")
     loader = lambda site: batches_of(f"{folder}/train/{site}", noise=0.05)
