@@ -17,7 +17,7 @@ from skedge.core.events import Event, Order, WakeAt
 from skedge.core.model import Physics
 from skedge.core.policy import Basis, View
 from skedge.run import Run, run
-from skedge.testing import resource_scenarios, small_scenario
+from skedge.testing import resource_scenarios, site_scenario, small_scenario
 
 
 def broken(of: Run, **said: Any) -> list[str]:
@@ -53,13 +53,22 @@ def test_a_world_that_there_is_not_gives_no_tolerance() -> None:
         ({"tolerance": 1_500_001}, ["M37"]),
         ({"tolerance": 10**15}, ["M37"]),
         ({"tolerance": 1_000_001_500_000, "recovery_s": 1e6}, ["M37"]),
-        ({"tolerance": 1_000_001_500_000, "recovery_s": 1e6, "slot_overrun_s": 1e6}, []),
+        ({"tolerance": 1_000_001_500_000, "recovery_s": 1e6, "slot_overrun_s": 1e6}, ["M37"]),
     ],
 )
 def test_the_tolerance_of_a_live_run_follows_from_what_it_lost(said: dict[str, Any], rules: list[str]) -> None:
     """1.5 s, 3 s for each lost controller, and the lost rounds, which are shorter than the run."""
     record = run(small_scenario(0), "srtf")
     assert broken(record, **live(record), **said) == rules
+
+
+def test_time_that_slots_overran_counts_at_sites() -> None:
+    record = run(site_scenario(0), "okita")
+    end_s = record.schedule.runs["end"].max() / 1e6  # type: ignore[operator]
+    lost = end_s + 5.0
+    said = {**live(record), "tolerance": int((1.5 + lost) * 1e6), "recovery_s": lost}
+    assert broken(record, **said, slot_overrun_s=6.0) == []
+    assert broken(record, **said, slot_overrun_s=4.0) == ["M37"]
 
 
 def test_promises_that_are_left_out_are_missed() -> None:

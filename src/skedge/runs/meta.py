@@ -135,10 +135,10 @@ def broken_meta(meta: Mapping[str, Any], scenario: Scenario, end: int) -> Iterat
         if meta.get(key) != own:
             yield f"run.json: {key} is {meta.get(key)!r}; that of policy {meta['policy']} is {own!r}"
     if "world" in meta:
-        yield from _broken_live(meta, end)
+        yield from _broken_live(meta, scenario, end)
 
 
-def _broken_live(meta: Mapping[str, Any], end: int) -> Iterator[str]:
+def _broken_live(meta: Mapping[str, Any], scenario: Scenario, end: int) -> Iterator[str]:
     """Contradictions in the keys of a live run."""
     if meta["world"] != LIVE:
         yield f"run.json: world is {meta['world']!r}; a live run's is {LIVE!r}, and a simulation has none"
@@ -147,7 +147,11 @@ def _broken_live(meta: Mapping[str, Any], end: int) -> Iterator[str]:
     if meta.get("tolerance", right) != right:
         lost = f"{resumed} lost controllers and {recovery:g} s of lost rounds"
         yield f"run.json: tolerance is {meta['tolerance']} µs; with {lost} it is {right} µs"
-    took = end / SECOND + meta.get("slot_overrun_s", 0.0)  # at sites time stops until a slot is done
+    overrun = meta.get("slot_overrun_s", 0.0)
+    if overrun > 0 and scenario.cluster.kind != "sites":
+        yield f"run.json: slot_overrun_s is {overrun:g} s; only at sites time stops until a slot is done"
+        overrun = 0.0
+    took = end / SECOND + overrun
     if recovery > took:
         yield f"run.json: recovery_s is {recovery:g} s; the run itself ends after {took:g} s"
 
