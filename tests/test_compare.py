@@ -12,12 +12,12 @@ import polars as pl
 import pytest
 
 from skedge.analysis.intervals import Estimate, bounded, estimate
-from skedge.compare import COLUMNS, Comparison, Times, compare, run_name, scenario_of
+from skedge.compare import COLUMNS, Comparison, Times, compare, run_name
 from skedge.core.errors import InputError, PolicyError, ScenarioError
 from skedge.core.model import Cluster, Job, Server, job_table
 from skedge.core.scenario import Jobs, Scenario
 from skedge.run import Run, run
-from skedge.scenario.file import default_scenario, load_scenario
+from skedge.scenario.file import default_scenario, load_scenario, scenario_of
 from skedge.scenario.save import save_scenario
 from skedge.testing import small_scenario
 

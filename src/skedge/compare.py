@@ -18,15 +18,11 @@ from .analysis.metrics.metrics import completion_of
 from .analysis.verify.verify import Violation
 from .core.errors import InputError, PolicyError, SkedgeError
 from .core.policy import make_policy
-from .core.scenario import Scenario
 from .optimum.problems import Reference, covering, reference
 from .run import Run, run
-from .runs.meta import registered_meta
+from .runs.meta import folder_name, registered_meta
 from .runs.parallel import parallel
-from .scenario.file import default_scenario, load_scenario
-
-Source = str | Path | Scenario | Callable[[int], Scenario]
-"""A scenario file, the name of a shipped one (``demo``, ``s1``), a scenario, or a function from seed to scenario."""
+from .scenario.file import Source, scenario_of
 
 COLUMNS = (
     "jct_mean_s", "jct_rate", "bound_ratio", "jct_p50_s", "jct_p99_s", "slowdown_mean", "makespan_s", "preemptions",
@@ -199,21 +195,6 @@ class Comparison:
         return None if any(value is None for value in values) else np.array(values, float)
 
 
-def scenario_of(source: Source, seed: int | None = None) -> Scenario:
-    """The scenario of a file, a shipped name or a function, at `seed`."""
-    if isinstance(source, Scenario):
-        if seed not in (None, source.seed):
-            raise InputError(
-                f"a scenario in memory has its one seed, {source.seed}; give a file, or a function of the seed"
-            )
-        return source
-    if callable(source):
-        return source(0 if seed is None else seed)
-    if isinstance(source, str) and not source.endswith((".yaml", ".yml")) and not Path(source).exists():
-        return default_scenario(source, seed)
-    return load_scenario(source, seed)
-
-
 def compare(
     source: Source,
     policies: Sequence[str],
@@ -321,11 +302,6 @@ class _Made:
 def run_name(policy: str, seed: int) -> str:
     """Name of a run's folder."""
     return f"{folder_name(policy)}-seed{seed}"
-
-
-def folder_name(text: str) -> str:
-    """`text` as a folder name."""
-    return "".join(c if c.isalnum() or c in "._-" else "-" for c in text)
 
 
 def _one(source: Source, policy: str, i: int, seed: int | None, *, verify: bool, folder: Path | None) -> _Made:

@@ -17,10 +17,12 @@ import polars as pl
 import typer
 
 from skedge.analysis.intervals import Estimate
-from skedge.compare import Comparison, compare, folder_name, run_name, scenario_of
+from skedge.compare import Comparison, compare, run_name
 from skedge.core.errors import InputError, RunFolderError
 from skedge.report.build import ReportRun, ReportTable, build_report, write_report
 from skedge.run import Run, new_folder
+from skedge.runs.meta import folder_name
+from skedge.scenario.file import scenario_of
 
 from .console import err, finite, out, print_json
 from .progress import progress

@@ -11,12 +11,11 @@ import numpy as np
 import typer
 from rich.table import Table
 
-from skedge.compare import scenario_of
 from skedge.core.errors import InputError
 from skedge.core.time import SECOND
 from skedge.report.build import ReportRun, build_report, write_report
 from skedge.run import Run, new_folder
-from skedge.scenario.file import load_scenario, shipped, trainings
+from skedge.scenario.file import load_scenario, scenario_of, shipped, trainings
 
 from .console import err, out, print_json
 from .progress import JobProgress, progress

@@ -10,11 +10,11 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from skedge.compare import scenario_of
 from skedge.core.errors import InputError
 from skedge.optimum.problems import problem_of
 from skedge.optimum.types import Bound, Optimum, best_bound
 from skedge.run import new_folder
+from skedge.scenario.file import scenario_of
 
 from .console import out, print_json
 from .progress import working

@@ -14,11 +14,10 @@ import yaml
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from skedge.compare import scenario_of
 from skedge.core.errors import InputError
 from skedge.core.time import SECOND
 from skedge.report.build import write_report
-from skedge.scenario.file import shipped, trainings
+from skedge.scenario.file import scenario_of, shipped, trainings
 
 from .console import duration, out, print_json
 from .progress import progress

@@ -9,9 +9,10 @@ from typing import Annotated
 import polars as pl
 import typer
 
-from skedge.compare import folder_name, scenario_of
 from skedge.run import new_folder, prepared
 from skedge.run import run as run_policy
+from skedge.runs.meta import folder_name
+from skedge.scenario.file import scenario_of
 
 from .console import metrics_table, out, print_json, source_text
 from .options import JsonOption, ScenarioArgument, SeedOption

@@ -169,3 +169,8 @@ def _of_registered(spec: str) -> dict[str, Any] | None:
         return None
     params = {key: _in_json(value) for key, value in policy.params.model_dump(mode="json").items()}
     return {"lanes": policy.lanes, "params": params, "promises": getattr(policy, "promises", {})}
+
+
+def folder_name(text: str) -> str:
+    """`text` as a folder name."""
+    return "".join(c if c.isalnum() or c in "._-" else "-" for c in text)

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import importlib.resources
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from pydantic import ValidationError
 
-from skedge.core.errors import ScenarioError, TraceError
+from skedge.core.errors import InputError, ScenarioError, TraceError
 from skedge.core.model import PS, WORKER, Cluster, Physics, Server, job_table
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import ticks
@@ -30,6 +30,7 @@ from .site_draw import transfer_costs
 from .yaml import read_yaml
 
 __all__ = [
+    "Source",
     "check_chunks",
     "default_scenario",
     "job_from_spec",
@@ -40,10 +41,15 @@ __all__ = [
     "load_scenario",
     "read_spec",
     "scenario_from_dict",
+    "scenario_of",
     "server_of",
     "shipped",
     "trainings",
 ]
+
+
+Source = str | Path | Scenario | Callable[[int], Scenario]
+"""A scenario file, the name of a shipped one (``demo``, ``s1``), a scenario, or a function from seed to scenario."""
 
 
 def load_scenario(path: Path | str, seed: int | None = None) -> Scenario:
@@ -126,6 +132,21 @@ def default_scenario(kind: str = "demo", seed: int | None = None) -> Scenario:
         If there is no scenario of this name.
     """
     return load_scenario(shipped(kind), seed)
+
+
+def scenario_of(source: Source, seed: int | None = None) -> Scenario:
+    """The scenario of a file, a shipped name or a function, at `seed`."""
+    if isinstance(source, Scenario):
+        if seed not in (None, source.seed):
+            raise InputError(
+                f"a scenario in memory has its one seed, {source.seed}; give a file, or a function of the seed"
+            )
+        return source
+    if callable(source):
+        return source(0 if seed is None else seed)
+    if isinstance(source, str) and not source.endswith((".yaml", ".yml")) and not Path(source).exists():
+        return default_scenario(source, seed)
+    return load_scenario(source, seed)
 
 
 def shipped(kind: str) -> Path:
