@@ -77,5 +77,5 @@ def test_what_a_view_shows_cannot_be_written(name: str) -> None:
 def test_a_compiled_function_that_writes_the_belief_does_not_compile() -> None:
     scenario = small_scenario(0)
     view = Kernel(scenario, prepared("aonline", scenario)).view
-    with pytest.raises(TypingError, match=r"[Cc]annot|read-only|readonly"):
+    with pytest.raises(TypingError, match="Cannot modify readonly array"):
         bring_to(view.belief(np.arange(1)), np.arange(1), 5)

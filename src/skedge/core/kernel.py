@@ -389,7 +389,7 @@ class Kernel:
 
     def _assign_ps(self, order: AssignPS) -> None:
         self._in_system(order.job)
-        if order.job not in self.running or order.job in self.books.ps_of or not self.books.takes_slot():
+        if order.job not in self.running or order.job in self.books.ps_of or not self.books.ps_are_slots:
             raise OrderError("M12", f"job {self.scenario.jobs.ids[order.job]!r} does not run, or has a PS already")
         cloud = self.scenario.cluster.cloud
         if order.ps != CLOUD and self.wholly_in_cloud(order.job) and self.in_service[cloud]:

@@ -51,6 +51,9 @@ class Books:
     takes = "a PS slot"
     """The form of the PS in an allocation, for error messages."""
 
+    ps_are_slots = True
+    """Whether a PS is a slot, which can be assigned without an allocation."""
+
     pool: Pool | None = None
     work: SiteWork | None = None
 
@@ -94,10 +97,6 @@ class Books:
         return "M5", int(self.scenario.jobs.chunks[job])
 
     # -- parameter servers ---------------------------------------------------------------------------------------
-
-    def takes_slot(self) -> bool:
-        """Whether PSs are slots, which can be assigned without an allocation."""
-        return self.pool is None
 
     def take_ps(self, job: int, ps: int) -> None:
         """Assign this PS slot, or a PS in the cloud, to `job`.
@@ -205,6 +204,7 @@ class ResourceBooks(Books):
     """The books of servers with resources."""
 
     takes = "(server, PSs) pairs"
+    ps_are_slots = False
 
     def __init__(self, scenario: Scenario, in_service: Bools) -> None:
         super().__init__(scenario, in_service)
