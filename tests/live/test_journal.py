@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sql
 
 from skedge.core.drive import drive_to_end
 from skedge.core.errors import InputError, StateError
@@ -104,3 +105,40 @@ def test_the_run_of_a_state_is_found_by_its_id(url: str) -> None:
     assert SqlJournal(url, of="mine").about["policy"] == "fifo"
     with pytest.raises(InputError, match="no run to go on with"):
         SqlJournal(url, of="nobody's")
+
+
+FULL = """
+CREATE FUNCTION disk_full() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = '53100'; END $$;
+CREATE TRIGGER disk_full BEFORE INSERT ON entries EXECUTE FUNCTION disk_full();
+"""
+
+
+@pytest.mark.skipif(POSTGRES is None, reason="SKEDGE_TEST_POSTGRES names no PostgreSQL database")
+def test_an_entry_waits_while_the_disk_of_a_postgresql_server_is_full() -> None:
+    """The server refuses as it does without space, until there is some: the entry is then written, once."""
+    journal = SqlJournal(str(POSTGRES), {"id": "full"})
+    journal.take(1, {"what": "before"})
+    with journal.engine.begin() as at:
+        at.execute(sql.text(FULL))
+    said = list[str]()
+
+    def space() -> None:
+        said.append(journal.blocked)
+        with journal.engine.begin() as at:
+            at.execute(sql.text("DROP FUNCTION disk_full CASCADE"))
+
+    journal.meanwhile = space
+    journal.take(2, {"what": "after"})
+    assert len(said) == 1
+    assert "the journal cannot be written: could not extend file" in said[0]
+    assert journal.blocked == ""
+    assert [content["what"] for _, content in SqlJournal(str(POSTGRES)).inputs] == ["before", "after"]
+
+
+def test_another_error_of_the_database_is_raised(tmp_path: Path) -> None:
+    journal = SqlJournal(f"sqlite:///{tmp_path}/journal.db", {})
+    with journal.engine.begin() as at:
+        at.execute(sql.text("DROP TABLE entries"))
+    with pytest.raises(sql.exc.OperationalError, match="no such table"):
+        journal.take(1, {})

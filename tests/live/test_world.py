@@ -135,6 +135,23 @@ def test_a_chunk_that_joins_a_job_behind_its_pace_does_not_train_faster_than_ann
     assert (trainer.late_s, trainer.behind_s) == (pytest.approx(2.9, abs=0.5), 0.0)
 
 
+def test_a_team_is_delayed_from_the_event_that_gave_it_its_lanes_to_its_first_round() -> None:
+    none: Any = None
+    trainer = Trainer(0, "a", Program("m:f", {}, 1, 1, 60), none, none, none, none, pace=0.1, servers=("m0",))
+    trainer.put(0, Team(0, none, (0,), 1), 2.0)
+    trainer.serve_from(0)
+    trainer._next_teams()
+    assert trainer._fact("stopped", 0).late_s == pytest.approx(2.0, abs=0.5)
+    trainer._next_teams()
+    assert trainer._fact("stopped", 0).late_s == pytest.approx(0.0, abs=0.1), "it is counted once"
+
+
+@pytest.mark.parametrize(("what", "late"), [("finished", 3.5), ("stopped", 3.5), ("measured", 0.5)])
+def test_a_report_that_waits_delays_the_teams_that_it_ends(what: str, late: float) -> None:
+    told = Told(what, 0, late_s=0.5).queued(10.0).taken(13.0)
+    assert told == Told(what, 0, late_s=late)
+
+
 class Up(NoEngine):
     """An engine whose servers do nothing."""
 

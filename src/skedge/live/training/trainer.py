@@ -108,7 +108,8 @@ class Trainer(threading.Thread):
         self.marks: dict[int, tuple[int, int]] = {}
         self.leaving: set[int] = set()
         self.site: int | None = None
-        self.joined = self.closed = False
+        self.joined: list[float] = []
+        self.closed = False
         self.ps: Any = None
         self.ps_site: int | None = None
         self.version = 0
@@ -132,11 +133,11 @@ class Trainer(threading.Thread):
 
     # -- orders, from the controller -----------------------------------------------------------------------------
 
-    def put(self, number: int, team: Team) -> None:
-        """Add a team, or replace it; it works from the next round on."""
+    def put(self, number: int, team: Team, lag_s: float = 0.0) -> None:
+        """Add a team, or replace it; it works from the next round on, and holds its lanes since `lag_s` ago."""
         with self.change:
             self.teams[number] = team
-            self.joined = True
+            self.joined.append(time.monotonic() - lag_s)
             self.held.pop(number, None)
             self.marks.pop(number, None)
             self.reported.difference_update(team.chunks)
@@ -225,10 +226,12 @@ class Trainer(threading.Thread):
                 if self.closed:
                     return None
                 if (self.teams and self.site is not None) or (self.ps_site is not None and self.site is None):
+                    now = time.monotonic()
                     if self.joined:
                         self._write_off()
-                        self.joined = False
-                    self.due = self.due or time.monotonic()
+                        self.late_s += now - min(self.joined)
+                        self.joined.clear()
+                    self.due = self.due or now
                     return dict(self.teams)
                 self._write_off()
                 self.change.wait()
@@ -462,7 +465,13 @@ class Trainer(threading.Thread):
                 for number, team in self.teams.items()
                 if all(self.progress[chunk] >= self.program.steps for chunk in team.chunks)
             ]
-        if not done or not self._save():
+        if not done:
+            return False
+        began = time.monotonic()
+        saved = self._save()
+        took = time.monotonic() - began
+        self.late_s, self.due = self.late_s + took, self.due + took
+        if not saved:
             return False
         with self.change:
             for number in done:
@@ -516,7 +525,6 @@ class Trainer(threading.Thread):
                 if tries > _TRIES and not isinstance(error, DiskFullError):
                     raise
                 time.sleep(_AGAIN_S)
-                self.late_s += time.monotonic() - self.saved_at
         return False
 
     def _keep_checkpoint(self) -> None:

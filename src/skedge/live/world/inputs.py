@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -42,10 +42,13 @@ class Told:
     round_s
         Mean time of the last rounds [s].
     late_s, recovery_s
-        Since the last report: time by which rounds took longer than announced, and duration of the rounds in which a
-        process was lost [s].
+        Since the last report: the delay of the job's teams, and duration of the rounds in which a process was lost
+        [s]. Delays: rounds that took longer than announced, and time in which a team held its lanes before its first
+        round, while its last checkpoint was written, and until the controller took its report.
     module
         SHA-256 of the code in the job's processes (:meth:`skedge.live.training.training.Program.module`).
+    since
+        While it is in the controller's queue: when it was put there, by ``time.monotonic()``; else 0.
     """
 
     what: str
@@ -58,6 +61,16 @@ class Told:
     late_s: float = 0.0
     recovery_s: float = 0.0
     module: str = ""
+    since: float = 0.0
+
+    def queued(self, now: float) -> Told:
+        """Itself, put into the controller's queue `now` [s]."""
+        return replace(self, since=now)
+
+    def taken(self, now: float) -> Told:
+        """Itself, taken from the queue `now` [s]; a team that leaves has held its lanes meanwhile, which is a delay."""
+        waited = now - self.since if self.since and self.what in ("stopped", "finished") else 0.0
+        return replace(self, since=0.0, late_s=self.late_s + waited)
 
 
 @dataclass(frozen=True)

@@ -230,7 +230,7 @@ class RayWorld:
             except queue.Empty:
                 break
             if not callable(told):
-                return told
+                return told.taken(time.monotonic()) if isinstance(told, Told) else told
             told()
         return Due()
 
@@ -287,6 +287,7 @@ class RayWorld:
             self._measure(job)
         for trainer in self.trainers.values():
             if not trainer.closed:
+                trainer.joined.clear()  # no delay: the run's clock stood still
                 trainer.start()
 
     def _next_due(self) -> int:
@@ -372,7 +373,11 @@ class RayWorld:
     def _tell(self, told: Input) -> None:
         """Queue a fact for the controller; ignored in a rebuild, where the journal already holds it."""
         if not self.rebuilding:
-            self.told.put(told)
+            self.told.put(told.queued(time.monotonic()) if isinstance(told, Told) else told)
+
+    def lag_s(self) -> float:
+        """How long ago the event that is being answered was [s]: teams hold their lanes since then."""
+        return 0.0 if self.rebuilding else max(self._elapsed() - self.clock, 0) / SECOND
 
     def _from_trainer(self, told: Told) -> Event | None:
         if told.what == "result":

@@ -131,7 +131,7 @@ class SiteWork:
         work = self.open[job, number]
         if not work.awaits:
             agent = self.world.engine.agents[work.site]
-            self.world.trainers[job].put(number, Team(work.site, agent, work.chunks, work.workers))
+            self.world.trainers[job].put(number, Team(work.site, agent, work.chunks, work.workers), self.world.lag_s())
 
     # -- facts ---------------------------------------------------------------------------------------------------
 

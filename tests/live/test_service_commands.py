@@ -1,0 +1,82 @@
+"""Commands of the service that act while it is down, or before it is up."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from skedge.cli.service import _locked, _running
+from skedge.live.control.daemon import Settings, save_settings
+from skedge.live.control.journal import SqlJournal
+from skedge.live.control.service import JOURNAL
+
+Skedge = Callable[..., Any]
+CLUSTER = "{name: c, slot: 1s, cluster: {servers: [{id: e, workers: {gpu: 1}, ps: {cpu: 1}}]}}"
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    """State of a service that was ended before it took in two submissions."""
+    save_settings(tmp_path, Settings("aonline", id="mine"))
+    journal = SqlJournal(f"sqlite:///{tmp_path / JOURNAL}", {"id": "mine"})
+    for time_us, job in enumerate(("good", "poison")):
+        journal.take(time_us, {"is": "Submitted", "job": {"id": job}})
+    journal.close()
+    return tmp_path
+
+
+def test_quarantine_sets_a_submission_aside_and_notes_who_did_it(state: Path, skedge: Skedge) -> None:
+    assert skedge("quarantine", "poison", "--json", "--state", str(state)).json == {"quarantined": "poison"}
+    kept = SqlJournal(f"sqlite:///{state / JOURNAL}", of="mine")
+    assert [content["job"]["id"] for _, content in kept.inputs] == ["good"]
+    assert [content["job"]["id"] for content in kept.aside] == ["poison"]
+    line = json.loads((state / "audit.jsonl").read_text(encoding="utf-8").splitlines()[-1])
+    assert (line["what"], line["of"], line["outcome"]) == ("quarantine", {"job": "poison"}, "done")
+
+
+def test_quarantine_of_an_unknown_job_or_state_is_refused(state: Path, skedge: Skedge) -> None:
+    other = skedge("quarantine", "other", "--state", str(state))
+    assert "job 'other': was not submitted; there are good, poison" in other.err
+    assert "holds no service's state" in skedge("quarantine", "poison", "--state", str(state / "nowhere")).err
+    assert not (state / "nowhere").exists()
+
+
+def test_quarantine_is_refused_while_the_service_is_up(state: Path, skedge: Skedge) -> None:
+    lock = _locked(state)
+    assert lock is not None
+    try:
+        assert "the service is up; `skedge down" in skedge("quarantine", "poison", "--state", str(state)).err
+    finally:
+        os.close(lock)
+    assert skedge("quarantine", "poison", "--state", str(state)).code == 0
+
+
+def test_ctrl_c_while_the_service_starts_ends_all_of_it(tmp_path: Path) -> None:
+    """It says so, nothing runs on, and the state can be used again."""
+    (tmp_path / "cluster.yaml").write_text(CLUSTER, encoding="utf-8")
+    state = tmp_path / "state"
+    command = [sys.executable, "-m", "skedge", "up", str(tmp_path / "cluster.yaml"), "--state", str(state)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    deadline = time.monotonic() + 120
+    while not (state / "starting").exists():  # the controller says what it does: Ray is on its way
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert "interrupted; what was started of the service is ended, its state is kept" in re.sub(r"\s+", " ", said)
+    assert _running(state) is None
+    assert not (state / "service.json").exists()
+    found = subprocess.run(["pgrep", "-f", f"daemon.*{state}"], capture_output=True, text=True, check=False)  # noqa: S607
+    assert found.stdout == ""
