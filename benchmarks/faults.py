@@ -163,6 +163,16 @@ class Client:
             return int(json.loads((self.state / "service.json").read_text(encoding="utf-8"))["pid"])
         return None
 
+    def connected(self) -> httpx.Client:
+        """A connection that stays open, with the token, to the controller that there is now."""
+        at = json.loads((self.state / "service.json").read_text(encoding="utf-8"))
+        return httpx.Client(base_url=at["url"], headers={"Authorization": f"Bearer {at['token']}"}, timeout=60)
+
+    def memory_mb(self) -> float:
+        """Memory that the controller holds."""
+        lines = Path(f"/proc/{self.controller()}/status").read_text(encoding="utf-8").splitlines()
+        return int(next(line for line in lines if line.startswith("VmRSS")).split()[1]) / 1e3
+
     def is_whole(self) -> bool:
         """Whether it answers, and every server is up."""
         with suppress(OSError, ValueError, httpx.HTTPError):

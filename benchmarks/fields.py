@@ -1,4 +1,4 @@
-"""Every field of the public dataclasses with every hostile value of tests/test_fields.py: what is not refused runs.
+"""Every field of the public dataclasses with every hostile value of the tests: what is not refused runs.
 
     python benchmarks/fields.py [--part N/M]
 

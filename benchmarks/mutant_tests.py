@@ -41,7 +41,7 @@ class Callers:
     """Functions of all modules, which of them are compiled, and by which others a compiled one is called."""
 
     def __init__(self, trees: dict[str, ast.Module], tests: Path) -> None:
-        self.files = {f"tests/{path.name}": _imported(path) for path in sorted(tests.glob("test_*.py"))}
+        self.files = {f"tests/{path.relative_to(tests)}": _imported(path) for path in sorted(tests.rglob("test_*.py"))}
         found = [(path, *one) for path, tree in trees.items() for one in _functions(tree, "")]
         self.names = {f"{path}:{name}": _names(node) for path, name, node in found}
         self.compiled = {f"{path}:{name}" for path, name, node in found if _is_compiled(node)}
@@ -49,7 +49,7 @@ class Callers:
     def seen(self, function: str) -> set[str]:
         """`function`, or if it is compiled the functions by which it is called that are not, and the test files."""
         up = self._up(function)
-        kernels = {one.split("/")[1].replace(".py:", ".") for one in up & self.compiled}
+        kernels = {one.rsplit("/", 1)[1].replace(".py:", ".") for one in up & self.compiled}
         return (up - self.compiled) | {file for file, names in self.files.items() if kernels & names}
 
     def affected(self, path: str, function: str) -> set[str]:
@@ -58,7 +58,7 @@ class Callers:
         name = f"{path}:{function}"
         one_function = name in self.names or path not in files
         found = self._up(name) & self.compiled if one_function else self.compiled
-        return {one.split("/")[1].replace(".py:", ".") for one in found}
+        return {one.rsplit("/", 1)[1].replace(".py:", ".") for one in found}
 
     def _up(self, function: str) -> set[str]:
         """`function`, and by way of compiled functions all that call it."""

@@ -28,8 +28,12 @@ from skedge.policies.she.prices import Book, empty_book, from_zero, pieces, room
 from skedge.run import run as kept_run
 
 SEEDS = range(150)
-SETTINGS = {"": Setting(), ":T=5,F1=3,F2=2": Setting(T=5, F1=3.0, F2=2.0), ":price_norm=none": Setting(normed=False)}
-SETTINGS[":T=5,strict_upload=false"] = Setting(T=5, strict=False)
+SETTINGS = {
+    "": Setting(),
+    ":T=5,F1=3,F2=2": Setting(T=5, F1=3.0, F2=2.0),
+    ":price_norm=none": Setting(normed=False),
+    ":T=5,strict_upload=false": Setting(T=5, strict=False),
+}
 KINDS = {"one_server": "C", "spread": "D"}
 
 

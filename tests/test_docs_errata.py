@@ -17,7 +17,7 @@ PDORS = (ROOT / "docs" / "errata-pdors.md").read_text(encoding="utf-8")
 OKITA = (ROOT / "docs" / "errata-okita.md").read_text(encoding="utf-8")
 PAPERS = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
 
-NAMED_TESTS = sorted(set(re.findall(r"`(tests/\w+\.py)::(\w+)`", ERRATA + PDORS + OKITA)))
+NAMED_TESTS = sorted(set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", ERRATA + PDORS + OKITA)))
 NAMED_CODE = sorted(set(re.findall(r"`([a-z_]+(?:\.[a-z_]+)+):([\w.]+)`", PAPERS)))
 
 

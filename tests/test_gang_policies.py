@@ -239,13 +239,13 @@ def test_keep_running_displaces_no_job_while_unheld_workers_would_have_done(poli
             for at in still.values():
                 for server, n in at.items():
                     idle[server] -= n
-            for job in ranked:
-                if job not in now or now[job] == still.get(job):
+            for one in ranked:
+                if one not in now or now[one] == still.get(one):
                     continue
-                takes, enough = now[job], np.maximum(idle, 0).sum() >= sum(now[job].values())
+                takes, enough = now[one], np.maximum(idle, 0).sum() >= sum(now[one].values())
                 from_others = any(n > max(idle[server], 0) for server, n in takes.items())
                 placed, displaced = placed + 1, displaced + from_others
-                assert not (from_others and enough), (kernel.scenario.seed, event.time, job)
+                assert not (from_others and enough), (kernel.scenario.seed, event.time, one)
                 for server, n in takes.items():
                     idle[server] -= n
             before.clear()
