@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from joblib import delayed
 
 from .analysis.intervals import FEWEST, Estimate, bounded, estimate
 from .analysis.metrics.metrics import completion_of
@@ -21,8 +21,9 @@ from .core.policy import make_policy
 from .optimum.problems import Reference, covering, reference
 from .run import Run, run
 from .runs.meta import folder_name, registered_meta
-from .runs.parallel import parallel
+from .runs.sweep import Point, Where, carry_out, key_of
 from .scenario.file import Source, scenario_of
+from .scenario.save import digest_of
 
 COLUMNS = (
     "jct_mean_s", "jct_rate", "bound_ratio", "jct_p50_s", "jct_p99_s", "slowdown_mean", "makespan_s", "preemptions",
@@ -204,6 +205,8 @@ def compare(
     progress: Callable[[str, int], None] | None = None,
     verify: bool = True,
     folder: Path | None = None,
+    ray: str | None = None,
+    resume: Path | None = None,
 ) -> Comparison:
     """Run each policy on the scenario at each seed.
 
@@ -219,6 +222,10 @@ def compare(
         Check every rule of the model on each record, in the process of the run.
     folder
         Folder for the run folders, named by :func:`run_name`; None: runs are not written.
+    ray
+        Address of an existing Ray cluster that carries out the runs instead; the same skedge must be installed there.
+    resume
+        Folder in which finished runs are kept: those that are there are not made again.
 
     Raises
     ------
@@ -231,18 +238,42 @@ def compare(
     if processes == 0 or processes < -1:
         raise InputError(f"processes: {processes}; it must be at least 1, or -1 for one per core")
     made: dict[tuple[str, int], _Made] = {}
-    tasks = [(policy, i, seed) for i, seed in enumerate(seeds) for policy in _unlike_first(policies)]
-    work = [delayed(_one)(source, *task, verify=verify, folder=folder) for task in tasks]
+    where = Where(processes, ray, resume)
+    points = [
+        point for i, seed in enumerate(seeds) for point in _points(source, policies, i, seed, where, verify, folder)
+    ]
     try:
-        with closing(parallel(work, processes)) as done:
+        with closing(carry_out(points, where)) as done:
             for one in done:
-                made[one.policy, one.i] = one
+                if folder is not None and one.run is not None and not where.here:
+                    one.run.write(_new(folder, one.policy, one.seed))
+                made[one.policy, one.i] = one if one.i == 0 else replace(one, run=None)
                 if progress is not None:
                     progress(one.policy, one.seed)
     except BrokenProcessPool as error:
         raise SkedgeError("a run was ended from outside, perhaps for want of memory; try --processes 1") from error
     by_policy = {p: [made[p, i] for i in range(len(seeds))] for p in policies}
     return _comparison(source, seeds, by_policy, verify=verify)
+
+
+def _points(
+    source: Source, policies: Sequence[str], i: int, seed: int | None, where: Where, verify: bool, folder: Path | None
+) -> list[Point]:
+    """The runs at one seed. Elsewhere than here the scenario itself is sent, and runs to be written come back."""
+    if where.here:
+        return [Point("", _one, (source, p, i, seed, verify, folder, i == 0)) for p in _unlike_first(policies)]
+    scenario = scenario_of(source, seed)
+    digest, keep = digest_of(scenario), i == 0 or folder is not None
+    points = []
+    for policy in _unlike_first(policies):
+        key = key_of("compare", digest, policy, _module(policy), i, verify, keep)
+        points.append(Point(key, _one, (scenario, policy, i, seed, verify, None, keep)))
+    return points
+
+
+def _module(policy: str) -> str:
+    """Source of the module of a policy, which may be another package's."""
+    return Path(inspect.getfile(type(make_policy(policy)))).read_text(encoding="utf-8")
 
 
 def _unlike_first(policies: Sequence[str]) -> list[str]:
@@ -287,7 +318,7 @@ def _check(policies: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class _Made:
-    """The result that a process returns for a run: data for the comparison and, for the first seed, the run itself."""
+    """The result that a process returns for a run: data for the comparison and, where it is wanted, the run itself."""
 
     policy: str
     i: int
@@ -304,7 +335,13 @@ def run_name(policy: str, seed: int) -> str:
     return f"{folder_name(policy)}-seed{seed}"
 
 
-def _one(source: Source, policy: str, i: int, seed: int | None, *, verify: bool, folder: Path | None) -> _Made:
+def _new(folder: Path, policy: str, seed: int) -> Path:
+    made = folder / run_name(policy, seed)
+    made.mkdir(parents=True)
+    return made
+
+
+def _one(source: Source, policy: str, i: int, seed: int | None, verify: bool, folder: Path | None, keep: bool) -> _Made:
     scenario = scenario_of(source, seed)
     begun = time.perf_counter()
     result = run(scenario, policy)
@@ -312,11 +349,9 @@ def _one(source: Source, policy: str, i: int, seed: int | None, *, verify: bool,
     violations = result.verify() if verify else []
     times = Times(result.decisions_s or 0.0, simulated - begun, time.perf_counter() - simulated)
     if folder is not None:
-        made = folder / run_name(policy, scenario.seed)
-        made.mkdir(parents=True)
-        result.write(made)
+        result.write(_new(folder, policy, scenario.seed))
     covered = covering(result.scenario, result.schedule, completion_of(registered_meta(result.meta)))
-    kept = result if i == 0 else None
+    kept = result if keep else None
     return _Made(policy, i, scenario.seed, result.metrics, kept, tuple(covered), violations, times)
 
 

@@ -25,6 +25,7 @@ from skedge.runs.meta import folder_name
 from skedge.scenario.file import scenario_of
 
 from .console import err, finite, out, print_json
+from .options import RayOption, ResumeOption
 from .progress import progress
 from .tables import comparison_table, demo_table, demo_text
 
@@ -96,6 +97,8 @@ def compare_command(
         Keep, typer.Option(help="Run folders kept in --out: all, those of the policy with the best mean, or none.")
     ] = Keep.all,
     verify: Annotated[bool, typer.Option(help="Check every rule of the model on each record.")] = True,
+    ray: RayOption = None,
+    resume: ResumeOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Compare policies over several seeds, in parallel, every run verified, with 95 % confidence intervals."""
@@ -107,9 +110,14 @@ def compare_command(
     title, command = f"skedge: {scenario}", f"skedge compare {scenario} --policies {policies} --seeds {seeds}"
     with nullcontext() if folder is None else new_folder(folder) as inside:
         runs = None if inside is None or keep is Keep.none else inside / "runs"
-        comparison = _compared(
-            scenario, names, [first + i for i in range(seeds)], processes, quiet=as_json, verify=verify, folder=runs
-        )
+        settings: dict[str, Any] = {
+            "processes": processes,
+            "verify": verify,
+            "folder": runs,
+            "ray": ray,
+            "resume": resume,
+        }
+        comparison = _compared(scenario, names, [first + i for i in range(seeds)], quiet=as_json, **settings)
         if inside is not None:
             _write(inside, comparison, keep)
         _write_page(page if report or inside is None else inside / page.name, page, _report(comparison, title, command))
@@ -182,12 +190,10 @@ def _compared(
     scenario: str,
     names: Sequence[str],
     seeds: Sequence[int | None],
-    processes: int = -1,
     *,
     quiet: bool,
     label: str = "comparing",
-    verify: bool = True,
-    folder: Path | None = None,
+    **settings: Any,
 ) -> Comparison:
     with progress(quiet=quiet) as bar:
         task = bar.add_task(label, total=len(names) * len(seeds), at="")
@@ -195,7 +201,7 @@ def _compared(
         def done(policy: str, seed: int) -> None:
             bar.update(task, advance=1, at=f"{policy}, seed {seed}")
 
-        return compare(scenario, names, seeds, processes=processes, progress=done, verify=verify, folder=folder)
+        return compare(scenario, names, seeds, progress=done, **settings)
 
 
 def _texts(comparison: Comparison) -> list[str]:

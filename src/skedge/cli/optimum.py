@@ -5,18 +5,22 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 from rich.table import Table
 
 from skedge.core.errors import InputError
+from skedge.core.scenario import Scenario
 from skedge.optimum.problems import problem_of
 from skedge.optimum.types import Bound, Optimum, best_bound
 from skedge.run import new_folder
+from skedge.runs.sweep import Point, Where, carry_out, key_of
 from skedge.scenario.file import scenario_of
+from skedge.scenario.save import digest_of
 
 from .console import out, print_json
+from .options import JsonOption, RayOption, ResumeOption, SeedOption
 from .progress import working
 
 
@@ -28,8 +32,10 @@ def optimum(
     time_limit: Annotated[float, typer.Option(help="Time limit of all solvers together (s).", min=0.1)] = 60.0,
     only_bounds: Annotated[bool, typer.Option("--bounds", help="Compute only bounds, without solvers.")] = False,
     folder: Annotated[Path | None, typer.Option("--out", help="New run folder for the best schedule.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed instead of the scenario's.", min=0)] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    seed: SeedOption = None,
+    ray: RayOption = None,
+    resume: ResumeOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Find the best schedule given all arrivals in advance, the best bound, and the gap between them."""
     loaded = scenario_of(scenario, seed)
@@ -47,13 +53,26 @@ def optimum(
     with ExitStack() as stack:
         inside = None if folder is None else stack.enter_context(new_folder(folder))
         with working(f"{name}: policies (compiled the first time), bounds, then solvers for {time_limit:g} s"):
-            found = chosen.optimum(loaded, time_limit)
+            found = _found(loaded, name, time_limit, Where(1, ray, resume))
         if inside is not None:
             found.run.write(inside)
     if as_json:
         print_json(_plain(found, folder))
     else:
         _show(found, chosen.title, folder)
+
+
+def _found(scenario: Scenario, problem: str, time_limit: float, where: Where) -> Optimum:
+    """The optimum, found here or on a cluster; a sweep of one point."""
+    key = "" if where.here else key_of("optimum", digest_of(scenario), problem, time_limit)
+    (found,) = carry_out([Point(key, _search, (scenario, problem, time_limit))], where)
+    return cast("Optimum", found)
+
+
+def _search(scenario: Scenario, problem: str, time_limit: float) -> Optimum:
+    chosen = problem_of(scenario, problem)[1]
+    assert chosen.optimum is not None  # noqa: S101 - the command computes only bounds otherwise
+    return chosen.optimum(scenario, time_limit)
 
 
 def _plain(found: Optimum, folder: Path | None) -> dict[str, object]:

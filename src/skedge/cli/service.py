@@ -27,6 +27,7 @@ from skedge.live.control.audit import AUDIT, Audit
 from skedge.live.control.states import STATES
 from skedge.live.training.code import copy_codes, digest, pack
 from skedge.run import for_service, new_folder
+from skedge.runs.cluster import check_answers
 from skedge.scenario.file import check_name, load_cluster_file, read_spec
 from skedge.scenario.save import cluster_fields
 
@@ -78,7 +79,6 @@ def up(
     try:
         from skedge.live.control import daemon  # noqa: PLC0415 - torch and Ray are an extra
         from skedge.live.control.limits import Limits  # noqa: PLC0415
-        from skedge.live.engine import check_answers  # noqa: PLC0415
     except ImportError as error:
         raise InputError(f"the service needs the extra `live`: pip install 'skedge[live]' ({error})") from error
     scenario = load_cluster_file(cluster)

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from skedge.core.errors import InputError
 from skedge.run import Run, new_folder
+from skedge.runs.sweep import Where
 from skedge.studies import simulate
 from skedge.studies.kinds.feasibility import Feasibility
 from skedge.studies.kinds.ratio import Ratio
@@ -22,6 +23,7 @@ from skedge.studies.study import Study, Trained, find, known
 from skedge.studies.trial import Ran
 
 from .console import out, print_json
+from .options import RayOption, ResumeOption
 from .progress import progress
 
 
@@ -31,6 +33,8 @@ def reproduce(
     folder: Annotated[Path | None, typer.Option("--out", help="New folder; default PAPER-FIGURE.")] = None,
     seeds: Annotated[int | None, typer.Option(help="Number of seeds, from 0 on; default: the study's.", min=1)] = None,
     trace: Annotated[Path | None, typer.Option(help="Google's table of jobs, for studies of its arrivals.")] = None,
+    ray: RayOption = None,
+    resume: ResumeOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Reproduce a paper's figure, simulated or with real training: check its claim, write results and figure."""
@@ -38,15 +42,18 @@ def reproduce(
         _list(known(paper), as_json=as_json)
         return
     study = find(paper, figure)
+    where = Where(-1, ray, resume)
+    if not where.here and isinstance(study.settings, Trained):
+        raise InputError(f"{study.name}: is trained, not simulated; --ray and --resume are for simulated studies")
     target = folder or Path(study.name)
     with new_folder(target) as inside:
         if isinstance(study.settings, Feasibility):
             points = pl.DataFrame(study.settings.points())
             found = Findings(study, 1, points, study.settings.outcome(points), {}, 0)
         elif isinstance(study.settings, Ratio | Ratios):
-            found = _against_bounds(study, study.settings, seeds or study.seeds, quiet=as_json)
+            found = _against_bounds(study, study.settings, seeds or study.seeds, where, quiet=as_json)
         elif isinstance(study.settings, Sweep):
-            found = _simulated(study, study.settings, seeds or study.seeds, trace, quiet=as_json)
+            found = _simulated(study, study.settings, seeds or study.seeds, trace, where, quiet=as_json)
         else:
             found = _trained(study, study.settings, seeds or study.seeds, inside, quiet=as_json)
         write_findings(found, inside)
@@ -69,8 +76,8 @@ def _list(studies: list[Study], *, as_json: bool) -> None:
     out.print(table)
 
 
-def _simulated(study: Study, settings: Sweep, seeds: int, trace: Path | None, *, quiet: bool) -> Findings:
-    """Run the study on the cores of this machine."""
+def _simulated(study: Study, settings: Sweep, seeds: int, trace: Path | None, where: Where, *, quiet: bool) -> Findings:
+    """Run the points of a simulated study."""
     violations: dict[str, tuple[str, ...]] = {}
     asked = [one for seed in range(seeds) for one in settings.simulations(seed, trace)]
     with progress(quiet=quiet) as bar:
@@ -81,11 +88,11 @@ def _simulated(study: Study, settings: Sweep, seeds: int, trace: Path | None, *,
                 violations[label] = broken
             bar.update(task, advance=1, at=f"{label} is done")
 
-        rows = pl.DataFrame(simulate.carry_out(asked, settings.metric, done))
+        rows = pl.DataFrame(simulate.carry_out(asked, settings.metric, done, where))
     return Findings(study, seeds, rows, settings.outcome(rows), violations, len(asked))
 
 
-def _against_bounds(study: Study, settings: Ratio | Ratios, seeds: int, *, quiet: bool) -> Findings:
+def _against_bounds(study: Study, settings: Ratio | Ratios, seeds: int, where: Where, *, quiet: bool) -> Findings:
     """Compare runs with the offline optimum, or its bound."""
     violations: dict[str, tuple[str, ...]] = {}
     asked = [one for seed in range(seeds) for one in settings.instances(seed)]
@@ -97,7 +104,7 @@ def _against_bounds(study: Study, settings: Ratio | Ratios, seeds: int, *, quiet
                 violations[label] = broken
             bar.update(task, advance=1, at=f"{label} is done")
 
-        rows = pl.DataFrame(simulate.set_against_bounds(asked, settings, done))
+        rows = pl.DataFrame(simulate.set_against_bounds(asked, settings, done, where))
     return Findings(study, seeds, rows, settings.outcome(rows), violations, len(rows))
 
 

@@ -10,7 +10,6 @@ import json
 import os
 import secrets
 import signal
-import socket
 import sys
 import threading
 import time
@@ -25,6 +24,7 @@ from skedge.live.control.health import HEALTH
 from skedge.live.training.agent import Agent
 from skedge.live.training.maker import CALLS, Calls, Maker
 from skedge.live.training.ps import PSActor
+from skedge.runs.cluster import check_answers
 
 _STORE_BYTES = 128 * 2**20
 _PIDS = "ray-pids.json"
@@ -313,23 +313,6 @@ class Engine:
             self.local = None
             end_stale(self.folder)
             (self.folder / _PIDS).unlink(missing_ok=True)
-
-
-def check_answers(address: str) -> None:
-    """Check that something listens at HOST:PORT, as Ray itself tries for minutes; leaves other addresses to Ray.
-
-    Raises
-    ------
-    SkedgeError
-        If nothing listens there.
-    """
-    host, _, port = address.rpartition(":")
-    if not host or "/" in address or not port.isdigit():
-        return
-    try:
-        socket.create_connection((host, int(port)), timeout=_ANSWER_S).close()
-    except OSError as error:
-        raise SkedgeError(f"no Ray cluster answers at {address}: {error.strerror or error}") from error
 
 
 def _nobody(server: int, what: str) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import tempfile
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,16 @@ def save_scenario(scenario: Scenario, folder: Path | str) -> Path:
 
 _COSTS = "transfer_cost.csv"
 """File of the costs between sites in a saved scenario; as YAML, 500 x 500 numbers would take seconds to read."""
+
+
+def digest_of(scenario: Scenario) -> str:
+    """Hash of the resolved scenario, as it is written: equal scenarios have equal hashes."""
+    digest = blake2b(digest_size=16)
+    with tempfile.TemporaryDirectory(prefix="skedge-scenario-") as folder:
+        save_scenario(scenario, folder)
+        for path in sorted(Path(folder).iterdir()):
+            digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()
 
 
 def _aside(path: Path) -> Path:

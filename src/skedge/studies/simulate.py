@@ -9,14 +9,15 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from joblib import delayed
-
 from skedge.core.errors import SkedgeError
+from skedge.core.scenario import Scenario
 from skedge.optimum.problems import problem_of
 from skedge.optimum.types import best_bound
 from skedge.run import run
-from skedge.runs.parallel import parallel
+from skedge.runs.sweep import Point, Where, key_of
+from skedge.runs.sweep import carry_out as carry_out_points
 from skedge.scenario.file import scenario_from_dict
+from skedge.scenario.save import digest_of
 from skedge.studies.kinds.ratio import Instance, Ratio
 from skedge.studies.kinds.ratios import Ratios
 from skedge.studies.kinds.sweep import Simulation
@@ -29,8 +30,7 @@ def carry_out(
     simulations: Sequence[Simulation],
     metric: str,
     progress: Callable[[str, Verified], None],
-    *,
-    processes: int = -1,
+    where: Where | None = None,
 ) -> list[dict[str, Any]]:
     """Run all of them; returns one row of results each, in the order of the requests.
 
@@ -39,7 +39,9 @@ def carry_out(
     `progress` is called with a run's label, and the rules that its record breaks, when the run is done.
     """
     found: dict[str, tuple[float, int | None]] = {}
-    with closing(parallel([delayed(_one)(one, metric) for one in simulations], processes)) as done:
+    where = where or Where()
+    points = [_point(where, _one, one.label, one.data, one.policy, metric) for one in simulations]
+    with closing(carry_out_points(points, where)) as done:
         for label, numbers, broken in done:
             found[label] = numbers
             progress(label, broken)
@@ -49,30 +51,50 @@ def carry_out(
     ]
 
 
-def _one(one: Simulation, metric: str) -> tuple[str, tuple[float, int | None], Verified]:
-    scenario = scenario_from_dict(one.data, one.label, Path())
-    done = run(scenario, one.policy)
+def _point(where: Where, function: Callable[..., Any], label: str, data: dict[str, Any], *given: Any) -> Point:
+    """`function` of a scenario; elsewhere than here the scenario is sent with its trace, which is a file of ours."""
+    if where.here:
+        return Point("", function, (label, data, *given))
+    scenario = _scenario(label, data)
+    return Point(key_of(function.__qualname__, label, digest_of(scenario), *given), function, (label, scenario, *given))
+
+
+def _scenario(label: str, source: dict[str, Any] | Scenario) -> Scenario:
+    return source if isinstance(source, Scenario) else scenario_from_dict(source, label, Path())
+
+
+def _one(
+    label: str, source: dict[str, Any] | Scenario, policy: str, metric: str
+) -> tuple[str, tuple[float, int | None], Verified]:
+    done = run(_scenario(label, source), policy)
     broken = tuple(f"{v.rule} {v.constraint}: {v.message}" for v in done.verify(limit=3))
-    return one.label, (float(done.metrics[metric]), done.metrics["finished_after_horizon"]), broken
+    return label, (float(done.metrics[metric]), done.metrics["finished_after_horizon"]), broken
 
 
 def set_against_bounds(
-    instances: Sequence[Instance], settings: Ratio | Ratios, progress: Callable[[str, Verified], None]
+    instances: Sequence[Instance],
+    settings: Ratio | Ratios,
+    progress: Callable[[str, Verified], None],
+    where: Where | None = None,
 ) -> list[dict[str, Any]]:
     """The ratio of the policies' runs to the offline optimum at speed 1, or its best bound; one row per run.
 
     `progress` is called with an instance's label, and the rules that its runs break, when it is done.
     """
-    rows = []
-    for one in instances:  # one at a time, as the solvers use all cores
-        of_instance, broken = _ratios(one, settings)
-        rows += of_instance
-        progress(one.label, broken)
-    return rows
+    where = replace(where or Where(), processes=1)  # one at a time, as the solvers use all cores
+    points = [_point(where, _ratios, one.label, one.data, one.seed, one.at, settings) for one in instances]
+    found = dict[str, list[dict[str, Any]]]()
+    with closing(carry_out_points(points, where)) as done:
+        for label, rows, broken in done:
+            found[label] = rows
+            progress(label, broken)
+    return [row for one in instances for row in found[one.label]]
 
 
-def _ratios(one: Instance, settings: Ratio | Ratios) -> tuple[list[dict[str, Any]], Verified]:
-    scenario = scenario_from_dict(one.data, one.label, Path())
+def _ratios(
+    label: str, source: dict[str, Any] | Scenario, seed: int, at: int, settings: Ratio | Ratios
+) -> tuple[str, list[dict[str, Any]], Verified]:
+    scenario = _scenario(label, source)
     problem = problem_of(scenario, settings.problem)[1]
     bound = best_bound(problem.bounds(scenario, False), problem.sense)
     best: float | None = None
@@ -86,11 +108,11 @@ def _ratios(one: Instance, settings: Ratio | Ratios) -> tuple[list[dict[str, Any
         broken += [f"{v.rule} {v.constraint}: {v.message}" for v in done.verify(limit=3)]
         value = float(done.metrics[problem.metric])
         if value <= 0 < bound.value:
-            raise SkedgeError(f"{one.label}: {policy} has {problem.metric} = 0, which has no ratio")
+            raise SkedgeError(f"{label}: {policy} has {problem.metric} = 0, which has no ratio")
         ratio = value / bound.value if problem.sense == "lower" else bound.value / max(value, 1e-300)
         ratio = 1.0 if value == bound.value else ratio  # also where nobody can do anything
         rows.append(
-            {"seed": one.seed, "at": one.at, "policy": policy, "epsilon": epsilon, "value": ratio, "run": value,
+            {"seed": seed, "at": at, "policy": policy, "epsilon": epsilon, "value": ratio, "run": value,
              "bound": bound.value, "by": bound.name, "best": best}
         )  # fmt: skip
-    return rows, tuple(broken)
+    return label, rows, tuple(broken)

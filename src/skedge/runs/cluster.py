@@ -1,0 +1,27 @@
+"""Addresses of Ray clusters."""
+
+from __future__ import annotations
+
+import socket
+
+from skedge.core.errors import SkedgeError
+
+_ANSWER_S = 5.0
+"""Time limit for a connection [s]."""
+
+
+def check_answers(address: str) -> None:
+    """Check that something listens at HOST:PORT, as Ray itself tries for minutes; leaves other addresses to Ray.
+
+    Raises
+    ------
+    SkedgeError
+        If nothing listens there.
+    """
+    host, _, port = address.rpartition(":")
+    if not host or "/" in address or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=_ANSWER_S).close()
+    except OSError as error:
+        raise SkedgeError(f"no Ray cluster answers at {address}: {error.strerror or error}") from error

@@ -1,0 +1,174 @@
+"""The points of a sweep: carried out in processes of this machine or on a Ray cluster, and kept if that is wanted.
+
+A point is a function with its arguments, and its result depends on nothing else. Points that were kept are not carried
+out again, so a sweep that was ended continues where it was, with the same results.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pickle
+import sys
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from hashlib import blake2b
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from joblib import delayed
+
+from skedge.core.errors import InputError, SkedgeError
+
+from .cluster import check_answers
+from .parallel import parallel
+
+_LIBRARIES = ("numpy", "numba", "polars", "scipy")
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where the points of a sweep are carried out and kept.
+
+    Attributes
+    ----------
+    processes
+        Number of processes on this machine; -1: one per core.
+    ray
+        Address of an existing Ray cluster (``HOST:PORT``, ``auto``) that carries them out instead.
+    kept
+        Folder of finished points, created if needed; None: none is kept. It belongs to the user: files of results are
+        read with pickle, so a folder from elsewhere must be trusted.
+    """
+
+    processes: int = -1
+    ray: str | None = None
+    kept: Path | None = None
+
+    @property
+    def here(self) -> bool:
+        """Whether points run on this machine and are not kept, so that they can write files themselves."""
+        return self.ray is None and self.kept is None
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point of a sweep: `function` of `given`; equal `key` means equal results (:func:`key_of`)."""
+
+    key: str
+    function: Callable[..., Any]
+    given: tuple[Any, ...]
+
+
+def carry_out(points: Sequence[Point], where: Where) -> Generator[Any, None, None]:
+    """Carry out `points` and yield their results as they become available: first those that were kept.
+
+    Raises
+    ------
+    InputError
+        If the folder of finished points cannot be used, or Ray is not installed.
+    SkedgeError
+        If a point raises it, or the cluster is lost.
+    """
+    left = list[Point]()
+    for point in points:
+        found = None if where.kept is None else _read(where.kept / point.key)
+        if found is None:
+            left.append(point)
+        else:
+            yield found[0]
+    tasks = [(point.key, point.function, point.given) for point in left]
+    work = parallel([delayed(_done)(*task) for task in tasks], where.processes) if where.ray is None else None
+    with closing(work or _on_ray(tasks, str(where.ray))) as done:
+        for key, result in done:
+            if where.kept is not None:
+                _write(where.kept / key, result)
+            yield result
+
+
+def key_of(*what: object) -> str:
+    """Key of a point: a hash of what is done (values whose ``repr`` is exact) and of the program that does it."""
+    return blake2b(f"{_program()} {what!r}".encode(), digest_size=16).hexdigest()
+
+
+@cache
+def _program() -> str:
+    """Hash of the package's sources, and versions of what the results depend on."""
+    package = Path(__file__).parents[1]
+    sources = blake2b(digest_size=8)
+    for path in sorted(package.rglob("*.py")):
+        sources.update(path.read_bytes())
+    versions = [f"{name} {version(name)}" for name in _LIBRARIES]
+    return " ".join([sources.hexdigest(), f"python {sys.version_info[:2]}", *versions])
+
+
+def _done(key: str, function: Callable[..., Any], given: tuple[Any, ...]) -> tuple[str, Any]:
+    return key, function(*given)
+
+
+# -- finished points ---------------------------------------------------------------------------------------------------
+
+
+def _read(path: Path) -> tuple[Any] | None:
+    """A kept result in a tuple; None if there is none that can be read."""
+    with suppress(OSError, pickle.UnpicklingError, EOFError, AttributeError, ImportError):
+        return (pickle.loads(path.read_bytes()),)  # noqa: S301 - the user's own files, see Where
+    return None
+
+
+def _write(path: Path, result: Any) -> None:
+    """Keep a result; a sweep that is ended meanwhile leaves no half of it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside = path.with_name(f".{path.name}.{os.getpid()}")
+        aside.write_bytes(pickle.dumps(result, protocol=5))
+        aside.replace(path)
+    except OSError as error:
+        raise InputError(f"{path.parent}: finished points cannot be kept there: {error.strerror}") from error
+
+
+# -- Ray ---------------------------------------------------------------------------------------------------------------
+
+
+def _on_ray(tasks: Sequence[tuple[Any, ...]], address: str) -> Generator[tuple[str, Any], None, None]:
+    """Carry out `tasks` on a Ray cluster, one per CPU; those of a node that is lost are carried out again elsewhere."""
+    with _cluster(address) as ray:
+        remote = ray.remote(_done).options(num_cpus=1, max_retries=-1)
+        waiting = [remote.remote(*task) for task in tasks]
+        try:
+            while waiting:
+                (one, *_), waiting = ray.wait(waiting, num_returns=1)
+                try:
+                    yield ray.get(one)
+                except ray.exceptions.RayTaskError as error:
+                    if isinstance(error.cause, SkedgeError):
+                        raise error.cause from None  # Ray's own error contains the whole traceback
+                    raise
+                except ray.exceptions.RayError as error:
+                    raise SkedgeError(f"the Ray cluster at {address} lost a point: {error}") from error
+        finally:
+            for one in waiting:
+                ray.cancel(one, force=True)
+
+
+@contextmanager
+def _cluster(address: str) -> Iterator[Any]:
+    """Ray, connected to the cluster at `address`."""
+    if importlib.util.find_spec("ray") is None:
+        raise InputError("--ray needs Ray: pip install 'skedge[live]'")
+    import ray  # noqa: PLC0415 - Ray is an extra
+
+    check_answers(address)
+    before = ray.is_initialized()
+    try:
+        ray.init(address=address, ignore_reinit_error=True, log_to_driver=False, logging_level="error")
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise SkedgeError(f"no Ray cluster answers at {address}: {error}") from error
+    try:
+        yield ray
+    finally:
+        if not before:
+            ray.shutdown()

@@ -1,0 +1,142 @@
+"""Points of a sweep that are kept: a sweep that was ended continues where it was, with the same results."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from skedge.compare import compare
+from skedge.core.errors import InputError, SkedgeError
+from skedge.core.scenario import Scenario
+from skedge.run import Run, run
+from skedge.runs.sweep import Point, Where, carry_out, key_of
+from skedge.scenario.save import digest_of, save_scenario
+from skedge.studies import simulate
+from skedge.studies.kinds.sweep import Simulation
+from skedge.testing import small_scenario
+
+Skedge = Callable[..., Any]
+COMPARE = sys.modules["skedge.compare"]
+"""The module; the package has the function of that name."""
+POLICIES = ("aonline", "srtf", "fifo")
+contended = partial(small_scenario, jobs=6)
+
+
+class Counted:
+    """A run that counts how often it was made, and may stop after some."""
+
+    def __init__(self, most: int = 1000) -> None:
+        self.most, self.made = most, 0
+
+    def __call__(self, scenario: Scenario, policy: str) -> Run:
+        if self.made == self.most:
+            raise SkedgeError("ended half-way")
+        self.made += 1
+        return run(scenario, policy)
+
+
+def test_a_comparison_that_was_ended_continues_with_the_runs_that_are_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = compare(contended, POLICIES, [3, 4], processes=1)
+    given: dict[str, Any] = {"processes": 1, "resume": tmp_path / "kept"}
+    monkeypatch.setattr(COMPARE, "run", first := Counted(most=4))
+    with pytest.raises(SkedgeError, match="ended half-way"):
+        compare(contended, POLICIES, [3, 4], **given)
+    monkeypatch.setattr(COMPARE, "run", second := Counted())
+    again = compare(contended, POLICIES, [3, 4], **given)
+    assert (first.made, second.made) == (4, 2)
+    assert (again.metrics, again.bound_text) == (plain.metrics, plain.bound_text)
+    assert [one.jobs.equals(other.jobs) for one, other in zip(again.first, plain.first, strict=True)] == [True] * 3
+    monkeypatch.setattr(COMPARE, "run", third := Counted())
+    compare(contended, POLICIES, [3, 4, 5], **given)
+    assert third.made == 3, "a seed more is three runs more"
+
+
+def test_kept_runs_are_written_like_any_others(tmp_path: Path) -> None:
+    kept, folders = tmp_path / "kept", (tmp_path / "a", tmp_path / "b", tmp_path / "c")
+    for folder, given in zip(folders, ({}, {"resume": kept}, {"resume": kept}), strict=True):
+        compare(contended, POLICIES[:2], [3, 4], processes=1, folder=folder, **given)
+    first, *others = ({p.relative_to(f): p.read_bytes() for p in f.rglob("*") if p.is_file()} for f in folders)
+    assert len(first) > 20
+    assert others == [first, first]
+
+
+def test_a_kept_point_is_that_of_this_scenario_and_is_made_again_if_it_is_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: dict[str, Any] = {"processes": 1, "resume": tmp_path / "kept"}
+    files = [save_scenario(small_scenario(seed, jobs=6), tmp_path / str(seed)) for seed in (1, 2)]
+    found = [compare(file, ["srtf"], **given).metrics for file in files]
+    assert found[0] != found[1]
+    for path in (tmp_path / "kept").iterdir():
+        path.write_bytes(path.read_bytes()[:50])
+    monkeypatch.setattr(COMPARE, "run", counted := Counted())
+    assert [compare(file, ["srtf"], **given).metrics for file in files] == found
+    assert counted.made == 2
+
+
+def test_equal_scenarios_have_equal_digests_and_others_have_not() -> None:
+    assert digest_of(small_scenario(1)) == digest_of(small_scenario(1)) != digest_of(small_scenario(2))
+    assert key_of("a", 1) == key_of("a", 1) != key_of("a", 1.0)
+
+
+def test_a_folder_that_cannot_keep_points_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="file: finished points cannot be kept there"):
+        list(carry_out([Point("key", abs, (1,))], Where(1, kept=tmp_path / "file")))
+
+
+def test_a_study_carries_out_the_points_that_are_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = {
+        "cluster": {"servers": [{"id": "e", "workers": {"gpu": 2}, "ps": {"cpu": 1}}]},
+        "workload": {
+            "jobs": [{"id": "a", "arrival_s": 0, "epochs": 1, "chunks": 2, "minibatches": 5, "minibatch_s": 1}]
+        },
+    }
+    asked = [Simulation(name, policy, 0, data, {"policy": policy}) for name, policy in (("x", "srtf"), ("y", "fifo"))]
+    plain = simulate.carry_out(asked, "jct_mean_s", lambda *_: None, Where(1))
+    where = Where(1, kept=tmp_path / "kept")
+    simulate.carry_out(asked[:1], "jct_mean_s", lambda *_: None, where)
+    monkeypatch.setattr(simulate, "run", counted := Counted())
+    assert simulate.carry_out(asked, "jct_mean_s", lambda *_: None, where) == plain
+    assert counted.made == 1
+
+
+def test_commands_keep_points(small: Path, tmp_path: Path, skedge: Skedge) -> None:
+    """The second answer is that of the first, without a new run."""
+    kept = ("--resume", tmp_path / "kept")
+    words = (
+        "compare",
+        small,
+        "--policies",
+        "srtf,fifo",
+        "--seeds",
+        1,
+        "--report",
+        tmp_path / "r.html",
+        "--json",
+        *kept,
+    )
+    first = skedge(*words)
+    assert first.code == 0
+    points = sorted((tmp_path / "kept").iterdir())
+    assert (skedge(*words).json, len(points)) == (first.json, 2)
+    found = skedge("optimum", small, "--time-limit", 2, "--json", *kept)
+    times = {path: path.stat().st_mtime_ns for path in (tmp_path / "kept").iterdir()}
+    assert skedge("optimum", small, "--time-limit", 2, "--json", *kept).json == found.json
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "kept").iterdir()} == times
+    assert len(times) == 3
+
+
+def test_a_trained_study_has_no_points(skedge: Skedge, tmp_path: Path) -> None:
+    told = skedge("reproduce", "jsac22", "accuracy", "--out", tmp_path / "f", "--resume", tmp_path / "kept")
+    assert told.code == 1
+    assert "is trained, not simulated" in told.words
+    assert json.dumps(sorted(p.name for p in tmp_path.iterdir())) == "[]"
