@@ -18,7 +18,7 @@ OKITA = (ROOT / "docs" / "errata-okita.md").read_text(encoding="utf-8")
 PAPERS = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
 
 NAMED_TESTS = sorted(set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", ERRATA + PDORS + OKITA)))
-NAMED_CODE = sorted(set(re.findall(r"`([a-z_]+(?:\.[a-z_]+)+):([\w.]+)`", PAPERS)))
+NAMED_CODE = sorted(set(re.findall(r"`([a-z_]+(?:\.[a-z_0-9]+)+):([\w.]+)`", PAPERS)))
 
 
 def functions(path: Path) -> set[str]:
@@ -88,3 +88,10 @@ def test_code_cites_only_entries_that_the_errata_have(letter: str, errata: str) 
     cited = {n for text in texts for n in numbers(letter, text)}
     assert len(cited) > 10
     assert cited <= set(numbers(letter, errata))
+
+
+def test_every_name_in_the_table_of_the_papers_links_to_its_file() -> None:
+    linked = re.findall(r"\[`([a-z_.0-9]+):[\w.]+`\]\(\.\./src/skedge/([^)]*)\)", PAPERS)
+    assert len(linked) == len(re.findall(r"`[a-z_]+(?:\.[a-z_0-9]+)+:[\w.]+`", PAPERS)) > 100
+    assert [path for _, path in linked] == [module.replace(".", "/") + ".py" for module, _ in linked]
+    assert all((ROOT / "src" / "skedge" / path).is_file() for _, path in linked)

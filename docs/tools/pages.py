@@ -1,8 +1,8 @@
 """Hooks of MkDocs: the pages that are made from files outside ``docs/``.
 
-README, changelog and contributing guide become pages. So does every file of the repository that a page links to, and
-every name in ``docs/papers.md`` becomes a link to its entry in the reference, with its source. The Markdown files keep
-the links that work in the repository; they are rewritten here.
+README, changelog and contributing guide become pages, as does every file of the repository that a page links to. The
+names in ``docs/papers.md`` link to their files; on the site they link to their entries in the reference, with the source.
+The Markdown files keep the links that work in the repository; they are rewritten here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LANGUAGES = {".py": "python", ".toml": "toml", ".yaml": "yaml", ".json": "json",
 
 _LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)\s#]+)(#[^)\s]*)?(?=\))")
 _SHOWN = re.compile(r"^::: (\S+)\n( +options:\n +show_submodules: true)?", re.MULTILINE)
-_NAME = re.compile(r"`([a-z_]+(?:\.[a-z_0-9]+)+):([\w.]+)`")
+_NAME = re.compile(r"\[`([a-z_]+(?:\.[a-z_0-9]+)+):([\w.]+)`\]\([^)]*\)")
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -31,7 +31,7 @@ def on_files(files: Files, config: Any) -> Files:
     for uri, name in FROM_ROOT.items():
         files.append(File.generated(config, uri, content=(ROOT / name).read_text(encoding="utf-8")))
     pages = [file for file in files if file.is_documentation_page()]
-    linked = {target for page in pages for target, _ in _links(page.content_string, page.src_uri)}
+    linked = {target for page in pages for target, _ in _links(_NAME.sub("", page.content_string), page.src_uri)}
     for path in sorted(linked):
         if not path.startswith("docs/") and path not in FROM_ROOT.values() and (ROOT / path).is_file():
             files.append(File.generated(config, _uri(path), content=_shown(path)))

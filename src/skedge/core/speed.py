@@ -13,7 +13,7 @@ from .ties import NOISE
 from .time import SECOND, ticks, whole_slots
 
 MBIT_PER_MB = 8
-"""Mbit per MB: the papers give gradients in MB and bandwidth in Mbit/s (ERRATA, general convention 3)."""
+"""Mbit per MB: the papers give gradients in MB and bandwidth in Mbit/s (errata E27)."""
 
 
 def minibatch_seconds(

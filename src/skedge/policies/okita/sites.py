@@ -76,7 +76,7 @@ class Sites:
 
 @dataclass(frozen=True)
 class SiteJob:
-    """What a user announces of a job; symbols and units in the module's table.
+    """What a user announces of a job; symbols and units in the package's table.
 
     Attributes
     ----------
