@@ -77,6 +77,7 @@ def describe_command(
 
 @trace_app.command("convert")
 def convert_command(
+    context: typer.Context,
     path: TraceArgument,
     form: FormatOption,
     folder: Annotated[Path, typer.Option("--out", help="New folder for scenario.yaml and jobs.parquet.")],
@@ -111,6 +112,7 @@ def convert_command(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Make a scenario from a trace, for `skedge run FOLDER/scenario.yaml`."""
+    _check_used(context, make)
     source: dict[str, Any] = {
         "path": str(path.resolve()),
         "format": form.value,
@@ -118,8 +120,6 @@ def convert_command(
         "fractional": fractional.value,
         "skip": skip,
     } | ({} if first is None else {"first": first})
-    if chunks is not None and make is not Make.divisible:
-        raise TraceError(f"--chunks {chunks}: goes with --make divisible; rigid jobs have a chunk on each GPU")
     data: dict[str, Any] = {"name": path.name.split(".")[0], "seed": seed}
     if make is Make.pdors:
         data |= _like_s4(source, servers, slots, classes=classes)
@@ -142,6 +142,27 @@ def convert_command(
     counts = ", ".join(f"{found[what]} {what}" for what in ("jobs", *size))
     out.print(f"{found['scenario']}: {counts}", soft_wrap=True)
     out.print(source_text(scenario.source), soft_wrap=True)
+
+
+_OTHERS = {
+    "chunks": (Make.divisible,),
+    "slots": (Make.pdors,),
+    "classes": (Make.pdors,),
+    **dict.fromkeys(("load", "machines", "worker_types", "cloud"), (Make.rigid, Make.divisible, Make.paper)),
+}
+"""Options of ``trace convert`` that only some values of --make use."""
+
+
+def _check_used(context: typer.Context, make: Make) -> None:
+    """Refuse an option that was given and would do nothing."""
+    given = [name for name in context.params if str(context.get_parameter_source(name)).endswith("COMMANDLINE")]
+    for name in given:
+        option = f"--{name.replace('_', '-')}"
+        if name in _OTHERS and make not in _OTHERS[name]:
+            used = " or ".join(one.value for one in _OTHERS[name])
+            raise TraceError(f"{option} {context.params[name]}: goes with --make {used}, not with --make {make.value}")
+    if "load" in given and "servers" in given:
+        raise TraceError("--load and --servers: each determines the number of machines; give one of them")
 
 
 def _chunks(text: str | None) -> list[int] | None:
