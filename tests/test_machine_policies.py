@@ -22,7 +22,7 @@ from skedge.core.policy import Policy, View
 from skedge.core.scenario import Jobs, Scenario
 from skedge.explain import explain
 from skedge.policies.dorm import policy as dorm_module
-from skedge.policies.dorm.partition import fair_shares, shares
+from skedge.policies.dorm.applications import Partition, fair_shares, shares
 from skedge.policies.dorm.policy import Dorm
 from skedge.policies.drf.policy import Drf
 from skedge.policies.fifo.policy import Fifo
@@ -39,6 +39,7 @@ MAKERS: dict[str, Callable[[], Policy]] = {
     "fifo": Fifo,
     "fifo that backfills": lambda: Fifo(backfill=True),
     "dorm": lambda: Dorm(gap=0.1, nodes=20),
+    "dorm by pools": lambda: Dorm(cells=1),
     "optimus": Optimus,
     "optimus by test runs": lambda: Optimus(speed="fitted", servers="free", skip=True),
 }
@@ -132,11 +133,11 @@ def test_a_job_that_fits_on_no_empty_server_is_rejected_and_holds_up_nobody(name
 
 
 @bounded
-@given(st.integers(0, 1000))
-def test_dorm_keeps_both_bounds_in_every_solution(seed: int) -> None:
-    """Whenever somebody ran before: changed survivors, and the sum of distances from the fair shares."""
+@given(st.integers(0, 1000), st.sampled_from([1, 200]))
+def test_dorm_keeps_both_bounds_in_every_solution(seed: int, cells: int) -> None:
+    """Whenever somebody ran before: changed survivors, and the sum of distances from the fair shares; pools or not."""
     scenario = resource_scenario(seed, jobs=8, servers=3)
-    policy = Dorm(theta1=0.1, theta2=0.3, gap=0.1)
+    policy = Dorm(theta1=0.1, theta2=0.3, gap=0.1, cells=cells)
     seen, _ = watched(scenario, policy)
     checked = 0
     for event, before, after in seen.seen:
@@ -168,7 +169,7 @@ def test_dorm_solves_with_the_bounds_that_its_parameters_say(monkeypatch: pytest
         assert bounds.changed == math.ceil(0.2 * apps.survivors.sum() - 1e-9)
         if found is not None:
             dominant, fair = fair_shares(apps, capacity)
-            assert np.abs(shares(apps, *found, dominant, capacity.sum(axis=0)) - fair).sum() <= bounds.loss + 1e-6
+            assert np.abs(shares(apps, *found[:2], dominant, capacity.sum(axis=0)) - fair).sum() <= bounds.loss + 1e-6
     run(resource_scenario(0), Dorm(theta1=0.1, gap=0.05))
     assert asked[-1][2].loss == 1
 
@@ -197,10 +198,10 @@ def test_where_nobody_runs_dorm_does_not_take_a_partition_in_which_nobody_is(mon
     """The best that is known when the nodes are used up may be the empty one; nothing would ever happen again."""
 
     def empty(apps: Any, *_: Any, **__: Any) -> Any:
-        return apps.workers * 0, apps.servers * 0
+        return Partition(apps.workers * 0, apps.servers * 0, 0.0, 0.0)
 
     def nothing_new(apps: Any, *_: Any, **__: Any) -> Any:
-        return (apps.workers, apps.servers) if apps.survivors.any() else empty(apps)
+        return Partition(apps.workers, apps.servers, 0.0, 0.0) if apps.survivors.any() else empty(apps)
 
     monkeypatch.setattr(dorm_module, "partition", nothing_new)
     assert set(run(resource_scenario(0), Dorm()).jobs["state"]) == {"finished"}
