@@ -110,7 +110,7 @@ def test_pools_of_machines_give_a_partition_and_a_bound_around_the_optimum(
     """With all machines in one pool, or those of one capacity in each; "no room" is the only other answer."""
     rng = np.random.default_rng(seed)
     apps, capacity = drawn(rng, int(rng.integers(2, 6)), 3, 4)
-    capacity[1] = capacity[0]
+    capacity[:2] = capacity[:2].max(axis=0)
     best = optimal(apps, capacity, bounds)
     try:
         found = partition(apps, capacity, bounds, cells=1 if one else 2 * len(apps.most), nodes=10**6, gap=0.0)

@@ -43,7 +43,7 @@ def solved(of: Problem, room: tuple[Floats, Floats], nodes: int, gap: float) -> 
     from scipy.optimize import LinearConstraint, milp  # noqa: PLC0415
     from scipy.sparse import csr_array, vstack  # noqa: PLC0415
 
-    p = _program(of, room)
+    p = program(of, room)
     done = milp(
         p.cost,
         constraints=[LinearConstraint(csr_array(vstack(p.rows)), ub=np.concatenate(p.limits))],
@@ -60,7 +60,7 @@ def solved(of: Problem, room: tuple[Floats, Floats], nodes: int, gap: float) -> 
     return Partition(w, s, -done.fun, -done.mip_dual_bound)
 
 
-class _Program(NamedTuple):
+class Program(NamedTuple):
     """min cost x, rows x <= limits, low <= x <= high; x = (w, s, a, r, l), by application, then machine.
 
     a_i: the application is in; r_i: something of it is changed; l_i >= |s_i - shat_i|.
@@ -74,7 +74,8 @@ class _Program(NamedTuple):
     whole: Ints
 
 
-def _program(of: Problem, room: tuple[Floats, Floats]) -> _Program:
+def program(of: Problem, room: tuple[Floats, Floats]) -> Program:
+    """The integer program of a problem; `room` as in :func:`solved`."""
     from scipy.sparse import csr_array, diags_array, eye_array, kron  # noqa: PLC0415
 
     apps, fair, (n, machines), was_in = of.apps, of.fair, of.apps.workers.shape, of.apps.survivors
@@ -99,7 +100,7 @@ def _program(of: Problem, room: tuple[Floats, Floats]) -> _Program:
     high = np.concatenate([*(r.ravel() for r in room), np.ones(2 * n), np.full(n, np.inf)])
     low = np.concatenate([np.zeros(2 * n * machines), was_in.astype(float), np.zeros(2 * n)])
     whole = np.concatenate([np.ones(len(low) - n), np.zeros(n)]).astype(np.int64)
-    return _Program(-np.concatenate([*gains, np.zeros(3 * n)]), rows.blocks, rows.limits, low, high, whole)
+    return Program(-np.concatenate([*gains, np.zeros(3 * n)]), rows.blocks, rows.limits, low, high, whole)
 
 
 def middle_ratio(ratio: float, most: int) -> float:
