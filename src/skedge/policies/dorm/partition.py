@@ -58,10 +58,17 @@ def pools(capacity: Floats, most: int) -> Ints:
 
 
 def _placed(whole: Problem, pooled: Applications, pool: Ints, plan: Partition) -> Partition:
-    """The better of two packings: the largest pieces first, by their largest part of a resource, and by their sum."""
+    """The best of four packings: of `plan`, and of what it gives newcomers beside unchanged survivors.
+
+    Each with the largest pieces first, by their largest part of a resource, and by the sum of their parts.
+    """
     parts = np.concatenate([whole.apps.worker, whole.apps.ps]) * whole.price
-    found = [packing(whole, pooled, pool, plan, size) for size in (parts.max(axis=1), parts.sum(axis=1))]
-    some = [one for one in found if one is not None]
-    if not some:
+    now = whole.apps.survivors[:, None]
+    kept = plan._replace(
+        workers=np.where(now, pooled.workers, plan.workers), servers=np.where(now, pooled.servers, plan.servers)
+    )
+    tried = [(what, size) for what in (kept, plan) for size in (parts.max(axis=1), parts.sum(axis=1))]
+    found = [one for what, size in tried if (one := packing(whole, pooled, pool, what, size))]
+    if not found:
         raise SolverError("the partition of pools of machines has no room on the machines")
-    return max(some, key=lambda one: one.use)
+    return max(found, key=lambda one: one.use)
