@@ -14,7 +14,7 @@ from skedge.core.errors import SolverError
 from skedge.core.speed import servers_for
 from skedge.policies.common.round_robin import pieces, round_robin
 from skedge.policies.dorm.applications import Applications, Bounds, Partition, fair_shares, shares
-from skedge.policies.dorm.partition import partition
+from skedge.policies.dorm.partition import partition, pools
 from skedge.policies.dorm.program import middle_ratio
 from skedge.policies.drf.progressive_filling import progressive_filling
 
@@ -124,6 +124,42 @@ def test_pools_of_machines_give_a_partition_and_a_bound_around_the_optimum(
     assert found.use == pytest.approx(utilisation(apps, capacity, found.workers, found.servers))
     assert found.use <= best.use + 1e-6
     assert best.use <= found.bound + 1e-6
+
+
+@bounded
+@given(st.integers(0, 10_000), st.sampled_from([0, 1, 5]))
+def test_pools_of_machines_use_no_less_than_what_is_there(seed: int, changed: int) -> None:
+    """Unchanged survivors are one of the partitions tried, and stay unchanged if none may be changed."""
+    apps, capacity = drawn(np.random.default_rng(seed), 6, 4, 5)
+    found = partition(apps, capacity, Bounds(100.0, changed), cells=1, nodes=100, gap=0.05)
+    assert found is not None
+    assert found.use >= utilisation(apps, capacity, apps.workers, apps.servers) - 1e-9
+    assert allowed(apps, capacity, Bounds(100.0, changed), found.workers, found.servers)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_at_the_sizes_of_the_paper_the_gap_is_small(seed: int) -> None:
+    """30 equal machines and 40 jobs, of which those that round robin placed run: 8 % at most."""
+    rng = np.random.default_rng(seed)
+    worker, ps = rng.integers([0, 1, 2, 5], [5, 11, 33, 11], (2, 40, 4)).astype(float)
+    ps[:, 0], capacity = 0.0, np.tile([36.0, 99.0, 306.0, 135.0], (30, 1))
+    ratio, most, now = rng.integers(1, 11, 40).astype(float), rng.integers(1, 31, 40), np.zeros((2, 40, 30), np.int64)
+    left = capacity.copy()
+    for i in range(30):
+        now[:, i] = round_robin(worker[i], ps[i], int(most[i]), float(ratio[i]), left, 0)[0]
+    found = partition(
+        Applications(worker, ps, ratio, most, *now), capacity, Bounds(2.0, 3), cells=200, nodes=100, gap=0.05
+    )
+    assert found is not None
+    assert found.use <= found.bound <= 1.08 * found.use
+
+
+def test_pools_are_the_finest_that_are_few_enough() -> None:
+    """Every machine its own, machines of equal capacity together, or all together."""
+    capacity = np.array([[2.0, 1.0], [1.0, 1.0], [2.0, 1.0]])
+    assert pools(capacity, 3).tolist() == [0, 1, 2]
+    assert pools(capacity, 2).tolist() == [1, 0, 1]
+    assert pools(capacity, 1).tolist() == pools(capacity, 0).tolist() == [0, 0, 0]
 
 
 @pytest.mark.parametrize("seed", [4, 99, *range(200, 220)])
