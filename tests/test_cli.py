@@ -369,7 +369,7 @@ DEFAULTS = {
         "T=300,F1=1.0,F2=1.0,price_norm=2TSU,literal_cost_d=false,cloud_capacity=none,"
         "order=arrival,tie=worker_slots"
     ),
-    "dorm": "theta1=0.2,theta2=0.1,whole=true,most_workers=30,nodes=100,time_limit=120.0,gap=0.05",
+    "dorm": "theta1=0.2,theta2=0.1,whole=true,most_workers=30,nodes=100,gap=0.05,cells=200",
     "drf": "",
     "fifo": "allow_cloud=false,sticky=false,placement=literal,rule=strict,backfill=false,most_workers=30",
     "oasis": "levels=auto,completion=end,price_source=trace,low=none,high=none,mu=none,split_sites=false",

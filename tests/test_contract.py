@@ -57,6 +57,7 @@ SPECS = [
     "oasis",
     "oasis:completion=index,levels=200",
     "dorm:gap=0.1,nodes=20",
+    "dorm:cells=1",
     "optimus",
     "optimus:speed=fitted,servers=free",
     "okita",

@@ -11,13 +11,14 @@ from pydantic import Field
 
 from skedge.core.errors import SolverError
 from skedge.core.events import Event, Order, Postpone
-from skedge.core.model import Cluster, Ints, Physics
+from skedge.core.model import Cluster, Physics
 from skedge.core.policy import Basis, Params, View
 from skedge.core.ties import NOISE
 from skedge.policies.common.resource_jobs import ResourceJobs
 from skedge.policies.drf.progressive_filling import progressive_filling
 
-from .partition import Applications, Bounds, partition
+from .applications import Applications, Bounds, Partition
+from .partition import partition
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -38,10 +39,10 @@ class DormParams(Params):
         Of a job, F_i aside.
     nodes
         Of the solver's tree, in one solution.
-    time_limit
-        Of one solution [s].
     gap
         Relative distance from the optimum at which the solver may end.
+    cells
+        Up to so many jobs x servers the program is solved server by server, above for pools of equal servers.
     """
 
     theta1: float = Field(0.2, ge=0, le=1)
@@ -49,8 +50,8 @@ class DormParams(Params):
     whole: bool = True
     most_workers: int = Field(30, ge=1)
     nodes: int = Field(100, ge=1)
-    time_limit: float = Field(120.0, gt=0)
     gap: float = Field(0.05, ge=0)
+    cells: int = Field(200, ge=1)
 
 
 class Dorm(Basis):
@@ -69,15 +70,20 @@ class Dorm(Basis):
         """Begin a run."""
         super().start(cluster, physics, rng)
         self.jobs = ResourceJobs(cluster)
+        self.proved: dict[str, float] = {}
 
     def decide(self, event: Event, view: View) -> Iterator[Order]:
         """Solve again after an arrival, a departure, an interruption or a change of servers."""
+        self.proved = {}
         yield from self.jobs.admit(event, view)
         if not len(self.jobs.active) or not (event.arrived or event.left or event.interrupted or event.servers):
             return
         apps = self.applications(view)
-        found, reason = self._solved(apps, view)
-        if not apps.survivors.any() and (found is None or not found[0].any()):
+        solved, reason = self._solved(apps, view)
+        found = None if solved is None else (solved.workers, solved.servers)
+        if solved is not None and solved.use > 0:
+            self.proved = {"utilisation": solved.use, "utilisation_at_most": solved.bound}
+        elif not apps.survivors.any():
             demands = apps.worker, apps.ps, apps.ratio, apps.most
             found = progressive_filling(*demands, view.amounts.copy(), self.jobs.total)
         if found is None:
@@ -101,21 +107,22 @@ class Dorm(Basis):
         loss = self.params.theta1 * 2 * len(self.cluster.resources)
         return Bounds(_up(loss) if self.params.whole else loss, _up(self.params.theta2 * running))
 
-    def _solved(self, apps: Applications, view: View) -> tuple[tuple[Ints, Ints] | None, str]:
+    def _solved(self, apps: Applications, view: View) -> tuple[Partition | None, str]:
         """A partition, or the reason why there is none."""
-        how = {"nodes": self.params.nodes, "limit": self.params.time_limit, "gap": self.params.gap}
+        p = self.params
         try:
-            found = partition(apps, view.amounts, self.bounds(apps), **how)
+            found = partition(apps, view.amounts, self.bounds(apps), cells=p.cells, nodes=p.nodes, gap=p.gap)
         except SolverError as error:
             return None, f"solver_failed: {error}"
         return found, "no_partition: none keeps the bounds of fairness and overhead"
 
     def terms(self, job: int, view: View) -> dict[str, Any]:
-        """What the policy saw of `job`, and the bounds."""
+        """What the policy saw of `job`, the bounds, and the solution's utilisation beside its bound."""
         known = self.jobs.active[np.isin(self.jobs.active, view.active)]
         bounds = self._bounds(int((view.workers[known] > 0).sum()))
         return {
             **self.jobs.terms(job, view),
+            **self.proved,
             "fairness_loss_at_most": bounds.loss,
             "changed_at_most": bounds.changed,
         }
