@@ -90,12 +90,12 @@ class Spread(Basis):
         for job in event.arrived:
             yield self.place(job, view)
         for job in event.started:
-            free = np.flatnonzero((self.cluster.ps_type == view.column("ps_type")[job]) & (view.ps_job < 0))
+            free = np.flatnonzero((self.cluster.ps_type == view.jobs.ps_type[job]) & (view.ps_job < 0))
             yield AssignPS(job, int(free[0]) if len(free) else CLOUD)
 
     def place(self, job: int, view: View) -> Dispatch:
-        lanes = self.cluster.lanes_of(int(view.column("worker_type")[job]))
-        count = int(view.column("chunks")[job])
+        lanes = self.cluster.lanes_of(int(view.jobs.worker_type[job]))
+        count = int(view.jobs.chunks[job])
         return self.dispatch(job, view, lanes[(np.arange(count) + self.shift(job, view)) % len(lanes)])
 
     def shift(self, job: int, view: View) -> int:
@@ -187,7 +187,7 @@ class Generous(Basis):
 
     def decide(self, event: Event, view: View) -> Iterator[Order]:
         for job in event.arrived:
-            yield Allocate(job, ((0, int(view.column("workers")[job])),), CLOUD)
+            yield Allocate(job, ((0, int(view.jobs.workers[job])),), CLOUD)
 
 
 class Forgetful(Spread):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -33,6 +33,7 @@ from skedge.core.events import (
     Upload,
     WakeAt,
 )
+from skedge.core.job_fields import JobColumns
 from skedge.core.kernel import Kernel
 from skedge.core.model import Cluster, Job, Server, job_table
 from skedge.core.policy import Basis, View, make_policy
@@ -392,8 +393,7 @@ def test_view_ends_with_the_last_job_that_has_arrived() -> None:
     handled(Kernel(scenario(), policy), arrival(A), arrival(B))
     view = policy.seen[-1]
     assert view.arrived == 2
-    names = ("arrival", "chunks", "minibatches", "workers", "worker_type", "ps_type", "chunk_mb")
-    lengths = {len(view.column(name)) for name in names}
+    lengths = {len(getattr(view.jobs, f.name)) for f in fields(JobColumns)}
     assert lengths | {len(view.chunk_time), len(view.work), len(view.workers)} == {2}
     assert view.active.tolist() == [A, B]
     assert {len(a) for a in (view.delays().lo, view.delays().hi, view.delays().key)} == {2}
@@ -510,9 +510,7 @@ def test_a_plan_that_begins_now_wakes_no_policy_now() -> None:
 def test_a_column_that_is_not_there_is_named_with_the_nearest_and_all_that_are() -> None:
     """As an author mistypes it."""
     view = Kernel(scenario(), Script()).view
-    with pytest.raises(
-        PolicyError, match=r"column\('chunk'\): is not a column \(did you mean chunks\?\); there are arr"
-    ):
-        view.column("chunk")
-    with pytest.raises(PolicyError, match=r"view.column\('zzz'\): is not a column; there are arrival, chunks, .*data"):
-        view.column("zzz")
+    with pytest.raises(PolicyError, match=r"jobs\.chunk: is not a column \(did you mean chunks\?\); there are arr"):
+        _ = view.jobs.chunk
+    with pytest.raises(PolicyError, match=r"jobs\.zzz: is not a column; there are arrival, chunks, .*data"):
+        _ = view.jobs.zzz

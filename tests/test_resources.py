@@ -90,9 +90,9 @@ def test_wrong_jobs_are_named(wrong: dict[str, Any], said: str) -> None:
 @pytest.mark.parametrize(
     ("column", "value", "said"),
     [
-        ("worker_needs.gpu", -1.0, "worker_needs.gpu = -1.0; it must be a number, 0 or more"),
-        ("ratio", 0.0, "ratio = 0.0; it must be above 0"),
-        ("batch", 0, "batch = 0; it must be at least 1"),
+        ("worker_needs.gpu", -1.0, "worker_needs.gpu = -1.0; it must be a number from 0 to 1e"),
+        ("ratio", 0.0, "ratio = 0.0; it must be a number from 1e-09"),
+        ("batch", 0, "batch = 0; it must be a whole number, at least 1"),
     ],
 )
 def test_wrong_rows_of_a_table_are_named(column: str, value: float, said: str) -> None:

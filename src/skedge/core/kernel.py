@@ -54,6 +54,7 @@ from .events import (
     Upload,
     WakeAt,
 )
+from .job_fields import JobColumns
 from .model import Ints, Placement
 from .network import Delays, upload_delay, upload_row
 from .policy import Policy, View
@@ -102,7 +103,7 @@ class Kernel:
         cluster, jobs, physics = scenario.cluster, scenario.jobs, scenario.physics
         self.now, self.arrived, self.dispatches, self.idle = 0, 0, 0, 0
         self.standing = np.full(len(jobs), -1, np.int64)
-        self.columns = jobs.columns
+        self._columns: JobColumns | None = None
         self.chunk_time, self.factor = scenario.chunk_time, dict[int, float]()
         lanes = policy.lanes
         self.belief: Lanes = empty_lanes(
@@ -205,7 +206,7 @@ class Kernel:
         """Add jobs submitted during the run: `scenario` lists them after the present jobs."""
         self.standing = np.append(self.standing, np.full(len(scenario.jobs) - len(self.scenario.jobs), -1))
         self.chunk_time = np.concatenate([self.chunk_time, scenario.chunk_time[len(self.chunk_time) :]])
-        self.scenario, self.columns = scenario, scenario.jobs.columns
+        self.scenario, self._columns = scenario, None
         self.books.extend(scenario)
         self.gangs.extend(scenario.announced_work, scenario.delays)
         self.record.extend(scenario)
@@ -468,6 +469,12 @@ class Kernel:
         """The belief, read-only, with `lanes` updated to the present."""
         bring_to(self.belief, lanes, self.now)
         return read_only(self.belief)
+
+    def columns(self) -> JobColumns:
+        """The columns of the jobs that have arrived, read-only."""
+        if self._columns is None or len(self._columns.arrival) != self.arrived:
+            self._columns = self.scenario.jobs.first(self.arrived)
+        return self._columns
 
     def active(self) -> Ints:
         """Jobs in the system, ascending."""

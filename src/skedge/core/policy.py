@@ -8,7 +8,6 @@ a true duration or a future arrival. ``docs/write-a-policy.md`` walks through a 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
@@ -16,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from .errors import PolicyError
 from .events import Event, Order
+from .job_fields import JobColumns
 from .latency import LatencyCost
 from .model import Cluster, Floats, Ints, Physics
 from .value import Sigmoid
@@ -160,23 +160,16 @@ class View:
             raise IndexError(f"job {job} has not arrived; jobs 0 to {self.arrived - 1} have")
         return job
 
-    def column(self, name: str) -> Ints:
-        """A column of the announced jobs: arrival, chunks, minibatches, workers, worker_type, ps_type, chunk_mb.
-
-        Also chunk_bytes, batch, ratio, worker_needs and ps_needs (jobs x resources), data (jobs x servers),
-        exchange_mb, minibatch_s, ps_update_s, gradient_mb, bandwidth_mbps and internal_mbps.
+    @property
+    def jobs(self) -> JobColumns:
+        """The announced jobs as columns: ``view.jobs.workers[job]``, and so on.
 
         Raises
         ------
-        PolicyError
+        UnknownColumnError
             If there is no such column; the message lists the columns.
         """
-        columns = self._kernel.columns
-        if name not in columns:
-            close = get_close_matches(str(name), columns, n=1)
-            guess = f" (did you mean {close[0]}?)" if close else ""
-            raise PolicyError(f"view.column({name!r}): is not a column{guess}; there are {', '.join(columns)}")
-        return _shown(columns[name][: self.arrived])
+        return self._kernel.columns()
 
     def utility(self, job: int) -> Sigmoid | None:
         """Value of `job` as a function of its training time in slots; None if not specified."""

@@ -80,7 +80,7 @@ class PlannedGangs(Basis):
         """A free PS slot of the job's type on the planned server."""
         if gang.ps == CLOUD:
             return CLOUD
-        kind, cluster = int(view.column("ps_type")[job]), self.cluster
+        kind, cluster = int(view.jobs.ps_type[job]), self.cluster
         free = (cluster.ps_server == gang.ps) & (cluster.ps_type == kind) & (view.ps_job < 0)
         if not free.any():
             raise PolicyError(f"job {view.job_id(job)!r}: its PS is planned where none is free")

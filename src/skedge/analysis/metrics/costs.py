@@ -43,9 +43,7 @@ def exchange_cost(c: Columns) -> float:
     both = runs.join(ps, on=["job", "start"], how="inner")
     job, site, at = (both[name].to_numpy() for name in ("job", "site", "ps"))
     slots = np.rint((both["end"] - both["start"]).to_numpy() / slot)
-    return float(
-        (cost[site, at] * c.scenario.jobs.columns["exchange_mb"][job] * both["workers"].to_numpy() * slots).sum()
-    )
+    return float((cost[site, at] * c.scenario.jobs.exchange_mb[job] * both["workers"].to_numpy() * slots).sum())
 
 
 def transfer_cost(c: Columns) -> float:

@@ -223,7 +223,7 @@ class Service:
             )
         assert form.train is not None  # noqa: S101 - a job spec has been checked for it
         self.limits.check_factory(form.train.factory, self._modules(form.train.code))
-        form.id = self._free_name(form.id)
+        form = form.model_copy(update={"id": self._free_name(form.id)})
         scenario = self.kernel.scenario
         last = float(scenario.jobs.frame["arrival_s"][-1]) if len(scenario.jobs) else 0.0
         fields = form.model_dump(mode="json", exclude_unset=True)

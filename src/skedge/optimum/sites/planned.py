@@ -79,7 +79,7 @@ class PlannedSites(Basis):
                 yield from self._move(job, source, target, min(chunks, int(view.chunks_left(job)[source])), view)
 
     def _move(self, job: int, source: int, target: int, chunks: int, view: View) -> Iterator[Order]:
-        mb = chunks * float(view.column("chunk_mb")[job])
+        mb = chunks * float(view.jobs.chunk_mb[job])
         while chunks and source != target:
             to = int(self.over[source, target])
             yield Transfer(job, source, to, chunks, "planned", mb * float(self.cost[source, to]))

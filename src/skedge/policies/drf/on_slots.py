@@ -31,7 +31,7 @@ class DrfOnSlots(EdgePolicy):
 
     def demand(self, job: int, view: View) -> tuple[int, int]:
         """At least one worker; at most one for each chunk."""
-        return 1, int(view.column("chunks")[job])
+        return 1, int(view.jobs.chunks[job])
 
     def decide(self, event: Event, view: View) -> Iterator[Order]:
         """Fill from zero; first take workers from shrinking jobs, then give them to growing jobs."""
@@ -48,11 +48,11 @@ class DrfOnSlots(EdgePolicy):
         kinds, ps_left = len(self.slots), self._ps_left(view, running_stay=False)
         worker = np.zeros((len(jobs), kinds + len(ps_left)))
         ps, rows = worker.copy(), np.arange(len(jobs))
-        worker[rows, view.column("worker_type")[jobs]] = 1.0
-        ps[rows, kinds + np.maximum(view.column("ps_type")[jobs], 0)] = 1.0
+        worker[rows, view.jobs.worker_type[jobs]] = 1.0
+        ps[rows, kinds + np.maximum(view.jobs.ps_type[jobs], 0)] = 1.0
         left = np.concatenate([view.capacity.sum(axis=0), ps_left]).astype(np.float64)
         total = np.concatenate([np.maximum(self.slots, 1), np.full(len(ps_left), np.inf)])
-        most = view.column("chunks")[jobs]
+        most = view.jobs.chunks[jobs]
         workers, _ = progressive_filling(worker, ps, np.full(len(jobs), ONE_PS), most, left[None, :], total)
         return workers[:, 0]
 
@@ -71,7 +71,7 @@ class DrfOnSlots(EdgePolicy):
 
     def _where(self, job: int, n: int, view: View) -> Placement:
         """`n` workers: those it has, or where its data are if it has none, and further ones."""
-        room, where = view.free_workers[:, view.column("worker_type")[job]].copy(), dict(view.placement(job))
+        room, where = view.free_workers[:, view.jobs.worker_type[job]].copy(), dict(view.placement(job))
         delays = view.upload_delays(job)
         if not where:
             where = _nearest({s: min(k, int(room[s])) for s, k in view.data(job)}, n, delays)

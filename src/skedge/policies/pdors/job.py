@@ -21,15 +21,16 @@ epochs x chunks x mini-batches of it, and tau is the time of a mini-batch with t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from skedge.core.errors import ScenarioError
+from skedge.core.job_fields import JobColumns
 from skedge.core.model import Floats, Ints, Physics
 from skedge.core.speed import MBIT_PER_MB, ceil_almost
 from skedge.core.ties import NOISE, SAME
@@ -124,7 +125,7 @@ def _finite(x: float) -> bool:
 
 
 def announced(
-    job: int, arrival: int, column: Callable[[str], Any], utility: Sigmoid, physics: Physics, levels: int | None
+    job: int, arrival: int, jobs: JobColumns, utility: Sigmoid, physics: Physics, levels: int | None
 ) -> TrainingJob:
     """The job of a scenario, as it is announced.
 
@@ -132,28 +133,28 @@ def announced(
     ----------
     job, arrival
         Its row, and the first slot in which it can run.
-    column
-        Gives the columns of the jobs by name (:meth:`skedge.core.policy.View.column`).
+    jobs
+        The announced jobs.
     physics
         For the slot, and for `colocation`: unless that is ``one_server``, all communication is external.
     levels
         N_q; None: they follow the job.
     """
     slot_s = physics.slot / SECOND
-    internal = "internal_mbps" if physics.colocation == "one_server" else "bandwidth_mbps"
+    internal = jobs.internal_mbps if physics.colocation == "one_server" else jobs.bandwidth_mbps
     return TrainingJob(
         id=job,
         arrival=arrival,
         epochs=1,
-        samples=int(column("chunks")[job] * column("minibatches")[job]),
-        batch=int(column("batch")[job]),
-        sample_time=float(column("minibatch_s")[job] + column("ps_update_s")[job]) / slot_s / physics.speedup,
-        gradient_mb=float(column("gradient_mb")[job]) / physics.speedup,
-        ratio=float(column("ratio")[job]),
-        internal_mb=float(column(internal)[job]) / MBIT_PER_MB * slot_s,
-        external_mb=float(column("bandwidth_mbps")[job]) / MBIT_PER_MB * slot_s,
-        worker=tuple(column("worker_needs")[job].tolist()),
-        ps=tuple(column("ps_needs")[job].tolist()),
+        samples=int(jobs.chunks[job] * jobs.minibatches[job]),
+        batch=int(jobs.batch[job]),
+        sample_time=float(jobs.minibatch_s[job] + jobs.ps_update_s[job]) / slot_s / physics.speedup,
+        gradient_mb=float(jobs.gradient_mb[job]) / physics.speedup,
+        ratio=float(jobs.ratio[job]),
+        internal_mb=float(internal[job]) / MBIT_PER_MB * slot_s,
+        external_mb=float(jobs.bandwidth_mbps[job]) / MBIT_PER_MB * slot_s,
+        worker=tuple(jobs.worker_needs[job].tolist()),
+        ps=tuple(jobs.ps_needs[job].tolist()),
         utility=utility,
         levels=levels,
     )

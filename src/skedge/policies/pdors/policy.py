@@ -106,18 +106,18 @@ class PrimalDual(Basis):
             As :func:`.prices.calibrate`.
         """
         horizon, physics = scenario.physics.slots or 0, scenario.physics
-        jobs, columns = [], scenario.jobs.columns
-        for job, utility in enumerate(scenario.jobs.utility):
-            arrival = -(-int(columns["arrival"][job]) // physics.slot)
+        made, jobs = [], scenario.jobs
+        for job, utility in enumerate(jobs.utility):
+            arrival = -(-int(jobs.arrival[job]) // physics.slot)
             if arrival < horizon and utility is not None:
-                jobs.append(announced(job, arrival, columns.__getitem__, utility, physics, self.params.job_levels))
-        if not jobs:
+                made.append(announced(job, arrival, jobs, utility, physics, self.params.job_levels))
+        if not made:
             raise PolicyError(
                 f"{self.name}: no job with a utility arrives before the horizon, to take prices from; give "
                 f"{self.name}:price_source=file:<a scenario file or jobs table>"
             )
         try:
-            prices = self.calibrate(jobs, scenario.cluster.amounts, horizon)
+            prices = self.calibrate(made, scenario.cluster.amounts, horizon)
         except ScenarioError as error:
             numbered = ", ".join(f"{i}: {name}" for i, name in enumerate(scenario.cluster.resources))
             raise ScenarioError(f"{self.name}: {error} (resources are {numbered})") from error
@@ -164,7 +164,7 @@ class PrimalDual(Basis):
                 job, f"too_late: it arrives in slot {arrival}; the last before the horizon is {self.horizon - 1}"
             )
             return
-        made = announced(job, arrival, view.column, utility, self.physics, self.params.job_levels)
+        made = announced(job, arrival, view.jobs, utility, self.physics, self.params.job_levels)
         before = self.scheduler.ledger.price[arrival:].copy()
         self.draws = self.rng.bit_generator.state
         answer = self.scheduler.offer(made)
