@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from skedge.core.events import CLOUD, Allocate, AssignPS, Dispatch, Event, Order
-from skedge.core.policy import Basis, Policy, View, make_policy, registered
+from skedge.core.policy import Basis, LaneRule, Policy, View, make_policy, registered
 from skedge.core.scenario import Scenario
 from skedge.policies.gangs.base import GangPolicy
 from skedge.testing import (
@@ -146,8 +146,8 @@ class KnowsWhoIsLate(Spread):
     """Ranks a job last if it will take longer than it says."""
 
     @property
-    def lanes(self) -> dict[str, Any]:
-        return {"preemptive": True, "rank": "custom"}
+    def lanes(self) -> LaneRule:
+        return LaneRule(rank="custom")
 
     def dispatch(self, job: int, view: View, lane: np.ndarray) -> Dispatch:
         sound = super().dispatch(job, view, lane)

@@ -140,7 +140,7 @@ def test_a_measured_speed_stretches_what_is_left_and_what_is_foreseen() -> None:
 
 def played(scenario: Scenario, policy: str) -> Iterator[tuple[Kernel, SimulatedWorld, Event]]:
     made = prepared(policy, scenario)
-    kernel, world = Kernel(scenario, made), SimulatedWorld(scenario, preemptive=made.lanes["preemptive"])
+    kernel, world = Kernel(scenario, made), SimulatedWorld(scenario, preemptive=made.lanes.preemptive)
     while (event := world.next_event()) is not None:
         for order in kernel.handle(event):
             world.perform(order)

@@ -1,13 +1,12 @@
 """Explanation of a decision: its reason and the terms that the policy compared, recomputed by replay.
 
 The run is simulated again up to the decision on the job; there, before the order is applied, the policy is asked for
-the terms behind it, if it can tell (a method ``terms(job, view)``, as
-:class:`~skedge.policies.aonline.policy.AOnline` and the gang policies have).
+the terms behind it (:meth:`skedge.core.policy.Policy.terms`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,7 +36,7 @@ _TIMELINE: dict[str, Any] = {
 
 
 class _DecisionReached(Exception):  # noqa: N818 - stops a replay, not an error
-    def __init__(self, time: int, order: Order, terms: dict[str, Any] | None) -> None:
+    def __init__(self, time: int, order: Order, terms: Mapping[str, Any] | None) -> None:
         super().__init__()
         self.time, self.order, self.terms = time, order, terms
 
@@ -63,8 +62,7 @@ class _Asked:
     def decide(self, event: Event, view: View) -> Iterator[Order]:
         for order in self.policy.decide(event, view):
             if self._meant(event.time, order):
-                ask = getattr(self.policy, "terms", None)
-                raise _DecisionReached(event.time, order, None if ask is None else ask(self.job, view))
+                raise _DecisionReached(event.time, order, self.policy.terms(self.job, view))
             yield order
 
     def _meant(self, time: int, order: Order) -> bool:
@@ -95,7 +93,7 @@ class Explanation:
     time_s: float
     verb: str
     reason: str
-    terms: dict[str, Any] | None
+    terms: Mapping[str, Any] | None
     timeline: pl.DataFrame
 
 
@@ -148,7 +146,7 @@ def _never(run: Run, job: int, at: int | None) -> InputError:
 def _replay(run: Run, job: int, at: int | None) -> _DecisionReached:
     policy = _Asked(prepared(run.policy, run.scenario), job, at)
     kernel = Kernel(run.scenario, policy)  # type: ignore[arg-type]
-    world = SimulatedWorld(run.scenario, preemptive=policy.lanes["preemptive"])
+    world = SimulatedWorld(run.scenario, preemptive=policy.lanes.preemptive)
     try:
         drive_to_end(kernel, world)
     except _DecisionReached as reached:

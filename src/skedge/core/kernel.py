@@ -105,10 +105,8 @@ class Kernel:
         self.standing = np.full(len(jobs), -1, np.int64)
         self._columns: JobColumns | None = None
         self.chunk_time, self.factor = scenario.chunk_time, dict[int, float]()
-        lanes = policy.lanes
-        self.belief: Lanes = empty_lanes(
-            cluster.lanes, preemptive=lanes["preemptive"], overhead=physics.checkpoint_overhead
-        )
+        preemptive, overhead = policy.lanes.preemptive, physics.checkpoint_overhead
+        self.belief: Lanes = empty_lanes(cluster.lanes, preemptive=preemptive, overhead=overhead)
         kept = physics.data == "kept"
         self.gangs = Gangs(scenario.announced_work, scenario.delays, physics.step, physics.checkpoint_overhead, kept)
         self.servers = len(cluster.servers)

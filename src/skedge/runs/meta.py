@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
@@ -89,8 +90,8 @@ def meta_of(scenario: Scenario, policy: Policy) -> dict[str, Any]:
         "format": FORMAT,
         "policy": f"{policy.name}:{changed}" if changed else policy.name,
         "params": {key: _in_json(value) for key, value in params.items()},
-        "lanes": policy.lanes,
-        "promises": getattr(policy, "promises", {}),
+        "lanes": asdict(policy.lanes),
+        "promises": policy.promises.recorded(),
         "seed": scenario.seed,
         "scenario": scenario.name,
         "versions": {"skedge": version("skedge"), **{name: version(name) for name in _LIBRARIES}},
@@ -168,7 +169,7 @@ def _of_registered(spec: str) -> dict[str, Any] | None:
     except PolicyError:
         return None
     params = {key: _in_json(value) for key, value in policy.params.model_dump(mode="json").items()}
-    return {"lanes": policy.lanes, "params": params, "promises": getattr(policy, "promises", {})}
+    return {"lanes": asdict(policy.lanes), "params": params, "promises": policy.promises.recorded()}
 
 
 def folder_name(text: str) -> str:

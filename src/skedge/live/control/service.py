@@ -97,7 +97,7 @@ class Service:
             scenario,
             {},
             engine,
-            preemptive=self.policy.lanes["preemptive"],
+            preemptive=self.policy.lanes.preemptive,
             journal=journal,
             began=self.began,
             submit=self._take_job,

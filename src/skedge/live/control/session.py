@@ -212,7 +212,7 @@ def train(
         scenario,
         works,
         engine,
-        preemptive=made.lanes["preemptive"],
+        preemptive=made.lanes.preemptive,
         journal=journal,
         began=None if journal is None else float(journal.about["began"]),
     )

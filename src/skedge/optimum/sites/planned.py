@@ -9,7 +9,7 @@ from numpy.random import Generator
 
 from skedge.core.events import Allocate, Event, Order, Reject, Suspend, Transfer, WakeAt
 from skedge.core.model import Cluster, Physics, Placement
-from skedge.core.policy import Basis, View
+from skedge.core.policy import Basis, Need, View
 from skedge.optimum.types import PLANNED
 
 from .milp import SitePlan
@@ -31,7 +31,7 @@ class PlannedSites(Basis):
     """
 
     name: ClassVar[str] = PLANNED
-    needs: ClassVar[frozenset[str]] = frozenset({"sites"})
+    needs: ClassVar[frozenset[Need]] = frozenset({"sites"})
 
     def __init__(self, plans: Mapping[int, SitePlan] | None = None) -> None:
         super().__init__()

@@ -13,7 +13,7 @@ from skedge.core.events import CLOUD, AssignPS, Dispatch, Event, Order, Reject
 from skedge.core.lanes.lanes import Lanes
 from skedge.core.lanes.projection import EQ5, FRACTIONAL, LARGEST_SCALE, MARGINAL, weight_table
 from skedge.core.model import Cluster, Ints, Physics
-from skedge.core.policy import Basis, Params, View
+from skedge.core.policy import Basis, LaneRule, Params, Promises, View
 from skedge.core.size import UNLIMITED
 from skedge.core.time import SECOND
 
@@ -61,14 +61,14 @@ class AOnline(Basis):
     Parameters = AOnlineParams
 
     @property
-    def lanes(self) -> dict[str, Any]:
+    def lanes(self) -> LaneRule:
         """Lanes preempt unless ``preempt_running=false``; highest average processing rate first."""
-        return {"preemptive": self.params.preempt_running, "rank": "haprf"}
+        return LaneRule(preemptive=self.params.preempt_running)
 
     @property
-    def promises(self) -> dict[str, Any]:
+    def promises(self) -> Promises:
         """Alpha is Q in its reading; a PS is taken in the cloud only where the edge has none."""
-        return {"alpha": self.params.q_mode, "ps": "edge_first"}
+        return Promises(alpha=self.params.q_mode, ps="edge_first")
 
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Begin a run."""
@@ -241,8 +241,7 @@ class AOnline(Basis):
             else:
                 yield AssignPS(job, ps)
 
-    @staticmethod
-    def unfit(cluster: Cluster) -> str | None:
+    def unfit(self, cluster: Cluster) -> str | None:
         """Why a run on this cluster could get stuck, for some jobs; None if it cannot."""
         scarce = [k for k, name in enumerate(cluster.ps_types) if (cluster.ps_type == k).sum() < cluster.lanes]
         if cluster.cloud is not None or not scarce:

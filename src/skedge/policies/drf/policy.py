@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from skedge.core.model import Cluster, Physics
-from skedge.core.policy import ByKind, Started
+from skedge.core.policy import ByKind, Need, Promises, Started
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -15,12 +15,12 @@ class Drf(ByKind):
     """Dominant resource fairness."""
 
     name: ClassVar[str] = "drf"
-    needs: ClassVar[frozenset[str]] = frozenset({"typed slots, resources or sites"})
+    needs: ClassVar[frozenset[Need]] = frozenset({"typed slots, resources or sites"})
 
     @property
-    def promises(self) -> dict[str, Any]:
+    def promises(self) -> Promises:
         """Data are brought with allocations only; a suspended job makes room for another; PSs by the ratio."""
-        return {"uploads": "with_allocations", "preempts": "for_others", "ps": "ratio"}
+        return Promises(uploads="with_allocations", preempts="for_others", ps="ratio")
 
     def on(self, cluster: Cluster, physics: Physics, rng: Generator) -> Started:
         """DRF on this kind of cluster."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from skedge.core.errors import PolicyError
 from skedge.core.model import Cluster, Physics
-from skedge.core.policy import ByKind, Params, Started
+from skedge.core.policy import ByKind, Need, Params, Promises, Started
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -52,15 +52,15 @@ class Fifo(ByKind):
     """First in, first out."""
 
     name: ClassVar[str] = "fifo"
-    needs: ClassVar[frozenset[str]] = frozenset({"typed slots, resources or sites"})
+    needs: ClassVar[frozenset[Need]] = frozenset({"typed slots, resources or sites"})
     Parameters = FifoParams
 
     @property
-    def promises(self) -> dict[str, Any]:
+    def promises(self) -> Promises:
         """No job is preempted; PSs by the ratio; where jobs go to a server on arrival, data are brought ahead."""
         if self.params.rule == "earliest_server":
-            return {"preempts": "never"}
-        return {"uploads": "with_allocations", "preempts": "never", "ps": "ratio"}
+            return Promises(preempts="never")
+        return Promises(uploads="with_allocations", preempts="never", ps="ratio")
 
     def on(self, cluster: Cluster, physics: Physics, rng: Generator) -> Started:
         """The rule on this kind of cluster."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from skedge.core.events import CLOUD, OUT_OF_SERVICE, Allocate, Event, Order, Reject
 from skedge.core.model import Cluster, Ints, Physics, Placement
-from skedge.core.policy import Basis, View
+from skedge.core.policy import Basis, Promises, View
 from skedge.core.time import SECOND
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ class EdgePolicy(Basis):
     compares: ClassVar[str] = "its whole demand against what is free"
 
     @property
-    def promises(self) -> dict[str, Any]:
+    def promises(self) -> Promises:
         """Data are brought with allocations only; a suspended job makes room for another."""
-        return {"uploads": "with_allocations", "preempts": "for_others"}
+        return Promises(uploads="with_allocations", preempts="for_others")
 
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Begin a run."""

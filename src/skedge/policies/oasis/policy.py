@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from skedge.core.errors import PolicyError
 from skedge.core.model import Cluster, Physics
-from skedge.core.policy import ByKind, Params, Started
+from skedge.core.policy import ByKind, Need, Params, Promises, Started
 from skedge.policies.pdors.prices import PrimalDualParams, frozen_prices
 
 if TYPE_CHECKING:
@@ -33,12 +33,17 @@ class OasisPolicy(ByKind):
 
     name: ClassVar[str] = "oasis"
     Parameters: ClassVar[type[Params]] = OasisParams
-    needs: ClassVar[frozenset[str]] = frozenset({"resources with a utility of every job, or sites", "a horizon"})
+    needs: ClassVar[frozenset[Need]] = frozenset({"resources with a utility of every job, or sites", "a horizon"})
 
     @property
-    def promises(self) -> dict[str, Any]:
+    def promises(self) -> Promises:
         """Data are brought with allocations only; on servers with resources every job that runs has a plan."""
-        return {"uploads": "with_allocations", "plans": True}
+        return Promises(uploads="with_allocations", plans=True)
+
+    @property
+    def history(self) -> str:
+        """The file of `price_source`."""
+        return str(self.params.history)
 
     def calibrated(self, scenario: Scenario) -> OasisPolicy:
         """The same policy with its constants set: if they were not, from the jobs of `scenario`."""

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from skedge.core.events import Event, Order, WakeAt
 from skedge.core.model import Cluster, Floats, Physics
-from skedge.core.policy import Basis, Params, View
+from skedge.core.policy import Basis, Need, Params, Promises, View
 from skedge.core.speed import MBIT_PER_MB
 from skedge.core.time import SECOND
 from skedge.policies.common.resource_jobs import ResourceJobs
@@ -49,14 +49,14 @@ class Optimus(Basis):
     """Marginal gains, slot by slot."""
 
     name: ClassVar[str] = "optimus"
-    needs: ClassVar[frozenset[str]] = frozenset({"resources"})
+    needs: ClassVar[frozenset[Need]] = frozenset({"resources"})
     Parameters = OptimusParams
 
     @property
-    def promises(self) -> dict[str, Any]:
+    def promises(self) -> Promises:
         """Data are brought with allocations only; PSs by the ratio, unless they are free."""
-        ps = {"ps": "ratio"} if self.params.servers == "ratio" else {}
-        return {"uploads": "with_allocations", **ps}
+        ratio = self.params.servers == "ratio"
+        return Promises(uploads="with_allocations", ps="ratio" if ratio else None)
 
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Begin a run."""

@@ -15,7 +15,7 @@ import numpy as np
 from skedge.core.errors import PolicyError, ScenarioError
 from skedge.core.events import Allocate, Event, Order, Piece, Price, Reject, Reserve, Suspend
 from skedge.core.model import Cluster, Floats, Ints, Physics, Placement
-from skedge.core.policy import Basis, Params, View
+from skedge.core.policy import Basis, Need, Params, Promises, View
 from skedge.core.speed import servers_for
 from skedge.core.ties import SLACK
 
@@ -70,14 +70,14 @@ class AdmittedJob:
 class PrimalDual(Basis):
     """Base of both policies."""
 
-    needs: ClassVar[frozenset[str]] = frozenset({"resources", "a utility of every job", "a horizon"})
+    needs: ClassVar[frozenset[Need]] = frozenset({"resources", "a utility of every job", "a horizon"})
     Parameters: ClassVar[type[Params]] = PrimalDualParams
     groups: ClassVar[int] = 1
 
     @property
-    def promises(self) -> dict[str, Any]:
+    def promises(self) -> Promises:
         """Data are brought with allocations only; on servers with resources every job that runs has a plan."""
-        return {"uploads": "with_allocations", "plans": True}
+        return Promises(uploads="with_allocations", plans=True)
 
     def calibrate(self, jobs: Sequence[TrainingJob], capacity: Floats, horizon: int) -> Prices:
         """The constants of the price functions."""
@@ -86,6 +86,11 @@ class PrimalDual(Basis):
     def admission(self, capacity: Floats, horizon: int, prices: Prices) -> Admission:
         """What decides on offers."""
         raise NotImplementedError
+
+    @property
+    def history(self) -> str:
+        """The file of `price_source`."""
+        return str(self.params.history)
 
     # -- constants -----------------------------------------------------------------------------------------------
 

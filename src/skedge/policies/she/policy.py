@@ -12,7 +12,7 @@ from pydantic import Field
 from skedge.core.errors import PolicyError
 from skedge.core.events import CLOUD, Allocate, Event, Order, Piece, Postpone, Price, Reject, Reserve, Upload, WakeAt
 from skedge.core.model import PS, WORKER, Cluster, Floats, Ints, Physics, Placement
-from skedge.core.policy import Basis, Params, View
+from skedge.core.policy import Basis, Params, Promises, View
 from skedge.core.time import NEVER, SECOND
 
 from .deployment import (
@@ -102,11 +102,11 @@ class Batch(Basis):
     least_cost = False
 
     @property
-    def promises(self) -> dict[str, Any]:
+    def promises(self) -> Promises:
         """No job is preempted; the parameters of the batches' prices."""
         p = self.params
         prices = {"T": p.T, "F1": p.F1, "F2": p.F2, "normed": p.price_norm == "2TSU"}
-        return {"preempts": "never", "batches": {**prices, "cloud_capacity": p.cloud_capacity}}
+        return Promises(preempts="never", batches={**prices, "cloud_capacity": p.cloud_capacity})
 
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Begin a run."""
