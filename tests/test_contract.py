@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from skedge.core.events import CLOUD, Allocate, AssignPS, Dispatch, Event, Order
+from skedge.core.events import CLOUD, Allocate, AssignPS, Dispatch, Event, Order, ps_in
 from skedge.core.policy import Basis, LaneRule, Policy, View, make_policy, registered
 from skedge.core.scenario import Scenario
 from skedge.policies.gangs.base import GangPolicy
@@ -187,7 +187,7 @@ class Generous(Basis):
 
     def decide(self, event: Event, view: View) -> Iterator[Order]:
         for job in event.arrived:
-            yield Allocate(job, ((0, int(view.jobs.workers[job])),), CLOUD)
+            yield Allocate(job, ((0, int(view.jobs.workers[job])),), ps_in(CLOUD))
 
 
 class Forgetful(Spread):

@@ -32,6 +32,7 @@ from skedge.core.events import (
     Suspend,
     Upload,
     WakeAt,
+    ps_in,
 )
 from skedge.core.job_fields import JobColumns
 from skedge.core.kernel import Kernel
@@ -88,7 +89,7 @@ def again(job: int, chunks: tuple[int, ...], *lanes: int) -> Dispatch:
 
 
 def allocate(job: int, *where: tuple[int, int], ps: int = CLOUD) -> Allocate:
-    return Allocate(job, where, ps)
+    return Allocate(job, where, ps_in(ps))
 
 
 def handled(kernel: Kernel, *events: Event) -> Kernel:
@@ -368,7 +369,7 @@ def test_a_job_that_fails_leaves_everything_that_it_held() -> None:
 
 
 def test_a_gang_that_fails_gives_its_workers_back() -> None:
-    kernel = Kernel(scenario(), Script([Allocate(A, ((0, 2),), 0)], []))
+    kernel = Kernel(scenario(), Script([Allocate(A, ((0, 2),), ps_in(0))], []))
     kernel.handle(arrival(A))
     kernel.handle(Event(2 * S, failed=((A, "no module"),)))
     assert kernel.books.slots.free.tolist() == kernel.scenario.cluster.workers.tolist()
@@ -436,7 +437,7 @@ def test_a_plan_of_two_servers_is_one_plan_that_breaks_once_as_a_whole() -> None
     again_at_4 = [Reserve(A, 0, 1, 4 * S, 9 * S, "extended")]
     kernel = Kernel(scenario(), Script((), first, again_at_4))
     handled(kernel, arrival(A), arrival(B))
-    assert (kernel.record.plan_start(A), kernel.record.plan_end(A)) == (S, 4 * S)
+    assert (kernel.plans.start(A), kernel.plans.end(A)) == (S, 4 * S)
     event = kernel._absorb(Event(4 * S))
     assert event.broken == (A,)
     list(kernel.policy.decide(event, kernel.view))
@@ -456,7 +457,8 @@ def test_what_a_decision_was_worth_and_its_prices_are_on_record() -> None:
     """Values of allocations, postponements and rejections; null where the policy does not say."""
     piece = Piece(0, "worker:gpu", S, 3 * S, 0.25)
     kernel = after_arrivals(
-        Postpone(A, "too_dear", -0.5), Postpone(A, "no_room"), Allocate(A, ((0, 1), (1, 1)), CLOUD, "r", value=0.75),
+        Postpone(A, "too_dear", -0.5), Postpone(A, "no_room"),
+        Allocate(A, ((0, 1), (1, 1)), ps_in(CLOUD), "r", value=0.75),
         Price(A, (piece,)), Reject(B, "no", 0.0),
     )  # fmt: skip
     table = kernel.record.decisions_table().select("job", "verb", "server", "value")

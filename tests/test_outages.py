@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from skedge.core.errors import OrderError, PolicyError, StateError
-from skedge.core.events import CLOUD, OUT_OF_SERVICE, Allocate, AssignPS, Dispatch, Event, Order
+from skedge.core.events import CLOUD, OUT_OF_SERVICE, Allocate, AssignPS, Dispatch, Event, Order, ps_in
 from skedge.core.kernel import DISPATCHED, Kernel
 from skedge.core.lanes.lanes import COUNT, JOB
 from skedge.core.scenario import Scenario
@@ -80,7 +80,7 @@ def test_lost_chunks_are_dispatched_again_and_nothing_else_is() -> None:
     [
         dispatch(B, 0, 2),
         dispatch(B, CLOUD, 2),
-        Allocate(B, ((2, 1),), 2),
+        Allocate(B, ((2, 1),), ps_in(2)),
         allocate(B, (1, 1), ps=0),
         allocate(B, (1, 1)),
     ],

@@ -144,7 +144,7 @@ def test_work_is_samples_times_seconds_each_by_hand() -> None:
         (((0, 1),), (), "M5", "is given no PS"),
         (((0, 1), (0, 1)), ((0, 1),), "M4", "each server must be listed once"),
         (((0, 1),), ((7, 1),), "M1", "servers are numbered 0 to 1"),
-        (((0, 1),), 0, "M12", r"here it takes \(server, PSs\) pairs"),
+        (((0, 1),), 0, "M12", r"an allocation has \(place, PSs\) pairs"),
     ],
 )
 def test_what_does_not_fit_is_refused_by_its_rule(where: Placement, ps: Any, rule: str, said: str) -> None:

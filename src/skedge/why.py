@@ -146,7 +146,7 @@ def _without_lanes(kernel: Kernel, job: int) -> Why:
 def _on_resources(kernel: Kernel, job: int) -> Why:
     """Why a job waits on servers with resources: for its plan, or for free resources for a worker."""
     if _planned(kernel, job):
-        return Why("reserved", until_s=kernel.record.plan_start(job) / SECOND)
+        return Why("reserved", until_s=kernel.plans.start(job) / SECOND)
     need, free = kernel.scenario.jobs.worker_needs[job], kernel.view.free.max(axis=0)
     short = np.flatnonzero(need > free)
     if len(short):
@@ -169,15 +169,15 @@ def _gang(kernel: Kernel, job: int) -> Why:
     if cluster.cloud is None and not (slots < 0).any():
         return _without_ps(kernel, job)
     if _planned(kernel, job):
-        return Why("reserved", until_s=kernel.record.plan_start(job) / SECOND)
+        return Why("reserved", until_s=kernel.plans.start(job) / SECOND)
     before = [int(other) for other in kernel.active() if other != job and not kernel.is_running(int(other))]
     return Why("behind", blocker=_name(kernel, before[0]) if before else None)
 
 
 def _planned(kernel: Kernel, job: int) -> bool:
     """Whether `job` has a valid plan."""
-    plans = [kernel.record.plans[row] for row in kernel.record.plan_of.get(job, ())]
-    return bool(plans) and all(plan[-1] is None and kernel.in_service[plan[1]] for plan in plans)
+    rows = kernel.plans.newest.get(job, [])
+    return bool(rows) and all(row.broken is None and kernel.in_service[row.server] for row in rows)
 
 
 def _without_ps(kernel: Kernel, job: int) -> Why:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -44,7 +44,7 @@ def play(scenario: Scenario, policy: Policy, *, check: bool = True) -> Run:
     world = SimulatedWorld(scenario, preemptive=policy.lanes.preemptive)
     drive_to_end(kernel, world)
     kernel.validate_state()
-    schedule, meta = kernel.record.schedule(world.runs()), {"lanes": policy.lanes}
+    schedule, meta = kernel.record.schedule(world.runs()), {"lanes": asdict(policy.lanes)}
     if check:
         assert verify(scenario, schedule, meta) == []
     return Run(scenario, kernel, schedule, meta)

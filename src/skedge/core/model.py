@@ -99,6 +99,9 @@ class Cluster:
         Number of each slot on its server, from 0.
     workers, ps
         Slots by server and type, shape ``(servers, types)``.
+    ps_places, ps_numbers
+        Server of each place of a PS, and its number there: a place is a PS slot, and the last one (index -1) the cloud;
+        on servers with resources a server. The number is -1 in the cloud and on servers with resources.
     storage_bytes
         U_s [bytes], shape ``(servers,)``; :data:`~skedge.core.size.UNLIMITED` for no limit.
     resources
@@ -140,6 +143,13 @@ class Cluster:
         if self.transfer_cost is not None:
             self._check_sites(self.transfer_cost)
         self.kind: Kind = "sites" if self.transfer_cost is not None else "resources" if self.resources else "slots"
+        self.ps_places, self.ps_numbers = self._places()
+
+    def _places(self) -> tuple[Ints, Ints]:
+        """Server and number of each place of a PS: the slots and, last, the cloud; or the servers."""
+        if self.kind != "slots":
+            return np.arange(len(self.servers)), np.full(len(self.servers), -1)
+        return np.append(self.ps_server, -1 if self.cloud is None else self.cloud), np.append(self.ps_slot, -1)
 
     def _check_sites(self, cost: Floats) -> None:
         if not self.resources:

@@ -380,14 +380,13 @@ class View:
         return _shown(self._kernel.books.slots.ps_job)
 
     def ps_of(self, job: int) -> int | None:
-        """PS slot of `job` (CLOUD = -1), None if it has none."""
+        """PS slot of `job` (CLOUD = -1), None if it has none; on servers with slots."""
         ps = self._kernel.books.ps_of.get(job)
-        return None if isinstance(ps, tuple) else ps
+        return None if ps is None else ps[0][0]
 
     def ps_placement(self, job: int) -> tuple[tuple[int, int], ...]:
-        """(server, PSs) pairs held by `job` now, on servers with resources."""
-        ps = self._kernel.books.ps_of.get(self._past(job), ())
-        return ps if isinstance(ps, tuple) else ()
+        """(place, PSs) pairs held by `job` now, as in ``Allocate.ps``."""
+        return self._kernel.books.ps_of.get(self._past(job), ())
 
     @property
     def free_bytes(self) -> Ints:

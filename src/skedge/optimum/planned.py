@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from skedge.core.errors import PolicyError
-from skedge.core.events import CLOUD, Allocate, Dispatch, Event, Order, Reject, Suspend, Upload, WakeAt
+from skedge.core.events import CLOUD, Allocate, Dispatch, Event, Order, Reject, Suspend, Upload, WakeAt, ps_in
 from skedge.core.model import Ints, Placement
 from skedge.core.policy import Basis, LaneRule, Need, Promises, View
 from skedge.optimum.gangs.model import PlannedGang
@@ -72,7 +72,7 @@ class PlannedGangs(Basis):
             yield Upload(job, gang.where)
         for job, gang in [due for due in self.waiting.items() if due[1].start <= view.now]:
             del self.waiting[job]
-            yield Allocate(job, gang.where, self._ps(job, gang, view), "planned")
+            yield Allocate(job, gang.where, ps_in(self._ps(job, gang, view)), "planned")
         if self.waiting:
             yield WakeAt(min(gang.start for gang in self.waiting.values()))
 

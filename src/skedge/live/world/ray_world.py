@@ -24,7 +24,6 @@ import polars as pl
 from skedge.core.errors import SkedgeError
 from skedge.core.events import (
     CANCELLED,
-    CLOUD,
     Allocate,
     AssignPS,
     Dispatch,
@@ -36,6 +35,7 @@ from skedge.core.events import (
     Transfer,
     Upload,
     WakeAt,
+    ps_in,
 )
 from skedge.core.model import Placement
 from skedge.core.network import upload_delay
@@ -513,18 +513,11 @@ class RayWorld:
         self.in_system.discard(order.job)
 
     def _assign_ps(self, order: AssignPS) -> None:
-        self.serve_from(order.job, order.ps)
+        self.serve_from(order.job, ps_in(order.ps))
 
-    def serve_from(self, job: int, ps: int | Placement) -> None:
-        """Place the job's PS in this slot, or in the cloud.
-
-        On servers with resources, one process on the first server with a PS stands for all PSs of the job.
-        """
-        cluster = self.scenario.cluster
-        if isinstance(ps, tuple):
-            site = ps[0][0]
-        else:
-            site = int(cluster.cloud) if ps == CLOUD and cluster.cloud is not None else int(cluster.ps_server[ps])
+    def serve_from(self, job: int, ps: Placement) -> None:
+        """Place the job's PS: one process on the server of the first of its PSs stands for all."""
+        site = int(self.scenario.cluster.ps_places[ps[0][0]])
         self.ps_site[job] = site
         self.trainers[job].serve_from(site)
 

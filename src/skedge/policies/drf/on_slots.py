@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from skedge.core.events import Allocate, Event, Order, Suspend
+from skedge.core.events import Allocate, Event, Order, Suspend, ps_in
 from skedge.core.model import Cluster, Ints, Physics, Placement
 from skedge.core.policy import Params, View
 from skedge.core.time import NEVER
@@ -61,13 +61,13 @@ class DrfOnSlots(EdgePolicy):
         if n == 0 or ps is None:
             return Suspend(job, "preempted")
         where = _nearest(dict(view.placement(job)), n, view.upload_delays(job))
-        return Allocate(job, tuple(sorted(where.items())), ps, "fair_share", gang=False)
+        return Allocate(job, tuple(sorted(where.items())), ps_in(ps), "fair_share", gang=False)
 
     def _grow(self, job: int, n: int, view: View) -> Order:
         where, ps = self._where(job, n, view), view.ps_of(job)
         if ps is None:
             ps = self._ps_for(job, where, view, view.ps_job)
-        return Allocate(job, where, ps, "fair_share", gang=False)
+        return Allocate(job, where, ps_in(ps), "fair_share", gang=False)
 
     def _where(self, job: int, n: int, view: View) -> Placement:
         """`n` workers: those it has, or where its data are if it has none, and further ones."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from skedge.core.events import CLOUD, Allocate, Event, Order, Reject, Reserve, Upload
+from skedge.core.events import CLOUD, Allocate, Event, Order, Reject, Reserve, Upload, ps_in
 from skedge.core.model import Cluster, Physics
 from skedge.core.policy import Params, View
 from skedge.core.time import NEVER
@@ -141,10 +141,10 @@ class EarliestServer(EdgePolicy):
     def _begin(self, job: int, server: int, k: int, view: View) -> Allocate | None:
         """Start a due job on its server, unless another is late there."""
         if server == self.cluster.cloud:
-            return Allocate(job, ((server, k),), CLOUD, "earliest_server")
+            return Allocate(job, ((server, k),), ps_in(CLOUD), "earliest_server")
         kind, ps_kind = int(view.jobs.worker_type[job]), int(view.jobs.ps_type[job])
         slots = self.ps_slots[ps_kind]
         free = slots[(view.ps_job[slots] < 0) & (self.cluster.ps_server[slots] == server)]
         if len(free) == 0 or view.free_workers[server, kind] < k:
             return None
-        return Allocate(job, ((server, k),), int(free[0]), "earliest_server")
+        return Allocate(job, ((server, k),), ps_in(int(free[0])), "earliest_server")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from skedge.core.events import Allocate, Event, Order, Suspend
+from skedge.core.events import Allocate, Event, Order, Suspend, ps_in
 from skedge.core.model import Cluster, Ints, Physics, Placement
 from skedge.core.policy import Params, View
 
@@ -125,10 +125,10 @@ class GangPolicy(EdgePolicy):
             yield Suspend(job, "moved")
         for job, ps in zip(moves, kept_ps, strict=True):
             where = self._where(job)
-            yield Allocate(job, where, self._ps_for(job, where, view, ps_job) if ps is None else ps, reason)
+            yield Allocate(job, where, ps_in(self._ps_for(job, where, view, ps_job) if ps is None else ps), reason)
         for job in changes.begins.tolist():
             where = self._where(job)
-            yield Allocate(job, where, self._ps_for(job, where, view, ps_job), reason)
+            yield Allocate(job, where, ps_in(self._ps_for(job, where, view, ps_job)), reason)
         if self.params.allow_cloud and self._has_cloud(view):
             yield from self._spill(view)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from skedge.core.events import CLOUD, OUT_OF_SERVICE, Allocate, Event, Order, Reject
+from skedge.core.events import CLOUD, OUT_OF_SERVICE, Allocate, Event, Order, Reject, ps_in
 from skedge.core.model import Cluster, Ints, Physics, Placement
 from skedge.core.policy import Basis, Promises, View
 from skedge.core.time import SECOND
@@ -91,7 +91,7 @@ class EdgePolicy(Basis):
 
     def _to_cloud(self, job: int, k: int, reason: str) -> Allocate:
         assert self.cluster.cloud is not None  # noqa: S101 - the callers have looked
-        return Allocate(job, ((self.cluster.cloud, k),), CLOUD, reason)
+        return Allocate(job, ((self.cluster.cloud, k),), ps_in(CLOUD), reason)
 
     def terms(self, job: int, view: View) -> dict[str, Any]:
         """The policy's view of `job`: its demand, the free workers, and the holdings of the jobs in the system."""

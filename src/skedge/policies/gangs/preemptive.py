@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from skedge.core.events import Allocate, Event, Order, Suspend
+from skedge.core.events import Allocate, Event, Order, Suspend, ps_in
 from skedge.core.jit import compiled, inlined
 from skedge.core.model import Cluster, Ints, Physics, Placement
 from skedge.core.network import Delays, upload_delay
@@ -185,7 +185,7 @@ class Preemptive(EdgePolicy):
         held, at = self.held, -1 if ps < 0 else int(self.cluster.ps_server[ps])
         held.own[job], held.running[job], held.ran[job], held.ps_server[job] = workers, 1, 1, at
         held.zeta[job] = int(self.physics.colocation == "one_server" and len(where) == 1 and where[0][0] == at)
-        return Allocate(job, where, ps, "shortest_completion", gang=False)
+        return Allocate(job, where, ps_in(ps), "shortest_completion", gang=False)
 
 
 def _longer(column: Ints, rows: int) -> Ints:

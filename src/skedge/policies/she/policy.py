@@ -10,7 +10,20 @@ import numpy as np
 from pydantic import Field
 
 from skedge.core.errors import PolicyError
-from skedge.core.events import CLOUD, Allocate, Event, Order, Piece, Postpone, Price, Reject, Reserve, Upload, WakeAt
+from skedge.core.events import (
+    CLOUD,
+    Allocate,
+    Event,
+    Order,
+    Piece,
+    Postpone,
+    Price,
+    Reject,
+    Reserve,
+    Upload,
+    WakeAt,
+    ps_in,
+)
 from skedge.core.model import PS, WORKER, Cluster, Floats, Ints, Physics, Placement
 from skedge.core.policy import Basis, Params, Promises, View
 from skedge.core.time import NEVER, SECOND
@@ -235,7 +248,7 @@ class Batch(Basis):
         held = Accepted(where, ps_server, self._end(job, where, slots, view), slots)
         reason, eta = "one_server" if plan.kind == COST_C else "spread", 1 - plan.cost
         yield from self._plan(job, held, reason, view)
-        yield Allocate(job, where, self.free_ps(job, ps_server, view), reason, value=eta)
+        yield Allocate(job, where, ps_in(self.free_ps(job, ps_server, view)), reason, value=eta)
         del self.waiting[job]
         self.held[job] = held
         self._take(job, held, view)
