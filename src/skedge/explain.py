@@ -16,6 +16,7 @@ from .core.drive import drive_to_end
 from .core.errors import InputError
 from .core.events import Allocate, Dispatch, Event, Order, Postpone, Reject, Reserve, Suspend, Transfer
 from .core.kernel import Kernel
+from .core.kinds import kind_of
 from .core.policy import Policy, View
 from .core.time import SECOND
 from .optimum.types import PLANNED
@@ -170,7 +171,7 @@ def timeline(run: Run, job: int) -> pl.DataFrame:
     ]
     rows += [_run_line(r, run.scenario.jobs.ids) for r in _runs_of(s.runs, job).iter_rows(named=True)]
     rows += [
-        (p["start"], p["end"], "has its PS", p["server"], _ps_detail(p, resources=run.scenario.cluster.kind != "slots"))
+        (p["start"], p["end"], "has its PS", p["server"], _ps_detail(p, slots=kind_of(run.scenario.cluster).has_slots))
         for p in _of(s.ps, job)
     ]
     rows += [
@@ -201,8 +202,8 @@ def _of(table: pl.DataFrame, job: int) -> Iterator[dict[str, Any]]:
     return table.filter(pl.col("job") == job).iter_rows(named=True)
 
 
-def _ps_detail(p: dict[str, Any], *, resources: bool) -> str:
-    if resources:
+def _ps_detail(p: dict[str, Any], *, slots: bool) -> str:
+    if not slots:
         return _several(p["count"], "PS")
     return "cloud" if p["slot"] is None else f"slot {p['slot']}"
 

@@ -27,6 +27,7 @@ from .core.drive import drive_to_end
 from .core.errors import PolicyError, RunFolderError, ScenarioError, SkedgeError
 from .core.events import Event
 from .core.kernel import Journal, Kernel
+from .core.kinds import kind_of
 from .core.policy import Need, Policy, make_policy, registered
 from .core.scenario import Scenario
 from .core.schedule import Schedule, schema
@@ -345,18 +346,12 @@ def for_service(policy: str | Policy, scenario: Scenario) -> Policy:
 
 def offers(scenario: Scenario) -> frozenset[Need]:
     """The requirements of policies that the scenario meets, in the words of their `needs`."""
-    cluster, kind, worth = scenario.cluster, scenario.cluster.kind, None not in scenario.jobs.utility
-    slots = cluster.lanes > 0 or cluster.cloud is not None
-    parts: dict[Need, bool] = {
-        "typed slots": slots,
-        "resources": kind == "resources",
-        "sites": kind == "sites",
-        "typed slots, resources or sites": slots or kind != "slots",
-        "a utility of every job": worth,
-        "resources with a utility of every job, or sites": kind == "sites" or (kind == "resources" and worth),
-        "a horizon": scenario.physics.horizon is not None,
-    }
-    return frozenset(part for part, there in parts.items() if there)
+    offered = kind_of(scenario.cluster).offers(scenario)
+    if None not in scenario.jobs.utility:
+        offered.add("a utility of every job")
+    if scenario.physics.horizon is not None:
+        offered.add("a horizon")
+    return frozenset(offered)
 
 
 def run(

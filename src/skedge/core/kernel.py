@@ -374,7 +374,7 @@ class Kernel:
         self.record.take_ps(job, self.now)
         before = self.books.place(self.gangs, order, self.now)
         self.running.add(job)
-        self.record.allocate(self.now, order, before, ps=() if self.books.ps_are_slots else order.ps)
+        self.record.allocate(self.now, order, before, self.books.decided_ps(order))
 
     def _suspend(self, order: Suspend) -> None:
         self._in_system(order.job)
@@ -388,7 +388,8 @@ class Kernel:
 
     def _assign_ps(self, order: AssignPS) -> None:
         self._in_system(order.job)
-        if order.job not in self.running or order.job in self.books.ps_of or not self.books.ps_are_slots:
+        self.books.check_assign(order.job)
+        if order.job not in self.running or order.job in self.books.ps_of:
             raise OrderError("M12", f"job {self.scenario.jobs.ids[order.job]!r} does not run, or has a PS already")
         cloud = self.scenario.cluster.cloud
         if order.ps != CLOUD and self.wholly_in_cloud(order.job) and self.in_service[cloud]:

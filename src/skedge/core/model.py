@@ -139,22 +139,29 @@ class Cluster:
             [[s.capacity.get(r, 0) for r in self.resources] for s in self.servers], np.float64
         )
         self.asymmetric = flag("cluster.asymmetric", asymmetric)
-        self.transfer_cost: Floats | None = None if transfer_cost is None else _costs(transfer_cost)
-        if self.transfer_cost is not None:
-            self._check_sites(self.transfer_cost)
-        self.kind: Kind = "sites" if self.transfer_cost is not None else "resources" if self.resources else "slots"
-        self.ps_places, self.ps_numbers = self._places()
+        self.transfer_cost: Floats | None = None
+        self.kind: Kind = "slots"
+        self.ps_places: Ints = np.append(self.ps_server, -1 if self.cloud is None else self.cloud)
+        self.ps_numbers: Ints = np.append(self.ps_slot, -1)
+        if self.resources:
+            self.kind, self.ps_places = "resources", np.arange(len(self.servers))
+            self.ps_numbers = np.full(len(self.servers), -1)
+        if transfer_cost is not None:
+            self.transfer_cost = self._costs(transfer_cost)
+            self.kind = "sites"
 
-    def _places(self) -> tuple[Ints, Ints]:
-        """Server and number of each place of a PS: the slots and, last, the cloud; or the servers."""
-        if self.kind != "slots":
-            return np.arange(len(self.servers)), np.full(len(self.servers), -1)
-        return np.append(self.ps_server, -1 if self.cloud is None else self.cloud), np.append(self.ps_slot, -1)
-
-    def _check_sites(self, cost: Floats) -> None:
-        if not self.resources:
+    def _costs(self, given: Any) -> Floats:
+        if self.kind == "slots":
             raise ScenarioError("cluster.transfer_cost: requires servers with resources, not slots")
+        cost = _table(given)
         check_transfer_cost(cost, self.server_ids, asymmetric=self.asymmetric)
+        return cost
+
+    @property
+    def site_cost(self) -> Floats:
+        """The transfer costs of a cluster of sites."""
+        assert self.transfer_cost is not None  # noqa: S101 - only what is for sites asks
+        return self.transfer_cost
 
     @cached_property
     def server_ids(self) -> list[str]:
@@ -175,7 +182,7 @@ class Cluster:
         return self.servers[server].id
 
 
-def _costs(given: Any) -> Floats:
+def _table(given: Any) -> Floats:
     try:
         return np.asarray(given, np.float64)
     except (TypeError, ValueError, OverflowError) as error:

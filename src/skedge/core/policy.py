@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, get_args, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, get_args, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -206,20 +206,38 @@ class Started(Protocol):
         """The terms behind the decision on `job`, for ``skedge explain``."""
 
 
+T = TypeVar("T")
+
+
 class ByKind(Basis):
     """Base of a policy that is one algorithm for each kind of cluster.
 
-    :meth:`on` chooses by the kind when a run starts, and imports only the module of that kind.
+    A run calls one of :meth:`on_slots`, :meth:`on_resources` and :meth:`at_sites`, which imports only the module of
+    that kind.
     """
 
-    def on(self, cluster: Cluster, physics: Physics, rng: Generator) -> Started:
-        """The algorithm for this kind of cluster, started."""
+    def on_slots(self, cluster: Cluster, physics: Physics, rng: Generator) -> Started:
+        """The algorithm for servers with typed slots, started."""
         raise NotImplementedError
+
+    def on_resources(self, cluster: Cluster, physics: Physics, rng: Generator) -> Started:
+        """The algorithm for servers with resources, started."""
+        raise NotImplementedError
+
+    def at_sites(self, cluster: Cluster, physics: Physics, rng: Generator) -> Started:
+        """The algorithm for sites, started."""
+        raise NotImplementedError
+
+    @staticmethod
+    def of_kind(cluster: Cluster, **choices: T) -> T:
+        """The one of `choices`, by kind of cluster, that is for this cluster."""
+        return choices[cluster.kind]
 
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Begin a run."""
         super().start(cluster, physics, rng)
-        self.started = self.on(cluster, physics, rng)
+        begin = self.of_kind(cluster, slots=self.on_slots, resources=self.on_resources, sites=self.at_sites)
+        self.started = begin(cluster, physics, rng)
 
     def decide(self, event: Event, view: View) -> Iterable[Order]:
         """The orders of the algorithm."""

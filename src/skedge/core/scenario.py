@@ -16,11 +16,12 @@ from .errors import ScenarioError
 from .fields import Number, Rule, made_of, settle, text
 from .job_checks import UTILITY, checked, data_of, floats, in_order, needs, numeric
 from .job_fields import EXTRA_SCHEMA, JOB_SCHEMA, PS_NEEDS, WORKER_NEEDS, JobColumns
+from .kinds import kind_of
 from .latency import LatencyCost, latency_from
 from .model import Cluster, Floats, Ints, Job, Physics, job_table
 from .network import Delays
 from .size import whole_bytes
-from .speed import chunk_ticks, minibatch_seconds, work_ticks
+from .speed import chunk_ticks, minibatch_seconds
 from .time import LONGEST_S, SECOND, seconds, ticks, whole_slots
 from .value import Sigmoid
 
@@ -57,7 +58,7 @@ class Jobs(JobColumns):
         self.frame = f = in_order(checked(frame, cluster))
         self.ids: list[str] = f["id"].to_list()
         as_announced = {name: numeric(f, name) for name in _AS_ANNOUNCED}
-        most = as_announced["batch" if cluster.kind == "resources" else "chunks"]
+        most = as_announced[kind_of(cluster).most_workers]
         super().__init__(
             **as_announced
             | {
@@ -146,10 +147,9 @@ class Scenario:
         _within(jobs, "chunks x epochs x minibatches", minibatches, _MOST_MINIBATCHES)
         work = minibatches * each
         parts = "minibatch_s + ps_update_s + 2 gradient_mb / bandwidth_mbps"
-        ratio = " x ratio / batch" if self.cluster.kind != "slots" else ""
-        _within(jobs, f"chunks x epochs x minibatches x ({parts}{ratio})", work, _MOST_WORK_S)
-        if self.cluster.kind == "sites":
-            self._check_sites()
+        kind = kind_of(self.cluster)
+        _within(jobs, f"chunks x epochs x minibatches x ({parts}{kind.share})", work, _MOST_WORK_S)
+        kind.check(self)
         if jobs.max_lag.any():
             self._check_lag(jobs.ids[int(np.flatnonzero(jobs.max_lag)[0])])
 
@@ -160,22 +160,6 @@ class Scenario:
         if self.physics.checkpoint_overhead:
             overhead = seconds(self.physics.checkpoint_overhead)
             raise ScenarioError(f"physics.checkpoint_overhead: {overhead:g} s; it must be 0 with max_lag (job {job!r})")
-
-    def _check_sites(self) -> None:
-        """Check that time is slotted and each worker trains a chunk per slot, or rounding down leaves no work (O11)."""
-        if not self.physics.slotted:
-            raise ScenarioError("physics.slotted: is false; a cluster with transfer_cost works slot by slot")
-        if self.jobs.given:
-            raise ScenarioError(
-                f"job {next(iter(self.jobs.given))!r}: upload: at sites data move at once; leave it out"
-            )
-        if self.physics.estimate_error > 0:
-            raise ScenarioError("physics.estimate_error: does not go with a cluster that has transfer_cost")
-        for job in np.flatnonzero(self.slot_chunks < 1 - 1e-9):
-            raise ScenarioError(
-                f"job {self.jobs.ids[job]!r}: a worker trains {self.slot_chunks[job]:.3g} chunks in a slot; it must be "
-                "at least 1: give a longer slot, or smaller chunks"
-            )
 
     def with_job(self, job: Job) -> Scenario:
         """The scenario with one more job, after the others.
@@ -195,17 +179,17 @@ class Scenario:
     @cached_property
     def chunk_time(self) -> Ints:
         """Announced time to train a chunk, p [µs], by job and zeta, shape ``(jobs, 2)``."""
-        return self._chunk_time(np.ones(len(self.jobs)))
+        return self.chunk_times(np.ones(len(self.jobs)))
 
     @cached_property
     def true_chunk_time(self) -> Ints:
         """True time to train a chunk [µs], by job and zeta, shape ``(jobs, 2)``; for the world and the verifier."""
-        return self.chunk_time if (self.true_factor == 1).all() else self._chunk_time(self.true_factor)
+        return self.chunk_time if (self.true_factor == 1).all() else self.chunk_times(self.true_factor)
 
     @cached_property
     def exact_chunk_time(self) -> Ints:
         """True time to train a chunk before rounding to slots [µs], by job and zeta, shape ``(jobs, 2)``."""
-        return self._chunk_time(self.true_factor, whole=False)
+        return self.chunk_times(self.true_factor, whole=False)
 
     @cached_property
     def slot_chunks(self) -> Floats:
@@ -219,20 +203,12 @@ class Scenario:
 
         On servers with resources it is V x, where chunks play no role: :func:`~skedge.core.speed.work_ticks`.
         """
-        return self._work(np.ones(len(self.jobs)))
+        return kind_of(self.cluster).work(self, np.ones(len(self.jobs)))
 
     @cached_property
     def true_work(self) -> Ints:
         """True work of a gang [worker-µs], by job and zeta, shape ``(jobs, 2)``."""
-        return self._work(self.true_factor)
-
-    def _work(self, factor: Floats) -> Ints:
-        jobs = self.jobs
-        if self.cluster.kind == "slots":
-            return jobs.chunks[:, None] * self._chunk_time(factor, whole=False)
-        each = [jobs.minibatch_seconds(colocated=zeta) * factor for zeta in (False, True)]
-        samples = jobs.chunks * jobs.minibatches
-        return np.stack([work_ticks(samples, x, speedup=self.physics.speedup) for x in each], axis=1)
+        return kind_of(self.cluster).work(self, self.true_factor)
 
     @cached_property
     def true_factor(self) -> Floats:
@@ -243,7 +219,11 @@ class Scenario:
         unit = np.array([_unit(f"duration:{self.seed}:{name}") for name in self.jobs.ids])
         return (1 + error) ** (2 * unit - 1)
 
-    def _chunk_time(self, factor: Floats, *, whole: bool = True) -> Ints:
+    def chunk_times(self, factor: Floats, *, whole: bool = True) -> Ints:
+        """Time to train a chunk [µs], by job and zeta, for durations of `factor` times the announced.
+
+        `whole`: rounded up to slots if time is slotted.
+        """
         jobs, physics = self.jobs, self.physics
         return np.stack(
             [

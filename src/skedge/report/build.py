@@ -152,7 +152,7 @@ def _scenario_facts(scenario: Scenario) -> dict[str, str]:
         "scenario seed": str(scenario.seed),
         "jobs": f"{len(scenario.jobs):,}",
         "servers": f"{edge:,} edge, {cloud}",
-        "workers": f"{cluster.lanes:,} lanes" if cluster.kind == "slots" else f"with {', '.join(cluster.resources)}",
+        "workers": f"with {', '.join(cluster.resources)}" if cluster.resources else f"{cluster.lanes:,} lanes",
         "time": time,
         "uploads": "charged" if physics.charge_upload else "free",
         "data of gangs": physics.data.replace("_", " "),

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from skedge.core.errors import PolicyError, RunFolderError
+from skedge.core.kinds import kind_of
 from skedge.core.policy import Policy, make_policy
 from skedge.core.scenario import Scenario
 from skedge.core.time import SECOND
@@ -149,7 +150,7 @@ def _broken_live(meta: Mapping[str, Any], scenario: Scenario, end: int) -> Itera
         lost = f"{resumed} lost controllers and {recovery:g} s of lost rounds"
         yield f"run.json: tolerance is {meta['tolerance']} µs; with {lost} it is {right} µs"
     overrun = meta.get("slot_overrun_s", 0.0)
-    if overrun > 0 and scenario.cluster.kind != "sites":
+    if overrun > 0 and not kind_of(scenario.cluster).has_sites:
         yield f"run.json: slot_overrun_s is {overrun:g} s; only at sites time stops until a slot is done"
         overrun = 0.0
     took = end / SECOND + overrun

@@ -12,6 +12,8 @@ data           uploaded to servers             uploaded to servers              
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from skedge.core.colocation import colocated
 from skedge.core.errors import OrderError, StateError
 from skedge.core.events import CLOUD, Allocate, Transfer
@@ -19,7 +21,7 @@ from skedge.core.model import Bools, Floats, Ints, Placement
 from skedge.core.scenario import Scenario
 
 from .gangs import Gangs
-from .resources import Pool
+from .resources import Pool, SitePool
 from .site_work import SiteWork
 from .slots import Slots
 from .storage import Storage
@@ -47,9 +49,6 @@ class Books:
     in_service
         Whether each server is in service, shape ``(servers,)``.
     """
-
-    ps_are_slots = True
-    """Whether a PS is a slot, which can be assigned without an allocation."""
 
     pool: Pool | None = None
     work: SiteWork | None = None
@@ -98,6 +97,10 @@ class Books:
         gangs.place(order.job, order.where, colocated(self.scenario, order), now, gang=order.gang)
         return before
 
+    def begins(self, gangs: Gangs, job: int) -> int:
+        """When workers held by `job` begin to compute [µs]."""
+        return int(gangs.compute_from[job])
+
     def most_workers(self, job: int) -> tuple[str, int]:
         """The rule that limits the workers of `job`, and the limit."""
         return "M5", int(self.scenario.jobs.chunks[job])
@@ -119,6 +122,13 @@ class Books:
             raise OrderError("M25", f"job {name!r} is given a PS in the cloud, which is out of service")
         self.slots.take_ps(job, slot)
         self.ps_of[job] = ps
+
+    def check_assign(self, job: int) -> None:
+        """Reject a PS that is assigned without an allocation, unless PSs are slots."""
+
+    def decided_ps(self, order: Allocate) -> Placement:  # noqa: ARG002 - resources have some
+        """The PSs of `order` that are decisions of their own in the record: none on slots."""
+        return ()
 
     def release_ps(self, job: int) -> Placement | None:
         """Release the PS of `job` and return it."""
@@ -202,11 +212,11 @@ class Books:
 class ResourceBooks(Books):
     """The books of servers with resources."""
 
-    ps_are_slots = False
+    ledger: ClassVar[type[Pool]] = Pool
 
     def __init__(self, scenario: Scenario, in_service: Bools) -> None:
         super().__init__(scenario, in_service)
-        self.pool: Pool = Pool(scenario.cluster, scenario.jobs)
+        self.pool: Pool = self.ledger(scenario.cluster, scenario.jobs)
 
     def extend(self, scenario: Scenario) -> None:
         """Add the jobs that follow the present ones."""
@@ -225,6 +235,15 @@ class ResourceBooks(Books):
     def release(self, job: int) -> None:
         """Release the workers and PSs of `job`."""
         self.pool.release(job)
+
+    def check_assign(self, job: int) -> None:
+        """Reject it: PSs come with an allocation."""
+        name = self.scenario.jobs.ids[job]
+        raise OrderError("M12", f"job {name!r} is assigned a PS; on servers with resources an allocation has its PSs")
+
+    def decided_ps(self, order: Allocate) -> Placement:
+        """All of them."""
+        return order.ps
 
     def release_ps(self, job: int) -> Placement | None:
         """Return the PSs that `job` had; they were released with its workers."""
@@ -257,6 +276,8 @@ class ResourceBooks(Books):
 class SiteBooks(ResourceBooks):
     """The books of a cluster of sites: resources, and chunks that are trained where they are stored."""
 
+    ledger: ClassVar[type[Pool]] = SitePool
+
     def __init__(self, scenario: Scenario, in_service: Bools) -> None:
         super().__init__(scenario, in_service)
         self.work: SiteWork = SiteWork(scenario)
@@ -269,6 +290,10 @@ class SiteBooks(ResourceBooks):
     def place(self, gangs: Gangs, order: Allocate, now: int) -> None:
         """Hold the workers; their training counts at the end of the slot, and nothing is uploaded."""
         gangs.hold(order.job, order.where, now)
+
+    def begins(self, gangs: Gangs, job: int) -> int:
+        """When they are held: no data are uploaded."""
+        return int(gangs.since[job])
 
     def trained(self, job: int, done: Placement) -> None:
         """Record chunks trained by workers at sites."""

@@ -15,6 +15,7 @@ from skedge.core.drive import drive_to_end
 from skedge.core.errors import InputError
 from skedge.core.events import Event
 from skedge.core.kernel import Kernel
+from skedge.core.kinds import kind_of
 from skedge.core.scenario import Scenario
 from skedge.live.engine import Engine
 from skedge.live.training.code import CODE, Codes, pack
@@ -116,8 +117,7 @@ def run_live(
     SkedgeError
         If the Ray cluster lacks a server.
     """
-    if scenario.physics.slotted and scenario.cluster.transfer_cost is None:
-        raise InputError("physics.slotted: a live run goes in continuous time, but at sites; leave it out")
+    kind_of(scenario.cluster).check_live(scenario)
     codes = Codes(folder / CODE)
     kept = {form.code: codes.keep(packed(form.code)) for form in trains.values() if form.code is not None}
     trains = {name: form.model_copy(update={"code": kept.get(form.code or "")}) for name, form in trains.items()}

@@ -108,7 +108,7 @@ class Standing:
                 "server": server.id,
                 "kind": server.kind,
                 "state": "+".join(sorted(self.world.out.get(i, ()))) or "up",
-                "slots": {name: n if cluster.resources else int(n) for name, n in server.capacity.items()},
+                "slots": dict(server.capacity),
                 "workers_of_gangs": held[i],
                 "jobs": sorted(jobs[i]),
             }

@@ -43,8 +43,7 @@ class PlannedSites(Basis):
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Begin a run."""
         super().start(cluster, physics, rng)
-        assert cluster.transfer_cost is not None  # noqa: S101 - a policy for sites
-        self.cost, (_, self.over) = cluster.transfer_cost, ways(cluster.transfer_cost)
+        self.cost, (_, self.over) = cluster.site_cost, ways(cluster.site_cost)
 
     def decide(self, event: Event, view: View) -> Iterator[Order]:
         """At the start of a slot, suspend all jobs whose placement changes, then allocate, then move data."""

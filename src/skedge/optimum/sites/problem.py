@@ -29,11 +29,6 @@ _BEYOND = 10
 SOLVERS = whole_solvers(gap=1e-6)
 
 
-def at_sites(scenario: Scenario) -> bool:
-    """Whether a scenario is Okita's: sites, and jobs with a latency cost."""
-    return scenario.cluster.kind == "sites" and None not in scenario.jobs.latency
-
-
 def optimum_of_sites(
     scenario: Scenario, seconds: float, solvers: Sequence[str] = tuple(SOLVERS), policies: Sequence[str] = POLICIES
 ) -> Optimum:

@@ -242,8 +242,7 @@ def _why_not(one: Decision) -> str:
 
 def sites_of(cluster: Cluster) -> Sites:
     """The cluster as the schedulers see it."""
-    assert cluster.transfer_cost is not None  # noqa: S101 - a policy for sites has checked that
-    return Sites(cluster.amounts, cluster.transfer_cost, cluster.asymmetric)
+    return Sites(cluster.amounts, cluster.site_cost, cluster.asymmetric)
 
 
 def site_job(job: int, view: View, physics: Physics) -> SiteJob:
