@@ -334,7 +334,7 @@ def test_self_check_finds_a_ps_slot_of_nobody() -> None:
 
 def test_self_check_finds_a_ps_slot_of_another_job() -> None:
     kernel = busy_kernel()
-    kernel.books.ps_of[B] = 0
+    kernel.books.ps_of[B] = ps_in(0)
     with pytest.raises(StateError, match="PS slots"):
         kernel.validate_state()
 
