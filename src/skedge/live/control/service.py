@@ -29,7 +29,8 @@ from skedge.live.training.checkpoint import Checkpoints
 from skedge.live.training.code import CODE, Codes, digest, files_in, lost, modules_in
 from skedge.live.training.training import Program, program_of, progress_in
 from skedge.live.world.inputs import Cancelled, Server, Submitted
-from skedge.live.world.ray_world import NoEngine, RayWorld
+from skedge.live.world.ray_world import NoEngine
+from skedge.live.world.site_world import world_of
 from skedge.run import Run, for_service
 from skedge.runs.meta import meta_of
 from skedge.scenario.file import check_chunks, job_from_spec, job_of
@@ -93,7 +94,7 @@ class Service:
         self.policy = for_service(policy, scenario)
         self.began = float(journal.about["began"])
         (folder / "logs").mkdir(parents=True, exist_ok=True)
-        self.world = RayWorld(
+        self.world = world_of(scenario)(
             scenario,
             {},
             engine,

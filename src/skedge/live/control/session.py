@@ -20,7 +20,8 @@ from skedge.core.scenario import Scenario
 from skedge.live.engine import Engine
 from skedge.live.training.code import CODE, Codes, pack
 from skedge.live.training.training import Program, program_of
-from skedge.live.world.ray_world import NoEngine, RayWorld
+from skedge.live.world.ray_world import NoEngine
+from skedge.live.world.site_world import world_of
 from skedge.run import Run, prepared, run
 from skedge.runs.meta import meta_of
 from skedge.scenario.file import check_chunks, check_name, load_scenario
@@ -208,7 +209,7 @@ def train(
     :class:`~skedge.live.world.ray_world.NoEngine` it then ends.
     """
     made = prepared(expected.policy, scenario)
-    world = RayWorld(
+    world = world_of(scenario)(
         scenario,
         works,
         engine,

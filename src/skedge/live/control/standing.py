@@ -117,11 +117,7 @@ class Standing:
 
     def _on(self, job: int) -> set[int]:
         """Servers that train a job now."""
-        world, gangs = self.world, self.world.gangs.board.held
-        if world.sites is not None:
-            return {site for site, _ in self.kernel.gangs.placed.get(job, ())}
-        teams = {world.lanes.board.chunks[job][team].server for team in world.log.running(job)}
-        return teams | set(gangs[job].shares if job in gangs else ())
+        return self.world.servers_of(job, self.kernel.gangs.placed.get(job, ()))
 
     def _forecast(self) -> dict[int, int]:
         """Forecast completions of the jobs in the system [µs], by a what-if simulation from the current state."""
