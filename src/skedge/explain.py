@@ -16,7 +16,7 @@ from .core.drive import drive_to_end
 from .core.errors import InputError
 from .core.events import Allocate, Dispatch, Event, Order, Postpone, Reject, Reserve, Suspend, Transfer
 from .core.kernel import Kernel
-from .core.kinds import kind_of
+from .core.model import Cluster
 from .core.policy import Policy, View
 from .core.time import SECOND
 from .optimum.types import PLANNED
@@ -171,8 +171,7 @@ def timeline(run: Run, job: int) -> pl.DataFrame:
     ]
     rows += [_run_line(r, run.scenario.jobs.ids) for r in _runs_of(s.runs, job).iter_rows(named=True)]
     rows += [
-        (p["start"], p["end"], "has its PS", p["server"], _ps_detail(p, slots=kind_of(run.scenario.cluster).has_slots))
-        for p in _of(s.ps, job)
+        (p["start"], p["end"], "has its PS", p["server"], _ps_detail(p, run.scenario.cluster)) for p in _of(s.ps, job)
     ]
     rows += [
         (p["made_at"], None, "is planned", where, f"from {p['from'] / SECOND} to {p['to'] / SECOND} s{named}")
@@ -202,10 +201,11 @@ def _of(table: pl.DataFrame, job: int) -> Iterator[dict[str, Any]]:
     return table.filter(pl.col("job") == job).iter_rows(named=True)
 
 
-def _ps_detail(p: dict[str, Any], *, slots: bool) -> str:
-    if not slots:
-        return _several(p["count"], "PS")
-    return "cloud" if p["slot"] is None else f"slot {p['slot']}"
+def _ps_detail(p: dict[str, Any], cluster: Cluster) -> str:
+    if p["slot"] is not None:
+        return f"slot {p['slot']}"
+    in_cloud = cluster.cloud is not None and p["server"] == cluster.label(cluster.cloud)
+    return "cloud" if in_cloud else _several(p["count"], "PS")
 
 
 def _run_line(r: dict[str, Any], ids: list[str]) -> _Line:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,7 +91,6 @@ def checked(frame: pl.DataFrame, cluster: Cluster) -> pl.DataFrame:
         raise ScenarioError(f"jobs: a column has values of the wrong type: {error}") from error
     _utility_is_whole(frame)
     _refuse(frame, [*_of_columns(), *_of_values(frame), *_of_utility(frame), *_of_kind(frame, cluster), *_together()])
-    _OF_KIND[cluster.kind](frame, cluster)
     return frame
 
 
@@ -165,7 +164,7 @@ def _of_utility(frame: pl.DataFrame) -> Iterator[_Check]:
         yield _check(slower, "internal_mbps", "at least bandwidth_mbps")
 
 
-def _on_slots(frame: pl.DataFrame, cluster: Cluster) -> None:
+def check_on_slots(frame: pl.DataFrame, cluster: Cluster) -> None:
     """Check that a server has the types of each job; a cloud has every type."""
     given = ("worker_type", cluster.worker_types), ("ps_type", cluster.ps_types)
     _refuse(
@@ -178,12 +177,12 @@ def _on_slots(frame: pl.DataFrame, cluster: Cluster) -> None:
     )
 
 
-def _on_resources(frame: pl.DataFrame, cluster: Cluster) -> None:
+def check_on_resources(frame: pl.DataFrame, cluster: Cluster) -> None:
     """Check that servers have the resources that each job needs."""
     _refuse(frame, list(_of_needs(frame, cluster)))
 
 
-def _at_sites(frame: pl.DataFrame, cluster: Cluster) -> None:
+def check_at_sites(frame: pl.DataFrame, cluster: Cluster) -> None:
     """Check needs, data and latency cost."""
     _refuse(frame, [*_of_needs(frame, cluster), *_of_sites(frame, cluster)])
     _check_latency(frame)
@@ -225,14 +224,6 @@ def _of_needs(frame: pl.DataFrame, cluster: Cluster) -> Iterator[_Check]:
                 yield _check(pl.col(column) > 0, column, f"of a resource that a server has ({have})")
         needs = pl.sum_horizontal(pl.col(columns)) if columns else pl.lit(0.0)
         yield _check(needs <= 0, prefix + "*", f"above 0 for one of {have}", needs)
-
-
-_OF_KIND: dict[Kind, Callable[[pl.DataFrame, Cluster], None]] = {
-    "slots": _on_slots,
-    "resources": _on_resources,
-    "sites": _at_sites,
-}
-"""The checks of each kind of cluster, after those of all."""
 
 
 def _check(wrong: pl.Expr, column: str, right: str, value: pl.Expr | None = None) -> _Check:

@@ -361,7 +361,7 @@ class Kernel:
         self._in_system(job)
         if self.standing[job] == DISPATCHED:
             raise OrderError("M6", f"job {self.scenario.jobs.ids[job]!r} is dispatched: it cannot be allocated")
-        if not isinstance(order.ps, tuple):
+        if isinstance(order.ps, int | np.integer):
             text = "an allocation has (place, PSs) pairs, such as ps_in(slot)"
             raise OrderError("M12", f"job {self.scenario.jobs.ids[job]!r} is given {order.ps!r} as PS; {text}")
         if job in self.gangs.started and (job in self.gangs.parts) == order.gang:

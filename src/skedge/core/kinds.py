@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 
 from .errors import InputError, ScenarioError
+from .job_checks import check_at_sites, check_on_resources, check_on_slots
 from .job_fields import Floats, Ints, Kind
 from .model import Cluster, Physics
 from .speed import work_ticks
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from .policy import Need
     from .scenario import Scenario
 
@@ -25,15 +28,10 @@ class OnSlots:
         The column with the maximum number of workers: D_j here.
     share
         What communication is multiplied by, as messages have it.
-    has_slots, has_sites
-        Whether servers have worker and PS slots; whether data originate at sites, where time stops until a slot is
-        done.
     """
 
     most_workers: ClassVar[Literal["chunks", "batch"]] = "chunks"
     share: ClassVar[str] = ""
-    has_slots: ClassVar[bool] = True
-    has_sites: ClassVar[bool] = False
 
     def offers(self, scenario: Scenario) -> set[Need]:
         """What it offers to policies."""
@@ -44,13 +42,31 @@ class OnSlots:
         """Size of the cluster, for readers: a number and its unit."""
         return cluster.lanes, "lanes"
 
+    def workers(self, cluster: Cluster) -> str:
+        """What workers stand on, for readers."""
+        return f"{cluster.lanes:,} lanes"
+
     def ps_slots(self, cluster: Cluster, server: int) -> int | None:
         """Number of PSs that a server can have; None: no limit but its resources."""
         return None if server == cluster.cloud else int((cluster.ps_server == server).sum())
 
+    def shuffles(self, asked: bool) -> bool:
+        """Whether the samples of a live job are shuffled over its chunks, if a job asks for it."""
+        return asked
+
+    def wrong_overrun(self, overrun_s: float) -> str:
+        """What is wrong with slots that took this much longer than their length in a live run; empty if nothing."""
+        return (
+            f"slot_overrun_s is {overrun_s:g} s; only at sites time stops until a slot is done" if overrun_s > 0 else ""
+        )
+
     def keeps_data(self, physics: Physics) -> bool:
         """Whether data stay on every server that received them (M7)."""
         return physics.data == "kept"
+
+    def check_jobs(self, frame: pl.DataFrame, cluster: Cluster) -> None:
+        """Check a jobs table against the cluster."""
+        check_on_slots(frame, cluster)
 
     def check_live(self, scenario: Scenario) -> None:
         """Reject a scenario that cannot be run live.
@@ -76,7 +92,6 @@ class OnResources(OnSlots):
 
     most_workers: ClassVar[Literal["chunks", "batch"]] = "batch"
     share: ClassVar[str] = " x ratio / batch"
-    has_slots: ClassVar[bool] = False
 
     def offers(self, scenario: Scenario) -> set[Need]:
         """What it offers to policies."""
@@ -88,6 +103,14 @@ class OnResources(OnSlots):
     def size(self, cluster: Cluster) -> tuple[int, str]:
         """Number of servers."""
         return len(cluster.servers), "servers"
+
+    def check_jobs(self, frame: pl.DataFrame, cluster: Cluster) -> None:
+        """Check a jobs table against the cluster."""
+        check_on_resources(frame, cluster)
+
+    def workers(self, cluster: Cluster) -> str:
+        """The resources."""
+        return f"with {', '.join(cluster.resources)}"
 
     def ps_slots(self, cluster: Cluster, server: int) -> int | None:  # noqa: ARG002
         """None."""
@@ -105,11 +128,22 @@ class AtSites(OnResources):
     """Resources at sites (Okita): time is slotted, and data are trained where they are stored."""
 
     most_workers: ClassVar[Literal["chunks", "batch"]] = "chunks"
-    has_sites: ClassVar[bool] = True
 
     def offers(self, scenario: Scenario) -> set[Need]:  # noqa: ARG002
         """What it offers to policies."""
         return {"sites", "typed slots, resources or sites", "resources with a utility of every job, or sites"}
+
+    def check_jobs(self, frame: pl.DataFrame, cluster: Cluster) -> None:
+        """Check a jobs table against the cluster."""
+        check_at_sites(frame, cluster)
+
+    def shuffles(self, asked: bool) -> bool:  # noqa: ARG002
+        """No: data stay at the site where they originate."""
+        return False
+
+    def wrong_overrun(self, overrun_s: float) -> str:  # noqa: ARG002
+        """Nothing: time stops until a slot is done."""
+        return ""
 
     def keeps_data(self, physics: Physics) -> bool:  # noqa: ARG002
         """No server receives data; an order is compared with the one before."""

@@ -111,6 +111,8 @@ class Cluster:
     transfer_cost
         Cost per MB from the row's server to the column's [q^{rr'}], shape ``(servers, servers)``. None: transfers are
         free. A cluster with transfer costs is a cluster of *sites* (Okita): each job gives the location of its data.
+    site_cost
+        The same for the code of sites; without rows if transfers are free.
     asymmetric
         True if cost[a, b] may differ from cost[b, a].
 
@@ -146,22 +148,15 @@ class Cluster:
         if self.resources:
             self.kind, self.ps_places = "resources", np.arange(len(self.servers))
             self.ps_numbers = np.full(len(self.servers), -1)
+        self.site_cost: Floats = np.zeros((0, 0))
         if transfer_cost is not None:
-            self.transfer_cost = self._costs(transfer_cost)
-            self.kind = "sites"
+            self._become_sites(_table(transfer_cost))
 
-    def _costs(self, given: Any) -> Floats:
+    def _become_sites(self, cost: Floats) -> None:
         if self.kind == "slots":
             raise ScenarioError("cluster.transfer_cost: requires servers with resources, not slots")
-        cost = _table(given)
         check_transfer_cost(cost, self.server_ids, asymmetric=self.asymmetric)
-        return cost
-
-    @property
-    def site_cost(self) -> Floats:
-        """The transfer costs of a cluster of sites."""
-        assert self.transfer_cost is not None  # noqa: S101 - only what is for sites asks
-        return self.transfer_cost
+        self.kind, self.transfer_cost, self.site_cost = "sites", cost, cost
 
     @cached_property
     def server_ids(self) -> list[str]:

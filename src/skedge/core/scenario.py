@@ -55,10 +55,12 @@ class Jobs(JobColumns):
     def __init__(
         self, frame: pl.DataFrame, cluster: Cluster, given: Mapping[str, Mapping[str, float]] | None = None
     ) -> None:
-        self.frame = f = in_order(checked(frame, cluster))
+        frame, kind = checked(frame, cluster), kind_of(cluster)
+        kind.check_jobs(frame, cluster)
+        self.frame = f = in_order(frame)
         self.ids: list[str] = f["id"].to_list()
         as_announced = {name: numeric(f, name) for name in _AS_ANNOUNCED}
-        most = as_announced[kind_of(cluster).most_workers]
+        most = as_announced[kind.most_workers]
         super().__init__(
             **as_announced
             | {

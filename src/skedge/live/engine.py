@@ -210,7 +210,7 @@ class Engine:
         resources have no slots: if no process is warm, a new one is started.
         """
         with self.returned:
-            if kind_of(self.cluster).has_slots:
+            if server == self.cluster.cloud or kind_of(self.cluster).ps_slots(self.cluster, server) is not None:
                 self.returned.wait_for(lambda: bool(self.idle[server]), timeout=_PATIENCE_S)
             return self.idle[server].pop() if self.idle[server] else self._ps_actor(server)
 

@@ -150,8 +150,9 @@ def _broken_live(meta: Mapping[str, Any], scenario: Scenario, end: int) -> Itera
         lost = f"{resumed} lost controllers and {recovery:g} s of lost rounds"
         yield f"run.json: tolerance is {meta['tolerance']} µs; with {lost} it is {right} µs"
     overrun = meta.get("slot_overrun_s", 0.0)
-    if overrun > 0 and not kind_of(scenario.cluster).has_sites:
-        yield f"run.json: slot_overrun_s is {overrun:g} s; only at sites time stops until a slot is done"
+    wrong = kind_of(scenario.cluster).wrong_overrun(overrun)
+    if wrong:
+        yield f"run.json: {wrong}"
         overrun = 0.0
     took = end / SECOND + overrun
     if recovery > took:

@@ -84,9 +84,8 @@ def cluster_fields(scenario: Scenario) -> dict[str, Any]:
 
 
 def _cost_fields(cluster: Cluster) -> dict[str, Any]:
-    if cluster.transfer_cost is None:
-        return {}
-    return {"transfer_cost": cluster.transfer_cost.tolist(), **({"asymmetric": True} if cluster.asymmetric else {})}
+    fields = {"transfer_cost": cluster.site_cost.tolist(), "asymmetric": cluster.asymmetric}
+    return {name: value for name, value in fields.items() if value}
 
 
 def _server_fields(server: Server) -> dict[str, Any]:

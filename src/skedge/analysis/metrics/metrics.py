@@ -46,7 +46,7 @@ def metrics(scenario: Scenario, schedule: Schedule, meta: Mapping[str, Any]) -> 
         "sum_alpha_s": sum_alpha_s(c),
         "sum_beta_s": sum_beta_s(c),
         **worth(c, completion_of(meta)),
-        **_OF_KIND[c.scenario.cluster.kind].costs(c),
+        **_of_kind(c).costs(c),
     }
 
 
@@ -266,7 +266,7 @@ def utilisation(scenario: Scenario, schedule: Schedule, points: int = 200) -> pl
     return pl.DataFrame(
         {
             "time_s": grid / SECOND,
-            "busy_share": _OF_KIND[c.scenario.cluster.kind].busy(c, grid),
+            "busy_share": _of_kind(c).busy(c, grid),
             "waiting_jobs": (inside - running).astype(np.int64),
             "running_jobs": running.astype(np.int64),
             "submitted": np.bincount(np.searchsorted(grid, c.jobs["arrival"], "right") - 1, minlength=points),
@@ -302,6 +302,10 @@ _OF_KIND: dict[Kind, _OfKind] = {
     "resources": _OfKind(_busy_resources, lambda _: {}),
     "sites": _OfKind(_busy_resources, costs),
 }
+
+
+def _of_kind(c: Columns) -> _OfKind:
+    return _OF_KIND[c.scenario.cluster.kind]
 
 
 def _present(

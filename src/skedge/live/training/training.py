@@ -210,7 +210,7 @@ def program_of(
     train: TrainForm, chunks: int, epochs: int, minibatches: int, cluster: Cluster, code: bytes = b""
 ) -> Program:
     """The program of a job with these D_j, E_j, B_j. Data that originate at sites stay there and are not shuffled."""
-    shuffle = train.shuffle and not kind_of(cluster).has_sites
+    shuffle = kind_of(cluster).shuffles(train.shuffle)
     return Program(
         train.factory, dict(train.args), chunks, epochs, minibatches, train.seed, shuffle=shuffle,
         lr_by_batch=train.lr_by_batch, code=code,
