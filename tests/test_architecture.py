@@ -93,8 +93,7 @@ ASKS = re.compile(
     | \b(cluster|self)\.resources\ (if|else|and|or)\b
     | isinstance\([\w.]*\bps,\ tuple\)
     | \bhas_(slots|sites)\b
-    | \b(pool|sites|work)\ is\ (not\ )?None
-    | \b(at_sites|is_sites)\ =
+    | \.(pool|sites|work)\ is\ (not\ )?None
     """,
     re.VERBOSE,
 )

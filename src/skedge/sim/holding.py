@@ -1,4 +1,4 @@
-"""How workers that jobs hold make progress in a simulation: as gangs that run to their end, or slot by slot at sites."""
+"""Progress of held workers in a simulation: as gangs that run to their end, or slot by slot at sites."""
 
 from __future__ import annotations
 
