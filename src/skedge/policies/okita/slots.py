@@ -267,8 +267,7 @@ def _site_job(job: int, arrival: int, jobs: JobColumns, rate: float, latency: La
     return SiteJob(
         job,
         arrival,
-        epochs=1,  # only rho / E matters
-        rho=max(rate, 1.0),
+        rate=max(rate, 1.0),
         chunk_mb=float(jobs.chunk_mb[job]),
         exchange_mb=float(jobs.exchange_mb[job]),
         data=tuple(jobs.data[job].tolist()),

@@ -4,7 +4,7 @@
 paper                  here                        unit
 ====================== =========================== ================
 a_i                    arrival                     slot, from 0
-E_i, K_i, V_i = E K    epochs, samples, work       samples
+V_i = E_i K_i          work                        samples
 F_i                    batch                       samples, workers
 tau_i                  sample_time                 slots
 g_i                    gradient_mb                 MB
@@ -14,8 +14,8 @@ alpha_i^r, beta_i^r    worker, ps                  by resource
 u_i                    utility                     of slots
 ====================== =========================== ================
 
-A sample is what the rest of skedge calls a mini-batch, the smallest piece of work: :func:`announced` makes E = 1, K =
-epochs x chunks x mini-batches of it, and tau is the time of a mini-batch with the PS's update.
+A sample is what the rest of skedge calls a mini-batch, the smallest piece of work: V = epochs x chunks x mini-batches,
+and tau is the time of a mini-batch with the PS's update (:func:`announced`).
 """
 
 from __future__ import annotations
@@ -63,8 +63,7 @@ class TrainingJob:
 
     id: int
     arrival: int
-    epochs: int
-    samples: int
+    work: int
     batch: int
     sample_time: float
     gradient_mb: float
@@ -77,7 +76,7 @@ class TrainingJob:
     levels: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "samples", "batch"):
+        for name in ("work", "batch"):
             self._require(name, getattr(self, name) >= 1, "1 or more")
         self._require("levels", self.levels is None or self.levels >= 1, "1 or more")
         for name in ("sample_time", "ratio", "external_mb"):
@@ -94,11 +93,6 @@ class TrainingJob:
     def _require(self, name: str, holds: bool, right: str) -> None:
         if not holds:
             raise ScenarioError(f"job {self.id}: {name} = {getattr(self, name)}; it must be {right}")
-
-    @property
-    def work(self) -> int:
-        """V = E K [samples]."""
-        return self.epochs * self.samples
 
     @cached_property
     def internal(self) -> float:
@@ -145,8 +139,7 @@ def announced(
     return TrainingJob(
         id=job,
         arrival=arrival,
-        epochs=1,
-        samples=int(jobs.chunks[job] * jobs.minibatches[job]),
+        work=int(jobs.chunks[job] * jobs.minibatches[job]),
         batch=int(jobs.batch[job]),
         sample_time=float(jobs.minibatch_s[job] + jobs.ps_update_s[job]) / slot_s / physics.speedup,
         gradient_mb=float(jobs.gradient_mb[job]) / physics.speedup,
