@@ -1,16 +1,19 @@
-"""The table of a job's fields in ``docs/scenarios.md``, made of :mod:`skedge.core.job_fields`.
+"""The table of a job's fields in ``docs/scenarios.md``, made of :mod:`skedge.core.job_fields`, and the JSON schema.
 
-``python docs/tools/fields.py`` writes it.
+``python docs/tools/fields.py`` writes both.
 """
 
 from __future__ import annotations
 
+import json
 from dataclasses import MISSING
 from pathlib import Path
 from typing import Any
 
+import skedge
 from skedge.core.fields import Each, Maybe, Number, Pair, Rule, text
 from skedge.core.job_fields import EVERY, JOB_FIELDS, JobField
+from skedge.scenario.schema import json_schema
 
 PAGE = Path(__file__).resolve().parents[1] / "scenarios.md"
 BEGIN, END = "<!-- fields of a job: docs/tools/fields.py -->\n", "<!-- end -->\n"
@@ -57,3 +60,5 @@ def page() -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(page(), encoding="utf-8")
+    schema = json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
+    Path(skedge.__file__).with_name("scenario.schema.json").write_text(schema, encoding="utf-8")
