@@ -591,8 +591,8 @@ def test_a_rejection_names_the_prices_and_the_least_rise_that_would_have_helped(
 @pytest.mark.parametrize(
     ("change", "word"),
     [
-        ({"samples": 400}, "never_fits: it takes 20 slots"),
-        ({"samples": 70, "levels": 1}, "never_fits: its 1 work levels are too coarse"),
+        ({"work": 400}, "never_fits: it takes 20 slots"),
+        ({"work": 70, "levels": 1}, "never_fits: its 1 work levels are too coarse"),
         ({"worker": (9,)}, "never_fits: no server holds one of its workers"),
         ({"ps": (9,)}, "never_fits: no server holds one of its PSs"),
         ({"worker": (8,)}, "no_room"),
