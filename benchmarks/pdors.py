@@ -197,8 +197,7 @@ def job(number: int, arrival: int, levels: int | None, rng: np.random.Generator)
     return TrainingJob(
         id=number,
         arrival=arrival,
-        epochs=int(rng.integers(50, 201)),
-        samples=int(rng.integers(20_000, 500_001)),
+        work=int(rng.integers(50, 201)) * int(rng.integers(20_000, 500_001)),
         batch=int(rng.integers(1, 201)),
         sample_time=rng.uniform(1e-5, 1e-4),
         gradient_mb=rng.uniform(30, 575),

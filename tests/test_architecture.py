@@ -1,8 +1,9 @@
-"""The contracts on imports in pyproject.toml refuse what they are meant to: each violation is planted and found."""
+"""The contracts on imports refuse what they are meant to, and few lines ask what kind of cluster they are on."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -79,3 +80,58 @@ def test_a_compiled_function_that_writes_the_belief_does_not_compile() -> None:
     view = Kernel(scenario, prepared("aonline", scenario)).view
     with pytest.raises(TypingError, match="Cannot modify readonly array"):
         bring_to(view.belief(np.arange(1)), np.arange(1), 5)
+
+
+# --- the kind of a cluster is asked where books, rules, measures and worlds are chosen
+
+MOST_ASKS = 15
+ASKS = re.compile(
+    r"""
+    \btransfer_cost\ is\b                                  # are these sites?
+    | \bcluster\.kind\b | \bself\.kind\ [!=]=\ "(slots|resources|sites)
+    | \b(if|elif|and|or|not|while)\ (\w+\.)*(cluster|self)\.(resources|kind)\b
+    | \b(cluster|self)\.resources\ (if|else|and|or)\b
+    | isinstance\([\w.]*\bps,\ tuple\)
+    | \bhas_(slots|sites)\b
+    | \.(pool|sites|work)\ is\ (not\ )?None
+    """,
+    re.VERBOSE,
+)
+NO_ASK = re.compile(r"^\s*(def |has_\w+: |\"\"\")")
+"""Definitions, and the forms of a file, which are of one server."""
+
+
+def asks() -> list[str]:
+    """The lines in the sources that ask for the kind of cluster."""
+    return [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in sorted((ROOT / "src").rglob("*.py"))
+        if path.name != "schema.py"
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
+        if ASKS.search(line) and not NO_ASK.match(line)
+    ]
+
+
+def test_few_lines_ask_for_the_kind_of_cluster() -> None:
+    """``pytest -s`` prints them."""
+    found = asks()
+    print("", *found, sep="\n")  # noqa: T201 - the list is what this test is for
+    assert len(found) <= MOST_ASKS
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "if scenario.cluster.transfer_cost is None:",
+        'if cluster.kind != "slots":',
+        "unlimited = server == cloud or self.cluster.resources if x else 1",
+        "if isinstance(order.ps, tuple):",
+        "if kernel.books.pool is not None:",
+        "end = NEVER if self.sites is None else self.sites.end",
+        "if kind_of(cluster).has_slots:",
+        "return 1 if not self.cluster.resources else 2",
+    ],
+)
+def test_a_line_that_asks_is_seen(line: str) -> None:
+    """The forms in which it was asked before."""
+    assert ASKS.search(line)

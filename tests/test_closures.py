@@ -1,8 +1,8 @@
 """How many files of ``skedge.policies`` a reader of one policy opens: at most eight, on any kind of cluster.
 
 The files are those that the policy's module imports, directly or not, at module level and within functions. Where a
-policy asks for the kind of cluster (``if cluster.kind == "slots"``, or ``match cluster.kind``), only the branch of the
-kind at hand counts: the condition says which file to open. A package's ``__init__`` counts if it imports anything.
+policy has a method for each kind of cluster (``on_slots``, ``on_resources``, ``at_sites``), only that of the kind at
+hand counts: its name says which file to open. A package's ``__init__`` counts if it imports anything.
 """
 
 from __future__ import annotations
@@ -35,39 +35,20 @@ def imports(block: list[ast.stmt], kind: str) -> Iterator[ast.Import | ast.Impor
     for statement in block:
         if isinstance(statement, ast.Import | ast.ImportFrom):
             yield statement
-        asked = asked_kind(statement)
-        if isinstance(statement, ast.If) and asked is not None:
-            taken = statement.body if asked == kind else statement.orelse
-            yield from imports(taken, kind)
-            if taken and isinstance(taken[-1], ast.Return | ast.Raise):
-                return
-            continue
-        if isinstance(statement, ast.Match):
-            by_kind = getattr(statement.subject, "attr", "") == "kind"
-            for case in statement.cases:
-                if not by_kind or pattern_fits(case.pattern, kind):
-                    yield from imports(case.body, kind)
+        if kind_of(statement) not in (None, kind):
             continue
         for name in ("body", "orelse", "finalbody"):
             yield from imports(getattr(statement, name, []), kind)
-        for handler in getattr(statement, "handlers", []):
-            yield from imports(handler.body, kind)
+        for part in (*getattr(statement, "handlers", []), *getattr(statement, "cases", [])):
+            yield from imports(part.body, kind)
 
 
-def pattern_fits(pattern: ast.pattern, kind: str) -> bool:
-    """False for a pattern that names another kind."""
-    match pattern:
-        case ast.MatchValue(value=ast.Constant(value=str(named))):
-            return named == kind
-    return True
-
-
-def asked_kind(statement: ast.stmt) -> str | None:
-    """The kind in ``if <cluster>.kind == "<kind>"``; None for any other statement."""
-    match statement:
-        case ast.If(test=ast.Compare(ast.Attribute(attr="kind"), [ast.Eq()], [ast.Constant(value=str(kind))])):
-            return kind
-    return None
+def kind_of(statement: ast.stmt) -> str | None:
+    """The kind of cluster in the name of a method, ``on_slots``, ``constants_at_sites``; None for any other."""
+    if not isinstance(statement, ast.FunctionDef):
+        return None
+    ends = {"on_slots": "slots", "on_resources": "resources", "at_sites": "sites"}
+    return next((kind for end, kind in ends.items() if statement.name.endswith(end)), None)
 
 
 def named(statement: ast.Import | ast.ImportFrom, package: str) -> list[str]:
@@ -125,7 +106,7 @@ def test_a_reader_of_a_policy_opens_at_most_eight_files(policy: str, kind: str) 
     [
         "from skedge.policies.pdors.alg4 import Pdors\n",
         "def late():\n    from skedge.policies.pdors.alg4 import Pdors\n",
-        "def of(cluster):\n    if cluster.kind == 'slots':\n        from skedge.policies.pdors.alg4 import Pdors\n",
+        "class A:\n    def on_slots(self):\n        from skedge.policies.pdors.alg4 import Pdors\n",
         "def of(cluster):\n    if cluster.kind == 'sites':\n        return 1\n    from ..pdors import alg4\n",
         "import skedge.policies.pdors.alg4\n",
         "def of(cluster):\n    match cluster.kind:\n        case 'slots':\n            from ..pdors import alg4\n",

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from skedge.core.events import CLOUD, Allocate, AssignPS, Dispatch, Event, Order
-from skedge.core.policy import Basis, Policy, View, make_policy, registered
+from skedge.core.events import CLOUD, Allocate, AssignPS, Dispatch, Event, Order, ps_in
+from skedge.core.policy import Basis, LaneRule, Policy, View, make_policy, registered
 from skedge.core.scenario import Scenario
 from skedge.policies.gangs.base import GangPolicy
 from skedge.testing import (
@@ -91,12 +91,12 @@ class Spread(Basis):
         for job in event.arrived:
             yield self.place(job, view)
         for job in event.started:
-            free = np.flatnonzero((self.cluster.ps_type == view.column("ps_type")[job]) & (view.ps_job < 0))
+            free = np.flatnonzero((self.cluster.ps_type == view.jobs.ps_type[job]) & (view.ps_job < 0))
             yield AssignPS(job, int(free[0]) if len(free) else CLOUD)
 
     def place(self, job: int, view: View) -> Dispatch:
-        lanes = self.cluster.lanes_of(int(view.column("worker_type")[job]))
-        count = int(view.column("chunks")[job])
+        lanes = self.cluster.lanes_of(int(view.jobs.worker_type[job]))
+        count = int(view.jobs.chunks[job])
         return self.dispatch(job, view, lanes[(np.arange(count) + self.shift(job, view)) % len(lanes)])
 
     def shift(self, job: int, view: View) -> int:
@@ -147,8 +147,8 @@ class KnowsWhoIsLate(Spread):
     """Ranks a job last if it will take longer than it says."""
 
     @property
-    def lanes(self) -> dict[str, Any]:
-        return {"preemptive": True, "rank": "custom"}
+    def lanes(self) -> LaneRule:
+        return LaneRule(rank="custom")
 
     def dispatch(self, job: int, view: View, lane: np.ndarray) -> Dispatch:
         sound = super().dispatch(job, view, lane)
@@ -188,7 +188,7 @@ class Generous(Basis):
 
     def decide(self, event: Event, view: View) -> Iterator[Order]:
         for job in event.arrived:
-            yield Allocate(job, ((0, int(view.column("workers")[job])),), CLOUD)
+            yield Allocate(job, ((0, int(view.jobs.workers[job])),), ps_in(CLOUD))
 
 
 class Forgetful(Spread):

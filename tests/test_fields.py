@@ -1,12 +1,14 @@
-"""The public dataclasses, made by hand: a wrong value is one sentence, and whatever is taken runs and verifies."""
+"""The public dataclasses: a wrong value is one sentence, what is taken runs and verifies; one row for a job's field."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import MISSING, fields, is_dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,13 +17,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skedge.core.errors import InputError, ScenarioError
+from skedge.core.job_fields import JOB_FIELDS, JobColumns, JobField
 from skedge.core.latency import Exponential, Linear, Piecewise
 from skedge.core.model import Cluster, Job, Physics, Server, job_table
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.value import Sigmoid
 from skedge.run import run
-from skedge.scenario.file import load_scenario
+from skedge.scenario.file import job_of, load_scenario
 from skedge.scenario.save import save_scenario
+from skedge.scenario.schema import JobForm
 
 HOSTILE = [
     True, None, "3", "", b"3", float("nan"), float("inf"), -float("inf"), -1, -0.5, 0, -0.0, 1, 3, 2.0, 2.5, 1e-9,
@@ -189,3 +193,54 @@ def test_numpy_scalars_are_kept_as_python_numbers(tmp_path: Any) -> None:
     again = load_scenario(save_scenario(made, tmp_path))
     assert again.jobs.frame.equals(made.jobs.frame)
     assert (again.seed, again.cluster.servers) == (5, made.cluster.servers)
+
+
+# --- the rows of a job's fields
+
+NEEDED: dict[str, Any] = {
+    "id": "a",
+    "arrival_s": 0.0,
+    "epochs": 1,
+    "chunks": 1,
+    "minibatches": 1,
+    "minibatch_s": 1.0,
+}
+
+
+def test_the_page_has_the_table_of_the_fields(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`python docs/tools/fields.py` changes nothing."""
+    monkeypatch.syspath_prepend(Path(__file__).resolve().parents[1] / "docs" / "tools")
+    from fields import PAGE, page
+
+    assert page() == PAGE.read_text(encoding="utf-8")
+    sys.modules.pop("fields")
+
+
+@pytest.mark.parametrize("of", JOB_FIELDS, ids=lambda of: of.name)
+def test_a_field_has_one_default_in_python_in_a_file_and_in_a_table(of: JobField) -> None:
+    """A job with required fields alone, by each way in."""
+    by_hand = Job(**NEEDED)
+    if of.default is not MISSING:
+        assert getattr(by_hand, of.name) == of.default
+    assert getattr(job_of(JobForm(**NEEDED)), of.name) == getattr(by_hand, of.name)
+    cluster = Cluster([Server("e", capacity={"worker:gpu": 1, "ps:cpu": 1})])
+    jobs = Jobs(job_table([by_hand])[0], cluster)
+    if of.name in {f.name for f in fields(JobColumns)} and isinstance(of.default, int | float):
+        assert getattr(jobs, of.name)[0] == of.default
+
+
+def test_an_optional_field_is_refused_where_it_does_not_apply() -> None:
+    """On slots, by a jobs table: the needs, and what is of sites alone."""
+    cluster = Cluster([Server("e", capacity={"worker:gpu": 1, "ps:cpu": 1})])
+    given: dict[str, Any] = {
+        "worker_needs": {"gpu": 1.0},
+        "ps_needs": {"gpu": 1.0},
+        "data": {"e": 1},
+        "exchange_mb": 1.0,
+        "latency": Linear(1.0),
+    }
+    optional = {f.name for f in JOB_FIELDS if f.row.table == "optional" and "slots" not in f.row.kinds}
+    assert set(given) == optional
+    for name, value in given.items():
+        with pytest.raises(ScenarioError, match=rf"{name}.* = .*; it must be left out: it goes with "):
+            Jobs(job_table([Job(**NEEDED, **{name: value})])[0], cluster)

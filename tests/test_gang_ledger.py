@@ -18,7 +18,7 @@ from oracles.product import play
 from skedge.analysis.verify.verify import verify
 from skedge.core.books.gangs import Gangs
 from skedge.core.errors import OrderError
-from skedge.core.events import Allocate, Event, Order, Suspend, Upload, WakeAt
+from skedge.core.events import Allocate, Event, Order, Suspend, Upload, WakeAt, ps_in
 from skedge.core.kernel import Kernel
 from skedge.core.model import Physics
 from skedge.core.policy import View, make_policy
@@ -186,7 +186,7 @@ def test_data_brought_ahead_are_there_for_a_job_that_is_no_gang() -> None:
         def decide(self, event: Event, view: View) -> Iterable[Order]:
             if event.arrived:
                 return [Upload(0, ((0, 2),)), WakeAt(2 * S)]
-            return [Allocate(0, ((0, 2),), 0, gang=False)] if event.woke else ()
+            return [Allocate(0, ((0, 2),), ps_in(0), gang=False)] if event.woke else ()
 
     played = play(s, Ahead())
     assert played.schedule.runs.select("start", "compute_from", "end").rows() == [(2 * S, 3 * S, 13 * S)]
@@ -196,8 +196,8 @@ def test_a_gang_waits_for_its_slowest_upload_and_one_that_is_none_does_not() -> 
     """Data after 1 and 3 s: both from 3, or each from its own; the default is a gang."""
     s = scenario([job("a", 0, 2, 10, upload_s={"s0": 1.0, "s1": 3.0})], [(1, 1), (1, 1)])
     for order, begins in (
-        (Allocate(0, ((0, 1), (1, 1)), 0), [3 * S, 3 * S]),
-        (Allocate(0, ((0, 1), (1, 1)), 0, gang=False), [1 * S, 3 * S]),
+        (Allocate(0, ((0, 1), (1, 1)), ps_in(0)), [3 * S, 3 * S]),
+        (Allocate(0, ((0, 1), (1, 1)), ps_in(0), gang=False), [1 * S, 3 * S]),
     ):
         kernel = Kernel(s, Script([order]))
         handled(kernel, arrival(0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -32,7 +32,9 @@ from skedge.core.events import (
     Suspend,
     Upload,
     WakeAt,
+    ps_in,
 )
+from skedge.core.job_fields import JobColumns
 from skedge.core.kernel import Kernel
 from skedge.core.model import Cluster, Job, Server, job_table
 from skedge.core.policy import Basis, View, make_policy
@@ -87,7 +89,7 @@ def again(job: int, chunks: tuple[int, ...], *lanes: int) -> Dispatch:
 
 
 def allocate(job: int, *where: tuple[int, int], ps: int = CLOUD) -> Allocate:
-    return Allocate(job, where, ps)
+    return Allocate(job, where, ps_in(ps))
 
 
 def handled(kernel: Kernel, *events: Event) -> Kernel:
@@ -332,7 +334,7 @@ def test_self_check_finds_a_ps_slot_of_nobody() -> None:
 
 def test_self_check_finds_a_ps_slot_of_another_job() -> None:
     kernel = busy_kernel()
-    kernel.books.ps_of[B] = 0
+    kernel.books.ps_of[B] = ps_in(0)
     with pytest.raises(StateError, match="PS slots"):
         kernel.validate_state()
 
@@ -367,7 +369,7 @@ def test_a_job_that_fails_leaves_everything_that_it_held() -> None:
 
 
 def test_a_gang_that_fails_gives_its_workers_back() -> None:
-    kernel = Kernel(scenario(), Script([Allocate(A, ((0, 2),), 0)], []))
+    kernel = Kernel(scenario(), Script([Allocate(A, ((0, 2),), ps_in(0))], []))
     kernel.handle(arrival(A))
     kernel.handle(Event(2 * S, failed=((A, "no module"),)))
     assert kernel.books.slots.free.tolist() == kernel.scenario.cluster.workers.tolist()
@@ -392,8 +394,7 @@ def test_view_ends_with_the_last_job_that_has_arrived() -> None:
     handled(Kernel(scenario(), policy), arrival(A), arrival(B))
     view = policy.seen[-1]
     assert view.arrived == 2
-    names = ("arrival", "chunks", "minibatches", "workers", "worker_type", "ps_type", "chunk_mb")
-    lengths = {len(view.column(name)) for name in names}
+    lengths = {len(getattr(view.jobs, f.name)) for f in fields(JobColumns)}
     assert lengths | {len(view.chunk_time), len(view.work), len(view.workers)} == {2}
     assert view.active.tolist() == [A, B]
     assert {len(a) for a in (view.delays().lo, view.delays().hi, view.delays().key)} == {2}
@@ -436,7 +437,7 @@ def test_a_plan_of_two_servers_is_one_plan_that_breaks_once_as_a_whole() -> None
     again_at_4 = [Reserve(A, 0, 1, 4 * S, 9 * S, "extended")]
     kernel = Kernel(scenario(), Script((), first, again_at_4))
     handled(kernel, arrival(A), arrival(B))
-    assert (kernel.record.plan_start(A), kernel.record.plan_end(A)) == (S, 4 * S)
+    assert (kernel.plans.start(A), kernel.plans.end(A)) == (S, 4 * S)
     event = kernel._absorb(Event(4 * S))
     assert event.broken == (A,)
     list(kernel.policy.decide(event, kernel.view))
@@ -456,7 +457,8 @@ def test_what_a_decision_was_worth_and_its_prices_are_on_record() -> None:
     """Values of allocations, postponements and rejections; null where the policy does not say."""
     piece = Piece(0, "worker:gpu", S, 3 * S, 0.25)
     kernel = after_arrivals(
-        Postpone(A, "too_dear", -0.5), Postpone(A, "no_room"), Allocate(A, ((0, 1), (1, 1)), CLOUD, "r", value=0.75),
+        Postpone(A, "too_dear", -0.5), Postpone(A, "no_room"),
+        Allocate(A, ((0, 1), (1, 1)), ps_in(CLOUD), "r", value=0.75),
         Price(A, (piece,)), Reject(B, "no", 0.0),
     )  # fmt: skip
     table = kernel.record.decisions_table().select("job", "verb", "server", "value")
@@ -510,9 +512,7 @@ def test_a_plan_that_begins_now_wakes_no_policy_now() -> None:
 def test_a_column_that_is_not_there_is_named_with_the_nearest_and_all_that_are() -> None:
     """As an author mistypes it."""
     view = Kernel(scenario(), Script()).view
-    with pytest.raises(
-        PolicyError, match=r"column\('chunk'\): is not a column \(did you mean chunks\?\); there are arr"
-    ):
-        view.column("chunk")
-    with pytest.raises(PolicyError, match=r"view.column\('zzz'\): is not a column; there are arrival, chunks, .*data"):
-        view.column("zzz")
+    with pytest.raises(PolicyError, match=r"jobs\.chunk: is not a column \(did you mean chunks\?\); there are arr"):
+        _ = view.jobs.chunk
+    with pytest.raises(PolicyError, match=r"jobs\.zzz: is not a column; there are arrival, chunks, .*data"):
+        _ = view.jobs.zzz

@@ -28,7 +28,7 @@ def job(work: int, inside: float, outside: float, batch: int, **changes: object)
     tau = inside - 1e-12 if inside < outside else inside
     gradient = (outside - tau) * batch / 2
     internal = 2 * gradient / ((inside - tau) * batch) if inside < outside else 1.0
-    made = TrainingJob(0, 0, 1, work, batch, tau, gradient, 1.0, internal, 1.0, (1, 0), (0, 1), Sigmoid(100, 0, 1))
+    made = TrainingJob(0, 0, work, batch, tau, gradient, 1.0, internal, 1.0, (1, 0), (0, 1), Sigmoid(100, 0, 1))
     return replace(made, **changes)
 
 

@@ -47,7 +47,7 @@ TWO = Sites(np.array([[3.0], [3.0]]), np.array([[0.0, 1.0], [1.0, 0.0]]))
 def site_job(number: int = 0, **changes: Any) -> SiteJob:
     """One unit for a worker and for a PS, two chunks a worker and slot, four chunks at the first of two sites."""
     usual: dict[str, Any] = {
-        "arrival": 0, "epochs": 1, "rho": 2, "chunk_mb": 1, "exchange_mb": 1, "data": (4, 0), "worker": (1,),
+        "arrival": 0, "rate": 2, "chunk_mb": 1, "exchange_mb": 1, "data": (4, 0), "worker": (1,),
         "ps": (1,), "latency": Linear(10),
     }  # fmt: skip
     return SiteJob(number, **{**usual, **changes})
@@ -170,7 +170,7 @@ def check_constraints(sites: Sites, jobs: list[SiteJob], record: list[tuple[int,
             g += np.diag(one.transfer.trained - g.sum(axis=0))
             assert (g >= 0).all()
             y, s = one.placement.workers, one.placement.ps
-            assert (job.rho * y >= job.epochs * g.sum(axis=0) * (1 - 1e-9)).all()  # (2b)
+            assert (job.rate * y >= g.sum(axis=0) * (1 - 1e-9)).all()  # (2b)
             assert 0 <= s < len(sites)  # (2c)
             assert y.sum() > 0
             assert g.sum() > 0
@@ -290,7 +290,7 @@ def test_what_a_site_trains_is_rounded_down_for_the_site_as_a_whole() -> None:
 def test_where_rounding_down_bites_a_plan_takes_one_slot_more() -> None:
     """Five chunks, one worker at each site, 2.5 chunks a slot: l = 1, but 2 + 2 chunks are trained in the first."""
     scheduler = Alone(Okita(Sites(np.ones((2, 1)), np.zeros((2, 2)))))
-    record = ran(scheduler, [site_job(rho=2.5, data=(5, 0), ps=(0,))])
+    record = ran(scheduler, [site_job(rate=2.5, data=(5, 0), ps=(0,))])
     assert record[0][1][0].tentative is not None
     assert (record[0][1][0].tentative.workers, record[0][1][0].tentative.slots) == (2, 1)
     assert scheduler.outcomes[0].last == 1
@@ -476,9 +476,8 @@ def test_costs_that_differ_by_direction_are_allowed_where_stated() -> None:
     [
         ({"data": (0, 0)}, r"data = \(0, 0\); it must be above 0 for some site: there is nothing to train"),
         ({"data": (1, -1)}, r"data = \(1, -1\); it must be 0 or more chunks for each site"),
-        ({"rho": 1.9, "epochs": 2}, "rho = 1.9; it must be at least epochs = 2"),
-        ({"rho": math.inf}, "rho = inf; it must be at least epochs = 1"),
-        ({"epochs": 0}, "epochs = 0; it must be 1 or more"),
+        ({"rate": 0.95}, "rate = 0.95; it must be at least 1"),
+        ({"rate": math.inf}, "rate = inf; it must be at least 1"),
         ({"arrival": -1}, "arrival = -1; it must be 0 or more"),
         ({"chunk_mb": -1}, "chunk_mb = -1; it must be 0 or more"),
         ({"exchange_mb": math.nan}, "exchange_mb = nan; it must be 0 or more"),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from skedge.core.errors import OrderError, PolicyError, StateError
-from skedge.core.events import CLOUD, OUT_OF_SERVICE, Allocate, AssignPS, Dispatch, Event, Order
+from skedge.core.events import CLOUD, OUT_OF_SERVICE, Allocate, AssignPS, Dispatch, Event, Order, ps_in
 from skedge.core.kernel import DISPATCHED, Kernel
 from skedge.core.lanes.lanes import COUNT, JOB
 from skedge.core.scenario import Scenario
@@ -80,7 +80,7 @@ def test_lost_chunks_are_dispatched_again_and_nothing_else_is() -> None:
     [
         dispatch(B, 0, 2),
         dispatch(B, CLOUD, 2),
-        Allocate(B, ((2, 1),), 2),
+        Allocate(B, ((2, 1),), ps_in(2)),
         allocate(B, (1, 1), ps=0),
         allocate(B, (1, 1)),
     ],
@@ -140,7 +140,7 @@ def test_a_measured_speed_stretches_what_is_left_and_what_is_foreseen() -> None:
 
 def played(scenario: Scenario, policy: str) -> Iterator[tuple[Kernel, SimulatedWorld, Event]]:
     made = prepared(policy, scenario)
-    kernel, world = Kernel(scenario, made), SimulatedWorld(scenario, preemptive=made.lanes["preemptive"])
+    kernel, world = Kernel(scenario, made), SimulatedWorld(scenario, preemptive=made.lanes.preemptive)
     while (event := world.next_event()) is not None:
         for order in kernel.handle(event):
             world.perform(order)

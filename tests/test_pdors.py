@@ -52,8 +52,8 @@ def _draw_job(rng: np.random.Generator, number: int, horizon: int, *, resources:
     worker[rng.integers(resources)], ps[rng.integers(resources)] = 1, 1
     external = float(rng.choice([50, 100, 400]))
     return TrainingJob(
-        id=number, arrival=int(rng.integers(0, horizon)), epochs=1,
-        samples=int(rng.integers(5, 30) * batch), batch=batch, sample_time=tau,
+        id=number, arrival=int(rng.integers(0, horizon)),
+        work=int(rng.integers(5, 30) * batch), batch=batch, sample_time=tau,
         gradient_mb=float(rng.choice([0, 1, 5])), ratio=float(rng.choice([0.5, 1, 1.5, 3])),
         internal_mb=external * float(rng.choice([1, 2, 10])), external_mb=external,
         worker=tuple(worker.tolist()), ps=tuple(ps.tolist()),
@@ -240,7 +240,7 @@ def test_theta_and_the_total_are_those_of_exhaustive_rounding_on_three_machines_
     """
     rng = np.random.default_rng(seed)
     job = replace(draw_job(rng, 0, 3, resources=2, small=False), arrival=0)
-    job = replace(job, levels=int(rng.integers(2, 6)), samples=min(job.samples, int(8 / job.external)))
+    job = replace(job, levels=int(rng.integers(2, 6)), work=min(job.work, int(8 / job.external)))
     assume(np.linalg.matrix_rank(np.stack(job.demands)) == 2)
     made = make([job], rng.integers(4, 20, (3, 2)).astype(float), 3, seed, gain=gain, tries=2000)
     load_at_random(made, rng)
@@ -450,7 +450,7 @@ def test_oasis_is_exact_pdors_where_nothing_can_share_a_machine(seed: int) -> No
     rng = np.random.default_rng(seed)
     jobs = [
         TrainingJob(
-            i, int(rng.integers(0, 3)), 1, int(rng.integers(10, 60)), 4, 0.05, float(rng.integers(0, 20)),
+            i, int(rng.integers(0, 3)), int(rng.integers(10, 60)), 4, 0.05, float(rng.integers(0, 20)),
             float(rng.choice([1, 2, 3])), 200, 100, (int(rng.integers(1, 3)), 0), (0, int(rng.integers(1, 3))),
             Sigmoid(float(rng.uniform(5, 50)), float(rng.choice([0, 1])), 2), 3,
         )
@@ -591,8 +591,8 @@ def test_a_rejection_names_the_prices_and_the_least_rise_that_would_have_helped(
 @pytest.mark.parametrize(
     ("change", "word"),
     [
-        ({"samples": 400}, "never_fits: it takes 20 slots"),
-        ({"samples": 70, "levels": 1}, "never_fits: its 1 work levels are too coarse"),
+        ({"work": 400}, "never_fits: it takes 20 slots"),
+        ({"work": 70, "levels": 1}, "never_fits: its 1 work levels are too coarse"),
         ({"worker": (9,)}, "never_fits: no server holds one of its workers"),
         ({"ps": (9,)}, "never_fits: no server holds one of its PSs"),
         ({"worker": (8,)}, "no_room"),
@@ -626,7 +626,7 @@ def test_an_answer_that_is_only_asked_for_changes_nothing() -> None:
 
 def scarce(**params: Any) -> tuple[Pdors, TrainingJob]:
     """Four machines that hold 2.5 workers or PSs each, for a job of 6 workers and 3 PSs in one slot."""
-    job = TrainingJob(0, 0, 1, 60, 8, 0.1, 0.0, 2, 100, 100, (2,), (2,), Sigmoid(100, 0, 1), 1)
+    job = TrainingJob(0, 0, 60, 8, 0.1, 0.0, 2, 100, 100, (2,), (2,), Sigmoid(100, 0, 1), 1)
     capacity = np.full((4, 1), 5.0)
     return make([job], capacity, 1, 1, **params), job
 
@@ -690,7 +690,7 @@ def test_a_sweep_that_gives_up_leaves_its_levels_to_highs(monkeypatch: pytest.Mo
 @pytest.mark.parametrize("theta", ["rounded", "exact"])
 def test_a_solver_that_fails_rejects_the_job_and_the_run_goes_on(theta: str) -> None:
     """Named in the reason; nothing was allocated for the first job, and the next is admitted."""
-    job = TrainingJob(0, 0, 1, 200, 40, 0.1, 0.0, 2, 100, 100, (1, 2, 1), (2, 1, 1), Sigmoid(1e6, 0, 1), 1)
+    job = TrainingJob(0, 0, 200, 40, 0.1, 0.0, 2, 100, 100, (1, 2, 1), (2, 1, 1), Sigmoid(1e6, 0, 1), 1)
     capacity = np.random.default_rng(1).uniform(5, 9, (40, 3))
     made = make([job], capacity, 1, theta=theta, relaxation="highs", time_limit=1e-12)
     load_at_random(made, np.random.default_rng(1))
@@ -722,7 +722,7 @@ def test_highs_names_what_is_neither_optimal_nor_infeasible() -> None:
     [
         ({"ratio": 0}, "job 0: ratio = 0; it must be above 0"),
         ({"batch": 0}, "job 0: batch = 0; it must be 1 or more"),
-        ({"samples": 0}, "samples = 0"),
+        ({"work": 0}, "work = 0"),
         ({"levels": 0}, "levels = 0"),
         ({"sample_time": float("nan")}, "sample_time = nan"),
         ({"gradient_mb": -1}, "gradient_mb = -1"),

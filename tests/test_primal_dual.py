@@ -210,7 +210,7 @@ workload:
     ("before", "after", "said"),
     [
         ("worker_needs: {gpu: 1}", "worker_needs: {tpu: 1}", "worker_needs.tpu = 1.0; it must be of a resource that"),
-        ("ratio: 2", "ratio: 0", "ratio: 0: it must be greater than 0"),
+        ("ratio: 2", "ratio: 0", "ratio: 0: it must be greater than or equal to 0.0"),
         ("batch: 4", "batch: 0", "batch: 0: it must be greater than or equal to 1"),
         ("steepness: 0.5", "steepness: -0.5", "steepness -0.5: the utility increases with time; it must be 0 or more"),
         (", target: 3}", "}", "utility: steepness 0.5 without target; it must have the slots at which it falls"),

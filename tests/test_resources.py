@@ -90,9 +90,9 @@ def test_wrong_jobs_are_named(wrong: dict[str, Any], said: str) -> None:
 @pytest.mark.parametrize(
     ("column", "value", "said"),
     [
-        ("worker_needs.gpu", -1.0, "worker_needs.gpu = -1.0; it must be a number, 0 or more"),
-        ("ratio", 0.0, "ratio = 0.0; it must be above 0"),
-        ("batch", 0, "batch = 0; it must be at least 1"),
+        ("worker_needs.gpu", -1.0, "worker_needs.gpu = -1.0; it must be a number from 0 to 1e"),
+        ("ratio", 0.0, "ratio = 0.0; it must be a number from 1e-09"),
+        ("batch", 0, "batch = 0; it must be a whole number, at least 1"),
     ],
 )
 def test_wrong_rows_of_a_table_are_named(column: str, value: float, said: str) -> None:
@@ -144,7 +144,7 @@ def test_work_is_samples_times_seconds_each_by_hand() -> None:
         (((0, 1),), (), "M5", "is given no PS"),
         (((0, 1), (0, 1)), ((0, 1),), "M4", "each server must be listed once"),
         (((0, 1),), ((7, 1),), "M1", "servers are numbered 0 to 1"),
-        (((0, 1),), 0, "M12", r"here it takes \(server, PSs\) pairs"),
+        (((0, 1),), 0, "M12", r"an allocation has \(place, PSs\) pairs"),
     ],
 )
 def test_what_does_not_fit_is_refused_by_its_rule(where: Placement, ps: Any, rule: str, said: str) -> None:

@@ -16,8 +16,9 @@ import yaml
 import skedge
 from skedge.core import jit
 from skedge.core.errors import OrderError, PolicyError, RunFolderError, SkedgeError
-from skedge.core.events import Event
-from skedge.core.model import JOB_SCHEMA, Cluster, Job, Physics, Server, job_table
+from skedge.core.events import Event, ps_in
+from skedge.core.job_fields import JOB_SCHEMA
+from skedge.core.model import Cluster, Job, Physics, Server, job_table
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.schedule import Schedule, schema
 from skedge.core.time import SECOND
@@ -196,7 +197,7 @@ def test_a_policy_that_breaks_a_rule_ends_the_run_with_the_rule() -> None:
     class TooMany(Srtf):
         def decide(self, event: Event, view: Any) -> Any:
             for job in event.arrived:
-                yield Allocate(job, ((view.cluster.cloud, int(view.column("chunks")[job]) + 1),), CLOUD)
+                yield Allocate(job, ((view.cluster.cloud, int(view.jobs.chunks[job]) + 1),), ps_in(CLOUD))
 
     with pytest.raises(OrderError, match=r"job '\d+' has (\d+) chunks") as caught:
         run(small_scenario(0), TooMany())

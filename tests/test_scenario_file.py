@@ -14,7 +14,8 @@ import yaml
 
 import skedge
 from skedge.core.errors import ScenarioError, TraceError
-from skedge.core.model import JOB_SCHEMA, Cluster, Job, Physics, Server, job_table
+from skedge.core.job_fields import JOB_SCHEMA
+from skedge.core.model import Cluster, Job, Physics, Server, job_table
 from skedge.core.network import upload_delay
 from skedge.core.scenario import Scenario
 from skedge.core.time import HOUR, SECOND
@@ -404,7 +405,7 @@ def test_jobs_come_from_a_table(tmp_path, name):
         (lambda f: f.clear(), "has no row"),
         (lambda f: f.with_columns(minibatch_s=pl.lit(float("nan"))), "minibatch_s = nan; it must be a number"),
         (lambda f: f.with_columns(id=pl.lit("1")), "id = '1'; it must be unique"),
-        (lambda f: f.with_columns(chunks=pl.lit(0)), "chunks = 0; it must be at least 1"),
+        (lambda f: f.with_columns(chunks=pl.lit(0)), "chunks = 0; it must be a whole number, at least 1"),
         (lambda f: f.with_columns(arrival_s=pl.lit(-1.0)), r"arrival_s = -1\.0; it must be"),
     ],
 )

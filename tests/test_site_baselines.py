@@ -32,7 +32,7 @@ TWO = Sites(np.array([[6.0], [6.0]]), np.array([[0.0, 1.0], [1.0, 0.0]]))
 def site_job(number: int = 0, **changes: Any) -> SiteJob:
     """One unit for a worker and for a PS, two chunks a worker and slot, four chunks at each of two sites."""
     usual: dict[str, Any] = {
-        "arrival": 0, "epochs": 1, "rho": 2, "chunk_mb": 1, "exchange_mb": 1, "data": (4, 4), "worker": (1,),
+        "arrival": 0, "rate": 2, "chunk_mb": 1, "exchange_mb": 1, "data": (4, 4), "worker": (1,),
         "ps": (1,), "latency": Linear(10),
     }  # fmt: skip
     return SiteJob(number, **{**usual, **changes})
@@ -203,8 +203,8 @@ def test_the_plan_is_the_cheapest_of_all(seed: int) -> None:
     rng = np.random.default_rng(seed)
     sites, horizon = Sites(rng.integers(1, 5, (2, 1)).astype(float), TWO.cost), 3
     jobs = [
-        site_job(i, data=tuple(rng.integers(1, 3, 2).tolist()), rho=int(rng.integers(1, 3)), ps=(int(rng.integers(2)),),
-                 latency=Linear(float(rng.integers(1, 30))))
+        site_job(i, data=tuple(rng.integers(1, 3, 2).tolist()), rate=int(rng.integers(1, 3)),
+                 ps=(int(rng.integers(2)),), latency=Linear(float(rng.integers(1, 30))))
         for i in range(3)
     ]  # fmt: skip
     scheduler = oasis(sites, jobs, horizon)

@@ -137,7 +137,7 @@ def test_the_papers_setting_is_in_its_ranges() -> None:
     assert {tuple(row[:3]) for row in scenario.cluster.amounts.tolist()} <= set(EC2.values())
     assert (jobs.data.min(), jobs.data.max()) == (10, 20)
     assert 5 <= scenario.slot_chunks.min() <= scenario.slot_chunks.max() <= 15
-    exchange = jobs.columns["exchange_mb"]
+    exchange = jobs.exchange_mb
     assert 30 <= exchange.min() <= exchange.max() <= 575
     assert all(isinstance(f, Exponential) and 20 <= f.tau <= 100 and f.rate == 0.25 for f in jobs.latency)
     assert set((jobs.arrival % scenario.physics.slot).tolist()) == {0}

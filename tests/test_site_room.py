@@ -35,7 +35,7 @@ def states(done: Run) -> dict[str, str]:
 def only(worker: float, ps: float, **changes: object) -> SiteJob:
     """A job of one resource with a chunk at the first of two sites; a worker trains a chunk in a slot."""
     usual: dict[str, object] = {
-        "arrival": 0, "epochs": 1, "rho": 1, "chunk_mb": 2, "exchange_mb": 3, "data": (1, 0), "worker": (worker,),
+        "arrival": 0, "rate": 1, "chunk_mb": 2, "exchange_mb": 3, "data": (1, 0), "worker": (worker,),
         "ps": (ps,), "latency": Linear(5),
     }  # fmt: skip
     return SiteJob(0, **{**usual, **changes})  # type: ignore[arg-type]

@@ -43,8 +43,8 @@ def scenario_of(sites: Sites, jobs: list[SiteJob], *, horizon: int = 12, seed: i
     cluster = Cluster(servers, sites.cost, asymmetric=sites.asymmetric)
     made = [
         Job(
-            id=str(job.id), arrival_s=job.arrival * SLOT / SECOND, epochs=job.epochs, chunks=sum(job.data),
-            minibatches=4, minibatch_s=SLOT / SECOND / (4 * job.rho), chunk_mb=job.chunk_mb,
+            id=str(job.id), arrival_s=job.arrival * SLOT / SECOND, epochs=1, chunks=sum(job.data),
+            minibatches=4, minibatch_s=SLOT / SECOND / (4 * job.rate), chunk_mb=job.chunk_mb,
             exchange_mb=job.exchange_mb, worker_needs=dict(zip(names, job.worker, strict=True)),
             ps_needs=dict(zip(names, job.ps, strict=True)),
             data={f"s{r}": n for r, n in enumerate(job.data)}, latency=job.latency,
@@ -137,7 +137,7 @@ def test_the_policies_keep_the_contract(policy: str) -> None:
 def test_a_job_that_arrives_within_a_slot_begins_with_the_next(policy: str) -> None:
     """Nothing else happens at that time: the policy has to ask to be woken."""
     sites = Sites(np.array([[2.0], [1.0]]), np.array([[0.0, 0.5], [0.5, 0.0]]))
-    job = SiteJob(0, 0, 1, 1, 2, 3, (1, 0), (1.0,), (1.0,), Linear(5))
+    job = SiteJob(0, 0, 1, 2, 3, (1, 0), (1.0,), (1.0,), Linear(5))
     made = scenario_of(sites, [job])
     late = made.jobs.frame.with_columns(arrival_s=pl.lit(SLOT / SECOND / 2))
     done = run(replace(made, jobs=Jobs(late, made.cluster)), policy)
@@ -153,7 +153,7 @@ def test_one_site_costs_no_bandwidth() -> None:
 
 def test_a_latency_beyond_floats_stays_a_number() -> None:
     sites = Sites(np.array([[2.0]]), np.zeros((1, 1)))
-    jobs = [SiteJob(i, 0, 1, 1.0, 1, 1, (3000,), (1,), (1,), okita_cases.Exponential(50.0)) for i in range(2)]
+    jobs = [SiteJob(i, 0, 1.0, 1, 1, (3000,), (1,), (1,), okita_cases.Exponential(50.0)) for i in range(2)]
     numbers = run(scenario_of(sites, jobs), "okita").metrics
     assert math.isfinite(numbers["cost_total"])
     assert numbers["cost_latency_log10"] == pytest.approx((math.log(50) + 0.25 * 6000) / math.log(10), abs=1e-6)
@@ -161,7 +161,7 @@ def test_a_latency_beyond_floats_stays_a_number() -> None:
 
 def test_a_site_without_capacity_gives_its_data_away() -> None:
     sites = Sites(np.array([[4.0], [0.0]]), np.array([[0, 0.5], [0.5, 0]]))
-    jobs = [SiteJob(0, 0, 1, 2.0, 10, 0, (0, 4), (1,), (1,), okita_cases.Linear(10, 0))]
+    jobs = [SiteJob(0, 0, 2.0, 10, 0, (0, 4), (1,), (1,), okita_cases.Linear(10, 0))]
     done = run(scenario_of(sites, jobs), "okita")
     assert done.verify() == []
     moved = done.schedule.uploads.select("from_site", "to_server", "chunks", "mb").rows()
@@ -201,7 +201,7 @@ class Wrong(Basis):
 )
 def test_a_wrong_order_is_refused(orders: tuple[object, ...], rule: str) -> None:
     sites = Sites(np.array([[4.0], [4.0]]), np.array([[0, 0.5], [0.5, 0]]))
-    jobs = [SiteJob(0, 0, 1, 2.0, 10, 0, (4, 4), (1,), (1,), okita_cases.Linear(10, 0))]
+    jobs = [SiteJob(0, 0, 2.0, 10, 0, (4, 4), (1,), (1,), okita_cases.Linear(10, 0))]
     with pytest.raises(OrderError) as error:
         run(scenario_of(sites, jobs), Wrong(*orders))
     assert error.value.rule == rule
@@ -210,7 +210,7 @@ def test_a_wrong_order_is_refused(orders: tuple[object, ...], rule: str) -> None
 def test_data_are_moved_on_at_the_instant_at_which_they_come() -> None:
     """A chunk goes from s2 by s1 to s0, with the chunk that lay at s1; the table has the later move first."""
     sites = Sites(np.full((3, 1), 4.0), np.ones((3, 3)) - np.eye(3))
-    jobs = [SiteJob(0, 0, 1, 2.0, 10, 0, (0, 1, 1), (1,), (1,), okita_cases.Linear(10, 0))]
+    jobs = [SiteJob(0, 0, 2.0, 10, 0, (0, 1, 1), (1,), (1,), okita_cases.Linear(10, 0))]
     orders = (Transfer(0, 2, 1, 1), Transfer(0, 1, 0, 2), Allocate(0, ((0, 1),), ((0, 1),)))
     done = run(scenario_of(sites, jobs), Wrong(*orders))
     assert done.schedule.uploads.select("from_site", "to_server", "chunks").rows() == [("s1", "s0", 2), ("s2", "s1", 1)]
@@ -268,7 +268,7 @@ def carried_through(kernel: Kernel, outages: dict[int, tuple[tuple[int, str], ..
 def test_a_job_waits_for_a_site_out_of_service_and_is_not_rejected(policy: str) -> None:
     """Workers fit at site 0 alone: it is out of service at first, then again in the middle of the training."""
     sites = Sites(np.array([[4.0, 8.0], [0.0, 8.0]]), np.array([[0.0, 1.0], [1.0, 0.0]]))
-    job = SiteJob(0, 0, 1, 1.0, 2.0, 1.0, (6, 6), (1.0, 1.0), (0.0, 1.0), Linear(1.0))
+    job = SiteJob(0, 0, 1.0, 2.0, 1.0, (6, 6), (1.0, 1.0), (0.0, 1.0), Linear(1.0))
     scenario = scenario_of(sites, [job])
     kernel = Kernel(scenario, prepared(make_policy(policy), scenario))
     lost, back = ((0, "lost"),), ((0, ""),)
@@ -283,7 +283,7 @@ def test_a_job_waits_for_a_site_out_of_service_and_is_not_rejected(policy: str) 
 def test_a_site_that_never_comes_back_holds_nobody_up_for_ever(policy: str, slot: int) -> None:
     """Two equal sites; what was planned on the lost one is done on the other."""
     sites = Sites(np.array([[4.0, 8.0], [4.0, 8.0]]), np.array([[0.0, 1.0], [1.0, 0.0]]))
-    job = SiteJob(0, 0, 1, 1.0, 2.0, 1.0, (6, 6), (1.0, 1.0), (0.0, 1.0), Linear(1.0))
+    job = SiteJob(0, 0, 1.0, 2.0, 1.0, (6, 6), (1.0, 1.0), (0.0, 1.0), Linear(1.0))
     scenario = scenario_of(sites, [job])
     kernel = Kernel(scenario, prepared(make_policy(policy), scenario))
     carried_through(kernel, {slot: ((0, "lost"),)})
@@ -293,7 +293,7 @@ def test_a_site_that_never_comes_back_holds_nobody_up_for_ever(policy: str, slot
 @pytest.mark.parametrize("policy", POLICIES)
 def test_what_no_sites_can_hold_is_rejected_on_arrival(policy: str) -> None:
     sites = Sites(np.array([[4.0, 8.0], [0.0, 8.0]]), np.array([[0.0, 1.0], [1.0, 0.0]]))
-    job = SiteJob(0, 0, 1, 1.0, 2.0, 1.0, (6, 6), (5.0, 1.0), (0.0, 1.0), Linear(1.0))
+    job = SiteJob(0, 0, 1.0, 2.0, 1.0, (6, 6), (5.0, 1.0), (0.0, 1.0), Linear(1.0))
     scenario = scenario_of(sites, [job])
     (order,) = carried_through(Kernel(scenario, prepared(make_policy(policy), scenario)), {})
     assert isinstance(order, Reject)
@@ -301,7 +301,7 @@ def test_what_no_sites_can_hold_is_rejected_on_arrival(policy: str) -> None:
 
 def test_a_job_that_has_begun_cannot_be_rejected_and_sites_take_no_uploads() -> None:
     sites = Sites(np.array([[4.0, 8.0]]), np.zeros((1, 1)))
-    job = SiteJob(0, 0, 1, 1.0, 2.0, 1.0, (6,), (1.0, 1.0), (0.0, 1.0), Linear(1.0))
+    job = SiteJob(0, 0, 1.0, 2.0, 1.0, (6,), (1.0, 1.0), (0.0, 1.0), Linear(1.0))
     scenario = scenario_of(sites, [job])
     kernel = Kernel(scenario, prepared(make_policy("okita"), scenario))
     kernel.handle(Event(0, arrived=(0,)))

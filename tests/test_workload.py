@@ -9,7 +9,8 @@ import polars as pl
 import pytest
 
 from skedge.core.errors import TraceError
-from skedge.core.model import JOB_SCHEMA, Cluster, Server
+from skedge.core.job_fields import JOB_SCHEMA
+from skedge.core.model import Cluster, Server
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import ticks
 from skedge.traces.makers.synthetic import philly_like

@@ -25,8 +25,8 @@ class LeastLoaded(Basis):
 
     def place(self, job, view):
         """Send each chunk of `job` to a lane, for good."""
-        chunks, p = int(view.column("chunks")[job]), int(view.chunk_time[job, 0])
-        lanes = self.cluster.lanes_of(view.column("worker_type")[job])
+        chunks, p = int(view.jobs.chunks[job]), int(view.chunk_time[job, 0])
+        lanes = self.cluster.lanes_of(view.jobs.worker_type[job])
         if not len(lanes):
             return Reject(job, "no edge server has a worker of its type")
         lane = np.zeros(chunks, np.int64)
@@ -40,5 +40,5 @@ class LeastLoaded(Basis):
 
     def free_ps(self, job, view):
         """The first free PS slot of its type, else one in the cloud."""
-        free = np.flatnonzero((self.cluster.ps_type == view.column("ps_type")[job]) & (view.ps_job < 0))
+        free = np.flatnonzero((self.cluster.ps_type == view.jobs.ps_type[job]) & (view.ps_job < 0))
         return int(free[0]) if len(free) else CLOUD

@@ -34,7 +34,7 @@ class Spill(LeastLoaded):
 
     def place(self, job, view):
         """Send `job` to the cloud if its first worker is too long in coming."""
-        lanes = self.cluster.lanes_of(view.column("worker_type")[job])
+        lanes = self.cluster.lanes_of(view.jobs.worker_type[job])
         waits = np.maximum(self.busy_until[lanes] - view.now, 0) / SECOND
         first = float(waits.min(initial=np.inf))
         workers = [{"lane": lane, "waiting_s": wait} for lane, wait in zip(lanes.tolist(), waits.tolist(), strict=True)]
@@ -42,7 +42,7 @@ class Spill(LeastLoaded):
         if self.cluster.cloud is None or first <= self.params.spill_s:
             return super().place(job, view)
         self.in_cloud.add(job)
-        zeros = np.zeros(int(view.column("chunks")[job]), np.int64)
+        zeros = np.zeros(int(view.jobs.chunks[job]), np.int64)
         rank = len(zeros) * int(view.chunk_time[job, 0])
         return Dispatch(job, zeros + CLOUD, rank, zeros.astype(float), zeros, "waits_too_long")
 

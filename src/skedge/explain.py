@@ -1,13 +1,12 @@
 """Explanation of a decision: its reason and the terms that the policy compared, recomputed by replay.
 
 The run is simulated again up to the decision on the job; there, before the order is applied, the policy is asked for
-the terms behind it, if it can tell (a method ``terms(job, view)``, as
-:class:`~skedge.policies.aonline.policy.AOnline` and the gang policies have).
+the terms behind it (:meth:`skedge.core.policy.Policy.terms`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +16,7 @@ from .core.drive import drive_to_end
 from .core.errors import InputError
 from .core.events import Allocate, Dispatch, Event, Order, Postpone, Reject, Reserve, Suspend, Transfer
 from .core.kernel import Kernel
+from .core.model import Cluster
 from .core.policy import Policy, View
 from .core.time import SECOND
 from .optimum.types import PLANNED
@@ -37,7 +37,7 @@ _TIMELINE: dict[str, Any] = {
 
 
 class _DecisionReached(Exception):  # noqa: N818 - stops a replay, not an error
-    def __init__(self, time: int, order: Order, terms: dict[str, Any] | None) -> None:
+    def __init__(self, time: int, order: Order, terms: Mapping[str, Any] | None) -> None:
         super().__init__()
         self.time, self.order, self.terms = time, order, terms
 
@@ -63,8 +63,7 @@ class _Asked:
     def decide(self, event: Event, view: View) -> Iterator[Order]:
         for order in self.policy.decide(event, view):
             if self._meant(event.time, order):
-                ask = getattr(self.policy, "terms", None)
-                raise _DecisionReached(event.time, order, None if ask is None else ask(self.job, view))
+                raise _DecisionReached(event.time, order, self.policy.terms(self.job, view))
             yield order
 
     def _meant(self, time: int, order: Order) -> bool:
@@ -95,7 +94,7 @@ class Explanation:
     time_s: float
     verb: str
     reason: str
-    terms: dict[str, Any] | None
+    terms: Mapping[str, Any] | None
     timeline: pl.DataFrame
 
 
@@ -148,7 +147,7 @@ def _never(run: Run, job: int, at: int | None) -> InputError:
 def _replay(run: Run, job: int, at: int | None) -> _DecisionReached:
     policy = _Asked(prepared(run.policy, run.scenario), job, at)
     kernel = Kernel(run.scenario, policy)  # type: ignore[arg-type]
-    world = SimulatedWorld(run.scenario, preemptive=policy.lanes["preemptive"])
+    world = SimulatedWorld(run.scenario, preemptive=policy.lanes.preemptive)
     try:
         drive_to_end(kernel, world)
     except _DecisionReached as reached:
@@ -172,8 +171,7 @@ def timeline(run: Run, job: int) -> pl.DataFrame:
     ]
     rows += [_run_line(r, run.scenario.jobs.ids) for r in _runs_of(s.runs, job).iter_rows(named=True)]
     rows += [
-        (p["start"], p["end"], "has its PS", p["server"], _ps_detail(p, resources=run.scenario.cluster.kind != "slots"))
-        for p in _of(s.ps, job)
+        (p["start"], p["end"], "has its PS", p["server"], _ps_detail(p, run.scenario.cluster)) for p in _of(s.ps, job)
     ]
     rows += [
         (p["made_at"], None, "is planned", where, f"from {p['from'] / SECOND} to {p['to'] / SECOND} s{named}")
@@ -203,10 +201,11 @@ def _of(table: pl.DataFrame, job: int) -> Iterator[dict[str, Any]]:
     return table.filter(pl.col("job") == job).iter_rows(named=True)
 
 
-def _ps_detail(p: dict[str, Any], *, resources: bool) -> str:
-    if resources:
-        return _several(p["count"], "PS")
-    return "cloud" if p["slot"] is None else f"slot {p['slot']}"
+def _ps_detail(p: dict[str, Any], cluster: Cluster) -> str:
+    if p["slot"] is not None:
+        return f"slot {p['slot']}"
+    in_cloud = cluster.cloud is not None and p["server"] == cluster.label(cluster.cloud)
+    return "cloud" if in_cloud else _several(p["count"], "PS")
 
 
 def _run_line(r: dict[str, Any], ids: list[str]) -> _Line:

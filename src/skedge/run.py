@@ -27,8 +27,8 @@ from .core.drive import drive_to_end
 from .core.errors import PolicyError, RunFolderError, ScenarioError, SkedgeError
 from .core.events import Event
 from .core.kernel import Journal, Kernel
-from .core.model import Cluster
-from .core.policy import Policy, make_policy, registered
+from .core.kinds import kind_of
+from .core.policy import Need, Policy, make_policy, registered
 from .core.scenario import Scenario
 from .core.schedule import Schedule, schema
 from .runs.meta import broken_meta, meta_of, read_meta, registered_meta
@@ -308,8 +308,7 @@ def prepared(policy: str | Policy, scenario: Scenario) -> Policy:
             f"policy {made.name!r} needs {', '.join(sorted(lacking))}, which the scenario does not have; policies that "
             f"fit it: {fit or 'none'}"
         )
-    calibrated: Callable[[Scenario], Policy] | None = getattr(made, "calibrated", None)
-    return made if calibrated is None else calibrated(_history(made, scenario))
+    return made.calibrated(_history(made, scenario))
 
 
 def _fits(name: str, scenario: Scenario) -> bool:
@@ -321,12 +320,11 @@ def _fits(name: str, scenario: Scenario) -> bool:
 
 
 def _history(policy: Policy, scenario: Scenario) -> Scenario:
-    """The scenario with the jobs used for calibration: its own, or those of a file (`price_source`)."""
-    source = str(getattr(policy.params, "price_source", ""))
-    if not source.startswith("file:"):
+    """The scenario with the jobs used for calibration: its own, or those of the policy's file."""
+    if not policy.history:
         return scenario
     try:
-        return replace(scenario, jobs=load_jobs(source.removeprefix("file:"), scenario.cluster))
+        return replace(scenario, jobs=load_jobs(policy.history, scenario.cluster))
     except ScenarioError as error:
         raise PolicyError(f"price_source: {error}; it must be a table of jobs") from error
 
@@ -340,27 +338,20 @@ def for_service(policy: str | Policy, scenario: Scenario) -> Policy:
         As :func:`prepared`; also if jobs may arrive that the policy cannot handle there.
     """
     made = prepared(policy, scenario)
-    unfit: Callable[[Cluster], str | None] | None = getattr(made, "unfit", None)
-    reason = None if unfit is None else unfit(scenario.cluster)
+    reason = made.unfit(scenario.cluster)
     if reason is not None:
         raise PolicyError(f"{made.name} cannot serve this cluster: {reason}")
     return made
 
 
-def offers(scenario: Scenario) -> frozenset[str]:
+def offers(scenario: Scenario) -> frozenset[Need]:
     """The requirements of policies that the scenario meets, in the words of their `needs`."""
-    cluster, kind, worth = scenario.cluster, scenario.cluster.kind, None not in scenario.jobs.utility
-    slots = cluster.lanes > 0 or cluster.cloud is not None
-    parts = {
-        "typed slots": slots,
-        "resources": kind == "resources",
-        "sites": kind == "sites",
-        "typed slots, resources or sites": slots or kind != "slots",
-        "a utility of every job": worth,
-        "resources with a utility of every job, or sites": kind == "sites" or (kind == "resources" and worth),
-        "a horizon": scenario.physics.horizon is not None,
-    }
-    return frozenset(part for part, there in parts.items() if there)
+    offered = kind_of(scenario.cluster).offers(scenario)
+    if None not in scenario.jobs.utility:
+        offered.add("a utility of every job")
+    if scenario.physics.horizon is not None:
+        offered.add("a horizon")
+    return frozenset(offered)
 
 
 def run(
@@ -391,7 +382,7 @@ def run(
     made = prepared(policy, scenario)
     watch = Stopwatch(made)
     kernel = Kernel(scenario, cast("Policy", watch), journal)
-    world = SimulatedWorld(scenario, preemptive=made.lanes["preemptive"])
+    world = SimulatedWorld(scenario, preemptive=made.lanes.preemptive)
     drive_to_end(kernel, world, None if progress is None else lambda event, _: progress(event))
     kernel.validate_state()
     return Run(scenario, meta_of(scenario, made), kernel.record.schedule(world.runs()), watch.seconds)

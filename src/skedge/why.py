@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from .core.events import CLOUD, OUT_OF_SERVICE
+from .core.job_fields import Kind
 from .core.kernel import DISPATCHED, REJECTED, WAITING, Kernel
 from .core.lanes.lanes import ARRIVE, JOB, RANK, SEQ
 from .core.model import Ints
@@ -85,15 +87,16 @@ def why(kernel: Kernel, job: int, now: int | None = None, behind: int = 0) -> Wh
     if standing not in (WAITING, DISPATCHED):
         state = kernel.record.state(job)
         return Why("completed" if state == "finished" else state)
-    if job in kernel.gangs.placed and kernel.books.work is None:  # at sites no data are uploaded
-        begins = int(kernel.gangs.compute_from[job])
+    if job in kernel.gangs.placed:
+        begins = kernel.books.begins(kernel.gangs, job)
         if behind > 0 or begins > now:
             return _coming(begins, behind)
     if kernel.is_running(job):
         return Why("running") if job in kernel.books.ps_of else _without_ps(kernel, job)
     if standing == DISPATCHED:
         return _on_lanes(kernel, job, now) if behind <= 0 else _coming(None, behind)
-    return _without_lanes(kernel, job) if kernel.dispatches or job in kernel.lost else _gang(kernel, job)
+    dispatched = kernel.dispatches or job in kernel.lost
+    return (_without_lanes if dispatched else _GANGS[kernel.scenario.cluster.kind])(kernel, job)
 
 
 def _on_lanes(kernel: Kernel, job: int, now: int) -> Why:
@@ -146,7 +149,7 @@ def _without_lanes(kernel: Kernel, job: int) -> Why:
 def _on_resources(kernel: Kernel, job: int) -> Why:
     """Why a job waits on servers with resources: for its plan, or for free resources for a worker."""
     if _planned(kernel, job):
-        return Why("reserved", until_s=kernel.record.plan_start(job) / SECOND)
+        return Why("reserved", until_s=kernel.plans.start(job) / SECOND)
     need, free = kernel.scenario.jobs.worker_needs[job], kernel.view.free.max(axis=0)
     short = np.flatnonzero(need > free)
     if len(short):
@@ -155,9 +158,8 @@ def _on_resources(kernel: Kernel, job: int) -> Why:
     return Why("behind")
 
 
-def _gang(kernel: Kernel, job: int) -> Why:
-    if kernel.books.pool is not None:
-        return _on_resources(kernel, job)
+def _on_slots(kernel: Kernel, job: int) -> Why:
+    """Why a gang waits on slots."""
     jobs, cluster = kernel.scenario.jobs, kernel.scenario.cluster
     need, kind = int(jobs.workers[job]), int(jobs.worker_type[job])
     if kind < 0 or need > cluster.workers[:, kind].sum() or need > kernel.books.slots.capacity[:, kind].sum():
@@ -169,15 +171,22 @@ def _gang(kernel: Kernel, job: int) -> Why:
     if cluster.cloud is None and not (slots < 0).any():
         return _without_ps(kernel, job)
     if _planned(kernel, job):
-        return Why("reserved", until_s=kernel.record.plan_start(job) / SECOND)
+        return Why("reserved", until_s=kernel.plans.start(job) / SECOND)
     before = [int(other) for other in kernel.active() if other != job and not kernel.is_running(int(other))]
     return Why("behind", blocker=_name(kernel, before[0]) if before else None)
 
 
+_GANGS: dict[Kind, Callable[[Kernel, int], Why]] = {
+    "slots": _on_slots,
+    "resources": _on_resources,
+    "sites": _on_resources,
+}
+
+
 def _planned(kernel: Kernel, job: int) -> bool:
     """Whether `job` has a valid plan."""
-    plans = [kernel.record.plans[row] for row in kernel.record.plan_of.get(job, ())]
-    return bool(plans) and all(plan[-1] is None and kernel.in_service[plan[1]] for plan in plans)
+    rows = kernel.plans.newest.get(job, [])
+    return bool(rows) and all(row.broken is None and kernel.in_service[row.server] for row in rows)
 
 
 def _without_ps(kernel: Kernel, job: int) -> Why:

@@ -57,7 +57,7 @@ def job(
     epochs: int = 1,
 ) -> SiteJob:
     """A worker and a PS take one unit of one resource."""
-    return SiteJob(number, arrival, epochs, rho, chunk_mb, exchange_mb, data, worker, ps, latency)
+    return SiteJob(number, arrival, rho / epochs, chunk_mb, exchange_mb, data, worker, ps, latency)
 
 
 # Delaying beats migrating. Two sites with 3 units each, q = 1 per MB between them. A worker and a PS need one unit

@@ -50,7 +50,7 @@ def job(number: int, arrival: int, samples: int, batch: int, utility: Sigmoid, *
     """E = 1, tau = 0.05, g = 10, gamma = 1, b^(i) = 200, b^(e) = 100; one unit of one resource for a worker or a PS."""
     given = {"gradient_mb": 10, "ratio": 1, "worker": (1,), "ps": (1,), **other}
     return TrainingJob(
-        number, arrival, 1, samples, batch, 0.05, utility=utility, internal_mb=200, external_mb=100, **given
+        number, arrival, samples, batch, 0.05, utility=utility, internal_mb=200, external_mb=100, **given
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import pytest
 
-from skedge.core.events import Allocate, Suspend
+from skedge.core.events import Allocate, Suspend, ps_in
 from skedge.core.model import Cluster, Job, Physics, Server, job_table
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import NEVER
@@ -84,7 +84,7 @@ def arrive(world: FakeWorld, work: GangWork, now: int) -> None:
 
 
 def allocate(*where: tuple[int, int]) -> Allocate:
-    return Allocate(0, where, 0, gang=False)
+    return Allocate(0, where, ps_in(0), gang=False)
 
 
 def test_workers_begin_as_their_data_come_and_those_that_are_there_go_on(world: FakeWorld) -> None:

@@ -40,7 +40,7 @@ def fresh(scenario: Scenario, policy: str, journal: SqlJournal | None = None) ->
 def test_replay_decides_as_it_was_decided(url: str, policy: str) -> None:
     scenario = small_scenario(1)
     kernel = fresh(scenario, policy, SqlJournal(url, {"policy": policy}))
-    preemptive = kernel.policy.lanes["preemptive"]
+    preemptive = kernel.policy.lanes.preemptive
     drive_to_end(kernel, SimulatedWorld(scenario, preemptive=preemptive))
     found = SqlJournal(url)
     assert found.about == {"policy": policy}

@@ -23,6 +23,7 @@ from skedge.live.training.trainer import Team, Trainer
 from skedge.live.training.training import Program
 from skedge.live.world.inputs import Due, Resumed, Server, Told, from_json, to_json
 from skedge.live.world.ray_world import NoEngine, RayWorld
+from skedge.live.world.site_world import SiteWorld
 
 
 def test_a_result_that_comes_before_the_last_chunk_is_told_waits_for_it() -> None:
@@ -61,7 +62,7 @@ def test_a_site_lost_and_back_within_a_slot_is_out_of_service_for_the_next() -> 
     )  # fmt: skip
     table, given = job_table([job])
     physics = Physics(slot=SECOND, slotted=True, horizon=10 * SECOND)
-    world = RayWorld(
+    world = SiteWorld(
         Scenario(cluster, Jobs(table, cluster, given), physics), {"a": Program("m:f", {}, 2, 1, 6)}, NoEngine(2)
     )
     sites = world.sites

@@ -159,7 +159,7 @@ class Plain:
     def tentative(self, i: int, t: int) -> Plan | None:
         """Alg. 1 lines 5-9."""
         job, best, least = self.jobs[i], None, F(0)
-        work = F(job.epochs) / F(job.rho) * sum(self.left[i])
+        work = sum(self.left[i]) / F(job.rate)
         for count in range(1, ceil(work) + 1):
             slots = ceil(work / count)
             plan = self.osf(i, self.capacity, count, slots)
@@ -215,7 +215,7 @@ class Plain:
     @staticmethod
     def workload(job: SiteJob, left: list[int], workers: list[int], slots: int) -> list[int]:
         """d_i^r (O11)."""
-        most = [slots * floor(F(job.rho) * y / job.epochs) for y in workers]
+        most = [slots * floor(F(job.rate) * y) for y in workers]
         d = [min(a, b) for a, b in zip(left, most, strict=True)]
         for r in range(len(d)):
             d[r] += min(most[r] - d[r], min(sum(left), sum(most)) - sum(d))

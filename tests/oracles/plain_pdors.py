@@ -38,11 +38,11 @@ def servers(job: TrainingJob, workers: int) -> int:
 
 
 def quantum(job: TrainingJob) -> int:
-    return -(-job.epochs * job.samples // job.levels)
+    return -(-job.work // job.levels)
 
 
 def quanta(job: TrainingJob) -> int:
-    return -(-job.epochs * job.samples // quantum(job))
+    return -(-job.work // quantum(job))
 
 
 def utility(job: TrainingJob, duration: float) -> float:
@@ -75,9 +75,9 @@ def constants(jobs: Sequence[TrainingJob], capacity: Table, horizon: int) -> tup
     """U^r, L (without its guard), mu, for completion = end."""
     resources = range(len(capacity[0]))
     asked = [[j.worker[r] + j.ps[r] for r in resources] for j in jobs]
-    best = [utility(j, up(j.epochs * j.samples / j.batch * rate_time(j, inside=True))) for j in jobs]
+    best = [utility(j, up(j.work / j.batch * rate_time(j, inside=True))) for j in jobs]
     high = [max((u / d[r] for u, d in zip(best, asked, strict=True) if d[r]), default=0) for r in resources]
-    need = [up(j.epochs * j.samples * rate_time(j, inside=False)) * sum(d) for j, d in zip(jobs, asked, strict=True)]
+    need = [up(j.work * rate_time(j, inside=False)) * sum(d) for j, d in zip(jobs, asked, strict=True)]
     mu = max(horizon * sum(map(sum, capacity)) / n for n in need)
     low = min(utility(j, horizon - j.arrival) / (2 * mu * n) for j, n in zip(jobs, need, strict=True))
     return high, low, mu
@@ -271,8 +271,8 @@ def violations(plans: Sequence[tuple[TrainingJob, Plan]], capacity: Table, horiz
                 found.append(f"ratio: job {job.id} in slot {part.slot}: {workers} workers, {pss} PSs")
             for h, (w, s) in enumerate(placement):
                 load[part.slot, h] += np.array(job.worker) * w + np.array(job.ps) * s
-        if done < job.epochs * job.samples * (1 - 1e-9):
-            found.append(f"(3) job {job.id}: {done} of {job.epochs * job.samples} samples")
+        if done < job.work * (1 - 1e-9):
+            found.append(f"(3) job {job.id}: {done} of {job.work} samples")
         if plan.completion != max(part.slot for part in plan.slots) + 1:
             found.append(f"(6) job {job.id}: completion {plan.completion}")
         if len({part.slot for part in plan.slots}) < len(plan.slots):
@@ -284,7 +284,7 @@ def violations(plans: Sequence[tuple[TrainingJob, Plan]], capacity: Table, horiz
 def schedules(job: TrainingJob, capacity: Table, horizon: int) -> Iterator[tuple[float, list[tuple[int, Placement]]]]:
     """All schedules pi of a job on the empty cluster that end with the slot in which the work is done."""
     options = list(placements(job, capacity))
-    work = job.epochs * job.samples * (1 - 1e-9)
+    work = job.work * (1 - 1e-9)
 
     def extend(t: int, done: float, parts: list[tuple[int, Placement]]) -> Iterator[list[tuple[int, Placement]]]:
         if done >= work:

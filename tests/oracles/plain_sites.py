@@ -42,7 +42,7 @@ def least_cost(scenario: Scenario) -> float:
 
 def _moves(scenario: Scenario, arrivals: list[int], slot: int, left: Left) -> Iterator[tuple[float, Left]]:
     """A chunk goes to another site."""
-    cost, mb = scenario.cluster.transfer_cost, scenario.jobs.columns["chunk_mb"]
+    cost, mb = scenario.cluster.transfer_cost, scenario.jobs.chunk_mb
     assert cost is not None
     for j, here in enumerate(left):
         if arrivals[j] > slot:
@@ -67,7 +67,7 @@ def _slots(scenario: Scenario, arrivals: list[int], slot: int, left: Left) -> It
         for j, (workers, ps) in enumerate(use):
             trained = _trained(scenario, j, left[j], workers)
             after.append(tuple(there - done for there, done in zip(left[j], trained, strict=True)))
-            cost += sum(float(q[r, ps] * jobs.columns["exchange_mb"][j]) * n for r, n in enumerate(workers) if n)
+            cost += sum(float(q[r, ps] * jobs.exchange_mb[j]) * n for r, n in enumerate(workers) if n)
             f = jobs.latency[j]
             if any(trained) and not any(after[-1]) and f is not None:
                 cost += f((slot + 1) - float(jobs.arrival[j]) / scenario.physics.slot)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -41,10 +41,10 @@ class Run:
 def play(scenario: Scenario, policy: Policy, *, check: bool = True) -> Run:
     """Run `policy` in the simulated world; the books must balance and the record must keep every rule."""
     kernel = Kernel(scenario, policy)
-    world = SimulatedWorld(scenario, preemptive=policy.lanes["preemptive"])
+    world = SimulatedWorld(scenario, preemptive=policy.lanes.preemptive)
     drive_to_end(kernel, world)
     kernel.validate_state()
-    schedule, meta = kernel.record.schedule(world.runs()), {"lanes": policy.lanes}
+    schedule, meta = kernel.record.schedule(world.runs()), {"lanes": asdict(policy.lanes)}
     if check:
         assert verify(scenario, schedule, meta) == []
     return Run(scenario, kernel, schedule, meta)

@@ -39,10 +39,9 @@ def draw_jobs(rng: Generator, sites: Sites, count: int, *, fits: bool = True) ->
         worker[rng.integers(resources)] = rng.integers(1, 4)
         data = rng.integers(0, 9, len(sites))
         data[rng.integers(len(sites))] += 1
-        epochs = int(rng.integers(1, 4))
         jobs.append(
             SiteJob(
-                id=number, arrival=int(rng.integers(0, 4)), epochs=epochs, rho=epochs * float(rng.integers(4, 15)) / 4,
+                id=number, arrival=int(rng.integers(0, 4)), rate=float(rng.integers(4, 15)) / 4,
                 chunk_mb=float(rng.integers(0, 4)), exchange_mb=float(rng.integers(0, 6)),
                 data=tuple(data.tolist()), worker=tuple(worker.tolist()), ps=tuple(ps.tolist()),
                 latency=draw_latency(rng),

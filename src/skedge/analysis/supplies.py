@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from skedge.core.kinds import kind_of
 from skedge.core.model import Ints
 from skedge.core.schedule import COPIES, SUPPLIES
 
@@ -19,7 +20,7 @@ def supplies(c: Columns) -> pl.DataFrame:
     the job since its last outage or, if the physics is ``last_place``, of those in the job's last order.
     """
     rows = _orders(c)
-    if c.scenario.physics.data == "kept" and c.scenario.cluster.kind != "sites":
+    if kind_of(c.scenario.cluster).keeps_data(c.scenario.physics):
         most = pl.col("n").cum_max().shift(1, fill_value=0).over("job", "server", "outage")
         rows = rows.with_columns(before=most)
     else:

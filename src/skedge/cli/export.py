@@ -12,7 +12,7 @@ import typer
 
 from skedge.core.errors import InputError
 from skedge.export import batsim, chrome
-from skedge.run import load_whole, new_folder
+from skedge.run import load_whole, new_folder, offers
 
 from .console import out
 
@@ -37,7 +37,7 @@ def export(
     """Export a run for Evalys (Batsim's files), or for Perfetto (Chrome-trace JSON)."""
     run = load_whole(folder)
     if form is Format.batsim:
-        if run.scenario.cluster.kind != "slots":
+        if "typed slots" not in offers(run.scenario):
             raise InputError(f"{folder}: its servers have resources, but Batsim's files count worker slots")
         with new_folder(target) as inside:
             batsim.write(run.scenario, run.schedule, inside)

@@ -22,6 +22,7 @@ import yaml
 from rich.table import Table
 
 from skedge.core.errors import InputError, SkedgeError
+from skedge.core.kinds import kind_of
 from skedge.core.scenario import Scenario
 from skedge.live.control.audit import AUDIT, Audit
 from skedge.live.control.states import STATES
@@ -83,8 +84,7 @@ def up(
         raise InputError(f"the service needs the extra `live`: pip install 'skedge[live]' ({error})") from error
     scenario = load_cluster_file(cluster)
     for_service(policy, scenario)
-    if scenario.physics.slotted and scenario.cluster.kind != "sites":
-        raise InputError("physics.slotted: a live run goes in continuous time, but at sites; leave it out")
+    kind_of(scenario.cluster).check_live(scenario)
     if ray is not None:
         check_answers(ray)
     lock = _new_state(state)

@@ -11,6 +11,7 @@ import yaml
 from rich.table import Table
 
 from skedge.core.errors import TraceError
+from skedge.core.kinds import kind_of
 from skedge.run import new_folder
 from skedge.scenario.file import scenario_from_dict, shipped
 from skedge.scenario.save import save_scenario
@@ -134,7 +135,8 @@ def convert_command(
     with new_folder(folder) as aside:
         save_scenario(scenario, aside)
     cluster = scenario.cluster
-    size = {"servers": len(cluster.servers)} if cluster.kind != "slots" else {"lanes": cluster.lanes}
+    count, unit = kind_of(cluster).size(cluster)
+    size = {unit: count}
     found = {"scenario": str(folder / "scenario.yaml"), "jobs": len(scenario.jobs), **size}
     if as_json:
         print_json({**found, "source": scenario.source})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .events import CLOUD, Allocate
+from .events import Allocate
 from .scenario import Scenario
 
 
@@ -11,10 +11,6 @@ def colocated(scenario: Scenario, order: Allocate) -> int:
     if len(order.where) > 1:
         return 0
     cluster, server = scenario.cluster, order.where[0][0]
-    if isinstance(order.ps, tuple):
-        return int(scenario.physics.colocation == "one_server" and [server] == [at for at, _ in order.ps])
-    if server == cluster.cloud:
-        return int(order.ps == CLOUD)
-    if scenario.physics.colocation != "one_server" or order.ps == CLOUD:
+    if server != cluster.cloud and scenario.physics.colocation != "one_server":
         return 0
-    return int(cluster.ps_server[order.ps] == server)
+    return int([server] == [cluster.ps_places[place] for place, _ in order.ps])

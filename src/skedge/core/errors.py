@@ -7,6 +7,7 @@
     │   ├── ScenarioError     a scenario file or the jobs and servers that it names
     │   ├── TraceError        a trace file
     │   └── PolicyError       an unknown policy, or a parameter that it does not take
+    │       └── UnknownColumnError    a policy asks for a column of the jobs that there is not
     ├── OrderError            a policy's order breaks a rule; has the rule's name
     ├── StateError            the kernel's books are inconsistent (a bug in skedge or the world)
     ├── SolverError           a solver failed or ran out of time
@@ -35,6 +36,10 @@ class TraceError(InputError):
 
 class PolicyError(InputError):
     """A policy is unknown, or a parameter of it is unknown or wrong."""
+
+
+class UnknownColumnError(PolicyError, AttributeError):
+    """A policy asks for a column of the jobs that there is not; the message lists the columns."""
 
 
 class OrderError(SkedgeError):

@@ -29,6 +29,11 @@ def pairs(counts: Ints) -> Placement:
     return tuple((server, int(counts[server])) for server in np.flatnonzero(counts).tolist())
 
 
+def ps_in(slot: int) -> Placement:
+    """The PS in this slot, or in the CLOUD, as an allocation has it."""
+    return ((slot, 1),)
+
+
 def _none() -> Ints:
     return np.empty(0, np.int64)
 
@@ -148,12 +153,13 @@ class Dispatch:
 
 @dataclass(frozen=True, slots=True)
 class Allocate:
-    """Allocate these workers and this PS slot to a job from now on; replaces its present allocation.
+    """Allocate these workers and PSs to a job from now on; replaces its present allocation.
 
     Attributes
     ----------
     ps
-        A PS slot, or CLOUD; on servers with resources, which have no slots, (server, PSs) pairs in order of server.
+        (place, PSs) pairs. On servers with slots one PS, in a slot or the CLOUD: :func:`ps_in`. On servers with
+        resources the places are servers, in order.
     gang
         True: all workers begin together, when the slowest upload has ended. False: each begins when its own data
         arrive, and the job's present workers continue. All allocations of a job must agree on this.
@@ -163,7 +169,7 @@ class Allocate:
 
     job: int
     where: Placement
-    ps: int | Placement
+    ps: Placement
     reason: str = ""
     gang: bool = True
     value: float | None = None

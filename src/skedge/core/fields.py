@@ -119,21 +119,40 @@ def made_of(*kinds: type) -> Rule:
     return rule
 
 
-def optional(rule: Rule) -> Rule:
+@dataclass(frozen=True, slots=True)
+class Maybe:
     """None, or a value that `rule` accepts."""
-    return lambda name, value: None if value is None else rule(name, value)
+
+    rule: Rule
+
+    def __call__(self, name: str, value: Any) -> Any:
+        """Cast `value`."""
+        return None if value is None else self.rule(name, value)
 
 
-def pair(rule: Rule) -> Rule:
+@dataclass(frozen=True, slots=True)
+class Pair:
     """Two values, each of which `rule` accepts."""
 
-    def both(name: str, value: Any) -> Any:
+    rule: Rule
+
+    def __call__(self, name: str, value: Any) -> Any:
+        """Cast both values."""
         values = value.tolist() if isinstance(value, np.ndarray) else value
         if not isinstance(values, tuple | list) or len(values) != 2:
             refuse(name, value, "a pair (low, high)")
-        return tuple(rule(f"{name}[{i}]", one) for i, one in enumerate(values))
+        return tuple(self.rule(f"{name}[{i}]", one) for i, one in enumerate(values))
 
-    return both
+
+@dataclass(frozen=True, slots=True)
+class Each:
+    """A mapping from names to values that `rule` accepts."""
+
+    rule: Rule
+
+    def __call__(self, name: str, value: Any) -> Any:
+        """Cast all values."""
+        return mapping(lambda _: self.rule)(name, value)
 
 
 def mapping(rule_of: Callable[[str], Rule]) -> Rule:

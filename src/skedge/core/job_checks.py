@@ -10,25 +10,34 @@ import numpy as np
 import polars as pl
 
 from .errors import ScenarioError
+from .fields import Each, Maybe, Number, Pair, Rule
+from .job_fields import DATA, EXTRA_SCHEMA, JOB_FIELDS, JOB_SCHEMA, PS_NEEDS, WORKER_NEEDS, Floats, Ints, Kind
 from .latency import latency_from
-from .model import DATA, EXTRA_SCHEMA, JOB_SCHEMA, PS_NEEDS, WORKER_NEEDS, Cluster, Floats, Ints
-from .time import LONGEST_S
+from .model import Cluster
+from .value import UTILITY_RULES
 
-_AT_LEAST_ONE = ("epochs", "chunks", "minibatches", "workers")
-_NOT_NEGATIVE = (
-    "arrival_s", "minibatch_s", "ps_update_s", "gradient_mb", "chunk_mb",
-    "upload_edge_lo_s", "upload_edge_hi_s", "upload_cloud_lo_s", "upload_cloud_hi_s",
-)  # fmt: skip
-UTILITY = ("utility_height", "utility_steepness", "utility_target")
+UTILITY = tuple(f"utility_{name}" for name in UTILITY_RULES)
 """Columns of a utility, in the order of :class:`~skedge.core.value.Sigmoid`."""
-_DEFAULTS = {"batch": 1.0, "ratio": 1.0, "internal_mbps": np.inf, "exchange_mb": 0.0, "max_lag": 0.0}
+_DEFAULTS = {f.name: f.default or 0 for f in JOB_FIELDS if f.row.table == "optional" and f.name in EXTRA_SCHEMA}
+_KINDS: dict[Kind, str] = {
+    "slots": "servers with slots",
+    "resources": "servers with resources",
+    "sites": "a cluster that has transfer_cost",
+}
+"""The kinds of cluster, for messages."""
 
 
-def extra_column(frame: pl.DataFrame, name: str) -> Floats:
-    """A numeric column of :data:`~skedge.core.model.EXTRA_SCHEMA`, with the default for missing values."""
+def numeric(frame: pl.DataFrame, name: str) -> Any:
+    """A numeric column in its type, with the default for missing values (``max_lag``: 0 for None)."""
+    if name in JOB_SCHEMA:
+        return frame[name].to_numpy().astype(_DTYPE[JOB_SCHEMA[name]])
+    dtype = _DTYPE[EXTRA_SCHEMA[name]]
     if name not in frame.columns:
-        return np.full(len(frame), _DEFAULTS[name])
-    return frame[name].fill_null(_DEFAULTS[name]).to_numpy().astype(np.float64)
+        return np.full(len(frame), _DEFAULTS[name], dtype)
+    return frame[name].fill_null(_DEFAULTS[name]).to_numpy().astype(dtype)
+
+
+_DTYPE = {int: np.int64, float: np.float64}
 
 
 def needs(frame: pl.DataFrame, prefix: str, resources: tuple[str, ...]) -> Floats:
@@ -41,13 +50,12 @@ def needs(frame: pl.DataFrame, prefix: str, resources: tuple[str, ...]) -> Float
 
 
 def data_of(frame: pl.DataFrame, cluster: Cluster) -> Ints:
-    """Chunks of each job by site, D_i^r, shape ``(jobs, servers)``; without columns if there are no sites."""
-    if cluster.kind != "sites":
-        return np.zeros((len(frame), 0), np.int64)
-    table = np.zeros((len(frame), len(cluster.servers)), np.int64)
-    for i, site in enumerate(cluster.server_ids):
-        if DATA + site in frame.columns:
-            table[:, i] = frame[DATA + site].fill_null(0).to_numpy()
+    """Chunks of each job by site, D_i^r, shape ``(jobs, servers)``; without columns if no job has data at a site."""
+    names = {DATA + site: i for i, site in enumerate(cluster.server_ids)}
+    given = [name for name in frame.columns if name in names]
+    table = np.zeros((len(frame), len(names) if given else 0), np.int64)
+    for name in given:
+        table[:, names[name]] = frame[name].fill_null(0).to_numpy()
     return table
 
 
@@ -82,9 +90,7 @@ def checked(frame: pl.DataFrame, cluster: Cluster) -> pl.DataFrame:
     except pl.exceptions.PolarsError as error:
         raise ScenarioError(f"jobs: a column has values of the wrong type: {error}") from error
     _utility_is_whole(frame)
-    _refuse(frame, [*_of_columns(), *_of_extra(frame, cluster), *_of_ranges(cluster)])
-    if cluster.kind == "sites":
-        _check_latency(frame)
+    _refuse(frame, [*_of_columns(), *_of_values(frame), *_of_utility(frame), *_of_kind(frame, cluster), *_together()])
     return frame
 
 
@@ -93,23 +99,42 @@ def _of_columns() -> Iterator[_Check]:
         yield _check(pl.col(column).is_null(), column, "a value; it is missing")
 
 
-def _of_ranges(cluster: Cluster) -> Iterator[_Check]:
-    for column in _AT_LEAST_ONE:
-        yield _check(pl.col(column) < 1, column, "at least 1")
-    for column in _NOT_NEGATIVE:
-        good = pl.col(column).is_finite() & (pl.col(column) >= 0) & (pl.col(column) <= LONGEST_S)
-        yield _check(~good, column, f"a number from 0 to {LONGEST_S:g}")
-    rate = pl.col("bandwidth_mbps")
-    yield _check(~(rate.is_finite() & (rate > 0)), "bandwidth_mbps", "above 0")
+def _of_values(frame: pl.DataFrame) -> Iterator[_Check]:
+    """Check each column by the row of its field."""
+    for column in frame.columns:
+        rule = next(_number(f.row.check) for f in JOB_FIELDS if f.holds(column))
+        if rule is not None:
+            yield _check(pl.col(column).is_not_null() & _outside(pl.col(column), rule), column, rule.right)
+
+
+def _number(rule: Rule) -> Number | None:
+    """The rule of a number within `rule`; None if it is not about numbers."""
+    while isinstance(rule, Maybe | Pair | Each):
+        rule = rule.rule
+    return rule if isinstance(rule, Number) else None
+
+
+def _outside(column: pl.Expr, rule: Number) -> pl.Expr:
+    finite = column.is_finite() | (column == np.inf) if rule.endless else column.is_finite()
+    return ~(finite & (column > rule.low if rule.above else column >= rule.low) & (column <= rule.high))
+
+
+def _of_kind(frame: pl.DataFrame, cluster: Cluster) -> Iterator[_Check]:
+    """Reject optional columns of fields that do not apply to this kind of cluster."""
+    for f in JOB_FIELDS:
+        if f.row.table == "optional" and cluster.kind not in f.row.kinds:
+            right = f"left out: it goes with {' or '.join(_KINDS[kind] for kind in f.row.kinds)}"
+            for column in filter(f.holds, frame.columns):
+                yield _check(pl.col(column).is_not_null(), column, right)
+
+
+def _together() -> Iterator[_Check]:
+    """Checks of columns against each other."""
     yield _check(pl.col("minibatch_s") + pl.col("ps_update_s") <= 0, "minibatch_s", "above 0 (with ps_update_s)")
     for kind in ("edge", "cloud"):
         above = pl.col(f"upload_{kind}_lo_s") > pl.col(f"upload_{kind}_hi_s")
         yield _check(above, f"upload_{kind}_lo_s", f"at most upload_{kind}_hi_s")
     yield _check(pl.col("id").is_duplicated(), "id", "unique; it is used twice")
-    for column, types in (("worker_type", cluster.worker_types), ("ps_type", cluster.ps_types)):
-        if types or (cluster.cloud is None and cluster.kind == "slots"):
-            have = ", ".join(types) or "none"
-            yield _check(~pl.col(column).is_in(list(types)), column, f"a type that a server has ({have})")
 
 
 def _schema_of(frame: pl.DataFrame) -> dict[str, Any]:
@@ -127,42 +152,40 @@ def _utility_is_whole(frame: pl.DataFrame) -> None:
         raise ScenarioError(f"jobs: column {missing[0]!r} is missing; a utility has height, steepness and target")
 
 
-def _of_extra(frame: pl.DataFrame, cluster: Cluster) -> Iterator[_Check]:
-    """Checks of batch, rates, utility and needs, and that the cluster has the resources needed."""
-    there = set(frame.columns)
-    positive = {name: pl.col(name).is_finite() & (pl.col(name) > 0) for name in ("ratio", "utility_height")}
-    rules = {
-        "batch": (pl.col("batch") >= 1, "at least 1"),
-        "ratio": (positive["ratio"], "above 0"),
-        "internal_mbps": (pl.col("internal_mbps") >= pl.col("bandwidth_mbps"), "at least bandwidth_mbps"),
-        "utility_height": (positive["utility_height"], "above 0"),
-        "utility_steepness": (
-            pl.col("utility_steepness").is_finite() & (pl.col("utility_steepness") >= 0),
-            "0 or more: below 0 the utility increases with time",
-        ),
-        "utility_target": (pl.col("utility_target").is_finite(), "a number of slots"),
-        "exchange_mb": (pl.col("exchange_mb").is_finite() & (pl.col("exchange_mb") >= 0), "0 or more"),
-        "max_lag": (pl.col("max_lag") >= 1, "at least 1"),
-    }
-    given = [name for name in UTILITY if name in there]
-    for name in given:
-        lacks = pl.any_horizontal(pl.col(given).is_not_null()) & pl.col(name).is_null()
+def _of_utility(frame: pl.DataFrame) -> Iterator[_Check]:
+    given = [name for name in UTILITY if name in frame.columns]
+    for name, (_, rule) in zip(given, UTILITY_RULES.values(), strict=False):
+        column = pl.col(name)
+        lacks = pl.any_horizontal(pl.col(given).is_not_null()) & column.is_null()
         yield _check(lacks, name, "a number: a utility has height, steepness and target")
-    for name, (good, right) in rules.items():
-        if name in there:
-            yield _check(pl.col(name).is_not_null() & ~good, name, right)
-    yield from _of_needs(frame, cluster)
-    if cluster.kind != "slots" and "max_lag" in there:
-        right = "left out: it is of chunks that are dispatched, and none are on servers with resources"
-        yield _check(pl.col("max_lag").is_not_null(), "max_lag", right)
-    yield from _of_no_sites(frame) if cluster.kind != "sites" else _of_sites(frame, cluster)
+        yield _check(column.is_not_null() & _outside(column, rule), name, rule.right)
+    if "internal_mbps" in frame.columns:
+        slower = pl.col("internal_mbps") < pl.col("bandwidth_mbps")
+        yield _check(slower, "internal_mbps", "at least bandwidth_mbps")
 
 
-def _of_no_sites(frame: pl.DataFrame) -> Iterator[_Check]:
-    for column in frame.columns:
-        if column.startswith((DATA, "latency")) or column == "exchange_mb":
-            right = "left out: it goes with a cluster that has transfer_cost"
-            yield _check(pl.col(column).is_not_null(), column, right)
+def check_on_slots(frame: pl.DataFrame, cluster: Cluster) -> None:
+    """Check that a server has the types of each job; a cloud has every type."""
+    given = ("worker_type", cluster.worker_types), ("ps_type", cluster.ps_types)
+    _refuse(
+        frame,
+        [
+            _check(~pl.col(name).is_in(list(types)), name, f"a type that a server has ({', '.join(types) or 'none'})")
+            for name, types in given
+            if types or cluster.cloud is None
+        ],
+    )
+
+
+def check_on_resources(frame: pl.DataFrame, cluster: Cluster) -> None:
+    """Check that servers have the resources that each job needs."""
+    _refuse(frame, list(_of_needs(frame, cluster)))
+
+
+def check_at_sites(frame: pl.DataFrame, cluster: Cluster) -> None:
+    """Check needs, data and latency cost."""
+    _refuse(frame, [*_of_needs(frame, cluster), *_of_sites(frame, cluster)])
+    _check_latency(frame)
 
 
 def _of_sites(frame: pl.DataFrame, cluster: Cluster) -> Iterator[_Check]:
@@ -172,7 +195,6 @@ def _of_sites(frame: pl.DataFrame, cluster: Cluster) -> Iterator[_Check]:
         if column.removeprefix(DATA) not in cluster.server_ids:
             have = ", ".join(cluster.server_ids[:5]) + (", ..." if len(cluster.servers) > 5 else "")
             yield _check(pl.col(column).is_not_null(), column, f"for one of the sites ({have})")
-        yield _check(pl.col(column) < 0, column, "0 chunks or more")
     for column in ("upload_edge_hi_s", "upload_cloud_hi_s"):
         yield _check(pl.col(column) > 0, column, "0: at sites data move at once, at the cost of transfer_cost")
     data = pl.sum_horizontal(pl.col(columns).fill_null(0)) if columns else pl.lit(0)
@@ -194,17 +216,14 @@ def _check_latency(frame: pl.DataFrame) -> None:
 
 
 def _of_needs(frame: pl.DataFrame, cluster: Cluster) -> Iterator[_Check]:
-    have = ", ".join(cluster.resources) or "slots alone"
+    have = ", ".join(cluster.resources)
     for prefix in (WORKER_NEEDS, PS_NEEDS):
         columns = [c for c in frame.columns if c.startswith(prefix)]
         for column in columns:
-            value = pl.col(column).fill_null(0)
-            yield _check(~(value.is_finite() & (value >= 0)), column, "a number, 0 or more")
             if column.removeprefix(prefix) not in cluster.resources:
-                yield _check(value > 0, column, f"of a resource that a server has ({have})")
-        if cluster.kind != "slots":
-            needs = pl.sum_horizontal(pl.col(columns)) if columns else pl.lit(0.0)
-            yield _check(needs <= 0, prefix + "*", f"above 0 for one of {have}", needs)
+                yield _check(pl.col(column) > 0, column, f"of a resource that a server has ({have})")
+        needs = pl.sum_horizontal(pl.col(columns)) if columns else pl.lit(0.0)
+        yield _check(needs <= 0, prefix + "*", f"above 0 for one of {have}", needs)
 
 
 def _check(wrong: pl.Expr, column: str, right: str, value: pl.Expr | None = None) -> _Check:
@@ -213,7 +232,7 @@ def _check(wrong: pl.Expr, column: str, right: str, value: pl.Expr | None = None
 
 def _refuse(frame: pl.DataFrame, checks: Sequence[_Check]) -> None:
     """Raise an error for the first wrong row of the first check that fails; all checks are computed in one pass."""
-    if frame.is_empty():
+    if frame.is_empty() or not checks:
         return
     failed = frame.select(check.wrong.any().alias(str(i)) for i, check in enumerate(checks)).row(0)
     for check, fails in zip(checks, failed, strict=True):

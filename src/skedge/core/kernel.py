@@ -16,7 +16,6 @@ The kernel's knowledge of the lanes is a *belief*: announced durations, correcte
 from __future__ import annotations
 
 from dataclasses import replace
-from heapq import heappop, heappush
 from typing import Any, Protocol
 
 import numpy as np
@@ -53,9 +52,12 @@ from .events import (
     Transfer,
     Upload,
     WakeAt,
+    ps_in,
 )
+from .job_fields import JobColumns
 from .model import Ints, Placement
 from .network import Delays, upload_delay, upload_row
+from .plans import Plans
 from .policy import Policy, View
 from .record import Record
 from .scenario import Scenario
@@ -89,6 +91,8 @@ class Kernel:
         Time to train a chunk by job and zeta [µs]: as announced, corrected by facts.
     in_service
         Whether each server is in service, shape ``(servers,)``.
+    plans
+        The reservations of the jobs.
     books
         Workers and PSs held by each job, data stored, and at sites the chunks left to train.
     sent, lost
@@ -102,12 +106,10 @@ class Kernel:
         cluster, jobs, physics = scenario.cluster, scenario.jobs, scenario.physics
         self.now, self.arrived, self.dispatches, self.idle = 0, 0, 0, 0
         self.standing = np.full(len(jobs), -1, np.int64)
-        self.columns = jobs.columns
+        self._columns: JobColumns | None = None
         self.chunk_time, self.factor = scenario.chunk_time, dict[int, float]()
-        lanes = policy.lanes
-        self.belief: Lanes = empty_lanes(
-            cluster.lanes, preemptive=lanes["preemptive"], overhead=physics.checkpoint_overhead
-        )
+        preemptive, overhead = policy.lanes.preemptive, physics.checkpoint_overhead
+        self.belief: Lanes = empty_lanes(cluster.lanes, preemptive=preemptive, overhead=overhead)
         kept = physics.data == "kept"
         self.gangs = Gangs(scenario.announced_work, scenario.delays, physics.step, physics.checkpoint_overhead, kept)
         self.servers = len(cluster.servers)
@@ -116,8 +118,8 @@ class Kernel:
         self.running: set[int] = set()
         self.sent: dict[int, Ints] = {}
         self.lost: dict[int, set[int]] = {}
-        self.plan_ends: list[tuple[int, int]] = []
-        self.record = Record(scenario)
+        self.plans = Plans()
+        self.record = Record(scenario, self.plans)
         self.view = View(self)
         self._appliers: dict[type, Any] = {
             Dispatch: self._dispatch,
@@ -205,7 +207,7 @@ class Kernel:
         """Add jobs submitted during the run: `scenario` lists them after the present jobs."""
         self.standing = np.append(self.standing, np.full(len(scenario.jobs) - len(self.scenario.jobs), -1))
         self.chunk_time = np.concatenate([self.chunk_time, scenario.chunk_time[len(self.chunk_time) :]])
-        self.scenario, self.columns = scenario, scenario.jobs.columns
+        self.scenario, self._columns = scenario, None
         self.books.extend(scenario)
         self.gangs.extend(scenario.announced_work, scenario.delays)
         self.record.extend(scenario)
@@ -289,15 +291,10 @@ class Kernel:
         self.books.storage.forget(job)
 
     def _with_broken_plans(self, event: Event) -> Event:
-        broken = []
-        while self.plan_ends and self.plan_ends[0][0] <= self.now:
-            end, job = heappop(self.plan_ends)
-            if self.standing[job] == WAITING and job not in broken and self.record.plan_end(job) == end:
-                self.record.break_plan(job, self.now)
-                broken.append(job)
-        if not broken:
-            return event
-        return replace(event, broken=tuple(broken))
+        broken = [job for job in self.plans.ended(self.now) if self.standing[job] == WAITING]
+        for job in broken:
+            self.plans.breaks(job, self.now)
+        return replace(event, broken=tuple(broken)) if broken else event
 
     def _check_ps(self, event: Event) -> None:
         if not self.in_service.all():
@@ -364,6 +361,9 @@ class Kernel:
         self._in_system(job)
         if self.standing[job] == DISPATCHED:
             raise OrderError("M6", f"job {self.scenario.jobs.ids[job]!r} is dispatched: it cannot be allocated")
+        if isinstance(order.ps, int | np.integer):
+            text = "an allocation has (place, PSs) pairs, such as ps_in(slot)"
+            raise OrderError("M12", f"job {self.scenario.jobs.ids[job]!r} is given {order.ps!r} as PS; {text}")
         if job in self.gangs.started and (job in self.gangs.parts) == order.gang:
             raise OrderError("M24", f"job {self.scenario.jobs.ids[job]!r} is a gang in some of its allocations only")
         if job in self.gangs.placed:
@@ -372,10 +372,9 @@ class Kernel:
             self.gangs.suspend(job, self.now)
         self.books.take(job, order)
         self.record.take_ps(job, self.now)
-        before = self.gangs.supplied(job)
-        self.books.place(self.gangs, order, self.now)
+        before = self.books.place(self.gangs, order, self.now)
         self.running.add(job)
-        self.record.allocate(self.now, order, before)
+        self.record.allocate(self.now, order, before, self.books.decided_ps(order))
 
     def _suspend(self, order: Suspend) -> None:
         self._in_system(order.job)
@@ -389,14 +388,15 @@ class Kernel:
 
     def _assign_ps(self, order: AssignPS) -> None:
         self._in_system(order.job)
-        if order.job not in self.running or order.job in self.books.ps_of or not self.books.ps_are_slots:
+        self.books.check_assign(order.job)
+        if order.job not in self.running or order.job in self.books.ps_of:
             raise OrderError("M12", f"job {self.scenario.jobs.ids[order.job]!r} does not run, or has a PS already")
         cloud = self.scenario.cluster.cloud
         if order.ps != CLOUD and self.wholly_in_cloud(order.job) and self.in_service[cloud]:
             raise OrderError(
                 "M15", f"job {self.scenario.jobs.ids[order.job]!r} is wholly in the cloud: so must its PS be"
             )
-        self.books.take_ps(order.job, order.ps)
+        self.books.take_ps(order.job, ps_in(order.ps))
         self.record.take_ps(order.job, self.now)
 
     def _release_ps(self, job: int) -> None:
@@ -431,7 +431,7 @@ class Kernel:
             raise OrderError("M19", f"job {self.scenario.jobs.ids[order.job]!r}: a plan must lie in the future")
         if min(order.workers, order.ps) < 0 or order.workers + order.ps == 0:
             raise OrderError("M1", f"job {self.scenario.jobs.ids[order.job]!r}: a plan must hold a worker or a PS")
-        heappush(self.plan_ends, (order.end, order.job))
+        self.plans.reserve(order, self.now)
         self.record.reserve(self.now, order)
 
     def _postpone(self, order: Postpone) -> None:
@@ -468,6 +468,12 @@ class Kernel:
         """The belief, read-only, with `lanes` updated to the present."""
         bring_to(self.belief, lanes, self.now)
         return read_only(self.belief)
+
+    def columns(self) -> JobColumns:
+        """The columns of the jobs that have arrived, read-only."""
+        if self._columns is None or len(self._columns.arrival) != self.arrived:
+            self._columns = self.scenario.jobs.first(self.arrived)
+        return self._columns
 
     def active(self) -> Ints:
         """Jobs in the system, ascending."""

@@ -1,4 +1,4 @@
-"""The model: servers, jobs, the physics of a scenario (``docs/model.md``, section 1).
+"""The model: servers, jobs (see :mod:`skedge.core.job_fields`) and the physics of a scenario (``docs/model.md``).
 
 Sizes are MB (10^6 bytes), rates Mbit/s, times microseconds (:mod:`skedge.core.time`) except where a name ends in
 ``_s`` (seconds).
@@ -7,25 +7,24 @@ Sizes are MB (10^6 bytes), rates Mbit/s, times microseconds (:mod:`skedge.core.t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .errors import ScenarioError
-from .fields import Number, Rule, flag, made_of, mapping, one_of, optional, pair, settle, shown, text
-from .latency import KINDS, LatencyCost, latency_columns
+from .fields import Maybe, Number, Rule, flag, made_of, mapping, one_of, settle, shown, text
+from .job_fields import Floats, Ints, Job, Kind, job_table
 from .size import MOST_MB, UNLIMITED, whole_bytes
 from .time import HOUR, LONGEST_S, SECOND, seconds
-from .value import Sigmoid
 
-if TYPE_CHECKING:
-    import polars as pl
+__all__ = (
+    "PS", "WORKER", "Bools", "Cluster", "Floats", "Ints", "Job", "Kind", "Physics", "Placement", "Server",
+    "check_transfer_cost", "job_table",
+)  # fmt: skip
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Placement = tuple[tuple[int, int], ...]
 """(server, workers) pairs, by server."""
@@ -73,13 +72,9 @@ _SERVER: dict[str, Rule] = {
     "id": text,
     "kind": one_of("edge", "cloud"),
     "capacity": mapping(_amount),
-    "storage_mb": optional(Number(f"None (no limit) or a number from 0 to {MOST_MB:g}", 0, MOST_MB)),
-    "site": optional(text),
+    "storage_mb": Maybe(Number(f"None (no limit) or a number from 0 to {MOST_MB:g}", 0, MOST_MB)),
+    "site": Maybe(text),
 }
-
-
-Kind = Literal["slots", "resources", "sites"]
-"""What servers offer: typed slots; amounts of resources; or resources at sites, with transfer costs between sites."""
 
 
 class Cluster:
@@ -104,6 +99,9 @@ class Cluster:
         Number of each slot on its server, from 0.
     workers, ps
         Slots by server and type, shape ``(servers, types)``.
+    ps_places, ps_numbers
+        Server of each place of a PS, and its number there: a place is a PS slot, and the last one (index -1) the cloud;
+        on servers with resources a server. The number is -1 in the cloud and on servers with resources.
     storage_bytes
         U_s [bytes], shape ``(servers,)``; :data:`~skedge.core.size.UNLIMITED` for no limit.
     resources
@@ -113,6 +111,8 @@ class Cluster:
     transfer_cost
         Cost per MB from the row's server to the column's [q^{rr'}], shape ``(servers, servers)``. None: transfers are
         free. A cluster with transfer costs is a cluster of *sites* (Okita): each job gives the location of its data.
+    site_cost
+        The same for the code of sites; without rows if transfers are free.
     asymmetric
         True if cost[a, b] may differ from cost[b, a].
 
@@ -141,15 +141,22 @@ class Cluster:
             [[s.capacity.get(r, 0) for r in self.resources] for s in self.servers], np.float64
         )
         self.asymmetric = flag("cluster.asymmetric", asymmetric)
-        self.transfer_cost: Floats | None = None if transfer_cost is None else _costs(transfer_cost)
-        if self.transfer_cost is not None:
-            self._check_sites(self.transfer_cost)
-        self.kind: Kind = "sites" if self.transfer_cost is not None else "resources" if self.resources else "slots"
+        self.transfer_cost: Floats | None = None
+        self.kind: Kind = "slots"
+        self.ps_places: Ints = np.append(self.ps_server, -1 if self.cloud is None else self.cloud)
+        self.ps_numbers: Ints = np.append(self.ps_slot, -1)
+        if self.resources:
+            self.kind, self.ps_places = "resources", np.arange(len(self.servers))
+            self.ps_numbers = np.full(len(self.servers), -1)
+        self.site_cost: Floats = np.zeros((0, 0))
+        if transfer_cost is not None:
+            self._become_sites(_table(transfer_cost))
 
-    def _check_sites(self, cost: Floats) -> None:
-        if not self.resources:
+    def _become_sites(self, cost: Floats) -> None:
+        if self.kind == "slots":
             raise ScenarioError("cluster.transfer_cost: requires servers with resources, not slots")
         check_transfer_cost(cost, self.server_ids, asymmetric=self.asymmetric)
+        self.kind, self.transfer_cost, self.site_cost = "sites", cost, cost
 
     @cached_property
     def server_ids(self) -> list[str]:
@@ -170,7 +177,7 @@ class Cluster:
         return self.servers[server].id
 
 
-def _costs(given: Any) -> Floats:
+def _table(given: Any) -> Floats:
     try:
         return np.asarray(given, np.float64)
     except (TypeError, ValueError, OverflowError) as error:
@@ -272,198 +279,6 @@ def _enumerate(servers: Sequence[Server], prefix: str, types: tuple[str, ...]) -
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """A training job as announced on arrival (JSAC'22 Sec. III-A; paper symbols in brackets).
-
-    Attributes
-    ----------
-    id
-        Name, unique.
-    arrival_s
-        [r_j] seconds, >= 0.
-    epochs, chunks, minibatches
-        [E_j], [D_j], [B_j]: epochs, data chunks, mini-batches per chunk; each >= 1.
-    minibatch_s, ps_update_s
-        [m_j], [G_j] seconds per mini-batch on a worker and per update on the PS; >= 0, their sum > 0.
-    gradient_mb, bandwidth_mbps
-        [q_j] MB of gradients (and of parameters), [b_j] Mbit/s reserved; each mini-batch costs 2 q / b seconds unless
-        the job's workers and its PS are co-located.
-    worker_type, ps_type
-        Types requested: v_jsw = 1 iff the worker's type is `worker_type`; o_jsp likewise.
-    workers
-        [k_j] workers that a gang policy allocates, 1..chunks.
-    chunk_mb
-        [u_j] size of a chunk, which counts for data moved and for storage.
-    upload_edge_s, upload_cloud_s
-        Range of the upload delay per chunk to an edge server and to the cloud [Delta_js]; the delay of a pair (job,
-        server) is drawn from it by a seeded hash of the pair (:mod:`skedge.core.network`).
-    upload_s
-        Delays given individually, by server id; they take precedence.
-    worker_needs, ps_needs
-        [alpha_i^r, beta_i^r] demand of a worker and of a PS for each resource; for servers with resources, not slots.
-    batch
-        [F_i] global batch size in mini-batches; on servers with resources also the maximum number of workers.
-    ratio
-        [gamma_i] workers per PS, > 0; with `batch` it scales communication: 2 q gamma / (b F) per mini-batch.
-    internal_mbps
-        [b_i^(i)] rate between a co-located worker and PS, Mbit/s; inf: communication is free there.
-    utility
-        Value of the job as a function of its training time; None if not specified.
-    data
-        [D_i^r] chunks by id of the site that stores them, in total `chunks`; for clusters of sites (Okita).
-    exchange_mb
-        [pi_i] MB of parameters that a worker exchanges with a PS at another site in a slot, >= 0.
-    latency
-        [f_i] cost of the response time; for clusters of sites.
-    max_lag
-        Maximum lead of a dispatched chunk over the job's slowest chunk [epochs] (rule M39); None: no limit.
-    """
-
-    id: str
-    arrival_s: float
-    epochs: int
-    chunks: int
-    minibatches: int
-    minibatch_s: float
-    ps_update_s: float = 0.0
-    gradient_mb: float = 0.0
-    bandwidth_mbps: float = 1000.0
-    worker_type: str = "gpu"
-    ps_type: str = "cpu"
-    workers: int = 1
-    chunk_mb: float = 0.0
-    upload_edge_s: tuple[float, float] = (0.0, 0.0)
-    upload_cloud_s: tuple[float, float] = (0.0, 0.0)
-    upload_s: Mapping[str, float] = field(default_factory=dict)
-    worker_needs: Mapping[str, float] = field(default_factory=dict)
-    ps_needs: Mapping[str, float] = field(default_factory=dict)
-    batch: int = 1
-    ratio: float = 1.0
-    internal_mbps: float = np.inf
-    utility: Sigmoid | None = None
-    data: Mapping[str, int] = field(default_factory=dict)
-    exchange_mb: float = 0.0
-    latency: LatencyCost | None = None
-    max_lag: int | None = None
-
-    def __post_init__(self) -> None:
-        """Check and cast the fields.
-
-        Raises
-        ------
-        ScenarioError
-            Names the field, its value and the values allowed.
-        """
-        settle(self, _JOB, f"job {shown(self.id)}")
-
-
-_COUNT = Number("a whole number, at least 1 and below 2**53", 1, 2**53, whole=True)
-_NOT_NEGATIVE = Number(f"a number from 0 to {LONGEST_S:g}", 0, LONGEST_S)
-_NEEDS = Number("a number, 0 or more", 0)
-_JOB: dict[str, Rule] = {
-    "id": text,
-    **dict.fromkeys(("epochs", "chunks", "minibatches", "workers", "batch"), _COUNT),
-    **dict.fromkeys(("arrival_s", "minibatch_s", "ps_update_s", "gradient_mb", "chunk_mb"), _NOT_NEGATIVE),
-    **dict.fromkeys(("bandwidth_mbps", "ratio"), Number("a number from 1e-09 to 1e+15", 1e-9, 1e15)),
-    **dict.fromkeys(("worker_type", "ps_type"), text),
-    **dict.fromkeys(("upload_edge_s", "upload_cloud_s"), pair(_NOT_NEGATIVE)),
-    **dict.fromkeys(("worker_needs", "ps_needs"), mapping(lambda _: _NEEDS)),
-    "upload_s": mapping(lambda _: _NOT_NEGATIVE),
-    "internal_mbps": Number("a number above 0, or inf", 0, above=True, endless=True),
-    "utility": optional(made_of(Sigmoid)),
-    "data": mapping(lambda _: Number("a whole number of chunks, 0 or more", 0, 2**53, whole=True)),
-    "exchange_mb": _NEEDS,
-    "latency": optional(made_of(*KINDS.values())),
-    "max_lag": optional(_COUNT),
-}
-
-
-JOB_SCHEMA: dict[str, Any] = {
-    "id": str,
-    "arrival_s": float,
-    "epochs": int,
-    "chunks": int,
-    "minibatches": int,
-    "minibatch_s": float,
-    "ps_update_s": float,
-    "gradient_mb": float,
-    "bandwidth_mbps": float,
-    "worker_type": str,
-    "ps_type": str,
-    "workers": int,
-    "chunk_mb": float,
-    "upload_edge_lo_s": float,
-    "upload_edge_hi_s": float,
-    "upload_cloud_lo_s": float,
-    "upload_cloud_hi_s": float,
-}
-"""Columns of a jobs table: the fields of :class:`Job`, ranges split into lo and hi. Numbers have 64 bits."""
-
-EXTRA_SCHEMA: dict[str, Any] = {
-    "batch": int,
-    "ratio": float,
-    "internal_mbps": float,
-    "utility_height": float,
-    "utility_steepness": float,
-    "utility_target": float,
-    "exchange_mb": float,
-    "latency": str,
-    "latency_tau": float,
-    "latency_rate": float,
-    "latency_base": float,
-    "latency_early": float,
-    "latency_late": float,
-    "latency_deadline": float,
-    "max_lag": int,
-}
-"""Optional columns of a jobs table; a missing column or a null value means the default of :class:`Job`."""
-
-WORKER_NEEDS, PS_NEEDS = "worker_needs.", "ps_needs."
-"""Prefixes of the columns, one per resource, with the demand of a worker and of a PS; missing or null means 0."""
-
-DATA = "data."
-"""Prefix of the columns, one per site, with the number of a job's chunks stored there; missing or null means 0."""
-
-
-def job_table(jobs: Sequence[Job]) -> tuple[pl.DataFrame, dict[str, Mapping[str, float]]]:
-    """A jobs table, and the upload delays given individually, by job id.
-
-    Its columns are :data:`JOB_SCHEMA`, and those of :data:`EXTRA_SCHEMA` and of needs that differ from the default in
-    at least one job.
-    """
-    import polars as pl  # noqa: PLC0415 - every policy imports this module, and polars takes longer than all of them
-
-    rows, extra = [], dict[str, Any]()
-    for job in jobs:
-        row = {f.name: getattr(job, f.name) for f in fields(Job) if f.name in JOB_SCHEMA}
-        row["upload_edge_lo_s"], row["upload_edge_hi_s"] = job.upload_edge_s
-        row["upload_cloud_lo_s"], row["upload_cloud_hi_s"] = job.upload_cloud_s
-        more = _extra_fields(job)
-        extra |= {name: EXTRA_SCHEMA.get(name, float) for name in more}
-        rows.append(row | more)
-    extra |= {name: int for name in extra if name.startswith(DATA)}
-    schema = JOB_SCHEMA | {name: extra[name] for name in (*EXTRA_SCHEMA, *extra) if name in extra}
-    return pl.DataFrame(rows, schema=schema), {j.id: j.upload_s for j in jobs if j.upload_s}
-
-
-def _extra_fields(job: Job) -> dict[str, Any]:
-    """The columns in which `job` differs from the default."""
-    defaults = {"batch": 1, "ratio": 1.0, "internal_mbps": np.inf, "exchange_mb": 0.0}
-    row: dict[str, Any] = {
-        name: getattr(job, name) for name, default in defaults.items() if getattr(job, name) != default
-    }
-    if job.utility is not None:
-        row |= {f"utility_{f.name}": getattr(job.utility, f.name) for f in fields(Sigmoid)}
-    for prefix, needs in ((WORKER_NEEDS, job.worker_needs), (PS_NEEDS, job.ps_needs)):
-        row |= {prefix + resource: float(amount) for resource, amount in needs.items()}
-    if job.max_lag is not None:
-        row["max_lag"] = job.max_lag
-    if job.latency is not None:
-        row |= latency_columns(job.latency)
-    return row | {DATA + site: chunks for site, chunks in job.data.items()}
-
-
-@dataclass(frozen=True, slots=True)
 class Physics:
     """The physics of the world, which no policy can change.
 
@@ -540,5 +355,5 @@ _PHYSICS: dict[str, Rule] = {
     "checkpoint_overhead": Number(f"a whole number of µs from 0 to {_LONGEST}", 0, _LONGEST, whole=True),
     "estimate_error": Number("a number from 0 to 1e+09", 0, 1e9),
     "speedup": Number("a number from 1e-09 to 1e+09", 1e-9, 1e9),
-    "horizon": optional(Number(f"None or a whole number of µs from 1 to {_LONGEST}", 1, _LONGEST, whole=True)),
+    "horizon": Maybe(Number(f"None or a whole number of µs from 1 to {_LONGEST}", 1, _LONGEST, whole=True)),
 }

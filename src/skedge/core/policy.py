@@ -8,14 +8,15 @@ a true duration or a future arrival. ``docs/write-a-policy.md`` walks through a 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
+from dataclasses import dataclass, fields
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, get_args, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from .errors import PolicyError
 from .events import Event, Order
+from .job_fields import JobColumns
 from .latency import LatencyCost
 from .model import Cluster, Floats, Ints, Physics
 from .value import Sigmoid
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from .kernel import Kernel
     from .lanes.lanes import Lanes
+    from .scenario import Scenario
 
 
 class Params(BaseModel):
@@ -33,36 +35,116 @@ class Params(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+Need = Literal[
+    "typed slots",
+    "resources",
+    "sites",
+    "typed slots, resources or sites",
+    "a utility of every job",
+    "resources with a utility of every job, or sites",
+    "a horizon",
+]
+"""What a policy may require of a scenario."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaneRule:
+    """How lanes serve the chunks that a policy dispatches.
+
+    Attributes
+    ----------
+    preemptive
+        Whether a chunk that is ahead in the order interrupts the one in service.
+    rank
+        What ``Dispatch.rank`` is: ``haprf``, D p, so that the highest average processing rate goes first (checked by
+        M20); ``custom``: the policy's own.
+    """
+
+    preemptive: bool = True
+    rank: Literal["haprf", "custom"] = "haprf"
+
+
+@dataclass(frozen=True, slots=True)
+class Promises:
+    """Properties of a policy's record that are verified beyond the rules for all policies; None: not promised.
+
+    Attributes
+    ----------
+    alpha
+        The reading of Q that ``Dispatch.alpha`` has (M34).
+    uploads
+        ``with_allocations``: no upload is ordered ahead of an allocation (M16).
+    preempts
+        ``never``, or ``for_others``: a suspended job makes room for another (M11).
+    ps
+        ``ratio``: no more PSs than the job's ratio requires (M28); ``edge_first``: a PS in the cloud only where the
+        edge has none (M35).
+    plans
+        Every job that runs has a plan (M19).
+    batches
+        The parameters of the prices of batches (M36).
+    """
+
+    alpha: str | None = None
+    uploads: Literal["with_allocations"] | None = None
+    preempts: Literal["never", "for_others"] | None = None
+    ps: Literal["ratio", "edge_first"] | None = None
+    plans: Literal[True] | None = None
+    batches: Mapping[str, Any] | None = None
+
+    def recorded(self) -> dict[str, Any]:
+        """Those that are made, by name, as ``run.json`` has them."""
+        made = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {name: value for name, value in made.items() if value is not None}
+
+
 @runtime_checkable
 class Policy(Protocol):
-    """A scheduling policy.
+    """A scheduling policy; :class:`Basis` has the usual answers to all but `name` and `decide`.
 
     Attributes
     ----------
     name
         Its name on the command line.
     needs
-        What it requires of a scenario, out of ``{"typed slots", "resources", "sites", "a utility of every job",
-        "a horizon"}``; the command line reports the requirements that a scenario does not meet.
-    lanes
-        How lanes serve its dispatches: ``{"preemptive": bool, "rank": "haprf" | "custom"}``.
+        What it requires of a scenario; the command line reports the requirements that a scenario does not meet.
     params
         Its parameters.
     """
 
     name: ClassVar[str]
-    needs: ClassVar[frozenset[str]]
+    needs: ClassVar[frozenset[Need]]
     params: Params
 
     @property
-    def lanes(self) -> dict[str, Any]:
-        """How lanes serve this policy's dispatches."""
+    def lanes(self) -> LaneRule:
+        """How lanes serve its dispatches."""
+
+    @property
+    def promises(self) -> Promises:
+        """Properties of its record that are verified."""
+
+    @property
+    def history(self) -> str:
+        """File with the jobs that :meth:`calibrated` takes its constants from; empty: the scenario's own jobs."""
+
+    def calibrated(self, scenario: Scenario) -> Policy:
+        """The policy with the constants that it takes from historical data set, as parameters."""
+
+    def unfit(self, cluster: Cluster) -> str | None:
+        """Why it cannot serve jobs that are not known yet on `cluster`; None if it can."""
 
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Begin a run; create all state here."""
 
     def decide(self, event: Event, view: View) -> Iterable[Order]:
         """The orders for `event`. May be a generator: each order is checked and applied before the next is drawn."""
+
+    def terms(self, job: int, view: View) -> Mapping[str, Any] | None:
+        """The terms behind the decision on `job`, for ``skedge explain``; None if it reports none.
+
+        Called after the order was made and before it is carried out.
+        """
 
 
 class Basis:
@@ -72,29 +154,50 @@ class Basis:
     """
 
     name: ClassVar[str] = ""
-    needs: ClassVar[frozenset[str]] = frozenset({"typed slots"})
+    needs: ClassVar[frozenset[Need]] = frozenset({"typed slots"})
     Parameters: ClassVar[type[Params]] = Params
 
     def __init__(self, **params: Any) -> None:
         self.params: Any = self.Parameters(**params)
 
     @property
-    def lanes(self) -> dict[str, Any]:
+    def lanes(self) -> LaneRule:
         """Lanes preempt, and their order is highest average processing rate first."""
-        return {"preemptive": True, "rank": "haprf"}
+        return LaneRule()
 
     @property
-    def promises(self) -> dict[str, Any]:
-        """Properties of its record that are verified beyond the rules for all policies (M34 and later)."""
-        return {}
+    def promises(self) -> Promises:
+        """None."""
+        return Promises()
+
+    @property
+    def history(self) -> str:
+        """The scenario's own jobs."""
+        return ""
+
+    def calibrated(self, scenario: Scenario) -> Policy:  # noqa: ARG002 - for policies that take constants
+        """The policy itself: it takes no constants from data."""
+        return self
+
+    def unfit(self, cluster: Cluster) -> str | None:  # noqa: ARG002 - for policies that cannot serve every cluster
+        """None: it can serve every cluster."""
+        return None
 
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Store the cluster, the physics and the generator of the run."""
         self.cluster, self.physics, self.rng = cluster, physics, rng
 
+    def decide(self, event: Event, view: View) -> Iterable[Order]:
+        """The orders for `event`."""
+        raise NotImplementedError
+
+    def terms(self, job: int, view: View) -> Mapping[str, Any] | None:  # noqa: ARG002 - for policies that report terms
+        """None: it reports no terms."""
+        return None
+
 
 class Started(Protocol):
-    """A policy's algorithm for one kind of cluster, started for a run."""
+    """A policy's algorithm for one kind of cluster, started for a run; the parts of :class:`Policy` that a run uses."""
 
     def decide(self, event: Event, view: View) -> Iterable[Order]:
         """As :meth:`Policy.decide`."""
@@ -103,20 +206,38 @@ class Started(Protocol):
         """The terms behind the decision on `job`, for ``skedge explain``."""
 
 
+T = TypeVar("T")
+
+
 class ByKind(Basis):
     """Base of a policy that is one algorithm for each kind of cluster.
 
-    :meth:`on` chooses by the kind when a run starts, and imports only the module of that kind.
+    A run calls one of :meth:`on_slots`, :meth:`on_resources` and :meth:`at_sites`, which imports only the module of
+    that kind.
     """
 
-    def on(self, cluster: Cluster, physics: Physics, rng: Generator) -> Started:
-        """The algorithm for this kind of cluster, started."""
+    def on_slots(self, cluster: Cluster, physics: Physics, rng: Generator) -> Started:
+        """The algorithm for servers with typed slots, started."""
         raise NotImplementedError
+
+    def on_resources(self, cluster: Cluster, physics: Physics, rng: Generator) -> Started:
+        """The algorithm for servers with resources, started."""
+        raise NotImplementedError
+
+    def at_sites(self, cluster: Cluster, physics: Physics, rng: Generator) -> Started:
+        """The algorithm for sites, started."""
+        raise NotImplementedError
+
+    @staticmethod
+    def of_kind(cluster: Cluster, **choices: T) -> T:
+        """The one of `choices`, by kind of cluster, that is for this cluster."""
+        return choices[cluster.kind]
 
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Begin a run."""
         super().start(cluster, physics, rng)
-        self.started = self.on(cluster, physics, rng)
+        begin = self.of_kind(cluster, slots=self.on_slots, resources=self.on_resources, sites=self.at_sites)
+        self.started = begin(cluster, physics, rng)
 
     def decide(self, event: Event, view: View) -> Iterable[Order]:
         """The orders of the algorithm."""
@@ -160,23 +281,16 @@ class View:
             raise IndexError(f"job {job} has not arrived; jobs 0 to {self.arrived - 1} have")
         return job
 
-    def column(self, name: str) -> Ints:
-        """A column of the announced jobs: arrival, chunks, minibatches, workers, worker_type, ps_type, chunk_mb.
-
-        Also chunk_bytes, batch, ratio, worker_needs and ps_needs (jobs x resources), data (jobs x servers),
-        exchange_mb, minibatch_s, ps_update_s, gradient_mb, bandwidth_mbps and internal_mbps.
+    @property
+    def jobs(self) -> JobColumns:
+        """The announced jobs as columns: ``view.jobs.workers[job]``, and so on.
 
         Raises
         ------
-        PolicyError
+        UnknownColumnError
             If there is no such column; the message lists the columns.
         """
-        columns = self._kernel.columns
-        if name not in columns:
-            close = get_close_matches(str(name), columns, n=1)
-            guess = f" (did you mean {close[0]}?)" if close else ""
-            raise PolicyError(f"view.column({name!r}): is not a column{guess}; there are {', '.join(columns)}")
-        return _shown(columns[name][: self.arrived])
+        return self._kernel.columns()
 
     def utility(self, job: int) -> Sigmoid | None:
         """Value of `job` as a function of its training time in slots; None if not specified."""
@@ -284,14 +398,13 @@ class View:
         return _shown(self._kernel.books.slots.ps_job)
 
     def ps_of(self, job: int) -> int | None:
-        """PS slot of `job` (CLOUD = -1), None if it has none."""
+        """PS slot of `job` (CLOUD = -1), None if it has none; on servers with slots."""
         ps = self._kernel.books.ps_of.get(job)
-        return None if isinstance(ps, tuple) else ps
+        return None if ps is None else ps[0][0]
 
     def ps_placement(self, job: int) -> tuple[tuple[int, int], ...]:
-        """(server, PSs) pairs held by `job` now, on servers with resources."""
-        ps = self._kernel.books.ps_of.get(self._past(job), ())
-        return ps if isinstance(ps, tuple) else ()
+        """(place, PSs) pairs held by `job` now, as in ``Allocate.ps``."""
+        return self._kernel.books.ps_of.get(self._past(job), ())
 
     @property
     def free_bytes(self) -> Ints:
@@ -356,10 +469,18 @@ def make_policy(spec: str) -> Policy:
         raise PolicyError(_explained(spec, factory, error)) from error
     except TypeError as error:
         raise PolicyError(f"policy {spec!r}: {error}") from error
-    lacks = [part for part in ("name", "needs", "lanes", "params", "start", "decide") if not hasattr(made, part)]
+    lacks = [part for part in _PARTS if not hasattr(made, part)]
     if lacks:
         raise PolicyError(f"policy {name!r} has no {lacks[0]!r}; a policy has what skedge.core.policy.Policy lists")
+    unknown = sorted(set(made.needs) - set(get_args(Need)))
+    if unknown:
+        allowed = "; ".join(get_args(Need))
+        raise PolicyError(f"policy {name!r} needs {unknown[0]!r}, which no scenario has; it may need: {allowed}")
     return made
+
+
+_PARTS = (*Policy.__annotations__, *(name for name in vars(Policy) if not name.startswith("_")))
+"""What every policy has."""
 
 
 def _loaded(name: str, point: EntryPoint) -> Any:

@@ -12,6 +12,7 @@ import polars as pl
 from .events import CANCELLED, CLOUD, Allocate, Dispatch, Price, Reject, Reserve, Transfer, Upload
 from .model import Ints, Placement
 from .network import upload_delays
+from .plans import Plans
 from .scenario import Scenario
 from .schedule import COPIES, SHARES, VERBS, Schedule, schema, server_column
 
@@ -25,18 +26,16 @@ _NONE = float("nan")
 class Record:
     """Decisions, PS intervals, gang uploads, plans and prices of one run, collected as they occur."""
 
-    def __init__(self, scenario: Scenario) -> None:
-        self.scenario = scenario
+    def __init__(self, scenario: Scenario, plans: Plans) -> None:
+        self.scenario, self.plans = scenario, plans
         self.schema = schema(scenario.cluster.server_ids)
         self.dispatches: list[tuple[int, Dispatch]] = []
         self.decisions, self.values = array("q"), array("d")
         self.reasons: dict[str, int] = {}
-        self.ps, self.counted_ps = array("q"), array("q")
+        self.ps = array("q")
         self.ps_since: dict[int, int] = {}
         self.gang_uploads, self.transfers = array("q"), array("q")
         self.chunks: list[int] = scenario.jobs.chunks.tolist()
-        self.plans: list[list[Any]] = []
-        self.plan_of: dict[int, list[int]] = {}
         self.prices: list[tuple[Any, ...]] = []
         self.admitted: dict[int, int] = {}
         self.rejected: dict[int, str] = {}
@@ -76,14 +75,18 @@ class Record:
         self.decisions.extend((now, job, _CODES[verb], -1 if server is None else server, workers, code))
         self.values.append(_NONE if value is None else value)
 
-    def allocate(self, now: int, order: Allocate, before: dict[int, int]) -> None:
-        """Record an allocation and the uploads that it starts: data of workers that a server does not have yet."""
+    def allocate(self, now: int, order: Allocate, before: dict[int, int] | None, ps: Placement) -> None:
+        """Record an allocation and the uploads that it starts: data of workers that a server does not have yet.
+
+        `before` is the number of workers with data by server before it; None: nothing is uploaded. `ps` are the PSs
+        that have a decision of their own.
+        """
         self.admitted.setdefault(order.job, now)
         for server, n in sorted(order.where):
             self.decide(now, order.job, _ALLOCATE[order.gang], order.reason, server, order.value, n)
-        for server, n in sorted(order.ps) if isinstance(order.ps, tuple) else ():
+        for server, n in sorted(ps):
             self.decide(now, order.job, "assign_ps", order.reason, server, workers=n)
-        if self.scenario.cluster.transfer_cost is None:
+        if before is not None:
             self._gang_upload(now, order.job, order.where, before)
 
     def transfer(self, now: int, order: Transfer) -> None:
@@ -116,37 +119,15 @@ class Record:
         """Record that a PS begins to serve `job`."""
         self.ps_since[job] = now
 
-    def release_ps(self, job: int, ps: int | Placement, now: int) -> None:
-        """Record that the PS slot or PSs no longer serve `job`; an interval of length 0 is not recorded."""
+    def release_ps(self, job: int, ps: Placement, now: int) -> None:
+        """Record that the PSs no longer serve `job`; an interval of length 0 is not recorded."""
         since = self.ps_since.pop(job)
-        if since == now:
-            return
-        if isinstance(ps, tuple):
-            self.counted_ps.extend(part for server, n in ps for part in (job, server, n, since, now))
-        else:
-            self.ps.extend((job, ps, since, now))
+        if since < now:
+            self.ps.extend(part for place, n in ps for part in (job, place, n, since, now))
 
     def reserve(self, now: int, order: Reserve) -> None:
-        """Record a plan."""
-        rows = self.plan_of.setdefault(order.job, [])
-        if rows and self.plans[rows[0]][6] < now:
-            rows.clear()
-        rows.append(len(self.plans))
-        self.plans.append([order.job, order.server, order.workers, order.ps, order.start, order.end, now, None])
+        """Record the decision on a plan."""
         self.decide(now, order.job, "reserve", order.reason, order.server, order.value)
-
-    def plan_start(self, job: int) -> int:
-        """Start of the newest plan of `job` [µs]."""
-        return min(int(self.plans[row][4]) for row in self.plan_of[job])
-
-    def plan_end(self, job: int) -> int:
-        """End of the newest plan of `job` [µs]."""
-        return max(int(self.plans[row][5]) for row in self.plan_of[job])
-
-    def break_plan(self, job: int, now: int) -> None:
-        """Mark the newest plan of `job` as broken."""
-        for row in self.plan_of[job]:
-            self.plans[row][-1] = now
 
     def price(self, now: int, order: Price) -> None:
         """Record prices that have changed."""
@@ -182,33 +163,15 @@ class Record:
         return server_column(servers, self.scenario.cluster.server_ids)
 
     def _ps_table(self) -> pl.DataFrame:
-        slots = self._ps_slots_table()
-        return pl.concat([slots, self._counted_ps_table()]) if self.counted_ps else slots
-
-    def _counted_ps_table(self) -> pl.DataFrame:
-        table = _rows(self.counted_ps, 5)
-        table = table[np.lexsort((table[:, 1], table[:, 0], table[:, 3]))]
-        job, server, count, start, end = table.T
-        columns = {"job": job, "server": self._server_name(server), "slot": pl.Series([None], dtype=pl.Int32)}
-        columns["slot"] = columns["slot"].new_from_index(0, len(job))
-        return pl.DataFrame(columns | {"count": count, "start": start, "end": end}).cast(self.schema["ps"])
-
-    def _ps_slots_table(self) -> pl.DataFrame:
-        table = _rows(self.ps, 4)
-        table = table[np.lexsort((table[:, 0], table[:, 2]))]
-        job, ps = table[:, 0], table[:, 1]
-        cluster = self.scenario.cluster
-        edge = ps != CLOUD
-        server = np.full(len(ps), -1 if cluster.cloud is None else cluster.cloud)
-        server[edge] = cluster.ps_server[ps[edge]]
-        slot = np.where(edge, cluster.ps_slot[ps] if len(cluster.ps_slot) else 0, -1)
+        cluster, table = self.scenario.cluster, _rows(self.ps, 5)
+        job, place, count, start, end = table[np.lexsort((table[:, 1], table[:, 0], table[:, 3]))].T
         columns = {
             "job": job,
-            "server": self._server_name(server),
-            "slot": pl.Series(slot).replace(-1, None),
-            "count": np.ones(len(job)),
-            "start": table[:, 2],
-            "end": table[:, 3],
+            "server": self._server_name(cluster.ps_places[place]),
+            "slot": pl.Series(cluster.ps_numbers[place]).replace(-1, None),
+            "count": count,
+            "start": start,
+            "end": end,
         }
         return pl.DataFrame(columns).cast(self.schema["ps"])
 
@@ -264,7 +227,7 @@ class Record:
     def _plans_table(self) -> pl.DataFrame:
         names = list(self.schema["plans"])
         ids = self.scenario.cluster.server_ids
-        rows = [[row[0], ids[row[1]], *row[2:]] for row in self.plans]
+        rows = [(r.job, ids[r.server], r.workers, r.ps, r.start, r.end, r.made, r.broken) for r in self.plans.rows]
         return pl.DataFrame(rows, schema={n: self.schema["plans"][n] for n in names}, orient="row")
 
     def _outages_table(self) -> pl.DataFrame:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -14,12 +14,14 @@ from numpy.random import Generator, default_rng
 
 from .errors import ScenarioError
 from .fields import Number, Rule, made_of, settle, text
-from .job_checks import UTILITY, checked, data_of, extra_column, floats, in_order, needs
+from .job_checks import UTILITY, checked, data_of, floats, in_order, needs, numeric
+from .job_fields import EXTRA_SCHEMA, JOB_SCHEMA, PS_NEEDS, WORKER_NEEDS, JobColumns
+from .kinds import kind_of
 from .latency import LatencyCost, latency_from
-from .model import PS_NEEDS, WORKER_NEEDS, Cluster, Floats, Ints, Job, Physics, job_table
+from .model import Cluster, Floats, Ints, Job, Physics, job_table
 from .network import Delays
 from .size import whole_bytes
-from .speed import chunk_ticks, minibatch_seconds, work_ticks
+from .speed import chunk_ticks, minibatch_seconds
 from .time import LONGEST_S, SECOND, seconds, ticks, whole_slots
 from .value import Sigmoid
 
@@ -33,58 +35,48 @@ _MOST_CHUNKS = 1e8
 """Maximum total number of chunks: each takes at least one row of the record."""
 
 
-class Jobs:
-    """The announced jobs as columns, by (arrival, id), the order that decides ties.
-
-    If all ids are whole numbers they are ordered as numbers. Arrays have shape ``(jobs,)`` unless stated otherwise.
+class Jobs(JobColumns):
+    """The announced jobs: the columns that policies may see, and what the worlds and the verifier need besides.
 
     Attributes
     ----------
     frame
-        The checked table: columns :data:`~skedge.core.model.JOB_SCHEMA`, and those of
-        :data:`~skedge.core.model.EXTRA_SCHEMA` and of needs that hold any value.
-    arrival
-        [µs] r_j.
-    chunks, minibatches
-        D_j, and E_j B_j: mini-batches of one chunk over all epochs.
-    workers
-        Workers that a gang policy allocates, at most `most_workers`.
+        The checked table: columns :data:`~skedge.core.job_fields.JOB_SCHEMA`, and optional ones that hold any value.
+    ids
+        Names of the jobs.
     most_workers
         Maximum number of workers: D_j, or F_i on servers with resources.
-    worker_type, ps_type
-        Indices into the cluster's types; -1 if the edge has no slots of that kind at all (a cloud alone).
-    worker_needs, ps_needs
-        Demand of a worker and of a PS for each resource, shape ``(jobs, resources)``.
-    batch, ratio
-        F_i, and gamma_i, workers per PS.
-    chunk_mb, chunk_bytes
-        u_j in MB, as announced, and in whole bytes, which decide whether chunks fit.
     max_lag
         Maximum number of epochs by which a chunk may lead the job's slowest; 0 for no limit.
-    data
-        Chunks by site, D_i^r, shape ``(jobs, servers)``; without columns if the cluster has no sites.
+    given
+        Upload delays given individually [s], by job id and server id.
     """
 
     def __init__(
         self, frame: pl.DataFrame, cluster: Cluster, given: Mapping[str, Mapping[str, float]] | None = None
     ) -> None:
-        self.frame = in_order(checked(frame, cluster))
-        f = self.frame
+        frame, kind = checked(frame, cluster), kind_of(cluster)
+        kind.check_jobs(frame, cluster)
+        self.frame = f = in_order(frame)
         self.ids: list[str] = f["id"].to_list()
-        self.arrival: Ints = ticks(floats(f, "arrival_s"))
-        self.chunks: Ints = f["chunks"].to_numpy().astype(np.int64)
-        self.minibatches: Ints = (f["epochs"] * f["minibatches"]).to_numpy().astype(np.int64)
-        self.batch: Ints = extra_column(f, "batch").astype(np.int64)
-        self.ratio: Floats = extra_column(f, "ratio")
-        self.worker_needs, self.ps_needs = (needs(f, prefix, cluster.resources) for prefix in (WORKER_NEEDS, PS_NEEDS))
-        self.max_lag: Ints = extra_column(f, "max_lag").astype(np.int64)
-        self.data: Ints = data_of(f, cluster)
-        self.most_workers: Ints = self.batch if cluster.kind == "resources" else self.chunks
-        self.workers: Ints = np.minimum(f["workers"].to_numpy(), self.most_workers).astype(np.int64)
-        self.worker_type = _type_index(f["worker_type"], cluster.worker_types)
-        self.ps_type = _type_index(f["ps_type"], cluster.ps_types)
-        self.chunk_mb: Floats = floats(f, "chunk_mb")
-        self.chunk_bytes = whole_bytes(self.chunk_mb)
+        as_announced = {name: numeric(f, name) for name in _AS_ANNOUNCED}
+        most = as_announced[kind.most_workers]
+        super().__init__(
+            **as_announced
+            | {
+                "arrival": ticks(floats(f, "arrival_s")),
+                "minibatches": numeric(f, "epochs") * numeric(f, "minibatches"),
+                "workers": np.minimum(numeric(f, "workers"), most),
+                "worker_type": _type_index(f["worker_type"], cluster.worker_types),
+                "ps_type": _type_index(f["ps_type"], cluster.ps_types),
+                "chunk_bytes": whole_bytes(as_announced["chunk_mb"]),
+                "worker_needs": needs(f, WORKER_NEEDS, cluster.resources),
+                "ps_needs": needs(f, PS_NEEDS, cluster.resources),
+                "data": data_of(f, cluster),
+            }
+        )
+        self.most_workers: Ints = most
+        self.max_lag: Ints = numeric(f, "max_lag")
         self.given = dict(given or {})
 
     def __len__(self) -> int:
@@ -111,22 +103,16 @@ class Jobs:
             return [None] * len(self)
         return [latency_from(row) for row in self.frame.select(names).iter_rows(named=True)]
 
-    @cached_property
-    def columns(self) -> dict[str, Any]:
-        """Columns of the announced jobs that policies may see, by name (:meth:`~skedge.core.policy.View.column`)."""
-        own = ("arrival", "chunks", "minibatches", "workers", "worker_type", "ps_type", "chunk_mb", "chunk_bytes")
-        columns = {name: getattr(self, name) for name in (*own, "batch", "ratio", "worker_needs", "ps_needs", "data")}
-        for name in ("minibatch_s", "ps_update_s", "gradient_mb", "bandwidth_mbps"):
-            columns[name] = floats(self.frame, name)
-        return columns | {name: extra_column(self.frame, name) for name in ("internal_mbps", "exchange_mb")}
-
     def minibatch_seconds(self, *, colocated: bool) -> Floats:
         """1 / n_j [s], Eq. (1)."""
-        c = self.columns
-        rate = c["internal_mbps" if colocated else "bandwidth_mbps"]
-        return minibatch_seconds(
-            c["minibatch_s"], c["ps_update_s"], c["gradient_mb"], rate, share=self.ratio / self.batch
-        )
+        rate = self.internal_mbps if colocated else self.bandwidth_mbps
+        share = self.ratio / self.batch
+        return minibatch_seconds(self.minibatch_s, self.ps_update_s, self.gradient_mb, rate, share=share)
+
+
+_SCHEMA = JOB_SCHEMA | EXTRA_SCHEMA
+_AS_ANNOUNCED = [f.name for f in fields(JobColumns) if _SCHEMA.get(f.name, str) is not str]
+"""The columns that are numbers of the jobs table."""
 
 
 def _type_index(column: pl.Series, types: tuple[str, ...]) -> Ints:
@@ -163,10 +149,9 @@ class Scenario:
         _within(jobs, "chunks x epochs x minibatches", minibatches, _MOST_MINIBATCHES)
         work = minibatches * each
         parts = "minibatch_s + ps_update_s + 2 gradient_mb / bandwidth_mbps"
-        ratio = " x ratio / batch" if self.cluster.kind != "slots" else ""
-        _within(jobs, f"chunks x epochs x minibatches x ({parts}{ratio})", work, _MOST_WORK_S)
-        if self.cluster.kind == "sites":
-            self._check_sites()
+        kind = kind_of(self.cluster)
+        _within(jobs, f"chunks x epochs x minibatches x ({parts}{kind.share})", work, _MOST_WORK_S)
+        kind.check(self)
         if jobs.max_lag.any():
             self._check_lag(jobs.ids[int(np.flatnonzero(jobs.max_lag)[0])])
 
@@ -177,22 +162,6 @@ class Scenario:
         if self.physics.checkpoint_overhead:
             overhead = seconds(self.physics.checkpoint_overhead)
             raise ScenarioError(f"physics.checkpoint_overhead: {overhead:g} s; it must be 0 with max_lag (job {job!r})")
-
-    def _check_sites(self) -> None:
-        """Check that time is slotted and each worker trains a chunk per slot, or rounding down leaves no work (O11)."""
-        if not self.physics.slotted:
-            raise ScenarioError("physics.slotted: is false; a cluster with transfer_cost works slot by slot")
-        if self.jobs.given:
-            raise ScenarioError(
-                f"job {next(iter(self.jobs.given))!r}: upload: at sites data move at once; leave it out"
-            )
-        if self.physics.estimate_error > 0:
-            raise ScenarioError("physics.estimate_error: does not go with a cluster that has transfer_cost")
-        for job in np.flatnonzero(self.slot_chunks < 1 - 1e-9):
-            raise ScenarioError(
-                f"job {self.jobs.ids[job]!r}: a worker trains {self.slot_chunks[job]:.3g} chunks in a slot; it must be "
-                "at least 1: give a longer slot, or smaller chunks"
-            )
 
     def with_job(self, job: Job) -> Scenario:
         """The scenario with one more job, after the others.
@@ -212,17 +181,17 @@ class Scenario:
     @cached_property
     def chunk_time(self) -> Ints:
         """Announced time to train a chunk, p [µs], by job and zeta, shape ``(jobs, 2)``."""
-        return self._chunk_time(np.ones(len(self.jobs)))
+        return self.chunk_times(np.ones(len(self.jobs)))
 
     @cached_property
     def true_chunk_time(self) -> Ints:
         """True time to train a chunk [µs], by job and zeta, shape ``(jobs, 2)``; for the world and the verifier."""
-        return self.chunk_time if (self.true_factor == 1).all() else self._chunk_time(self.true_factor)
+        return self.chunk_time if (self.true_factor == 1).all() else self.chunk_times(self.true_factor)
 
     @cached_property
     def exact_chunk_time(self) -> Ints:
         """True time to train a chunk before rounding to slots [µs], by job and zeta, shape ``(jobs, 2)``."""
-        return self._chunk_time(self.true_factor, whole=False)
+        return self.chunk_times(self.true_factor, whole=False)
 
     @cached_property
     def slot_chunks(self) -> Floats:
@@ -236,20 +205,12 @@ class Scenario:
 
         On servers with resources it is V x, where chunks play no role: :func:`~skedge.core.speed.work_ticks`.
         """
-        return self._work(np.ones(len(self.jobs)))
+        return kind_of(self.cluster).work(self, np.ones(len(self.jobs)))
 
     @cached_property
     def true_work(self) -> Ints:
         """True work of a gang [worker-µs], by job and zeta, shape ``(jobs, 2)``."""
-        return self._work(self.true_factor)
-
-    def _work(self, factor: Floats) -> Ints:
-        jobs = self.jobs
-        if self.cluster.kind == "slots":
-            return jobs.chunks[:, None] * self._chunk_time(factor, whole=False)
-        each = [jobs.minibatch_seconds(colocated=zeta) * factor for zeta in (False, True)]
-        samples = jobs.chunks * jobs.minibatches
-        return np.stack([work_ticks(samples, x, speedup=self.physics.speedup) for x in each], axis=1)
+        return kind_of(self.cluster).work(self, self.true_factor)
 
     @cached_property
     def true_factor(self) -> Floats:
@@ -260,7 +221,11 @@ class Scenario:
         unit = np.array([_unit(f"duration:{self.seed}:{name}") for name in self.jobs.ids])
         return (1 + error) ** (2 * unit - 1)
 
-    def _chunk_time(self, factor: Floats, *, whole: bool = True) -> Ints:
+    def chunk_times(self, factor: Floats, *, whole: bool = True) -> Ints:
+        """Time to train a chunk [µs], by job and zeta, for durations of `factor` times the announced.
+
+        `whole`: rounded up to slots if time is slotted.
+        """
         jobs, physics = self.jobs, self.physics
         return np.stack(
             [

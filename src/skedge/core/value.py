@@ -36,7 +36,7 @@ class Sigmoid:
     target: float
 
     def __post_init__(self) -> None:
-        for name, symbol, rule in _RULES:
+        for name, (symbol, rule) in UTILITY_RULES.items():
             object.__setattr__(self, name, rule(f"utility: {symbol}", getattr(self, name)))
 
     def __call__(self, slots: float) -> float:
@@ -44,8 +44,9 @@ class Sigmoid:
         return self.height / (1 + math.exp(min(self.steepness * (slots - self.target), _LARGEST_EXPONENT)))
 
 
-_RULES = (
-    ("height", "theta1", Number("above 0", 0, above=True)),
-    ("steepness", "theta2", Number("0 or more: below 0 the utility increases with time", 0)),
-    ("target", "theta3", Number("a finite number of slots")),
-)
+UTILITY_RULES = {
+    "height": ("theta1", Number("above 0", 0, above=True)),
+    "steepness": ("theta2", Number("0 or more: below 0 the utility increases with time", 0)),
+    "target": ("theta3", Number("a finite number of slots")),
+}
+"""Symbol and rule of each field."""

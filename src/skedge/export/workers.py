@@ -90,9 +90,9 @@ def _by_start(runs: pl.DataFrame, cluster: Cluster) -> list[tuple[int, ...]]:
 
 
 def _numbers(cluster: Cluster, server: int, kind: int) -> tuple[list[int], int | None]:
-    if cluster.kind != "slots":
-        return [], (server + 1) * _BLOCK
     if (server, kind) == _CLOUD:
         return [], cluster.lanes
+    if kind < 0:  # servers with resources have no types
+        return [], (server + 1) * _BLOCK
     lanes = np.flatnonzero((cluster.lane_server == server) & (cluster.lane_type == kind))
     return lanes.tolist(), None

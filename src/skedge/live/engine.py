@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from skedge.core.errors import SkedgeError
+from skedge.core.kinds import kind_of
 from skedge.core.model import Cluster
 from skedge.live.control.health import HEALTH
 from skedge.live.training.agent import Agent
@@ -182,7 +183,7 @@ class Engine:
 
     def _agent(self, server: int) -> Any:
         name = self.cluster.server_ids[server]
-        unlimited = server == self.cluster.cloud or bool(self.cluster.resources)
+        unlimited = kind_of(self.cluster).ps_slots(self.cluster, server) is None
         lanes = 4 + int(self.cluster.workers[server].sum()) + (_MANY if unlimited else 0)
         make = _ray().remote(Agent).options(**self._on(server), max_concurrency=lanes)
         return make.remote(name, str(self.folder / "servers" / name))
@@ -196,9 +197,8 @@ class Engine:
 
     def _ps_slots(self, server: int) -> int:
         """Number of PSs kept warm: one per PS slot of a server; one on a server with resources."""
-        if self.cluster.resources:
-            return 1
-        return self.cloud_ps if server == self.cluster.cloud else int((self.cluster.ps_server == server).sum())
+        count = kind_of(self.cluster).ps_slots(self.cluster, server)
+        return self.cloud_ps if server == self.cluster.cloud else 1 if count is None else count
 
     def _ps_actor(self, server: int) -> Any:
         return _ray().remote(PSActor).options(**self._on(server)).remote(self.url)
@@ -210,7 +210,7 @@ class Engine:
         resources have no slots: if no process is warm, a new one is started.
         """
         with self.returned:
-            if not self.cluster.resources:
+            if server == self.cluster.cloud or kind_of(self.cluster).ps_slots(self.cluster, server) is not None:
                 self.returned.wait_for(lambda: bool(self.idle[server]), timeout=_PATIENCE_S)
             return self.idle[server].pop() if self.idle[server] else self._ps_actor(server)
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from skedge.core.errors import PolicyError
-from skedge.core.events import CLOUD, Allocate, Dispatch, Event, Order, Reject, Suspend, Upload, WakeAt
+from skedge.core.events import CLOUD, Allocate, Dispatch, Event, Order, Reject, Suspend, Upload, WakeAt, ps_in
 from skedge.core.model import Ints, Placement
-from skedge.core.policy import Basis, View
+from skedge.core.policy import Basis, LaneRule, Need, Promises, View
 from skedge.optimum.gangs.model import PlannedGang
 from skedge.optimum.utility.milp import Slots
 from skedge.policies.aonline.policy import AOnline
@@ -34,14 +34,14 @@ class PlannedChunks(AOnline):
         self.lanes_of, self.rank_of = dict(lanes_of or {}), dict(rank_of or {})
 
     @property
-    def lanes(self) -> dict[str, Any]:
+    def lanes(self) -> LaneRule:
         """Lanes preempt; the ranks of the jobs are the plan's."""
-        return {"preemptive": True, "rank": "custom"}
+        return LaneRule(rank="custom")
 
     @property
-    def promises(self) -> dict[str, Any]:
+    def promises(self) -> Promises:
         """A plan has no alpha."""
-        return {"ps": "edge_first"}
+        return Promises(ps="edge_first")
 
     def _dispatch(self, job: int, lost: tuple[int, ...] | None, view: View) -> Dispatch:  # noqa: ARG002
         lane = self.lanes_of[job]
@@ -72,7 +72,7 @@ class PlannedGangs(Basis):
             yield Upload(job, gang.where)
         for job, gang in [due for due in self.waiting.items() if due[1].start <= view.now]:
             del self.waiting[job]
-            yield Allocate(job, gang.where, self._ps(job, gang, view), "planned")
+            yield Allocate(job, gang.where, ps_in(self._ps(job, gang, view)), "planned")
         if self.waiting:
             yield WakeAt(min(gang.start for gang in self.waiting.values()))
 
@@ -80,7 +80,7 @@ class PlannedGangs(Basis):
         """A free PS slot of the job's type on the planned server."""
         if gang.ps == CLOUD:
             return CLOUD
-        kind, cluster = int(view.column("ps_type")[job]), self.cluster
+        kind, cluster = int(view.jobs.ps_type[job]), self.cluster
         free = (cluster.ps_server == gang.ps) & (cluster.ps_type == kind) & (view.ps_job < 0)
         if not free.any():
             raise PolicyError(f"job {view.job_id(job)!r}: its PS is planned where none is free")
@@ -97,7 +97,7 @@ class PlannedPlacements(Basis):
     """
 
     name: ClassVar[str] = PLANNED
-    needs: ClassVar[frozenset[str]] = frozenset({"resources"})
+    needs: ClassVar[frozenset[Need]] = frozenset({"resources"})
 
     def __init__(self, plan: Mapping[int, Slots] | None = None) -> None:
         super().__init__()

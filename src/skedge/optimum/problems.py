@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from skedge.core.errors import InputError
+from skedge.core.job_fields import Kind
 from skedge.core.scenario import Scenario
 from skedge.core.schedule import Schedule
 from skedge.optimum.chunks.bounds import chunk_bounds
@@ -15,7 +16,7 @@ from skedge.optimum.chunks.problem import optimum_of_chunks
 from skedge.optimum.gangs.bounds import gang_bounds
 from skedge.optimum.gangs.problem import one_gang_each, optimum_of_gangs
 from skedge.optimum.sites.bounds import site_bounds
-from skedge.optimum.sites.problem import at_sites, optimum_of_sites
+from skedge.optimum.sites.problem import optimum_of_sites
 from skedge.optimum.utility.bounds import utility_bounds
 from skedge.optimum.utility.problem import optimum_of_utility
 
@@ -32,8 +33,8 @@ class Problem:
         The objective, and its paper.
     metric, sense
         The metric of a run that is the objective, and which direction is better.
-    applies
-        Returns whether a scenario has this problem.
+    kinds, fits
+        The kinds of cluster that have it, and whether a scenario on one of them does.
     covers
         Returns whether its bounds hold for a run, given the scenario and the run's record.
     bounds
@@ -45,19 +46,27 @@ class Problem:
     title: str
     metric: str
     sense: Sense
-    applies: Callable[[Scenario], bool]
+    kinds: tuple[Kind, ...]
+    fits: Callable[[Scenario], bool]
     covers: Callable[[Scenario, Schedule], bool]
     bounds: Callable[[Scenario, bool], list[Bound]]
     optimum: Callable[[Scenario, float], Optimum] | None
 
+    def applies(self, scenario: Scenario) -> bool:
+        """Whether a scenario has this problem."""
+        return scenario.cluster.kind in self.kinds and self.fits(scenario)
 
-def _on_slots(scenario: Scenario) -> bool:
-    return scenario.cluster.kind == "slots"
+
+def _always(_scenario: Scenario) -> bool:
+    return True
 
 
 def _with_utilities(scenario: Scenario) -> bool:
-    jobs, physics = scenario.jobs, scenario.physics
-    return scenario.cluster.kind != "slots" and physics.horizon is not None and None not in jobs.utility
+    return scenario.physics.horizon is not None and None not in scenario.jobs.utility
+
+
+def _with_latencies(scenario: Scenario) -> bool:
+    return None not in scenario.jobs.latency
 
 
 def _all_finished(scenario: Scenario, schedule: Schedule) -> bool:
@@ -74,7 +83,8 @@ PROBLEMS: dict[str, Problem] = {
         title="total JCT of schedules that dispatch chunks (JSAC'22, MINLP (2) chunk by chunk, without migration)",
         metric="jct_total_s",
         sense="lower",
-        applies=_on_slots,
+        kinds=("slots",),
+        fits=_always,
         covers=_all_dispatched,
         bounds=lambda scenario, fast: chunk_bounds(scenario, "chunks", fast=fast),
         optimum=optimum_of_chunks,
@@ -83,7 +93,8 @@ PROBLEMS: dict[str, Problem] = {
         title="total JCT of schedules that give each job one gang, once and for good (She et al., MINLP (2))",
         metric="jct_total_s",
         sense="lower",
-        applies=_on_slots,
+        kinds=("slots",),
+        fits=_always,
         covers=one_gang_each,
         bounds=lambda scenario, fast: gang_bounds(scenario, fast=fast),
         optimum=optimum_of_gangs,
@@ -92,7 +103,8 @@ PROBLEMS: dict[str, Problem] = {
         title="total JCT of any schedule: chunks, gangs, workers that come and go (JSAC'22 (2))",
         metric="jct_total_s",
         sense="lower",
-        applies=_on_slots,
+        kinds=("slots",),
+        fits=_always,
         covers=_all_finished,
         bounds=lambda scenario, fast: chunk_bounds(scenario, "work", fast=fast),
         optimum=None,
@@ -101,7 +113,8 @@ PROBLEMS: dict[str, Problem] = {
         title="total utility of the jobs done by the horizon (PD-ORS, DMLRS)",
         metric="utility_total",
         sense="higher",
-        applies=_with_utilities,
+        kinds=("resources", "sites"),
+        fits=_with_utilities,
         covers=lambda _scenario, _schedule: True,
         bounds=lambda scenario, _fast: utility_bounds(scenario),
         optimum=optimum_of_utility,
@@ -110,7 +123,8 @@ PROBLEMS: dict[str, Problem] = {
         title="total latency and bandwidth cost of schedules that finish every job (Okita, (2))",
         metric="cost_total",
         sense="lower",
-        applies=at_sites,
+        kinds=("sites",),
+        fits=_with_latencies,
         covers=_all_finished,
         bounds=lambda scenario, fast: site_bounds(scenario, fast=fast),
         optimum=optimum_of_sites,

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Protocol
 
 from skedge.core.errors import InputError, SkedgeError
 from skedge.core.policy import Policy
@@ -19,9 +18,6 @@ from skedge.core.scenario import Scenario
 from skedge.run import Run, run
 
 from .types import SAME, Attempt, Bound, Optimum, Sense, best_bound
-
-PROVED = "solvers"
-"""Name of a bound that several solvers, or several parts of a problem, have proved together."""
 
 Runs = list[tuple[str, Run]]
 """Who found a schedule, and the schedule."""
@@ -63,14 +59,16 @@ class Answer:
     source: str = ""
 
 
-class Program(Protocol):
-    """A model of the problem that solvers can be asked about."""
+class Program:
+    """Base of a model of the problem that solvers can be asked about."""
 
-    def is_closed(self, known: Bound) -> bool:
-        """Whether a solver has nothing left to find."""
+    def is_closed(self, known: Bound) -> bool:  # noqa: ARG002 - for models that know more than value and bound
+        """Whether a solver has nothing left to find, beyond what value and bound show."""
+        return False
 
     def improve(self, solver: str, best: Run, known: Bound, seconds: float) -> Answer:
         """Let a solver look for a schedule better than `best`, and for a bound better than `known`."""
+        raise NotImplementedError
 
 
 def policies_runs(scenario: Scenario, policies: Iterable[str], solves: Callable[[Run], bool], lack: str) -> Runs:
@@ -116,6 +114,7 @@ def search(
     solvers: Sequence[str],
     seconds: float,
     *,
+    joint: Bound | None = None,
     beside: Iterable[Bound | None] = (),
 ) -> Optimum:
     """The best schedule found within `seconds` of wall time, and the best bound.
@@ -124,6 +123,8 @@ def search(
     ----------
     program
         None: there is no exact model of this scenario.
+    joint
+        A bound that the program's parts have together before a solver is asked; used, and not shown among `bounds`.
     beside
         Bounds that are shown and not used: those that hold for less than the problem.
     """
@@ -131,7 +132,7 @@ def search(
     for name, one in runs[1:]:
         if of.is_better(of.value(one), of.value(best)):
             source, best = name, one
-    known = best_bound(bounds, of.sense)
+    known = best_bound([*bounds, *([] if joint is None else [joint])], of.sense)
     attempts, ends = list[Attempt](), perf_counter() + seconds
     for i, solver in enumerate(solvers):
         if program is None or program.is_closed(known) or of.have_met(of.value(best), known.value):
@@ -142,5 +143,5 @@ def search(
             source, best = answer.source or solver, answer.planned
         if answer.bound is not None and of.is_better(known.value, answer.bound.value):
             known = answer.bound
-    shown = (*(bound for bound in bounds if bound.name != PROVED), *(bound for bound in beside if bound is not None))
+    shown = (*bounds, *(bound for bound in beside if bound is not None))
     return Optimum(of.problem, of.metric, of.sense, best, source, of.value(best), known, shown, tuple(attempts))

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from skedge.core.kinds import kind_of
 from skedge.core.model import Ints
 from skedge.core.scenario import Scenario
 from skedge.core.schedule import Schedule
@@ -152,7 +153,7 @@ def _scenario_facts(scenario: Scenario) -> dict[str, str]:
         "scenario seed": str(scenario.seed),
         "jobs": f"{len(scenario.jobs):,}",
         "servers": f"{edge:,} edge, {cloud}",
-        "workers": f"{cluster.lanes:,} lanes" if cluster.kind == "slots" else f"with {', '.join(cluster.resources)}",
+        "workers": kind_of(cluster).workers(cluster),
         "time": time,
         "uploads": "charged" if physics.charge_upload else "free",
         "data of gangs": physics.data.replace("_", " "),

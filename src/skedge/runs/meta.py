@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from skedge.core.errors import PolicyError, RunFolderError
+from skedge.core.kinds import kind_of
 from skedge.core.policy import Policy, make_policy
 from skedge.core.scenario import Scenario
 from skedge.core.time import SECOND
@@ -89,8 +91,8 @@ def meta_of(scenario: Scenario, policy: Policy) -> dict[str, Any]:
         "format": FORMAT,
         "policy": f"{policy.name}:{changed}" if changed else policy.name,
         "params": {key: _in_json(value) for key, value in params.items()},
-        "lanes": policy.lanes,
-        "promises": getattr(policy, "promises", {}),
+        "lanes": asdict(policy.lanes),
+        "promises": policy.promises.recorded(),
         "seed": scenario.seed,
         "scenario": scenario.name,
         "versions": {"skedge": version("skedge"), **{name: version(name) for name in _LIBRARIES}},
@@ -148,8 +150,9 @@ def _broken_live(meta: Mapping[str, Any], scenario: Scenario, end: int) -> Itera
         lost = f"{resumed} lost controllers and {recovery:g} s of lost rounds"
         yield f"run.json: tolerance is {meta['tolerance']} µs; with {lost} it is {right} µs"
     overrun = meta.get("slot_overrun_s", 0.0)
-    if overrun > 0 and scenario.cluster.kind != "sites":
-        yield f"run.json: slot_overrun_s is {overrun:g} s; only at sites time stops until a slot is done"
+    wrong = kind_of(scenario.cluster).wrong_overrun(overrun)
+    if wrong:
+        yield f"run.json: {wrong}"
         overrun = 0.0
     took = end / SECOND + overrun
     if recovery > took:
@@ -168,7 +171,7 @@ def _of_registered(spec: str) -> dict[str, Any] | None:
     except PolicyError:
         return None
     params = {key: _in_json(value) for key, value in policy.params.model_dump(mode="json").items()}
-    return {"lanes": policy.lanes, "params": params, "promises": getattr(policy, "promises", {})}
+    return {"lanes": asdict(policy.lanes), "params": params, "promises": policy.promises.recorded()}
 
 
 def folder_name(text: str) -> str:

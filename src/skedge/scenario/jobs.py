@@ -13,8 +13,8 @@ import polars as pl
 from numpy.random import Generator, default_rng
 
 from skedge.core.errors import ScenarioError
+from skedge.core.job_fields import JOB_SCHEMA, Floats, Job, job_table
 from skedge.core.latency import KINDS, LatencyCost
-from skedge.core.model import JOB_SCHEMA, Floats, Job, job_table
 from skedge.core.speed import minibatch_seconds
 from skedge.core.value import Sigmoid
 from skedge.traces.formats import read_trace
@@ -91,9 +91,7 @@ def _source(form: WorkloadForm, trace: Trace, taken: pl.DataFrame, made: Made) -
 
 def job_of(form: JobForm) -> Job:
     """The job that a form describes."""
-    fields = form.model_dump(exclude={"train", "utility", "latency", "internal_mbps"})
-    if form.internal_mbps is not None:
-        fields["internal_mbps"] = form.internal_mbps
+    fields = form.model_dump(exclude={"train", "utility", "latency"}, exclude_none=True)
     utility = None if form.utility is None else Sigmoid(**form.utility.model_dump())
     return Job(upload_s=fields.pop("upload"), utility=utility, latency=_latency(form.latency), **fields)
 

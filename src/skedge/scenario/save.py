@@ -28,12 +28,13 @@ def save_scenario(scenario: Scenario, folder: Path | str) -> Path:
         The scenario file.
     """
     folder = Path(folder)
-    text = yaml.safe_dump(_resolved(scenario), sort_keys=False, allow_unicode=True, width=120)
+    content = _resolved(scenario)
+    text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=120)
     folder.mkdir(parents=True, exist_ok=True)
     table, costs, file = folder / "jobs.parquet", folder / _COSTS, folder / "scenario.yaml"
     written = [table, file]
     scenario.jobs.frame.write_parquet(_aside(table))
-    if scenario.cluster.transfer_cost is not None:
+    if "transfer_cost" in content["cluster"]:
         frame = pl.DataFrame(scenario.cluster.transfer_cost, schema=scenario.cluster.server_ids, orient="row")
         frame.write_csv(_aside(costs))
         written.insert(1, costs)
@@ -67,7 +68,7 @@ def _resolved(scenario: Scenario) -> dict[str, Any]:
     if scenario.jobs.given:
         workload["upload"] = {job: dict(delays) for job, delays in sorted(scenario.jobs.given.items())}
     fields = cluster_fields(scenario)
-    if scenario.cluster.transfer_cost is not None:
+    if "transfer_cost" in fields["cluster"]:
         fields["cluster"]["transfer_cost"] = _COSTS
     source = {"source": dict(scenario.source)} if scenario.source else {}
     return {**fields, "workload": workload, **source}
@@ -95,9 +96,8 @@ def cluster_fields(scenario: Scenario) -> dict[str, Any]:
 
 
 def _cost_fields(cluster: Cluster) -> dict[str, Any]:
-    if cluster.transfer_cost is None:
-        return {}
-    return {"transfer_cost": cluster.transfer_cost.tolist(), **({"asymmetric": True} if cluster.asymmetric else {})}
+    fields = {"transfer_cost": cluster.site_cost.tolist(), "asymmetric": cluster.asymmetric}
+    return {name: value for name, value in fields.items() if value}
 
 
 def _server_fields(server: Server) -> dict[str, Any]:

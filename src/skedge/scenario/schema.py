@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeVar
+from dataclasses import MISSING
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -16,8 +18,14 @@ from pydantic import (
     PlainValidator,
     Tag,
     WithJsonSchema,
+    create_model,
     model_validator,
 )
+
+from skedge.core import fields
+from skedge.core.fields import Each, Maybe, Pair, Rule
+from skedge.core.job_fields import JOB_FIELDS, JobField
+from skedge.core.time import LONGEST_S
 
 Form = TypeVar("Form", bound=BaseModel)
 
@@ -64,9 +72,6 @@ def _no_bool(value: object) -> object:
         raise ValueError("it must be a number")
     return value
 
-
-LONGEST_S = 1e8
-"""Longest duration accepted [s]: three years; more indicates a wrong unit."""
 
 _ANY_DURATION = {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": f"^{_DURATION.pattern}$"}]}
 _RANGE = {
@@ -347,35 +352,52 @@ _LATENCY = {
 """Parameters of each kind, and whether they are required."""
 
 
-class JobForm(_Form):
-    """A job: see :class:`skedge.core.model.Job`; `upload` is its `upload_s`, `train` is only for live runs."""
+def _form_of(rule: Rule, unit: str) -> Any:
+    """The type in a form of what `rule` accepts."""
+    match rule:
+        case Pair():
+            return Durations
+        case Each():
+            return dict[Name, _form_of(rule.rule, unit)]  # type: ignore[misc]
+        case Maybe():
+            return _form_of(rule.rule, unit) | None
+        case fields.Number():
+            if unit == "s":
+                return Duration
+            above, least = (rule.low, None) if rule.above else (None, rule.low)
+            bounds: Any = Field(gt=above, ge=least, le=None if rule.high == math.inf else rule.high)
+            return Annotated[int if rule.whole else float, bounds, BeforeValidator(_no_bool)]
+    return Name
 
-    id: Name
-    arrival_s: Duration
-    epochs: Count = Field(ge=1)
-    chunks: Count = Field(0, ge=1, description="may be omitted if data gives the chunks by site")
-    minibatches: Count = Field(ge=1)
-    minibatch_s: Duration
-    ps_update_s: Duration = 0.0
-    gradient_mb: Number = Field(0.0, ge=0)
-    bandwidth_mbps: Number = Field(1000.0, gt=0)
-    worker_type: str = "gpu"
-    ps_type: str = "cpu"
-    workers: Count = Field(1, ge=1)
-    chunk_mb: Number = Field(0.0, ge=0)
-    upload_edge_s: Durations = (0.0, 0.0)
-    upload_cloud_s: Durations = (0.0, 0.0)
-    upload: dict[str, Duration] = {}
-    worker_needs: dict[Name, Amount] = Field({}, description="demand of a worker for each resource")
-    ps_needs: dict[Name, Amount] = {}
-    batch: Count = Field(1, ge=1, description="global batch [mini-batches]; with resources, the maximum of workers")
-    ratio: Number = Field(1.0, gt=0, description="workers per PS")
-    internal_mbps: Number | None = Field(None, gt=0, description="between co-located workers and PSs; default: free")
-    utility: UtilityForm | None = None
-    data: dict[Name, Annotated[Count, Field(ge=0)]] = Field({}, description="chunks by the site that stores them")
-    exchange_mb: Number = Field(0.0, ge=0, description="exchanged by a worker with a PS at another site per slot")
-    latency: LatencyForm | None = None
-    max_lag: Count | None = Field(None, ge=1, description="maximum lead of a chunk over the job's slowest [epochs]")
+
+def _job_field(f: JobField) -> tuple[Any, Any]:
+    """Type and default of a field of a job in a file; None stands for inf, which JSON does not have."""
+    form = {"utility": UtilityForm | None, "latency": LatencyForm | None}.get(f.name) or _form_of(
+        f.row.check, f.row.unit
+    )
+    about = f"{f.row.about} ({f.row.unit})" if f.row.unit else f.row.about
+    if f.default is MISSING:
+        return form, Field(description=about)
+    if f.default == math.inf:
+        return form | None, Field(None, description=about)
+    return form, Field(f.default, description=about)
+
+
+_IN_FILES = {"upload_s": "upload"}
+"""Fields with another name in files."""
+_made: dict[str, Any] = {_IN_FILES.get(f.name, f.name): _job_field(f) for f in JOB_FIELDS}
+_JobFields: Any = create_model("_JobFields", __base__=_Form, **_made)
+
+
+class JobForm(_JobFields):
+    """A job: see :class:`skedge.core.job_fields.Job`; `upload` is its `upload_s`, `train` is only for live runs."""
+
+    if TYPE_CHECKING:  # the fields are made of the rows, so a type checker does not know their names
+
+        def __getattr__(self, name: str) -> Any:
+            """A field of a job."""
+
+    chunks: Count = Field(0, ge=1, description="data chunks; may be left out where data gives them by site")
     train: TrainForm | None = None
 
     @model_validator(mode="after")

@@ -16,8 +16,7 @@ from skedge.core.lanes.lanes import COUNT, JOB, Lanes, bring_to
 from skedge.core.model import Ints
 from skedge.core.scenario import Scenario
 
-from .at_sites import AtSites
-from .world import CLOUD_ENDS, CLOUD_STARTS, GANG_ENDS, WAKE, SimulatedWorld
+from .world import CLOUD_ENDS, CLOUD_STARTS, WAKE, SimulatedWorld
 
 
 class InCloud(NamedTuple):
@@ -72,14 +71,7 @@ class _Ahead(SimulatedWorld):
         self.arrivals = self.arrivals[: kernel.arrived]
         self._lanes_from(kernel)
         self.gangs = deepcopy(kernel.gangs)
-        if kernel.books.work is not None:
-            self.sites = AtSites(self.scenario, self.gangs, self.log)
-            self.sites.work = deepcopy(kernel.books.work)
-            if self.gangs.placed:
-                self._note_slot()
-        for job in self.gangs.placed if self.sites is None else ():
-            self.gang_version[job] = 0
-            self._note(max(self.gangs.finish_time(job), now + 1), GANG_ENDS, job)
+        self.holding.resume(kernel.books.work)
         for job, part in in_cloud.items():
             self._cloud_from(job, part)
         for time in wakes:

@@ -9,7 +9,6 @@ import numpy as np
 import polars as pl
 
 from skedge.core.books.gangs import Gangs
-from skedge.core.colocation import colocated
 from skedge.core.events import (
     CLOUD,
     Allocate,
@@ -30,7 +29,7 @@ from skedge.core.scenario import Scenario
 from skedge.core.time import NEVER, whole_slots
 
 from . import lanes as truth_of
-from .at_sites import AtSites
+from .holding import holding_of
 from .lag import make_lag
 from .runs import RunLog
 
@@ -53,7 +52,7 @@ class SimulatedWorld:
         kept = physics.data == "kept"
         self.gangs = Gangs(scenario.true_work, scenario.delays, physics.step, physics.checkpoint_overhead, kept)
         self.log = RunLog(scenario)
-        self.sites = None if scenario.cluster.transfer_cost is None else AtSites(scenario, self.gangs, self.log)
+        self.holding = holding_of(self)
         self.arrivals: Ints = whole_slots(jobs.arrival, physics.step)
         self.arrived = self.dispatches = 0
         self.agenda: list[tuple[int, int, int, int, int]] = []
@@ -68,7 +67,7 @@ class SimulatedWorld:
             Upload: self._upload,
             Reserve: self._reserve,
             WakeAt: self._wake_at,
-            Transfer: self._transfer,
+            Transfer: self.holding.transfer,
         }
 
     # -- facts ---------------------------------------------------------------------------------------------------
@@ -143,14 +142,14 @@ class SimulatedWorld:
 
     def _slot_ends(self, finished: list[int]) -> tuple[tuple[int, Placement], ...]:
         """The chunks trained at sites; completed jobs are added to `finished`."""
-        assert self.sites is not None  # noqa: S101 - slots end only at sites
-        trained, done = self.sites.end_slot(self.now)
+        trained, done = self.holding.end_slot()
         finished += done
         if self.gangs.placed:
-            self._note_slot()
+            self.note_slot()
         return trained
 
-    def _note_slot(self) -> None:
+    def note_slot(self) -> None:
+        """Put the end of the present slot on the agenda, once."""
         slot = self.scenario.physics.slot
         end = (self.now // slot + 1) * slot
         if self.slot_noted < end:
@@ -260,32 +259,19 @@ class SimulatedWorld:
         return bool(truth.left[job] == 0)
 
     def _allocate(self, order: Allocate) -> None:
-        job = order.job
-        if job in self.gangs.placed:
-            self._stop_gang(job)
-        if self.sites is not None:
-            self.gangs.hold(job, order.where, self.now)
-            self._note_slot()
-            return
-        self.gangs.place(job, order.where, colocated(self.scenario, order), self.now, gang=order.gang)
-        version = self.gang_version.setdefault(job, 0)
-        self._note(self.gangs.finish_time(job), GANG_ENDS, job, version)
+        if order.job in self.gangs.placed:
+            self.holding.stop(order.job)
+        self.holding.allocate(order)
 
     def _suspend(self, order: Suspend) -> None:
-        self._stop_gang(order.job)
+        self.holding.stop(order.job)
 
-    def _transfer(self, order: Transfer) -> None:
-        assert self.sites is not None  # noqa: S101 - the kernel has checked the order
-        self.sites.work.move(order.job, order.source, order.target, order.chunks, self.now)
+    def note_end(self, job: int, time: int, version: int) -> None:
+        """Put the end of a gang's allocation of this number on the agenda."""
+        self._note(time, GANG_ENDS, job, version)
 
-    def _stop_gang(self, job: int) -> None:
-        if self.sites is not None:
-            self.sites.stop(job, self.now, preempted=True)
-            return
-        done = int(self.gangs.left[job]) - self.gangs.left_of(job, self.now)
-        self.log.gang_run(job, self.gangs, self.now, done, preempted=True)
-        self.gangs.suspend(job, self.now)
-        self.gang_version[job] += 1
+    def end_is_stale(self) -> None:
+        """Count an end of a gang on the agenda that no longer holds."""
         self.stale += 1
         if 2 * self.stale > len(self.agenda):
             self._tidy()

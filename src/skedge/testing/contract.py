@@ -125,7 +125,7 @@ def _not_anticipating(full: Run, make: Callable[[], Policy]) -> None:
         short = _first_jobs(scenario, kept)
         kernel = Kernel(short, frozen)
         try:
-            drive_to_end(kernel, SimulatedWorld(short, preemptive=frozen.lanes["preemptive"]))
+            drive_to_end(kernel, SimulatedWorld(short, preemptive=frozen.lanes.preemptive))
         except SkedgeError as error:
             raise ContractError("never anticipating", f"with the first {kept} jobs alone: {error}") from error
         until = int(whole_slots(scenario.jobs.arrival[kept], scenario.physics.step))
@@ -165,7 +165,7 @@ def _with_other_truth(scenario: Scenario, first: int) -> Scenario:
 def _played(scenario: Scenario, make: Callable[[], Policy], history: Scenario) -> Iterator[tuple[Event, list[Order]]]:
     """The events of a run, each with its orders; the policy's constants are calibrated on `history`."""
     policy, journal = prepared(make(), history), MemoryJournal()
-    kernel, world = Kernel(scenario, policy, journal), SimulatedWorld(scenario, preemptive=policy.lanes["preemptive"])
+    kernel, world = Kernel(scenario, policy, journal), SimulatedWorld(scenario, preemptive=policy.lanes.preemptive)
     while (event := world.next_event()) is not None:
         for order in kernel.handle(event):
             world.perform(order)
@@ -194,7 +194,7 @@ def _replays(journal: MemoryJournal, scenario: Scenario, make: Callable[[], Poli
 
 def _fresh(policy: Policy) -> Policy:
     """A new policy with the same parameters: a run folder keeps nothing else of a calibration."""
-    return type(policy)(**policy.params.model_dump()) if hasattr(policy, "calibrated") else policy
+    return type(policy)(**policy.params.model_dump())
 
 
 def _plain(value: object) -> object:

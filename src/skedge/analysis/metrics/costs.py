@@ -12,15 +12,13 @@ Numbers = dict[str, float | int | None]
 
 
 def costs(c: Columns) -> Numbers:
-    """Total, latency and bandwidth cost, the two parts of the latter, and data moved; empty without sites.
+    """Total, latency and bandwidth cost, the two parts of the latter, and data moved, at sites.
 
     Latency: the sum of f_i of the response in slots over the finished jobs. It is capped at about 1e300 of its unit
     (O24); its logarithm to base 10 is not. Bandwidth, Eq. (1): parameter exchange, which for each worker and slot is
     pi_i times the cost between its site and the PS's; and data moved, which is the size of the chunks times the cost
     between the sites.
     """
-    if c.scenario.cluster.kind != "sites":
-        return {}
     exchange, data = exchange_cost(c), transfer_cost(c)
     latency, log10 = _latency(c)
     moved = c.uploads.frame.filter(pl.col("from_site").is_not_null())["mb"].sum()
@@ -43,9 +41,7 @@ def exchange_cost(c: Columns) -> float:
     both = runs.join(ps, on=["job", "start"], how="inner")
     job, site, at = (both[name].to_numpy() for name in ("job", "site", "ps"))
     slots = np.rint((both["end"] - both["start"]).to_numpy() / slot)
-    return float(
-        (cost[site, at] * c.scenario.jobs.columns["exchange_mb"][job] * both["workers"].to_numpy() * slots).sum()
-    )
+    return float((cost[site, at] * c.scenario.jobs.exchange_mb[job] * both["workers"].to_numpy() * slots).sum())
 
 
 def transfer_cost(c: Columns) -> float:

@@ -6,8 +6,8 @@ MB. If there is nothing to average (no job finished, no chunk dispatched) the va
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from skedge.analysis.columns import Columns, columns, first_of_job, gang_intervals, ready_times
 from skedge.analysis.supplies import supplies
 from skedge.analysis.sweeps import bounds, in_groups, merged
+from skedge.core.job_fields import Kind
 from skedge.core.model import Ints
 from skedge.core.scenario import Scenario
 from skedge.core.schedule import Schedule
@@ -45,7 +46,7 @@ def metrics(scenario: Scenario, schedule: Schedule, meta: Mapping[str, Any]) -> 
         "sum_alpha_s": sum_alpha_s(c),
         "sum_beta_s": sum_beta_s(c),
         **worth(c, completion_of(meta)),
-        **costs(c),
+        **_of_kind(c).costs(c),
     }
 
 
@@ -200,7 +201,7 @@ def _workers(c: Columns) -> Metrics:
     t, workers = c.runs, int(c.scenario.cluster.workers.sum())
     held = (t["end"] - t["start"]) * t["workers"]
     first, last = _window(c)
-    use = use_by_resource(c, first, last) if c.scenario.cluster.kind != "slots" else {}
+    use = use_by_resource(c, first, last)
     edge, room = float(held[t["server"] != _cloud(c)].sum(dtype=np.float64)), float(workers * (last - first))
     total = float(held.sum(dtype=np.float64))
     mean = edge / room if room else None
@@ -265,7 +266,7 @@ def utilisation(scenario: Scenario, schedule: Schedule, points: int = 200) -> pl
     return pl.DataFrame(
         {
             "time_s": grid / SECOND,
-            "busy_share": _busy(c, grid),
+            "busy_share": _of_kind(c).busy(c, grid),
             "waiting_jobs": (inside - running).astype(np.int64),
             "running_jobs": running.astype(np.int64),
             "submitted": np.bincount(np.searchsorted(grid, c.jobs["arrival"], "right") - 1, minlength=points),
@@ -273,16 +274,38 @@ def utilisation(scenario: Scenario, schedule: Schedule, points: int = 200) -> pl
     )
 
 
-def _busy(c: Columns, grid: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Fraction of the edge workers, or mean fraction of the resources, held at each time of `grid`."""
-    t, cluster = c.runs, c.scenario.cluster
-    if cluster.kind == "slots":
-        edge = t["server"] != _cloud(c)
-        held = _present(grid, t["start"][edge], t["end"][edge], t["workers"][edge])
-        return held / max(int(cluster.workers.sum()), 1)
+def _busy_workers(c: Columns, grid: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Fraction of the edge workers held at each time of `grid`."""
+    t = c.runs
+    edge = t["server"] != _cloud(c)
+    held = _present(grid, t["start"][edge], t["end"][edge], t["workers"][edge])
+    return held / max(int(c.scenario.cluster.workers.sum()), 1)
+
+
+def _busy_resources(c: Columns, grid: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Mean fraction of the resources held at each time of `grid`."""
+    cluster = c.scenario.cluster
     room = np.maximum(cluster.amounts.sum(axis=0), np.finfo(float).tiny) * len(cluster.resources)
     parts = [_present(grid, start, end, (amount / room).sum(axis=1)) for start, end, amount in holdings(c)]
     return np.add(*parts)
+
+
+class _OfKind(NamedTuple):
+    """What is measured in another way on each kind of cluster."""
+
+    busy: Callable[[Columns, NDArray[np.float64]], NDArray[np.float64]]
+    costs: Callable[[Columns], Metrics]
+
+
+_OF_KIND: dict[Kind, _OfKind] = {
+    "slots": _OfKind(_busy_workers, lambda _: {}),
+    "resources": _OfKind(_busy_resources, lambda _: {}),
+    "sites": _OfKind(_busy_resources, costs),
+}
+
+
+def _of_kind(c: Columns) -> _OfKind:
+    return _OF_KIND[c.scenario.cluster.kind]
 
 
 def _present(

@@ -126,10 +126,11 @@ def _runs(c: Columns, t: Table) -> Mask:
 
 def _ps(c: Columns, t: Table) -> Mask:
     cluster, server, slot = c.scenario.cluster, t["server"], t["slot"]
-    slots = np.bincount(cluster.ps_server, minlength=len(cluster.servers))[np.maximum(server, 0)]
-    cloud = server == (-2 if cluster.cloud is None else cluster.cloud)
+    most = len(cluster.ps_server) + 1
+    places = cluster.ps_places * most + cluster.ps_numbers + 1
+    there = (slot < most - 1) & np.isin(server * most + slot + 1, places)
     wrong = _no_job(c, t) | (server < 0) | (t["count"] < 1) | (t["start"] < 0) | (t["end"] <= t["start"])
-    return wrong | np.where(cloud | (cluster.kind != "slots"), slot != -1, (slot < 0) | (slot >= slots))
+    return wrong | (slot < -1) | ~there
 
 
 def _uploads(c: Columns, t: Table) -> Mask:

@@ -168,13 +168,12 @@ def _suspended(found: Findings, slack: int, intervals: pl.DataFrame, orders: pl.
         found.add("M2", job, time, "is suspended twice, and held no workers in between")
 
 
-def check_suspensions(c: Columns, found: Findings, promised: str) -> None:
+def check_suspensions(c: Columns, found: Findings, promised: str, *, slots: bool) -> None:
     """M11: in a simulation, a job is suspended only for another job (``for_others``), or never (``never``).
 
     For gangs on slots that do not continue at that instant: another job of their worker type or PS type then begins.
     """
-    resources = c.scenario.cluster.kind != "slots"
-    if promised not in ("never", "for_others") or (promised == "for_others" and resources):
+    if promised not in ("never", "for_others") or (promised == "for_others" and not slots):
         return
     d, jobs, t = c.decisions, c.scenario.jobs, c.gangs
     rows = np.flatnonzero((d.frame["verb"] == "suspend").to_numpy())

@@ -82,8 +82,7 @@ def _during_outages(c: Columns, job: Ints, at: Ints) -> NDArray[np.bool_]:
     has = np.column_stack([cluster.ps, np.zeros(len(cluster.servers), np.int64)]) > 0
     if cluster.cloud is not None:
         has[cluster.cloud] = True
-    if cluster.kind != "slots":
-        has[:] = True
+    has |= np.any(cluster.amounts > 0, axis=1, keepdims=True)  # servers with resources take PSs of any type
     o = c.outages
     for server, start, end in zip(o["server"], o["start"], o["end"], strict=True):
         out |= has[server, kind] & (start <= at) & (at <= (NEVER if end < 0 else end))

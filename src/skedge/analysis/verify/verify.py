@@ -73,7 +73,6 @@ def verify(
     answers(c, found)
     if not live:
         undisturbed(c, found)
-        check_suspensions(c, found, str(promises.get("preempts")))
     completions(c, found, tolerance)
     decision_times(c, found, tolerance)
     plans_kept(c, found, tolerance)
@@ -108,10 +107,10 @@ def verify(
 def _check_kind(chunks: Chunks, found: Findings, tolerance: int, meta: Mapping[str, Any]) -> None:
     """Check the rules that apply only to one kind of cluster."""
     c, live, promises = chunks.c, meta.get("world") is not None, meta.get("promises") or {}
-    rule, most = "M27", c.scenario.jobs.batch
+    rule, most, slots = "M27", c.scenario.jobs.batch, False
     match c.scenario.cluster.kind:
         case "slots":
-            rule, most = "M5", c.scenario.jobs.chunks
+            rule, most, slots = "M5", c.scenario.jobs.chunks, True
             check_supplies(c, found)
             check_ps_slots(c, found, tolerance, chunks.zeta)
             check_gang_slots(c, found, tolerance)
@@ -133,4 +132,6 @@ def _check_kind(chunks: Chunks, found: Findings, tolerance: int, meta: Mapping[s
             check_resources(c, found, tolerance)
             check_ps_orders(c, found, tolerance)
             check_sites(c, found, tolerance)
+    if not live:
+        check_suspensions(c, found, str(promises.get("preempts")), slots=slots)
     check_ahead(c, found, tolerance, rule, most, promised=promises.get("uploads") == "with_allocations")

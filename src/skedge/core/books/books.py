@@ -12,6 +12,8 @@ data           uploaded to servers             uploaded to servers              
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from skedge.core.colocation import colocated
 from skedge.core.errors import OrderError, StateError
 from skedge.core.events import CLOUD, Allocate, Transfer
@@ -19,7 +21,7 @@ from skedge.core.model import Bools, Floats, Ints, Placement
 from skedge.core.scenario import Scenario
 
 from .gangs import Gangs
-from .resources import Pool
+from .resources import Pool, SitePool
 from .site_work import SiteWork
 from .slots import Slots
 from .storage import Storage
@@ -43,16 +45,10 @@ class Books:
     work
         Chunks left to train by site, in a cluster of sites; otherwise None.
     ps_of
-        PS slot, or (server, count) pairs, of each job that has a PS.
+        (place, PSs) pairs of each job that has a PS, as in ``Allocate.ps``.
     in_service
         Whether each server is in service, shape ``(servers,)``.
     """
-
-    takes = "a PS slot"
-    """The form of the PS in an allocation, for error messages."""
-
-    ps_are_slots = True
-    """Whether a PS is a slot, which can be assigned without an allocation."""
 
     pool: Pool | None = None
     work: SiteWork | None = None
@@ -60,7 +56,7 @@ class Books:
     def __init__(self, scenario: Scenario, in_service: Bools) -> None:
         self.scenario, self.cluster, self.in_service = scenario, scenario.cluster, in_service
         self.slots, self.storage = Slots(scenario.cluster, scenario.jobs), Storage(scenario.cluster, scenario.jobs)
-        self.ps_of: dict[int, int | Placement] = {}
+        self.ps_of: dict[int, Placement] = {}
 
     def extend(self, scenario: Scenario) -> None:
         """Add the jobs that follow the present ones."""
@@ -79,8 +75,9 @@ class Books:
         """
         self.check_servers(job, order.where)
         self.check_in_service(job, order.where)
-        if isinstance(order.ps, tuple):
-            raise self._wrong_ps(job, order)
+        if [n for _, n in order.ps] != [1]:
+            name = self.scenario.jobs.ids[job]
+            raise OrderError("M12", f"job {name!r} is given the PSs {order.ps!r}; it has one, in a slot or the cloud")
         self.slots.take(job, order.where)
         self.take_ps(job, order.ps)
 
@@ -88,9 +85,21 @@ class Books:
         """Release the workers of `job`."""
         self.slots.release(job)
 
-    def place(self, gangs: Gangs, order: Allocate, now: int) -> None:
-        """Start the workers taken by the job of `order`, once their data are there."""
+    def place(self, gangs: Gangs, order: Allocate, now: int) -> dict[int, int] | None:
+        """Start the workers taken by the job of `order`, once their data are there.
+
+        Returns
+        -------
+        dict or None
+            Number of workers with data by server before that; None if an allocation uploads nothing.
+        """
+        before = gangs.supplied(order.job)
         gangs.place(order.job, order.where, colocated(self.scenario, order), now, gang=order.gang)
+        return before
+
+    def begins(self, gangs: Gangs, job: int) -> int:
+        """When workers held by `job` begin to compute [µs]."""
+        return int(gangs.compute_from[job])
 
     def most_workers(self, job: int) -> tuple[str, int]:
         """The rule that limits the workers of `job`, and the limit."""
@@ -98,35 +107,39 @@ class Books:
 
     # -- parameter servers ---------------------------------------------------------------------------------------
 
-    def take_ps(self, job: int, ps: int) -> None:
-        """Assign this PS slot, or a PS in the cloud, to `job`.
+    def take_ps(self, job: int, ps: Placement) -> None:
+        """Assign the PS in this slot, or in the cloud, to `job`.
 
         Raises
         ------
         OrderError
             If the cluster has no cloud (M13), the slot cannot be taken (M13), or it is out of service (M25).
         """
-        name, cloud = self.scenario.jobs.ids[job], self.cluster.cloud
-        if ps == CLOUD and cloud is None:
+        name, cloud, (slot, _) = self.scenario.jobs.ids[job], self.cluster.cloud, ps[0]
+        if slot == CLOUD and cloud is None:
             raise OrderError("M13", f"job {name!r} is given a PS in the cloud, and there is none")
-        if ps == CLOUD and not self.in_service[cloud]:
+        if slot == CLOUD and not self.in_service[cloud]:
             raise OrderError("M25", f"job {name!r} is given a PS in the cloud, which is out of service")
-        self.slots.take_ps(job, ps)
+        self.slots.take_ps(job, slot)
         self.ps_of[job] = ps
 
-    def release_ps(self, job: int) -> int | Placement | None:
+    def check_assign(self, job: int) -> None:
+        """Reject a PS that is assigned without an allocation, unless PSs are slots."""
+
+    def decided_ps(self, order: Allocate) -> Placement:  # noqa: ARG002 - resources have some
+        """The PSs of `order` that are decisions of their own in the record: none on slots."""
+        return ()
+
+    def release_ps(self, job: int) -> Placement | None:
         """Release the PS of `job` and return it."""
         ps = self.ps_of.pop(job, None)
-        if ps is not None and not isinstance(ps, tuple):
-            self.slots.release_ps(ps)
+        if ps is not None:
+            self.slots.release_ps(ps[0][0])
         return ps
 
-    def ps_servers(self, job: int) -> list[int | None]:
+    def ps_servers(self, job: int) -> list[int]:
         """Servers that hold the PSs of `job`."""
-        ps = self.ps_of.get(job, ())
-        if isinstance(ps, tuple):
-            return [server for server, _ in ps]
-        return [self.cluster.cloud if ps == CLOUD else int(self.cluster.ps_server[ps])]
+        return [int(self.cluster.ps_places[place]) for place, _ in self.ps_of.get(job, ())]
 
     # -- data at sites -------------------------------------------------------------------------------------------
 
@@ -192,23 +205,18 @@ class Books:
         StateError
             If the free amounts are inconsistent with the holdings.
         """
-        self.slots.validate({job: ps for job, ps in self.ps_of.items() if not isinstance(ps, tuple)})
+        self.slots.validate({job: ps[0][0] for job, ps in self.ps_of.items()})
         self.storage.validate()
-
-    def _wrong_ps(self, job: int, order: Allocate) -> OrderError:
-        name = self.scenario.jobs.ids[job]
-        return OrderError("M12", f"job {name!r} is given {order.ps!r}; here it takes {self.takes}")
 
 
 class ResourceBooks(Books):
     """The books of servers with resources."""
 
-    takes = "(server, PSs) pairs"
-    ps_are_slots = False
+    ledger: ClassVar[type[Pool]] = Pool
 
     def __init__(self, scenario: Scenario, in_service: Bools) -> None:
         super().__init__(scenario, in_service)
-        self.pool: Pool = Pool(scenario.cluster, scenario.jobs)
+        self.pool: Pool = self.ledger(scenario.cluster, scenario.jobs)
 
     def extend(self, scenario: Scenario) -> None:
         """Add the jobs that follow the present ones."""
@@ -219,8 +227,6 @@ class ResourceBooks(Books):
         """Allocate the workers and the PSs of `order` to `job`."""
         self.check_servers(job, order.where)
         self.check_in_service(job, order.where)
-        if not isinstance(order.ps, tuple):
-            raise self._wrong_ps(job, order)
         self.check_servers(job, order.ps, "PS")
         self.check_in_service(job, order.ps)
         self.pool.take(job, order.where, order.ps)
@@ -229,6 +235,19 @@ class ResourceBooks(Books):
     def release(self, job: int) -> None:
         """Release the workers and PSs of `job`."""
         self.pool.release(job)
+
+    def check_assign(self, job: int) -> None:
+        """Reject it: PSs come with an allocation."""
+        name = self.scenario.jobs.ids[job]
+        raise OrderError("M12", f"job {name!r} is assigned a PS; on servers with resources an allocation has its PSs")
+
+    def decided_ps(self, order: Allocate) -> Placement:
+        """All of them."""
+        return order.ps
+
+    def release_ps(self, job: int) -> Placement | None:
+        """Return the PSs that `job` had; they were released with its workers."""
+        return self.ps_of.pop(job, None)
 
     def most_workers(self, job: int) -> tuple[str, int]:
         """The batch size F limits the workers of `job` (M27)."""
@@ -257,6 +276,8 @@ class ResourceBooks(Books):
 class SiteBooks(ResourceBooks):
     """The books of a cluster of sites: resources, and chunks that are trained where they are stored."""
 
+    ledger: ClassVar[type[Pool]] = SitePool
+
     def __init__(self, scenario: Scenario, in_service: Bools) -> None:
         super().__init__(scenario, in_service)
         self.work: SiteWork = SiteWork(scenario)
@@ -267,8 +288,12 @@ class SiteBooks(ResourceBooks):
         self.work.extend(scenario)
 
     def place(self, gangs: Gangs, order: Allocate, now: int) -> None:
-        """Hold the workers; their training counts at the end of the slot."""
+        """Hold the workers; their training counts at the end of the slot, and nothing is uploaded."""
         gangs.hold(order.job, order.where, now)
+
+    def begins(self, gangs: Gangs, job: int) -> int:
+        """When they are held: no data are uploaded."""
+        return int(gangs.since[job])
 
     def trained(self, job: int, done: Placement) -> None:
         """Record chunks trained by workers at sites."""

@@ -43,14 +43,10 @@ class Pool:
         Raises
         ------
         OrderError
-            If a server has too little of a resource (M26), there are more workers than F (M27) or too few PSs (M28); at
-            sites, if there is not exactly one PS (M32).
+            If a server has too little of a resource (M26), there are more workers than F (M27) or too few PSs (M28).
         """
         name = self.jobs.ids[job]
-        if self.cluster.transfer_cost is not None:
-            _check_one_ps(name, workers, ps)
-        else:
-            _check_counts(name, workers, ps, int(self.jobs.batch[job]), float(self.jobs.ratio[job]))
+        self.check_counts(name, workers, ps, int(self.jobs.batch[job]), float(self.jobs.ratio[job]))
         servers, amounts = self.amounts(job, workers, ps)
         left = self.free[servers] - amounts
         short = left < -_FITS * self.capacity[servers]
@@ -62,6 +58,17 @@ class Pool:
         self.free[servers] = np.maximum(left, 0.0)
         self.holders[servers] += 1
         self.held[job] = workers, ps
+
+    @staticmethod
+    def check_counts(name: str, workers: Placement, ps: Placement, batch: int, ratio: float) -> None:
+        """Check the numbers of workers and PSs of an allocation."""
+        total, servers = sum(n for _, n in workers), sum(n for _, n in ps)
+        if not 1 <= total <= batch or min(n for _, n in (*workers, *ps)) < 1:
+            raise OrderError("M27", f"job {name!r} has a batch of {batch}; {total} workers are given")
+        least = servers_for(total, ratio)
+        if servers < least:
+            text = f"job {name!r} is given {servers} PSs for {total} workers; {ratio:g} workers a PS take {least}"
+            raise OrderError("M28", text)
 
     def release(self, job: int) -> None:
         """Release what `job` holds; a server without jobs is reset to exactly its capacity."""
@@ -103,16 +110,11 @@ class Pool:
             raise StateError("free resources do not follow from the placements")
 
 
-def _check_one_ps(name: str, workers: Placement, ps: Placement) -> None:
-    if [n for _, n in ps] != [1] or min(n for _, n in workers) < 1:
-        raise OrderError("M32", f"job {name!r} is given workers {workers} and PSs {ps}; at sites it has one PS")
+class SitePool(Pool):
+    """The ledger of resources at sites, where a job has one PS."""
 
-
-def _check_counts(name: str, workers: Placement, ps: Placement, batch: int, ratio: float) -> None:
-    total, servers = sum(n for _, n in workers), sum(n for _, n in ps)
-    if not 1 <= total <= batch or min(n for _, n in (*workers, *ps)) < 1:
-        raise OrderError("M27", f"job {name!r} has a batch of {batch}; {total} workers are given")
-    least = servers_for(total, ratio)
-    if servers < least:
-        text = f"job {name!r} is given {servers} PSs for {total} workers; {ratio:g} workers a PS take {least}"
-        raise OrderError("M28", text)
+    @staticmethod
+    def check_counts(name: str, workers: Placement, ps: Placement, batch: int, ratio: float) -> None:  # noqa: ARG004
+        """Check that there is one PS (M32)."""
+        if [n for _, n in ps] != [1] or min(n for _, n in workers) < 1:
+            raise OrderError("M32", f"job {name!r} is given workers {workers} and PSs {ps}; at sites it has one PS")

@@ -29,7 +29,8 @@ from skedge.live.training.checkpoint import Checkpoints
 from skedge.live.training.code import CODE, Codes, digest, files_in, lost, modules_in
 from skedge.live.training.training import Program, program_of, progress_in
 from skedge.live.world.inputs import Cancelled, Server, Submitted
-from skedge.live.world.ray_world import NoEngine, RayWorld
+from skedge.live.world.ray_world import NoEngine
+from skedge.live.world.site_world import world_of
 from skedge.run import Run, for_service
 from skedge.runs.meta import meta_of
 from skedge.scenario.file import check_chunks, job_from_spec, job_of
@@ -93,11 +94,11 @@ class Service:
         self.policy = for_service(policy, scenario)
         self.began = float(journal.about["began"])
         (folder / "logs").mkdir(parents=True, exist_ok=True)
-        self.world = RayWorld(
+        self.world = world_of(scenario)(
             scenario,
             {},
             engine,
-            preemptive=self.policy.lanes["preemptive"],
+            preemptive=self.policy.lanes.preemptive,
             journal=journal,
             began=self.began,
             submit=self._take_job,
@@ -223,7 +224,7 @@ class Service:
             )
         assert form.train is not None  # noqa: S101 - a job spec has been checked for it
         self.limits.check_factory(form.train.factory, self._modules(form.train.code))
-        form.id = self._free_name(form.id)
+        form = form.model_copy(update={"id": self._free_name(form.id)})
         scenario = self.kernel.scenario
         last = float(scenario.jobs.frame["arrival_s"][-1]) if len(scenario.jobs) else 0.0
         fields = form.model_dump(mode="json", exclude_unset=True)

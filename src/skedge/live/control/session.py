@@ -15,11 +15,13 @@ from skedge.core.drive import drive_to_end
 from skedge.core.errors import InputError
 from skedge.core.events import Event
 from skedge.core.kernel import Kernel
+from skedge.core.kinds import kind_of
 from skedge.core.scenario import Scenario
 from skedge.live.engine import Engine
 from skedge.live.training.code import CODE, Codes, pack
 from skedge.live.training.training import Program, program_of
-from skedge.live.world.ray_world import NoEngine, RayWorld
+from skedge.live.world.ray_world import NoEngine
+from skedge.live.world.site_world import world_of
 from skedge.run import Run, prepared, run
 from skedge.runs.meta import meta_of
 from skedge.scenario.file import check_chunks, check_name, load_scenario
@@ -116,8 +118,7 @@ def run_live(
     SkedgeError
         If the Ray cluster lacks a server.
     """
-    if scenario.physics.slotted and scenario.cluster.transfer_cost is None:
-        raise InputError("physics.slotted: a live run goes in continuous time, but at sites; leave it out")
+    kind_of(scenario.cluster).check_live(scenario)
     codes = Codes(folder / CODE)
     kept = {form.code: codes.keep(packed(form.code)) for form in trains.values() if form.code is not None}
     trains = {name: form.model_copy(update={"code": kept.get(form.code or "")}) for name, form in trains.items()}
@@ -208,11 +209,11 @@ def train(
     :class:`~skedge.live.world.ray_world.NoEngine` it then ends.
     """
     made = prepared(expected.policy, scenario)
-    world = RayWorld(
+    world = world_of(scenario)(
         scenario,
         works,
         engine,
-        preemptive=made.lanes["preemptive"],
+        preemptive=made.lanes.preemptive,
         journal=journal,
         began=None if journal is None else float(journal.about["began"]),
     )

@@ -108,7 +108,7 @@ class Standing:
                 "server": server.id,
                 "kind": server.kind,
                 "state": "+".join(sorted(self.world.out.get(i, ()))) or "up",
-                "slots": {name: n if cluster.resources else int(n) for name, n in server.capacity.items()},
+                "slots": dict(server.capacity),
                 "workers_of_gangs": held[i],
                 "jobs": sorted(jobs[i]),
             }
@@ -117,11 +117,7 @@ class Standing:
 
     def _on(self, job: int) -> set[int]:
         """Servers that train a job now."""
-        world, gangs = self.world, self.world.gangs.board.held
-        if world.sites is not None:
-            return {site for site, _ in self.kernel.gangs.placed.get(job, ())}
-        teams = {world.lanes.board.chunks[job][team].server for team in world.log.running(job)}
-        return teams | set(gangs[job].shares if job in gangs else ())
+        return self.world.servers_of(job, self.kernel.gangs.placed.get(job, ()))
 
     def _forecast(self) -> dict[int, int]:
         """Forecast completions of the jobs in the system [µs], by a what-if simulation from the current state."""

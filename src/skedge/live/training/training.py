@@ -28,6 +28,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from torch.utils.data import DataLoader
 
 from skedge.core.errors import TrainingError
+from skedge.core.kinds import kind_of
 
 from .batches import Loaded, samples_in, seed_all
 from .batches import seed_of as _seed
@@ -209,7 +210,7 @@ def program_of(
     train: TrainForm, chunks: int, epochs: int, minibatches: int, cluster: Cluster, code: bytes = b""
 ) -> Program:
     """The program of a job with these D_j, E_j, B_j. Data that originate at sites stay there and are not shuffled."""
-    shuffle = train.shuffle and cluster.transfer_cost is None
+    shuffle = kind_of(cluster).shuffles(train.shuffle)
     return Program(
         train.factory, dict(train.args), chunks, epochs, minibatches, train.seed, shuffle=shuffle,
         lr_by_batch=train.lr_by_batch, code=code,

@@ -24,7 +24,6 @@ import polars as pl
 from skedge.core.errors import SkedgeError
 from skedge.core.events import (
     CANCELLED,
-    CLOUD,
     Allocate,
     AssignPS,
     Dispatch,
@@ -33,9 +32,9 @@ from skedge.core.events import (
     Reject,
     Reserve,
     Suspend,
-    Transfer,
     Upload,
     WakeAt,
+    ps_in,
 )
 from skedge.core.model import Placement
 from skedge.core.network import upload_delay
@@ -53,14 +52,10 @@ from .gang_work import GangWork
 from .inputs import ENDS, Cancelled, Due, Input, Resumed, Server, Submitted, Told, Uploaded, from_json, to_json
 from .lane_work import LaneWork
 from .runs_log import RunsLog
-from .site_work import SiteWork
 from .uploads import Transport, Uploads, carry
 
 _JOIN_S = 15.0
 """How long the trainers may take to end: one round, and the measurement of the result [s]."""
-
-_LATE_S = 1.0
-"""Interval at which an overdue slot is checked for completion [s]."""
 
 _BLOCKED_S = 1.0
 """Pause before a journal write that failed on a full disk is repeated [s]."""
@@ -135,7 +130,6 @@ class RayWorld:
         self.later: deque[Input] = deque()
         self.uploads, self.log = Uploads(), RunsLog(scenario.cluster.server_ids)
         self.lanes, self.gangs = LaneWork(self, preemptive=preemptive), GangWork(self)
-        self.sites = None if scenario.cluster.transfer_cost is None else SiteWork(self)
         self.trainers: dict[int, Trainer] = {}
         self.progress: dict[int, list[int]] = {}  # as recorded: repeated mini-batches count once
         self.trained: dict[int, tuple[int, ...]] = {}  # as held in the parameters
@@ -154,16 +148,14 @@ class RayWorld:
         self.began = time.monotonic() - (0.0 if began is None else time.time() - began)
         self._performers: dict[type, Any] = {
             Dispatch: self.lanes.dispatch,
-            Allocate: (self.sites or self.gangs).allocate,
-            Suspend: (self.sites or self.gangs).suspend,
+            Allocate: self.gangs.allocate,
+            Suspend: self.gangs.suspend,
             Upload: self.gangs.upload,
             Reject: self._reject,
             AssignPS: self._assign_ps,
             Reserve: self._reserve,
             WakeAt: self._wake_at,
         }
-        if self.sites is not None:
-            self._performers[Transfer] = self.sites.transfer
         if journal is not None:
             journal.meanwhile = self._answer
         engine.watch(self._server_changed)
@@ -173,12 +165,8 @@ class RayWorld:
         return self.clock
 
     def real_now(self) -> int:
-        """Time since the start [µs]; the clock stops while no controller runs, as nothing is trained then.
-
-        At sites it also stops at the end of a slot until the slot's work is done.
-        """
-        now = self._elapsed()
-        return min(now, self.sites.end) if self.sites is not None and self.sites.open else now
+        """Time since the start [µs]; the clock stops while no controller runs, as nothing is trained then."""
+        return self._elapsed()
 
     def _elapsed(self) -> int:
         return int((time.monotonic() - self.began) * SECOND) - self.away
@@ -188,7 +176,7 @@ class RayWorld:
     def next_event(self) -> Event | None:
         """The next event; waits for it. None once all jobs have left and no arrival is left."""
         while True:
-            event = self.lanes.settle() or (self._due() if self.sites is None else self._slot_ends(self.sites))
+            event = self.lanes.settle() or self._due()
             if event is not None:
                 return event
             over = self.submit is None and not self.in_system and self.arrived == len(self.scenario.jobs)
@@ -247,19 +235,13 @@ class RayWorld:
 
     def _patience(self) -> float:
         """How long to wait for the next input [s]."""
-        if self.sites is not None and self.sites.open and self._elapsed() >= self.sites.end:
-            return _LATE_S
         return max((self._next_due() - self.real_now()) / SECOND, 0.0)
 
     def _take_in(self, given: Input) -> Event | None:
         if isinstance(given, Uploaded):
             done = self.uploads.done(given.upload)
             if done is not None:
-                self._came(done)
-                self.gangs.uploaded(done)
-                self.lanes.uploaded(done)
-                if self.sites is not None:
-                    self.sites.uploaded(done)
+                self._uploaded(done)
         if isinstance(given, Told):
             return self._from_trainer(given)
         if isinstance(given, Server):
@@ -269,6 +251,12 @@ class RayWorld:
         if isinstance(given, Cancelled) and given.job in self.in_system:
             return self.fail(given.job, CANCELLED)
         return None
+
+    def _uploaded(self, done: Transport) -> None:
+        """Report an upload to the work that waits for it."""
+        self._came(done)
+        self.gangs.uploaded(done)
+        self.lanes.uploaded(done)
 
     def _came(self, upload: Transport) -> None:
         """Record by how much an upload took longer than announced."""
@@ -293,8 +281,7 @@ class RayWorld:
     def _next_due(self) -> int:
         arrivals = self.scenario.jobs.arrival
         arrival = int(arrivals[self.arrived]) if self.arrived < len(arrivals) else NEVER
-        end = NEVER if self.sites is None else self.sites.end
-        return min(arrival, self.agenda[0] if self.agenda else NEVER, self.real_now() + 3600 * SECOND, end)
+        return min(arrival, self.agenda[0] if self.agenda else NEVER, self.real_now() + 3600 * SECOND)
 
     def _due(self) -> Event | None:
         """Arrivals and wakes that are due now."""
@@ -312,17 +299,6 @@ class RayWorld:
         arrived = tuple(range(first, self.arrived))
         self.in_system.update(arrived)
         return arrived, woke
-
-    def _slot_ends(self, sites: SiteWork) -> Event | None:
-        """At sites all events are reported at slot boundaries, from which the clock then continues."""
-        sites.begin()
-        if self.now() < sites.end or sites.open:
-            return None
-        late = 0 if self.rebuilding else self._elapsed() - sites.end
-        self.away += late
-        sites.overrun += late
-        self.clock = sites.end
-        return sites.end_slot()
 
     def _submitted(self, given: Submitted) -> None:
         """Take in a submitted job: it arrives now, after all others."""
@@ -398,9 +374,10 @@ class RayWorld:
             self.trainer(told.job).recall(told)
         if told.what == "failed":
             return self.fail(told.job, told.reason)
-        if self.sites is not None:
-            self.sites.told(told)
-            return None
+        return self._progress(told)
+
+    def _progress(self, told: Told) -> Event | None:
+        """What a trainer's report of rounds, chunks or speed changes."""
         if told.what == "measured":
             held = self.gangs.board.held.get(told.job)
             zeta = int(told.job in self.lanes.in_cloud or (held is not None and held.colocated))
@@ -408,13 +385,13 @@ class RayWorld:
         return self.gangs.told(told) if told.job in self.gangs.board.stock else self.lanes.told(told)
 
     def fail(self, job: int, reason: str) -> Event | None:
-        """Remove a job that cannot be trained or was cancelled; the others continue. At sites it leaves at slot end."""
+        """Remove a job that cannot be trained or was cancelled; the others continue."""
         for upload in self.uploads.pending.values():
             if upload.job == job:
                 self._came(upload)
-        if self.sites is not None:
-            self.sites.fail(job, reason)
-            return None
+        return self._failed(job, reason)
+
+    def _failed(self, job: int, reason: str) -> Event | None:
         if job in self.trainers:
             self.lanes.drop(job)
             self.gangs.drop(job)
@@ -474,10 +451,11 @@ class RayWorld:
                 trainer.lose(given.server)
             elif given.what == "back":
                 trainer.regain(given.server)
-        if self.sites is not None:
-            self.sites.changed(given, told=was_out != bool(out))
-            return None
-        if was_out == bool(out):
+        return self._changed(given, was_out=was_out, is_out=bool(out))
+
+    def _changed(self, given: Server, *, was_out: bool, is_out: bool) -> Event | None:
+        """The event of a server that has left service or returned to it; None if neither."""
+        if was_out == is_out:
             return None
         return Event(self.now(), servers=((given.server, ""),)) if was_out else self._out_of_service(given)
 
@@ -518,18 +496,11 @@ class RayWorld:
         self.in_system.discard(order.job)
 
     def _assign_ps(self, order: AssignPS) -> None:
-        self.serve_from(order.job, order.ps)
+        self.serve_from(order.job, ps_in(order.ps))
 
-    def serve_from(self, job: int, ps: int | Placement) -> None:
-        """Place the job's PS in this slot, or in the cloud.
-
-        On servers with resources, one process on the first server with a PS stands for all PSs of the job.
-        """
-        cluster = self.scenario.cluster
-        if isinstance(ps, tuple):
-            site = ps[0][0]
-        else:
-            site = int(cluster.cloud) if ps == CLOUD and cluster.cloud is not None else int(cluster.ps_server[ps])
+    def serve_from(self, job: int, ps: Placement) -> None:
+        """Place the job's PS: one process on the server of the first of its PSs stands for all."""
+        site = int(self.scenario.cluster.ps_places[ps[0][0]])
         self.ps_site[job] = site
         self.trainers[job].serve_from(site)
 
@@ -544,6 +515,12 @@ class RayWorld:
 
     def _wake_at(self, order: WakeAt) -> None:
         heappush(self.agenda, order.time)
+
+    def servers_of(self, job: int, placed: Placement) -> set[int]:  # noqa: ARG002 - sites ask for it
+        """Servers that train `job` now; `placed` are its workers in the kernel's books."""
+        held = self.gangs.board.held
+        teams = {self.lanes.board.chunks[job][team].server for team in self.log.running(job)}
+        return teams | set(held[job].shares if job in held else ())
 
     # -- the end -------------------------------------------------------------------------------------------------
 
@@ -561,7 +538,6 @@ class RayWorld:
             "late_s": late,
             "code": {ids[job]: module for job, module in sorted(self.modules.items())},
             "trained": {ids[job]: list(done) for job, done in sorted(self.trained.items())},
-            **({} if self.sites is None else {"slot_overrun_s": self.sites.overrun / SECOND}),
         }
 
     def runs(self) -> pl.DataFrame:

@@ -17,7 +17,7 @@ from skedge.core.time import SECOND
 from skedge.optimum.certificates import certificate_of_chunks
 from skedge.optimum.planned import PlannedChunks
 from skedge.optimum.pools.pools import Pool, pools
-from skedge.optimum.search import PROVED, Answer, Objective, Runs, all_finished, carried_out, policies_runs, search
+from skedge.optimum.search import Answer, Objective, Program, Runs, all_finished, carried_out, policies_runs, search
 from skedge.optimum.solvers import Found
 from skedge.optimum.types import SAME, Attempt, Bound, Optimum
 from skedge.run import Run
@@ -53,10 +53,11 @@ def optimum_of_chunks(
     return search(
         Objective("chunks", "jct_total_s", "lower", lambda found: float(found.metrics["jct_total_s"])),
         runs,
-        [*chunk_bounds(scenario, "chunks"), program.proved()],
+        chunk_bounds(scenario, "chunks"),
         program,
         solvers,
         seconds,
+        joint=program.proved(),
         beside=[certificate_of_chunks(scenario)],
     )
 
@@ -114,7 +115,7 @@ def _plan_of(model: ChunkModel, result: Run) -> Plan:
 
 
 @dataclass
-class _Program:
+class _Program(Program):
     """A part for each worker type, with the best plan for it so far."""
 
     scenario: Scenario
@@ -131,7 +132,7 @@ class _Program:
 
     def proved(self) -> Bound:
         value = sum(part.bound for part in self.parts) / SECOND
-        return Bound(PROVED, value, self.seconds, "the best of every worker type, added up")
+        return Bound("solvers", value, self.seconds, "the best of every worker type, added up")
 
     def improve(self, solver: str, best: Run, known: Bound, seconds: float) -> Answer:  # noqa: ARG002
         """Improve every part that is not proved, the smaller ones first, so that time is left over."""

@@ -13,7 +13,7 @@ from skedge.core.scenario import Scenario
 from skedge.core.schedule import Schedule
 from skedge.core.time import SECOND
 from skedge.optimum.planned import PlannedGangs
-from skedge.optimum.search import Answer, Objective, carried_out, policies_runs, search
+from skedge.optimum.search import Answer, Objective, Program, carried_out, policies_runs, search
 from skedge.optimum.solvers import Found
 from skedge.optimum.types import SAME, Attempt, Bound, Optimum
 from skedge.run import Run
@@ -62,7 +62,7 @@ def optimum_of_gangs(
 
 
 @dataclass
-class _Program:
+class _Program(Program):
     """The model, and the best plan for it so far."""
 
     scenario: Scenario

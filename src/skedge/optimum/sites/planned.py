@@ -9,7 +9,7 @@ from numpy.random import Generator
 
 from skedge.core.events import Allocate, Event, Order, Reject, Suspend, Transfer, WakeAt
 from skedge.core.model import Cluster, Physics, Placement
-from skedge.core.policy import Basis, View
+from skedge.core.policy import Basis, Need, View
 from skedge.optimum.types import PLANNED
 
 from .milp import SitePlan
@@ -31,7 +31,7 @@ class PlannedSites(Basis):
     """
 
     name: ClassVar[str] = PLANNED
-    needs: ClassVar[frozenset[str]] = frozenset({"sites"})
+    needs: ClassVar[frozenset[Need]] = frozenset({"sites"})
 
     def __init__(self, plans: Mapping[int, SitePlan] | None = None) -> None:
         super().__init__()
@@ -43,8 +43,7 @@ class PlannedSites(Basis):
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Begin a run."""
         super().start(cluster, physics, rng)
-        assert cluster.transfer_cost is not None  # noqa: S101 - a policy for sites
-        self.cost, (_, self.over) = cluster.transfer_cost, ways(cluster.transfer_cost)
+        self.cost, (_, self.over) = cluster.site_cost, ways(cluster.site_cost)
 
     def decide(self, event: Event, view: View) -> Iterator[Order]:
         """At the start of a slot, suspend all jobs whose placement changes, then allocate, then move data."""
@@ -79,7 +78,7 @@ class PlannedSites(Basis):
                 yield from self._move(job, source, target, min(chunks, int(view.chunks_left(job)[source])), view)
 
     def _move(self, job: int, source: int, target: int, chunks: int, view: View) -> Iterator[Order]:
-        mb = chunks * float(view.column("chunk_mb")[job])
+        mb = chunks * float(view.jobs.chunk_mb[job])
         while chunks and source != target:
             to = int(self.over[source, target])
             yield Transfer(job, source, to, chunks, "planned", mb * float(self.cost[source, to]))

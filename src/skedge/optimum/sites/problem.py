@@ -8,7 +8,7 @@ from time import perf_counter, process_time
 
 from skedge.core.errors import InputError
 from skedge.core.scenario import Scenario
-from skedge.optimum.search import Answer, Objective, all_finished, carried_out, policies_runs, search
+from skedge.optimum.search import Answer, Objective, Program, all_finished, carried_out, policies_runs, search
 from skedge.optimum.solvers import whole_solvers
 from skedge.optimum.types import SAME, Attempt, Bound, Optimum
 from skedge.run import Run
@@ -27,11 +27,6 @@ MOST = 60_000
 _BEYOND = 10
 """Slots after the last one of the best run in which a job may end in the program."""
 SOLVERS = whole_solvers(gap=1e-6)
-
-
-def at_sites(scenario: Scenario) -> bool:
-    """Whether a scenario is Okita's: sites, and jobs with a latency cost."""
-    return scenario.cluster.kind == "sites" and None not in scenario.jobs.latency
 
 
 def optimum_of_sites(
@@ -59,15 +54,12 @@ def optimum_of_sites(
 
 
 @dataclass(frozen=True)
-class _Program:
+class _Program(Program):
     """The integer program of the scenario; None where it has too many variables."""
 
     scenario: Scenario
     terms: SiteTerms
     model: SiteProgram | None
-
-    def is_closed(self, known: Bound) -> bool:  # noqa: ARG002 - the search compares value and bound
-        return False
 
     def improve(self, solver: str, best: Run, known: Bound, seconds: float) -> Answer:  # noqa: ARG002
         if self.model is None:

@@ -123,15 +123,13 @@ class SiteTerms:
 
 
 def site_terms(scenario: Scenario) -> SiteTerms | None:
-    """The terms; None without sites, or if some job can never run, so that no schedule finishes all jobs."""
-    cluster, latencies = scenario.cluster, scenario.jobs.latency
-    if cluster.transfer_cost is None or None in latencies:
-        return None
+    """The terms of a scenario of sites; None if some job can never run, so that no schedule finishes all jobs."""
+    cluster = scenario.cluster
     capacity = cluster.amounts * (1 + FITS)
     jobs = tuple(_job(scenario, capacity, j) for j in range(len(scenario.jobs)))
     if any(job.most == 0 for job in jobs):
         return None
-    return SiteTerms(capacity, cluster.transfer_cost, *ways(cluster.transfer_cost), jobs)
+    return SiteTerms(capacity, cluster.site_cost, *ways(cluster.site_cost), jobs)
 
 
 def never_fits(scenario: Scenario) -> str | None:
@@ -164,8 +162,8 @@ def _job(scenario: Scenario, capacity: Floats, j: int) -> SiteJobTerms:
         first=-(-arrival // slot),
         rate=rate,
         data=data,
-        chunk_mb=float(jobs.columns["chunk_mb"][j]),
-        exchange_mb=float(jobs.columns["exchange_mb"][j]),
+        chunk_mb=float(jobs.chunk_mb[j]),
+        exchange_mb=float(jobs.exchange_mb[j]),
         worker=worker,
         ps=ps,
         apart=_room(capacity, worker, enough),

@@ -55,7 +55,7 @@ def job_slots(scenario: Scenario) -> JobSlots | None:
     In continuous time a completion within slot t counts as one at the slot's beginning, which is worth no less.
     """
     jobs, physics, cluster = scenario.jobs, scenario.physics, scenario.cluster
-    if physics.slots is None or None in jobs.utility or cluster.kind == "slots":
+    if physics.slots is None or None in jobs.utility:
         return None
     slot, count = physics.slot, physics.slots
     delays = np.array([upload_row(scenario.delays, j).min() for j in range(len(jobs))], np.int64)

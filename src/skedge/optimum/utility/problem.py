@@ -15,7 +15,7 @@ from skedge.core.model import Floats
 from skedge.core.scenario import Scenario
 from skedge.optimum.certificates import certificate_of_utility
 from skedge.optimum.planned import PlannedPlacements
-from skedge.optimum.search import Answer, Objective, carried_out, policies_runs, search
+from skedge.optimum.search import Answer, Objective, Program, carried_out, policies_runs, search
 from skedge.optimum.solvers import whole_solvers
 from skedge.optimum.types import Attempt, Bound, Optimum
 from skedge.run import Run
@@ -51,15 +51,12 @@ def optimum_of_utility(
 
 
 @dataclass(frozen=True)
-class _Program:
+class _Program(Program):
     """The integer program of the scenario."""
 
     scenario: Scenario
     jobs: JobSlots
     model: UtilityProgram
-
-    def is_closed(self, known: Bound) -> bool:  # noqa: ARG002 - the search compares value and bound
-        return False
 
     def improve(self, solver: str, best: Run, known: Bound, seconds: float) -> Answer:  # noqa: ARG002
         begun = perf_counter()

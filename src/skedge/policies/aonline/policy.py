@@ -13,7 +13,7 @@ from skedge.core.events import CLOUD, AssignPS, Dispatch, Event, Order, Reject
 from skedge.core.lanes.lanes import Lanes
 from skedge.core.lanes.projection import EQ5, FRACTIONAL, LARGEST_SCALE, MARGINAL, weight_table
 from skedge.core.model import Cluster, Ints, Physics
-from skedge.core.policy import Basis, Params, View
+from skedge.core.policy import Basis, LaneRule, Params, Promises, View
 from skedge.core.size import UNLIMITED
 from skedge.core.time import SECOND
 
@@ -61,14 +61,14 @@ class AOnline(Basis):
     Parameters = AOnlineParams
 
     @property
-    def lanes(self) -> dict[str, Any]:
+    def lanes(self) -> LaneRule:
         """Lanes preempt unless ``preempt_running=false``; highest average processing rate first."""
-        return {"preemptive": self.params.preempt_running, "rank": "haprf"}
+        return LaneRule(preemptive=self.params.preempt_running)
 
     @property
-    def promises(self) -> dict[str, Any]:
+    def promises(self) -> Promises:
         """Alpha is Q in its reading; a PS is taken in the cloud only where the edge has none."""
-        return {"alpha": self.params.q_mode, "ps": "edge_first"}
+        return Promises(alpha=self.params.q_mode, ps="edge_first")
 
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Begin a run."""
@@ -111,8 +111,9 @@ class AOnline(Basis):
         self.waiting.tidy()
 
     def _need(self, job: int, lost: tuple[int, ...] | None, view: View) -> Need:
-        kind, size, chunks = (int(view.column(name)[job]) for name in ("worker_type", "chunk_bytes", "chunks"))
-        return Need(job, lost, kind, size, chunks if lost is None else len(lost))
+        jobs = view.jobs
+        count = int(jobs.chunks[job]) if lost is None else len(lost)
+        return Need(job, lost, int(jobs.worker_type[job]), int(jobs.chunk_bytes[job]), count)
 
     @staticmethod
     def _room(view: View) -> Ints:
@@ -172,7 +173,7 @@ class AOnline(Basis):
 
     def qualified_lanes(self, job: int, view: View) -> Ints:
         """Qualified lanes of `job` (v_jsw = 1), in order of (server, worker)."""
-        kind = int(view.column("worker_type")[job])
+        kind = int(view.jobs.worker_type[job])
         return self.qualified[kind] if kind >= 0 else np.empty(0, np.int64)
 
     def candidates(self, job: int, view: View) -> Ints:
@@ -188,7 +189,7 @@ class AOnline(Basis):
         return self._may_use_cloud() and bool(view.in_service[self.cluster.cloud])
 
     def _fits_empty_storage(self, job: int, candidates: Ints, view: View) -> bool:
-        size, chunks = int(view.column("chunk_bytes")[job]), int(view.column("chunks")[job])
+        size, chunks = int(view.jobs.chunk_bytes[job]), int(view.jobs.chunks[job])
         if self._may_use_cloud() or size == 0 or not self.limited_storage:
             return True
         servers = np.unique(self.cluster.lane_server[candidates])
@@ -196,7 +197,7 @@ class AOnline(Basis):
 
     def chunks_of(self, job: int, view: View) -> Chunks:
         """The data of `job` for :func:`greedy`."""
-        count = int(view.column("chunks")[job])
+        count = int(view.jobs.chunks[job])
         cloud = self.cluster.cloud
         p = view.chunk_time[job]
         return Chunks(
@@ -205,9 +206,9 @@ class AOnline(Basis):
             chunks=count,
             to_place=count,
             now=view.now,
-            release=int(view.column("arrival")[job]),
+            release=int(view.jobs.arrival[job]),
             each=int(p[0]),
-            chunk_bytes=int(view.column("chunk_bytes")[job]),
+            chunk_bytes=int(view.jobs.chunk_bytes[job]),
             cloud_delay=view.upload_delay(job, cloud) if self._cloud(view) and cloud is not None else -1,
             cloud_each=(int(p[0]), int(p[1])),
             mode=_MODES[self.params.q_mode],
@@ -240,8 +241,7 @@ class AOnline(Basis):
             else:
                 yield AssignPS(job, ps)
 
-    @staticmethod
-    def unfit(cluster: Cluster) -> str | None:
+    def unfit(self, cluster: Cluster) -> str | None:
         """Why a run on this cluster could get stuck, for some jobs; None if it cannot."""
         scarce = [k for k, name in enumerate(cluster.ps_types) if (cluster.ps_type == k).sum() < cluster.lanes]
         if cluster.cloud is not None or not scarce:
@@ -254,7 +254,7 @@ class AOnline(Basis):
         has_cloud = self.cluster.cloud is not None and bool(view.in_service[self.cluster.cloud])
         if view.wholly_in_cloud(job) and has_cloud:
             return CLOUD
-        kind = int(view.column("ps_type")[job])
+        kind = int(view.jobs.ps_type[job])
         slots = self.ps_slots[kind] if kind >= 0 else np.empty(0, np.int64)
         free = slots[view.ps_job[slots] < 0]
         if len(free) == 0 and not has_cloud:

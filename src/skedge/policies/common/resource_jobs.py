@@ -47,8 +47,8 @@ class ResourceJobs:
 
     def demands(self, jobs: Ints, view: View) -> tuple[Floats, Floats, Floats, Ints]:
         """Demands alpha and beta, shape ``(jobs, resources)``, gamma and F, shape ``(jobs,)``."""
-        worker, ps, ratio = (np.asarray(view.column(c)[jobs], np.float64) for c in _DEMANDS)
-        return worker, ps, ratio, view.column("batch")[jobs]
+        c = view.jobs
+        return c.worker_needs[jobs], c.ps_needs[jobs], c.ratio[jobs], c.batch[jobs]
 
     def present(self, view: View) -> tuple[Ints, Ints]:
         """Workers and PSs of the active jobs by server, shape ``(jobs, servers)`` each."""
@@ -71,14 +71,14 @@ class ResourceJobs:
 
     def terms(self, job: int, view: View) -> dict[str, Any]:
         """The policy's view of `job`: its demands, the free resources, and the holdings of the jobs in the system."""
-        names = self.cluster.resources
-        worker, ps = (dict(zip(names, view.column(c)[job].tolist(), strict=True)) for c in ("worker_needs", "ps_needs"))
+        names, jobs = self.cluster.resources, view.jobs
+        worker, ps = (dict(zip(names, c[job].tolist(), strict=True)) for c in (jobs.worker_needs, jobs.ps_needs))
         return {
             "compares": "workers and PSs against what is free; the jobs in the system stand by id",
             "worker_needs": worker,
             "ps_needs": ps,
-            "workers_per_ps": float(view.column("ratio")[job]),
-            "most_workers": int(view.column("batch")[job]),
+            "workers_per_ps": float(jobs.ratio[job]),
+            "most_workers": int(jobs.batch[job]),
             "free": dict(zip(names, view.free.sum(axis=0).tolist(), strict=True)),
             "in_system": [
                 {"job": view.job_id(other), "workers": int(view.workers[other])}
@@ -86,9 +86,6 @@ class ResourceJobs:
                 if other != job
             ],
         }
-
-
-_DEMANDS = ("worker_needs", "ps_needs", "ratio")
 
 
 def _or_inf(total: Floats) -> Floats:

@@ -12,7 +12,7 @@ from pydantic import Field
 from skedge.core.errors import SolverError
 from skedge.core.events import Event, Order, Postpone
 from skedge.core.model import Cluster, Physics
-from skedge.core.policy import Basis, Params, View
+from skedge.core.policy import Basis, Need, Params, Promises, View
 from skedge.core.ties import NOISE
 from skedge.policies.common.resource_jobs import ResourceJobs
 from skedge.policies.drf.progressive_filling import progressive_filling
@@ -58,13 +58,13 @@ class Dorm(Basis):
     """Utilisation with bounds of fairness loss and adjustment overhead."""
 
     name: ClassVar[str] = "dorm"
-    needs: ClassVar[frozenset[str]] = frozenset({"resources"})
+    needs: ClassVar[frozenset[Need]] = frozenset({"resources"})
     Parameters = DormParams
 
     @property
-    def promises(self) -> dict[str, Any]:
+    def promises(self) -> Promises:
         """Data are brought with allocations only; PSs by the ratio."""
-        return {"uploads": "with_allocations", "ps": "ratio"}
+        return Promises(uploads="with_allocations", ps="ratio")
 
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Begin a run."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from skedge.core.events import Allocate, Event, Order, Suspend
+from skedge.core.events import Allocate, Event, Order, Suspend, ps_in
 from skedge.core.model import Cluster, Ints, Physics, Placement
 from skedge.core.policy import Params, View
 from skedge.core.time import NEVER
@@ -31,7 +31,7 @@ class DrfOnSlots(EdgePolicy):
 
     def demand(self, job: int, view: View) -> tuple[int, int]:
         """At least one worker; at most one for each chunk."""
-        return 1, int(view.column("chunks")[job])
+        return 1, int(view.jobs.chunks[job])
 
     def decide(self, event: Event, view: View) -> Iterator[Order]:
         """Fill from zero; first take workers from shrinking jobs, then give them to growing jobs."""
@@ -48,11 +48,11 @@ class DrfOnSlots(EdgePolicy):
         kinds, ps_left = len(self.slots), self._ps_left(view, running_stay=False)
         worker = np.zeros((len(jobs), kinds + len(ps_left)))
         ps, rows = worker.copy(), np.arange(len(jobs))
-        worker[rows, view.column("worker_type")[jobs]] = 1.0
-        ps[rows, kinds + np.maximum(view.column("ps_type")[jobs], 0)] = 1.0
+        worker[rows, view.jobs.worker_type[jobs]] = 1.0
+        ps[rows, kinds + np.maximum(view.jobs.ps_type[jobs], 0)] = 1.0
         left = np.concatenate([view.capacity.sum(axis=0), ps_left]).astype(np.float64)
         total = np.concatenate([np.maximum(self.slots, 1), np.full(len(ps_left), np.inf)])
-        most = view.column("chunks")[jobs]
+        most = view.jobs.chunks[jobs]
         workers, _ = progressive_filling(worker, ps, np.full(len(jobs), ONE_PS), most, left[None, :], total)
         return workers[:, 0]
 
@@ -61,17 +61,17 @@ class DrfOnSlots(EdgePolicy):
         if n == 0 or ps is None:
             return Suspend(job, "preempted")
         where = _nearest(dict(view.placement(job)), n, view.upload_delays(job))
-        return Allocate(job, tuple(sorted(where.items())), ps, "fair_share", gang=False)
+        return Allocate(job, tuple(sorted(where.items())), ps_in(ps), "fair_share", gang=False)
 
     def _grow(self, job: int, n: int, view: View) -> Order:
         where, ps = self._where(job, n, view), view.ps_of(job)
         if ps is None:
             ps = self._ps_for(job, where, view, view.ps_job)
-        return Allocate(job, where, ps, "fair_share", gang=False)
+        return Allocate(job, where, ps_in(ps), "fair_share", gang=False)
 
     def _where(self, job: int, n: int, view: View) -> Placement:
         """`n` workers: those it has, or where its data are if it has none, and further ones."""
-        room, where = view.free_workers[:, view.column("worker_type")[job]].copy(), dict(view.placement(job))
+        room, where = view.free_workers[:, view.jobs.worker_type[job]].copy(), dict(view.placement(job))
         delays = view.upload_delays(job)
         if not where:
             where = _nearest({s: min(k, int(room[s])) for s, k in view.data(job)}, n, delays)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from skedge.core.model import Cluster, Physics
-from skedge.core.policy import ByKind, Started
+from skedge.core.policy import ByKind, Need, Promises, Started
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -15,26 +15,28 @@ class Drf(ByKind):
     """Dominant resource fairness."""
 
     name: ClassVar[str] = "drf"
-    needs: ClassVar[frozenset[str]] = frozenset({"typed slots, resources or sites"})
+    needs: ClassVar[frozenset[Need]] = frozenset({"typed slots, resources or sites"})
 
     @property
-    def promises(self) -> dict[str, Any]:
+    def promises(self) -> Promises:
         """Data are brought with allocations only; a suspended job makes room for another; PSs by the ratio."""
-        return {"uploads": "with_allocations", "preempts": "for_others", "ps": "ratio"}
+        return Promises(uploads="with_allocations", preempts="for_others", ps="ratio")
 
-    def on(self, cluster: Cluster, physics: Physics, rng: Generator) -> Started:
-        """DRF on this kind of cluster."""
-        match cluster.kind:
-            case "slots":
-                from .on_slots import DrfOnSlots  # noqa: PLC0415 - see ByKind
+    def on_slots(self, cluster: Cluster, physics: Physics, rng: Generator) -> Started:
+        """DRF on typed slots."""
+        from .on_slots import DrfOnSlots  # noqa: PLC0415 - see ByKind
 
-                return DrfOnSlots(self.params, cluster, physics, rng)
-            case "resources":
-                from .on_resources import DrfOnResources  # noqa: PLC0415
+        return DrfOnSlots(self.params, cluster, physics, rng)
 
-                return DrfOnResources(cluster)
-            case "sites":
-                from skedge.policies.okita.baselines import SiteDrf  # noqa: PLC0415
-                from skedge.policies.okita.slots import SiteDriver, sites_of  # noqa: PLC0415
+    def on_resources(self, cluster: Cluster, physics: Physics, rng: Generator) -> Started:  # noqa: ARG002
+        """DRF on servers with resources."""
+        from .on_resources import DrfOnResources  # noqa: PLC0415
 
-                return SiteDriver(SiteDrf(sites_of(cluster)), physics)
+        return DrfOnResources(cluster)
+
+    def at_sites(self, cluster: Cluster, physics: Physics, rng: Generator) -> Started:  # noqa: ARG002
+        """DRF in Okita's model."""
+        from skedge.policies.okita.baselines import SiteDrf  # noqa: PLC0415
+        from skedge.policies.okita.slots import SiteDriver, sites_of  # noqa: PLC0415
+
+        return SiteDriver(SiteDrf(sites_of(cluster)), physics)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from skedge.core.events import CLOUD, Allocate, Event, Order, Reject, Reserve, Upload
+from skedge.core.events import CLOUD, Allocate, Event, Order, Reject, Reserve, Upload, ps_in
 from skedge.core.model import Cluster, Physics
 from skedge.core.policy import Params, View
 from skedge.core.time import NEVER
@@ -53,7 +53,7 @@ class EarliestServer(EdgePolicy):
         blocked: set[tuple[int, int]] = set()
         for plan in self.due:
             start, job, server, k = plan
-            place = server, int(view.column("worker_type")[job])
+            place = server, int(view.jobs.worker_type[job])
             order = None if start > view.now or place in blocked else self._begin(job, server, k, view)
             if order is not None:
                 yield order
@@ -94,13 +94,13 @@ class EarliestServer(EdgePolicy):
 
     def _book(self, job: int, server: int, k: int, start: int, end: int, view: View) -> None:
         """Take k workers and a PS of a server in the profiles; give them back where k is negative."""
-        kind, ps_kind = int(view.column("worker_type")[job]), int(view.column("ps_type")[job])
+        kind, ps_kind = int(view.jobs.worker_type[job]), int(view.jobs.ps_type[job])
         self.profiles.make_room()
         reserve(self.profiles.state, server, kind, ps_kind, k, 1 if k > 0 else -1, start, end, view.now)
 
     def _reserve(self, job: int, view: View) -> Iterator[Order]:
-        kind, ps_kind = int(view.column("worker_type")[job]), int(view.column("ps_type")[job])
-        cloud, k = self.cluster.cloud, int(view.column("workers")[job])
+        kind, ps_kind = int(view.jobs.worker_type[job]), int(view.jobs.ps_type[job])
+        cloud, k = self.cluster.cloud, int(view.jobs.workers[job])
         largest = self._largest(kind, ps_kind)
         if cloud is None:
             k = min(k, largest)
@@ -141,10 +141,10 @@ class EarliestServer(EdgePolicy):
     def _begin(self, job: int, server: int, k: int, view: View) -> Allocate | None:
         """Start a due job on its server, unless another is late there."""
         if server == self.cluster.cloud:
-            return Allocate(job, ((server, k),), CLOUD, "earliest_server")
-        kind, ps_kind = int(view.column("worker_type")[job]), int(view.column("ps_type")[job])
+            return Allocate(job, ((server, k),), ps_in(CLOUD), "earliest_server")
+        kind, ps_kind = int(view.jobs.worker_type[job]), int(view.jobs.ps_type[job])
         slots = self.ps_slots[ps_kind]
         free = slots[(view.ps_job[slots] < 0) & (self.cluster.ps_server[slots] == server)]
         if len(free) == 0 or view.free_workers[server, kind] < k:
             return None
-        return Allocate(job, ((server, k),), int(free[0]), "earliest_server")
+        return Allocate(job, ((server, k),), ps_in(int(free[0])), "earliest_server")

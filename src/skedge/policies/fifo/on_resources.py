@@ -28,7 +28,7 @@ class FifoOnResources:
         """Draw the workers of arrivals, then start the jobs at the head of the queue that have room."""
         yield from self.jobs.admit(event, view)
         for job in sorted(set(event.arrived) & set(self.jobs.active.tolist())):
-            most = min(self.params.most_workers, int(view.column("batch")[job]))
+            most = min(self.params.most_workers, int(view.jobs.batch[job]))
             self.drawn[job] = self.jobs.fitting(job, int(self.rng.integers(1, most, endpoint=True)), view)
         for job in self.jobs.active.tolist():
             if view.workers[job] > 0:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from skedge.core.errors import PolicyError
 from skedge.core.model import Cluster, Physics
-from skedge.core.policy import ByKind, Params, Started
+from skedge.core.policy import ByKind, Need, Params, Promises, Started
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -52,35 +52,41 @@ class Fifo(ByKind):
     """First in, first out."""
 
     name: ClassVar[str] = "fifo"
-    needs: ClassVar[frozenset[str]] = frozenset({"typed slots, resources or sites"})
+    needs: ClassVar[frozenset[Need]] = frozenset({"typed slots, resources or sites"})
     Parameters = FifoParams
 
     @property
-    def promises(self) -> dict[str, Any]:
+    def promises(self) -> Promises:
         """No job is preempted; PSs by the ratio; where jobs go to a server on arrival, data are brought ahead."""
         if self.params.rule == "earliest_server":
-            return {"preempts": "never"}
-        return {"uploads": "with_allocations", "preempts": "never", "ps": "ratio"}
+            return Promises(preempts="never")
+        return Promises(uploads="with_allocations", preempts="never", ps="ratio")
 
-    def on(self, cluster: Cluster, physics: Physics, rng: Generator) -> Started:
-        """The rule on this kind of cluster."""
-        match cluster.kind:
-            case "slots" if self.params.rule == "earliest_server":
-                from .earliest_server import EarliestServer  # noqa: PLC0415 - see ByKind
+    def on_slots(self, cluster: Cluster, physics: Physics, rng: Generator) -> Started:
+        """The rule on typed slots."""
+        if self.params.rule == "earliest_server":
+            from .earliest_server import EarliestServer  # noqa: PLC0415 - see ByKind
 
-                return EarliestServer(self.params, cluster, physics, rng)
-            case "slots":
-                from .strict import StrictFifo  # noqa: PLC0415
+            return EarliestServer(self.params, cluster, physics, rng)
+        from .strict import StrictFifo  # noqa: PLC0415
 
-                return StrictFifo(self.params, cluster, physics, rng)
-            case _ if self.params.rule == "earliest_server":
-                raise PolicyError("fifo: rule=earliest_server goes with typed slots; these servers have resources")
-            case "resources":
-                from .on_resources import FifoOnResources  # noqa: PLC0415
+        return StrictFifo(self.params, cluster, physics, rng)
 
-                return FifoOnResources(self.params, cluster, rng)
-            case "sites":
-                from skedge.policies.okita.baselines import SiteFifo  # noqa: PLC0415
-                from skedge.policies.okita.slots import SiteDriver, sites_of  # noqa: PLC0415
+    def on_resources(self, cluster: Cluster, physics: Physics, rng: Generator) -> Started:  # noqa: ARG002
+        """FIFO on servers with resources."""
+        self._needs_strict()
+        from .on_resources import FifoOnResources  # noqa: PLC0415
 
-                return SiteDriver(SiteFifo(sites_of(cluster), rng), physics)
+        return FifoOnResources(self.params, cluster, rng)
+
+    def at_sites(self, cluster: Cluster, physics: Physics, rng: Generator) -> Started:
+        """FIFO in Okita's model."""
+        self._needs_strict()
+        from skedge.policies.okita.baselines import SiteFifo  # noqa: PLC0415
+        from skedge.policies.okita.slots import SiteDriver, sites_of  # noqa: PLC0415
+
+        return SiteDriver(SiteFifo(sites_of(cluster), rng), physics)
+
+    def _needs_strict(self) -> None:
+        if self.params.rule == "earliest_server":
+            raise PolicyError("fifo: rule=earliest_server goes with typed slots; these servers have resources")

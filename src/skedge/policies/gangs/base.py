@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from skedge.core.events import Allocate, Event, Order, Suspend
+from skedge.core.events import Allocate, Event, Order, Suspend, ps_in
 from skedge.core.model import Cluster, Ints, Physics, Placement
 from skedge.core.policy import Params, View
 
@@ -77,7 +77,7 @@ class GangPolicy(EdgePolicy):
         if view.arrived == self.known:
             return
         g, jobs, width = self.gang, len(self.gang.used), self.gang.servers.shape[1]
-        new = view.column("workers")[self.known :]
+        new = view.jobs.workers[self.known :]
         if view.arrived > jobs:
             jobs = max(2 * jobs, view.arrived, 64)
         width = max(width, min(int(new.max()), len(self.cluster.servers)))
@@ -89,8 +89,8 @@ class GangPolicy(EdgePolicy):
             )  # fmt: skip
         self.stored = with_space(self.stored, jobs, 0)
         now = slice(self.known, view.arrived)
-        g.workers[now], g.kind[now] = new, view.column("worker_type")[now]
-        g.ps_kind[now] = np.maximum(view.column("ps_type")[now], 0)
+        g.workers[now], g.kind[now] = new, view.jobs.worker_type[now]
+        g.ps_kind[now] = np.maximum(view.jobs.ps_type[now], 0)
         self.known = view.arrived
 
     # -- selection -----------------------------------------------------------------------------------------------
@@ -125,10 +125,10 @@ class GangPolicy(EdgePolicy):
             yield Suspend(job, "moved")
         for job, ps in zip(moves, kept_ps, strict=True):
             where = self._where(job)
-            yield Allocate(job, where, self._ps_for(job, where, view, ps_job) if ps is None else ps, reason)
+            yield Allocate(job, where, ps_in(self._ps_for(job, where, view, ps_job) if ps is None else ps), reason)
         for job in changes.begins.tolist():
             where = self._where(job)
-            yield Allocate(job, where, self._ps_for(job, where, view, ps_job), reason)
+            yield Allocate(job, where, ps_in(self._ps_for(job, where, view, ps_job)), reason)
         if self.params.allow_cloud and self._has_cloud(view):
             yield from self._spill(view)
 
@@ -137,7 +137,7 @@ class GangPolicy(EdgePolicy):
         waits = (self.gang.running[self.active] == 0) & (self.gang.used[self.active] == 0)
         for job in self.active[waits].tolist():
             self.active = self.active[self.active != job]
-            yield self._to_cloud(job, int(view.column("workers")[job]), "no_room_on_edge")
+            yield self._to_cloud(job, int(view.jobs.workers[job]), "no_room_on_edge")
 
     def _where(self, job: int) -> Placement:
         gang, n = self.gang, int(self.gang.used[job])

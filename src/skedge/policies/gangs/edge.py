@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from skedge.core.events import CLOUD, OUT_OF_SERVICE, Allocate, Event, Order, Reject
+from skedge.core.events import CLOUD, OUT_OF_SERVICE, Allocate, Event, Order, Reject, ps_in
 from skedge.core.model import Cluster, Ints, Physics, Placement
-from skedge.core.policy import Basis, View
+from skedge.core.policy import Basis, Promises, View
 from skedge.core.time import SECOND
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ class EdgePolicy(Basis):
     compares: ClassVar[str] = "its whole demand against what is free"
 
     @property
-    def promises(self) -> dict[str, Any]:
+    def promises(self) -> Promises:
         """Data are brought with allocations only; a suspended job makes room for another."""
-        return {"uploads": "with_allocations", "preempts": "for_others"}
+        return Promises(uploads="with_allocations", preempts="for_others")
 
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Begin a run."""
@@ -50,7 +50,7 @@ class EdgePolicy(Basis):
 
     def demand(self, job: int, view: View) -> tuple[int, int]:
         """Workers with which `job` runs: at least, and where there is no limit, as in the cloud."""
-        k = int(view.column("workers")[job])
+        k = int(view.jobs.workers[job])
         return k, k
 
     # -- arrivals and departures ---------------------------------------------------------------------------------
@@ -74,9 +74,9 @@ class EdgePolicy(Basis):
                 yield order
 
     def _never_fits(self, job: int, view: View) -> Order | None:
-        kind, (k, most) = int(view.column("worker_type")[job]), self.demand(job, view)
+        kind, (k, most) = int(view.jobs.worker_type[job]), self.demand(job, view)
         slots = int(self.slots[kind]) if kind >= 0 else 0
-        ps_kind = int(view.column("ps_type")[job])
+        ps_kind = int(view.jobs.ps_type[job])
         if self.cluster.cloud is not None:
             return None if k <= slots else self._to_cloud(job, most, "never_fits_edge")
         if k > slots:
@@ -91,11 +91,11 @@ class EdgePolicy(Basis):
 
     def _to_cloud(self, job: int, k: int, reason: str) -> Allocate:
         assert self.cluster.cloud is not None  # noqa: S101 - the callers have looked
-        return Allocate(job, ((self.cluster.cloud, k),), CLOUD, reason)
+        return Allocate(job, ((self.cluster.cloud, k),), ps_in(CLOUD), reason)
 
     def terms(self, job: int, view: View) -> dict[str, Any]:
         """The policy's view of `job`: its demand, the free workers, and the holdings of the jobs in the system."""
-        kind, (_, needs) = int(view.column("worker_type")[job]), self.demand(job, view)
+        kind, (_, needs) = int(view.jobs.worker_type[job]), self.demand(job, view)
         others = view.active[view.active != job]
         return {
             "compares": f"{self.compares}; the jobs in the system stand by id",
@@ -122,7 +122,7 @@ class EdgePolicy(Basis):
 
     def _ps_for(self, job: int, where: Placement, view: View, ps_job: Ints) -> int:
         """A free qualified PS: on a server of the placement, else of lowest number, else in the cloud."""
-        kind = int(view.column("ps_type")[job])
+        kind = int(view.jobs.ps_type[job])
         if kind < 0:
             return CLOUD
         for server, _ in where:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from skedge.core.events import Allocate, Event, Order, Suspend
+from skedge.core.events import Allocate, Event, Order, Suspend, ps_in
 from skedge.core.jit import compiled, inlined
 from skedge.core.model import Cluster, Ints, Physics, Placement
 from skedge.core.network import Delays, upload_delay
@@ -93,7 +93,7 @@ class Preemptive(EdgePolicy):
 
     def demand(self, job: int, view: View) -> tuple[int, int]:
         """One worker will do; at most one for each chunk."""
-        return 1, int(view.column("chunks")[job])
+        return 1, int(view.jobs.chunks[job])
 
     def decide(self, event: Event, view: View) -> Iterator[Order]:
         """Rank the jobs, let them take in turn, carry out what changes."""
@@ -114,8 +114,8 @@ class Preemptive(EdgePolicy):
             rows = max(2 * len(held.kind), view.arrived, 64)
             self.held = held = JobState(*(_longer(column, rows) for column in held))
             self.stored = with_space(self.stored, rows, 0)
-        held.kind[new], held.most[new] = view.column("worker_type")[new], view.column("chunks")[new]
-        held.ps_kind[new], held.ps_server[new] = np.maximum(view.column("ps_type")[new], 0), -1
+        held.kind[new], held.most[new] = view.jobs.worker_type[new], view.jobs.chunks[new]
+        held.ps_kind[new], held.ps_server[new] = np.maximum(view.jobs.ps_type[new], 0), -1
         self.known = view.arrived
         held.running[list(event.left)] = held.running[list(event.interrupted)] = 0
         held.ps_server[list(event.interrupted)] = -1
@@ -134,8 +134,8 @@ class Preemptive(EdgePolicy):
 
     def estimates(self, jobs: Ints, view: View) -> Ints:
         """Remaining time of each of `jobs` with as many workers as it can ever have, zeta = 0 [µs]."""
-        kind = view.column("worker_type")[jobs]
-        most = np.minimum(view.column("chunks")[jobs], self.slots[kind])
+        kind = view.jobs.worker_type[jobs]
+        most = np.minimum(view.jobs.chunks[jobs], self.slots[kind])
         return -(-self._remaining(jobs, view)[:, 0] // most)
 
     def rank_terms(self, job: int) -> dict[str, Any]:
@@ -185,7 +185,7 @@ class Preemptive(EdgePolicy):
         held, at = self.held, -1 if ps < 0 else int(self.cluster.ps_server[ps])
         held.own[job], held.running[job], held.ran[job], held.ps_server[job] = workers, 1, 1, at
         held.zeta[job] = int(self.physics.colocation == "one_server" and len(where) == 1 and where[0][0] == at)
-        return Allocate(job, where, ps, "shortest_completion", gang=False)
+        return Allocate(job, where, ps_in(ps), "shortest_completion", gang=False)
 
 
 def _longer(column: Ints, rows: int) -> Ints:

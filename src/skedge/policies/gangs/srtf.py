@@ -20,7 +20,7 @@ class Srtf(GangPolicy):
         """Rank all jobs by remaining time and run as many as fit."""
         yield from self.admit(event, view)
         jobs = self.active
-        workers = view.column("workers")[jobs]
+        workers = view.jobs.workers[jobs]
         remaining = -(-view.remaining(jobs) // workers)
         order = jobs[remaining.argsort(kind="stable")]
         changes = self.note(order, self.choose(order, view))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from skedge.core.errors import PolicyError
 from skedge.core.model import Cluster, Physics
-from skedge.core.policy import ByKind, Params, Started
+from skedge.core.policy import ByKind, Need, Params, Promises, Started
 from skedge.policies.pdors.prices import PrimalDualParams, frozen_prices
 
 if TYPE_CHECKING:
@@ -33,43 +33,54 @@ class OasisPolicy(ByKind):
 
     name: ClassVar[str] = "oasis"
     Parameters: ClassVar[type[Params]] = OasisParams
-    needs: ClassVar[frozenset[str]] = frozenset({"resources with a utility of every job, or sites", "a horizon"})
+    needs: ClassVar[frozenset[Need]] = frozenset({"resources with a utility of every job, or sites", "a horizon"})
 
     @property
-    def promises(self) -> dict[str, Any]:
+    def promises(self) -> Promises:
         """Data are brought with allocations only; on servers with resources every job that runs has a plan."""
-        return {"uploads": "with_allocations", "plans": True}
+        return Promises(uploads="with_allocations", plans=True)
+
+    @property
+    def history(self) -> str:
+        """The file of `price_source`."""
+        return str(self.params.history)
 
     def calibrated(self, scenario: Scenario) -> OasisPolicy:
         """The same policy with its constants set: if they were not, from the jobs of `scenario`."""
         if self.params.low is not None:
             return self
-        if scenario.cluster.kind == "sites":
-            from .at_sites import site_constants  # noqa: PLC0415 - see ByKind
+        of = self.of_kind(scenario.cluster, resources=self._constants_on_resources, sites=self._constants_at_sites)
+        return OasisPolicy(**{**self.params.model_dump(), **of(scenario)})
 
-            constants = site_constants(scenario)
-        else:
-            from .on_resources import OasisOnResources  # noqa: PLC0415
+    def _constants_on_resources(self, scenario: Scenario) -> dict[str, Any]:
+        from .on_resources import OasisOnResources  # noqa: PLC0415 - see ByKind
 
-            constants = OasisOnResources(self.params).constants(scenario)
-        return OasisPolicy(**{**self.params.model_dump(), **constants})
+        return OasisOnResources(self.params).constants(scenario)
 
-    def on(self, cluster: Cluster, physics: Physics, rng: Generator) -> Started:
-        """OASiS on this kind of cluster."""
-        p = self.params
-        if cluster.kind == "sites":
-            from skedge.policies.okita.slots import SiteDriver, sites_of  # noqa: PLC0415 - see ByKind
+    @staticmethod
+    def _constants_at_sites(scenario: Scenario) -> dict[str, Any]:
+        from .at_sites import site_constants  # noqa: PLC0415
 
-            from .at_sites import SiteOasis, SiteOasisParams  # noqa: PLC0415
+        return site_constants(scenario)
 
-            given = {} if p.levels == "auto" else {"levels": p.levels}
-            prices = frozen_prices(self.name, p, cluster, groups=1)
-            params = SiteOasisParams(split_sites=p.split_sites, **given)
-            return SiteDriver(SiteOasis(sites_of(cluster), physics.slots or 1, prices, params), physics)
-        if p.split_sites:
+    def on_resources(self, cluster: Cluster, physics: Physics, rng: Generator) -> Started:
+        """OASiS on servers with resources."""
+        if self.params.split_sites:
             raise PolicyError("oasis: split_sites=true goes with sites; on servers both kinds are always apart")
         from .on_resources import OasisOnResources  # noqa: PLC0415
 
-        made = OasisOnResources(p)
+        made = OasisOnResources(self.params)
         made.start(cluster, physics, rng)
         return made
+
+    def at_sites(self, cluster: Cluster, physics: Physics, rng: Generator) -> Started:  # noqa: ARG002
+        """OASiS in Okita's model."""
+        from skedge.policies.okita.slots import SiteDriver, sites_of  # noqa: PLC0415
+
+        from .at_sites import SiteOasis, SiteOasisParams  # noqa: PLC0415
+
+        p = self.params
+        given = {} if p.levels == "auto" else {"levels": p.levels}
+        prices = frozen_prices(self.name, p, cluster, groups=1)
+        params = SiteOasisParams(split_sites=p.split_sites, **given)
+        return SiteDriver(SiteOasis(sites_of(cluster), physics.slots or 1, prices, params), physics)

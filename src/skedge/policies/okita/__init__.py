@@ -29,7 +29,6 @@ R, K                   rows, columns of Sites.capacity
 C_r^k                  Sites.capacity                          units of a resource
 q^{rr'}                Sites.cost                              cost per MB (O23)
 a_i                    SiteJob.arrival                         slot
-E_i, rho_i             SiteJob.epochs, SiteJob.rho             , chunk-epochs per slot
 rho_i / E_i            SiteJob.rate                            chunks per slot
 delta_i                SiteJob.chunk_mb                        MB
 pi_i                   SiteJob.exchange_mb                     MB per slot

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from skedge.core.events import Event, Order
 from skedge.core.model import Cluster, Physics
-from skedge.core.policy import Basis, Params, View
+from skedge.core.policy import Basis, Need, Params, View
 
 from .alg1 import Okita, OkitaDecision, OkitaParams
 from .explain import as_tables, explained
@@ -21,7 +21,7 @@ class OkitaPolicy(Basis):
     """Okita: unbiased training on data at many sites, at the lowest latency cost plus bandwidth cost."""
 
     name: ClassVar[str] = "okita"
-    needs: ClassVar[frozenset[str]] = frozenset({"sites"})
+    needs: ClassVar[frozenset[Need]] = frozenset({"sites"})
     Parameters: ClassVar[type[Params]] = OkitaParams
 
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:

@@ -80,8 +80,9 @@ class SiteJob:
 
     Attributes
     ----------
-    rho
-        At least `epochs`: else rounding down can leave every site without a whole chunk, for ever (O11).
+    rate
+        rho / E: chunks that a worker trains in a slot, for all epochs. At least 1: else rounding down can leave every
+        site without a whole chunk, for ever (O11).
     data
         Chunks by site, of which some site has one.
 
@@ -93,8 +94,7 @@ class SiteJob:
 
     id: int
     arrival: int
-    epochs: int
-    rho: float
+    rate: float
     chunk_mb: float
     exchange_mb: float
     data: tuple[int, ...]
@@ -104,8 +104,7 @@ class SiteJob:
 
     def __post_init__(self) -> None:
         self._require("arrival", self.arrival >= 0, "0 or more")
-        self._require("epochs", self.epochs >= 1, "1 or more")
-        self._require("rho", math.isfinite(self.rho) and self.rho >= self.epochs, f"at least epochs = {self.epochs}")
+        self._require("rate", math.isfinite(self.rate) and self.rate >= 1, "at least 1")
         for name in ("chunk_mb", "exchange_mb"):
             amount = getattr(self, name)
             self._require(name, math.isfinite(amount) and amount >= 0, "0 or more")
@@ -120,11 +119,6 @@ class SiteJob:
     def _require(self, name: str, holds: bool, right: str) -> None:
         if not holds:
             raise ScenarioError(f"job {self.id}: {name} = {getattr(self, name)}; it must be {right}")
-
-    @property
-    def rate(self) -> float:
-        """Chunks that a worker trains in a slot, for all epochs."""
-        return self.rho / self.epochs
 
     def most_workers(self, left: Ints) -> int:
         """Workers that train the chunks `left` in one slot, ceil(E M / rho), at least 1: the largest useful N."""

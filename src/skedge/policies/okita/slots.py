@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from skedge.core.errors import ScenarioError
 from skedge.core.events import Allocate, Event, Order, Postpone, Reject, Suspend, Transfer, WakeAt, pairs
+from skedge.core.job_fields import JobColumns
 from skedge.core.latency import LatencyCost
 from skedge.core.model import Cluster, Floats, Ints, Physics, Placement
 from skedge.core.policy import View
@@ -241,50 +242,37 @@ def _why_not(one: Decision) -> str:
 
 def sites_of(cluster: Cluster) -> Sites:
     """The cluster as the schedulers see it."""
-    assert cluster.transfer_cost is not None  # noqa: S101 - a policy for sites has checked that
-    return Sites(cluster.amounts, cluster.transfer_cost, cluster.asymmetric)
+    return Sites(cluster.amounts, cluster.site_cost, cluster.asymmetric)
 
 
 def site_job(job: int, view: View, physics: Physics) -> SiteJob:
     """What a job announces."""
-    latency, chunks = view.latency(job), view.column("data")[job]
+    latency = view.latency(job)
     if latency is None:
         raise ScenarioError(f"job {view.job_id(job)!r}: latency is missing; a job at sites has a latency cost")
-    return _site_job(
-        job, -(-view.now // physics.slot), view.slot_chunks[job], chunks, latency,
-        {name: view.column(name)[job] for name in _COLUMNS},
-    )  # fmt: skip
+    return _site_job(job, -(-view.now // physics.slot), view.jobs, view.slot_chunks[job], latency)
 
 
 def site_jobs(scenario: Scenario) -> list[SiteJob]:
     """All jobs of a scenario, for constants that are taken from them before a run."""
     jobs, slot = scenario.jobs, scenario.physics.slot
     return [
-        _site_job(
-            job, -(-int(jobs.arrival[job]) // slot), scenario.slot_chunks[job], jobs.data[job], latency,
-            {name: jobs.columns[name][job] for name in _COLUMNS},
-        )
+        _site_job(job, -(-int(jobs.arrival[job]) // slot), jobs, scenario.slot_chunks[job], latency)
         for job, latency in enumerate(jobs.latency)
         if latency is not None
-    ]  # fmt: skip
+    ]
 
 
-_COLUMNS = ("chunk_mb", "exchange_mb", "worker_needs", "ps_needs")
-
-
-def _site_job(
-    job: int, arrival: int, rate: float, data: Ints, latency: LatencyCost, announced: Mapping[str, Any]
-) -> SiteJob:  # fmt: skip
+def _site_job(job: int, arrival: int, jobs: JobColumns, rate: float, latency: LatencyCost) -> SiteJob:
     return SiteJob(
         job,
         arrival,
-        epochs=1,  # only rho / E matters
-        rho=max(rate, 1.0),
-        chunk_mb=float(announced["chunk_mb"]),
-        exchange_mb=float(announced["exchange_mb"]),
-        data=tuple(data.tolist()),
-        worker=tuple(announced["worker_needs"].tolist()),
-        ps=tuple(announced["ps_needs"].tolist()),
+        rate=max(rate, 1.0),
+        chunk_mb=float(jobs.chunk_mb[job]),
+        exchange_mb=float(jobs.exchange_mb[job]),
+        data=tuple(jobs.data[job].tolist()),
+        worker=tuple(jobs.worker_needs[job].tolist()),
+        ps=tuple(jobs.ps_needs[job].tolist()),
         latency=latency,
     )
 

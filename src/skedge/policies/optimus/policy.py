@@ -10,7 +10,7 @@ from pydantic import Field
 
 from skedge.core.events import Event, Order, WakeAt
 from skedge.core.model import Cluster, Floats, Physics
-from skedge.core.policy import Basis, Params, View
+from skedge.core.policy import Basis, Need, Params, Promises, View
 from skedge.core.speed import MBIT_PER_MB
 from skedge.core.time import SECOND
 from skedge.policies.common.resource_jobs import ResourceJobs
@@ -49,14 +49,14 @@ class Optimus(Basis):
     """Marginal gains, slot by slot."""
 
     name: ClassVar[str] = "optimus"
-    needs: ClassVar[frozenset[str]] = frozenset({"resources"})
+    needs: ClassVar[frozenset[Need]] = frozenset({"resources"})
     Parameters = OptimusParams
 
     @property
-    def promises(self) -> dict[str, Any]:
+    def promises(self) -> Promises:
         """Data are brought with allocations only; PSs by the ratio, unless they are free."""
-        ps = {"ps": "ratio"} if self.params.servers == "ratio" else {}
-        return {"uploads": "with_allocations", **ps}
+        ratio = self.params.servers == "ratio"
+        return Promises(uploads="with_allocations", ps="ratio" if ratio else None)
 
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Begin a run."""
@@ -86,19 +86,19 @@ class Optimus(Basis):
     def _demands(self, view: View) -> Demands:
         jobs = self.jobs.active
         worker, ps, ratio, batch = self.jobs.demands(jobs, view)
-        samples = view.column("chunks")[jobs] * view.column("minibatches")[jobs]
+        samples = view.jobs.chunks[jobs] * view.jobs.minibatches[jobs]
         left = view.share_left(jobs) * samples / batch
         return Demands(worker, ps, ratio, batch, left, np.array([self.speeds[job] for job in jobs.tolist()]))
 
     def _speed(self, job: int, view: View) -> Floats:
         """Coefficients of the iteration time [slots]."""
         slot_s = self.physics.slot / SECOND
-        sample_s = float(view.column("minibatch_s")[job] + view.column("ps_update_s")[job])
-        mb_per_slot = float(view.column("bandwidth_mbps")[job]) / MBIT_PER_MB * slot_s
-        truth = known(sample_s / slot_s, float(view.column("gradient_mb")[job]), mb_per_slot)
+        sample_s = float(view.jobs.minibatch_s[job] + view.jobs.ps_update_s[job])
+        mb_per_slot = float(view.jobs.bandwidth_mbps[job]) / MBIT_PER_MB * slot_s
+        truth = known(sample_s / slot_s, float(view.jobs.gradient_mb[job]), mb_per_slot)
         if self.params.speed == "known":
             return truth
-        batch = float(view.column("batch")[job])
+        batch = float(view.jobs.batch[job])
         return fit(batch, *measure(truth, batch, self.params.samples, self.params.noise, self.rng))
 
     def terms(self, job: int, view: View) -> dict[str, Any]:

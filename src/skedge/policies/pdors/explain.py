@@ -99,7 +99,7 @@ def _height(job: TrainingJob, answer: Answer) -> str:
 
 def _part(job: TrainingJob, parts: int) -> TrainingJob:
     """A copy of the job scaled to `parts` / 1000 of its work."""
-    return replace(job, epochs=1, samples=max(1, job.work * parts // _PARTS))
+    return replace(job, work=max(1, job.work * parts // _PARTS))
 
 
 def least(holds: Callable[[int], bool], low: int, most: int) -> int | None:

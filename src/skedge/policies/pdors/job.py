@@ -4,7 +4,7 @@
 paper                  here                        unit
 ====================== =========================== ================
 a_i                    arrival                     slot, from 0
-E_i, K_i, V_i = E K    epochs, samples, work       samples
+V_i = E_i K_i          work                        samples
 F_i                    batch                       samples, workers
 tau_i                  sample_time                 slots
 g_i                    gradient_mb                 MB
@@ -14,22 +14,23 @@ alpha_i^r, beta_i^r    worker, ps                  by resource
 u_i                    utility                     of slots
 ====================== =========================== ================
 
-A sample is what the rest of skedge calls a mini-batch, the smallest piece of work: :func:`announced` makes E = 1, K =
-epochs x chunks x mini-batches of it, and tau is the time of a mini-batch with the PS's update.
+A sample is what the rest of skedge calls a mini-batch, the smallest piece of work: V = epochs x chunks x mini-batches,
+and tau is the time of a mini-batch with the PS's update (:func:`announced`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from skedge.core.errors import ScenarioError
+from skedge.core.job_fields import JobColumns
 from skedge.core.model import Floats, Ints, Physics
 from skedge.core.speed import MBIT_PER_MB, ceil_almost
 from skedge.core.ties import NOISE, SAME
@@ -62,8 +63,7 @@ class TrainingJob:
 
     id: int
     arrival: int
-    epochs: int
-    samples: int
+    work: int
     batch: int
     sample_time: float
     gradient_mb: float
@@ -76,7 +76,7 @@ class TrainingJob:
     levels: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "samples", "batch"):
+        for name in ("work", "batch"):
             self._require(name, getattr(self, name) >= 1, "1 or more")
         self._require("levels", self.levels is None or self.levels >= 1, "1 or more")
         for name in ("sample_time", "ratio", "external_mb"):
@@ -93,11 +93,6 @@ class TrainingJob:
     def _require(self, name: str, holds: bool, right: str) -> None:
         if not holds:
             raise ScenarioError(f"job {self.id}: {name} = {getattr(self, name)}; it must be {right}")
-
-    @property
-    def work(self) -> int:
-        """V = E K [samples]."""
-        return self.epochs * self.samples
 
     @cached_property
     def internal(self) -> float:
@@ -124,7 +119,7 @@ def _finite(x: float) -> bool:
 
 
 def announced(
-    job: int, arrival: int, column: Callable[[str], Any], utility: Sigmoid, physics: Physics, levels: int | None
+    job: int, arrival: int, jobs: JobColumns, utility: Sigmoid, physics: Physics, levels: int | None
 ) -> TrainingJob:
     """The job of a scenario, as it is announced.
 
@@ -132,28 +127,27 @@ def announced(
     ----------
     job, arrival
         Its row, and the first slot in which it can run.
-    column
-        Gives the columns of the jobs by name (:meth:`skedge.core.policy.View.column`).
+    jobs
+        The announced jobs.
     physics
         For the slot, and for `colocation`: unless that is ``one_server``, all communication is external.
     levels
         N_q; None: they follow the job.
     """
     slot_s = physics.slot / SECOND
-    internal = "internal_mbps" if physics.colocation == "one_server" else "bandwidth_mbps"
+    internal = jobs.internal_mbps if physics.colocation == "one_server" else jobs.bandwidth_mbps
     return TrainingJob(
         id=job,
         arrival=arrival,
-        epochs=1,
-        samples=int(column("chunks")[job] * column("minibatches")[job]),
-        batch=int(column("batch")[job]),
-        sample_time=float(column("minibatch_s")[job] + column("ps_update_s")[job]) / slot_s / physics.speedup,
-        gradient_mb=float(column("gradient_mb")[job]) / physics.speedup,
-        ratio=float(column("ratio")[job]),
-        internal_mb=float(column(internal)[job]) / MBIT_PER_MB * slot_s,
-        external_mb=float(column("bandwidth_mbps")[job]) / MBIT_PER_MB * slot_s,
-        worker=tuple(column("worker_needs")[job].tolist()),
-        ps=tuple(column("ps_needs")[job].tolist()),
+        work=int(jobs.chunks[job] * jobs.minibatches[job]),
+        batch=int(jobs.batch[job]),
+        sample_time=float(jobs.minibatch_s[job] + jobs.ps_update_s[job]) / slot_s / physics.speedup,
+        gradient_mb=float(jobs.gradient_mb[job]) / physics.speedup,
+        ratio=float(jobs.ratio[job]),
+        internal_mb=float(internal[job]) / MBIT_PER_MB * slot_s,
+        external_mb=float(jobs.bandwidth_mbps[job]) / MBIT_PER_MB * slot_s,
+        worker=tuple(jobs.worker_needs[job].tolist()),
+        ps=tuple(jobs.ps_needs[job].tolist()),
         utility=utility,
         levels=levels,
     )

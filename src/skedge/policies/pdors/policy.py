@@ -15,7 +15,7 @@ import numpy as np
 from skedge.core.errors import PolicyError, ScenarioError
 from skedge.core.events import Allocate, Event, Order, Piece, Price, Reject, Reserve, Suspend
 from skedge.core.model import Cluster, Floats, Ints, Physics, Placement
-from skedge.core.policy import Basis, Params, View
+from skedge.core.policy import Basis, Need, Params, Promises, View
 from skedge.core.speed import servers_for
 from skedge.core.ties import SLACK
 
@@ -70,14 +70,14 @@ class AdmittedJob:
 class PrimalDual(Basis):
     """Base of both policies."""
 
-    needs: ClassVar[frozenset[str]] = frozenset({"resources", "a utility of every job", "a horizon"})
+    needs: ClassVar[frozenset[Need]] = frozenset({"resources", "a utility of every job", "a horizon"})
     Parameters: ClassVar[type[Params]] = PrimalDualParams
     groups: ClassVar[int] = 1
 
     @property
-    def promises(self) -> dict[str, Any]:
+    def promises(self) -> Promises:
         """Data are brought with allocations only; on servers with resources every job that runs has a plan."""
-        return {"uploads": "with_allocations", "plans": True}
+        return Promises(uploads="with_allocations", plans=True)
 
     def calibrate(self, jobs: Sequence[TrainingJob], capacity: Floats, horizon: int) -> Prices:
         """The constants of the price functions."""
@@ -86,6 +86,11 @@ class PrimalDual(Basis):
     def admission(self, capacity: Floats, horizon: int, prices: Prices) -> Admission:
         """What decides on offers."""
         raise NotImplementedError
+
+    @property
+    def history(self) -> str:
+        """The file of `price_source`."""
+        return str(self.params.history)
 
     # -- constants -----------------------------------------------------------------------------------------------
 
@@ -106,18 +111,18 @@ class PrimalDual(Basis):
             As :func:`.prices.calibrate`.
         """
         horizon, physics = scenario.physics.slots or 0, scenario.physics
-        jobs, columns = [], scenario.jobs.columns
-        for job, utility in enumerate(scenario.jobs.utility):
-            arrival = -(-int(columns["arrival"][job]) // physics.slot)
+        made, jobs = [], scenario.jobs
+        for job, utility in enumerate(jobs.utility):
+            arrival = -(-int(jobs.arrival[job]) // physics.slot)
             if arrival < horizon and utility is not None:
-                jobs.append(announced(job, arrival, columns.__getitem__, utility, physics, self.params.job_levels))
-        if not jobs:
+                made.append(announced(job, arrival, jobs, utility, physics, self.params.job_levels))
+        if not made:
             raise PolicyError(
                 f"{self.name}: no job with a utility arrives before the horizon, to take prices from; give "
                 f"{self.name}:price_source=file:<a scenario file or jobs table>"
             )
         try:
-            prices = self.calibrate(jobs, scenario.cluster.amounts, horizon)
+            prices = self.calibrate(made, scenario.cluster.amounts, horizon)
         except ScenarioError as error:
             numbered = ", ".join(f"{i}: {name}" for i, name in enumerate(scenario.cluster.resources))
             raise ScenarioError(f"{self.name}: {error} (resources are {numbered})") from error
@@ -164,7 +169,7 @@ class PrimalDual(Basis):
                 job, f"too_late: it arrives in slot {arrival}; the last before the horizon is {self.horizon - 1}"
             )
             return
-        made = announced(job, arrival, view.column, utility, self.physics, self.params.job_levels)
+        made = announced(job, arrival, view.jobs, utility, self.physics, self.params.job_levels)
         before = self.scheduler.ledger.price[arrival:].copy()
         self.draws = self.rng.bit_generator.state
         answer = self.scheduler.offer(made)

@@ -72,6 +72,11 @@ class PrimalDualParams(Params):
     mu: Numbers | None = None
 
     @property
+    def history(self) -> str:
+        """The file of `price_source`; empty for ``trace``."""
+        return self.price_source.removeprefix("file:") if self.price_source.startswith("file:") else ""
+
+    @property
     def job_levels(self) -> int | None:
         """N_q of a :class:`.job.TrainingJob`."""
         return None if self.levels == "auto" else self.levels

@@ -10,9 +10,22 @@ import numpy as np
 from pydantic import Field
 
 from skedge.core.errors import PolicyError
-from skedge.core.events import CLOUD, Allocate, Event, Order, Piece, Postpone, Price, Reject, Reserve, Upload, WakeAt
+from skedge.core.events import (
+    CLOUD,
+    Allocate,
+    Event,
+    Order,
+    Piece,
+    Postpone,
+    Price,
+    Reject,
+    Reserve,
+    Upload,
+    WakeAt,
+    ps_in,
+)
 from skedge.core.model import PS, WORKER, Cluster, Floats, Ints, Physics, Placement
-from skedge.core.policy import Basis, Params, View
+from skedge.core.policy import Basis, Params, Promises, View
 from skedge.core.time import NEVER, SECOND
 
 from .deployment import (
@@ -102,11 +115,11 @@ class Batch(Basis):
     least_cost = False
 
     @property
-    def promises(self) -> dict[str, Any]:
+    def promises(self) -> Promises:
         """No job is preempted; the parameters of the batches' prices."""
         p = self.params
         prices = {"T": p.T, "F1": p.F1, "F2": p.F2, "normed": p.price_norm == "2TSU"}
-        return {"preempts": "never", "batches": {**prices, "cloud_capacity": p.cloud_capacity}}
+        return Promises(preempts="never", batches={**prices, "cloud_capacity": p.cloud_capacity})
 
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Begin a run."""
@@ -149,7 +162,7 @@ class Batch(Basis):
         for job in event.broken:
             yield from self._extend(job, view)
         for job in (*event.interrupted, *event.arrived):
-            yield from self._admit(job, view, since=view.now if job in self.held else int(view.column("arrival")[job]))
+            yield from self._admit(job, view, since=view.now if job in self.held else int(view.jobs.arrival[job]))
         slots = view.now // self.physics.slot
         if slots >= self.tau:
             due = 1 << (slots.bit_length() - 1)
@@ -180,12 +193,12 @@ class Batch(Basis):
         self.waiting[job] = WaitingJob(since, view.now, [])
         candidates = np.flatnonzero(has_worker & view.in_service).tolist()
         if candidates:
-            most = int(view.column("chunks")[job])
+            most = int(view.jobs.chunks[job])
             yield Upload(job, tuple((s, most) for s in candidates), copies=True)
 
     def _of_its_types(self, job: int, view: View) -> tuple[Any, Any]:
         """Which servers have a worker, and which a PS, of the job's types."""
-        kind, ps_kind = int(view.column("worker_type")[job]), int(view.column("ps_type")[job])
+        kind, ps_kind = int(view.jobs.worker_type[job]), int(view.jobs.ps_type[job])
         return self.worker_capacity[:, kind] > 0, self.ps_capacity[:, ps_kind] > 0
 
     # -- Alg. 2 --------------------------------------------------------------------------------------------------
@@ -209,7 +222,7 @@ class Batch(Basis):
 
     def _shortest(self, job: int, view: View) -> int:
         """The key that orders the jobs of a batch, before their number (H20)."""
-        return -(-int(view.work[job, 1]) // int(view.column("chunks")[job])) if self.params.order == "shortest" else 0
+        return -(-int(view.work[job, 1]) // int(view.jobs.chunks[job])) if self.params.order == "shortest" else 0
 
     def _ask(self, job: int, tau: int, view: View) -> tuple[Ask, list[int]]:
         """The job and the servers that it may use, in the order of ties."""
@@ -221,9 +234,9 @@ class Batch(Basis):
             usable &= there < tau_us if self.params.strict_upload else there <= tau_us
         at = self.in_order[usable[self.in_order]]
         width, ps_width = self.worker_capacity.shape[1], self.ps_capacity.shape[1]
-        kind, ps_kind = int(view.column("worker_type")[job]) % width, int(view.column("ps_type")[job]) % ps_width
+        kind, ps_kind = int(view.jobs.worker_type[job]) % width, int(view.jobs.ps_type[job]) % ps_width
         xi = (at == self.cluster.cloud) | (self.physics.colocation == "one_server")
-        most, slot, rows, ps_rows = int(view.column("chunks")[job]), self.physics.slot, at * width, at * ps_width
+        most, slot, rows, ps_rows = int(view.jobs.chunks[job]), self.physics.slot, at * width, at * ps_width
         ask = Ask(view.work[job], most, slot, tau, rows + kind, ps_rows + ps_kind, xi.astype(np.int64))
         return ask, at.tolist()
 
@@ -235,7 +248,7 @@ class Batch(Basis):
         held = Accepted(where, ps_server, self._end(job, where, slots, view), slots)
         reason, eta = "one_server" if plan.kind == COST_C else "spread", 1 - plan.cost
         yield from self._plan(job, held, reason, view)
-        yield Allocate(job, where, self.free_ps(job, ps_server, view), reason, value=eta)
+        yield Allocate(job, where, ps_in(self.free_ps(job, ps_server, view)), reason, value=eta)
         del self.waiting[job]
         self.held[job] = held
         self._take(job, held, view)
@@ -293,7 +306,7 @@ class Batch(Basis):
     def _rows(self, job: int, held: Accepted, view: View) -> tuple[list[tuple[int, int, int]], int]:
         """(server, workers, row in the book of workers) of a job, and its row in the book of PSs."""
         width, ps_width = self.worker_capacity.shape[1], self.ps_capacity.shape[1]
-        kind, ps_kind = int(view.column("worker_type")[job]) % width, int(view.column("ps_type")[job]) % ps_width
+        kind, ps_kind = int(view.jobs.worker_type[job]) % width, int(view.jobs.ps_type[job]) % ps_width
         return [(s, n, s * width + kind) for s, n in held.where], held.ps_server * ps_width + ps_kind
 
     def _slots_left(self, held: Accepted, view: View) -> int:
@@ -312,7 +325,7 @@ class Batch(Basis):
         """The prices that a job has just changed."""
         rows, ps_row = self._rows(job, held, view)
         slots, slot, now = self._slots_left(held, view), self.physics.slot, view.now
-        kind, ps_kind = int(view.column("worker_type")[job]), int(view.column("ps_type")[job])
+        kind, ps_kind = int(view.jobs.worker_type[job]), int(view.jobs.ps_type[job])
         changed = [(s, WORKER, self.cluster.worker_types, kind, self.workers, row) for s, _, row in rows]
         changed.append((held.ps_server, PS, self.cluster.ps_types, ps_kind, self.ps, ps_row))
         for server, what, types, number, book, row in changed:
@@ -325,7 +338,7 @@ class Batch(Basis):
         if server == self.cluster.cloud:
             return CLOUD
         given = view.ps_job
-        return next(slot for slot in self.ps_on[server, int(view.column("ps_type")[job])] if given[slot] < 0)
+        return next(slot for slot in self.ps_on[server, int(view.jobs.ps_type[job])] if given[slot] < 0)
 
     # -- why -----------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,88 @@
+"""The live world at sites: training goes slot by slot, and what happens within a slot is reported at its end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from skedge.core.events import Allocate, Event, Suspend, Transfer
+from skedge.core.job_fields import Kind
+from skedge.core.model import Placement
+from skedge.core.scenario import Scenario
+from skedge.core.time import SECOND
+
+from .inputs import Server, Told
+from .ray_world import RayWorld
+from .site_work import SiteWork
+from .uploads import Transport
+
+_LATE_S = 1.0
+"""Interval at which an overdue slot is checked for completion [s]."""
+
+
+class SiteWorld(RayWorld):
+    """A :class:`.ray_world.RayWorld` whose jobs are trained at sites.
+
+    The clock stops at the end of a slot until the slot's work is done.
+    """
+
+    def __init__(self, *given: Any, **more: Any) -> None:
+        super().__init__(*given, **more)
+        self.sites = SiteWork(self)
+        self._performers |= {
+            Allocate: self.sites.allocate,
+            Suspend: self.sites.suspend,
+            Transfer: self.sites.transfer,
+        }
+
+    def real_now(self) -> int:
+        """Time since the start [µs], at most the end of a slot whose work is not done."""
+        now = super().real_now()
+        return min(now, self.sites.end) if self.sites.open else now
+
+    def servers_of(self, job: int, placed: Placement) -> set[int]:  # noqa: ARG002 - books without sites have teams
+        """The sites of its workers."""
+        return {site for site, _ in placed}
+
+    def meta(self) -> dict[str, Any]:
+        """The metadata of a live run, with the time by which slots took longer than their length."""
+        return {**super().meta(), "slot_overrun_s": self.sites.overrun / SECOND}
+
+    def _due(self) -> Event | None:
+        """All events are reported at slot boundaries, from which the clock then continues."""
+        self.sites.begin()
+        if self.now() < self.sites.end or self.sites.open:
+            return None
+        late = 0 if self.rebuilding else self._elapsed() - self.sites.end
+        self.away += late
+        self.sites.overrun += late
+        self.clock = self.sites.end
+        return self.sites.end_slot()
+
+    def _next_due(self) -> int:
+        return min(super()._next_due(), self.sites.end)
+
+    def _patience(self) -> float:
+        late = self.sites.open and self._elapsed() >= self.sites.end
+        return _LATE_S if late else super()._patience()
+
+    def _uploaded(self, done: Transport) -> None:
+        super()._uploaded(done)
+        self.sites.uploaded(done)
+
+    def _progress(self, told: Told) -> None:
+        self.sites.told(told)
+
+    def _failed(self, job: int, reason: str) -> None:
+        """The job leaves at the end of the slot."""
+        self.sites.fail(job, reason)
+
+    def _changed(self, given: Server, *, was_out: bool, is_out: bool) -> None:
+        self.sites.changed(given, told=was_out != is_out)
+
+
+_WORLDS: dict[Kind, type[RayWorld]] = {"slots": RayWorld, "resources": RayWorld, "sites": SiteWorld}
+
+
+def world_of(scenario: Scenario) -> type[RayWorld]:
+    """The live world for the cluster of a scenario."""
+    return _WORLDS[scenario.cluster.kind]
