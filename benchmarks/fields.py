@@ -16,7 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from test_fields import FIELDS, HOSTILE, KINDS, attempted
+from builders.fields import FIELDS, HOSTILE, KINDS, attempted
 
 
 def main() -> None:

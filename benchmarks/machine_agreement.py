@@ -11,7 +11,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from machine_agreement import dorm_disagreement, optimus_disagreement
+from builders.machine_agreement import dorm_disagreement, optimus_disagreement
 
 
 def main() -> None:

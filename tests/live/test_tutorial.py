@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tutorials import Tutorial
+from builders.tutorials import Tutorial
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "tutorials" / "live.md"
 

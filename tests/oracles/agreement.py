@@ -2,7 +2,7 @@
 
 A check draws an instance from a seed, gives it to both and asserts that they agree; it returns False where the instance
 cannot decide (a choice closer than the tolerance of floats). ``benchmarks/agreement.py`` runs many instances,
-``tests/test_agreement.py`` a few.
+``tests/policies/test_agreement.py`` a few.
 """
 
 from __future__ import annotations
@@ -19,23 +19,28 @@ import polars as pl
 import pytest
 from hypothesis.errors import HypothesisDeprecationWarning, UnsatisfiedAssumption
 
-import test_aonline_property as aonline
-import test_batch as batch
-import test_fairness as fairness
-import test_okita as okita
-import test_optimum as optimum
-import test_optimum_gangs as gangs
-import test_pdors as pdors
-import test_site_baselines as site_baselines
-import test_site_optimum as site_optimum
+from builders import aonline_property as aonline
+from builders import batch, fairness, okita, optimum, pdors, site_baselines, site_optimum
+from oracles.chunk_instances import plain, tiny_scenario
 from oracles.instances import draw_instance
 from oracles.plain_aonline import Mode, a_online
 from oracles.plain_batch import a_online as batch_online
+from oracles.plain_chunks import least_total
 from oracles.plain_gangs import least_total_of_gangs
 from oracles.plain_sites import least_cost
+from oracles.plain_utility import most_utility
 from oracles.she_instances import small
 from skedge.core.errors import InputError
 from skedge.core.time import HOUR, SECOND
+from skedge.optimum.chunks.problem import SOLVERS as CHUNK_SOLVERS
+from skedge.optimum.chunks.problem import optimum_of_chunks
+from skedge.optimum.gangs.problem import SOLVERS as GANG_SOLVERS
+from skedge.optimum.gangs.problem import optimum_of_gangs
+from skedge.optimum.sites.problem import SOLVERS as SITE_SOLVERS
+from skedge.optimum.sites.problem import optimum_of_sites
+from skedge.optimum.utility.problem import SOLVERS as UTILITY_SOLVERS
+from skedge.optimum.utility.problem import optimum_of_utility
+from skedge.policies.drf.progressive_filling import ONE_PS
 
 Check = Callable[[int], bool | None]
 """Of a seed: None or True where both agree, False where the instance decides nothing; raises where they differ."""
@@ -84,11 +89,6 @@ def _batch(options: str, seed: int) -> None:
     assert set(rejected) == never
 
 
-def _inner(test: Any, **fixed: Any) -> Check:
-    """What a property of Hypothesis checks, for one seed."""
-    return lambda seed: test.hypothesis.inner_test(seed=seed, **fixed)
-
-
 def _drf(seed: int) -> None:
     """Progressive filling in exact fractions."""
     rng = np.random.default_rng(seed)
@@ -97,23 +97,23 @@ def _drf(seed: int) -> None:
     for _ in range(int(rng.integers(1, 6))):
         worker, ps = rng.integers(0, 5, kinds), rng.integers(0, 3, kinds)
         worker[rng.integers(kinds)] = rng.integers(1, 5)
-        per_ps = int(rng.choice([1, 2, 3, int(fairness.ONE_PS)]))
+        per_ps = int(rng.choice([1, 2, 3, int(ONE_PS)]))
         jobs.append((tuple(worker.tolist()), tuple(ps.tolist()), per_ps, int(rng.integers(0, 7))))
     left, total = rng.integers(0, 26, kinds).tolist(), rng.integers(1, 31, kinds).tolist()
     assert fairness.filled(jobs, left, total) == fairness.plainly_filled(jobs, left, total)
 
 
 def _optimum_of_chunks(seed: int) -> None:
-    scenario = optimum.tiny_scenario(seed, most_jobs=3)
-    found = optimum.optimum_of_chunks(scenario, 20, [next(iter(optimum.CHUNK_SOLVERS))], ["aonline"])
-    assert found.value == pytest.approx(optimum.least_total(optimum.plain(scenario)))
+    scenario = tiny_scenario(seed, most_jobs=3)
+    found = optimum_of_chunks(scenario, 20, [next(iter(CHUNK_SOLVERS))], ["aonline"])
+    assert found.value == pytest.approx(least_total(plain(scenario)))
 
 
 def _optimum_of_gangs(seed: int) -> bool:
     """Where some job can never run there is no optimum."""
     scenario = small(seed, jobs=2)
     try:
-        found = gangs.optimum_of_gangs(scenario, 20, [next(iter(gangs.SOLVERS))])
+        found = optimum_of_gangs(scenario, 20, [next(iter(GANG_SOLVERS))])
     except InputError:
         return False
     assert found.value == pytest.approx(least_total_of_gangs(scenario) * HOUR / SECOND)
@@ -122,13 +122,13 @@ def _optimum_of_gangs(seed: int) -> bool:
 
 def _optimum_of_utility(seed: int) -> None:
     scenario = optimum.tiny_utility(seed)
-    found = optimum.optimum_of_utility(scenario, 20, [next(iter(optimum.UTILITY_SOLVERS))])
-    assert found.value == pytest.approx(optimum.most_utility(scenario))
+    found = optimum_of_utility(scenario, 20, [next(iter(UTILITY_SOLVERS))])
+    assert found.value == pytest.approx(most_utility(scenario))
 
 
 def _optimum_of_sites(seed: int) -> None:
     scenario = site_optimum.tiny(seed)
-    found = site_optimum.optimum_of_sites(scenario, 20, [next(iter(site_optimum.SOLVERS))], ["okita"])
+    found = optimum_of_sites(scenario, 20, [next(iter(SITE_SOLVERS))], ["okita"])
     assert found.value == pytest.approx(least_cost(scenario), rel=1e-6)
 
 
@@ -158,15 +158,15 @@ ROWS: tuple[Row, ...] = (
     *(Row("aonline", _mode(mode), partial(_aonline, mode)) for mode in AONLINE),
     *(Row("batch", options.lstrip(":") or "default", partial(_batch, options)) for options in batch.SETTINGS),
     *(
-        Row("okita", name, _inner(okita.test_the_fast_path_decides_as_the_plain_one, chosen=chosen))
+        Row("okita", name, partial(okita.the_fast_path_decides_as_the_plain_one, chosen=chosen))
         for name, chosen in OKITA.items()
     ),
-    *(Row("pdors", f"gain={gain}", _inner(pdors.test_the_quick_path_is_the_plain_path, gain=gain))
+    *(Row("pdors", f"gain={gain}", partial(pdors.the_quick_path_is_the_plain_path, gain=gain))
       for gain in (0.7, 1.0, 1.3)),
-    Row("pdors", "theta=exact", _inner(pdors.test_theta_is_the_optimum_of_all_placements)),
-    Row("pdors", "theta=exact, payoff", _inner(pdors.test_the_payoff_is_the_best_of_all_completions)),
-    Row("oasis", "beside exact pdors", _inner(pdors.test_oasis_is_exact_pdors_where_nothing_can_share_a_machine)),
-    Row("oasis", "sites", _inner(site_baselines.test_the_plan_is_the_cheapest_of_all)),
+    Row("pdors", "theta=exact", pdors.theta_is_the_optimum_of_all_placements),
+    Row("pdors", "theta=exact, payoff", pdors.the_payoff_is_the_best_of_all_completions),
+    Row("oasis", "beside exact pdors", pdors.oasis_is_exact_pdors_where_nothing_can_share_a_machine),
+    Row("oasis", "sites", site_baselines.the_plan_is_the_cheapest_of_all),
     Row("drf", "filling", _drf),
     Row("optimum", "chunks", _optimum_of_chunks, 100),
     Row("optimum", "gangs", _optimum_of_gangs, 25),

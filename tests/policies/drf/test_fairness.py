@@ -1,0 +1,182 @@
+"""Progressive filling on vectors of resources, and DRF over typed slots. Times are in seconds."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from builders.fairness import Demands, demands, filled, fits, plainly_filled, share
+from builders.gang_policies import job, random_scenarios, scenario, where
+from builders.paths import TRACES
+from oracles.product import play
+from skedge.cli.main import app
+from skedge.core.drive import drive_to_end
+from skedge.core.events import Event
+from skedge.core.kernel import Kernel
+from skedge.core.model import Cluster, Physics, Server, job_table
+from skedge.core.policy import make_policy
+from skedge.core.scenario import Jobs, Scenario
+from skedge.core.time import SECOND
+from skedge.policies.drf.progressive_filling import ONE_PS
+from skedge.scenario.file import default_scenario, load_scenario
+from skedge.sim.world import SimulatedWorld
+from skedge.testing import check_policy
+
+bounded = settings(
+    max_examples=200, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+)
+PHILLY = TRACES / "philly"
+
+
+def test_the_example_of_the_paper() -> None:
+    """NSDI'11, Sec. 4.1: of 9 CPU and 18 GB, A with <1, 4> gets 3 tasks, B with <3, 1> gets 2; each has 2/3."""
+    jobs: Demands = [((1, 4), (0, 0), int(ONE_PS), 100), ((3, 1), (0, 0), int(ONE_PS), 100)]
+    counts = filled(jobs, [9, 18])
+    assert counts == [3, 2]
+    assert [share(of, n, [9, 18]) for of, n in zip(jobs, counts, strict=True)] == [Fraction(2, 3)] * 2
+
+
+def test_every_n_th_worker_comes_with_a_ps() -> None:
+    """Workers of 1, a PS of 2 for every 3: of 10, worker 1 takes 3, 2 and 3 take 1 each, 4 takes 3, 5 takes 1: 9."""
+    assert filled([((1,), (2,), 3, 100)], [9]) == [5]
+    assert filled([((1,), (2,), 3, 100)], [8]) == [4]
+
+
+def test_a_job_that_does_not_fit_drops_out_and_the_others_go_on() -> None:
+    """The first takes 4 of 10 once and has no room for a second beside the other's: that gets all the rest."""
+    assert filled([((4,), (0,), int(ONE_PS), 9), ((1,), (0,), int(ONE_PS), 9)], [7]) == [1, 3]
+
+
+@bounded
+@given(demands)
+def test_the_compiled_filling_is_the_plain_one(drawn: tuple[Demands, list[int], list[int]]) -> None:
+    """The heap on rounded floats gives what exact fractions give, also where less is left than shares are parts of."""
+    assert filled(*drawn) == plainly_filled(*drawn)
+
+
+@bounded
+@given(demands)
+def test_filling_is_pareto_efficient_and_max_min_up_to_a_task(drawn: tuple[Demands, list[int], list[int]]) -> None:
+    """Nobody can have a task more for nothing; if taking i's last one makes room for j's next, i is left no better."""
+    jobs, left, total = drawn
+    counts = filled(*drawn)
+    assert fits(jobs, counts, left)
+    for j, of in enumerate(jobs):
+        more = [n + (i == j) for i, n in enumerate(counts)]
+        if counts[j] == of[3]:
+            continue
+        assert not fits(jobs, more, left)
+        for i in range(len(jobs)):
+            less = [n - (k == i) for k, n in enumerate(more)]
+            if i != j and counts[i] and fits(jobs, less, left):
+                assert share(jobs[i], counts[i] - 1, total) <= share(of, counts[j], total)
+
+
+def test_over_one_type_of_slot_no_allocation_is_fairer() -> None:
+    """Every allocation of up to 9 slots to up to 4 jobs: the sorted shares of none are lexicographically larger."""
+    rng = np.random.default_rng(3)
+    for _ in range(60):
+        most, slots = rng.integers(0, 5, int(rng.integers(1, 5))).tolist(), int(rng.integers(1, 10))
+        jobs: Demands = [((1,), (0,), int(ONE_PS), m) for m in most]
+        possible = (c for c in product(*(range(m + 1) for m in most)) if sum(c) <= slots)
+        assert sorted(filled(jobs, [slots])) == max(sorted(c) for c in possible)
+
+
+# -- the policy -------------------------------------------------------------------------------------------------------
+
+
+def states(s: Scenario, policy: str) -> list[tuple[Kernel, dict[int, int]]]:
+    """After every event: workers of each job in the system; the run is checked while it goes on, so keep it short."""
+    kernel, seen = Kernel(s, make_policy(policy)), []
+
+    def look(event: Event, _: object) -> None:
+        jobs = kernel.active().tolist()
+        seen.append((kernel, {j: int(kernel.gangs.workers[j]) for j in jobs}))
+        kernel.validate_state()
+
+    drive_to_end(kernel, SimulatedWorld(s), look)
+    return seen
+
+
+def test_held_workers_are_max_min_and_pareto_after_every_event() -> None:
+    """With PSs to spare, on 60 scenarios: whoever has fewer by two has all that it can use; none is free and wanted."""
+    compared = 0
+    for s in random_scenarios(range(60)):
+        if s.cluster.cloud is None:
+            continue
+        slots, chunks = int(s.cluster.workers.sum()), s.jobs.chunks
+        for _, workers in states(s, "drf"):
+            free = slots - sum(workers.values())
+            for j, n in workers.items():
+                assert n == chunks[j] or free == 0
+                assert all(n == chunks[j] or other - n < 2 for other in workers.values())
+                compared += len(workers) - 1
+    assert compared > 500
+
+
+def test_without_a_cloud_only_as_many_run_as_there_are_pss() -> None:
+    """Four workers, one PS: the first of two jobs has all that it can use, the second waits for its PS."""
+    s = scenario([job("a", 0, 2, 4), job("b", 0, 2, 4)], [(4, 1)])
+    played = play(s, make_policy("drf"))
+    assert where(played, "a") == [("s0", 2, 0, 0, 4)]
+    assert where(played, "b") == [("s0", 2, 4, 4, 8)]
+
+
+def test_a_job_keeps_the_nearest_workers_and_takes_the_fewest_servers_that_hold_the_rest() -> None:
+    """a has all five workers, is left with three when b comes: those at 0 s and 1 s; b gets the two at 3 s."""
+    near = {"s0": 3.0, "s1": 1.0, "s2": 0.0}
+    jobs = [job("a", 0, 1, 20, chunks=5, upload_s=near), job("b", 10, 1, 4, chunks=2, upload_s=near)]
+    played = play(scenario(jobs, [(2, 1), (2, 1), (1, 1)]), make_policy("drf"))
+    at_10 = [(server, n) for server, n, start, *_ in where(played, "a") if start == 10]
+    assert at_10 == [("s1", 2), ("s2", 1)]
+    assert where(played, "b") == [("s0", 2, 10, 13, 17)]
+
+
+def test_a_job_whose_type_the_edge_lacks_is_trained_in_the_cloud_by_all_its_chunks() -> None:
+    """Three chunks of 2 s there after 5 s, whatever its k is: there is only the cloud."""
+    frame, given = job_table([job("a", 0, 1, 2, chunks=3, upload_s={"cloud": 5.0})])
+    cluster = Cluster([Server("cloud", "cloud")])
+    for policy in ("drf", "preemptive"):
+        played = play(Scenario(cluster, Jobs(frame, cluster, given), Physics()), make_policy(policy))
+        assert where(played, "a") == [("cloud", 3, 0, 5, 7)]
+
+
+def test_a_job_goes_on_where_its_data_are_when_a_server_is_lost() -> None:
+    """It holds two workers on each of two servers; one is lost: the kernel suspends it, the other's two go on."""
+    kernel = Kernel(scenario([job("a", 0, 1, 20, chunks=4)], [(2, 1), (2, 1)]), make_policy("drf"))
+    kernel.handle(Event(0, arrived=(0,)))
+    assert kernel.gangs.placed[0] == ((0, 2), (1, 2))
+    kernel.handle(Event(5 * SECOND, servers=((0, "lost"),)))
+    assert kernel.gangs.placed[0] == ((1, 2),)
+    assert kernel.gangs.finish_time(0) == 35 * SECOND, "20 of 80 worker-seconds are done, 60 are left for two"
+
+
+@pytest.fixture(scope="module")
+def window(tmp_path_factory: pytest.TempPathFactory) -> Scenario:
+    """The first 120 passed jobs of the real Philly window on machines for a load of 0.9."""
+    trace, machines = PHILLY / "bench_philly_2017-10-02_11-05.csv.gz", PHILLY / "revised_machine_list.csv"
+    if not trace.is_file():
+        pytest.skip("the real traces are not here (they are not shipped)")
+    folder = tmp_path_factory.mktemp("philly") / "window"
+    words = ["trace", "convert", trace, "--format", "philly-csv", "--machines", machines, "--first", 120, "--out"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["skedge", *map(str, [*words, folder, "--load", 0.9, "--no-cloud"])])
+        with pytest.raises(SystemExit):
+            app()
+    return load_scenario(folder / "scenario.yaml")
+
+
+@pytest.mark.parametrize("policy", ["drf", "preemptive"])
+def test_the_contract_holds_on_the_real_window(policy: str, window: Scenario) -> None:
+    """check_policy and verify find nothing."""
+    check_policy(lambda: make_policy(policy), [window])
+
+
+@pytest.mark.parametrize("policy", ["drf", "preemptive"])
+def test_the_contract_holds_on_s1(policy: str) -> None:
+    """The same on JSAC'22's setting: 100 servers, 300 jobs, a cloud, slots of an hour."""
+    check_policy(lambda: make_policy(policy), [default_scenario("s1")])

@@ -1,0 +1,93 @@
+"""Gang policies and Preemptive against plain programs, run by run, on random instances with upload delays.
+
+``INSTANCES=300 pytest tests/policies/test_plain_policies.py`` takes as many instances of each; the default is a sample.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+
+import numpy as np
+import polars as pl
+import pytest
+
+from builders.batch import decisions_of, plain_terms, plain_to_compare
+from builders.gang_policies import job, scenario
+from oracles.plain_batch import Setting, a_online
+from oracles.plain_gang_policies import Interval, preemptive, rows_of, srtf, tiresias
+from oracles.product import Run, play
+from oracles.she_instances import small
+from skedge.core.model import Physics
+from skedge.core.policy import make_policy
+from skedge.core.scenario import Scenario
+from skedge.core.time import SECOND
+
+INSTANCES = int(os.environ.get("INSTANCES", "24"))
+
+
+def instance(seed: int, *, overhead: bool = True) -> Scenario:
+    """Up to four servers and nine jobs with delays up to their length; every job fits; both physics of data."""
+    rng = np.random.default_rng(seed)
+    workers = rng.integers(1, 4, int(rng.integers(1, 5))).tolist()
+    most = min(sum(workers), 4)
+    jobs = [
+        job(
+            str(j), float(rng.integers(0, 24)) / 2, int(rng.integers(1, most + 1)), float(rng.integers(1, 16)) / 2,
+            chunks=int(rng.integers(most, most + 3)), chunk_mb=1.0,
+            upload_s={f"s{s}": float(rng.integers(0, 7)) / 2 for s in range(len(workers))},
+        )
+        for j in range(int(rng.integers(2, 10)))
+    ]  # fmt: skip
+    physics = Physics(
+        data="kept" if rng.integers(3) else "last_place",
+        checkpoint_overhead=int(rng.integers(0, 3)) * SECOND // 2 if overhead else 0,
+    )
+    return scenario(jobs, [(n, len(jobs)) for n in workers], physics=physics, seed=seed)
+
+
+def rows(played: Run) -> list[tuple[int, int, int, int, int, int]]:
+    """As the plain programs give them: (job, server, workers, from, computing from, to)."""
+    server = pl.col("server").to_physical().cast(pl.Int64)
+    table = played.schedule.runs.select("job", server, "workers", "start", "compute_from", "end")
+    return sorted(table.rows())
+
+
+Plain = Callable[[Scenario], list[Interval]]
+S = SECOND
+PLAIN: dict[str, Plain] = {
+    "srtf": srtf,
+    "srtf:placement=keep_running": lambda s: srtf(s, keep_running=True),
+    "tiresias:limit_s=4": lambda s: tiresias(s, 4 * S, math.inf),
+    "tiresias:limit_s=4,placement=keep_running": lambda s: tiresias(s, 4 * S, math.inf, keep_running=True),
+    "tiresias:limit_s=3,knob=0.5": lambda s: tiresias(s, 3 * S, 0.5),
+    "tiresias:limit_s=2,knob=2,placement=keep_running": lambda s: tiresias(s, 2 * S, 2, keep_running=True),
+    "preemptive": preemptive,
+}
+
+
+@pytest.mark.parametrize("spec", PLAIN)
+def test_the_product_runs_what_the_plain_program_runs(spec: str) -> None:
+    """The same workers, from and to the same times, computing from the same times; every record is verified."""
+    again = moved = 0
+    for seed in range(INSTANCES):
+        s = instance(seed, overhead="knob" not in spec)
+        played = play(s, make_policy(spec))
+        assert rows(played) == sorted(rows_of(PLAIN[spec](s))), seed
+        again += int(played.metrics["preemptions"] or 0)
+        moved += int(played.metrics["migrations"] or 0)
+    assert min(again, moved) > INSTANCES / 4
+
+
+def test_batchsche_decides_as_the_plain_program() -> None:
+    """With delays of up to ten slots: the same batches offer and accept the same, by the same plans."""
+    beyond = 0
+    for seed in range(INSTANCES):
+        s = small(seed)
+        played = play(s, make_policy("batchsche"))
+        plain, _ = a_online(s, Setting(batchsche=True))
+        assert plain_to_compare(decisions_of(played)) == plain_terms(plain), seed
+        runs = played.schedule.runs
+        beyond += int((runs["compute_from"] > runs["start"]).sum())
+    assert beyond > INSTANCES

@@ -1,0 +1,202 @@
+"""Simulated studies: what their files ask for, how claims are judged by hand-made numbers, one carried out whole."""
+
+from __future__ import annotations
+
+import importlib.resources
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from builders.paths import TRACES
+from skedge.core.errors import InputError
+from skedge.core.policy import make_policy
+from skedge.run import offers, prepared
+from skedge.scenario.file import scenario_from_dict
+from skedge.studies.kinds.feasibility import Feasibility
+from skedge.studies.kinds.sweep import Gain, Sweep
+from skedge.studies.study import read_study
+
+Skedge = Callable[..., Any]
+FILES = sorted(Path(str(importlib.resources.files("skedge.studies")), "figures").glob("*.toml"))
+SWEEPS = [path for path in FILES if isinstance(read_study(path).settings, Sweep)]
+REAL = TRACES / "google2011" / "bench_google2011_days0-6.parquet"
+
+TWO = Sweep(
+    kind="sweep", base="s4", vary="workload.synthetic.jobs", values=[10, 20], axis="jobs", policies=["a", "b"],
+    best="a", metric="utility_total", grows=True,
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Folders are made in a temporary one."""
+    monkeypatch.chdir(tmp_path)
+
+
+def rows(**by_policy: list[list[float]]) -> pl.DataFrame:
+    """Values by policy: a list for each seed, a number for each value of TWO."""
+    return pl.DataFrame(
+        [
+            {"policy": policy, "seed": seed, "at": at, "value": value}
+            for policy, of in by_policy.items()
+            for seed, numbers in enumerate(of)
+            for at, value in zip(TWO.values, numbers, strict=True)
+        ]
+    )
+
+
+def held(outcome: Any) -> list[bool]:
+    return [part.holds for part in outcome.parts]
+
+
+def test_jobs_finished_after_the_horizon_stand_beside_the_metric() -> None:
+    """Means over two seeds of 1 and 3 late jobs; no column where no run has a horizon."""
+    values = rows(a=[[1.0, 2.0], [3.0, 4.0]], b=[[1.0, 1.0], [1.0, 1.0]])
+    late = values.with_columns(late=pl.col("seed") * 2 + 1)
+    found = TWO.outcome(late)
+    assert found.columns[-1] == "jobs finished after T"
+    assert [row[-1].mean for row in found.rows] == [2.0] * 4  # type: ignore[union-attr]
+    for without in (values, values.with_columns(late=pl.lit(None, pl.Int64))):
+        assert TWO.outcome(without).columns == ("policy", "jobs", "utility_total")
+
+
+# --- the files
+
+
+@pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
+def test_a_simulated_study_asks_for_scenarios_that_its_policies_fit(path: Path) -> None:
+    """Labels are unique; the field that is varied varies; the best is one of the policies."""
+    study = read_study(path)
+    settings = study.settings
+    assert isinstance(settings, Sweep)
+    assert study.name == path.stem
+    assert settings.best in settings.policies
+    if settings.with_trace and not REAL.is_file():
+        pytest.skip("the real trace is not here (it is not shipped)")
+    asked = list(settings.simulations(1, REAL if settings.with_trace else None))
+    assert len({one.label for one in asked}) == len(asked)
+    sizes = set()
+    for one in {str(one.data): one for one in asked}.values():
+        scenario = scenario_from_dict(one.data, one.label, Path())
+        sizes.add((len(scenario.cluster.servers), len(scenario.jobs), type(scenario.jobs.latency[0])))
+        assert scenario.seed == one.seed
+    assert len(sizes) == len(settings.values)
+    for policy in settings.policies:
+        assert make_policy(policy).needs <= offers(scenario)
+    prepared(settings.best, scenario)
+
+
+def test_seeds_take_parts_of_the_trace_that_do_not_overlap(tmp_path: Path) -> None:
+    """100 jobs each, one after the other; the number of jobs is varied within a seed's part."""
+    study = next(read_study(path) for path in SWEEPS if path.stem == "pdors-fig13").settings
+    assert isinstance(study, Sweep)
+    parts = {
+        (one.seed, one.data["workload"]["trace"]["skip"]) for s in (0, 1, 2) for one in study.simulations(s, tmp_path)
+    }
+    assert parts == {(0, 0), (1, 100), (2, 200)}
+    firsts = {one.data["workload"]["trace"]["first"] for one in study.simulations(0, tmp_path)}
+    assert firsts == set(study.values)
+
+
+def test_a_study_of_a_trace_asks_for_it_and_others_refuse_one(skedge: Skedge) -> None:
+    """One sentence, and no folder."""
+    told = skedge("reproduce", "pdors", "fig12", "--out", "f")
+    assert (told.code, told.words) == (
+        1, "skedge: this study takes the arrivals of a trace: give --trace FILE, Google's table of jobs",
+    )  # fmt: skip
+    assert "takes no trace" in skedge("reproduce", "pdors", "fig8", "--trace", "x", "--out", "f").words
+    assert not Path("f").exists()
+    with pytest.raises(InputError):
+        list(TWO.simulations(0, Path("x")))
+
+
+# --- judging
+
+
+def test_the_best_is_ahead_everywhere_and_its_lead_grows() -> None:
+    """Leads of 1 and 3 in the mean: both parts hold."""
+    outcome = TWO.outcome(rows(a=[[5, 9], [7, 11]], b=[[4, 7], [6, 7]]))
+    assert held(outcome) == [True, True]
+    assert "8.00" in outcome.parts[0].numbers
+    assert outcome.parts[1].numbers.startswith("0.20")
+
+
+def test_a_tie_is_no_lead_and_a_falling_one_does_not_grow() -> None:
+    """Equal at 10 jobs; and 3 ahead, then 1."""
+    assert held(TWO.outcome(rows(a=[[4, 9]], b=[[4, 7]]))) == [False, True]
+    assert held(TWO.outcome(rows(a=[[7, 8]], b=[[4, 7]]))) == [True, False]
+
+
+def test_where_less_is_better_less_wins() -> None:
+    """The same numbers the other way round."""
+    lower = TWO.model_copy(update={"lower": True})
+    assert held(lower.outcome(rows(a=[[4, 7]], b=[[7, 12]]))) == [True, True]
+    assert held(lower.outcome(rows(a=[[7, 12]], b=[[4, 7]]))) == [False, False]
+
+
+def test_a_gain_is_the_ratio_of_means_by_variant() -> None:
+    """(3 + 5) / (2 + 2) = 2 at 10 jobs against 6 / 4: larger in the first."""
+    gain = Gain(**{**TWO.model_dump(), "kind": "gain", "values": [10], "variants": {"much": {}, "little": {}}})
+    table = pl.DataFrame(
+        [
+            {"variant": variant, "policy": policy, "seed": seed, "at": 10, "value": value}
+            for variant, of in {
+                "much": {"a": [3.0, 5.0], "b": [2.0, 2.0]},
+                "little": {"a": [3.0, 3.0], "b": [2.0, 2.0]},
+            }.items()
+            for policy, values in of.items()
+            for seed, value in enumerate(values)
+        ]
+    )
+    outcome = gain.outcome(table)
+    assert held(outcome) == [True, True]
+    assert outcome.figure.lines[0].values[0].mean == 2.0
+    assert outcome.figure.lines[1].values[0].mean == 1.5
+    assert held(
+        gain.outcome(table.with_columns(variant=pl.col("variant").replace({"much": "little", "little": "much"})))
+    ) == [
+        False,
+        True,
+    ]
+
+
+def test_a_curve_meets_the_line_where_both_are_equal() -> None:
+    """G of (29) solves (1/G - 1)^2 G W_b/3 = ln(3r/delta); there 3 exp(-G W_a/2) is delta."""
+    study = Feasibility(kind="feasibility", cover=[20, 40], rows=401, least=15, cover_rows=1, delta=(0.02, 0.1))
+    for cover in (20, 40):
+        delta = study.meets(cover)
+        gain = 2 / cover * math.log(3 / delta)
+        assert (1 / gain - 1) ** 2 * gain * 15 / 3 == pytest.approx(math.log(3 * 401 / delta), rel=1e-6)
+    assert held(study.outcome(pl.DataFrame(study.points()))) == [True]
+    backwards = study.model_copy(update={"cover": [40, 20]})
+    assert held(backwards.outcome(pl.DataFrame(backwards.points()))) == [False]
+
+
+# --- carried out
+
+
+def test_a_figure_from_its_formula_is_written(skedge: Skedge) -> None:
+    """The folder has what that of any study has."""
+    told = skedge("reproduce", "pdors", "fig5", "--out", "f", "--json").json
+    assert (told["verdict"], told["runs"], told["violations"]) == ("reproduced", 0, {})
+    assert {path.name for path in Path("f").iterdir()} == {
+        "figure.svg",
+        "report.html",
+        "results.json",
+        "results.parquet",
+    }
+
+
+def test_a_sweep_is_carried_out_and_verified(monkeypatch: pytest.MonkeyPatch, skedge: Skedge) -> None:
+    """Fig. 8 with 3 and 6 jobs, one seed: four runs, all verified; the same again gives the same numbers."""
+    whole = read_study(next(path for path in SWEEPS if path.stem == "pdors-fig8"))
+    small = {"values": [3, 6], "set": {"cluster.draw.servers": 5}}
+    study = whole.model_copy(update={"settings": whole.settings.model_copy(update=small)})
+    monkeypatch.setattr("skedge.cli.study.find", lambda *_: study)
+    first, again = (skedge("reproduce", "pdors", "fig8", "--seeds", 1, "--out", o, "--json").json for o in ("f", "g"))
+    assert (first["runs"], first["violations"]) == (4, {})
+    assert first["table"] == again["table"]
