@@ -28,7 +28,7 @@ from skedge.core.model import Floats
 from skedge.core.value import Sigmoid
 from skedge.policies.oasis.on_resources import Oasis, oasis_prices
 from skedge.policies.pdors.admission import Admission
-from skedge.policies.pdors.alg4 import Pdors, PdorsParams, pdors_prices
+from skedge.policies.pdors.alg4 import PdorsAdmission, PdorsParams, pdors_prices
 from skedge.policies.pdors.job import TrainingJob, levels_of
 from skedge.policies.pdors.parametric_lp import sweep
 from skedge.policies.pdors.prices import Ledger
@@ -98,7 +98,7 @@ def row(policy: str, machines: int, jobs: int, slots: int, levels: int | None, a
     utility, admitted = offer_all(scheduler, listed)
     spent = time.process_time() - start
     fit = sum(job.shortest(job.internal) <= slots - job.arrival for job in listed)
-    found = scheduler.found.tolist() if isinstance(scheduler, Pdors) else ""
+    found = scheduler.found.tolist() if isinstance(scheduler, PdorsAdmission) else ""
     size = f"{policy:8} {machines:5} {jobs:4} {slots:4} {levels or 'auto':>6}"
     return f"{size} {spent:8.2f} {utility:9.2f} {admitted:4} {fit:4}  {found}"
 
@@ -165,7 +165,7 @@ def offer_all(scheduler: Admission, jobs: list[TrainingJob]) -> tuple[float, int
 def pdors(jobs: list[TrainingJob], capacity: Floats, slots: int, args: argparse.Namespace) -> Admission:
     """PD-ORS with constants of the trace."""
     params = PdorsParams(relaxation=args.relaxation)
-    return Pdors(capacity, slots, pdors_prices(jobs, capacity, slots), np.random.default_rng(args.seed), params)
+    return PdorsAdmission(capacity, slots, pdors_prices(jobs, capacity, slots), np.random.default_rng(args.seed), params)
 
 
 def oasis(jobs: list[TrainingJob], capacity: Floats, slots: int, _: argparse.Namespace) -> Admission:

@@ -13,7 +13,7 @@ from skedge.core.model import Floats
 from skedge.core.value import Sigmoid
 from skedge.policies.oasis.on_resources import Oasis
 from skedge.policies.pdors.admission import Admission
-from skedge.policies.pdors.alg4 import Pdors, PdorsParams, pdors_prices
+from skedge.policies.pdors.alg4 import PdorsAdmission, PdorsParams, pdors_prices
 from skedge.policies.pdors.job import TrainingJob
 
 
@@ -64,9 +64,9 @@ def load_at_random(scheduler: Admission, rng: np.random.Generator) -> None:
         scheduler.ledger.take(t, machines, part * scheduler.ledger.capacity)
 
 
-def make(jobs: list[TrainingJob], capacity: Floats, horizon: int, seed: int = 1, **params: Any) -> Pdors:
+def make(jobs: list[TrainingJob], capacity: Floats, horizon: int, seed: int = 1, **params: Any) -> PdorsAdmission:
     prices = pdors_prices(jobs, capacity, horizon)
-    return Pdors(capacity, horizon, prices, np.random.default_rng(seed), PdorsParams(**params))
+    return PdorsAdmission(capacity, horizon, prices, np.random.default_rng(seed), PdorsParams(**params))
 
 
 def the_quick_path_is_the_plain_path(seed: int, gain: float) -> None:
@@ -140,7 +140,7 @@ def oasis_is_exact_pdors_where_nothing_can_share_a_machine(seed: int) -> None:
     jobs.sort(key=lambda job: (job.arrival, job.id))
     capacity = np.array([[6.0, 0], [0, 5], [4, 0], [0, 7]])
     prices = pdors_prices(jobs, capacity, 4)
-    both = [Pdors(capacity, 4, prices, rng, PdorsParams(theta="exact")), Oasis(capacity, 4, prices)]
+    both = [PdorsAdmission(capacity, 4, prices, rng, PdorsParams(theta="exact")), Oasis(capacity, 4, prices)]
     for scheduler in both:
         load_at_random(scheduler, np.random.default_rng(seed))
     for job in jobs:

@@ -104,9 +104,9 @@ def test_a_reader_of_a_policy_opens_at_most_eight_files(policy: str, kind: str) 
 @pytest.mark.parametrize(
     "planted",
     [
-        "from skedge.policies.pdors.alg4 import Pdors\n",
-        "def late():\n    from skedge.policies.pdors.alg4 import Pdors\n",
-        "class A:\n    def on_slots(self):\n        from skedge.policies.pdors.alg4 import Pdors\n",
+        "from skedge.policies.pdors.alg4 import PdorsAdmission\n",
+        "def late():\n    from skedge.policies.pdors.alg4 import PdorsAdmission\n",
+        "class A:\n    def on_slots(self):\n        from skedge.policies.pdors.alg4 import PdorsAdmission\n",
         "def of(cluster):\n    if cluster.kind == 'sites':\n        return 1\n    from ..pdors import alg4\n",
         "import skedge.policies.pdors.alg4\n",
         "def of(cluster):\n    match cluster.kind:\n        case 'slots':\n            from ..pdors import alg4\n",

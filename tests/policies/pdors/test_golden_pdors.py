@@ -9,21 +9,21 @@ import pytest
 
 from golden.pdors_cases import CASES, Case
 from skedge.policies.pdors.admission import Answer
-from skedge.policies.pdors.alg4 import Pdors, PdorsParams, pdors_prices
+from skedge.policies.pdors.alg4 import PdorsAdmission, PdorsParams, pdors_prices
 from skedge.policies.pdors.job import levels_of
 
 all_cases = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 both_ways = pytest.mark.parametrize("relaxation", ["parametric", "highs"])
 
 
-def scheduler(case: Case, **params: Any) -> Pdors:
+def scheduler(case: Case, **params: Any) -> PdorsAdmission:
     capacity, completion = np.array(case.capacity, float), case.completion
     prices = pdors_prices(case.jobs, capacity, case.horizon, completion)  # type: ignore[arg-type]
     chosen = PdorsParams(**{"theta": case.theta, "completion": completion, "tries": 5, **params})
-    return Pdors(capacity, case.horizon, prices, np.random.default_rng(1), chosen)
+    return PdorsAdmission(capacity, case.horizon, prices, np.random.default_rng(1), chosen)
 
 
-def check(case: Case, scheduler: Pdors, answers: list[Answer]) -> None:
+def check(case: Case, scheduler: PdorsAdmission, answers: list[Answer]) -> None:
     for answer, expected in zip(answers, case.outcomes, strict=True):
         assert answer.admitted == (expected is not None)
         if expected is None:

@@ -14,7 +14,7 @@ from skedge.core.speed import ceil_almost
 from skedge.core.value import Sigmoid
 from skedge.policies.oasis.on_resources import Oasis, oasis_prices
 from skedge.policies.pdors.admission import Admission
-from skedge.policies.pdors.alg4 import Pdors, pdors_prices
+from skedge.policies.pdors.alg4 import PdorsAdmission, pdors_prices
 from skedge.policies.pdors.job import MOST, TrainingJob, levels_of
 from skedge.run import run
 from skedge.scenario.file import default_scenario
@@ -38,7 +38,7 @@ def admits(kind: type[Admission], one: TrainingJob, capacity: np.ndarray, horizo
     if kind is Oasis:
         return Oasis(capacity, horizon, oasis_prices(jobs, capacity, horizon)).offer(one).plan is not None
     prices = pdors_prices(jobs, capacity, horizon)
-    return Pdors(capacity, horizon, prices, np.random.default_rng(1)).offer(one).plan is not None
+    return PdorsAdmission(capacity, horizon, prices, np.random.default_rng(1)).offer(one).plan is not None
 
 
 def most_samples(one: TrainingJob, capacity: np.ndarray, horizon: int, *, apart: bool) -> float:
@@ -70,7 +70,7 @@ def test_a_job_that_fits_an_empty_cluster_is_never_rejected_where_levels_are_exa
     inside, ratio, batch, horizon = 0.1, float(rng.choice([1, 1.5, 2, 4 / 3])), int(rng.integers(1, 8)), 3
     capacity = rng.integers(1, 5, (int(rng.integers(2, 4)), 2)).astype(float)
     one = job(int(rng.integers(5, 30 * batch)), inside, inside * ratio, batch)
-    for kind, apart in ((Pdors, False), (Oasis, True)):
+    for kind, apart in ((PdorsAdmission, False), (Oasis, True)):
         rates = (one.external,) if apart else (one.internal, one.external)
         assert levels_of(one, rates).exact
         fits = most_samples(one, capacity, horizon, apart=apart) >= one.work * (1 - 1e-9)

@@ -31,7 +31,7 @@ from skedge.core.value import Sigmoid
 from skedge.policies.oasis.on_resources import Oasis, oasis_prices
 from skedge.policies.pdors import alg4 as pdors
 from skedge.policies.pdors.admission import Admission, Answer, prefix_table
-from skedge.policies.pdors.alg4 import Pdors, PdorsParams, pdors_prices
+from skedge.policies.pdors.alg4 import PdorsAdmission, PdorsParams, pdors_prices
 from skedge.policies.pdors.job import TrainingJob
 from skedge.policies.pdors.parametric_lp import DONE, GAVE_UP, corners, sweep
 from skedge.policies.pdors.prices import LEAST, CalibrationJobs, Prices, calibrate, split
@@ -436,7 +436,7 @@ def test_an_unpriced_resource_still_limits() -> None:
     plain_window = replace(window[0], worker=(1, 0), ps=(1, 0))
     gpu_job = replace(window[0], worker=(1, 1), ps=(1, 0))
     capacity = np.array([[100.0, 4.0]])
-    made = Pdors(capacity, 4, pdors_prices([plain_window], capacity, 4), np.random.default_rng(1))
+    made = PdorsAdmission(capacity, 4, pdors_prices([plain_window], capacity, 4), np.random.default_rng(1))
     answers = [made.offer(gpu_job) for _ in range(5)]
     assert [a.admitted for a in answers] == [True] * 4 + [False]
     assert made.ledger.load[:, 0, 1].tolist() == [4, 4, 4, 4]
@@ -465,7 +465,7 @@ def test_a_rejection_names_the_prices_and_the_least_rise_that_would_have_helped(
     capacity, prices = np.array(case.capacity, float), pdors_prices(case.jobs, np.array(case.capacity, float), 4)
 
     def third(worth: float) -> Answer:
-        made = Pdors(capacity, 4, prices, np.random.default_rng(1))
+        made = PdorsAdmission(capacity, 4, prices, np.random.default_rng(1))
         for job in case.jobs[:2]:
             made.offer(job)
         return made.offer(replace(case.jobs[2], utility=Sigmoid(2 * worth, 0, 2)))
@@ -517,7 +517,7 @@ def test_an_answer_that_is_only_asked_for_changes_nothing() -> None:
 # -- options -----------------------------------------------------------------------------------------------------------
 
 
-def scarce(**params: Any) -> tuple[Pdors, TrainingJob]:
+def scarce(**params: Any) -> tuple[PdorsAdmission, TrainingJob]:
     """Four machines that hold 2.5 workers or PSs each, for a job of 6 workers and 3 PSs in one slot."""
     job = TrainingJob(0, 0, 60, 8, 0.1, 0.0, 2, 100, 100, (2,), (2,), Sigmoid(100, 0, 1), 1)
     capacity = np.full((4, 1), 5.0)

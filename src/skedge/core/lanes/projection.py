@@ -11,7 +11,7 @@ Three readings of Q (ERRATA J21-J24):
     Equals Eq. (5) whenever no other chunk reaches the lane after t0.
 ``EQ5``
     Eq. (5) as printed; pending = assigned and uncompleted at t0, whether arrived or not.
-    ``FRACTIONAL``
+``FRACTIONAL``
     The increase of sum_d (1/D_j) * integral of (remaining / p): the form for which the dual constraint (6a') holds.
 
 **Exactness.** Weights 1/D_j are integers ``weights[D_j] = scale // D_j`` with ``scale`` the least common multiple of

@@ -26,11 +26,15 @@ paper                  here                                unit
 r_j, c_j               arrival, completion                 µs
 E_j B_j                minibatches                         mini-batches
 D_j                    chunks
-n_jsw                  1 / chunk_time * minibatches        per µs
+n_jsw                  minibatches / chunk_time            per µs
 E_j B_j / n_jsw = p    chunk_time[job, zeta]               µs
 Delta_js               upload_delay(job, server)           µs
 gamma_jd               1 / rank, rank = D_j p              1/µs
 Q_jdsw                 :func:`.a_greedy.edge_cost`         µs/scale
+1/D_j                  weights[D] / scale (the LCM of all D)
+(s, w)                 lane
+o_jsp, v_jsw           types of PS slots and of workers
+z_jsp                  :class:`.AssignPS`
 C_j                    :class:`.a_greedy.CostHeap`
 alpha_jd               ``Dispatch.alpha``                  s
 beta_sw(t)             sum of 1/D over a lane's chunks

@@ -228,19 +228,6 @@ class AOnline(Basis):
             self.costs = make_cost_heap(max(candidates, len(self.costs.heap)), groups)
         return self.costs
 
-    # -- A_ps ----------------------------------------------------------------------------------------------------
-
-    def assign_ps(self, event: Event, view: View) -> Iterator[AssignPS]:
-        """Alg. 5. First pass: continuing jobs keep their PS (nothing to do). Second pass: starting jobs choose one."""
-        begins = {*event.started, *event.without_ps, *self.without_ps} - {*event.paused, *event.left}
-        self.without_ps = []
-        for job in sorted(begins):
-            ps = self.free_ps(job, view)
-            if ps is None:
-                self.without_ps.append(job)
-            else:
-                yield AssignPS(job, ps)
-
     def unfit(self, cluster: Cluster) -> str | None:
         """Why a run on this cluster could get stuck, for some jobs; None if it cannot."""
         scarce = [k for k, name in enumerate(cluster.ps_types) if (cluster.ps_type == k).sum() < cluster.lanes]
@@ -249,8 +236,27 @@ class AOnline(Basis):
         have, name = int((cluster.ps_type == scarce[0]).sum()), cluster.ps_types[scarce[0]]
         return f"{cluster.lanes} jobs may run at once and there are {have} PSs of type {name}: add PSs, or a cloud"
 
+    # -- A_ps ----------------------------------------------------------------------------------------------------
+
+    def assign_ps(self, event: Event, view: View) -> Iterator[AssignPS]:
+        """Alg. 5, A_ps. First pass: jobs that run on keep their PS, so there is nothing to do.
+
+        Second pass: jobs that begin to run choose one (:meth:`free_ps`).
+        """
+        beginning = {*event.started, *event.without_ps, *self.without_ps} - {*event.paused, *event.left}
+        self.without_ps = []
+        for job in sorted(beginning):
+            ps = self.free_ps(job, view)
+            if ps is None:
+                self.without_ps.append(job)
+            else:
+                yield AssignPS(job, ps)
+
     def free_ps(self, job: int, view: View) -> int | None:
-        """A free qualified PS, else the cloud's; None if servers out of service leave none."""
+        """A free PS slot of the job's type (o_jsp = 1), lowest first, else the cloud's.
+
+        None if servers out of service leave none.
+        """
         has_cloud = self.cluster.cloud is not None and bool(view.in_service[self.cluster.cloud])
         if view.wholly_in_cloud(job) and has_cloud:
             return CLOUD

@@ -61,13 +61,13 @@ def send(sites: Sites, left: Ints, wanted: Ints) -> Transfers:
 
 @compiled
 def share(left: Ints, workers: Ints, rate: float, slots: int, trained: Ints) -> None:
-    """Fill in what each site trains (D14)."""
-    total, could = 0, 0
+    """Fill in d_i^r: own chunks first, then spare capacity by number of the site (D14 in the package's header)."""
+    total, capacity = 0, 0
     for r in range(len(left)):
         most = slots * whole_chunks(rate, workers[r])
         trained[r] = min(left[r], most)
-        total, could = total + left[r], could + most
-    missing = min(total, could) - trained.sum()
+        total, capacity = total + left[r], capacity + most
+    missing = min(total, capacity) - trained.sum()
     for r in range(len(left)):
         if missing == 0:
             break
@@ -78,7 +78,10 @@ def share(left: Ints, workers: Ints, rate: float, slots: int, trained: Ints) -> 
 
 @compiled
 def gather(surplus: Ints, donors: Ints, cost: Floats, moves: Ints) -> tuple[int, float]:
-    """Alg. 3 lines 2-11. `surplus` is H = M - d, used up in place.
+    """DTA, Alg. 3 lines 2-11: each site that lacks chunks fetches them from the cheapest donors.
+
+    `surplus` is H = M - d, used up in place; `donors[r]` lists the sites by the cost of a MB from them to r; a row of
+    `moves` (from, to, chunks) is one g^{rr'}.
 
     Returns
     -------

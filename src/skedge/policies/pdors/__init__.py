@@ -32,7 +32,7 @@ w_ih[t], s_ih[t]       SlotPlan.workers, SlotPlan.ps
 rho_h^r[t], p_h^r[t]   Ledger.load, Ledger.price               , utility per unit, slot
 Q_h^r, U^r, L, mu      :class:`.prices.Prices`                 utility per unit, slot
 Theta(t, v)            :func:`.admission.prefix_table`         utility
-theta(t, v)            :meth:`.alg4.Pdors.slot_costs`          utility
+theta(t, v)            :meth:`.alg4.PdorsAdmission.slot_costs`          utility
 lambda_i               Plan.payoff                             utility
 v, W_1                 ``Levels.steps``, ``Levels.workers``    , workers, real
 G_delta, S             gain, tries
@@ -50,7 +50,7 @@ G_delta, S             gain, tries
 - D6 (P10, P11) w is made of the work, s = max(1, ceil(w / gamma)).
 - D7 (P13) The external case is always examined after the internal one. It is left out where the optimum of its
   relaxation is not below the internal cost: no placement that satisfies (24)-(26) is cheaper.
-- D8 (P14, P15) S attempts, the cheapest that holds; else repair; else theta = inf, counted in ``Pdors.found``.
+- D8 (P14, P15) S attempts, the cheapest that holds; else repair; else theta = inf, counted in ``PdorsAdmission.found``.
 - D9 (P16) G = 1 by default; machines that cannot hold one worker (PS) host none in the relaxation.
 - D10 (P9) Capacity is kept by the sub-problem's rows, not by the price.
 - D11 A job that is seen within a slot is offered the next one, from which its training time is counted.

@@ -91,8 +91,8 @@ def pdors_prices(
     return calibrate(CalibrationJobs(demand, best, worst, slots), capacity, horizon, factor=2)
 
 
-class Pdors(Admission):
-    """PD-ORS on a cluster.
+class PdorsAdmission(Admission):
+    """PD-ORS's admission on a cluster: Alg. 4 finds the cost of a slot.
 
     Parameters
     ----------
@@ -208,7 +208,7 @@ class PdOrs(PrimalDual):
 
     def admission(self, capacity: Floats, horizon: int, prices: Prices) -> Admission:
         """Alg. 1-4."""
-        return Pdors(capacity, horizon, prices, self.rng, self.params)
+        return PdorsAdmission(capacity, horizon, prices, self.rng, self.params)
 
 
 @compiled
@@ -218,7 +218,7 @@ def internal(
 ) -> None:  # fmt: skip
     """Alg. 4 lines 2-7: for each level the cheapest machine that holds all, by (cost, number).
 
-    `needs` is the number of workers that each takes, real. theta[v] is inf where no machine holds them.
+    `needs` is W_1 by level, real; `worker` and `ps` are alpha and beta. theta[v] is inf where no machine holds them.
     """
     theta[0] = 0.0
     for v in range(1, len(theta)):
@@ -240,9 +240,13 @@ def internal(
 def external(
     free: Floats, worker: Floats, ps: Floats, worker_price: Floats, ps_price: Floats, needs: Floats, ratio: float,
     batch: int, bounds: Floats, w_lp: Floats, s_lp: Floats, gains: Floats, tries: int, soft: bool, rng: Generator,
-    theta: Floats, placed: Ints, inside: np.ndarray, ways: Ints, found: Ints,
+    theta: Floats, placed: Ints, inside: np.ndarray, hows: Ints, found: Ints,
 ) -> None:  # fmt: skip
-    """Alg. 4 lines 9-12 for each level: round, and keep the cheaper case; `ways` and `found` record how."""
+    """Alg. 4 lines 9-12 for each level: round, and keep the cheaper case; `hows` and `found` record how.
+
+    `needs` is W_1, `bounds` the optimum of the relaxation, `w_lp` and `s_lp` its solution, all by level; `worker` and
+    `ps` are alpha and beta. The rounding itself is :func:`.rounding.integral`.
+    """
     worker_order = np.argsort(worker_price, kind="mergesort")
     ps_order = np.argsort(ps_price, kind="mergesort")
     w, s = np.empty(len(free), np.int64), np.empty(len(free), np.int64)
@@ -254,7 +258,7 @@ def external(
             w_lp[i], s_lp[i], needs[i], ratio, batch, gains[i], tries, soft, free, worker, ps, worker_price, ps_price,
             worker_order, ps_order, rng, w, s,
         )  # fmt: skip
-        ways[i] = how
+        hows[i] = how
         found[how] += 1
         if how != MISSED and better(cost, theta[v]):
             theta[v], inside[v] = cost, False

@@ -10,6 +10,7 @@ tau_i                  sample_time                 slots
 g_i                    gradient_mb                 MB
 gamma_i                ratio                       workers per PS
 b_i^(i), b_i^(e)       internal_mb, external_mb    MB per slot
+x^(i), x^(e) (ours)    internal, external          worker-slots per sample
 alpha_i^r, beta_i^r    worker, ps                  by resource
 u_i                    utility                     of slots
 ====================== =========================== ================

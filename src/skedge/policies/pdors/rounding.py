@@ -1,16 +1,16 @@
-"""Alg. 4 lines 8-11 of PD-ORS: Problem (23), its relaxation by HiGHS, randomized rounding (27)-(28), and the repair.
+"""Alg. 4 lines 8-12 of PD-ORS: Problem (23), its relaxation by HiGHS, randomized rounding (27)-(28), and the repair.
 
 Problem (23)-(26), one slot with external communication: minimise sum_h p^w_h w_h + p^s_h s_h so that each machine's
 demands fit what is free (24), sum w <= F (25), sum w >= W_1 (26) and sum s >= W_1 / gamma, without which no PS would be
-bought (P1). HiGHS comes with SciPy. Both sums are taken with equality: what holds more workers or PSs holds fewer, at
-no higher cost. With >= a kind that costs nothing, of a resource that has no price (P5), could be taken beyond F, or
-without its PSs.
+bought (P1). HiGHS comes with SciPy. Both sums are taken with equality: surplus workers or PSs can be dropped at no
+higher cost. With >=, workers or PSs whose resources have no price (P5) would cost nothing, and a solution could hold
+more than F workers, or workers without PSs.
 
 A rounded plan must satisfy the packing rows (24), (25), the cover row (26) and s >= max(1, ceil(w / gamma)); the gain
 before rounding is that of Lemmas 1 and 2. Of S attempts the cheapest that does is kept (P14). If none does, the last
-one is repaired (P15): workers or PSs are dropped where a machine is overfull, the dearest workers while sum w > F, then
-the cheapest workers and PSs are added where there is room. With ``cover_soft`` the paper's "may be acceptable" holds:
-before any repair the attempt with the most workers is kept that satisfies all but (26).
+one is repaired (P15): workers or PSs are dropped where a machine is overfull, the most expensive workers while
+sum w > F, then the cheapest workers and PSs are added where there is room. With ``cover_soft`` the paper's "may be
+acceptable" holds: before any repair the attempt with the most workers is kept that satisfies all but (26).
 """
 
 from __future__ import annotations
@@ -231,7 +231,7 @@ def integral(
     free: Floats, worker: Floats, ps: Floats, worker_price: Floats, ps_price: Floats, worker_order: Ints,
     ps_order: Ints, rng: Generator, w_out: Ints, s_out: Ints,
 ) -> tuple[float, int]:  # fmt: skip
-    """Alg. 4 lines 9-11: a whole-numbered placement made of a solution of the relaxation.
+    """Alg. 4 lines 9-12: a whole-numbered placement made of a solution of the relaxation.
 
     Parameters
     ----------
@@ -261,8 +261,8 @@ def integral(
     fractional = (np.abs(x - np.rint(x)) > _WHOLE).any()
     for _ in range(tries if fractional else 1):
         round_each(x, rng, drawn)
-        workers, servers = drawn[:n].sum(), drawn[n:].sum()
-        if workers < 1 or workers > batch or servers < servers_for(workers, ratio):
+        workers, pss = drawn[:n].sum(), drawn[n:].sum()
+        if workers < 1 or workers > batch or pss < servers_for(workers, ratio):
             continue
         short = workers < ceil_almost(need)
         if short and (not soft or how == ROUNDED or workers <= most):
@@ -288,10 +288,10 @@ def integral(
 
 
 @compiled
-def has_room(free: Floats, worker: Floats, ps: Floats, workers: int, servers: int) -> bool:
+def has_room(free: Floats, worker: Floats, ps: Floats, workers: int, pss: int) -> bool:
     """Whether one machine's free capacity holds these workers and PSs, (24)."""
     for r in range(len(free)):  # noqa: SIM110 - numba takes no generators
-        if worker[r] * workers + ps[r] * servers > free[r] * (1 + SLACK) + SLACK * SLACK:
+        if worker[r] * workers + ps[r] * pss > free[r] * (1 + SLACK) + SLACK * SLACK:
             return False
     return True
 
@@ -328,20 +328,20 @@ def _repair(
             total += 1
     if total < target:
         return False
-    servers, asked = s.sum(), servers_for(total, ratio)
+    pss, asked = s.sum(), servers_for(total, ratio)
     for h in ps_order:
-        while servers < asked and has_room(free[h], worker, ps, w[h], s[h] + 1):
+        while pss < asked and has_room(free[h], worker, ps, w[h], s[h] + 1):
             s[h] += 1
-            servers += 1
-    return servers >= asked
+            pss += 1
+    return pss >= asked
 
 
 @compiled
-def _relief(free: Floats, worker: Floats, ps: Floats, workers: int, servers: int) -> bool:
+def _relief(free: Floats, worker: Floats, ps: Floats, workers: int, pss: int) -> bool:
     """Whether a worker, not a PS, has the larger part in the row that is exceeded most."""
     worst, over = 0, -np.inf
     for r in range(len(free)):
-        load = worker[r] * workers + ps[r] * servers
+        load = worker[r] * workers + ps[r] * pss
         excess = (load - free[r]) / max(load, 1e-300)
         if load > 0 and excess > over:
             worst, over = r, excess
