@@ -34,7 +34,7 @@ Q_jdsw                 :func:`.a_greedy.edge_cost`         µs/scale
 1/D_j                  weights[D] / scale (the LCM of all D)
 (s, w)                 lane
 o_jsp, v_jsw           types of PS slots and of workers
-z_jsp                  :class:`.AssignPS`
+z_jsp                  :class:`skedge.core.events.AssignPS`
 C_j                    :class:`.a_greedy.CostHeap`
 alpha_jd               ``Dispatch.alpha``                  s
 beta_sw(t)             sum of 1/D over a lane's chunks
