@@ -31,7 +31,7 @@ E_j B_j / n_jsw = p    chunk_time[job, zeta]               µs
 Delta_js               upload_delay(job, server)           µs
 gamma_jd               1 / rank, rank = D_j p              1/µs
 Q_jdsw                 :func:`.a_greedy.edge_cost`         µs/scale
-1/D_j                  weights[D] / scale (the LCM of all D)
+1/D_j                  weights[D] / scale, their LCM
 (s, w)                 lane
 o_jsp, v_jsw           types of PS slots and of workers
 z_jsp                  :class:`skedge.core.events.AssignPS`
