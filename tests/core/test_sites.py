@@ -278,5 +278,5 @@ def test_a_job_that_has_begun_cannot_be_rejected_and_sites_take_no_uploads() -> 
     with pytest.raises(OrderError, match="uploaded; at sites"):
         kernel._apply(Upload(0, ((0, 1),)))
     kernel._apply(Suspend(0, "moved"))
-    with pytest.raises(OrderError, match="has begun: it cannot be rejected"):
+    with pytest.raises(OrderError, match="has started and cannot be rejected"):
         kernel._apply(Reject(0, "never_fits"))

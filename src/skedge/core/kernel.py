@@ -365,7 +365,9 @@ class Kernel:
             text = "an allocation has (place, PSs) pairs, such as ps_in(slot)"
             raise OrderError("M12", f"job {self.scenario.jobs.ids[job]!r} is given {order.ps!r} as PS; {text}")
         if job in self.gangs.started and (job in self.gangs.parts) == order.gang:
-            raise OrderError("M24", f"job {self.scenario.jobs.ids[job]!r} is a gang in some of its allocations only")
+            raise OrderError(
+                "M24", f"job {self.scenario.jobs.ids[job]!r} is a gang in some allocations and not in others"
+            )
         if job in self.gangs.placed:
             self.books.release(job)
             self._release_ps(job)
@@ -394,7 +396,7 @@ class Kernel:
         cloud = self.scenario.cluster.cloud
         if order.ps != CLOUD and self.wholly_in_cloud(order.job) and self.in_service[cloud]:
             raise OrderError(
-                "M15", f"job {self.scenario.jobs.ids[order.job]!r} is wholly in the cloud: so must its PS be"
+                "M15", f"job {self.scenario.jobs.ids[order.job]!r} is wholly in the cloud, so its PS must be there"
             )
         self.books.take_ps(order.job, ps_in(order.ps))
         self.record.take_ps(order.job, self.now)
@@ -413,7 +415,10 @@ class Kernel:
         self._in_system(order.job)
         self.books.check_upload(order.job)
         if self.standing[order.job] == DISPATCHED or order.job in self.gangs.placed:
-            raise OrderError("M6", f"job {self.scenario.jobs.ids[order.job]!r} has its data where it runs")
+            raise OrderError(
+                "M6",
+                f"job {self.scenario.jobs.ids[order.job]!r} is running, so its data are already where it needs them",
+            )
         self.books.check_servers(order.job, order.where)
         rule, most = self.books.most_workers(order.job)
         if not 1 <= min(n for _, n in order.where) <= max(n for _, n in order.where) <= most:
@@ -437,23 +442,23 @@ class Kernel:
     def _postpone(self, order: Postpone) -> None:
         self._in_system(order.job)
         if self.standing[order.job] == DISPATCHED or order.job in self.gangs.placed:
-            raise OrderError("M18", f"job {self.scenario.jobs.ids[order.job]!r} has begun: it cannot be postponed")
+            raise OrderError("M18", f"job {self.scenario.jobs.ids[order.job]!r} has started and cannot be postponed")
         self.record.decide(self.now, order.job, "postpone", order.reason, value=order.value)
 
     def _price(self, order: Price) -> None:
         self._in_system(order.job)
         for piece in order.pieces:
             if not 0 <= piece.server < self.servers or not self.now <= piece.start < piece.end:
-                raise OrderError("M1", f"{piece!r}: a price is of a server and of a time to come")
+                raise OrderError("M1", f"{piece!r}: a price must name an existing server and a future interval")
             if not 0 <= piece.price < np.inf:
-                raise OrderError("M1", f"{piece!r}: a price is finite and at least 0")
+                raise OrderError("M1", f"{piece!r}: a price must be finite and at least 0")
         self.record.price(self.now, order)
 
     def _reject(self, order: Reject) -> None:
         self._in_system(order.job)
         begun = order.job in self.gangs.started or order.job in self.gangs.data
         if self.standing[order.job] == DISPATCHED or begun:
-            raise OrderError("M18", f"job {self.scenario.jobs.ids[order.job]!r} has begun: it cannot be rejected")
+            raise OrderError("M18", f"job {self.scenario.jobs.ids[order.job]!r} has started and cannot be rejected")
         self.standing[order.job] = REJECTED
         self.record.reject(self.now, order)
 

@@ -49,11 +49,11 @@ class OnServers:
 
     def transfer(self, order: Transfer) -> None:
         """Move chunks between sites."""
-        raise StateError(f"{order!r}: the servers are no sites")
+        raise StateError(f"{order!r}: a transfer needs a cluster of sites")
 
     def end_slot(self) -> tuple[tuple[tuple[int, Placement], ...], list[int]]:
         """What was trained in the slot that ends now, and the jobs completed by it."""
-        raise StateError("a slot ends, and the servers are no sites")
+        raise StateError("a slot ended, and the servers are not sites")
 
 
 class OnSites(OnServers):

@@ -34,6 +34,8 @@ BLOCK = 32
 
 RUN_JOB, RUN_CHUNK, RUN_LANE, RUN_START, RUN_END, RUN_PREEMPTED = range(6)
 FACT_TIME, FACT_LANE, FACT_JOB = range(3)
+RUNS, FACTS, TOLD, DONE, TOUCHED = range(5)
+"""Entries of :attr:`Truth.size`."""
 
 
 class Truth(NamedTuple):
@@ -54,11 +56,11 @@ class Truth(NamedTuple):
     runs, facts, told, done
         Output buffers: runs, chunk completions, jobs that started or paused (job, 1 or 0), jobs finished.
     size
-        Number of entries in the four buffers, and number of lanes touched.
+        Number of entries in the four buffers (RUNS, FACTS, TOLD, DONE), and number of lanes touched (TOUCHED).
     earliest
         Earliest next event of each block of BLOCK lanes [µs], so that the next one is found quickly.
     touched, marked
-        Lanes with events at the present instant (``size[4]`` of them), and a mark on each.
+        Lanes with events at the present instant (``size[TOUCHED]`` of them), and a mark on each.
     lag
         Epochs of the jobs that bound their chunks' lag; on lanes, each of their chunks is a group of its own.
     """
@@ -129,7 +131,7 @@ def run(w: Truth, until: int) -> tuple[int, int]:
             now = min(now, w.earliest[block])
         if now > until or now == NEVER:
             return QUIET, until
-        if w.size[0] + 2 * len(w.next_event) > len(w.runs) or w.size[1] + len(w.next_event) > len(w.facts):
+        if w.size[RUNS] + 2 * len(w.next_event) > len(w.runs) or w.size[FACTS] + len(w.next_event) > len(w.facts):
             return FULL, now
         for block in range(len(w.earliest)):
             if w.earliest[block] == now:
@@ -138,10 +140,10 @@ def run(w: Truth, until: int) -> tuple[int, int]:
                         _touch(w, lane, now)
         if w.lag.size[0] > 0:
             _touch_held(w, now)
-        if w.size[3] > 0 or now == until:
+        if w.size[DONE] > 0 or now == until:
             return FINISHED, now
         settle(w, now)
-        if w.size[2] > 0:
+        if w.size[TOLD] > 0:
             return SETTLED, now
 
 
@@ -150,8 +152,8 @@ def _touch(w: Truth, lane: int, now: int) -> None:
     """Advance `lane` to `now`: progress of the chunk in service, its completion, arrivals at the server."""
     if w.marked[lane] == 0:
         w.marked[lane] = 1
-        w.touched[w.size[4]] = lane
-        w.size[4] += 1
+        w.touched[w.size[TOUCHED]] = lane
+        w.size[TOUCHED] += 1
     lanes = w.lanes
     if w.open_chunk[lane] >= 0:
         i = _row_in_service(w, lane)
@@ -201,9 +203,9 @@ def _end_epochs(w: Truth, lane: int, i: int, now: int) -> None:
 @inlined
 def _fact(w: Truth, lane: int, job: int, now: int) -> None:
     """Report that `lane` has trained one more chunk of `job`, or the equivalent of one."""
-    n = w.size[1]
+    n = w.size[FACTS]
     w.facts[n, FACT_TIME], w.facts[n, FACT_LANE], w.facts[n, FACT_JOB] = now, lane, job
-    w.size[1] = n + 1
+    w.size[FACTS] = n + 1
 
 
 @inlined
@@ -214,8 +216,8 @@ def _complete(w: Truth, lane: int, i: int, now: int) -> None:
     finish_head(w.lanes, lane, i)
     w.left[job] -= 1
     if w.left[job] == 0:
-        w.done[w.size[3]] = job
-        w.size[3] += 1
+        w.done[w.size[DONE]] = job
+        w.size[DONE] += 1
 
 
 @inlined
@@ -223,10 +225,10 @@ def _close(w: Truth, lane: int, now: int, preempted: int) -> None:
     """End the run in service on `lane`; a run of length 0 is not recorded."""
     job, start = w.open_job[lane], w.open_start[lane]
     if now > start:
-        n = w.size[0]
+        n = w.size[RUNS]
         w.runs[n, RUN_JOB], w.runs[n, RUN_CHUNK], w.runs[n, RUN_LANE] = job, w.open_chunk[lane], lane
         w.runs[n, RUN_START], w.runs[n, RUN_END], w.runs[n, RUN_PREEMPTED] = start, now, preempted
-        w.size[0] = n + 1
+        w.size[RUNS] = n + 1
     w.open_chunk[lane] = -1
     _count(w, job, -1)
 
@@ -235,9 +237,9 @@ def _close(w: Truth, lane: int, now: int, preempted: int) -> None:
 def _count(w: Truth, job: int, change: int) -> None:
     """Change the number of chunks in service of `job`, and mark the job for a check when the instant has settled."""
     w.in_service[job] += change
-    n = w.size[2]
+    n = w.size[TOLD]
     w.told[n, 0] = job
-    w.size[2] = n + 1
+    w.size[TOLD] = n + 1
 
 
 @inlined
@@ -251,22 +253,22 @@ def _smallest_first(lanes: Ints, k: int, n: int) -> None:
 @inlined
 def settle(w: Truth, now: int) -> None:
     """Choose what each touched lane serves from `now` on, and report the jobs that have started or paused."""
-    touched = w.size[4]
-    w.size[4] = 0
+    touched = w.size[TOUCHED]
+    w.size[TOUCHED] = 0
     for k in range(touched):
         _smallest_first(w.touched, k, touched)
         lane = w.touched[k]
         w.marked[lane] = 0
         _schedule(w, lane, _serve(w, lane, now))
     kept = 0
-    for k in range(w.size[2]):
+    for k in range(w.size[TOLD]):
         job = w.told[k, 0]
         running = 1 if w.in_service[job] > 0 else 0
         if running != w.was_running[job]:
             w.was_running[job] = running
             w.told[kept, 0], w.told[kept, 1] = job, running
             kept += 1
-    w.size[2] = kept
+    w.size[TOLD] = kept
 
 
 @inlined

@@ -16,6 +16,7 @@ from skedge.core.lanes.lanes import COUNT, JOB, Lanes, bring_to
 from skedge.core.model import Ints
 from skedge.core.scenario import Scenario
 
+from .lanes import TOLD, TOUCHED
 from .world import CLOUD_ENDS, CLOUD_STARTS, WAKE, SimulatedWorld
 
 
@@ -91,14 +92,14 @@ class _Ahead(SimulatedWorld):
             # which chunk of a group is next does not matter here, only that it is a different one
             truth.links[truth.first[job] : truth.first[job + 1]] = (np.arange(chunks) + 1) % chunks
         n = len(lanes.clock)
-        truth.touched[:], truth.marked[:], truth.size[4] = np.arange(n), 1, n
+        truth.touched[:], truth.marked[:], truth.size[TOUCHED] = np.arange(n), 1, n
         self._tell_again(dispatched)
 
     def _tell_again(self, jobs: Ints) -> None:
         """Make the lanes check whether each of these jobs still runs."""
-        first = self.truth.size[2]
+        first = self.truth.size[TOLD]
         self.truth.told[first : first + len(jobs), 0] = jobs
-        self.truth.size[2] += len(jobs)
+        self.truth.size[TOLD] += len(jobs)
 
     def _cloud_from(self, job: int, part: InCloud) -> None:
         self.truth.left[job] += part.chunks

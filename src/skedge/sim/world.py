@@ -103,20 +103,20 @@ class SimulatedWorld:
         self.unsettled = False
         if self.dispatches:
             truth_of.settle(self.truth, self.now)
-        return self._told() if self.truth.size[2] > 0 else None
+        return self._told() if self.truth.size[truth_of.TOLD] > 0 else None
 
     def _told(self) -> Event:
         """The jobs that have started or paused at this instant."""
-        told = sorted(self.truth.told[: self.truth.size[2]].tolist())
-        self.truth.size[2] = 0
+        told = sorted(self.truth.told[: self.truth.size[truth_of.TOLD]].tolist())
+        self.truth.size[truth_of.TOLD] = 0
         started = tuple(job for job, running in told if running)
         paused = tuple(job for job, running in told if not running)
         return Event(self.now, started=started, paused=paused, chunks=self._chunk_facts())
 
     def _happening(self) -> Event | None:
         """Completions, arrivals and wake-ups of this instant; None if there are none."""
-        finished = self.truth.done[: self.truth.size[3]].tolist()
-        self.truth.size[3] = 0
+        finished = self.truth.done[: self.truth.size[truth_of.DONE]].tolist()
+        self.truth.size[truth_of.DONE] = 0
         woke, trained = False, tuple[tuple[int, Placement], ...]()
         while self.agenda and self.agenda[0][0] <= self.now:
             _, _, kind, job, number = heappop(self.agenda)
@@ -164,7 +164,7 @@ class SimulatedWorld:
 
     def _chunk_facts(self) -> LaneFacts:
         """Chunk completions since the last event."""
-        if not self.facts and self.truth.size[1] == 0:
+        if not self.facts and self.truth.size[truth_of.FACTS] == 0:
             return LaneFacts()
         self._drain_facts()
         table = self.facts[0] if len(self.facts) == 1 else np.concatenate(self.facts)
@@ -172,14 +172,14 @@ class SimulatedWorld:
         return LaneFacts(table[:, 0], table[:, 1], table[:, 2])
 
     def _drain_facts(self) -> None:
-        self.facts.append(self.truth.facts[: self.truth.size[1]].copy())
-        self.truth.size[1] = 0
+        self.facts.append(self.truth.facts[: self.truth.size[truth_of.FACTS]].copy())
+        self.truth.size[truth_of.FACTS] = 0
 
     def _drain(self) -> None:
         """Empty the output buffers."""
         self._drain_facts()
-        self.log.lane_runs(self.truth.runs[: self.truth.size[0]].copy())
-        self.truth.size[0] = 0
+        self.log.lane_runs(self.truth.runs[: self.truth.size[truth_of.RUNS]].copy())
+        self.truth.size[truth_of.RUNS] = 0
 
     # -- orders --------------------------------------------------------------------------------------------------
 
@@ -251,8 +251,8 @@ class SimulatedWorld:
         truth = self.truth
         change = chunks if kind == CLOUD_STARTS else -chunks
         truth.in_service[job] += change
-        truth.told[truth.size[2], 0] = job
-        truth.size[2] += 1
+        truth.told[truth.size[truth_of.TOLD], 0] = job
+        truth.size[truth_of.TOLD] += 1
         if kind == CLOUD_STARTS:
             return False
         truth.left[job] -= chunks

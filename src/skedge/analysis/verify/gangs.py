@@ -91,7 +91,7 @@ def _together(c: Columns, found: Findings) -> None:
         "job", keep="first"
     )
     for job, time in mixed.sort("job").select("job", "time").head(found.limit).iter_rows():
-        found.add("M24", job, time, "is a gang in some of its allocations only")
+        found.add("M24", job, time, "is a gang in some allocations and not in others")
 
 
 def _agree(found: Findings, frame: pl.DataFrame, agree: tuple[str, ...], place: str) -> None:

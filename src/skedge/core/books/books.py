@@ -158,11 +158,11 @@ class Books:
         OrderError
             If the servers are not sites, the chunks are not there, or they return within one instant (M31).
         """
-        raise OrderError("M31", f"job {self.scenario.jobs.ids[order.job]!r}: data are moved; the servers are no sites")
+        raise OrderError("M31", f"job {self.scenario.jobs.ids[order.job]!r}: a transfer needs a cluster of sites")
 
     def chunks_left(self, job: int) -> Ints:  # noqa: ARG002 - sites ask for it
         """Untrained chunks of `job` by site, shape ``(servers,)``."""
-        raise StateError("chunks_left is of a cluster of sites, which has transfer_cost; this one has none")
+        raise StateError("chunks_left needs a cluster of sites (transfer_cost)")
 
     # -- servers -------------------------------------------------------------------------------------------------
 
@@ -304,7 +304,9 @@ class SiteBooks(ResourceBooks):
     def check_upload(self, job: int) -> None:
         """Reject it: data are stored at sites."""
         name = self.scenario.jobs.ids[job]
-        raise OrderError("M31", f"job {name!r}: data are uploaded; at sites they lie there, and are moved")
+        raise OrderError(
+            "M31", f"job {name!r}: data are uploaded; at sites they are stored and can only be transferred"
+        )
 
     def transfer(self, order: Transfer, now: int) -> None:
         """Move chunks between sites."""
@@ -314,9 +316,9 @@ class SiteBooks(ResourceBooks):
         there = int(self.work.left[job][order.source])
         if not 1 <= order.chunks <= there:
             site = self.cluster.label(order.source)
-            raise OrderError("M31", f"job {name!r}: {order.chunks} chunks are moved from {site!r}; {there} lie there")
+            raise OrderError("M31", f"job {name!r}: {order.chunks} chunks are to move from {site!r}, which has {there}")
         if self.work.returns(job, order.source, order.target, now):
-            raise OrderError("M31", f"job {name!r}: {order!r}: data come back to a site that they have left just now")
+            raise OrderError("M31", f"job {name!r}: {order!r}: chunks return to a site that they left at this instant")
         self.work.move(job, order.source, order.target, order.chunks, now)
 
     def chunks_left(self, job: int) -> Ints:

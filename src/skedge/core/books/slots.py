@@ -69,7 +69,7 @@ class Slots:
         if ps == CLOUD:
             return
         if not 0 <= ps < len(self.ps_job) or self.cluster.ps_type[ps] != self.jobs.ps_type[job]:
-            raise OrderError("M13", f"job {name!r} is given a PS slot of another type")
+            raise OrderError("M13", f"job {name!r} is given a PS slot of the wrong type")
         if self.ps_job[ps] == OUT_OF_SERVICE:
             raise OrderError("M25", f"job {name!r} is given PS slot {ps}, whose server is out of service")
         if self.ps_job[ps] >= 0:
