@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,7 @@ from skedge.core.scenario import Jobs, Scenario
 from skedge.core.schedule import Schedule, schema
 from skedge.core.time import SECOND
 from skedge.run import Run, prepared, run
+from skedge.runs.stopwatch import Stopwatch
 from skedge.scenario.file import load_scenario
 from skedge.testing import small_scenario
 
@@ -342,3 +344,28 @@ def test_the_time_of_decisions_is_known_and_no_part_of_the_record(tmp_path: Path
     again = Run.load(done.save(tmp_path / "run"))
     assert again.decisions_s is None
     assert again.schedule.decisions.equals(done.schedule.decisions)
+
+
+def test_every_moment_counts_for_one_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a clock that advances by 1 s at each reading: an inner stage interrupts the outer one, also on an error."""
+    clock = itertools.count(10.0)
+    monkeypatch.setattr("skedge.runs.stopwatch.time.process_time", lambda: next(clock))
+    watch = Stopwatch(since=7.0)
+    with watch.counting("kernel"):  # start ends at 10
+        with pytest.raises(ValueError, match="wrong"), watch.counting("decide"):  # 11
+            raise ValueError("wrong")  # 12
+        watch.switch("world")  # 13
+    assert watch.stage == "start"  # 14
+    profile = watch.profile(16)  # 15
+    spent = {stage: seconds for stage, seconds in profile["cpu_s"].items() if seconds}
+    assert spent == {"start": 3.0 + 1.0, "kernel": 1.0 + 1.0, "decide": 1.0, "world": 1.0}
+    assert (profile["total_cpu_s"], profile["jobs_per_cpu_s"]) == (8.0, 2.0)
+
+
+def test_a_profiled_run_is_the_same_run() -> None:
+    """Counting changes no record, and the world's time is counted only then."""
+    watch = Stopwatch()
+    plain, counted = run(small_scenario(0), "srtf"), run(small_scenario(0), "srtf", profile=watch)
+    assert all(table.equals(plain.schedule.tables()[name]) for name, table in counted.schedule.tables().items())
+    assert counted.decisions_s == watch.seconds["decide"] > 0
+    assert watch.seconds["world"] > 0
