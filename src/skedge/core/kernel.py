@@ -327,7 +327,7 @@ class Kernel:
         chunks = range(jobs.chunks[job]) if order.chunks is None else order.chunks
         if order.chunks is not None and not set(order.chunks) <= self.lost.get(job, set()):
             raise OrderError("M6", f"job {name!r}: chunks {order.chunks} are not all lost: no migration")
-        if order.chunks is None and (self.standing[job] == DISPATCHED or job in self.gangs.data):
+        if order.chunks is None and (self.standing[job] == DISPATCHED or self.gangs.has_data(job)):
             raise OrderError("M6", f"job {name!r} is dispatched or allocated already: no migration")
         if not len(lane) == len(order.alpha) == len(order.postponed) == len(chunks):
             raise OrderError("M6", f"job {name!r} has {len(chunks)} chunks to place; the dispatch places {len(lane)}")
@@ -372,7 +372,7 @@ class Kernel:
             self.gangs.suspend(job, self.now)
         self.books.take(job, order)
         self.record.take_ps(job, self.now)
-        before = self.gangs.supplied(job)
+        before = self.gangs.supplied_on(job, order.where)
         self.books.place(self.gangs, order, self.now)
         self.running.add(job)
         self.record.allocate(self.now, order, before)
@@ -421,7 +421,7 @@ class Kernel:
             raise OrderError(
                 rule, f"job {name!r}: data for {order.where!r}; on each server it can have 1 to {most} workers"
             )
-        before = self.gangs.supplied(order.job)
+        before = self.gangs.supplied_on(order.job, order.where) if self.gangs.has_data(order.job) else {}
         self.gangs.upload(order.job, order.where, self.now)
         self.record.upload(self.now, order, before)
 
@@ -451,7 +451,7 @@ class Kernel:
 
     def _reject(self, order: Reject) -> None:
         self._in_system(order.job)
-        begun = order.job in self.gangs.started or order.job in self.gangs.data
+        begun = order.job in self.gangs.started or self.gangs.has_data(order.job)
         if self.standing[order.job] == DISPATCHED or begun:
             raise OrderError("M18", f"job {self.scenario.jobs.ids[order.job]!r} has begun: it cannot be rejected")
         self.standing[order.job] = REJECTED

@@ -93,14 +93,19 @@ class Record:
 
     def upload(self, now: int, order: Upload, before: dict[int, int]) -> None:
         """Record an upload ahead of an allocation: the order and the chunks that it brings."""
-        for server, n in sorted(order.where):
-            self.decide(now, order.job, "upload", COPIES if order.copies else SHARES, server, workers=n)
+        reason = COPIES if order.copies else SHARES
+        where, code = sorted(order.where), self.reasons.setdefault(reason, len(self.reasons))
+        rows = np.empty((len(where), 6), np.int64)
+        rows[:], rows[:, 3:5] = (now, order.job, _CODES["upload"], -1, -1, code), where
+        self.decisions.frombytes(rows.tobytes())
+        self.values.frombytes(np.full(len(where), _NONE).tobytes())
         if not order.copies:
             self._gang_upload(now, order.job, order.where, before)
             return
-        chunks = self.chunks[order.job]
         lacking = [server for server, n in order.where if n > before.get(server, 0)]
-        self.gang_uploads.extend(part for server in lacking for part in (order.job, server, chunks, now))
+        brought = np.empty((len(lacking), 4), np.int64)
+        brought[:], brought[:, 1] = (order.job, -1, self.chunks[order.job], now), lacking
+        self.gang_uploads.frombytes(brought.tobytes())
 
     def _gang_upload(self, now: int, job: int, where: Placement, before: dict[int, int]) -> None:
         """Spread a job's chunks evenly over its workers; chunks of workers that are new on a server are uploaded."""

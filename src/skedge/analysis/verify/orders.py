@@ -176,7 +176,8 @@ def check_suspensions(c: Columns, found: Findings, promised: str) -> None:
     resources = c.scenario.cluster.kind != "slots"
     if promised not in ("never", "for_others") or (promised == "for_others" and resources):
         return
-    d, jobs, t = c.decisions, c.scenario.jobs, c.gangs
+    d, t = c.decisions, c.gangs
+    worker_type, ps_type = c.scenario.jobs.worker_type.tolist(), c.scenario.jobs.ps_type.tolist()
     rows = np.flatnonzero((d.frame["verb"] == "suspend").to_numpy())
     begin: dict[int, set[int]] = {}
     if promised == "for_others":
@@ -184,6 +185,6 @@ def check_suspensions(c: Columns, found: Findings, promised: str) -> None:
             begin.setdefault(start, set()).add(job)
     for job, time in zip(d["job"][rows].tolist(), d["time"][rows].tolist(), strict=True):
         others = begin.get(time, set())
-        alike = (jobs.worker_type[o] == jobs.worker_type[job] or jobs.ps_type[o] == jobs.ps_type[job] for o in others)
+        alike = (worker_type[o] == worker_type[job] or ps_type[o] == ps_type[job] for o in others)
         if promised == "never" or not (job in others or any(alike)):
             found.add("M11", job, time, "is suspended, and no other job is given workers or a PS that it can have held")

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from skedge.core.jit import compiled
 from skedge.core.model import Ints, Placement
 from skedge.core.network import Delays, upload_row
 from skedge.core.time import NEVER
@@ -51,6 +52,9 @@ class Gangs:
         data of the last placement count.
     data
         Where the data of each job are.
+    ahead
+        Uploads of jobs that had no data before, as long as nothing else is known of the servers: workers by server, and
+        when they began [µs]. A job may have them on all servers, and be placed on one.
     parts
         For jobs that are not gangs: workers of the present or last allocation, by server, and when they begin
         computing.
@@ -61,7 +65,7 @@ class Gangs:
     started
         Jobs that have held workers before.
     delay_rows
-        Upload delays to every server of the jobs in the system [µs].
+        Upload delays to every server of the jobs that have held workers [µs].
     """
 
     work: Ints
@@ -75,9 +79,10 @@ class Gangs:
     since: list[int] = field(init=False)
     zeta: list[int] = field(init=False)
     started: set[int] = field(default_factory=set)
-    delay_rows: dict[int, Ints] = field(default_factory=dict)
+    delay_rows: dict[int, list[int]] = field(default_factory=dict)
     placed: dict[int, Placement] = field(default_factory=dict)
     data: dict[int, Data] = field(default_factory=dict)
+    ahead: dict[int, tuple[dict[int, int], int]] = field(default_factory=dict)
     parts: dict[int, dict[int, Parts]] = field(default_factory=dict)
     joins: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     stopped: dict[int, int] = field(default_factory=dict)
@@ -116,6 +121,10 @@ class Gangs:
                 del there[server]
                 if not there:
                     del self.data[job]
+        for job, (servers, _) in list(self.ahead.items()):
+            servers.pop(server, None)
+            if not servers:
+                del self.ahead[job]
 
     def place(self, job: int, where: Placement, zeta: int, now: int, *, gang: bool = True) -> None:
         """Allocate these workers to `job` from `now`.
@@ -127,7 +136,7 @@ class Gangs:
         if not gang:
             self._place_each(job, where, zeta, now)
             return
-        ready = self.upload(job, where, now)
+        ready = self._bring(job, where, now)
         if job in self.started:
             ready += self.overhead
         else:
@@ -150,18 +159,23 @@ class Gangs:
         begin when their data arrive: first the workers whose data the server has or is receiving, in order of arrival,
         then the rest, after the upload delay. They pay the checkpoint overhead if the job has run before.
         """
-        holds = self.parts[job] if self.stopped.get(job) == now else {}
-        before, data, parts = self.data.get(job, _NOWHERE), self._supplied(job, where, now), dict[int, Parts]()
+        holds = self.parts[job] if self.stopped.get(job) == now else _NOWHERE
         restore = self.overhead if job in self.started else 0
+        parts, data = dict[int, Parts](), dict[int, Parts]()
         for server, n in where:
-            stay = _part(holds.get(server, ()), 0, n) if server in before else ()
-            join = _part(data[server], _count(stay), n)
-            parts[server] = (*_from(now, stay), *((k, max(now, ready) + restore) for k, ready in join))
+            there = self._there(job, server)
+            data[server] = brought = self._brought(job, server, there, n, now)
+            stay = _from(now, _part(holds.get(server, ()), 0, n)) if there else ()
+            stays = _count(stay)
+            if stays < n:
+                join = _part(brought, stays, n)
+                stay = (*stay, *((k, max(now, ready) + restore) for k, ready in join))
+            parts[server] = stay
         if zeta != self.zeta[job]:
             self._convert(job, zeta)
         self.started.add(job)
         self._set_parts(job, parts)
-        self.data[job] = {**before, **data} if self.kept else {s: _part(data[s], 0, n) for s, n in where}
+        self._store(job, data if self.kept else {s: _part(data[s], 0, n) for s, n in where})
         self.since[job], self.placed[job] = now, where
 
     def _set_parts(self, job: int, parts: dict[int, Parts]) -> None:
@@ -184,32 +198,62 @@ class Gangs:
         for server, parts in self.parts[job].items():
             yield from ((server, n, begin) for n, begin in parts)
 
-    def upload(self, job: int, where: Placement, now: int) -> int:
-        """Upload the data of `job` to these servers from `now` on; returns when all have arrived [µs]."""
-        data = self._supplied(job, where, now)
-        if self.kept:
-            self.data.setdefault(job, {}).update(data)
+    def upload(self, job: int, where: Placement, now: int) -> None:
+        """Upload the data of `job` to these servers from `now` on."""
+        if self.has_data(job):
+            self._bring(job, where, now)
         else:
-            self.data[job] = {server: ((n, data[server][-1][1]),) for server, n in where}
-        return max(now, *(parts[-1][1] for parts in data.values()))
+            self.ahead[job] = dict(where), now
 
-    def _supplied(self, job: int, where: Placement, now: int) -> Data:
-        """The data on these servers once they hold those of all these workers; missing uploads begin `now`."""
-        before, row, data = self.data.get(job, _NOWHERE), self._delays_of(job), dict[int, Parts]()
+    def has_data(self, job: int) -> bool:
+        """Whether a server has data of `job`, or is receiving them."""
+        return job in self.data or job in self.ahead
+
+    def _bring(self, job: int, where: Placement, now: int) -> int:
+        """Upload what is not there yet from `now` on; returns when all data on these servers have arrived [µs]."""
+        data, ready = dict[int, Parts](), now
         for server, n in where:
-            there = before.get(server, ())
-            new = n - _count(there)
-            data[server] = (*there, (new, now + int(row[server]))) if new > 0 else there
-        return data
+            data[server] = parts = self._brought(job, server, self._there(job, server), n, now)
+            ready = max(ready, parts[-1][1])
+        self._store(job, data if self.kept else {server: ((n, data[server][-1][1]),) for server, n in where})
+        return ready
+
+    def _there(self, job: int, server: int) -> Parts:
+        """The data of `job` that `server` has or is receiving."""
+        parts = self.data.get(job, _NOWHERE).get(server, ())
+        if not parts and job in self.ahead:
+            servers, since = self.ahead[job]
+            if server in servers:
+                return ((servers[server], since + self._delays_of(job)[server]),)
+        return parts
+
+    def _brought(self, job: int, server: int, there: Parts, n: int, now: int) -> Parts:
+        """The data on `server` once it holds those of `n` workers; what is missing is uploaded from `now` on."""
+        new = n - _count(there)
+        return (*there, (new, now + self._delays_of(job)[server])) if new > 0 else there
+
+    def _store(self, job: int, data: Data) -> None:
+        """Note the data that servers have now, besides what others have if data are kept."""
+        if self.kept and job in self.data:
+            self.data[job].update(data)
+        else:
+            self.data[job] = data
+            if not self.kept:
+                self.ahead.pop(job, None)
 
     def supplied(self, job: int) -> dict[int, int]:
         """Number of workers of `job` whose data each server has or is receiving."""
-        return {server: _count(there) for server, there in self.data.get(job, _NOWHERE).items()}
+        servers, _ = self.ahead.get(job, (dict[int, int](), 0))
+        return {**servers, **{server: _count(there) for server, there in self.data.get(job, _NOWHERE).items()}}
 
-    def _delays_of(self, job: int) -> Ints:
+    def supplied_on(self, job: int, where: Placement) -> dict[int, int]:
+        """As :meth:`supplied`, on the servers of `where`."""
+        return {server: _count(self._there(job, server)) for server, _ in where}
+
+    def _delays_of(self, job: int) -> list[int]:
         row = self.delay_rows.get(job)
         if row is None:
-            row = self.delay_rows[job] = upload_row(self.delays, job)
+            row = self.delay_rows[job] = upload_row(self.delays, job).tolist()
         return row
 
     def _convert(self, job: int, zeta: int) -> None:
@@ -229,7 +273,7 @@ class Gangs:
     def finish(self, job: int) -> None:
         """Remove a finished job."""
         self.left[job] = self.workers[job] = 0
-        for books in (self.placed, self.data, self.delay_rows, self.parts, self.joins, self.stopped):
+        for books in (self.placed, self.data, self.ahead, self.delay_rows, self.parts, self.joins, self.stopped):
             books.pop(job, None)
 
     def left_of(self, job: int, now: int) -> int:
@@ -242,11 +286,11 @@ class Gangs:
 
     def left_at(self, jobs: Ints, now: int) -> Ints:
         """Remaining work of `jobs` at `now` [worker-µs], at their present zeta, at least 1."""
-        done = np.maximum(now - self.compute_from[jobs], 0) * self.workers[jobs]
-        left = np.maximum(self.left[jobs] - done, 1)
+        left = _left_at(jobs, now, self.left, self.compute_from, self.workers)
         if self.joins:
-            for i in np.flatnonzero(np.isin(jobs, list(self.joins))).tolist():
-                left[i] = self.left_of(int(jobs[i]), now)
+            for i, job in enumerate(jobs.tolist()):
+                if job in self.joins:
+                    left[i] = self.left_of(job, now)
         return left
 
     def finish_time(self, job: int) -> int:
@@ -261,13 +305,25 @@ class Gangs:
         return -(-end // self.step) * self.step
 
 
+@compiled
+def _left_at(jobs: Ints, now: int, left: Ints, compute_from: Ints, workers: Ints) -> Ints:
+    """Remaining work at `now` of `jobs` whose workers began together [worker-µs], at least 1."""
+    out = np.empty(len(jobs), np.int64)
+    for i in range(len(jobs)):
+        job = jobs[i]
+        out[i] = max(left[job] - max(now - compute_from[job], 0) * workers[job], 1)
+    return out
+
+
 def _count(parts: Parts) -> int:
     """Workers of `parts`."""
-    return sum(n for n, _ in parts)
+    return parts[0][0] if len(parts) == 1 else sum(n for n, _ in parts)
 
 
 def _part(parts: Parts, first: int, last: int) -> Parts:
     """Workers `first` to `last` - 1 of `parts`."""
+    if first == 0 and _count(parts) <= last:
+        return parts
     chosen, at = [], 0
     for n, time in parts:
         size = min(at + n, last) - max(at, first)
@@ -279,7 +335,7 @@ def _part(parts: Parts, first: int, last: int) -> Parts:
 
 def _from(now: int, parts: Parts) -> Parts:
     """`parts` with no start before `now`."""
-    return tuple((n, max(now, begin)) for n, begin in parts)
+    return tuple([(n, max(now, begin)) for n, begin in parts])
 
 
 def _finish(begins: list[tuple[int, int]], left: int) -> int:
