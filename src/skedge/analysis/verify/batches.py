@@ -40,7 +40,8 @@ class _Books:
     held: dict[Place, list[tuple[int, int]]] = field(default_factory=dict)
 
     def take(self, place: Place, units: int, slots: int) -> None:
-        self.held.setdefault(place, []).append((units, slots))
+        if np.isfinite(self.capacity(place)):
+            self.held.setdefault(place, []).append((units, slots))
 
     def steps(self, place: Place, slots: int) -> Iterator[tuple[int, int, float]]:
         """(from, to, unit price) in the first `slots` slots of the batch."""
