@@ -23,6 +23,7 @@ import numpy as np
 
 from skedge.core.books.books import books_for
 from skedge.core.books.gangs import Gangs
+from skedge.core.books.shares import in_order, rows_of
 from skedge.core.lanes.lanes import (
     NO_LINKS,
     Lanes,
@@ -327,7 +328,7 @@ class Kernel:
         chunks = range(jobs.chunks[job]) if order.chunks is None else order.chunks
         if order.chunks is not None and not set(order.chunks) <= self.lost.get(job, set()):
             raise OrderError("M6", f"job {name!r}: chunks {order.chunks} are not all lost: no migration")
-        if order.chunks is None and (self.standing[job] == DISPATCHED or self.gangs.has_data(job)):
+        if order.chunks is None and (self.standing[job] == DISPATCHED or job in self.gangs.data):
             raise OrderError("M6", f"job {name!r} is dispatched or allocated already: no migration")
         if not len(lane) == len(order.alpha) == len(order.postponed) == len(chunks):
             raise OrderError("M6", f"job {name!r} has {len(chunks)} chunks to place; the dispatch places {len(lane)}")
@@ -372,8 +373,7 @@ class Kernel:
             self.gangs.suspend(job, self.now)
         self.books.take(job, order)
         self.record.take_ps(job, self.now)
-        before = self.gangs.supplied_on(job, order.where)
-        self.books.place(self.gangs, order, self.now)
+        before = self.books.place(self.gangs, order, self.now)
         self.running.add(job)
         self.record.allocate(self.now, order, before)
 
@@ -414,16 +414,16 @@ class Kernel:
         self.books.check_upload(order.job)
         if self.standing[order.job] == DISPATCHED or order.job in self.gangs.placed:
             raise OrderError("M6", f"job {self.scenario.jobs.ids[order.job]!r} has its data where it runs")
-        self.books.check_servers(order.job, order.where)
+        if not in_order(rows_of(order.where), np.ones_like(self.in_service)):
+            self.books.check_servers(order.job, order.where)
         rule, most = self.books.most_workers(order.job)
-        if not 1 <= min(n for _, n in order.where) <= max(n for _, n in order.where) <= most:
+        workers = rows_of(order.where)[:, 1]
+        if not 1 <= workers.min() <= workers.max() <= most:
             name = self.scenario.jobs.ids[order.job]
             raise OrderError(
                 rule, f"job {name!r}: data for {order.where!r}; on each server it can have 1 to {most} workers"
             )
-        before = self.gangs.supplied_on(order.job, order.where) if self.gangs.has_data(order.job) else {}
-        self.gangs.upload(order.job, order.where, self.now)
-        self.record.upload(self.now, order, before)
+        self.record.upload(self.now, order, self.gangs.upload(order.job, order.where, self.now))
 
     def _reserve(self, order: Reserve) -> None:
         self._in_system(order.job)
@@ -451,7 +451,7 @@ class Kernel:
 
     def _reject(self, order: Reject) -> None:
         self._in_system(order.job)
-        begun = order.job in self.gangs.started or self.gangs.has_data(order.job)
+        begun = order.job in self.gangs.started or order.job in self.gangs.data
         if self.standing[order.job] == DISPATCHED or begun:
             raise OrderError("M18", f"job {self.scenario.jobs.ids[order.job]!r} has begun: it cannot be rejected")
         self.standing[order.job] = REJECTED

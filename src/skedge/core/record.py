@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from .books.shares import rows_of, uploads
 from .events import CANCELLED, CLOUD, Allocate, Dispatch, Price, Reject, Reserve, Transfer, Upload
 from .model import Ints, Placement
 from .network import upload_delays
@@ -76,46 +77,45 @@ class Record:
         self.decisions.extend((now, job, _CODES[verb], -1 if server is None else server, workers, code))
         self.values.append(_NONE if value is None else value)
 
-    def allocate(self, now: int, order: Allocate, before: dict[int, int]) -> None:
-        """Record an allocation and the uploads that it starts: data of workers that a server does not have yet."""
+    def allocate(self, now: int, order: Allocate, before: Ints) -> None:
+        """Record an allocation and the uploads that it starts: data of workers that a server does not have yet.
+
+        `before`: of how many workers each server of the order had the data.
+        """
         self.admitted.setdefault(order.job, now)
-        for server, n in sorted(order.where):
-            self.decide(now, order.job, _ALLOCATE[order.gang], order.reason, server, order.value, n)
+        where, before = _by_server(order.where, before)
+        self._decide_each(now, order.job, _ALLOCATE[order.gang], order.reason, where, order.value)
         for server, n in sorted(order.ps) if isinstance(order.ps, tuple) else ():
             self.decide(now, order.job, "assign_ps", order.reason, server, workers=n)
         if self.scenario.cluster.transfer_cost is None:
-            self._gang_upload(now, order.job, order.where, before)
+            self.gang_uploads.frombytes(uploads(where, before, self.chunks[order.job], order.job, now).tobytes())
+
+    def _decide_each(self, now: int, job: int, verb: str, reason: str, where: Ints, value: float | None = None) -> None:
+        """Record a decision with a row for each server and number of workers of `where`."""
+        rows = np.empty((len(where), 6), np.int64)
+        rows[:] = now, job, _CODES[verb], -1, -1, self.reasons.setdefault(reason, len(self.reasons))
+        rows[:, 3:5] = where
+        self.decisions.frombytes(rows.tobytes())
+        self.values.extend([_NONE if value is None else value] * len(where))
 
     def transfer(self, now: int, order: Transfer) -> None:
         """Record chunks that move from one site to another."""
         self.transfers.extend((order.job, order.source, order.target, order.chunks, now))
         self.decide(now, order.job, "transfer", order.reason, order.target, order.value)
 
-    def upload(self, now: int, order: Upload, before: dict[int, int]) -> None:
-        """Record an upload ahead of an allocation: the order and the chunks that it brings."""
-        reason = COPIES if order.copies else SHARES
-        where, code = sorted(order.where), self.reasons.setdefault(reason, len(self.reasons))
-        rows = np.empty((len(where), 6), np.int64)
-        rows[:], rows[:, 3:5] = (now, order.job, _CODES["upload"], -1, -1, code), where
-        self.decisions.frombytes(rows.tobytes())
-        self.values.frombytes(np.full(len(where), _NONE).tobytes())
-        if not order.copies:
-            self._gang_upload(now, order.job, order.where, before)
-            return
-        lacking = [server for server, n in order.where if n > before.get(server, 0)]
-        brought = np.empty((len(lacking), 4), np.int64)
-        brought[:], brought[:, 1] = (order.job, -1, self.chunks[order.job], now), lacking
-        self.gang_uploads.frombytes(brought.tobytes())
-
-    def _gang_upload(self, now: int, job: int, where: Placement, before: dict[int, int]) -> None:
-        """Spread a job's chunks evenly over its workers; chunks of workers that are new on a server are uploaded."""
-        chunks, given, total = self.chunks[job], 0, sum(n for _, n in where)
-        for server, n in sorted(where):
-            held = min(n, before.get(server, 0))
-            first, last = chunks * (given + held) // total, chunks * (given + n) // total
-            given += n
-            if last > first:
-                self.gang_uploads.extend((job, server, last - first, now))
+    def upload(self, now: int, order: Upload, before: Ints) -> None:
+        """Record an upload ahead of an allocation: the order and the chunks that it brings; `before` as above."""
+        where, before = _by_server(order.where, before)
+        self._decide_each(now, order.job, "upload", COPIES if order.copies else SHARES, where)
+        chunks = self.chunks[order.job]
+        if order.copies:
+            lacking = where[where[:, 1] > before, 0]
+            rows = np.empty((len(lacking), 4), np.int64)
+            rows[:] = order.job, -1, chunks, now
+            rows[:, 1] = lacking
+        else:
+            rows = uploads(where, before, chunks, order.job, now)
+        self.gang_uploads.frombytes(rows.tobytes())
 
     def take_ps(self, job: int, now: int) -> None:
         """Record that a PS begins to serve `job`."""
@@ -355,6 +355,15 @@ class Record:
             pl.Series("reason", [why.get(int(i)) for i in index], dtype=pl.String),
         )
         return table.select(list(self.schema["jobs"])).cast(self.schema["jobs"])
+
+
+def _by_server(where: Placement, before: Ints) -> tuple[Ints, Ints]:
+    """The rows of a placement, and what was there `before`, in order of server."""
+    rows = rows_of(where)
+    if len(rows) < 2 or (rows[1:, 0] > rows[:-1, 0]).all():
+        return rows, before
+    order = rows[:, 0].argsort()
+    return rows[order], before[order]
 
 
 def _rows(buffer: array[int], width: int) -> Ints:

@@ -12,6 +12,8 @@ data           uploaded to servers             uploaded to servers              
 
 from __future__ import annotations
 
+import numpy as np
+
 from skedge.core.colocation import colocated
 from skedge.core.errors import OrderError, StateError
 from skedge.core.events import CLOUD, Allocate, Transfer
@@ -20,6 +22,7 @@ from skedge.core.scenario import Scenario
 
 from .gangs import Gangs
 from .resources import Pool
+from .shares import in_order, rows_of
 from .site_work import SiteWork
 from .slots import Slots
 from .storage import Storage
@@ -77,8 +80,9 @@ class Books:
         OrderError
             If a server does not exist (M1), is listed twice (M4), is out of service (M25) or has too little free.
         """
-        self.check_servers(job, order.where)
-        self.check_in_service(job, order.where)
+        if not in_order(rows_of(order.where), self.in_service):
+            self.check_servers(job, order.where)
+            self.check_in_service(job, order.where)
         if isinstance(order.ps, tuple):
             raise self._wrong_ps(job, order)
         self.slots.take(job, order.where)
@@ -88,9 +92,9 @@ class Books:
         """Release the workers of `job`."""
         self.slots.release(job)
 
-    def place(self, gangs: Gangs, order: Allocate, now: int) -> None:
-        """Start the workers taken by the job of `order`, once their data are there."""
-        gangs.place(order.job, order.where, colocated(self.scenario, order), now, gang=order.gang)
+    def place(self, gangs: Gangs, order: Allocate, now: int) -> Ints:
+        """Start the workers taken by the job of `order`, once their data are there; returns what the ledger does."""
+        return gangs.place(order.job, order.where, colocated(self.scenario, order), now, gang=order.gang)
 
     def most_workers(self, job: int) -> tuple[str, int]:
         """The rule that limits the workers of `job`, and the limit."""
@@ -266,9 +270,10 @@ class SiteBooks(ResourceBooks):
         super().extend(scenario)
         self.work.extend(scenario)
 
-    def place(self, gangs: Gangs, order: Allocate, now: int) -> None:
+    def place(self, gangs: Gangs, order: Allocate, now: int) -> Ints:
         """Hold the workers; their training counts at the end of the slot."""
         gangs.hold(order.job, order.where, now)
+        return np.zeros(len(order.where), np.int64)
 
     def trained(self, job: int, done: Placement) -> None:
         """Record chunks trained by workers at sites."""

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from skedge.core.events import Allocate, Event, Order, Suspend
+from skedge.core.events import Allocate, Event, Order, Suspend, pairs
 from skedge.core.jit import compiled, inlined
-from skedge.core.model import Cluster, Ints, Physics, Placement
+from skedge.core.model import Cluster, Ints, Physics
 from skedge.core.network import Delays, upload_delay
 from skedge.core.policy import View
 from skedge.core.time import NEVER
 
 from .edge import EdgePolicy
-from .placement import Stored, empty_stored, forgive, look_up, lose, store, with_space
+from .placement import Stored, empty_stored, forgive, look_up, lose, store_all, with_space
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -197,12 +197,11 @@ class Preemptive(EdgePolicy):
         held.running[stopped], held.ps_server[stopped] = 0, -1
 
     def _allocate(self, job: int, workers: Ints, ps: int | None, view: View) -> Order:
-        where: Placement = tuple((int(s), int(workers[s])) for s in np.flatnonzero(workers))
+        where = pairs(workers)
         if ps is None:
             ps = self._ps_for(job, where, view, view.ps_job)
         self.stored = with_space(self.stored, 0, len(where))
-        for server, n in where:
-            store(self.stored, job, server, n)
+        store_all(self.stored, job, workers)
         held, at = self.held, -1 if ps < 0 else int(self.cluster.ps_server[ps])
         held.own[job], held.running[job], held.ran[job], held.ps_server[job] = workers, 1, 1, at
         held.zeta[job] = int(self.physics.colocation == "one_server" and len(where) == 1 and where[0][0] == at)
