@@ -347,19 +347,22 @@ def test_the_time_of_decisions_is_known_and_no_part_of_the_record(tmp_path: Path
 
 
 def test_every_moment_counts_for_one_stage(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a clock that advances by 1 s at each reading: an inner stage interrupts the outer one, also on an error."""
-    clock = itertools.count(10.0)
-    monkeypatch.setattr("skedge.runs.stopwatch.time.process_time", lambda: next(clock))
+    """Clocks that advance at each reading: the CPU's by 3 s, the wall's by 1 s; a stage ends also on an error."""
+    cpu, wall = itertools.count(10.0, 3.0), itertools.count(0.0)
+    monkeypatch.setattr("skedge.runs.stopwatch.time.process_time", lambda: next(cpu))
+    monkeypatch.setattr("skedge.runs.stopwatch.time.perf_counter", lambda: next(wall))
     watch = Stopwatch(since=7.0)
-    with watch.counting("kernel"):  # start ends at 10
-        with pytest.raises(ValueError, match="wrong"), watch.counting("decide"):  # 11
-            raise ValueError("wrong")  # 12
-        watch.switch("world")  # 13
-    assert watch.stage == "start"  # 14
-    profile = watch.profile(16)  # 15
+    with pytest.raises(ValueError, match="wrong"), watch.counting("load"):  # start ends at 10
+        raise ValueError("wrong")  # load ends at 13
+    with watch.simulating("kernel"):  # start ends at 16
+        assert watch.switch("decide") == "kernel"
+        assert watch.switch("world") == "decide"
+        assert watch.switch("kernel") == "world"
+    assert watch.seconds["kernel"] == 1.5  # of 3 s of CPU, ended at 19, 2 of 4 s of the wall clock
+    profile = watch.profile(16)  # start ends at 22
     spent = {stage: seconds for stage, seconds in profile["cpu_s"].items() if seconds}
-    assert spent == {"start": 3.0 + 1.0, "kernel": 1.0 + 1.0, "decide": 1.0, "world": 1.0}
-    assert (profile["total_cpu_s"], profile["jobs_per_cpu_s"]) == (8.0, 2.0)
+    assert spent == {"start": 9.0, "load": 3.0, "kernel": 1.5, "decide": 0.75, "world": 0.75}
+    assert (profile["total_cpu_s"], profile["jobs_per_cpu_s"]) == (15.0, 16 / 15)
 
 
 def test_a_profiled_run_is_the_same_run() -> None:

@@ -393,7 +393,7 @@ def run(
     """
     made = prepared(policy, scenario)
     watch = profile or Stopwatch()
-    with watch.counting("kernel"):
+    with watch.simulating("kernel"):
         kernel = Kernel(scenario, cast("Policy", WatchedPolicy(made, watch)), journal)
         world = SimulatedWorld(scenario, preemptive=made.lanes["preemptive"])
         driven = WatchedWorld(world, watch) if profile else world

@@ -27,7 +27,10 @@ STAGES = {
 
 
 class Stopwatch:
-    """CPU time of this process by stage: every moment counts for one stage, the innermost.
+    """CPU time of this process by stage: every moment counts for one stage.
+
+    Reading the CPU clock is a system call, which can take longer than a decision. So the simulation is timed as a
+    whole, and its CPU time split in proportion to the wall-clock time of its stages.
 
     Parameters
     ----------
@@ -43,28 +46,51 @@ class Stopwatch:
     def __init__(self, since: float | None = None) -> None:
         self.seconds = dict.fromkeys(STAGES, 0.0)
         self.stage, self.since = "start", time.process_time() if since is None else since
-
-    def switch(self, stage: str) -> str:
-        """Count for `stage` from now on; returns the stage before."""
-        before, now = self.stage, time.process_time()
-        self.seconds[before] += now - self.since
-        self.stage, self.since = stage, now
-        return before
+        self.passed, self.inner, self.from_ = dict.fromkeys(STAGES, 0.0), "", 0.0
 
     @contextmanager
     def counting(self, stage: str) -> Iterator[None]:
         """Count for `stage` inside the block."""
-        before = self.switch(stage)
+        before = self.stage
+        self._count(stage)
         try:
             yield
         finally:
-            self.switch(before)
+            self._count(before)
+
+    @contextmanager
+    def simulating(self, stage: str) -> Iterator[None]:
+        """Count for `stage` and for those to which :meth:`switch` changes inside the block."""
+        self.passed = dict.fromkeys(STAGES, 0.0)
+        self.inner, self.from_ = stage, time.perf_counter()
+        whole = self.seconds[stage]
+        try:
+            with self.counting(stage):
+                yield
+        finally:
+            self.switch(stage)
+            cpu, wall = self.seconds[stage] - whole, sum(self.passed.values())
+            self.seconds[stage] = whole
+            for part, seconds in self.passed.items():
+                self.seconds[part] += cpu * seconds / wall
+
+    def switch(self, stage: str) -> str:
+        """Count for `stage` from now on, in a simulation; returns the stage before."""
+        before, now = self.inner, time.perf_counter()
+        self.passed[before] += now - self.from_
+        self.inner, self.from_ = stage, now
+        return before
+
+    def _count(self, stage: str) -> None:
+        now = time.process_time()
+        self.seconds[self.stage] += now - self.since
+        self.stage, self.since = stage, now
 
     def profile(self, jobs: int) -> dict[str, Any]:
         """CPU time by stage and in all [s], `jobs` per second of it, and the peak memory of the process [GB]."""
         import resource  # noqa: PLC0415 - only Unix has it, and only profiles need it
 
-        self.switch(self.stage)
+        self._count(self.stage)
         total = sum(self.seconds.values())
         unit = 1e9 if sys.platform == "darwin" else 1e6  # macOS counts bytes, Linux kilobytes
         return {
@@ -105,10 +131,13 @@ class WatchedWorld:
 
     def next_event(self) -> Event | None:
         """The world's next event."""
-        with self.watch.counting("world"):
-            return self.world.next_event()
+        before = self.watch.switch("world")
+        event = self.world.next_event()
+        self.watch.switch(before)
+        return event
 
     def perform(self, order: Order) -> None:
         """Carry out an order in the world."""
-        with self.watch.counting("world"):
-            self.world.perform(order)
+        before = self.watch.switch("world")
+        self.world.perform(order)
+        self.watch.switch(before)
