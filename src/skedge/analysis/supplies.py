@@ -41,11 +41,6 @@ def supplies(c: Columns) -> pl.DataFrame:
     )
 
 
-def needed_uploads(c: Columns) -> pl.DataFrame:
-    """Uploads required by the allocations and the ``upload`` orders of a run: job, server, chunks, time."""
-    return supplies(c).filter(pl.col("chunks") > 0).select("job", "server", "chunks", "time")
-
-
 def _orders(job: Ints, server: Ints, time: Ints, verb: Ints, number: Ints) -> Ints:
     """The order that each row, by job, belongs to: servers ascend in an order, and nothing comes between."""
     if not len(job):

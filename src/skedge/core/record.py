@@ -83,12 +83,23 @@ class Record:
         `before`: of how many workers each server of the order had the data.
         """
         self.admitted.setdefault(order.job, now)
+        if len(order.where) == 1 and not isinstance(order.ps, tuple):
+            self._allocate_one(now, order, int(before[0]))
+            return
         where, before = _by_server(order.where, before)
         self._decide_each(now, order.job, _ALLOCATE[order.gang], order.reason, where, order.value)
         for server, n in sorted(order.ps) if isinstance(order.ps, tuple) else ():
             self.decide(now, order.job, "assign_ps", order.reason, server, workers=n)
         if self.scenario.cluster.transfer_cost is None:
             self.gang_uploads.frombytes(uploads(where, before, self.chunks[order.job], order.job, now).tobytes())
+
+    def _allocate_one(self, now: int, order: Allocate, before: int) -> None:
+        """:meth:`allocate` on one server, the usual case of a gang."""
+        job, ((server, n),), chunks = order.job, order.where, self.chunks[order.job]
+        self.decide(now, job, _ALLOCATE[order.gang], order.reason, server, order.value, n)
+        lacking = chunks - chunks * min(n, before) // n
+        if lacking:
+            self.gang_uploads.extend((job, server, lacking, now))
 
     def _decide_each(self, now: int, job: int, verb: str, reason: str, where: Ints, value: float | None = None) -> None:
         """Record a decision with a row for each server and number of workers of `where`."""
