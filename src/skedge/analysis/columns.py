@@ -78,7 +78,7 @@ class Columns:
     dispatches: Table
     chunks: Table
     gangs: Table
-    derived: dict[str, Any] = field(default_factory=dict)
+    derived: dict[str, Any] = field(default_factory=dict, init=False)
 
     @property
     def first_chunk(self) -> NDArray[np.int64]:

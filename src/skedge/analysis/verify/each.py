@@ -217,7 +217,8 @@ def _suspects(c: Columns, frame: pl.DataFrame, given: pl.DataFrame, slack: int) 
     orders = _Given(first, server, time, n, before, ready, none, none.copy())
     names = ("job", "start", "server", "compute_from", "end", "workers")
     runs = _Runs(*(frame[name].cast(pl.Int64).to_numpy() for name in names))
-    chains = _Links(*(np.zeros(links, np.int64) for _ in range(4)), np.zeros(1, np.int64))
+    n_of, time_of, behind, total = np.zeros((4, links), np.int64)
+    chains = _Links(n_of, time_of, behind, total, np.zeros(1, np.int64))
     state = _State(
         np.full(servers, -1, np.int64),
         np.full(servers, -1, np.int64),

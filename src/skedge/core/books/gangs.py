@@ -130,7 +130,7 @@ class Gangs:
         self.started.add(job)
         if zeta != self.zeta[job]:
             self._convert(job, zeta)
-        self.data[job] = data if self.kept else only_on(data, rows, together=gang)
+        self.data[job] = data if self.kept else only_on(data, rows, gang)
         self.since[job], self.placed[job] = now, where
         return before
 
@@ -158,7 +158,7 @@ class Gangs:
         """Upload the data of `job` to these servers from `now` on; returns what :meth:`place` does."""
         rows = rows_of(where)
         data, before, _ = supply(self.data.get(job, NOTHING), rows, now, self.delays, job)
-        self.data[job] = data if self.kept else only_on(data, rows, together=True)
+        self.data[job] = data if self.kept else only_on(data, rows, True)
         return before
 
     def supplied(self, job: int) -> dict[int, int]:

@@ -96,6 +96,8 @@ class Window(NamedTuple):
         Workers and PSs that are free in all of them, shape ``(2, servers)``.
     unit, ps_unit
         Cost of one for all of them; inf where none is free.
+    left
+        Scratch, shape ``(servers,)``.
     """
 
     slots: Ints
@@ -103,19 +105,19 @@ class Window(NamedTuple):
     ps_free: Floats
     unit: Floats
     ps_unit: Floats
+    left: Floats
 
 
 @compiled
 def _window(servers: int) -> Window:
     both = (2, servers)
-    return Window(np.zeros(2, np.int64), np.empty(both), np.empty(both), np.empty(both), np.empty(both))
+    arrays = np.empty(both), np.empty(both), np.empty(both), np.empty(both)
+    return Window(np.zeros(2, np.int64), *arrays, np.empty(servers))
 
 
-@compiled
+@lean
 def _work_out(ask: Ask, xi: int, d: int, workers: Book, ps: Book, w: Window) -> None:
-    """Work out the window of `d` slots; most numbers of workers share it with the one before."""
-    if w.slots[xi] == d:
-        return
+    """Work out the window of `d` slots, which most numbers of workers share with the one before."""
     w.slots[xi] = d
     for s in range(len(ask.xi)):
         w.free[xi, s], w.ps_free[xi, s] = room(workers, ask.worker_row[s], 0, d), room(ps, ask.ps_row[s], 0, d)
@@ -165,7 +167,7 @@ def cost_c(ask: Ask, n: int, workers: Book, ps: Book, y: Ints) -> Deployment:
     return _cost_c(ask, n, workers, ps, y, _window(len(y)))
 
 
-@compiled
+@lean
 def _cost_c(ask: Ask, n: int, workers: Book, ps: Book, y: Ints, w: Window) -> Deployment:
     y[:] = 0
     best = Deployment(NO_PLAN, n, math.inf, 0, -1)
@@ -174,7 +176,8 @@ def _cost_c(ask: Ask, n: int, workers: Book, ps: Book, y: Ints, w: Window) -> De
         d = slots_needed(ask, xi, n)
         if d > ask.interval:
             continue
-        _work_out(ask, xi, d, workers, ps, w)
+        if w.slots[xi] != d:
+            _work_out(ask, xi, d, workers, ps, w)
         if w.free[xi, s] < n or w.ps_free[xi, s] < 1:
             continue
         cost = n * w.unit[xi, s] + w.ps_unit[xi, s]
@@ -195,25 +198,30 @@ def cost_d(ask: Ask, n: int, workers: Book, ps: Book, y: Ints) -> Deployment:
     return _cost_d(ask, n, workers, ps, y, _window(len(y)))
 
 
-@compiled
+@lean
 def _cost_d(ask: Ask, n: int, workers: Book, ps: Book, y: Ints, w: Window) -> Deployment:
     y[:] = 0
     d = slots_needed(ask, 0, n)
     if d > ask.interval:
         return Deployment(NO_PLAN, n, math.inf, d, -1)
-    _work_out(ask, 0, d, workers, ps, w)
-    unit, left, cost = w.unit[0].copy(), n, 0.0
+    if w.slots[0] != d:
+        _work_out(ask, 0, d, workers, ps, w)
+    left, cost = n, 0.0
+    for s in range(len(y)):
+        w.left[s] = w.unit[0, s]
     while left > 0:
-        s = _cheapest(unit)
+        s = _cheapest(w.left)
         if s < 0:
             return Deployment(NO_PLAN, n, math.inf, d, -1)
         y[s] = int(min(float(left), w.free[0, s]))
-        left, cost = left - y[s], cost + y[s] * unit[s]
-        unit[s] = math.inf
-    s = _cheapest(w.ps_unit[0])
+        left, cost = left - y[s], cost + y[s] * w.left[s]
+        w.left[s] = math.inf
+    for s in range(len(y)):
+        w.left[s] = w.ps_unit[0, s]
+    s = _cheapest(w.left)
     if s < 0:
         return Deployment(NO_PLAN, n, math.inf, d, -1)
-    return Deployment(COST_D, n, cost + w.ps_unit[0, s], d, s)
+    return Deployment(COST_D, n, cost + w.left[s], d, s)
 
 
 @lean
