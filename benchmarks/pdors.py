@@ -165,7 +165,8 @@ def offer_all(scheduler: Admission, jobs: list[TrainingJob]) -> tuple[float, int
 def pdors(jobs: list[TrainingJob], capacity: Floats, slots: int, args: argparse.Namespace) -> Admission:
     """PD-ORS with constants of the trace."""
     params = PdorsParams(relaxation=args.relaxation)
-    return PdorsAdmission(capacity, slots, pdors_prices(jobs, capacity, slots), np.random.default_rng(args.seed), params)
+    prices, rng = pdors_prices(jobs, capacity, slots), np.random.default_rng(args.seed)
+    return PdorsAdmission(capacity, slots, prices, rng, params)
 
 
 def oasis(jobs: list[TrainingJob], capacity: Floats, slots: int, _: argparse.Namespace) -> Admission:

@@ -8,9 +8,9 @@ jobs rigid (default), or divisible.
 Form ii: the same jobs on half as many machines, with the cloud. Form paper: jobs as in JSAC'22 Sec. V on as many
 machines as form i takes (140), with the cloud; it reports how many go there.
 
-Every policy runs in a process of its own (`skedge run`); CPU seconds and peak memory are the operating system's account
-of the whole process, start-up, simulation, verification and writing included. A first run on a few jobs fills numba's
-cache, so that compilation does not count.
+Every policy runs in a process of its own (`skedge run --profile`); CPU seconds and peak memory are the operating
+system's account of the whole process, start-up, simulation, verification and writing included, and the CPU seconds of
+each stage stand below. A first run on a few jobs fills numba's cache, so that compilation does not count.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -39,13 +40,15 @@ def main() -> None:
     args = arguments()
     with tempfile.TemporaryDirectory() as folder:
         base = Path(folder)
-        found = convert(args, base / "window", args.first)
+        made = convert(args, base / "window", args.first)
         convert(args, base / "warm", 300)
-        print(f"form {args.form}: {found['jobs']} {found['source']['make']} jobs, {found['lanes']} lanes")
+        print(f"form {args.form}: {made['jobs']} {made['source']['make']} jobs, {made['lanes']} lanes")
         print(f"{'policy':34} {'CPU s':>7} {'GB':>5} {'jobs/s':>8} {'chunks/s':>9} {'JCT h':>8} {'cloud jobs':>10}")
         for policy in (args.policies or POLICIES[args.form]).split(";"):
             run(base / "warm", policy, base)
-            print(row(policy, *run(base / "window", policy, base)), flush=True)
+            found, cpu, memory, chunks = run(base / "window", policy, base)
+            print(row(policy, found["metrics"], cpu, memory, chunks))
+            print("  " + ", ".join(f"{stage} {s:.1f}" for stage, s in found["profile"]["cpu_s"].items()), flush=True)
 
 
 def arguments() -> argparse.Namespace:
@@ -71,10 +74,11 @@ def convert(args: argparse.Namespace, folder: Path, first: int | None) -> dict[s
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
-def run(scenario: Path, policy: str, base: Path) -> tuple[dict[str, float], float, float, int]:
-    """Run a policy; its metrics, CPU seconds, peak GB and number of chunks."""
+def run(scenario: Path, policy: str, base: Path) -> tuple[dict[str, Any], float, float, int]:
+    """Run a policy; its output, CPU seconds, peak GB and number of chunks."""
     out = base / "out"
-    command = [*SKEDGE, "run", str(scenario / "scenario.yaml"), "--policy", policy, "--out", str(out), "--json"]
+    command = [*SKEDGE, "run", str(scenario / "scenario.yaml"), "--policy", policy, "--out", str(out)]
+    command += ["--profile", "--json"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     text = process.stdout.read() if process.stdout else ""
     _, status, usage = os.wait4(process.pid, 0)
@@ -84,7 +88,7 @@ def run(scenario: Path, policy: str, base: Path) -> tuple[dict[str, float], floa
     assert found["violations"] == [], found["violations"][:3]
     chunks = count_chunks(out)
     shutil.rmtree(out)
-    return found["metrics"], usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1e6, chunks
+    return found, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1e6, chunks
 
 
 def count_chunks(folder: Path) -> int:

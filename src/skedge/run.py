@@ -32,7 +32,7 @@ from .core.policy import Need, Policy, make_policy, registered
 from .core.scenario import Scenario
 from .core.schedule import Schedule, schema
 from .runs.meta import broken_meta, meta_of, read_meta, registered_meta
-from .runs.stopwatch import Stopwatch
+from .runs.stopwatch import Stopwatch, WatchedPolicy, WatchedWorld
 from .scenario.file import load_jobs, load_scenario
 from .scenario.save import save_scenario
 from .sim.world import SimulatedWorld
@@ -360,6 +360,7 @@ def run(
     *,
     progress: Callable[[Event], None] | None = None,
     journal: Journal | None = None,
+    profile: Stopwatch | None = None,
 ) -> Run:
     """Simulate `policy` on `scenario`.
 
@@ -371,6 +372,8 @@ def run(
         Called with each event after its orders were carried out.
     journal
         Where to write events and orders; not needed for the tables of the run.
+    profile
+        Counts the CPU time of the run by stage.
 
     Raises
     ------
@@ -380,9 +383,13 @@ def run(
         If the policy breaks a rule.
     """
     made = prepared(policy, scenario)
-    watch = Stopwatch(made)
-    kernel = Kernel(scenario, cast("Policy", watch), journal)
-    world = SimulatedWorld(scenario, preemptive=made.lanes.preemptive)
-    drive_to_end(kernel, world, None if progress is None else lambda event, _: progress(event))
-    kernel.validate_state()
-    return Run(scenario, meta_of(scenario, made), kernel.record.schedule(world.runs()), watch.seconds)
+    watch = profile or Stopwatch()
+    with watch.simulating("kernel"):
+        kernel = Kernel(scenario, cast("Policy", WatchedPolicy(made, watch)), journal)
+        world = SimulatedWorld(scenario, preemptive=made.lanes.preemptive)
+        driven = WatchedWorld(world, watch) if profile else world
+        drive_to_end(kernel, driven, None if progress is None else lambda event, _: progress(event))
+        kernel.validate_state()
+    with watch.counting("record"):
+        schedule = kernel.record.schedule(world.runs())
+    return Run(scenario, meta_of(scenario, made), schedule, watch.seconds["decide"])

@@ -25,6 +25,7 @@ from skedge.cli.tables import comparison_table
 from skedge.compare import COLUMNS, compare
 from skedge.core.policy import make_policy, registered
 from skedge.run import Run, run
+from skedge.runs.stopwatch import STAGES
 from skedge.scenario.file import load_scenario
 from skedge.traces.describe import describe
 from skedge.traces.formats import read_trace
@@ -103,6 +104,22 @@ def test_run_makes_a_verified_folder_with_the_numbers_of_the_api(
     loaded = Run.load(tmp_path / "r")
     assert loaded.policy == expected.policy
     assert all(table.equals(expected.schedule.tables()[name]) for name, table in loaded.schedule.tables().items())
+
+
+def test_profile_gives_the_cpu_time_of_each_stage(skedge: Skedge, small: Path, tmp_path: Path) -> None:
+    """--profile: every stage of the run took time, and they add up; without it the output is as before."""
+    told = skedge("run", small, "--policy", "srtf", "--profile", "--out", tmp_path / "a", "--json").json
+    profile = told["profile"]
+    assert list(profile["cpu_s"]) == list(STAGES)
+    assert min(profile["cpu_s"].values()) > 0
+    assert sum(profile["cpu_s"].values()) == pytest.approx(profile["total_cpu_s"])
+    assert profile["cpu_s"]["decide"] == told["decisions_s"]
+    assert profile["jobs_per_cpu_s"] * profile["total_cpu_s"] == pytest.approx(len(load_scenario(small).jobs))
+    assert 0 < profile["peak_gb"] < 64
+    assert "profile" not in skedge("run", small, "--policy", "srtf", "--out", tmp_path / "b", "--json").json
+    texts = skedge("run", small, "--policy", "srtf", "--profile", "--out", tmp_path / "c").out
+    assert all(stage in texts for stage in STAGES)
+    assert "jobs per CPU-second" in texts
 
 
 def test_run_without_out_names_the_folder_after_scenario_policy_and_seed(

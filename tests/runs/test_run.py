@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +24,7 @@ from skedge.core.scenario import Jobs, Scenario
 from skedge.core.schedule import Schedule, schema
 from skedge.core.time import SECOND
 from skedge.run import Run, prepared, run
+from skedge.runs.stopwatch import Stopwatch
 from skedge.scenario.file import load_scenario
 from skedge.testing import small_scenario
 
@@ -343,3 +345,31 @@ def test_the_time_of_decisions_is_known_and_no_part_of_the_record(tmp_path: Path
     again = Run.load(done.save(tmp_path / "run"))
     assert again.decisions_s is None
     assert again.schedule.decisions.equals(done.schedule.decisions)
+
+
+def test_every_moment_counts_for_one_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clocks that advance at each reading: the CPU's by 3 s, the wall's by 1 s; a stage ends also on an error."""
+    cpu, wall = itertools.count(10.0, 3.0), itertools.count(0.0)
+    monkeypatch.setattr("skedge.runs.stopwatch.time.process_time", lambda: next(cpu))
+    monkeypatch.setattr("skedge.runs.stopwatch.time.perf_counter", lambda: next(wall))
+    watch = Stopwatch(since=7.0)
+    with pytest.raises(ValueError, match="wrong"), watch.counting("load"):  # start ends at 10
+        raise ValueError("wrong")  # load ends at 13
+    with watch.simulating("kernel"):  # start ends at 16
+        assert watch.switch("decide") == "kernel"
+        assert watch.switch("world") == "decide"
+        assert watch.switch("kernel") == "world"
+    assert watch.seconds["kernel"] == 1.5  # of 3 s of CPU, ended at 19, 2 of 4 s of the wall clock
+    profile = watch.profile(16)  # start ends at 22
+    spent = {stage: seconds for stage, seconds in profile["cpu_s"].items() if seconds}
+    assert spent == {"start": 9.0, "load": 3.0, "kernel": 1.5, "decide": 0.75, "world": 0.75}
+    assert (profile["total_cpu_s"], profile["jobs_per_cpu_s"]) == (15.0, 16 / 15)
+
+
+def test_a_profiled_run_is_the_same_run() -> None:
+    """Counting changes no record, and the world's time is counted only then."""
+    watch = Stopwatch()
+    plain, counted = run(small_scenario(0), "srtf"), run(small_scenario(0), "srtf", profile=watch)
+    assert all(table.equals(plain.schedule.tables()[name]) for name, table in counted.schedule.tables().items())
+    assert counted.decisions_s == watch.seconds["decide"] > 0
+    assert watch.seconds["world"] > 0

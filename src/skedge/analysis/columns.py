@@ -5,9 +5,10 @@ The arrays are read-only, so that compiled passes see one type for all tables.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
@@ -20,6 +21,7 @@ from skedge.core.schedule import Schedule
 from skedge.core.time import NEVER, ticks
 
 Array = NDArray[Any]
+T = TypeVar("T")
 
 
 class Table:
@@ -59,7 +61,8 @@ class Columns:
     """All tables of a schedule.
 
     `dispatches` are the dispatch and re-dispatch rows of the decisions; `chunks` and `gangs` are the two kinds of runs.
-    `late` is the excess of each job's training time over the announced time [µs], as measured in a live run.
+    `late` is the excess of each job's training time over the announced time [µs], as measured in a live run. `derived`
+    has what was computed of the tables, by name (:func:`once`).
     """
 
     scenario: Scenario
@@ -75,11 +78,25 @@ class Columns:
     dispatches: Table
     chunks: Table
     gangs: Table
+    derived: dict[str, Any] = field(default_factory=dict, init=False)
 
     @property
     def first_chunk(self) -> NDArray[np.int64]:
         """Number of each job's first chunk when chunks are numbered through all jobs, shape ``(jobs + 1,)``."""
         return np.concatenate([[0], np.cumsum(self.scenario.jobs.chunks)])
+
+
+def once(function: Callable[[Columns], T]) -> Callable[[Columns], T]:
+    """Let `function` be computed once for the same :class:`Columns`; its callers must not change the result."""
+
+    @wraps(function)
+    def kept(c: Columns) -> T:
+        if function.__name__ not in c.derived:
+            c.derived[function.__name__] = function(c)
+        found: T = c.derived[function.__name__]
+        return found
+
+    return kept
 
 
 def columns(scenario: Scenario, schedule: Schedule, late_s: Mapping[str, float] | None = None) -> Columns:
@@ -98,6 +115,7 @@ def columns(scenario: Scenario, schedule: Schedule, late_s: Mapping[str, float] 
     )
 
 
+@once
 def failure_times(c: Columns) -> NDArray[np.int64]:
     """Time of failure of each job [µs], NEVER for jobs that did not fail, shape ``(jobs,)``."""
     times = np.full(len(c.scenario.jobs), NEVER, np.int64)
@@ -121,6 +139,7 @@ def ready_times(c: Columns) -> NDArray[np.int64]:
     return ready
 
 
+@once
 def gang_intervals(c: Columns) -> pl.DataFrame:
     """One row per allocation of a gang, in order of (job, start).
 
@@ -147,6 +166,7 @@ def gang_intervals(c: Columns) -> pl.DataFrame:
 _ON_GANGS = ["allocate", "allocate_each", "upload", "suspend", "assign_ps"]
 
 
+@once
 def gang_orders(c: Columns) -> pl.DataFrame:
     """The decisions on gangs and their data, one row per server, by job and then in the order made.
 
@@ -163,6 +183,7 @@ def gang_orders(c: Columns) -> pl.DataFrame:
     return table.with_columns(order=begins.cum_sum())
 
 
+@once
 def not_gangs(c: Columns) -> Array:
     """Jobs whose workers begin one by one, according to the decisions."""
     rows = (c.decisions.frame["verb"] == "allocate_each").to_numpy()

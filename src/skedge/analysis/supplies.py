@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
+from skedge.core.jit import compiled
 from skedge.core.kinds import kind_of
 from skedge.core.model import Ints
 from skedge.core.schedule import COPIES, SUPPLIES
 
-from .columns import Columns
+from .columns import Columns, once
 
 
+@once
 def supplies(c: Columns) -> pl.DataFrame:
     """One row per server of each order that brings data to servers, in the order given.
 
@@ -19,40 +22,33 @@ def supplies(c: Columns) -> pl.DataFrame:
     and `chunks` (chunks that must be brought). A server has the data of the largest number of workers in any order on
     the job since its last outage or, if the physics is ``last_place``, of those in the job's last order.
     """
-    rows = _orders(c)
-    if kind_of(c.scenario.cluster).keeps_data(c.scenario.physics):
-        most = pl.col("n").cum_max().shift(1, fill_value=0).over("job", "server", "outage")
-        rows = rows.with_columns(before=most)
-    else:
-        last = rows.select("job", "server", "outage", before="n", order=pl.col("order") + 1)
-        rows = rows.join(last, on=["job", "server", "outage", "order"], how="left", maintain_order="left")
-        rows = rows.with_columns(pl.col("before").fill_null(0))
-    return _with_chunks(c, rows).sort("row").drop("row", "order", "outage", "copies")
-
-
-def needed_uploads(c: Columns) -> pl.DataFrame:
-    """Uploads required by the allocations and the ``upload`` orders of a run: job, server, chunks, time."""
-    return supplies(c).filter(pl.col("chunks") > 0).select("job", "server", "chunks", "time")
-
-
-def _orders(c: Columns) -> pl.DataFrame:
-    """Rows of all such orders, with the order's number within its job and the number of the server's outages so far."""
     d = c.decisions
     chosen = np.flatnonzero(d.frame["verb"].is_in(SUPPLIES).fill_null(value=False).to_numpy() & (d["server"] >= 0))
-    rows = pl.DataFrame({name: d[name][chosen] for name in ("job", "server", "time")}).with_columns(
-        n=pl.Series(d["workers"][chosen]).cast(pl.Int64),
-        verb=d.frame["verb"][chosen].cast(pl.String),
-        copies=(d.frame["verb"][chosen] == "upload") & (d.frame["reason"][chosen].cast(pl.String) == COPIES),
-        row=pl.Series(chosen),
-        at=pl.Series(_number_in_job(d["job"])[chosen]),
+    number = _number_in_job(d["job"])
+    rows = chosen[np.argsort(d["job"][chosen], kind="stable")]
+    job, server, time, n = d["job"][rows], d["server"][rows], d["time"][rows], d["workers"][rows].astype(np.int64)
+    verb = d.frame["verb"].to_physical().to_numpy()[rows]
+    order = _orders(job, server, time, verb, number[rows])
+    outage = _outages_until(c, server, time)
+    place = (job * np.int64(len(c.scenario.cluster.servers)) + server) * (outage.max(initial=0) + 1) + outage
+    kept = kind_of(c.scenario.cluster).keeps_data(c.scenario.physics)
+    before = _before(np.argsort(place, kind="stable"), place, order, n, kept)
+    copies = ((d.frame["verb"] == "upload") & (d.frame["reason"] == COPIES)).fill_null(value=False).to_numpy()[rows]
+    chunks = _chunks(order, n, before, copies, c.scenario.jobs.chunks[job])
+    back = np.argsort(rows)
+    table = {"job": job, "server": server, "time": time, "n": n, "before": before, "chunks": chunks}
+    return pl.DataFrame({name: column[back] for name, column in table.items()}).with_columns(
+        verb=d.frame["verb"].gather(chosen)
     )
-    rows = rows.sort("job", "row", maintain_order=True)
-    before = {name: pl.col(name).shift(1) for name in ("job", "server", "time", "at")}
-    goes_on = (pl.col("job") == before["job"]) & (pl.col("time") == before["time"])
-    goes_on &= (pl.col("at") == before["at"] + 1) & (pl.col("server") > before["server"])
-    goes_on &= pl.col("verb") == pl.col("verb").shift(1)
-    rows = rows.with_columns(order=(~goes_on.fill_null(value=False)).cum_sum())
-    return rows.drop("at").with_columns(outage=pl.Series(_outages_until(c, rows)))
+
+
+def _orders(job: Ints, server: Ints, time: Ints, verb: Ints, number: Ints) -> Ints:
+    """The order that each row, by job, belongs to: servers ascend in an order, and nothing comes between."""
+    if not len(job):
+        return np.zeros(0, np.int64)
+    same = (job[1:] == job[:-1]) & (time[1:] == time[:-1]) & (verb[1:] == verb[:-1])
+    same &= (number[1:] == number[:-1] + 1) & (server[1:] > server[:-1])
+    return np.cumsum(np.concatenate([[True], ~same]))
 
 
 def _number_in_job(job: Ints) -> Ints:
@@ -65,9 +61,9 @@ def _number_in_job(job: Ints) -> Ints:
     return number
 
 
-def _outages_until(c: Columns, rows: pl.DataFrame) -> Ints:
+def _outages_until(c: Columns, server: Ints, time: Ints) -> Ints:
     """Number of outages of each row's server that have begun by its time."""
-    server, time, count = rows["server"].to_numpy(), rows["time"].to_numpy(), np.zeros(len(rows), np.int64)
+    count = np.zeros(len(server), np.int64)
     for out in np.unique(c.outages["server"]):
         here = server == out
         starts = np.sort(c.outages["start"][c.outages["server"] == out])
@@ -75,15 +71,39 @@ def _outages_until(c: Columns, rows: pl.DataFrame) -> Ints:
     return count
 
 
-def _with_chunks(c: Columns, rows: pl.DataFrame) -> pl.DataFrame:
-    """Add the chunks that each order must bring: those of workers whose data the server lacks, or copies of all.
+@compiled
+def _before(rows: Ints, place: Ints, order: Ints, n: Ints, kept: bool) -> Ints:
+    """Workers whose data each row's place has before it; `rows` are the rows by place, and then as they are given."""
+    before = np.zeros(len(rows), np.int64)
+    for k in range(1, len(rows)):
+        i, last = rows[k], rows[k - 1]
+        if place[i] == place[last]:
+            if kept:
+                before[i] = max(before[last], n[last])
+            elif order[i] == order[last] + 1:
+                before[i] = n[last]
+    return before
+
+
+@compiled
+def _chunks(order: Ints, n: Ints, before: Ints, copies: NDArray[np.bool_], chunks: Ints) -> Ints:
+    """The chunks that each row must bring: those of workers whose data the server lacks, or copies of all.
 
     A job's chunks are spread evenly over its workers, in the order of the servers. If a server lacks the data of some
     workers, these are its last ones.
     """
-    chunks = pl.Series(c.scenario.jobs.chunks[rows["job"].to_numpy()])
-    total, given = pl.col("n").sum().over("order"), (pl.col("n").cum_sum() - pl.col("n")).over("order")
-    held = pl.min_horizontal("n", "before")
-    share = pl.lit(chunks) * (given + pl.col("n")) // total - pl.lit(chunks) * (given + held) // total
-    copy = pl.when(pl.col("n") > pl.col("before")).then(pl.lit(chunks)).otherwise(0)
-    return rows.with_columns(chunks=pl.when("copies").then(copy).otherwise(share))
+    brought, first = np.zeros(len(n), np.int64), 0
+    while first < len(n):
+        last = first
+        while last < len(n) and order[last] == order[first]:
+            last += 1
+        total, given = n[first:last].sum(), 0
+        for i in range(first, last):
+            held = min(n[i], before[i])
+            if copies[i]:
+                brought[i] = chunks[i] if n[i] > before[i] else 0
+            else:
+                brought[i] = chunks[i] * (given + n[i]) // total - chunks[i] * (given + held) // total
+            given += n[i]
+        first = last
+    return brought

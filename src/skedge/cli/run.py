@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import polars as pl
 import typer
+from rich.table import Table
 
-from skedge.run import new_folder, prepared
+from skedge.run import Run, new_folder, prepared
 from skedge.run import run as run_policy
 from skedge.runs.meta import folder_name
+from skedge.runs.stopwatch import STAGES, Stopwatch
 from skedge.scenario.file import scenario_of
 
 from .console import metrics_table, out, print_json, source_text
@@ -26,30 +29,58 @@ def run(
     folder: Annotated[Path | None, typer.Option("--out", help="New run folder; default runs/….")] = None,
     seed: SeedOption = None,
     verify: Annotated[bool, typer.Option(help="Check the record against every rule of the model.")] = True,
+    profile: Annotated[bool, typer.Option("--profile", help="Print the CPU time of each stage of the run.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Simulate one policy, verify the record, and write a run folder."""
-    loaded = scenario_of(scenario, seed)
-    made = prepared(policy, loaded)
+    watch = Stopwatch(since=0.0)
+    with watch.counting("load"):
+        loaded = scenario_of(scenario, seed)
+        made = prepared(policy, loaded)
     target = folder or Path("runs") / folder_name(f"{loaded.name}-{policy}-seed{loaded.seed}")
     with new_folder(target) as inside:
         with progress(quiet=as_json) as bar:
-            result = run_policy(loaded, made, progress=JobProgress(bar, len(loaded.jobs), made.name))
-        violations = result.verify() if verify else []
-        result.write(inside)
+            told = JobProgress(bar, len(loaded.jobs), made.name)
+            result = run_policy(loaded, made, progress=told, profile=watch if profile else None)
+        with watch.counting("verify"):
+            violations = result.verify() if verify else []
+        with watch.counting("write"):
+            result.write(inside)
+    with watch.counting("metrics"):
+        numbers = result.metrics
+    stages = watch.profile(len(loaded.jobs)) if profile else None
     if as_json:
         found = [asdict(one) for one in violations]
-        numbers = {"violations": found, "metrics": result.metrics, "decisions_s": result.decisions_s}
-        print_json({"folder": str(target), "source": loaded.source, **numbers})
+        also = {"violations": found, "metrics": numbers, "decisions_s": result.decisions_s}
+        also |= {"profile": stages} if stages else {}
+        print_json({"folder": str(target), "source": loaded.source, **also})
     else:
-        out.print(metrics_table(result.metrics, f"{policy} on {loaded.name}, seed {loaded.seed}"))
-        if loaded.source:
-            out.print(source_text(loaded.source), soft_wrap=True)
-        left = result.jobs.filter(pl.col("state").cast(pl.String) != "finished")
-        if len(left):
-            first = f"the first, {left['id'][0]}: {left['reason'][0]}"
-            out.print(f"{len(left)} of {len(loaded.jobs)} jobs did not finish; {first}", soft_wrap=True)
-        verified = ", every rule verified" if verify and not violations else ""
-        took = "" if result.decisions_s is None else f"; decisions took {result.decisions_s:.2f} s of CPU"
-        out.print(f"run folder: {target}{verified}{took}", soft_wrap=True)
+        out.print(metrics_table(numbers, f"{policy} on {loaded.name}, seed {loaded.seed}"))
+        if stages:
+            out.print(profile_table(stages))
+        _print_summary(result, target, verified=verify and not violations)
     fail_on(violations, quiet=as_json)
+
+
+def _print_summary(result: Run, target: Path, *, verified: bool) -> None:
+    """Print the source of the jobs, those that did not finish, and where the run folder is."""
+    if result.scenario.source:
+        out.print(source_text(result.scenario.source), soft_wrap=True)
+    left = result.jobs.filter(pl.col("state").cast(pl.String) != "finished")
+    if len(left):
+        first = f"the first, {left['id'][0]}: {left['reason'][0]}"
+        out.print(f"{len(left)} of {len(result.jobs)} jobs did not finish; {first}", soft_wrap=True)
+    checked = ", every rule verified" if verified else ""
+    took = "" if result.decisions_s is None else f"; decisions took {result.decisions_s:.2f} s of CPU"
+    out.print(f"run folder: {target}{checked}{took}", soft_wrap=True)
+
+
+def profile_table(profile: Mapping[str, Any]) -> Table:
+    """A table of a run's CPU time by stage, with its jobs per CPU-second and its peak memory below."""
+    total = profile["total_cpu_s"]
+    rate = f"{profile['jobs_per_cpu_s']:,.0f} jobs per CPU-second, peak memory {profile['peak_gb']:.2f} GB"
+    table = Table("stage", "CPU s", "share", "what it does", title="CPU time by stage", caption=rate)
+    for stage, seconds in profile["cpu_s"].items():
+        table.add_row(stage, f"{seconds:.2f}", f"{seconds / total:.0%}", STAGES[stage])
+    table.add_row("in all", f"{total:.2f}", "100%", "", end_section=True)
+    return table

@@ -26,7 +26,8 @@ OUT_OF_SERVICE = 2**62
 
 def pairs(counts: Ints) -> Placement:
     """(server, count) pairs, the form that orders use, from `counts` by server; servers with 0 are omitted."""
-    return tuple((server, int(counts[server])) for server in np.flatnonzero(counts).tolist())
+    servers = counts.nonzero()[0]
+    return tuple(zip(servers.tolist(), counts[servers].tolist(), strict=True))
 
 
 def ps_in(slot: int) -> Placement:

@@ -22,6 +22,7 @@ import numpy as np
 
 from skedge.core.books.books import books_for
 from skedge.core.books.gangs import Gangs
+from skedge.core.books.shares import in_order, rows_of
 from skedge.core.lanes.lanes import (
     NO_LINKS,
     Lanes,
@@ -419,16 +420,16 @@ class Kernel:
                 "M6",
                 f"job {self.scenario.jobs.ids[order.job]!r} is running, so its data are already where it needs them",
             )
-        self.books.check_servers(order.job, order.where)
+        if not in_order(rows_of(order.where), np.ones_like(self.in_service)):
+            self.books.check_servers(order.job, order.where)
         rule, most = self.books.most_workers(order.job)
-        if not 1 <= min(n for _, n in order.where) <= max(n for _, n in order.where) <= most:
+        workers = rows_of(order.where)[:, 1]
+        if not 1 <= workers.min() <= workers.max() <= most:
             name = self.scenario.jobs.ids[order.job]
             raise OrderError(
                 rule, f"job {name!r}: data for {order.where!r}; on each server it can have 1 to {most} workers"
             )
-        before = self.gangs.supplied(order.job)
-        self.gangs.upload(order.job, order.where, self.now)
-        self.record.upload(self.now, order, before)
+        self.record.upload(self.now, order, self.gangs.upload(order.job, order.where, self.now))
 
     def _reserve(self, order: Reserve) -> None:
         self._in_system(order.job)

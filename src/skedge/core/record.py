@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from .books.shares import rows_of, uploads
 from .events import CANCELLED, CLOUD, Allocate, Dispatch, Price, Reject, Reserve, Transfer, Upload
 from .model import Ints, Placement
 from .network import upload_delays
@@ -75,45 +76,61 @@ class Record:
         self.decisions.extend((now, job, _CODES[verb], -1 if server is None else server, workers, code))
         self.values.append(_NONE if value is None else value)
 
-    def allocate(self, now: int, order: Allocate, before: dict[int, int] | None, ps: Placement) -> None:
+    def allocate(self, now: int, order: Allocate, before: Ints | None, ps: Placement) -> None:
         """Record an allocation and the uploads that it starts: data of workers that a server does not have yet.
 
-        `before` is the number of workers with data by server before it; None: nothing is uploaded. `ps` are the PSs
-        that have a decision of their own.
+        `before`: of how many workers each server of the order had the data; None: nothing is uploaded. `ps` are the
+        PSs that have a decision of their own.
         """
         self.admitted.setdefault(order.job, now)
-        for server, n in sorted(order.where):
-            self.decide(now, order.job, _ALLOCATE[order.gang], order.reason, server, order.value, n)
+        if len(order.where) == 1 and not ps and before is not None:
+            self._allocate_one(now, order, int(before[0]))
+            return
+        where = rows_of(order.where)
+        if before is not None:
+            where, before = _by_server(order.where, before)
+        elif len(where) > 1:
+            where = where[where[:, 0].argsort()]
+        self._decide_each(now, order.job, _ALLOCATE[order.gang], order.reason, where, order.value)
         for server, n in sorted(ps):
             self.decide(now, order.job, "assign_ps", order.reason, server, workers=n)
         if before is not None:
-            self._gang_upload(now, order.job, order.where, before)
+            self.gang_uploads.frombytes(uploads(where, before, self.chunks[order.job], order.job, now).tobytes())
+
+    def _allocate_one(self, now: int, order: Allocate, before: int) -> None:
+        """:meth:`allocate` on one server, the usual case of a gang."""
+        job, ((server, n),), chunks = order.job, order.where, self.chunks[order.job]
+        self.decide(now, job, _ALLOCATE[order.gang], order.reason, server, order.value, n)
+        lacking = chunks - chunks * min(n, before) // n
+        if lacking:
+            self.gang_uploads.extend((job, server, lacking, now))
+
+    def _decide_each(self, now: int, job: int, verb: str, reason: str, where: Ints, value: float | None = None) -> None:
+        """Record a decision with a row for each server and number of workers of `where`."""
+        rows = np.empty((len(where), 6), np.int64)
+        rows[:] = now, job, _CODES[verb], -1, -1, self.reasons.setdefault(reason, len(self.reasons))
+        rows[:, 3:5] = where
+        self.decisions.frombytes(rows.tobytes())
+        self.values.extend([_NONE if value is None else value] * len(where))
 
     def transfer(self, now: int, order: Transfer) -> None:
         """Record chunks that move from one site to another."""
         self.transfers.extend((order.job, order.source, order.target, order.chunks, now))
         self.decide(now, order.job, "transfer", order.reason, order.target, order.value)
 
-    def upload(self, now: int, order: Upload, before: dict[int, int]) -> None:
-        """Record an upload ahead of an allocation: the order and the chunks that it brings."""
-        for server, n in sorted(order.where):
-            self.decide(now, order.job, "upload", COPIES if order.copies else SHARES, server, workers=n)
-        if not order.copies:
-            self._gang_upload(now, order.job, order.where, before)
-            return
+    def upload(self, now: int, order: Upload, before: Ints) -> None:
+        """Record an upload ahead of an allocation: the order and the chunks that it brings; `before` as above."""
+        where, before = _by_server(order.where, before)
+        self._decide_each(now, order.job, "upload", COPIES if order.copies else SHARES, where)
         chunks = self.chunks[order.job]
-        lacking = [server for server, n in order.where if n > before.get(server, 0)]
-        self.gang_uploads.extend(part for server in lacking for part in (order.job, server, chunks, now))
-
-    def _gang_upload(self, now: int, job: int, where: Placement, before: dict[int, int]) -> None:
-        """Spread a job's chunks evenly over its workers; chunks of workers that are new on a server are uploaded."""
-        chunks, given, total = self.chunks[job], 0, sum(n for _, n in where)
-        for server, n in sorted(where):
-            held = min(n, before.get(server, 0))
-            first, last = chunks * (given + held) // total, chunks * (given + n) // total
-            given += n
-            if last > first:
-                self.gang_uploads.extend((job, server, last - first, now))
+        if order.copies:
+            lacking = where[where[:, 1] > before, 0]
+            rows = np.empty((len(lacking), 4), np.int64)
+            rows[:] = order.job, -1, chunks, now
+            rows[:, 1] = lacking
+        else:
+            rows = uploads(where, before, chunks, order.job, now)
+        self.gang_uploads.frombytes(rows.tobytes())
 
     def take_ps(self, job: int, now: int) -> None:
         """Record that a PS begins to serve `job`."""
@@ -313,6 +330,15 @@ class Record:
             pl.Series("reason", [why.get(int(i)) for i in index], dtype=pl.String),
         )
         return table.select(list(self.schema["jobs"])).cast(self.schema["jobs"])
+
+
+def _by_server(where: Placement, before: Ints) -> tuple[Ints, Ints]:
+    """The rows of a placement, and what was there `before`, in order of server."""
+    rows = rows_of(where)
+    if len(rows) < 2 or (rows[1:, 0] > rows[:-1, 0]).all():
+        return rows, before
+    order = rows[:, 0].argsort()
+    return rows[order], before[order]
 
 
 def _rows(buffer: array[int], width: int) -> Ints:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from array import array
 from collections.abc import Mapping
 
@@ -9,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from skedge.core.books.gangs import Gangs
+from skedge.core.books.shares import joined_at
 from skedge.core.model import Bools, Floats, Ints, Placement
 from skedge.core.scenario import Scenario
 from skedge.core.schedule import schema, server_column
@@ -61,16 +63,18 @@ class RunLog:
 
     def _each(self, job: int, gangs: Gangs, end: int, done: int, *, preempted: bool) -> None:
         """Record an allocation whose workers begin one by one: one row for those that begin together on a server."""
-        rows: dict[tuple[int, int], int] = {}
-        for server, n, begin in gangs.begins(job):
-            key = server, min(begin, end)
-            rows[key] = rows.get(key, 0) + n
-        total, spent, noted = max(sum(n * (end - begin) for (_, begin), n in rows.items()), 1), 0, 0
-        for (server, begin), n in rows.items():
-            spent += n * (end - begin)
-            share = done * spent // total - noted
-            noted += share
-            self.gang_rows.extend((job, server, n, gangs.since[job], begin, end, share, n, gangs.zeta[job], preempted))
+        rows = joined_at(gangs.parts[job], end)
+        times = rows[:, 1] * (end - rows[:, 2])
+        total = int(times.sum())
+        if done in (0, total):
+            shares = times if done else np.zeros_like(times)
+        else:  # products of two amounts of work need unbounded integers
+            spent = [done * so_far // max(total, 1) for so_far in itertools.accumulate(times.tolist())]
+            shares = np.diff(np.array(spent, np.int64), prepend=0)
+        out = np.empty((len(rows), 10), np.int64)
+        out[:] = job, -1, -1, gangs.since[job], -1, end, -1, -1, gangs.zeta[job], preempted
+        out[:, 1], out[:, 2], out[:, 4], out[:, 6], out[:, 7] = rows[:, 0], rows[:, 1], rows[:, 2], shares, rows[:, 1]
+        self.gang_rows.frombytes(out.tobytes())
 
     def table(self) -> pl.DataFrame:
         """All runs, in order of (start, job, chunk, server)."""

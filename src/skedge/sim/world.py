@@ -36,6 +36,8 @@ from .runs import RunLog
 CLOUD_STARTS, CLOUD_ENDS, GANG_ENDS, WAKE, SLOT_ENDS = range(5)
 """Kinds of entries on the agenda."""
 
+_NO_FACTS = LaneFacts()
+
 
 class SimulatedWorld:
     """One simulation of `scenario`; pass it with a kernel to :func:`skedge.core.drive.drive`."""
@@ -165,7 +167,7 @@ class SimulatedWorld:
     def _chunk_facts(self) -> LaneFacts:
         """Chunk completions since the last event."""
         if not self.facts and self.truth.size[truth_of.FACTS] == 0:
-            return LaneFacts()
+            return _NO_FACTS
         self._drain_facts()
         table = self.facts[0] if len(self.facts) == 1 else np.concatenate(self.facts)
         self.facts = []

@@ -8,6 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from builders.fairness import Demands, demands, filled, fits, plainly_filled, share
 from builders.gang_policies import job, random_scenarios, scenario, where
@@ -21,7 +22,7 @@ from skedge.core.model import Cluster, Physics, Server, job_table
 from skedge.core.policy import make_policy
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import SECOND
-from skedge.policies.drf.progressive_filling import ONE_PS
+from skedge.policies.drf.progressive_filling import ONE_PS, level_filling, progressive_filling
 from skedge.scenario.file import default_scenario, load_scenario
 from skedge.sim.world import SimulatedWorld
 from skedge.testing import check_policy
@@ -30,6 +31,28 @@ bounded = settings(
     max_examples=200, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
 )
 PHILLY = TRACES / "philly"
+
+
+@bounded
+@given(st.data())
+def test_filling_by_levels_is_progressive_filling(data: st.DataObject) -> None:
+    """Workers of up to 3 types, PSs of up to 2, with and without a limit of PSs; total and left differ."""
+    kinds, ps_kinds = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 2))
+    size = data.draw(st.integers(0, 12))
+    kind, ps_kind, most = (
+        np.array(data.draw(st.lists(st.integers(low, high), min_size=size, max_size=size)), np.int64)
+        for low, high in ((0, kinds - 1), (0, ps_kinds - 1), (0, 7))
+    )
+    left = np.array(data.draw(st.lists(st.integers(0, 15), min_size=kinds, max_size=kinds)), np.int64)
+    plenty = data.draw(st.booleans())
+    ps_left = np.array([2**40 if plenty else data.draw(st.integers(0, 8)) for _ in range(ps_kinds)], np.int64)
+    worker, ps = np.zeros((2, size, kinds + ps_kinds))
+    worker[np.arange(size), kind] = ps[np.arange(size), kinds + ps_kind] = 1.0
+    total = np.concatenate([left + data.draw(st.integers(1, 5)), np.full(ps_kinds, np.inf)])
+    room = np.concatenate([left, ps_left]).astype(float)[None, :]
+    expected, _ = progressive_filling(worker, ps, np.full(size, ONE_PS), most, room, total)
+    jobs = np.arange(size)
+    assert level_filling(jobs, kind, ps_kind, most, left, ps_left).tolist() == expected[:, 0].tolist()
 
 
 def test_the_example_of_the_paper() -> None:

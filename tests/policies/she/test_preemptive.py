@@ -163,14 +163,16 @@ def test_the_compiled_scan_is_the_plain_one() -> None:
         running = ran * rng.integers(0, 2, jobs)
         zero = np.zeros(jobs, np.int64)
         ps = np.where(running > 0, rng.integers(0, servers, jobs), -1)
-        held = JobState(zero, zero, most, own, running, ran, zero, ps)
         left = rng.integers(1, 30, (jobs, 1)) * np.array([2, 1])
+        held = JobState(zero, zero, most, own, running, ran, zero, ps, left, zero, zero)
         room = Room(
             workers.copy(), np.array([100]), rng.integers(0, 2, (servers, 1)), seed % 2, int(rng.integers(0, 3)), 0
         )
         plain = Room(workers.copy(), room.ps_left.copy(), room.ps_free.copy(), room.one_server, room.restore, 0)
-        plan, zeta = np.zeros((jobs, servers), np.int64), np.zeros(jobs, np.int64)
-        take(np.arange(jobs), left, held, empty_stored(), room, delays, plan, zeta)
+        plan, zeta = own * running[:, None], np.zeros(jobs, np.int64)
+        who, plans, besides = take(np.arange(jobs), held, empty_stored(), room, delays)
+        assert (plans != plan[who]).any(axis=1).all(), "only what changes is returned"
+        plan[who], zeta[who] = plans, besides
         for j in range(jobs):
             row = upload_row(delays, j).tolist()
             got = plainly_taken(j, j, left[j].tolist(), held, plain, row) if plain.workers.any() else {}

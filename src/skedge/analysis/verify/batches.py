@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from skedge.analysis.columns import Columns, gang_orders
+from skedge.analysis.columns import Columns, gang_orders, once
 from skedge.core.model import PS, WORKER
 from skedge.core.time import NEVER
 
@@ -40,7 +40,8 @@ class _Books:
     held: dict[Place, list[tuple[int, int]]] = field(default_factory=dict)
 
     def take(self, place: Place, units: int, slots: int) -> None:
-        self.held.setdefault(place, []).append((units, slots))
+        if np.isfinite(self.capacity(place)):
+            self.held.setdefault(place, []).append((units, slots))
 
     def steps(self, place: Place, slots: int) -> Iterator[tuple[int, int, float]]:
         """(from, to, unit price) in the first `slots` slots of the batch."""
@@ -116,11 +117,11 @@ def _batches(c: Columns) -> Iterator[tuple[int, list[tuple[int, str, float | Non
     """(time, (job, verb, value) of its decisions) of each batch."""
     d = c.decisions
     rows = np.flatnonzero(d.frame["verb"].is_in(["allocate", "postpone"]).to_numpy())
-    verbs, values = d.frame["verb"].to_list(), d.frame["value"].to_list()
+    times, jobs = d["time"][rows].tolist(), d["job"][rows].tolist()
+    verbs, values = (d.frame[name].gather(rows).to_list() for name in ("verb", "value"))
     batches: dict[int, dict[int, tuple[int, str, float | None]]] = {}
-    for row in rows.tolist():
-        job = int(d["job"][row])
-        batches.setdefault(int(d["time"][row]), {}).setdefault(job, (job, verbs[row], values[row]))
+    for time, job, verb, value in zip(times, jobs, verbs, values, strict=True):
+        batches.setdefault(time, {}).setdefault(job, (job, verb, value))
     for time in sorted(batches):
         yield time, list(batches[time].values())
 
@@ -163,19 +164,28 @@ def _accepted(c: Columns) -> dict[int, _Job]:
     p = c.plans
     for job, server, workers in orders.filter(orders["verb"] == "allocate").select("job", "server", "workers").rows():
         jobs.setdefault(job, _Job([], -1, [])).where.append((server, workers))
-    for row in range(len(p)):
-        one = jobs.get(int(p["job"][row]))
+    for job, made, end, server, ps in zip(
+        *(p[name].tolist() for name in ("job", "made_at", "to", "server", "ps")), strict=True
+    ):
+        one = jobs.get(job)
         if one is not None:
-            one.ends.append((int(p["made_at"][row]), int(p["to"][row])))
-            one.ps = int(p["server"][row]) if p["ps"][row] else one.ps
+            one.ends.append((made, end))
+            one.ps = server if ps else one.ps
     return jobs
 
 
 def _places(c: Columns, job: int, one: _Job) -> list[tuple[Place, int]]:
     """(resource, units) pairs held by a job, its PS last."""
-    f = c.scenario.jobs.frame
-    worker, ps = WORKER + f["worker_type"][job], PS + f["ps_type"][job]
+    workers, servers = _types(c)
+    worker, ps = workers[job], servers[job]
     return [((worker, server), n) for server, n in one.where] + [((ps, one.ps), 1)]
+
+
+@once
+def _types(c: Columns) -> tuple[list[str], list[str]]:
+    """Names of the worker slots and of the PS slots that each job uses."""
+    f = c.scenario.jobs.frame
+    return [WORKER + kind for kind in f["worker_type"].to_list()], [PS + kind for kind in f["ps_type"].to_list()]
 
 
 def _hold(books: _Books, c: Columns, job: int, one: _Job, time: int) -> None:

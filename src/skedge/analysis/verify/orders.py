@@ -175,7 +175,8 @@ def check_suspensions(c: Columns, found: Findings, promised: str, *, slots: bool
     """
     if promised not in ("never", "for_others") or (promised == "for_others" and not slots):
         return
-    d, jobs, t = c.decisions, c.scenario.jobs, c.gangs
+    d, t = c.decisions, c.gangs
+    worker_type, ps_type = c.scenario.jobs.worker_type.tolist(), c.scenario.jobs.ps_type.tolist()
     rows = np.flatnonzero((d.frame["verb"] == "suspend").to_numpy())
     begin: dict[int, set[int]] = {}
     if promised == "for_others":
@@ -183,6 +184,6 @@ def check_suspensions(c: Columns, found: Findings, promised: str, *, slots: bool
             begin.setdefault(start, set()).add(job)
     for job, time in zip(d["job"][rows].tolist(), d["time"][rows].tolist(), strict=True):
         others = begin.get(time, set())
-        alike = (jobs.worker_type[o] == jobs.worker_type[job] or jobs.ps_type[o] == jobs.ps_type[job] for o in others)
+        alike = (worker_type[o] == worker_type[job] or ps_type[o] == ps_type[job] for o in others)
         if promised == "never" or not (job in others or any(alike)):
             found.add("M11", job, time, "is suspended, and no other job is given workers or a PS that it can have held")

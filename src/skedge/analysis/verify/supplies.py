@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from skedge.analysis.columns import Columns, gang_intervals
-from skedge.analysis.supplies import needed_uploads
+from skedge.analysis.supplies import supplies
+from skedge.analysis.sweeps import in_groups
+from skedge.core.jit import compiled
 from skedge.core.model import Ints
 
 from .rules import Findings
@@ -17,18 +21,53 @@ def check_supplies(c: Columns, found: Findings) -> None:
     """Compare the uploads of jobs that are not dispatched with those that their orders require; they must be equal."""
     sent = np.zeros(len(c.scenario.jobs), bool)
     sent[c.dispatches["job"]] = True
-    u = c.uploads
-    rows = np.flatnonzero(~sent[u["job"]])
-    brought = pl.DataFrame(
-        {"job": u["job"][rows], "server": u["to_server"][rows], "chunks": u["chunks"][rows], "time": u["start"][rows]}
-    )
-    needed = needed_uploads(c)
-    needed = needed.filter(~pl.Series(sent[needed["job"].to_numpy()]))
-    both = pl.concat([brought.cast(pl.Int64).with_columns(n=1), needed.cast(pl.Int64).with_columns(n=-1)])
+    u, given = c.uploads, supplies(c)
+    brought = _by_job(sent, u["job"], u["to_server"], u["chunks"], u["start"])
+    needed = _by_job(sent, *(given[name].to_numpy() for name in ("job", "server", "chunks", "time")))
+    unequal = np.flatnonzero(_unequal(brought, needed))
+    both = pl.concat([_table(brought, unequal).with_columns(n=1), _table(needed, unequal).with_columns(n=-1)])
     differ = both.group_by("job", "server", "chunks", "time").agg(pl.col("n").sum()).filter(pl.col("n") != 0)
     for job, server, chunks, time, n in differ.sort("job", "time", "server", "chunks").head(found.limit).iter_rows():
         what = "are brought, and no order needs them" if n > 0 else "are needed by an order, and are not brought"
         found.add("M16", job, time, f"{chunks} chunks for server {server} {what}")
+
+
+class _Uploads(NamedTuple):
+    """Uploads by job and time; `first` is the first one of each job, shape ``(jobs + 1,)``."""
+
+    first: Ints
+    server: Ints
+    chunks: Ints
+    time: Ints
+
+
+def _by_job(sent: NDArray[np.bool_], job: Ints, server: Ints, chunks: Ints, time: Ints) -> _Uploads:
+    """The uploads of jobs that are not `sent`, dispatched."""
+    rows, first = in_groups(np.where(sent[job] | (chunks == 0), -1, job).astype(np.int32), time, len(sent))
+    return _Uploads(first, server[rows], chunks[rows], time[rows])
+
+
+@compiled
+def _unequal(one: _Uploads, other: _Uploads) -> NDArray[np.bool_]:
+    """Jobs whose uploads are not the same, row by row; they may be the same in another order."""
+    unequal = np.zeros(len(one.first) - 1, np.bool_)
+    for job in range(len(unequal)):
+        a, b = one.first[job], other.first[job]
+        unequal[job] = one.first[job + 1] - a != other.first[job + 1] - b
+        for i in range(0 if unequal[job] else one.first[job + 1] - a):
+            if one.server[a + i] != other.server[b + i] or one.chunks[a + i] != other.chunks[b + i]:
+                unequal[job] = True
+            if one.time[a + i] != other.time[b + i]:
+                unequal[job] = True
+    return unequal
+
+
+def _table(of: _Uploads, jobs: Ints) -> pl.DataFrame:
+    """The uploads of `jobs`."""
+    counts = of.first[jobs + 1] - of.first[jobs]
+    rows = np.concatenate([np.empty(0, np.int64), *(np.arange(of.first[job], of.first[job + 1]) for job in jobs)])
+    columns = {"server": of.server[rows], "chunks": of.chunks[rows], "time": of.time[rows]}
+    return pl.DataFrame({"job": np.repeat(jobs, counts), **columns}).cast(pl.Int64)
 
 
 def check_ahead(c: Columns, found: Findings, slack: int, rule: str, most: Ints, *, promised: bool) -> None:

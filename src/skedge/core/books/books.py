@@ -22,6 +22,7 @@ from skedge.core.scenario import Scenario
 
 from .gangs import Gangs
 from .resources import Pool, SitePool
+from .shares import in_order, rows_of
 from .site_work import SiteWork
 from .slots import Slots
 from .storage import Storage
@@ -73,8 +74,9 @@ class Books:
         OrderError
             If a server does not exist (M1), is listed twice (M4), is out of service (M25) or has too little free.
         """
-        self.check_servers(job, order.where)
-        self.check_in_service(job, order.where)
+        if not in_order(rows_of(order.where), self.in_service):
+            self.check_servers(job, order.where)
+            self.check_in_service(job, order.where)
         if [n for _, n in order.ps] != [1]:
             name = self.scenario.jobs.ids[job]
             raise OrderError("M12", f"job {name!r} is given the PSs {order.ps!r}; it has one, in a slot or the cloud")
@@ -85,17 +87,15 @@ class Books:
         """Release the workers of `job`."""
         self.slots.release(job)
 
-    def place(self, gangs: Gangs, order: Allocate, now: int) -> dict[int, int] | None:
+    def place(self, gangs: Gangs, order: Allocate, now: int) -> Ints | None:
         """Start the workers taken by the job of `order`, once their data are there.
 
         Returns
         -------
-        dict or None
-            Number of workers with data by server before that; None if an allocation uploads nothing.
+        numpy.ndarray or None
+            Of how many workers each server of the order had the data before; None if an allocation uploads nothing.
         """
-        before = gangs.supplied(order.job)
-        gangs.place(order.job, order.where, colocated(self.scenario, order), now, gang=order.gang)
-        return before
+        return gangs.place(order.job, order.where, colocated(self.scenario, order), now, gang=order.gang)
 
     def begins(self, gangs: Gangs, job: int) -> int:
         """When workers held by `job` begin to compute [µs]."""

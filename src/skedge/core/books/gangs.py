@@ -14,17 +14,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from skedge.core.jit import compiled
 from skedge.core.model import Ints, Placement
-from skedge.core.network import Delays, upload_row
+from skedge.core.network import Delays
 from skedge.core.time import NEVER
 
-Parts = tuple[tuple[int, int], ...]
-"""(workers, time [µs]) pairs, in order of time."""
-
-Data = dict[int, Parts]
-"""By server: the number of workers whose data it has or is receiving, and when the data arrive."""
-
-_NOWHERE: Data = {}
+from .shares import NOTHING, begin, done, end_of, only_on, rows_of, summary, supply
 
 
 @dataclass
@@ -50,18 +45,16 @@ class Gangs:
         True: data stay on every server that received them until the job ends or the server is lost. False: only the
         data of the last placement count.
     data
-        Where the data of each job are.
+        Where the data of each job are: the number of workers whose data each server has or is receiving, and when they
+        arrive, as :mod:`.shares` has them.
     parts
-        For jobs that are not gangs: workers of the present or last allocation, by server, and when they begin
-        computing.
+        Likewise, for jobs that are not gangs: workers of the present or last allocation, and when they begin computing.
     joins
-        For present allocations whose workers begin at different times: (start [µs], workers) pairs in order.
+        Jobs whose present workers begin at different times.
     stopped
         When the last allocation of a job that is not a gang ended [µs].
     started
         Jobs that have held workers before.
-    delay_rows
-        Upload delays to every server of the jobs in the system [µs].
     """
 
     work: Ints
@@ -75,11 +68,10 @@ class Gangs:
     since: list[int] = field(init=False)
     zeta: list[int] = field(init=False)
     started: set[int] = field(default_factory=set)
-    delay_rows: dict[int, Ints] = field(default_factory=dict)
     placed: dict[int, Placement] = field(default_factory=dict)
-    data: dict[int, Data] = field(default_factory=dict)
-    parts: dict[int, dict[int, Parts]] = field(default_factory=dict)
-    joins: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    data: dict[int, Ints] = field(default_factory=dict)
+    parts: dict[int, Ints] = field(default_factory=dict)
+    joins: set[int] = field(default_factory=set)
     stopped: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -104,7 +96,8 @@ class Gangs:
         if self.workers[job] > 0:
             self.compute_from[job] = max(now, int(self.compute_from[job]))
             if job in self.parts:
-                self._set_parts(job, {server: _from(now, parts) for server, parts in self.parts[job].items()})
+                parts = self.parts[job]
+                self._set_parts(job, np.column_stack([parts[:, :2], np.maximum(parts[:, 2], now)]))
         self.left[job] = max(1, int(left * factor))
         self.work = self.work.copy()
         self.work[job] = np.maximum(1, (self.work[job] * factor).astype(np.int64))
@@ -112,30 +105,34 @@ class Gangs:
     def forget(self, server: int) -> None:
         """Drop all data on `server`, which are lost."""
         for job, there in list(self.data.items()):
-            if server in there:
-                del there[server]
-                if not there:
-                    del self.data[job]
+            self.data[job] = there[there[:, 0] != server]
+            if not len(self.data[job]):
+                del self.data[job]
 
-    def place(self, job: int, where: Placement, zeta: int, now: int, *, gang: bool = True) -> None:
+    def place(self, job: int, where: Placement, zeta: int, now: int, *, gang: bool = True) -> Ints:
         """Allocate these workers to `job` from `now`.
 
         A gang waits until all its servers have its data. A server without data for all of its workers begins an upload
         now; uploads under way continue while the job is suspended. A job that has run before pays the checkpoint
-        overhead.
+        overhead. The workers of a job that is not a gang begin one by one (:func:`.shares.begin`).
+
+        Returns
+        -------
+        The number of workers whose data each server of `where` had before, or was receiving.
         """
-        if not gang:
-            self._place_each(job, where, zeta, now)
-            return
-        ready = self.upload(job, where, now)
-        if job in self.started:
-            ready += self.overhead
+        rows, restore = rows_of(where), self.overhead if job in self.started else 0
+        data, before, ready = supply(self.data.get(job, NOTHING), rows, now, self.delays, job)
+        if gang:
+            self.compute_from[job], self.workers[job] = ready + restore, sum(n for _, n in where)
         else:
-            self.started.add(job)
+            held = self.parts[job] if self.stopped.get(job) == now else NOTHING
+            self._set_parts(job, begin(data, rows, before, held, now, restore))
+        self.started.add(job)
         if zeta != self.zeta[job]:
             self._convert(job, zeta)
-        self.compute_from[job], self.workers[job] = ready, sum(n for _, n in where)
+        self.data[job] = data if self.kept else only_on(data, rows, gang)
         self.since[job], self.placed[job] = now, where
+        return before
 
     def hold(self, job: int, where: Placement, now: int) -> None:
         """Allocate these workers to `job` from `now`, without counting work: at sites it is counted in whole chunks."""
@@ -143,74 +140,33 @@ class Gangs:
         self.compute_from[job], self.workers[job] = NEVER, sum(n for _, n in where)
         self.since[job], self.placed[job] = now, where
 
-    def _place_each(self, job: int, where: Placement, zeta: int, now: int) -> None:
-        """Allocate these workers to `job` from `now`; each begins computing when its own data arrive.
-
-        On each server the job's present workers continue; if there are to be fewer, those that begin first. The others
-        begin when their data arrive: first the workers whose data the server has or is receiving, in order of arrival,
-        then the rest, after the upload delay. They pay the checkpoint overhead if the job has run before.
-        """
-        holds = self.parts[job] if self.stopped.get(job) == now else {}
-        before, data, parts = self.data.get(job, _NOWHERE), self._supplied(job, where, now), dict[int, Parts]()
-        restore = self.overhead if job in self.started else 0
-        for server, n in where:
-            stay = _part(holds.get(server, ()), 0, n) if server in before else ()
-            join = _part(data[server], _count(stay), n)
-            parts[server] = (*_from(now, stay), *((k, max(now, ready) + restore) for k, ready in join))
-        if zeta != self.zeta[job]:
-            self._convert(job, zeta)
-        self.started.add(job)
-        self._set_parts(job, parts)
-        self.data[job] = {**before, **data} if self.kept else {s: _part(data[s], 0, n) for s, n in where}
-        self.since[job], self.placed[job] = now, where
-
-    def _set_parts(self, job: int, parts: dict[int, Parts]) -> None:
-        """Set the present workers of `job`."""
-        begins = dict[int, int]()
-        for of_server in parts.values():
-            for n, begin in of_server:
-                begins[begin] = begins.get(begin, 0) + n
-        self.parts[job], self.compute_from[job], self.workers[job] = parts, min(begins), sum(begins.values())
-        self.joins.pop(job, None)
-        if len(begins) > 1:
-            self.joins[job] = sorted(begins.items())
+    def _set_parts(self, job: int, parts: Ints) -> None:
+        """Set the present workers of `job`, which is not a gang."""
+        self.parts[job] = parts
+        self.workers[job], self.compute_from[job], several = summary(parts)
+        (self.joins.add if several else self.joins.discard)(job)
 
     def begins(self, job: int) -> Iterator[tuple[int, int, int]]:
         """(server, workers, start of computing [µs]) of the present allocation of `job`."""
-        if job not in self.parts:
-            at = int(self.compute_from[job])
-            yield from ((server, n, at) for server, n in self.placed[job])
+        if job in self.parts:
+            yield from ((server, n, at) for server, n, at in self.parts[job].tolist())
             return
-        for server, parts in self.parts[job].items():
-            yield from ((server, n, begin) for n, begin in parts)
+        at = int(self.compute_from[job])
+        yield from ((server, n, at) for server, n in self.placed[job])
 
-    def upload(self, job: int, where: Placement, now: int) -> int:
-        """Upload the data of `job` to these servers from `now` on; returns when all have arrived [µs]."""
-        data = self._supplied(job, where, now)
-        if self.kept:
-            self.data.setdefault(job, {}).update(data)
-        else:
-            self.data[job] = {server: ((n, data[server][-1][1]),) for server, n in where}
-        return max(now, *(parts[-1][1] for parts in data.values()))
-
-    def _supplied(self, job: int, where: Placement, now: int) -> Data:
-        """The data on these servers once they hold those of all these workers; missing uploads begin `now`."""
-        before, row, data = self.data.get(job, _NOWHERE), self._delays_of(job), dict[int, Parts]()
-        for server, n in where:
-            there = before.get(server, ())
-            new = n - _count(there)
-            data[server] = (*there, (new, now + int(row[server]))) if new > 0 else there
-        return data
+    def upload(self, job: int, where: Placement, now: int) -> Ints:
+        """Upload the data of `job` to these servers from `now` on; returns what :meth:`place` does."""
+        rows = rows_of(where)
+        data, before, _ = supply(self.data.get(job, NOTHING), rows, now, self.delays, job)
+        self.data[job] = data if self.kept else only_on(data, rows, True)
+        return before
 
     def supplied(self, job: int) -> dict[int, int]:
         """Number of workers of `job` whose data each server has or is receiving."""
-        return {server: _count(there) for server, there in self.data.get(job, _NOWHERE).items()}
-
-    def _delays_of(self, job: int) -> Ints:
-        row = self.delay_rows.get(job)
-        if row is None:
-            row = self.delay_rows[job] = upload_row(self.delays, job)
-        return row
+        counts = dict[int, int]()
+        for server, n, _ in self.data.get(job, NOTHING).tolist():
+            counts[server] = counts.get(server, 0) + n
+        return counts
 
     def _convert(self, job: int, zeta: int) -> None:
         """Convert the remaining work of `job` to another zeta, rounded down so that a plan without slack holds."""
@@ -224,29 +180,30 @@ class Gangs:
         del self.placed[job]
         if job in self.parts:
             self.stopped[job] = now
-            self.joins.pop(job, None)
+            self.joins.discard(job)
 
     def finish(self, job: int) -> None:
         """Remove a finished job."""
         self.left[job] = self.workers[job] = 0
-        for books in (self.placed, self.data, self.delay_rows, self.parts, self.joins, self.stopped):
+        for books in (self.placed, self.data, self.parts, self.stopped):
             books.pop(job, None)
+        self.joins.discard(job)
 
     def left_of(self, job: int, now: int) -> int:
         """Remaining work of `job` at `now` [worker-µs], at its present zeta, at least 1."""
         if job in self.joins:
-            done = sum(n * max(now - begin, 0) for begin, n in self.joins[job])
+            so_far = int(done(self.parts[job], now))
         else:
-            done = max(now - int(self.compute_from[job]), 0) * int(self.workers[job])
-        return max(int(self.left[job]) - done, 1)
+            so_far = max(now - int(self.compute_from[job]), 0) * int(self.workers[job])
+        return max(int(self.left[job]) - so_far, 1)
 
     def left_at(self, jobs: Ints, now: int) -> Ints:
         """Remaining work of `jobs` at `now` [worker-µs], at their present zeta, at least 1."""
-        done = np.maximum(now - self.compute_from[jobs], 0) * self.workers[jobs]
-        left = np.maximum(self.left[jobs] - done, 1)
+        left = _left_at(jobs, now, self.left, self.compute_from, self.workers)
         if self.joins:
-            for i in np.flatnonzero(np.isin(jobs, list(self.joins))).tolist():
-                left[i] = self.left_of(int(jobs[i]), now)
+            for i, job in enumerate(jobs.tolist()):
+                if job in self.joins:
+                    left[i] = self.left_of(job, now)
         return left
 
     def finish_time(self, job: int) -> int:
@@ -255,38 +212,17 @@ class Gangs:
         if workers == 0:
             return NEVER
         if job in self.joins:
-            end = _finish(self.joins[job], int(self.left[job]))
+            end = int(end_of(self.parts[job], int(self.left[job])))
         else:
             end = int(self.compute_from[job]) - (-int(self.left[job]) // workers)
         return -(-end // self.step) * self.step
 
 
-def _count(parts: Parts) -> int:
-    """Workers of `parts`."""
-    return sum(n for n, _ in parts)
-
-
-def _part(parts: Parts, first: int, last: int) -> Parts:
-    """Workers `first` to `last` - 1 of `parts`."""
-    chosen, at = [], 0
-    for n, time in parts:
-        size = min(at + n, last) - max(at, first)
-        if size > 0:
-            chosen.append((size, time))
-        at += n
-    return tuple(chosen)
-
-
-def _from(now: int, parts: Parts) -> Parts:
-    """`parts` with no start before `now`."""
-    return tuple((n, max(now, begin)) for n, begin in parts)
-
-
-def _finish(begins: list[tuple[int, int]], left: int) -> int:
-    """When workers that begin one by one, (start [µs], workers) in order, have done `left` worker-µs [µs]."""
-    rate, at = 0, begins[0][0]
-    for begin, n in begins:
-        if left <= (begin - at) * rate:
-            break
-        left, rate, at = left - (begin - at) * rate, rate + n, begin
-    return at - (-left // rate)
+@compiled
+def _left_at(jobs: Ints, now: int, left: Ints, compute_from: Ints, workers: Ints) -> Ints:
+    """Remaining work at `now` of `jobs` whose workers began together [worker-µs], at least 1."""
+    out = np.empty(len(jobs), np.int64)
+    for i in range(len(jobs)):
+        job = jobs[i]
+        out[i] = max(left[job] - max(now - compute_from[job], 0) * workers[job], 1)
+    return out

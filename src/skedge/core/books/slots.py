@@ -12,6 +12,8 @@ from skedge.core.events import CLOUD, OUT_OF_SERVICE
 from skedge.core.model import Cluster, Ints, Placement
 from skedge.core.scenario import Jobs
 
+from .shares import give_back, lacks, rows_of
+
 
 class Slots:
     """The ledger of slots.
@@ -28,6 +30,7 @@ class Slots:
 
     def __init__(self, cluster: Cluster, jobs: Jobs) -> None:
         self.cluster, self.jobs = cluster, jobs
+        self.cloud = -1 if cluster.cloud is None else cluster.cloud
         self.capacity: Ints = cluster.workers.copy()
         self.free: Ints = cluster.workers.copy()
         self.held: dict[int, Placement] = {}
@@ -44,18 +47,16 @@ class Slots:
         jobs, kind, total = self.jobs, self.jobs.worker_type[job], sum(n for _, n in where)
         if not 1 <= total <= jobs.chunks[job] or min(n for _, n in where) < 1:
             raise OrderError("M5", f"job {jobs.ids[job]!r} has {jobs.chunks[job]} chunks; {total} workers are given")
-        for server, n in self._on_edge(where):
-            free = int(self.free[server, kind]) if kind >= 0 else 0
-            if free < n:
-                label = self.cluster.label(server)
-                raise OrderError("M4", f"job {jobs.ids[job]!r} is given {n} workers on {label!r}; {free} are free")
-            self.free[server, kind] = free - n
+        short = lacks(self.free, rows_of(where), kind, self.cloud)
+        if short >= 0:
+            server, n = where[short]
+            free, label = int(self.free[server, kind]) if kind >= 0 else 0, self.cluster.label(server)
+            raise OrderError("M4", f"job {jobs.ids[job]!r} is given {n} workers on {label!r}; {free} are free")
         self.held[job] = where
 
     def release(self, job: int) -> None:
         """Release the workers that `job` holds."""
-        for server, n in self._on_edge(self.held.pop(job)):
-            self.free[server, self.jobs.worker_type[job]] += n
+        give_back(self.free, rows_of(self.held.pop(job)), self.jobs.worker_type[job], self.cloud)
 
     def take_ps(self, job: int, ps: int) -> None:
         """Assign this PS slot, or one in the cloud, to `job`.
@@ -97,13 +98,11 @@ class Slots:
         """
         free = self.capacity.copy()
         for job, where in self.held.items():
-            for server, n in self._on_edge(where):
-                free[server, self.jobs.worker_type[job]] -= n
+            for server, n in where:
+                if server != self.cloud:
+                    free[server, self.jobs.worker_type[job]] -= n
         if (free != self.free).any() or (free < 0).any():
             raise StateError("free workers do not follow from the placements")
         serving = {job: ps for job, ps in ps_of.items() if ps != CLOUD}
         if serving != {int(j): int(p) for p, j in enumerate(self.ps_job) if 0 <= j < OUT_OF_SERVICE}:
             raise StateError("PS slots do not follow from who holds them")
-
-    def _on_edge(self, where: Placement) -> Placement:
-        return tuple((server, n) for server, n in where if server != self.cluster.cloud)

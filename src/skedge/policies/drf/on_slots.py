@@ -14,7 +14,7 @@ from skedge.core.time import NEVER
 from skedge.policies.gangs.edge import EdgePolicy
 from skedge.policies.gangs.placement import forgive, place
 
-from .progressive_filling import ONE_PS, progressive_filling
+from .progressive_filling import level_filling
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -45,16 +45,9 @@ class DrfOnSlots(EdgePolicy):
 
     def counts(self, jobs: Ints, view: View) -> Ints:
         """Workers of each of `jobs` under DRF."""
-        kinds, ps_left = len(self.slots), self._ps_left(view, running_stay=False)
-        worker = np.zeros((len(jobs), kinds + len(ps_left)))
-        ps, rows = worker.copy(), np.arange(len(jobs))
-        worker[rows, view.jobs.worker_type[jobs]] = 1.0
-        ps[rows, kinds + np.maximum(view.jobs.ps_type[jobs], 0)] = 1.0
-        left = np.concatenate([view.capacity.sum(axis=0), ps_left]).astype(np.float64)
-        total = np.concatenate([np.maximum(self.slots, 1), np.full(len(ps_left), np.inf)])
-        most = view.jobs.chunks[jobs]
-        workers, _ = progressive_filling(worker, ps, np.full(len(jobs), ONE_PS), most, left[None, :], total)
-        return workers[:, 0]
+        ps_left, ps_kind = np.append(self._ps_left(view, running_stay=False), 0), view.jobs.ps_type
+        kind, most = view.jobs.worker_type, view.jobs.chunks
+        return level_filling(jobs, kind, ps_kind, most, view.capacity.sum(axis=0), ps_left)
 
     def _shrink(self, job: int, n: int, view: View) -> Order:
         ps = view.ps_of(job)

@@ -76,3 +76,42 @@ def dominant_share(worker: Floats, ps: Floats, workers: int, servers: int, total
     for r in range(len(total)):
         share = max(share, (workers * worker[r] + servers * ps[r]) / total[r])
     return int(np.rint(share * GRAIN))
+
+
+@compiled
+def level_filling(jobs: Ints, kind: Ints, ps_kind: Ints, most: Ints, left: Ints, ps_left: Ints) -> Ints:
+    """What :func:`progressive_filling` gives where a worker takes one slot of a type, and a job's first one a PS slot.
+
+    Then all jobs of a type have the same share after the same number of workers, so it is filled level by level: every
+    job gets its n-th worker before any gets its next one.
+
+    Parameters
+    ----------
+    jobs
+        The jobs in the order that decides ties.
+    kind, ps_kind, most
+        Worker type, PS type (-1 counts as the first) and most workers, by job.
+    left, ps_left
+        Workers and PSs by type, used up in place.
+
+    Returns
+    -------
+    Workers of each of `jobs`.
+    """
+    counts, level, given = np.zeros(len(jobs), np.int64), 0, True
+    while given:
+        given = False
+        for n in range(len(jobs)):
+            job = jobs[n]
+            if counts[n] < level or most[job] <= level or left[kind[job]] == 0:
+                continue
+            if level == 0:
+                ps = max(ps_kind[job], 0)
+                if ps_left[ps] == 0:
+                    continue
+                ps_left[ps] -= 1
+            counts[n] += 1
+            left[kind[job]] -= 1
+            given = True
+        level += 1
+    return counts

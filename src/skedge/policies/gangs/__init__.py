@@ -30,7 +30,8 @@ remaining time     ``view.remaining / workers``
 worker requirement ``workers`` = min(D_j, GPUs of the trace)
 ================== ==========================
 
-**Complexity.** O(J log J) per event, plus a placement per job that is moved.
+**Complexity.** O(J + I) per event, where I is how often a job overtakes another (the last order is sorted by
+insertion), plus a placement per job that is moved.
 
 Tiresias-L
 ----------
@@ -89,5 +90,6 @@ cloud takes only what can never run on the edge, as for the other baselines. D4:
 when completions are estimated. D5: a running job keeps its PS (M14), so that xi = 1 only where that is; a job that
 begins counts on the slots that are free before any job is preempted.
 
-**Complexity.** O(J log J + R S log S) per event, R jobs running on S servers.
+**Complexity.** O(J + R log R + R S W) per event: J jobs in the system, of which R run, on S servers, of which a job
+takes workers from at most W. Jobs that wait keep their ranks, and cost a comparison where nothing is left to take.
 """

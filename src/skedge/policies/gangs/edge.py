@@ -67,7 +67,8 @@ class EdgePolicy(Basis):
         for job in (*(job for job in stranded if job not in self.active), *event.arrived):
             order = self._never_fits(job, view)
             if order is None:
-                self.active = np.insert(self.active, np.searchsorted(self.active, job), job)
+                at = int(self.active.searchsorted(job))
+                self.active = np.concatenate((self.active[:at], (job,), self.active[at:]))
             elif isinstance(order, Allocate) and not self._has_cloud(view):
                 self.stranded.append(job)
             else:

@@ -99,6 +99,14 @@ def store(stored: Stored, job: int, server: int, workers: int) -> None:
 
 
 @compiled
+def store_all(stored: Stored, job: int, workers: Ints) -> None:
+    """:func:`store` for each server of `workers`, by server."""
+    for server in range(len(workers)):
+        if workers[server] > 0:
+            store(stored, job, server, workers[server])
+
+
+@compiled
 def lose(stored: Stored, server: int) -> None:
     """The data on `server` are lost."""
     for at in range(stored.size[0]):

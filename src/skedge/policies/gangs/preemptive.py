@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from skedge.core.events import Allocate, Event, Order, Suspend, ps_in
+from skedge.core.events import Allocate, Event, Order, Suspend, pairs, ps_in
 from skedge.core.jit import compiled, inlined
-from skedge.core.model import Cluster, Ints, Physics, Placement
+from skedge.core.model import Cluster, Ints, Physics
 from skedge.core.network import Delays, upload_delay
 from skedge.core.policy import View
 from skedge.core.time import NEVER
 
 from .edge import EdgePolicy
-from .placement import Stored, empty_stored, forgive, look_up, lose, store, with_space
+from .placement import Stored, empty_stored, forgive, look_up, lose, store_all, with_space
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -38,6 +38,10 @@ class JobState(NamedTuple):
         Of the last allocation.
     ps_server
         Server of the job's PS; -1 if it has none, or in the cloud.
+    left, estimate
+        Work left at zeta = 0 and 1 [worker-µs], shape ``(jobs, 2)``, and what jobs are ranked by [µs].
+    stale
+        1 if these may have changed since they were worked out, or the job has left.
     """
 
     kind: Ints
@@ -48,6 +52,9 @@ class JobState(NamedTuple):
     ran: Ints
     zeta: Ints
     ps_server: Ints
+    left: Ints
+    estimate: Ints
+    stale: Ints
 
 
 class Room(NamedTuple):
@@ -86,10 +93,10 @@ class Preemptive(EdgePolicy):
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Begin a run."""
         super().start(cluster, physics, rng)
-        self.held = JobState(
-            *(np.zeros((0, len(cluster.servers)) if name == "own" else 0, np.int64) for name in JobState._fields)
-        )
+        wide = {"own": (0, len(cluster.servers)), "left": (0, 2)}
+        self.held = JobState(*(np.zeros(wide.get(name, 0), np.int64) for name in JobState._fields))
         self.stored, self.known = empty_stored(), 0
+        self.ranked: Ints = np.empty(0, np.int64)
 
     def demand(self, job: int, view: View) -> tuple[int, int]:
         """One worker will do; at most one for each chunk."""
@@ -99,11 +106,8 @@ class Preemptive(EdgePolicy):
         """Rank the jobs, let them take in turn, carry out what changes."""
         yield from self.admit(event, view)
         self._note(event, view)
-        ranked = self.active[self.estimates(self.active, view).argsort(kind="stable")]
-        plan, zeta = np.zeros((len(ranked), len(self.cluster.servers)), np.int64), np.zeros(len(ranked), np.int64)
-        left, room = self._remaining(ranked, view), self._room(view)
-        take(ranked, left, self.held, self.stored, room, view.delays(), plan, zeta)
-        yield from self._carry_out(ranked, plan, zeta, view)
+        self._rank(view)
+        yield from self._carry_out(*take(self.ranked, self.held, self.stored, self._room(view), view.delays()), view)
 
     # -- what it knows -------------------------------------------------------------------------------------------
 
@@ -116,13 +120,27 @@ class Preemptive(EdgePolicy):
             self.stored = with_space(self.stored, rows, 0)
         held.kind[new], held.most[new] = view.jobs.worker_type[new], view.jobs.chunks[new]
         held.ps_kind[new], held.ps_server[new] = np.maximum(view.jobs.ps_type[new], 0), -1
+        held.stale[new] = 1
         self.known = view.arrived
-        held.running[list(event.left)] = held.running[list(event.interrupted)] = 0
+        gone = [*event.left, *event.interrupted]
+        held.running[gone], held.stale[gone] = 0, 1
         held.ps_server[list(event.interrupted)] = -1
+        if event.measured:
+            held.stale[self.active] = 1
         for server, why in event.servers:
             if why:
                 held.own[:, server] = 0
                 lose(self.stored, server)
+
+    def _rank(self, view: View) -> None:
+        """Rank the jobs in the system: the place of one that waits does not change, the others are ranked anew."""
+        held = self.held
+        anew = self.active[(held.running[self.active] | held.stale[self.active]) == 1]
+        held.stale[anew] = 1
+        held.left[anew] = left = self._remaining(anew, view)
+        held.estimate[anew] = self._with_most(anew, left)
+        self.ranked = merged(self.ranked, anew[held.estimate[anew].argsort(kind="stable")], held.estimate, held.stale)
+        held.stale[anew] = 0
 
     def _remaining(self, jobs: Ints, view: View) -> Ints:
         """Work left of `jobs` by zeta [worker-µs], shape ``(jobs, 2)``."""
@@ -134,9 +152,11 @@ class Preemptive(EdgePolicy):
 
     def estimates(self, jobs: Ints, view: View) -> Ints:
         """Remaining time of each of `jobs` with as many workers as it can ever have, zeta = 0 [µs]."""
-        kind = view.jobs.worker_type[jobs]
-        most = np.minimum(view.jobs.chunks[jobs], self.slots[kind])
-        return -(-self._remaining(jobs, view)[:, 0] // most)
+        return self._with_most(jobs, self._remaining(jobs, view))
+
+    def _with_most(self, jobs: Ints, left: Ints) -> Ints:
+        most = np.minimum(self.held.most[jobs], self.slots[self.held.kind[jobs]])
+        return -(-left[:, 0] // most)
 
     def rank_terms(self, job: int) -> dict[str, Any]:
         """Where its data are."""
@@ -144,44 +164,44 @@ class Preemptive(EdgePolicy):
         return {"data_on": [self.cluster.label(s) for s in server]}
 
     def _room(self, view: View) -> Room:
-        free = view.ps_job < 0
+        one = self.physics.colocation == "one_server"
         ps_free = np.zeros((len(self.cluster.servers), max(1, len(self.ps_slots))), np.int64)
-        np.add.at(ps_free, (self.cluster.ps_server[free], self.cluster.ps_type[free]), 1)
+        if one:
+            free = view.ps_job < 0
+            np.add.at(ps_free, (self.cluster.ps_server[free], self.cluster.ps_type[free]), 1)
         ps_left = self._ps_left(view, running_stay=False)
-        one = int(self.physics.colocation == "one_server")
         kept = int(self.physics.data == "kept")
-        return Room(view.capacity.copy(), ps_left, ps_free, one, self.physics.checkpoint_overhead, kept)
+        return Room(view.capacity.copy(), ps_left, ps_free, int(one), self.physics.checkpoint_overhead, kept)
 
     # -- orders --------------------------------------------------------------------------------------------------
 
     def _carry_out(self, jobs: Ints, plan: Ints, zeta: Ints, view: View) -> Iterator[Order]:
-        """First what is taken from running jobs, then what they get, then those that begin: beside their PS first."""
+        """Change the workers of `jobs` to `plan`, shape ``(jobs, servers)``, in the order of their ranks.
+
+        First what is taken from running jobs, then what they get, then those that begin: beside their PS first.
+        """
         held, running = self.held, self.held.running[jobs] == 1
         own, runs = held.own[jobs] * running[:, None], plan.sum(axis=1) > 0
-        changed = np.any(plan != own, axis=1)
         kept_ps = {}
-        for n in np.flatnonzero(changed & running).tolist():
+        for n in np.flatnonzero(running).tolist():
             job, kept, kept_ps[n] = int(jobs[n]), np.minimum(plan[n], own[n]), view.ps_of(int(jobs[n]))
             if not kept.any():
                 yield Suspend(job, "moved" if runs[n] else "preempted")
             elif (kept < own[n]).any():
                 yield self._allocate(job, kept, kept_ps[n], view)
-        begins = np.flatnonzero(runs & ~running)
-        for n in (
-            *np.flatnonzero(changed & running & np.any(plan > own, axis=1)),
-            *begins[zeta[begins].argsort()[::-1]],
-        ):
-            yield self._allocate(int(jobs[n]), plan[n], kept_ps.get(int(n)), view)
-        for n in np.flatnonzero(changed & running & ~runs).tolist():
-            held.running[jobs[n]], held.ps_server[jobs[n]] = 0, -1
+        begins = np.flatnonzero(~running)
+        grows = np.flatnonzero(running & np.any(plan > own, axis=1))
+        for n in (*grows.tolist(), *begins[zeta[begins].argsort()[::-1]].tolist()):
+            yield self._allocate(int(jobs[n]), plan[n], kept_ps.get(n), view)
+        stopped = jobs[running & ~runs]
+        held.running[stopped], held.ps_server[stopped] = 0, -1
 
     def _allocate(self, job: int, workers: Ints, ps: int | None, view: View) -> Order:
-        where: Placement = tuple((int(s), int(workers[s])) for s in np.flatnonzero(workers))
+        where = pairs(workers)
         if ps is None:
             ps = self._ps_for(job, where, view, view.ps_job)
         self.stored = with_space(self.stored, 0, len(where))
-        for server, n in where:
-            store(self.stored, job, server, n)
+        store_all(self.stored, job, workers)
         held, at = self.held, -1 if ps < 0 else int(self.cluster.ps_server[ps])
         held.own[job], held.running[job], held.ran[job], held.ps_server[job] = workers, 1, 1, at
         held.zeta[job] = int(self.physics.colocation == "one_server" and len(where) == 1 and where[0][0] == at)
@@ -195,49 +215,91 @@ def _longer(column: Ints, rows: int) -> Ints:
 
 
 @compiled
-def take(
-    ranked: Ints, left: Ints, held: JobState, stored: Stored, room: Room, delays: Delays, plan: Ints, zeta: Ints
-) -> None:
-    """Let the jobs take workers in their order.
-
-    Parameters
-    ----------
-    left
-        Work left by zeta [worker-µs], shape ``(jobs, 2)``, in the order of `ranked`.
-    plan, zeta
-        Out, zeros before: workers by server, shape ``(jobs, servers)``, and whether they are beside their PS.
-    """
-    total = room.workers.sum(axis=0)
-    delay, spread = np.zeros(len(room.workers), np.int64), np.zeros(len(room.workers), np.int64)
-    there = np.zeros(len(room.workers), np.int64)
-    for n in range(len(ranked)):
-        job = ranked[n]
-        kind, ps_kind = held.kind[job], held.ps_kind[job]
-        if total[kind] == 0 or room.ps_left[ps_kind] == 0:
+def merged(ranked: Ints, anew: Ints, estimate: Ints, stale: Ints) -> Ints:
+    """The jobs of `ranked` that are not stale, and those of `anew`, in order of (estimate, job), as both are."""
+    out, n, k = np.empty(len(ranked) + len(anew), np.int64), 0, 0
+    for job in ranked:
+        if stale[job]:
             continue
-        later = room.restore if held.ran[job] else 0
-        at_once = 0 if held.running[job] else later
-        for s in range(len(delay)):
-            delay[s] = upload_delay(delays, job, s) if room.workers[s, kind] > 0 else NEVER
-        if room.kept:
-            look_up(stored, job, there)
-            forgive(room.workers[:, kind], there, held.most[job], delay)
-        delay[delay < NEVER] += later
-        server, beside, end = _best_server(job, left[n], held, room, delay, at_once)
-        if _spread(job, left[n, 0], held, room, delay, at_once, spread) < end:
-            plan[n] = spread
-        else:
-            plan[n, server], zeta[n] = min(held.most[job], room.workers[server, kind]), beside
-            if beside and held.ps_server[job] < 0:
-                room.ps_free[server, ps_kind] -= 1
-        for s in range(len(delay)):
-            room.workers[s, kind] -= plan[n, s]
-            total[kind] -= plan[n, s]
-        room.ps_left[ps_kind] -= 1
+        while k < len(anew) and (estimate[anew[k]], anew[k]) < (estimate[job], job):
+            out[n] = anew[k]
+            n, k = n + 1, k + 1
+        out[n] = job
+        n += 1
+    out[n : n + len(anew) - k] = anew[k:]
+    return out[: n + len(anew) - k]
+
+
+@compiled
+def take(ranked: Ints, held: JobState, stored: Stored, room: Room, delays: Delays) -> tuple[Ints, Ints, Ints]:
+    """Let the jobs take workers in their order; returns the jobs whose workers change, with what they take.
+
+    Returns
+    -------
+    Jobs in their order, their workers by server, shape ``(jobs, servers)``, and whether they are beside their PS.
+    """
+    total, servers = room.workers.sum(axis=0), len(room.workers)
+    delay, there, plan = np.zeros(servers, np.int64), np.zeros(servers, np.int64), np.zeros(servers, np.int64)
+    most = min(len(ranked), total.sum() + held.running[ranked].sum())
+    jobs, plans, zeta = np.empty(most, np.int64), np.empty((most, servers), np.int64), np.zeros(most, np.int64)
+    n = 0
+    for job in ranked:
+        some, beside = total[held.kind[job]] > 0 and room.ps_left[held.ps_kind[job]] > 0, 0
+        if not some and held.running[job] == 0:
+            continue
+        plan[:] = 0
+        if some:
+            beside = _take(job, held, stored, room, delays, delay, there, plan)
+            total[held.kind[job]] -= plan.sum()
+        if not _unchanged(job, held, plan):
+            jobs[n], plans[n], zeta[n] = job, plan, beside
+            n += 1
+    return jobs[:n], plans[:n], zeta[:n]
 
 
 @inlined
-def _best_server(job: int, left: Ints, held: JobState, room: Room, delay: Ints, at_once: int) -> tuple[int, int, int]:
+def _unchanged(job: int, held: JobState, plan: Ints) -> bool:
+    """Whether `plan` is what the job has."""
+    same = True
+    for s in range(len(plan)):
+        same = same and plan[s] == held.own[job, s] * held.running[job]
+    return same
+
+
+@compiled
+def _take(
+    job: int, held: JobState, stored: Stored, room: Room, delays: Delays, delay: Ints, there: Ints, plan: Ints
+) -> int:
+    """Let a job take of the `room`, which has workers for it; fills `plan`, returns whether it is beside its PS.
+
+    `delay` and `there` are scratch.
+    """
+    kind, ps_kind = held.kind[job], held.ps_kind[job]
+    later = room.restore if held.ran[job] else 0
+    at_once = 0 if held.running[job] else later
+    for s in range(len(delay)):
+        delay[s] = upload_delay(delays, job, s) if room.workers[s, kind] > 0 else NEVER
+    if room.kept:
+        look_up(stored, job, there)
+        forgive(room.workers[:, kind], there, held.most[job], delay)
+    for s in range(len(delay)):
+        delay[s] += later if delay[s] < NEVER else 0
+    server, beside, end = _best_server(job, held, room, delay, at_once)
+    if _spread(job, held, room, delay, at_once, plan) < end:
+        beside = 0
+    else:
+        plan[:] = 0
+        plan[server] = min(held.most[job], room.workers[server, kind])
+        if beside and held.ps_server[job] < 0:
+            room.ps_free[server, ps_kind] -= 1
+    for s in range(len(delay)):
+        room.workers[s, kind] -= plan[s]
+    room.ps_left[ps_kind] -= 1
+    return beside
+
+
+@inlined
+def _best_server(job: int, held: JobState, room: Room, delay: Ints, at_once: int) -> tuple[int, int, int]:
     """The one server on which `job` ends first, whether its PS can be there, and the time until then [µs]."""
     best, best_beside, best_end = -1, 0, NEVER
     kind, ps_kind = held.kind[job], held.ps_kind[job]
@@ -247,7 +309,7 @@ def _best_server(job: int, left: Ints, held: JobState, room: Room, delay: Ints, 
             near = held.ps_server[job] == s if held.running[job] else room.ps_free[s, ps_kind] > 0
             beside = 1 if room.one_server and near else 0
             kept = min(held.own[job, s], n)
-            end = _end(left[beside], kept, at_once, n - kept, delay[s])
+            end = _end(held.left[job, beside], kept, at_once, n - kept, delay[s])
             if end < best_end:
                 best, best_beside, best_end = s, beside, end
     return best, best_beside, best_end
@@ -261,23 +323,32 @@ def _end(left: int, kept: int, at_once: int, new: int, later: int) -> int:
     return later - (-(left - kept * (later - at_once)) // (kept + new))
 
 
-@compiled
-def _spread(job: int, left: int, held: JobState, room: Room, delay: Ints, at_once: int, spread: Ints) -> int:
+@inlined
+def _spread(job: int, held: JobState, room: Room, delay: Ints, at_once: int, spread: Ints) -> int:
     """Let `job` take of all servers; fills `spread`, returns the time until it ends [µs].
 
     First what it has, then by (delay, server) while a worker still begins before the end.
     """
-    kind, rate, begun = held.kind[job], 0, at_once
+    kind, rate, begun, left = held.kind[job], 0, at_once, held.left[job, 0]
     for s in range(len(delay)):
         spread[s] = min(held.own[job, s], room.workers[s, kind])
         rate += spread[s]
-    for s in np.argsort(delay, kind="mergesort"):
-        new = min(room.workers[s, kind] - spread[s], held.most[job] - rate)
-        if new <= 0:
-            continue
-        if rate > 0 and begun - (-left // rate) <= delay[s]:
+    while rate < held.most[job]:
+        near = _nearest(delay, room.workers, kind, spread)
+        if near < 0 or (rate > 0 and begun - (-left // rate) <= delay[near]):
             break
-        left -= rate * (delay[s] - begun)
-        rate, begun = rate + new, delay[s]
-        spread[s] += new
+        left -= rate * (delay[near] - begun)
+        new = min(room.workers[near, kind] - spread[near], held.most[job] - rate)
+        rate, begun = rate + new, delay[near]
+        spread[near] += new
     return begun - (-left // rate)
+
+
+@inlined
+def _nearest(delay: Ints, workers: Ints, kind: int, spread: Ints) -> int:
+    """The first server of the least delay that has workers besides those of `spread`; -1 if none has."""
+    near = -1
+    for s in range(len(delay)):
+        if workers[s, kind] > spread[s] and (near < 0 or delay[s] < delay[near]):
+            near = s
+    return near

@@ -85,18 +85,58 @@ def _cheaper(a: float, b: float) -> bool:
     return a < b * (1 - TOLERANCE)
 
 
+class Window(NamedTuple):
+    """What is free, and what it costs, in the first slots of the batch: for xi = 0 and 1, by server.
+
+    Attributes
+    ----------
+    slots
+        Number of slots, shape ``(2,)``; 0: not worked out yet.
+    free, ps_free
+        Workers and PSs that are free in all of them, shape ``(2, servers)``.
+    unit, ps_unit
+        Cost of one for all of them; inf where none is free.
+    left
+        Scratch, shape ``(servers,)``.
+    """
+
+    slots: Ints
+    free: Floats
+    ps_free: Floats
+    unit: Floats
+    ps_unit: Floats
+    left: Floats
+
+
+@compiled
+def _window(servers: int) -> Window:
+    both = (2, servers)
+    arrays = np.empty(both), np.empty(both), np.empty(both), np.empty(both)
+    return Window(np.zeros(2, np.int64), *arrays, np.empty(servers))
+
+
+@lean
+def _work_out(ask: Ask, xi: int, d: int, workers: Book, ps: Book, w: Window) -> None:
+    """Work out the window of `d` slots, which most numbers of workers share with the one before."""
+    w.slots[xi] = d
+    for s in range(len(ask.xi)):
+        w.free[xi, s], w.ps_free[xi, s] = room(workers, ask.worker_row[s], 0, d), room(ps, ask.ps_row[s], 0, d)
+        w.unit[xi, s] = window_price(workers, ask.worker_row[s], 0, d) if w.free[xi, s] >= 1 else math.inf
+        w.ps_unit[xi, s] = window_price(ps, ask.ps_row[s], 0, d) if w.ps_free[xi, s] >= 1 else math.inf
+
+
 @compiled
 def best_plan(ask: Ask, workers: Book, ps: Book, rule: Comparison, y: Ints) -> Deployment:
     """Alg. 2, lines 4-14: the best plan over D_u = 1 .. D_j, with COST_C and COST_D for each (ERRATA H3, H4, H7).
 
     `y` is scratch, an element per server.
     """
-    best = Deployment(NO_PLAN, 0, math.inf, 0, -1)
+    best, w = Deployment(NO_PLAN, 0, math.inf, 0, -1), _window(len(y))
     for n in range(1, ask.most + 1):
-        plan = cost_c(ask, n, workers, ps, y)
+        plan = _cost_c(ask, n, workers, ps, y, w)
         if _better(plan, best, rule):
             best = plan
-        plan = cost_d_literal(ask, n, workers, ps, y) if rule.literal else cost_d(ask, n, workers, ps, y)
+        plan = cost_d_literal(ask, n, workers, ps, y) if rule.literal else _cost_d(ask, n, workers, ps, y, w)
         if _better(plan, best, rule):
             best = plan
     return best
@@ -124,13 +164,23 @@ def cost_c(ask: Ask, n: int, workers: Book, ps: Book, y: Ints) -> Deployment:
     Where servers differ in xi they differ in d_j: of equal costs the earliest completion. `y` gets the workers by
     server.
     """
+    return _cost_c(ask, n, workers, ps, y, _window(len(y)))
+
+
+@lean
+def _cost_c(ask: Ask, n: int, workers: Book, ps: Book, y: Ints, w: Window) -> Deployment:
     y[:] = 0
     best = Deployment(NO_PLAN, n, math.inf, 0, -1)
     for s in range(len(y)):
-        d = slots_needed(ask, ask.xi[s], n)
-        if d > ask.interval or room(workers, ask.worker_row[s], 0, d) < n or room(ps, ask.ps_row[s], 0, d) < 1:
+        xi = ask.xi[s]
+        d = slots_needed(ask, xi, n)
+        if d > ask.interval:
             continue
-        cost = n * window_price(workers, ask.worker_row[s], 0, d) + window_price(ps, ask.ps_row[s], 0, d)
+        if w.slots[xi] != d:
+            _work_out(ask, xi, d, workers, ps, w)
+        if w.free[xi, s] < n or w.ps_free[xi, s] < 1:
+            continue
+        cost = n * w.unit[xi, s] + w.ps_unit[xi, s]
         if _cheaper(cost, best.cost) or (not _cheaper(best.cost, cost) and d < best.slots):
             best = Deployment(COST_C, n, cost, d, s)
     if best.kind != NO_PLAN:
@@ -145,28 +195,33 @@ def cost_d(ask: Ask, n: int, workers: Book, ps: Book, y: Ints) -> Deployment:
     With one PS and xi = 0 problem (9) separates into the two, so this is its optimum (H14). `y` gets the workers by
     server.
     """
+    return _cost_d(ask, n, workers, ps, y, _window(len(y)))
+
+
+@lean
+def _cost_d(ask: Ask, n: int, workers: Book, ps: Book, y: Ints, w: Window) -> Deployment:
     y[:] = 0
     d = slots_needed(ask, 0, n)
     if d > ask.interval:
         return Deployment(NO_PLAN, n, math.inf, d, -1)
-    unit = np.empty(len(y))
-    for s in range(len(y)):
-        free = room(workers, ask.worker_row[s], 0, d)
-        unit[s] = window_price(workers, ask.worker_row[s], 0, d) if free >= 1 else math.inf
+    if w.slots[0] != d:
+        _work_out(ask, 0, d, workers, ps, w)
     left, cost = n, 0.0
+    for s in range(len(y)):
+        w.left[s] = w.unit[0, s]
     while left > 0:
-        s = _cheapest(unit)
+        s = _cheapest(w.left)
         if s < 0:
             return Deployment(NO_PLAN, n, math.inf, d, -1)
-        y[s] = int(min(float(left), room(workers, ask.worker_row[s], 0, d)))
-        left, cost = left - y[s], cost + y[s] * unit[s]
-        unit[s] = math.inf
+        y[s] = int(min(float(left), w.free[0, s]))
+        left, cost = left - y[s], cost + y[s] * w.left[s]
+        w.left[s] = math.inf
     for s in range(len(y)):
-        unit[s] = window_price(ps, ask.ps_row[s], 0, d) if room(ps, ask.ps_row[s], 0, d) >= 1 else math.inf
-    s = _cheapest(unit)
+        w.left[s] = w.ps_unit[0, s]
+    s = _cheapest(w.left)
     if s < 0:
         return Deployment(NO_PLAN, n, math.inf, d, -1)
-    return Deployment(COST_D, n, cost + unit[s], d, s)
+    return Deployment(COST_D, n, cost + w.left[s], d, s)
 
 
 @lean

@@ -1,0 +1,101 @@
+"""Compiled passes of the gang path against their clear forms, on records with and without planted changes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from oracles import plain_supplies
+from skedge.analysis.columns import Columns, columns, not_gangs
+from skedge.analysis.supplies import supplies
+from skedge.analysis.verify.each import check_begins, follow_jobs
+from skedge.analysis.verify.names import known_rows
+from skedge.analysis.verify.rules import Findings
+from skedge.core.model import Ints
+from skedge.policies.gangs.preemptive import merged
+from skedge.policies.gangs.srtf import ranked
+from skedge.run import Run, run
+from skedge.testing import small_scenario
+from skedge.testing.corruptions import corrupt
+
+bounded = settings(max_examples=200, deadline=None, derandomize=True, database=None)
+TIMES = st.lists(st.integers(0, 6), max_size=12)
+
+
+def records(policy: str, data: str) -> list[Run]:
+    """Runs on three small scenarios where data are `kept`, or only in the last place."""
+    made = (small_scenario(seed) for seed in range(3))
+    return [run(replace(s, physics=replace(s.physics, data=data)), policy) for s in made]
+
+
+def with_changes(of: Run, count: int) -> list[Columns]:
+    """The record, and `count` corruptions of it, without the rows that are impossible."""
+    rng, found = np.random.default_rng(3), [columns(of.scenario, of.schedule)]
+    while len(found) <= count:
+        corrupted = corrupt(of, rng, 2)
+        if corrupted is not None:
+            found.append(known_rows(of.scenario, corrupted.schedule, Findings(of.scenario, 1)))
+    return found
+
+
+@pytest.mark.parametrize("data", ["kept", "last_place"])
+@pytest.mark.parametrize("policy", ["preemptive", "drf"])
+def test_workers_that_begin_one_by_one_are_checked_in_one_pass(policy: str, data: str) -> None:
+    """The same violations as following every job, worker by worker; some changes are found."""
+    seen = 0
+    for of in records(policy, data):
+        for c in with_changes(of, 60):
+            passed, followed = Findings(of.scenario, 50), Findings(of.scenario, 50)
+            check_begins(c, passed, supplies(c), 0)
+            each = not_gangs(c)
+            runs = c.gangs.frame.with_columns(server=c.gangs["server"])
+            runs = runs.filter(np.isin(c.gangs["job"], each)).sort("job", "start", "server", "compute_from")
+            brought = supplies(c)
+            follow_jobs(c, followed, runs, brought.filter(np.isin(brought["job"].to_numpy(), each)), 0)
+            assert passed.all() == followed.all()
+            seen += len(followed.all()) > 0
+    assert seen > 10
+
+
+@pytest.mark.parametrize("data", ["kept", "last_place"])
+@pytest.mark.parametrize("policy", ["preemptive", "batch", "srtf"])
+def test_supplies_are_those_of_whole_columns(policy: str, data: str) -> None:
+    """Row by row, also where a record is changed."""
+    for of in records(policy, data):
+        for c in with_changes(of, 25):
+            plain = plain_supplies.supplies(c)
+            assert supplies(c).select(plain.columns).cast(dict(plain.schema)).equals(plain)
+
+
+@bounded
+@given(TIMES, TIMES)
+def test_a_new_rank_is_merged_into_the_others(old: list[int], new: list[int]) -> None:
+    """Jobs that keep their rank and jobs ranked anew; stale ones of the old order drop out."""
+    size = len(old) + len(new)
+    estimate, stale = np.array([*old, *new], np.int64), np.zeros(size, np.int64)
+    stale[: len(old) : 3], stale[len(old) :] = 1, 1
+    before, anew = _sorted(np.arange(len(old)), estimate), _sorted(np.arange(len(old), size), estimate)
+    kept = [job for job in range(size) if job >= len(old) or not stale[job]]
+    assert merged(before, anew, estimate, stale).tolist() == _sorted(np.array(kept, np.int64), estimate).tolist()
+
+
+@bounded
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 3)), max_size=12), st.data())
+def test_srtf_sorts_its_last_order(jobs: list[tuple[int, int]], data: st.DataObject) -> None:
+    """From event to event jobs come and go, and what is left of them changes: always by (remaining time, job)."""
+    workers, remaining = np.array([k for _, k in jobs], np.int64), np.full(len(jobs), -1, np.int64)
+    order = np.empty(0, np.int64)
+    for _ in range(3):
+        active = np.array(sorted(data.draw(st.sets(st.integers(0, len(jobs) - 1)))) if jobs else [], np.int64)
+        left = np.array([jobs[job][0] + data.draw(st.integers(0, 5)) for job in active], np.int64)
+        order = ranked(order, active, left, workers, remaining)
+        expected = sorted(zip((-(-left // workers[active])).tolist(), active.tolist(), strict=True))
+        assert order.tolist() == [job for _, job in expected]
+
+
+def _sorted(jobs: Ints, by: Ints) -> Ints:
+    return jobs[by[jobs].argsort(kind="stable")]
