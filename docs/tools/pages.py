@@ -1,8 +1,8 @@
 """Hooks of MkDocs: the pages that are made from files outside ``docs/``.
 
 README, changelog and contributing guide become pages, as does every file of the repository that a page links to. The
-names in ``docs/papers.md`` link to their files; on the site they link to their entries in the reference, with the source.
-The Markdown files keep the links that work in the repository; they are rewritten here.
+names in ``docs/papers.md`` link to their files; on the site they link to their entries in the reference, with the
+source. The Markdown files keep the links that work in the repository; they are rewritten here.
 """
 
 from __future__ import annotations

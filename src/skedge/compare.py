@@ -150,7 +150,7 @@ class Comparison:
             return f"means over seeds; no intervals with fewer than {FEWEST} seeds"
         return (
             f"means over seeds with 95 % bootstrap intervals; differences to {self.reference} on equal seeds with 95 % "
-            "intervals of Student's t, * where those do not hold 0"
+            "intervals of Student's t, * where those do not contain 0"
         )
 
     @property

@@ -310,7 +310,7 @@ def test_a_trace_that_is_not_there_or_not_whole_is_one_error(skedge: Skedge) -> 
         (("--load", 0.5, "--servers", 3), "--load and --servers: each determines the number of machines"),
         (("--slots", 40), "--slots 40: goes with --make pdors, not with --make rigid"),
         (("--chunks", 5, "--make", "paper"), "--chunks 5: goes with --make divisible, not with --make paper"),
-        (("--no-cloud", "--make", "pdors"), "--cloud False: goes with --make rigid or divisible or paper"),
+        (("--no-cloud", "--make", "pdors"), "--no-cloud: goes with --make rigid or divisible or paper"),
     ],
 )
 def test_convert_refuses_what_it_cannot_do_and_leaves_nothing(

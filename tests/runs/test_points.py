@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -68,15 +69,20 @@ def test_kept_runs_are_written_like_any_others(tmp_path: Path) -> None:
     assert others == [first, first]
 
 
+@pytest.mark.parametrize(
+    "damaged",
+    [lambda kept: kept[:50], lambda _: b"", lambda _: b"garbage\n", lambda _: pickle.dumps({"a": 1})],
+    ids=["cut", "empty", "garbage", "another"],
+)
 def test_a_kept_point_is_that_of_this_scenario_and_is_made_again_if_it_is_damaged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    damaged: Callable[[bytes], bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: dict[str, Any] = {"processes": 1, "resume": tmp_path / "kept"}
     files = [save_scenario(small_scenario(seed, jobs=6), tmp_path / str(seed)) for seed in (1, 2)]
     found = [compare(file, ["srtf"], **given).metrics for file in files]
     assert found[0] != found[1]
     for path in (tmp_path / "kept").iterdir():
-        path.write_bytes(path.read_bytes()[:50])
+        path.write_bytes(damaged(path.read_bytes()))
     monkeypatch.setattr(COMPARE, "run", counted := Counted())
     assert [compare(file, ["srtf"], **given).metrics for file in files] == found
     assert counted.made == 2
@@ -89,7 +95,7 @@ def test_equal_scenarios_have_equal_digests_and_others_have_not() -> None:
 
 def test_a_folder_that_cannot_keep_points_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="file: finished points cannot be kept there"):
+    with pytest.raises(InputError, match="file: finished points cannot be kept in it"):
         list(carry_out([Point("key", abs, (1,))], Where(1, kept=tmp_path / "file")))
 
 
@@ -138,5 +144,5 @@ def test_commands_keep_points(small: Path, tmp_path: Path, skedge: Skedge) -> No
 def test_a_trained_study_has_no_points(skedge: Skedge, tmp_path: Path) -> None:
     told = skedge("reproduce", "jsac22", "accuracy", "--out", tmp_path / "f", "--resume", tmp_path / "kept")
     assert told.code == 1
-    assert "is trained, not simulated" in told.words
+    assert "makes no simulated runs" in told.words
     assert json.dumps(sorted(p.name for p in tmp_path.iterdir())) == "[]"

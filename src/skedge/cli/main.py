@@ -145,6 +145,12 @@ _ENDED = {130: "interrupted", 143: "ended by SIGTERM"}
 """Exit codes of signals (128 + the signal's number), with their texts."""
 
 
+def _say_ended(code: int) -> None:
+    kept = any(word.startswith("--resume") for word in sys.argv)
+    left = "the points in the --resume folder are kept" if kept else "nothing was written"
+    typer.echo(f"skedge: {_ENDED[code]}; {left}", err=True)
+
+
 @contextmanager
 def _ended_by_sigterm() -> Iterator[None]:
     """Let SIGTERM unwind the command as Ctrl-C does, so that no partial output is left."""
@@ -174,8 +180,13 @@ def app() -> None:
         sentence = "out of memory; take fewer jobs, or --processes 1"
     except SystemExit as done:
         if done.code in _ENDED:
-            typer.echo(f"skedge: {_ENDED[done.code]}; nothing was written", err=True)
+            _say_ended(done.code)
         raise
+    except SystemError as error:  # numba's, where a signal arrives in a compiled function
+        if not isinstance(error.__cause__, KeyboardInterrupt):
+            raise
+        _say_ended(130)
+        sys.exit(130)
     else:
         return
     typer.echo(f"skedge: {sentence}", err=True)

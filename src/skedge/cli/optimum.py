@@ -41,6 +41,8 @@ def optimum(
     loaded = scenario_of(scenario, seed)
     name, chosen = problem_of(loaded, problem)
     if only_bounds or chosen.optimum is None:
+        if not Where(1, ray, resume).here:
+            raise InputError("--ray and --resume are for the search; bounds alone take seconds and are computed here")
         if folder is not None:
             raise InputError(
                 f"--out {str(folder)!r}: for problem {name!r} only bounds are computed, there is no schedule to write"

@@ -12,8 +12,8 @@ RunArgument = Annotated[Path, typer.Argument(help="A run folder.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 SeedOption = Annotated[int | None, typer.Option(help="Seed instead of the scenario's.", min=0)]
 RayOption = Annotated[
-    str | None, typer.Option("--ray", help="Address of an existing Ray cluster that does the work instead.")
+    str | None, typer.Option("--ray", help="Carry out the work on the existing Ray cluster at HOST:PORT.")
 ]
 ResumeOption = Annotated[
-    Path | None, typer.Option("--resume", help="Folder of finished points: kept there, and not made again.")
+    Path | None, typer.Option("--resume", help="Folder that keeps finished points; those in it are not computed again.")
 ]

@@ -43,8 +43,8 @@ def reproduce(
         return
     study = find(paper, figure)
     where = Where(-1, ray, resume)
-    if not where.here and isinstance(study.settings, Trained):
-        raise InputError(f"{study.name}: is trained, not simulated; --ray and --resume are for simulated studies")
+    if not where.here and isinstance(study.settings, Trained | Feasibility):
+        raise InputError(f"{study.name}: makes no simulated runs, which --ray and --resume are for")
     target = folder or Path(study.name)
     with new_folder(target) as inside:
         if isinstance(study.settings, Feasibility):

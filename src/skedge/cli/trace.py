@@ -159,10 +159,11 @@ def _check_used(context: typer.Context, make: Make) -> None:
     """Refuse an option that was given and would do nothing."""
     given = [name for name in context.params if str(context.get_parameter_source(name)).endswith("COMMANDLINE")]
     for name in given:
-        option = f"--{name.replace('_', '-')}"
+        option, value = f"--{name.replace('_', '-')}", context.params[name]
+        typed = (option if value else f"--no-{name}") if isinstance(value, bool) else f"{option} {value}"
         if name in _OTHERS and make not in _OTHERS[name]:
             used = " or ".join(one.value for one in _OTHERS[name])
-            raise TraceError(f"{option} {context.params[name]}: goes with --make {used}, not with --make {make.value}")
+            raise TraceError(f"{typed}: goes with --make {used}, not with --make {make.value}")
     if "load" in given and "servers" in given:
         raise TraceError("--load and --servers: each determines the number of machines; give one of them")
 

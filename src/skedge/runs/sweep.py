@@ -28,6 +28,8 @@ from .parallel import parallel
 
 _LIBRARIES = ("numpy", "numba", "polars", "scipy")
 
+_ANOTHER = "a node of the Ray cluster has another skedge or other libraries, or none: every node needs the same ones"
+
 
 @dataclass(frozen=True)
 class Where:
@@ -105,6 +107,13 @@ def _program() -> str:
     return " ".join([sources.hexdigest(), f"python {sys.version_info[:2]}", *versions])
 
 
+def _done_there(program: str, *task: Any) -> tuple[str, Any]:
+    """A task on a node of a cluster, which must have the same program."""
+    if _program() != program:
+        raise SkedgeError(_ANOTHER)
+    return _done(*task)
+
+
 def _done(key: str, function: Callable[..., Any], given: tuple[Any, ...]) -> tuple[str, Any]:
     return key, function(*given)
 
@@ -114,8 +123,10 @@ def _done(key: str, function: Callable[..., Any], given: tuple[Any, ...]) -> tup
 
 def _read(path: Path) -> tuple[Any] | None:
     """A kept result in a tuple; None if there is none that can be read."""
-    with suppress(OSError, pickle.UnpicklingError, EOFError, AttributeError, ImportError):
-        return (pickle.loads(path.read_bytes()),)  # noqa: S301 - the user's own files, see Where
+    with suppress(Exception):  # whatever a damaged file does when it is read: the point is carried out again
+        kept = pickle.loads(path.read_bytes())  # noqa: S301 - the user's own files, see Where
+        if isinstance(kept, dict) and kept.get("key") == path.name:
+            return (kept["result"],)
     return None
 
 
@@ -124,10 +135,10 @@ def _write(path: Path, result: Any) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         aside = path.with_name(f".{path.name}.{os.getpid()}")
-        aside.write_bytes(pickle.dumps(result, protocol=5))
+        aside.write_bytes(pickle.dumps({"key": path.name, "result": result}, protocol=5))
         aside.replace(path)
     except OSError as error:
-        raise InputError(f"{path.parent}: finished points cannot be kept there: {error.strerror}") from error
+        raise InputError(f"{path.parent}: finished points cannot be kept in it: {error.strerror}") from error
 
 
 # -- Ray ---------------------------------------------------------------------------------------------------------------
@@ -136,8 +147,8 @@ def _write(path: Path, result: Any) -> None:
 def _on_ray(tasks: Sequence[tuple[Any, ...]], address: str) -> Generator[tuple[str, Any], None, None]:
     """Carry out `tasks` on a Ray cluster, one per CPU; those of a node that is lost are carried out again elsewhere."""
     with _cluster(address) as ray:
-        remote = ray.remote(_done).options(num_cpus=1, max_retries=-1)
-        waiting = [remote.remote(*task) for task in tasks]
+        remote = ray.remote(_done_there).options(num_cpus=1, max_retries=-1)
+        waiting = [remote.remote(_program(), *task) for task in tasks]
         try:
             while waiting:
                 (one, *_), waiting = ray.wait(waiting, num_returns=1)
@@ -146,6 +157,8 @@ def _on_ray(tasks: Sequence[tuple[Any, ...]], address: str) -> Generator[tuple[s
                 except ray.exceptions.RayTaskError as error:
                     if isinstance(error.cause, SkedgeError):
                         raise error.cause from None  # Ray's own error contains the whole traceback
+                    if isinstance(error.cause, ImportError):
+                        raise SkedgeError(_ANOTHER) from error
                     raise
                 except ray.exceptions.RayError as error:
                     raise SkedgeError(f"the Ray cluster at {address} lost a point: {error}") from error

@@ -191,7 +191,7 @@ def greedy(
     alpha: Floats,
     postponed: Ints,
 ) -> bool:
-    """Alg. 2 for one job; fills `lane_of`, `alpha` [µs] and `postponed`. False if a chunk finds no place.
+    """A_greedy, Alg. 2, for one job; fills `lane_of`, `alpha` [µs] and `postponed`. False if a chunk finds no place.
 
     `candidates` are the qualified lanes in order of (server, worker), `free_bytes` by server is used up in
     place. Line numbers are those of Alg. 2 with ERRATA J4-J6, J13, J19. C_j is a heap; an entry may be a lower bound,

@@ -19,7 +19,7 @@ at the paper's own sizes the bounds behind it are empty (:func:`.rounding.cover_
 2. ``prices.py``: Eqs. (12)-(14), the price functions and their constants; what is allocated.
 3. ``admission.py``: Alg. 1, the offer; Alg. 2, the best completion; Alg. 3, the dynamic program.
 4. ``alg4.py``: Alg. 4, theta(t, v): the internal and the external case; the policy and its parameters.
-5. ``rounding.py``: Alg. 4 lines 8-11, Problem (23): its relaxation by HiGHS, randomized rounding, repair.
+5. ``rounding.py``: Alg. 4 lines 8-12, Problem (23): its relaxation by HiGHS, randomized rounding, repair.
 6. ``parametric_lp.py``: Alg. 4 line 8 fast: the relaxation for all work levels of a slot in one sweep.
 7. ``policy.py``: plans carried out slot by slot, as orders.
 8. ``explain.py``: utility against cost by completion, for ``skedge explain``.

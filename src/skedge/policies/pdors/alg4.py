@@ -149,7 +149,7 @@ class PdorsAdmission(Admission):
     def _slot(
         self, job: TrainingJob, levels: Levels, m: Subproblem, theta: Floats, placed: Ints, inside: np.ndarray
     ) -> None:  # fmt: skip
-        """One row theta(t, .), with the placements."""
+        """Alg. 4 for one slot: theta(t, .), the cheaper one of the internal and the external case, with placements."""
         internal(m.free, m.worker, m.ps, m.worker_price, m.ps_price, levels.workers(job.internal), job.ratio, job.batch,
                  theta, placed, inside)  # fmt: skip
         needs = levels.workers(job.external)[1:]

@@ -190,7 +190,7 @@ def _cost_c(ask: Ask, n: int, workers: Book, ps: Book, y: Ints, w: Window) -> De
 
 @compiled
 def cost_d(ask: Ask, n: int, workers: Book, ps: Book, y: Ints) -> Deployment:
-    """COST_D: `n` workers cheapest first, the PS where it is cheapest, both over the whole window, xi = 0.
+    """COST_D, Alg. 4: `n` workers cheapest first, the PS where it is cheapest, both over the whole window, xi = 0.
 
     With one PS and xi = 0 problem (9) separates into the two, so this is its optimum (H14). `y` gets the workers by
     server.
@@ -200,6 +200,7 @@ def cost_d(ask: Ask, n: int, workers: Book, ps: Book, y: Ints) -> Deployment:
 
 @lean
 def _cost_d(ask: Ask, n: int, workers: Book, ps: Book, y: Ints, w: Window) -> Deployment:
+    """:func:`cost_d`, with a window of prices that other numbers of workers share."""
     y[:] = 0
     d = slots_needed(ask, 0, n)
     if d > ask.interval:
@@ -236,7 +237,7 @@ def _cheapest(unit: Floats) -> int:
 
 @compiled
 def cost_d_literal(ask: Ask, n: int, workers: Book, ps: Book, y: Ints) -> Deployment:
-    """Alg. 4 as printed, line by line; for comparison (H14).
+    """COST_D, Alg. 4 as printed, line by line; for comparison (H14).
 
     Three readings, without which it does not run: a plan that is put into L has its PS on s_i1 (printed z' is empty
     unless workers were moved), what is put there is y (not y'), and the plan chosen by the printed costs is charged its
