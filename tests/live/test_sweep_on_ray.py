@@ -1,104 +1,15 @@
-"""A sweep on a Ray cluster of three nodes, one of which is lost on the way: the same results as on this machine."""
+"""Sweeps on a Ray cluster of their own, in another process: this one is connected to the cluster of all live tests."""
 
 from __future__ import annotations
 
-import os
-import signal
+import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
-import pytest
-import ray
-from ray.cluster_utils import Cluster
 
-from skedge.compare import compare
-from skedge.core.errors import InputError, SkedgeError
-from skedge.run import run
-from skedge.runs.sweep import Point, Where, carry_out
-from skedge.testing import small_scenario
-
-SEEDS, POLICIES = [3, 4, 5], ("aonline", "srtf", "fifo")
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    """A head that does no work, and two nodes of one CPU each."""
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
-    for _ in range(2):
-        made.add_node(num_cpus=1)
-    try:
-        yield made
-    finally:
-        ray.shutdown()
-        made.shutdown()
-
-
-def slow(folder: str, number: int) -> int:
-    """A point that says that it has begun, and takes a while."""
-    (Path(folder) / f"{number}-{os.getpid()}").touch()
-    time.sleep(1)
-    return number
-
-
-def refused(_: int) -> int:
-    raise InputError("job 'a': is wrong")
-
-
-def parent_of(stat: Path) -> int | None:
-    with suppress(OSError):
-        return int(stat.read_text(encoding="utf-8").rsplit(")", 1)[1].split()[1])
-    return None
-
-
-def by_name(function: object) -> None:
-    """Have Ray send functions of this file whole, as its processes do not find the file."""
-    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    assert function is not None
-
-
-def test_a_comparison_on_a_cluster_is_that_of_this_machine(cluster: Cluster, tmp_path: Path) -> None:
-    """Its runs are written here, verified, and kept."""
-    by_name(slow)
-    scenario = partial(small_scenario, jobs=6)
-    here = compare(scenario, POLICIES, SEEDS, processes=1, folder=tmp_path / "here")
-    there = compare(scenario, POLICIES, SEEDS, folder=tmp_path / "there", ray=cluster.address)
-    assert there.metrics == here.metrics
-    assert there.violations == here.violations == {policy: [[]] * 3 for policy in POLICIES}
-    first, second = ({p.relative_to(f): p.read_bytes() for p in f.rglob("*") if p.is_file()}
-                     for f in (tmp_path / "here", tmp_path / "there"))  # fmt: skip
-    assert first == second
-    assert run(scenario(3), "srtf").metrics["jct_mean_s"] == there.metrics["srtf"][0]["jct_mean_s"]
-
-
-def test_what_a_lost_node_was_doing_is_done_again_elsewhere(cluster: Cluster, tmp_path: Path) -> None:
-    by_name(slow)
-    points = [Point(str(number), slow, (str(tmp_path), number)) for number in range(8)]
-    done = carry_out(points, Where(ray=cluster.address))
-    found = [next(done), next(done)]
-    node = min(cluster.worker_nodes, key=lambda node: node.unique_id)
-    raylet = node.all_processes["raylet"][0].process.pid
-    workers = [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/stat") if parent_of(path) == raylet]
-    cluster.remove_node(node, allow_graceful=False)
-    for worker in workers:  # a machine takes them with it
-        with suppress(ProcessLookupError):
-            os.kill(worker, signal.SIGKILL)
-    found += done
-    assert sorted(found) == list(range(8))
-    begun = [path.name.split("-")[0] for path in tmp_path.iterdir()]
-    assert sorted(set(begun)) == [str(number) for number in range(8)]
-    assert len(begun) > 8, "something was begun twice: the node was lost while it worked"
-
-
-def test_an_error_of_a_point_is_that_error(cluster: Cluster) -> None:
-    by_name(refused)
-    with pytest.raises(InputError, match=r"^job 'a': is wrong$"):
-        list(carry_out([Point("", refused, (1,))], Where(ray=cluster.address)))
-
-
-def test_a_cluster_that_is_not_there_is_one_sentence() -> None:
-    with pytest.raises(SkedgeError, match=r"no Ray cluster answers at 127\.0\.0\.1:1"):
-        list(carry_out([Point("", refused, (1,))], Where(ray="127.0.0.1:1")))
+def test_sweeps_on_a_cluster() -> None:
+    """The tests of ``sweeps_on_ray.py``."""
+    file = Path(__file__).with_name("sweeps_on_ray.py")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
