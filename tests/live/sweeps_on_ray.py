@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import ray
@@ -38,9 +39,11 @@ def cluster() -> Iterator[Cluster]:
 
 
 def slow(folder: str, number: int) -> int:
-    """A point that says that it has begun, and takes a while."""
-    (Path(folder) / f"{number}-{os.getpid()}").touch()
+    """A point that says when it begins and ends, and takes a while."""
+    begun = Path(folder) / f"{number}-{os.getpid()}"
+    begun.touch()
     time.sleep(1)
+    begun.with_suffix(".ended").touch()
     return number
 
 
@@ -79,18 +82,30 @@ def test_what_a_lost_node_was_doing_is_done_again_elsewhere(cluster: Cluster, tm
     points = [Point(str(number), slow, (str(tmp_path), number)) for number in range(8)]
     done = carry_out(points, Where(ray=cluster.address))
     found = [next(done), next(done)]
-    node = min(cluster.worker_nodes, key=lambda node: node.unique_id)
-    raylet = node.all_processes["raylet"][0].process.pid
-    workers = [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/stat") if parent_of(path) == raylet]
+    node, workers = at_work(cluster, tmp_path)
     cluster.remove_node(node, allow_graceful=False)
     for worker in workers:  # a machine takes them with it
         with suppress(ProcessLookupError):
             os.kill(worker, signal.SIGKILL)
     found += done
     assert sorted(found) == list(range(8))
-    begun = [path.name.split("-")[0] for path in tmp_path.iterdir()]
+    begun = [path.name.split("-")[0] for path in tmp_path.iterdir() if path.suffix == ""]
     assert sorted(set(begun)) == [str(number) for number in range(8)]
-    assert len(begun) > 8, "something was begun twice: the node was lost while it worked"
+    assert len(begun) > 8, "what the node was doing was begun again"
+
+
+def at_work(cluster: Cluster, folder: Path) -> tuple[Any, list[int]]:
+    """A node with a point that it has just begun, and the processes of the node's workers."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        for node in cluster.worker_nodes:
+            raylet = node.all_processes["raylet"][0].process.pid
+            workers = [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/stat") if parent_of(path) == raylet]
+            begun = [path for worker in workers for path in folder.glob(f"*-{worker}")]
+            if any(not path.with_suffix(".ended").exists() for path in begun):
+                return node, workers
+        time.sleep(0.02)
+    raise AssertionError("no node works")
 
 
 def test_an_error_of_a_point_is_that_error(cluster: Cluster) -> None:

@@ -25,7 +25,7 @@ class FakeTrainer:
         self.pace = 0.0
         self.teams: dict[int, tuple[tuple[int, ...], int]] = {}
 
-    def put(self, number: int, team: Team) -> None:
+    def put(self, number: int, team: Team, lag_s: float) -> None:
         self.teams[team.server] = team.chunks, team.width
         assert number in (5 + team.server, *range(5, 9))
 
@@ -48,6 +48,9 @@ class FakeWorld:
         self.clock = 0
         self.sent: list[tuple[int, tuple[int, ...], bool]] = []
         self.progress = {0: [0, 0, 0, 0]}
+
+    def lag_s(self) -> float:
+        return 0.0
 
     def now(self) -> int:
         return self.clock
