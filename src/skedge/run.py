@@ -51,7 +51,8 @@ class Run:
     schedule
         The record.
     decisions_s
-        CPU time of the policy's decisions [s]; None for a run read from its folder.
+        CPU time of the policy's decisions [s]: the simulation's, by their share of its wall-clock time. None for a run
+        read from its folder.
     """
 
     scenario: Scenario

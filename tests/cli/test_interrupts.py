@@ -75,6 +75,31 @@ def test_a_signal_to_a_comparison_ends_it_in_one_line_and_leaves_nothing(
             os.kill(process, signal.SIGKILL)
 
 
+@pytest.mark.parametrize(
+    ("cause", "code", "said"), [(KeyboardInterrupt(), 130, "interrupted"), (SystemExit(143), 143, "ended by SIGTERM")]
+)
+def test_a_signal_that_arrives_in_a_compiled_function_ends_the_command_like_any_other(
+    cause: BaseException, code: int, said: str, skedge: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted() -> None:
+        raise SystemError("returned a result with an exception set") from cause
+
+    monkeypatch.setattr("skedge.cli.main.commands", interrupted)
+    found = skedge("run", "demo")
+    assert (found.code, found.err) == (code, f"skedge: {said}; nothing was written\n")
+    found = skedge("compare", "demo", "--resume", "kept")
+    assert (found.code, found.err) == (code, f"skedge: {said}; the points in the --resume folder are kept\n")
+
+
+def test_another_error_of_a_compiled_function_is_no_interrupt(skedge: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> None:
+        raise SystemError("bad call") from ValueError()
+
+    monkeypatch.setattr("skedge.cli.main.commands", broken)
+    with pytest.raises(SystemError, match="bad call"):
+        skedge("run", "demo")
+
+
 def ended(folder: Path, *words: object, out: str | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
     """The command, its output to a file or captured."""
     target = subprocess.PIPE if out is None else open(out, "w")  # noqa: SIM115

@@ -28,6 +28,7 @@ SEEDS, POLICIES = [3, 4, 5], ("aonline", "srtf", "fifo")
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """A head that does no work, and two nodes of one CPU each."""
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's processes do not find this file
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
     for _ in range(2):
         made.add_node(num_cpus=1)
@@ -57,15 +58,8 @@ def parent_of(stat: Path) -> int | None:
     return None
 
 
-def by_name(function: object) -> None:
-    """Have Ray send functions of this file whole, as its processes do not find the file."""
-    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    assert function is not None
-
-
 def test_a_comparison_on_a_cluster_is_that_of_this_machine(cluster: Cluster, tmp_path: Path) -> None:
     """Its runs are written here, verified, and kept."""
-    by_name(slow)
     scenario = partial(small_scenario, jobs=6)
     here = compare(scenario, POLICIES, SEEDS, processes=1, folder=tmp_path / "here")
     there = compare(scenario, POLICIES, SEEDS, folder=tmp_path / "there", ray=cluster.address)
@@ -78,7 +72,6 @@ def test_a_comparison_on_a_cluster_is_that_of_this_machine(cluster: Cluster, tmp
 
 
 def test_what_a_lost_node_was_doing_is_done_again_elsewhere(cluster: Cluster, tmp_path: Path) -> None:
-    by_name(slow)
     points = [Point(str(number), slow, (str(tmp_path), number)) for number in range(8)]
     done = carry_out(points, Where(ray=cluster.address))
     found = [next(done), next(done)]
@@ -109,7 +102,6 @@ def at_work(cluster: Cluster, folder: Path) -> tuple[Any, list[int]]:
 
 
 def test_an_error_of_a_point_is_that_error(cluster: Cluster) -> None:
-    by_name(refused)
     with pytest.raises(InputError, match=r"^job 'a': is wrong$"):
         list(carry_out([Point("", refused, (1,))], Where(ray=cluster.address)))
 

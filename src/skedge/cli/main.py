@@ -182,11 +182,12 @@ def app() -> None:
         if done.code in _ENDED:
             _say_ended(done.code)
         raise
-    except SystemError as error:  # numba's, where a signal arrives in a compiled function
-        if not isinstance(error.__cause__, KeyboardInterrupt):
+    except SystemError as error:  # Python's, if a signal arrives in a compiled function, whose result is then lost
+        code = 130 if isinstance(error.__cause__, KeyboardInterrupt) else getattr(error.__cause__, "code", None)
+        if code not in _ENDED:
             raise
-        _say_ended(130)
-        sys.exit(130)
+        _say_ended(code)
+        sys.exit(code)
     else:
         return
     typer.echo(f"skedge: {sentence}", err=True)
