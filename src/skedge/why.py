@@ -9,10 +9,11 @@ import numpy as np
 
 from .core.events import CLOUD, OUT_OF_SERVICE
 from .core.job_fields import Kind
-from .core.kernel import DISPATCHED, REJECTED, WAITING, Kernel
+from .core.kernel import Kernel
 from .core.lanes.lanes import ARRIVE, JOB, RANK, SEQ
 from .core.model import Ints
 from .core.size import megabytes
+from .core.state import DISPATCHED, REJECTED, WAITING
 from .core.time import SECOND
 
 TOKENS = {

@@ -19,6 +19,7 @@ from builders.small_records import Change, again, both, drop
 from golden.gang_cases import CASES, HOUR
 from oracles.product import play
 from skedge.analysis.verify.verify import verify
+from skedge.core.apply import apply
 from skedge.core.books.gangs import Gangs
 from skedge.core.errors import OrderError
 from skedge.core.events import Allocate, Event, Order, Suspend, Upload, WakeAt, ps_in
@@ -171,10 +172,10 @@ def test_a_measured_speed_stretches_what_is_left_of_a_job_that_is_no_gang() -> N
 def test_a_job_is_a_gang_in_all_of_its_allocations_or_in_none(gang: bool) -> None:
     """M24, also after a suspension."""
     kernel = after_arrivals(replace(allocate(A, (0, 2)), gang=gang))
-    kernel._apply(replace(allocate(A, (0, 1)), gang=gang))
-    kernel._apply(Suspend(A))
+    apply(kernel, replace(allocate(A, (0, 1)), gang=gang))
+    apply(kernel, Suspend(A))
     with pytest.raises(OrderError) as refused:
-        kernel._apply(replace(allocate(A, (0, 2)), gang=not gang))
+        apply(kernel, replace(allocate(A, (0, 2)), gang=not gang))
     assert refused.value.rule == "M24"
 
 

@@ -13,7 +13,10 @@ import pytest
 
 from builders.kernel import A, B, C, S, Script, after_arrivals, again, allocate, arrival, dispatch, handled, scenario
 from oracles.product import play
+from skedge.core import apply as apply_module
 from skedge.core import kernel as kernel_module
+from skedge.core.absorb import absorb
+from skedge.core.apply import apply
 from skedge.core.books import books, slots, storage
 from skedge.core.drive import drive_to_end
 from skedge.core.errors import OrderError, PolicyError, SkedgeError, StateError
@@ -117,7 +120,7 @@ def test_every_rule_that_the_kernel_names_has_a_wrong_order_here() -> None:
 
     M15 and M25: below. M31 is of sites: ``test_sites.py``.
     """
-    text = "".join(inspect.getsource(module) for module in (kernel_module, books, slots, storage))
+    text = "".join(inspect.getsource(module) for module in (kernel_module, apply_module, books, slots, storage))
     named = set(re.findall(r'OrderError\(\s*"(M\d+)"', text))
     assert named == {rule for rule, _ in WRONG.values()} | {"M15", "M25", "M31"}
 
@@ -300,7 +303,7 @@ def test_a_job_that_fails_leaves_everything_that_it_held() -> None:
     assert kernel.books.storage.free[0] == 4_000_000
     assert kernel.active().tolist() == [B]
     kernel.validate_state()
-    last = kernel.record.decisions_table().row(-1, named=True)
+    last = kernel.record.decisions.table().row(-1, named=True)
     assert (last["verb"], last["job"], last["reason"], last["time"]) == ("fail", A, "the loss is nan", 3 * S)
     with pytest.raises(StateError, match="not in the system"):
         kernel.handle(Event(4 * S, failed=((A, "again"),)))
@@ -376,19 +379,19 @@ def test_a_plan_of_two_servers_is_one_plan_that_breaks_once_as_a_whole() -> None
     kernel = Kernel(scenario(), Script((), first, again_at_4))
     handled(kernel, arrival(A), arrival(B))
     assert (kernel.plans.start(A), kernel.plans.end(A)) == (S, 4 * S)
-    event = kernel._absorb(Event(4 * S))
+    event = absorb(kernel, Event(4 * S))
     assert event.broken == (A,)
     list(kernel.policy.decide(event, kernel.view))
     for order in again_at_4:
-        kernel._apply(order)
+        apply(kernel, order)
     table = kernel.record._plans_table()
     assert table.select("server", "workers", "ps", "to", "broken_at").rows() == [
         ("s0", 1, 1, 4 * S, 4 * S),
         ("s1", 1, 0, 4 * S, 4 * S),
         ("s0", 1, 1, 9 * S, None),
     ]
-    assert kernel._absorb(Event(5 * S)).broken == ()
-    assert kernel._absorb(Event(9 * S)).broken == (A,)
+    assert absorb(kernel, Event(5 * S)).broken == ()
+    assert absorb(kernel, Event(9 * S)).broken == (A,)
 
 
 def test_what_a_decision_was_worth_and_its_prices_are_on_record() -> None:
@@ -399,7 +402,7 @@ def test_what_a_decision_was_worth_and_its_prices_are_on_record() -> None:
         Allocate(A, ((0, 1), (1, 1)), ps_in(CLOUD), "r", value=0.75),
         Price(A, (piece,)), Reject(B, "no", 0.0),
     )  # fmt: skip
-    table = kernel.record.decisions_table().select("job", "verb", "server", "value")
+    table = kernel.record.decisions.table().select("job", "verb", "server", "value")
     assert table.rows() == [
         (A, "postpone", None, -0.5), (A, "postpone", None, None), (A, "allocate", "s0", 0.75),
         (A, "allocate", "s1", 0.75), (B, "reject", None, 0.0),

@@ -9,11 +9,13 @@ import pytest
 
 from builders.kernel import A, B, S, Script, after_arrivals, again, allocate, arrival, dispatch, handled
 from builders.kernel import scenario as two_servers
+from skedge.core.absorb import absorb
 from skedge.core.errors import OrderError, PolicyError, StateError
 from skedge.core.events import CLOUD, OUT_OF_SERVICE, Allocate, AssignPS, Dispatch, Event, Order, ps_in
-from skedge.core.kernel import DISPATCHED, Kernel
+from skedge.core.kernel import Kernel
 from skedge.core.lanes.lanes import COUNT, JOB
 from skedge.core.scenario import Scenario
+from skedge.core.state import DISPATCHED
 from skedge.run import for_service, prepared
 from skedge.sim.what_if import InCloud, forecast
 from skedge.sim.world import CLOUD_ENDS, CLOUD_STARTS, WAKE, SimulatedWorld
@@ -39,13 +41,13 @@ POLICIES = [
 
 def test_gangs_on_a_server_out_of_service_lose_their_workers_and_their_ps() -> None:
     kernel = after_arrivals(allocate(A, (0, 2), ps=0), allocate(B, (1, 1), ps=1))
-    event = kernel._absorb(Event(2 * S, servers=((0, "lost"),)))
+    event = absorb(kernel, Event(2 * S, servers=((0, "lost"),)))
     assert (event.interrupted, event.without_ps, event.lost) == ((A,), (), ())
     assert kernel.gangs.placed == {B: ((1, 1),)}
     assert kernel.books.slots.capacity.tolist() == [[0, 0], [1, 1], [0, 0]]
     assert kernel.books.slots.ps_job.tolist() == [OUT_OF_SERVICE, B, -1]
     kernel.validate_state()
-    back = kernel._absorb(Event(3 * S, servers=((0, ""),)))
+    back = absorb(kernel, Event(3 * S, servers=((0, ""),)))
     assert back.interrupted == ()
     assert kernel.books.slots.free.tolist() == [[2, 0], [0, 1], [0, 0]]
     assert kernel.books.slots.ps_job.tolist() == [-1, B, -1]
@@ -54,7 +56,7 @@ def test_gangs_on_a_server_out_of_service_lose_their_workers_and_their_ps() -> N
 
 def test_a_gang_whose_ps_alone_is_out_of_service_is_interrupted() -> None:
     kernel = after_arrivals(allocate(A, (0, 2), ps=1))
-    assert kernel._absorb(Event(2 * S, servers=((1, "lost"),))).interrupted == (A,)
+    assert absorb(kernel, Event(2 * S, servers=((1, "lost"),))).interrupted == (A,)
 
 
 def test_lost_chunks_are_dispatched_again_and_nothing_else_is() -> None:
@@ -67,7 +69,7 @@ def test_lost_chunks_are_dispatched_again_and_nothing_else_is() -> None:
             handled(kernel, out)
             assert kernel.sent[A].tolist() == [2, 2]
             assert kernel.lost[A] == set()
-            assert kernel.record.decisions_table()["verb"].to_list() == ["dispatch", "dispatch", "redispatch"]
+            assert kernel.record.decisions.table()["verb"].to_list() == ["dispatch", "dispatch", "redispatch"]
             kernel.validate_state()
         else:
             with pytest.raises(OrderError) as refused:

@@ -15,13 +15,15 @@ from oracles.site_instances import draw_jobs, draw_sites
 from oracles.sites_alone import Alone
 from skedge.analysis.columns import columns
 from skedge.analysis.metrics.costs import moved_mb
+from skedge.core.apply import apply
 from skedge.core.errors import OrderError, PolicyError
 from skedge.core.events import Allocate, Event, Order, Reject, Suspend, Transfer, Upload, WakeAt
-from skedge.core.kernel import FINISHED, REJECTED, Kernel
+from skedge.core.kernel import Kernel
 from skedge.core.latency import Linear
 from skedge.core.model import Physics
 from skedge.core.policy import Basis, make_policy
 from skedge.core.scenario import Jobs, Scenario
+from skedge.core.state import FINISHED, REJECTED
 from skedge.core.time import SECOND
 from skedge.policies.oasis.at_sites import SiteOasis, site_prices
 from skedge.policies.okita.alg1 import Okita
@@ -276,7 +278,7 @@ def test_a_job_that_has_begun_cannot_be_rejected_and_sites_take_no_uploads() -> 
     kernel = Kernel(scenario, prepared(make_policy("okita"), scenario))
     kernel.handle(Event(0, arrived=(0,)))
     with pytest.raises(OrderError, match="uploaded; at sites"):
-        kernel._apply(Upload(0, ((0, 1),)))
-    kernel._apply(Suspend(0, "moved"))
+        apply(kernel, Upload(0, ((0, 1),)))
+    apply(kernel, Suspend(0, "moved"))
     with pytest.raises(OrderError, match="has started and cannot be rejected"):
-        kernel._apply(Reject(0, "never_fits"))
+        apply(kernel, Reject(0, "never_fits"))

@@ -193,5 +193,5 @@ class Answers(Script):
         self.orders = orders
 
     def decide(self, event: Event, view: Any) -> list[Any]:
-        view._kernel.in_service[2] = True
+        view._state.in_service[2] = True
         return self.orders[event.time] if event.woke else [AssignPS(job, CLOUD) for job in event.started]

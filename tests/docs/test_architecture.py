@@ -22,6 +22,7 @@ from skedge.testing import small_scenario
 PLANTED = [
     ("policies/gangs/srtf.py", "from skedge.core.kernel import Kernel"),
     ("policies/aonline/policy.py", "from skedge.core.books.slots import Slots"),
+    ("policies/dorm/policy.py", "from skedge.core.state import State"),
     ("policies/drf/policy.py", "import time"),
     ("analysis/verify/rules.py", "from skedge.core.kernel import Kernel"),
     ("analysis/metrics/metrics.py", "from skedge.core.record import Record"),

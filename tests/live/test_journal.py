@@ -49,7 +49,7 @@ def test_replay_decides_as_it_was_decided(url: str, policy: str) -> None:
     drive_to_end(again, SimulatedWorld(scenario, preemptive=preemptive))
     assert len(found.decided) == 0
     again.validate_state()
-    assert again.record.decisions_table().equals(kernel.record.decisions_table())
+    assert again.record.decisions.table().equals(kernel.record.decisions.table())
 
 
 def test_replay_with_another_policy_is_refused(url: str) -> None:

@@ -111,14 +111,14 @@ class KnowsHowManyCome(Spread):
     """Reaches through the view for the number of all jobs, the later ones too."""
 
     def shift(self, job: int, view: View) -> int:
-        return len(view._kernel.scenario.jobs)
+        return len(view._state.scenario.jobs)
 
 
 class KnowsWhatComesNext(Spread):
     """Keeps the first lane free if the next job, which has not arrived, is of many chunks."""
 
     def shift(self, job: int, view: View) -> int:
-        chunks = view._kernel.scenario.jobs.chunks
+        chunks = view._state.scenario.jobs.chunks
         return int(job + 1 < len(chunks) and chunks[job + 1] > 3)
 
 
@@ -140,7 +140,7 @@ class KnowsTheTruth(Spread):
     """Reaches through the view for how long the chunks of the job will really take."""
 
     def shift(self, job: int, view: View) -> int:
-        return int(view._kernel.scenario.true_chunk_time[job, 0] % 5)
+        return int(view._state.scenario.true_chunk_time[job, 0] % 5)
 
 
 class KnowsWhoIsLate(Spread):
@@ -152,7 +152,7 @@ class KnowsWhoIsLate(Spread):
 
     def dispatch(self, job: int, view: View, lane: np.ndarray) -> Dispatch:
         sound = super().dispatch(job, view, lane)
-        late = view._kernel.scenario.true_factor[job] > 1
+        late = view._state.scenario.true_factor[job] > 1
         return Dispatch(job, lane, sound.rank * (100 if late else 1), sound.alpha, sound.postponed)
 
 
@@ -163,7 +163,7 @@ class TrulyShortestFirst(GangPolicy):
 
     def decide(self, event: Event, view: View) -> Iterator[Order]:
         yield from self.admit(event, view)
-        order = self.active[view._kernel.scenario.true_work[self.active, 0].argsort(kind="stable")]
+        order = self.active[view._state.scenario.true_work[self.active, 0].argsort(kind="stable")]
         yield from self.carry_out(self.note(order, self.choose(order, view)), view, "truly_shortest")
 
 

@@ -50,7 +50,7 @@ def drive_to_end(kernel: Kernel, world: World, watch: Watch | None = None) -> No
         If nothing more can happen and jobs are still waiting, because the policy has forgotten them.
     """
     drive(kernel, world, watch)
-    forgotten = kernel.unanswered()
+    forgotten = kernel.active()
     if len(forgotten):
         name = kernel.scenario.jobs.ids[int(forgotten[0])]
         raise SkedgeError(

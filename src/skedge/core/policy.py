@@ -24,9 +24,9 @@ from .value import Sigmoid
 if TYPE_CHECKING:
     from numpy.random import Generator
 
-    from .kernel import Kernel
     from .lanes.lanes import Lanes
     from .scenario import Scenario
+    from .state import State
 
 
 class Params(BaseModel):
@@ -254,27 +254,27 @@ class View:
     Arrays by job cover the arrived jobs only. Times are in µs, work is in worker-µs.
     """
 
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
+    def __init__(self, state: State) -> None:
+        self._state = state
 
     @property
     def now(self) -> int:
         """The present [µs]."""
-        return self._kernel.now
+        return self._state.now
 
     @property
     def cluster(self) -> Cluster:
         """Servers and their slots."""
-        return self._kernel.scenario.cluster
+        return self._state.scenario.cluster
 
     @property
     def arrived(self) -> int:
         """Number of jobs that have arrived: jobs 0 .. arrived - 1."""
-        return self._kernel.arrived
+        return self._state.arrived
 
     def job_id(self, job: int) -> str:
         """Name of `job`."""
-        return self._kernel.scenario.jobs.ids[self._past(job)]
+        return self._state.scenario.jobs.ids[self._past(job)]
 
     def _past(self, job: int) -> int:
         if not 0 <= job < self.arrived:
@@ -290,104 +290,104 @@ class View:
         UnknownColumnError
             If there is no such column; the message lists the columns.
         """
-        return self._kernel.columns()
+        return self._state.columns()
 
     def utility(self, job: int) -> Sigmoid | None:
         """Value of `job` as a function of its training time in slots; None if not specified."""
-        return self._kernel.scenario.jobs.utility[self._past(job)]
+        return self._state.scenario.jobs.utility[self._past(job)]
 
     @property
     def chunk_time(self) -> Ints:
         """Time to train a chunk, p [µs], for zeta = 0 and 1, shape ``(arrived, 2)``; corrected in live runs."""
-        return _shown(self._kernel.chunk_time[: self.arrived])
+        return _shown(self._state.chunk_time[: self.arrived])
 
     @property
     def work(self) -> Ints:
         """Announced work of a gang, D p [worker-µs], at zeta = 0 and 1, shape ``(arrived, 2)``."""
-        return _shown(self._kernel.gangs.work[: self.arrived])
+        return _shown(self._state.gangs.work[: self.arrived])
 
     def upload_delay(self, job: int, server: int) -> int:
         """Upload delay of a chunk of `job` to `server` [µs]."""
-        return self._kernel.upload_delay(self._past(job), server)
+        return self._state.upload_delay(self._past(job), server)
 
     def upload_delays(self, job: int) -> Ints:
         """Upload delay of a chunk of `job` to each server [µs], shape ``(servers,)``."""
-        return self._kernel.upload_delays(self._past(job))
+        return self._state.upload_delays(self._past(job))
 
     @property
     def active(self) -> Ints:
         """Jobs that have arrived and have neither finished nor been rejected, ascending."""
-        return self._kernel.active()
+        return self._state.active()
 
     def is_running(self, job: int) -> bool:
         """Whether `job` holds workers (gang) or has a chunk in service (dispatch)."""
-        return self._kernel.is_running(job)
+        return self._state.is_running(job)
 
     @property
     def workers(self) -> Ints:
         """Workers held by each arrived job through allocations, shape ``(arrived,)``."""
-        return _shown(self._kernel.gangs.workers[: self.arrived])
+        return _shown(self._state.gangs.workers[: self.arrived])
 
     def wholly_in_cloud(self, job: int) -> bool:
         """Whether the last dispatch of every chunk of `job` was to the cloud."""
-        return self._kernel.wholly_in_cloud(self._past(job))
+        return self._state.wholly_in_cloud(self._past(job))
 
     def placement(self, job: int) -> tuple[tuple[int, int], ...]:
         """(server, workers) pairs held by `job` now."""
-        return self._kernel.gangs.placed.get(self._past(job), ())
+        return self._state.gangs.placed.get(self._past(job), ())
 
     def data(self, job: int) -> tuple[tuple[int, int], ...]:
         """(server, workers) pairs: number of workers of `job` whose data are on the server or on their way to it."""
-        return tuple(self._kernel.gangs.supplied(self._past(job)).items())
+        return tuple(self._state.gangs.supplied(self._past(job)).items())
 
     def chunks_left(self, job: int) -> Ints:
         """Untrained chunks of `job` by site, shape ``(servers,)``; for clusters of sites."""
-        return _shown(self._kernel.books.chunks_left(self._past(job)))
+        return _shown(self._state.books.chunks_left(self._past(job)))
 
     @property
     def slot_chunks(self) -> Floats:
         """Chunks that one worker trains per slot, rho / E of Okita, shape ``(arrived,)``."""
-        return _shown(self._kernel.scenario.slot_chunks[: self.arrived])
+        return _shown(self._state.scenario.slot_chunks[: self.arrived])
 
     def latency(self, job: int) -> LatencyCost | None:
         """Cost of the response time of `job` in slots; None if not specified."""
-        return self._kernel.scenario.jobs.latency[self._past(job)]
+        return self._state.scenario.jobs.latency[self._past(job)]
 
     def remaining(self, jobs: Ints) -> Ints:
         """Announced remaining gang work of `jobs` [worker-µs], at least 1."""
         if len(jobs) and not 0 <= jobs.min() <= jobs.max() < self.arrived:
             raise IndexError(f"not all jobs have arrived; jobs 0 to {self.arrived - 1} have")
-        return self._kernel.gangs.left_at(jobs, self.now)
+        return self._state.gangs.left_at(jobs, self.now)
 
     def share_left(self, jobs: Ints) -> Floats:
         """Fraction of the announced gang work of `jobs` that remains, in (0, 1]."""
-        gangs = self._kernel.gangs
+        gangs = self._state.gangs
         return self.remaining(jobs) / gangs.work[jobs, [gangs.zeta[job] for job in jobs]]
 
     @property
     def in_service(self) -> Any:
         """Whether each server is in service, shape ``(servers,)``; always true in a simulation."""
-        return _shown(self._kernel.in_service)
+        return _shown(self._state.in_service)
 
     @property
     def capacity(self) -> Ints:
         """Workers of the servers in service, shape ``(servers, worker types)``."""
-        return _shown(self._kernel.books.slots.capacity)
+        return _shown(self._state.books.slots.capacity)
 
     @property
     def free_workers(self) -> Ints:
         """Workers of the servers in service not held by any gang, shape ``(servers, worker types)``."""
-        return _shown(self._kernel.books.slots.free)
+        return _shown(self._state.books.slots.free)
 
     @property
     def amounts(self) -> Floats:
         """Capacity of the servers in service for each resource other than slots, shape ``(servers, resources)``."""
-        return _shown(self._kernel.books.amounts)
+        return _shown(self._state.books.amounts)
 
     @property
     def free(self) -> Floats:
         """The part of :attr:`amounts` not held by any job."""
-        return _shown(self._kernel.books.free)
+        return _shown(self._state.books.free)
 
     @property
     def ps_job(self) -> Ints:
@@ -395,16 +395,16 @@ class View:
 
         A slot of a server out of service has a number that is no job's.
         """
-        return _shown(self._kernel.books.slots.ps_job)
+        return _shown(self._state.books.slots.ps_job)
 
     def ps_of(self, job: int) -> int | None:
         """PS slot of `job` (CLOUD = -1), None if it has none; on servers with slots."""
-        ps = self._kernel.books.ps_of.get(job)
+        ps = self._state.books.ps_of.get(job)
         return None if ps is None else ps[0][0]
 
     def ps_placement(self, job: int) -> tuple[tuple[int, int], ...]:
         """(place, PSs) pairs held by `job` now, as in ``Allocate.ps``."""
-        return self._kernel.books.ps_of.get(self._past(job), ())
+        return self._state.books.ps_of.get(self._past(job), ())
 
     @property
     def free_bytes(self) -> Ints:
@@ -412,22 +412,22 @@ class View:
 
         A chunk fits where this is at least its ``chunk_bytes``.
         """
-        return _shown(self._kernel.books.storage.free)
+        return _shown(self._state.books.storage.free)
 
     def belief(self, lanes: Ints) -> Lanes:
         """The announced state of all lanes, read-only, with those in `lanes` updated to the present.
 
         For the costs of :mod:`skedge.core.lanes.projection`. Other lanes may show an earlier state.
         """
-        return self._kernel.believed(lanes)
+        return self._state.believed(lanes)
 
     def delays(self) -> Any:
         """Upload delays of the arrived jobs, for compiled searches (:mod:`skedge.core.network`)."""
-        return self._kernel.past_delays()
+        return self._state.past_delays()
 
     def next_seq(self) -> int:
         """The sequence number of the next ``Dispatch``."""
-        return self._kernel.dispatches
+        return self._state.dispatches
 
 
 def _shown(array: Any) -> Any:

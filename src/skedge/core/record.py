@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import polars as pl
 
 from .books.shares import rows_of, uploads
+from .decisions import Decisions, rows_of_buffer
 from .events import CANCELLED, CLOUD, Allocate, Dispatch, Price, Reject, Reserve, Transfer, Upload
 from .model import Ints, Placement
 from .network import upload_delays
 from .plans import Plans
 from .scenario import Scenario
-from .schedule import COPIES, SHARES, VERBS, Schedule, schema, server_column
+from .schedule import COPIES, SHARES, Schedule, schema, server_column
 
-_CODES = {verb: code for code, verb in enumerate(VERBS)}
 _ALLOCATE = {True: "allocate", False: "allocate_each"}
-
-_NONE = float("nan")
-"""Stands for a value that is not given."""
 
 
 class Record:
@@ -30,9 +26,7 @@ class Record:
     def __init__(self, scenario: Scenario, plans: Plans) -> None:
         self.scenario, self.plans = scenario, plans
         self.schema = schema(scenario.cluster.server_ids)
-        self.dispatches: list[tuple[int, Dispatch]] = []
-        self.decisions, self.values = array("q"), array("d")
-        self.reasons: dict[str, int] = {}
+        self.decisions = Decisions(scenario.cluster, self.schema["decisions"])
         self.ps = array("q")
         self.ps_since: dict[int, int] = {}
         self.gang_uploads, self.transfers = array("q"), array("q")
@@ -59,22 +53,7 @@ class Record:
     def dispatch(self, now: int, order: Dispatch) -> None:
         """Record a dispatch; its rows are made at the end."""
         self.admitted.setdefault(order.job, now)
-        self.dispatches.append((now, order))
-
-    def decide(
-        self,
-        now: int,
-        job: int,
-        verb: str,
-        reason: str,
-        server: int | None = None,
-        value: float | None = None,
-        workers: int = -1,
-    ) -> None:
-        """Record a decision without a chunk; `workers` -1 means that it has no number of workers."""
-        code = self.reasons.setdefault(reason, len(self.reasons))
-        self.decisions.extend((now, job, _CODES[verb], -1 if server is None else server, workers, code))
-        self.values.append(_NONE if value is None else value)
+        self.decisions.dispatches.append((now, order))
 
     def allocate(self, now: int, order: Allocate, before: Ints | None, ps: Placement) -> None:
         """Record an allocation and the uploads that it starts: data of workers that a server does not have yet.
@@ -91,37 +70,29 @@ class Record:
             where, before = _by_server(order.where, before)
         elif len(where) > 1:
             where = where[where[:, 0].argsort()]
-        self._decide_each(now, order.job, _ALLOCATE[order.gang], order.reason, where, order.value)
+        self.decisions.add_each(now, order.job, _ALLOCATE[order.gang], order.reason, where, order.value)
         for server, n in sorted(ps):
-            self.decide(now, order.job, "assign_ps", order.reason, server, workers=n)
+            self.decisions.add(now, order.job, "assign_ps", order.reason, server, workers=n)
         if before is not None:
             self.gang_uploads.frombytes(uploads(where, before, self.chunks[order.job], order.job, now).tobytes())
 
     def _allocate_one(self, now: int, order: Allocate, before: int) -> None:
         """:meth:`allocate` on one server, the usual case of a gang."""
         job, ((server, n),), chunks = order.job, order.where, self.chunks[order.job]
-        self.decide(now, job, _ALLOCATE[order.gang], order.reason, server, order.value, n)
+        self.decisions.add(now, job, _ALLOCATE[order.gang], order.reason, server, order.value, n)
         lacking = chunks - chunks * min(n, before) // n
         if lacking:
             self.gang_uploads.extend((job, server, lacking, now))
 
-    def _decide_each(self, now: int, job: int, verb: str, reason: str, where: Ints, value: float | None = None) -> None:
-        """Record a decision with a row for each server and number of workers of `where`."""
-        rows = np.empty((len(where), 6), np.int64)
-        rows[:] = now, job, _CODES[verb], -1, -1, self.reasons.setdefault(reason, len(self.reasons))
-        rows[:, 3:5] = where
-        self.decisions.frombytes(rows.tobytes())
-        self.values.extend([_NONE if value is None else value] * len(where))
-
     def transfer(self, now: int, order: Transfer) -> None:
         """Record chunks that move from one site to another."""
         self.transfers.extend((order.job, order.source, order.target, order.chunks, now))
-        self.decide(now, order.job, "transfer", order.reason, order.target, order.value)
+        self.decisions.add(now, order.job, "transfer", order.reason, order.target, order.value)
 
     def upload(self, now: int, order: Upload, before: Ints) -> None:
         """Record an upload ahead of an allocation: the order and the chunks that it brings; `before` as above."""
         where, before = _by_server(order.where, before)
-        self._decide_each(now, order.job, "upload", COPIES if order.copies else SHARES, where)
+        self.decisions.add_each(now, order.job, "upload", COPIES if order.copies else SHARES, where)
         chunks = self.chunks[order.job]
         if order.copies:
             lacking = where[where[:, 1] > before, 0]
@@ -144,7 +115,7 @@ class Record:
 
     def reserve(self, now: int, order: Reserve) -> None:
         """Record the decision on a plan."""
-        self.decide(now, order.job, "reserve", order.reason, order.server, order.value)
+        self.decisions.add(now, order.job, "reserve", order.reason, order.server, order.value)
 
     def price(self, now: int, order: Price) -> None:
         """Record prices that have changed."""
@@ -154,12 +125,12 @@ class Record:
     def reject(self, now: int, order: Reject) -> None:
         """Record a rejection."""
         self.rejected[order.job] = order.reason
-        self.decide(now, order.job, "reject", order.reason, value=order.value)
+        self.decisions.add(now, order.job, "reject", order.reason, value=order.value)
 
     def fail(self, now: int, job: int, reason: str) -> None:
         """Record a failure: not a decision, but the reason why none follow."""
         self.failed[job] = reason
-        self.decide(now, job, "fail", reason)
+        self.decisions.add(now, job, "fail", reason)
 
     # -- the tables ----------------------------------------------------------------------------------------------
 
@@ -171,7 +142,7 @@ class Record:
             uploads=self._uploads_table(),
             plans=self._plans_table(),
             prices=pl.DataFrame(self.prices, schema=self.schema["prices"], orient="row"),
-            decisions=self.decisions_table(),
+            decisions=self.decisions.table(),
             jobs=self._jobs_table(runs),
             outages=self._outages_table(),
         )
@@ -180,7 +151,7 @@ class Record:
         return server_column(servers, self.scenario.cluster.server_ids)
 
     def _ps_table(self) -> pl.DataFrame:
-        cluster, table = self.scenario.cluster, _rows(self.ps, 5)
+        cluster, table = self.scenario.cluster, rows_of_buffer(self.ps, 5)
         job, place, count, start, end = table[np.lexsort((table[:, 1], table[:, 0], table[:, 3]))].T
         columns = {
             "job": job,
@@ -194,7 +165,7 @@ class Record:
 
     def _uploads_table(self) -> pl.DataFrame:
         job, server, chunks, start = self._dispatch_uploads()
-        gang = _rows(self.gang_uploads, 4)
+        gang = rows_of_buffer(self.gang_uploads, 4)
         job, server = np.concatenate([job, gang[:, 0]]), np.concatenate([server, gang[:, 1]])
         chunks, start = np.concatenate([chunks, gang[:, 2]]), np.concatenate([start, gang[:, 3]])
         columns = {
@@ -212,7 +183,7 @@ class Record:
         return table.sort("start", "job", "to_server", maintain_order=True)
 
     def _transfers_table(self) -> pl.DataFrame:
-        job, source, target, chunks, time = _rows(self.transfers, 5).T
+        job, source, target, chunks, time = rows_of_buffer(self.transfers, 5).T
         columns = {
             "job": job,
             "from_site": self._server_name(source).cast(pl.String),
@@ -227,19 +198,11 @@ class Record:
     def _dispatch_uploads(self) -> tuple[Ints, Ints, Ints, Ints]:
         """(job, server, chunks, start) of the uploads implied by the dispatches: one per dispatch and server."""
         cluster, count = self.scenario.cluster, len(self.scenario.cluster.servers)
-        job, lane, time, of = self._dispatched()
+        job, lane, time, of = self.decisions.dispatched()
         server = np.full(len(lane), -1 if cluster.cloud is None else cluster.cloud)
         server[lane != CLOUD] = cluster.lane_server[lane[lane != CLOUD]]
         pair, first, chunks = np.unique(of * count + server, return_index=True, return_counts=True)
         return job[first], pair % count, chunks, time[first]
-
-    def _dispatched(self) -> tuple[Ints, Ints, Ints, Ints]:
-        """(job, lane, time, number of the dispatch) of each dispatched chunk."""
-        sizes = [len(order.lane) for _, order in self.dispatches]
-        job = np.repeat(np.array([order.job for _, order in self.dispatches], np.int64), sizes)
-        time = np.repeat(np.array([now for now, _ in self.dispatches], np.int64), sizes)
-        of = np.repeat(np.arange(len(sizes)), sizes)
-        return job, _joined([order.lane for _, order in self.dispatches]), time, of
 
     def _plans_table(self) -> pl.DataFrame:
         names = list(self.schema["plans"])
@@ -251,55 +214,6 @@ class Record:
         ids = self.scenario.cluster.server_ids
         rows = [[ids[server], *rest] for server, *rest in self.outages]
         return pl.DataFrame(rows, schema=self.schema["outages"], orient="row")
-
-    def decisions_table(self) -> pl.DataFrame:
-        """The decisions so far, in order."""
-        return pl.concat([self._dispatch_decisions(), self._other_decisions()]).sort("time", maintain_order=True)
-
-    def _other_decisions(self) -> pl.DataFrame:
-        table, types = _rows(self.decisions, 6), self.schema["decisions"]
-        verbs = pl.Series(VERBS, dtype=pl.Enum(list(VERBS)))
-        reasons = pl.Series(list(self.reasons), dtype=pl.String).cast(pl.Categorical())
-        columns = {
-            "time": table[:, 0],
-            "job": table[:, 1],
-            "verb": verbs.gather(table[:, 2]),
-            "server": self._server_name(table[:, 3]),
-            "workers": pl.Series(table[:, 4]).replace(-1, None),
-            "reason": reasons.gather(table[:, 5]),
-            "value": pl.Series(np.array(self.values)).fill_nan(None),
-        }
-        empty = (pl.lit(None, kind).alias(name) for name, kind in types.items() if name not in columns)
-        return pl.DataFrame(columns).with_columns(*empty).select(list(types)).cast(types)
-
-    def _dispatch_decisions(self) -> pl.DataFrame:
-        cluster = self.scenario.cluster
-        job, lane, time, of = self._dispatched()
-        edge = lane != CLOUD
-        server = np.full(len(lane), -1 if cluster.cloud is None else cluster.cloud)
-        server[edge] = cluster.lane_server[lane[edge]]
-        sizes = [len(order.lane) for _, order in self.dispatches]
-        again = np.array([order.chunks is not None for _, order in self.dispatches], np.int64)
-        numbers = [
-            np.arange(len(order.lane)) if order.chunks is None else np.array(order.chunks, np.int64)
-            for _, order in self.dispatches
-        ]
-        verbs = pl.Series(["dispatch", "redispatch"], dtype=pl.Enum(list(VERBS)))
-        reasons = pl.Series([order.reason for _, order in self.dispatches], dtype=pl.String).cast(pl.Categorical())
-        columns = {
-            "time": time,
-            "job": job,
-            "verb": verbs.gather(again[of]),
-            "chunk": _joined(numbers),
-            "lane": pl.Series(lane.astype(np.int32)).set(pl.Series(~edge), None),
-            "server": self._server_name(server),
-            "workers": pl.Series([None], dtype=pl.Int32).new_from_index(0, len(job)),
-            "rank": np.repeat(np.array([order.rank for _, order in self.dispatches], np.int64), sizes),
-            "postponed": _joined([order.postponed for _, order in self.dispatches]),
-            "value": np.concatenate([np.empty(0), *(order.alpha for _, order in self.dispatches)]),
-            "reason": reasons.gather(of),
-        }
-        return pl.DataFrame(columns).cast(self.schema["decisions"])
 
     def state(self, job: int) -> str:
         """The final state of `job`: rejected, cancelled, failed or finished."""
@@ -339,12 +253,3 @@ def _by_server(where: Placement, before: Ints) -> tuple[Ints, Ints]:
         return rows, before
     order = rows[:, 0].argsort()
     return rows[order], before[order]
-
-
-def _rows(buffer: array[int], width: int) -> Ints:
-    """The numbers of a buffer as rows of `width`."""
-    return np.frombuffer(buffer, np.int64).reshape(-1, width) if len(buffer) else np.zeros((0, width), np.int64)
-
-
-def _joined(parts: Sequence[Ints]) -> Ints:
-    return np.concatenate([np.empty(0, np.int64), *parts]).astype(np.int64)

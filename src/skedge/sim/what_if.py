@@ -11,10 +11,11 @@ import numpy as np
 
 from skedge.core.drive import drive
 from skedge.core.events import Dispatch, Event, Order
-from skedge.core.kernel import DISPATCHED, Kernel
+from skedge.core.kernel import Kernel
 from skedge.core.lanes.lanes import COUNT, JOB, Lanes, bring_to
 from skedge.core.model import Ints
 from skedge.core.scenario import Scenario
+from skedge.core.state import DISPATCHED
 
 from .lanes import TOLD, TOUCHED
 from .world import CLOUD_ENDS, CLOUD_STARTS, WAKE, SimulatedWorld

@@ -129,7 +129,7 @@ def _not_anticipating(full: Run, make: Callable[[], Policy]) -> None:
         except SkedgeError as error:
             raise ContractError("never anticipating", f"with the first {kept} jobs alone: {error}") from error
         until = int(whole_slots(scenario.jobs.arrival[kept], scenario.physics.step))
-        if not _decided(full.schedule.decisions, until).equals(_decided(kernel.record.decisions_table(), until)):
+        if not _decided(full.schedule.decisions, until).equals(_decided(kernel.record.decisions.table(), until)):
             raise ContractError(
                 "never anticipating",
                 f"on {scenario.name}: decisions before {until} µs change when job {scenario.jobs.ids[kept]!r} and "

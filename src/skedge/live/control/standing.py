@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from skedge.core.events import CANCELLED, CLOUD, Event, Order, Transfer
-from skedge.core.kernel import REJECTED, Kernel
+from skedge.core.kernel import Kernel
+from skedge.core.state import REJECTED
 from skedge.core.time import SECOND
 from skedge.live.world.ray_world import RayWorld
 from skedge.sim.what_if import forecast
