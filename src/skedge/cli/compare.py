@@ -8,7 +8,7 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,7 +25,7 @@ from skedge.runs.meta import folder_name
 from skedge.scenario.file import scenario_of
 
 from .console import err, finite, out, print_json
-from .options import RayOption, ResumeOption
+from .options import RayOption, ResumeOption, with_groups
 from .progress import progress
 from .tables import comparison_table, demo_table, demo_text
 
@@ -42,6 +42,29 @@ class Keep(StrEnum):
     none = "none"
     best = "best"
     all = "all"
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a comparison writes."""
+
+    report: Annotated[
+        Path | None, typer.Option(help="Report file; default comparison.html, or report.html in --out.")
+    ] = None
+    folder: Annotated[
+        Path | None,
+        typer.Option("--out", help="New folder for runs, report.html, comparison.json, times.json."),
+    ] = None
+    keep: Annotated[
+        Keep, typer.Option(help="Run folders kept in --out: all, those of the policy with the best mean, or none.")
+    ] = Keep.all
+
+    def page(self) -> Path:
+        """The report's file; if it is outside of :attr:`folder`, it is checked that it can be written."""
+        path = self.report or (self.folder / "report.html" if self.folder else Path("comparison.html"))
+        if self.report is not None or self.folder is None:
+            _check_report(path)
+        return path
 
 
 def demo(
@@ -81,35 +104,26 @@ def _print_hints(folder: Path, result: Run) -> None:
     out.print(f"why a job is where it is:  {_program()} explain {a_run} {_interesting(result)}", soft_wrap=True)
 
 
+@with_groups
 def compare_command(
     scenario: Annotated[str, typer.Argument(help="A scenario file (YAML), or a shipped one: demo, s1 to s4.")],
+    *,
     policies: Annotated[str, typer.Option(help="Policies, separated by commas.")] = ",".join(DEMO_POLICIES),
     seeds: Annotated[int, typer.Option(help="Number of seeds, starting with the scenario's.", min=1)] = 5,
     processes: Annotated[int, typer.Option(help="Parallel runs; -1: one per core.")] = -1,
-    report: Annotated[
-        Path | None, typer.Option(help="Report file; default comparison.html, or report.html in --out.")
-    ] = None,
-    folder: Annotated[
-        Path | None,
-        typer.Option("--out", help="New folder for runs, report.html, comparison.json, times.json."),
-    ] = None,
-    keep: Annotated[
-        Keep, typer.Option(help="Run folders kept in --out: all, those of the policy with the best mean, or none.")
-    ] = Keep.all,
+    output: Output,
     verify: Annotated[bool, typer.Option(help="Check every rule of the model on each record.")] = True,
     ray: RayOption = None,
     resume: ResumeOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Compare policies over several seeds, in parallel, every run verified, with 95 % confidence intervals."""
-    page = report or (folder / "report.html" if folder else Path("comparison.html"))
-    if report is not None or folder is None:
-        _check_report(page)
+    page, folder = output.page(), output.folder
     first = scenario_of(scenario).seed
     names = split_policies(policies)
     title, command = f"skedge: {scenario}", f"skedge compare {scenario} --policies {policies} --seeds {seeds}"
     with nullcontext() if folder is None else new_folder(folder) as inside:
-        runs = None if inside is None or keep is Keep.none else inside / "runs"
+        runs = None if inside is None or output.keep is Keep.none else inside / "runs"
         settings: dict[str, Any] = {
             "processes": processes,
             "verify": verify,
@@ -119,8 +133,9 @@ def compare_command(
         }
         comparison = _compared(scenario, names, [first + i for i in range(seeds)], quiet=as_json, **settings)
         if inside is not None:
-            _write(inside, comparison, keep)
-        _write_page(page if report or inside is None else inside / page.name, page, _report(comparison, title, command))
+            _write(inside, comparison, output.keep)
+        made = page if output.report or inside is None else inside / page.name
+        _write_page(made, page, _report(comparison, title, command))
     _show(comparison, as_json=as_json)
     if not as_json:
         out.print(f"the picture (first seed):  {page}", soft_wrap=True)

@@ -1,78 +1,76 @@
-"""The live service: ``skedge up``, and the commands that use it."""
+"""The service's process and its state: ``skedge up`` and ``down``, and ``record``, ``fetch`` and ``quarantine``."""
 
 from __future__ import annotations
 
 import fcntl
 import getpass
-import json
 import os
 import secrets
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 import yaml
-from rich.table import Table
 
 from skedge.core.errors import InputError, SkedgeError
 from skedge.core.kinds import kind_of
 from skedge.core.scenario import Scenario
 from skedge.live.control.audit import AUDIT, Audit
-from skedge.live.control.states import STATES
-from skedge.live.training.code import copy_codes, digest, pack
+from skedge.live.training.code import copy_codes
 from skedge.run import for_service, new_folder
 from skedge.runs.cluster import check_answers
-from skedge.scenario.file import check_name, load_cluster_file, read_spec
+from skedge.scenario.file import check_name, load_cluster_file
 from skedge.scenario.save import cluster_fields
 
-from .console import duration, err, out, print_json
+from .console import err, out, print_json
+from .options import STATE, JobArgument, JsonOption, StateOption, with_groups
 from .progress import working
+from .requests import address_in, said
 
 _UP_S = 180.0
 """Longest time that a start may spend in one step [s]."""
 _DOWN_S = 60.0
-_TRIES, _PAUSE_S = 4, 2.0
-"""Most times that a submission is sent if no answer comes, and the pause before it is repeated [s]."""
-_BUSY = 503
-"""HTTP status of a service that is too busy to answer."""
 
 
-class NoAnswerError(SkedgeError):
-    """The service does not answer, or is too busy: the request may or may not have been carried out."""
+@dataclass(frozen=True)
+class Wanted:
+    """The policy, Ray cluster, address and databases of a service; kept in its state."""
+
+    policy: Annotated[str, typer.Option(help="name or name:key=value,…")] = "aonline"
+    ray: Annotated[str | None, typer.Option(help="Address of a Ray cluster; default: one on this machine.")] = None
+    host: Annotated[str, typer.Option(help="Address on which the API listens.")] = "127.0.0.1"
+    port: Annotated[int, typer.Option(help="Port of the API; 0: any free port.", min=0, max=65535)] = 0
+    journal: Annotated[str | None, typer.Option(help="Database URL of the journal; default: SQLite.")] = None
+    checkpoints: Annotated[str | None, typer.Option(help="fsspec URL of the checkpoints; default: the state.")] = None
 
 
-StateOption = Annotated[
-    Path, typer.Option("--state", envvar="SKEDGE_STATE", help="Folder of the service's state: journal, chunks, logs.")
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-JobArgument = Annotated[str, typer.Argument(help="A job's name.")]
-ServerArgument = Annotated[str, typer.Argument(help="A server's name.")]
-_STATE = Path("skedge-state")
+@dataclass(frozen=True)
+class LimitOptions:
+    """Limits on jobs and requests."""
 
-
-def up(
-    cluster: Annotated[Path, typer.Argument(help="A cluster file: the cluster of a scenario file.")],
-    state: StateOption = _STATE,
-    policy: Annotated[str, typer.Option(help="name or name:key=value,…")] = "aonline",
-    ray: Annotated[str | None, typer.Option(help="Address of a Ray cluster; default: one on this machine.")] = None,
-    host: Annotated[str, typer.Option(help="Address on which the API listens.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port of the API; 0: any free port.", min=0, max=65535)] = 0,
-    journal: Annotated[str | None, typer.Option(help="Database URL of the journal; default: SQLite.")] = None,
-    checkpoints: Annotated[str | None, typer.Option(help="fsspec URL of the checkpoints; default: the state.")] = None,
-    max_chunks: Annotated[int, typer.Option(help="Most data chunks of one job.", min=1)] = 10_000,
-    max_body_mb: Annotated[float, typer.Option(help="Largest body of a request (MB).", min=0.001)] = 1.0,
-    min_free_mb: Annotated[float, typer.Option(help="Least free disk space to accept jobs (MB).", min=0)] = 100.0,
-    keep_days: Annotated[float, typer.Option(help="Time to keep checkpoints of past jobs (days).", min=0)] = 30.0,
+    max_chunks: Annotated[int, typer.Option(help="Most data chunks of one job.", min=1)] = 10_000
+    max_body_mb: Annotated[float, typer.Option(help="Largest body of a request (MB).", min=0.001)] = 1.0
+    min_free_mb: Annotated[float, typer.Option(help="Least free disk space to accept jobs (MB).", min=0)] = 100.0
+    keep_days: Annotated[float, typer.Option(help="Time to keep checkpoints of past jobs (days).", min=0)] = 30.0
     allow: Annotated[
         list[str] | None, typer.Option(help="A module or package whose factories jobs may use; repeatable.")
-    ] = None,
+    ] = None
+
+
+@with_groups
+def up(
+    cluster: Annotated[Path, typer.Argument(help="A cluster file: the cluster of a scenario file.")],
+    *,
+    state: StateOption = STATE,
+    wanted: Wanted,
+    limits: LimitOptions,
     foreground: Annotated[bool, typer.Option(help="Stay in the foreground, for containers.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -83,17 +81,18 @@ def up(
     except ImportError as error:
         raise InputError(f"the service needs the extra `live`: pip install 'skedge[live]' ({error})") from error
     scenario = load_cluster_file(cluster)
-    for_service(policy, scenario)
+    for_service(wanted.policy, scenario)
     kind_of(scenario.cluster).check_live(scenario)
-    if ray is not None:
-        check_answers(ray)
+    if wanted.ray is not None:
+        check_answers(wanted.ray)
     lock = _new_state(state)
     if lock is None:
         raise InputError(f"{state}: the service is up already; `skedge down --state {state}` ends it")
-    mark = _check_same(state, policy, scenario) or secrets.token_hex(8)
+    mark = _check_same(state, wanted.policy, scenario) or secrets.token_hex(8)
     daemon.write_aside(state / daemon.CLUSTER, yaml.safe_dump(cluster_fields(scenario), sort_keys=False))
-    limits = Limits(max_chunks, max_body_mb, min_free_mb, keep_days, tuple(allow or ()))
-    daemon.save_settings(state, daemon.Settings(policy, ray, host, port, journal, checkpoints, mark, limits))
+    allowed = tuple(limits.allow or ())
+    kept = Limits(limits.max_chunks, limits.max_body_mb, limits.min_free_mb, limits.keep_days, allowed)
+    daemon.save_settings(state, daemon.Settings(**asdict(wanted), id=mark, limits=kept))
     for name in (daemon.ADDRESS, daemon.STARTING):
         (state / name).unlink(missing_ok=True)
     command = [sys.executable, "-m", "skedge.live.control.daemon", "--lock", str(lock), str(state.absolute())]
@@ -110,7 +109,7 @@ def up(
     if as_json:
         print_json({"url": address["url"], "state": str(state)})
     else:
-        out.print(f"up at {address['url']}, policy {policy}, state {state}", soft_wrap=True)
+        out.print(f"up at {address['url']}, policy {wanted.policy}, state {state}", soft_wrap=True)
 
 
 def _check_same(state: Path, policy: str, scenario: Scenario) -> str | None:
@@ -159,7 +158,7 @@ def _started(process: subprocess.Popen[bytes], state: Path, say: Callable[[str],
     """The service's address once it answers; None if it has ended, or one step of its start takes too long."""
     doing, deadline = "", time.monotonic() + _UP_S
     while time.monotonic() < deadline and process.poll() is None:
-        address, now = _address(state), _starting(state)
+        address, now = address_in(state), _starting(state)
         if address is not None:
             return address
         if now != doing:
@@ -192,16 +191,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait(_DOWN_S)
 
 
-def _address(state: Path) -> dict[str, Any] | None:
-    try:
-        found: dict[str, Any] = json.loads((state / "service.json").read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, ValueError) as error:
-        raise InputError(f"{state / 'service.json'}: cannot be read: {error}") from error
-    return found
-
-
 def _alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
@@ -212,194 +201,7 @@ def _alive(pid: int) -> bool:
     return True
 
 
-def _ask(state: Path, method: str, path: str, headers: Mapping[str, str] | None = None, **given: Any) -> Any:
-    """The service's answer.
-
-    Raises
-    ------
-    InputError
-        If there is no service, or it refuses; the message is the service's sentence.
-    NoAnswerError
-        If it does not answer, or is too busy.
-    """
-    try:
-        import httpx  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        raise InputError(f"the service needs the extra `live`: pip install 'skedge[live]' ({error})") from error
-    address = _address(state)
-    if address is None:
-        raise InputError(f"{state}: no service is up there; start one with `skedge up CLUSTER --state {state}`")
-    sent = {"Authorization": f"Bearer {address['token']}", **(headers or {})}
-    try:
-        answer = httpx.request(method, address["url"] + path, headers=sent, timeout=90, **given)
-    except httpx.TransportError as error:
-        raise NoAnswerError(
-            f"{state}: the service does not answer at {address['url']} ({error}); one that has died is started "
-            f"again within a minute: see {state / 'controller.log'}"
-        ) from error
-    if answer.is_success:
-        return answer.json() if answer.headers["content-type"].startswith("application/json") else answer.text
-    said = answer.json() if answer.headers["content-type"].startswith("application/json") else {}
-    sentence = said.get("error") or said.get("detail") or f"the service answers {answer.status_code}"
-    raise (NoAnswerError if answer.status_code == _BUSY else InputError)(sentence)
-
-
-def submit(
-    spec: Annotated[Path, typer.Argument(help="A job spec (YAML).")],
-    state: StateOption = _STATE,
-    key: Annotated[
-        str | None, typer.Option(help="Idempotency key: one spec with one key is one job. Default: a new key.")
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Submit a job to the service; without an answer the request is repeated, and the job is submitted only once."""
-    fields, key = read_spec(spec), key or secrets.token_hex(16)
-    if "code" in fields["train"]:
-        fields["train"] = {**fields["train"], "code": _send_code(state, Path(fields["train"]["code"]))}
-    job = _submit_once(state, fields, key)
-    _said({"job": job}, f"{job} submitted", as_json=as_json)
-
-
-def _send_code(state: Path, path: Path) -> str:
-    """Send a job's code to the service; returns its name."""
-    code = pack(path)
-    _ask(state, "PUT", f"/code/{digest(code)}", content=code)
-    return digest(code)
-
-
-def _submit_once(state: Path, fields: dict[str, Any], key: str) -> str:
-    """Submit a job, and repeat the request with the same key if no answer comes; returns the job's name."""
-    for _ in range(_TRIES - 1):
-        with suppress(NoAnswerError):
-            return str(_ask(state, "POST", "/jobs", {"Idempotency-Key": key}, json=fields))
-        time.sleep(_PAUSE_S)
-    try:
-        return str(_ask(state, "POST", "/jobs", {"Idempotency-Key": key}, json=fields))
-    except NoAnswerError as error:
-        again = f"the job may or may not be submitted: `skedge submit SPEC --key {key}` repeats the request safely"
-        raise NoAnswerError(f"{error}; {again}") from error
-
-
-def _said(found: dict[str, Any], sentence: str, *, as_json: bool) -> None:
-    if as_json:
-        print_json(found)
-    else:
-        out.print(sentence)
-
-
-def queue(
-    state: StateOption = _STATE,
-    only: Annotated[str | None, typer.Option("--only", help="Jobs in this state, such as RUNNING or PENDING.")] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """List all jobs: state, progress, expected completion, and why they wait."""
-    rows = _ask(state, "GET", "/jobs")
-    if only is not None and only.upper() not in STATES:
-        raise InputError(f"--only {only!r}: is no state of a job; the states are {', '.join(STATES)}")
-    if only is not None:
-        rows = [row for row in rows if row["state"] == only.upper()]
-    if as_json:
-        print_json(rows)
-        return
-    table = Table("job", "state", "progress", "servers", "complete in", "reason")
-    for row in rows:
-        left = "" if row["forecast_s"] is None else duration(max(row["forecast_s"] - row["now_s"], 0.0))
-        reason = row["reason"]["token"] if row["state"] != "RUNNING" else ""
-        table.add_row(row["job"], row["state"], f"{row['progress']:.0%}", ", ".join(row["servers"]), left, reason)
-    out.print(table)
-
-
-def describe(job: JobArgument, state: StateOption = _STATE, as_json: JsonOption = False) -> None:
-    """Show one job: why it waits, with numbers, and its expected completion."""
-    found = _ask(state, "GET", f"/jobs/{job}")
-    if as_json:
-        print_json(found)
-        return
-    out.print(f"job {found['job']}: {found['state']}, {found['progress']:.1%} of its mini-batches")
-    token, message = found["reason"]["token"], found["message"]
-    out.print(f"reason: {token}" + (f": {message}" if message != token else ""), soft_wrap=True)
-    if found["servers"]:
-        out.print(f"on: {', '.join(found['servers'])}")
-    if found["forecast_s"] is not None:
-        left = max(found["forecast_s"] - found["now_s"], 0.0)
-        out.print(f"forecast: complete in {duration(left)}, at {found['forecast_s']:.1f} s, if no other job comes")
-    if found["accuracy"] is not None:
-        out.print(f"{found['metric'] or 'accuracy'}: {found['accuracy']:.3f}")
-    elif found["unmeasured"]:
-        out.print(found["unmeasured"], soft_wrap=True)
-    _print_events(found["history"])
-
-
-def _print_events(rows: list[dict[str, Any]]) -> None:
-    table = Table("time s", "what", "job", "")
-    for row in rows:
-        table.add_row(f"{row['time_s']:.3f}", row["what"], row["job"] or "", row["detail"])
-    out.print(table)
-
-
-def logs(
-    job: JobArgument,
-    state: StateOption = _STATE,
-    tail: Annotated[int | None, typer.Option(help="Number of lines to print, from the end.", min=1)] = None,
-) -> None:
-    """Print the log of a job: the decisions about it, and its losses."""
-    lines = _ask(state, "GET", f"/jobs/{job}/logs").splitlines(keepends=True)
-    sys.stdout.write("".join(lines if tail is None else lines[-tail:]))
-
-
-def cancel(job: JobArgument, state: StateOption = _STATE, as_json: JsonOption = False) -> None:
-    """Cancel a job that is in the system."""
-    _ask(state, "POST", f"/jobs/{job}/cancel")
-    _said({"job": job}, f"{job} cancelled", as_json=as_json)
-
-
-def events(
-    state: StateOption = _STATE,
-    since: Annotated[int, typer.Option(help="Number of the first entry.", min=0)] = 0,
-    follow: Annotated[bool, typer.Option(help="Keep running, and print new entries.")] = False,
-    as_json: JsonOption = False,
-) -> None:
-    """List events and decisions in order; with --json one line each."""
-    while True:
-        rows = _ask(state, "GET", "/events", params={"since": since})
-        if as_json:
-            for row in rows:
-                sys.stdout.write(json.dumps(row) + "\n")
-            sys.stdout.flush()
-        elif rows:
-            _print_events(rows)
-        if not follow:
-            return
-        since += len(rows)
-        time.sleep(0.5)
-
-
-def servers(state: StateOption = _STATE, as_json: JsonOption = False) -> None:
-    """List the servers: up, lost or cordoned, and the jobs on them."""
-    rows = _ask(state, "GET", "/servers")
-    if as_json:
-        print_json(rows)
-        return
-    table = Table("server", "kind", "state", "slots", "jobs")
-    for row in rows:
-        slots = ", ".join(f"{n} {name}" for name, n in row["slots"].items())
-        table.add_row(row["server"], row["kind"], row["state"], slots or "without limit", ", ".join(row["jobs"]))
-    out.print(table)
-
-
-def cordon(server: ServerArgument, state: StateOption = _STATE, as_json: JsonOption = False) -> None:
-    """Take a server out of service: its work moves elsewhere after the mini-batches under way."""
-    _ask(state, "POST", f"/servers/{server}/cordon")
-    _said({"server": server}, f"{server} cordoned", as_json=as_json)
-
-
-def uncordon(server: ServerArgument, state: StateOption = _STATE, as_json: JsonOption = False) -> None:
-    """Put a cordoned server back into service."""
-    _ask(state, "POST", f"/servers/{server}/uncordon")
-    _said({"server": server}, f"{server} back in service", as_json=as_json)
-
-
-def down(state: StateOption = _STATE, as_json: JsonOption = False) -> None:
+def down(state: StateOption = STATE, as_json: JsonOption = False) -> None:
     """End the service and all its processes; its jobs continue when it is started again."""
     running = _running(state)
     if running is None:
@@ -411,7 +213,7 @@ def down(state: StateOption = _STATE, as_json: JsonOption = False) -> None:
     if _alive(running):
         raise SkedgeError(f"the service (process {running}) has not ended within {_DOWN_S:g} s")
     Audit(state / AUDIT, _user()).note("down", {}, "done")
-    _said({"down": True}, "down", as_json=as_json)
+    said({"down": True}, "down", as_json=as_json)
 
 
 def _new_state(state: Path) -> int | None:
@@ -446,12 +248,12 @@ def _running(state: Path) -> int | None:
         pid = int((state / "supervisor.pid").read_text(encoding="utf-8"))
         if _alive(pid):
             return pid
-    address = _address(state)
+    address = address_in(state)
     return None if address is None else int(address["pid"])
 
 
 def record(
-    state: StateOption = _STATE,
+    state: StateOption = STATE,
     folder: Annotated[Path, typer.Option("--out", help="New run folder.")] = Path("skedge-record"),
     as_json: JsonOption = False,
 ) -> None:
@@ -469,7 +271,7 @@ def record(
         run.write(inside)
         copy_codes(state, inside)
     found = {"folder": str(folder), "jobs": len(run.jobs), "violations": [asdict(v) for v in violations]}
-    _said(found, f"{len(run.jobs)} jobs recorded in {folder}, {len(violations)} violations", as_json=as_json)
+    said(found, f"{len(run.jobs)} jobs recorded in {folder}, {len(violations)} violations", as_json=as_json)
     for violation in violations if not as_json else ():
         err.print(f"{violation.rule} {violation.job}: {violation.message}", soft_wrap=True, highlight=False)
     if violations:
@@ -478,7 +280,7 @@ def record(
 
 def fetch(
     job: JobArgument,
-    state: StateOption = _STATE,
+    state: StateOption = STATE,
     folder: Annotated[Path, typer.Option("--out", help="Folder for JOB.pt and JOB.json.")] = Path(),
     as_json: JsonOption = False,
 ) -> None:
@@ -491,7 +293,7 @@ def fetch(
     check_name(job, "job")
     found = by.fetch(read_settings(state).checkpoints_of(state), job, folder)
     trained = f"{sum(found.progress)} mini-batches in {found.version} updates"
-    _said(asdict(found), f"{found.file}: {trained}, sha256 {found.sha256}", as_json=as_json)
+    said(asdict(found), f"{found.file}: {trained}, sha256 {found.sha256}", as_json=as_json)
 
 
 def _user() -> str:
@@ -501,7 +303,7 @@ def _user() -> str:
     return f"user:{os.getuid()}"
 
 
-def quarantine(job: JobArgument, state: StateOption = _STATE, as_json: JsonOption = False) -> None:
+def quarantine(job: JobArgument, state: StateOption = STATE, as_json: JsonOption = False) -> None:
     """Quarantine a submission that makes the controller crash; the service must be down."""
     try:
         from skedge.live.control.daemon import read_settings  # noqa: PLC0415
@@ -520,4 +322,4 @@ def quarantine(job: JobArgument, state: StateOption = _STATE, as_json: JsonOptio
     finally:
         journal.close()
         os.close(lock)
-    _said({"quarantined": job}, f"{job} is put aside: the next `skedge up` goes on without it", as_json=as_json)
+    said({"quarantined": job}, f"{job} is put aside: the next `skedge up` goes on without it", as_json=as_json)

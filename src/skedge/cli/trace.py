@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,6 +20,7 @@ from skedge.traces.describe import describe, rows
 from skedge.traces.formats import READERS, read_trace
 
 from .console import out, print_json, source_text
+from .options import with_groups
 
 trace_app = typer.Typer(
     help="Describe real traces, and make scenarios from them.",
@@ -76,68 +78,95 @@ def describe_command(
     out.print(table)
 
 
-@trace_app.command("convert")
-def convert_command(
-    context: typer.Context,
-    path: TraceArgument,
-    form: FormatOption,
-    folder: Annotated[Path, typer.Option("--out", help="New folder for scenario.yaml and jobs.parquet.")],
-    statuses: StatusesOption = "passed",
-    fractional: FractionalOption = Fractional.skip,
+@dataclass(frozen=True)
+class Conversion:
+    """A trace, and the scenario to make from it."""
+
+    path: TraceArgument
+    form: FormatOption
+    folder: Annotated[Path, typer.Option("--out", help="New folder for scenario.yaml and jobs.parquet.")]
+    statuses: StatusesOption = "passed"
+    fractional: FractionalOption = Fractional.skip
     make: Annotated[
         Make,
         typer.Option(
             help="rigid: a job trains on the GPUs that it requested, for its duration; divisible: the same work in "
             "chunks that any number of workers share; paper: JSAC'22 Sec. V; pdors: s4 with the trace's arrivals."
         ),
-    ] = Make.rigid,
+    ] = Make.rigid
     chunks: Annotated[
         str | None, typer.Option(help="divisible: chunks per job, N or LOW-HIGH; default 27, 60 or 115 (Table II).")
-    ] = None,
+    ] = None
     checkpoint_overhead: Annotated[
         str | None,
         typer.Option(help="Time to restore displaced work, such as 30s; default 30s if rigid, else 0s."),
-    ] = None,
-    skip: Annotated[int, typer.Option(help="Number of jobs to skip at the start.", min=0)] = 0,
-    first: Annotated[int | None, typer.Option(help="Number of jobs to take after that; default all.", min=1)] = None,
-    load: Annotated[float, typer.Option(help="Offered load; determines the number of machines.", min=0.01)] = 0.9,
-    servers: Annotated[int | None, typer.Option(help="Number of machines, instead of --load.", min=1)] = None,
-    machines: Annotated[str, typer.Option(help="philly-like, or the path of a list of machines.")] = "philly-like",
-    worker_types: Annotated[int, typer.Option(help="Number of worker types.", min=1)] = 1,
-    cloud: Annotated[bool, typer.Option(help="Include a cloud.")] = True,
+    ] = None
+    skip: Annotated[int, typer.Option(help="Number of jobs to skip at the start.", min=0)] = 0
+    first: Annotated[int | None, typer.Option(help="Number of jobs to take after that; default all.", min=1)] = None
+    load: Annotated[float, typer.Option(help="Offered load; determines the number of machines.", min=0.01)] = 0.9
+    servers: Annotated[int | None, typer.Option(help="Number of machines, instead of --load.", min=1)] = None
+    machines: Annotated[str, typer.Option(help="philly-like, or the path of a list of machines.")] = "philly-like"
+    worker_types: Annotated[int, typer.Option(help="Number of worker types.", min=1)] = 1
+    cloud: Annotated[bool, typer.Option(help="Include a cloud.")] = True
     slots: Annotated[
         int, typer.Option(help="pdors: horizon [slots of 1 h]; the last job arrives in the last slot.", min=2)
-    ] = 80,
-    classes: Annotated[bool, typer.Option(help="pdors: utilities follow Google's scheduling classes.")] = False,
-    seed: Annotated[int, typer.Option(help="Seed of all random draws.", min=0)] = 0,
+    ] = 80
+    classes: Annotated[bool, typer.Option(help="pdors: utilities follow Google's scheduling classes.")] = False
+    seed: Annotated[int, typer.Option(help="Seed of all random draws.", min=0)] = 0
+
+    def scenario(self) -> dict[str, Any]:
+        """The scenario as the fields of a scenario file."""
+        data: dict[str, Any] = {"name": self.path.name.split(".")[0], "seed": self.seed}
+        if self.make is Make.pdors:
+            data |= self._like_s4()
+        else:
+            wanted = {"load": self.load} if self.servers is None else {"servers": self.servers}
+            listed = self.machines if self.machines == "philly-like" else str(Path(self.machines).resolve())
+            drawn = {**wanted, "machines": listed, "worker_types": self.worker_types, "cloud": self.cloud}
+            data["cluster"] = {"draw": drawn}
+            data["workload"] = {"trace": self._source(), "make": self.make.value, "chunks": _chunks(self.chunks)}
+        if self.checkpoint_overhead is not None:
+            data["physics"] = data.get("physics", {}) | {"checkpoint_overhead": self.checkpoint_overhead}
+        return data
+
+    def _source(self) -> dict[str, Any]:
+        return {
+            "path": str(self.path.resolve()),
+            "format": self.form.value,
+            "statuses": list(_statuses(self.statuses)),
+            "fractional": self.fractional.value,
+            "skip": self.skip,
+        } | ({} if self.first is None else {"first": self.first})
+
+    def _like_s4(self) -> dict[str, Any]:
+        """Fields of s4 with the trace's submissions, scaled so that the last one is at the start of the last slot."""
+        fields = yaml.safe_load(shipped("s4").read_text(encoding="utf-8"))
+        draw = fields["cluster"]["draw"]
+        return {
+            "slot": fields["slot"],
+            "physics": fields["physics"] | {"horizon": f"{self.slots}h"},
+            "cluster": {"draw": draw if self.servers is None else draw | {"servers": self.servers}},
+            "workload": {"trace": self._source() | {"span": f"{self.slots - 1}h"}, "make": "pdors"}
+            | ({"mix": "classes"} if self.classes else {}),
+        }
+
+
+@trace_app.command("convert")
+@with_groups
+def convert_command(
+    context: typer.Context,
+    wanted: Conversion,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Make a scenario from a trace, for `skedge run FOLDER/scenario.yaml`."""
-    _check_used(context, make)
-    source: dict[str, Any] = {
-        "path": str(path.resolve()),
-        "format": form.value,
-        "statuses": list(_statuses(statuses)),
-        "fractional": fractional.value,
-        "skip": skip,
-    } | ({} if first is None else {"first": first})
-    data: dict[str, Any] = {"name": path.name.split(".")[0], "seed": seed}
-    if make is Make.pdors:
-        data |= _like_s4(source, servers, slots, classes=classes)
-    else:
-        wanted = {"load": load} if servers is None else {"servers": servers}
-        listed = machines if machines == "philly-like" else str(Path(machines).resolve())
-        data["cluster"] = {"draw": {**wanted, "machines": listed, "worker_types": worker_types, "cloud": cloud}}
-        data["workload"] = {"trace": source, "make": make.value, "chunks": _chunks(chunks)}
-    if checkpoint_overhead is not None:
-        data["physics"] = data.get("physics", {}) | {"checkpoint_overhead": checkpoint_overhead}
-    scenario = scenario_from_dict(data, str(path), Path())
-    with new_folder(folder) as aside:
+    _check_used(context, wanted.make)
+    scenario = scenario_from_dict(wanted.scenario(), str(wanted.path), Path())
+    with new_folder(wanted.folder) as aside:
         save_scenario(scenario, aside)
     cluster = scenario.cluster
     count, unit = kind_of(cluster).size(cluster)
     size = {unit: count}
-    found = {"scenario": str(folder / "scenario.yaml"), "jobs": len(scenario.jobs), **size}
+    found = {"scenario": str(wanted.folder / "scenario.yaml"), "jobs": len(scenario.jobs), **size}
     if as_json:
         print_json({**found, "source": scenario.source})
         return
@@ -176,19 +205,6 @@ def _chunks(text: str | None) -> list[int] | None:
     if not (low.isdigit() and (high or low).isdigit()):
         raise TraceError(f"--chunks {text!r}: it must be a number, or a range like 27-115")
     return [int(low), int(high or low)]
-
-
-def _like_s4(source: dict[str, Any], servers: int | None, slots: int, *, classes: bool) -> dict[str, Any]:
-    """Fields of s4 with the trace's submissions, scaled so that the last one is at the start of the last slot."""
-    fields = yaml.safe_load(shipped("s4").read_text(encoding="utf-8"))
-    draw = fields["cluster"]["draw"]
-    return {
-        "slot": fields["slot"],
-        "physics": fields["physics"] | {"horizon": f"{slots}h"},
-        "cluster": {"draw": draw if servers is None else draw | {"servers": servers}},
-        "workload": {"trace": source | {"span": f"{slots - 1}h"}, "make": "pdors"}
-        | ({"mix": "classes"} if classes else {}),
-    }
 
 
 def _statuses(text: str) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from skedge.core.events import (
     Upload,
     WakeAt,
 )
-from skedge.core.lanes.lanes import NO_LINKS, dispatch_groups, send, with_room
+from skedge.core.lanes.lanes import NO_LINKS, dispatch_groups, group_of, send, with_room
 from skedge.core.model import Ints, Placement
 from skedge.core.network import upload_delay
 from skedge.core.scenario import Scenario
@@ -204,10 +204,10 @@ class SimulatedWorld:
             return
         self.truth = truth = truth._replace(lanes=with_room(truth.lanes))
         links = truth.links[truth.first[job] : truth.first[job + 1]] if order.chunks is None else NO_LINKS
-        dispatch_groups(
-            truth.lanes, job, self.dispatches, order.rank, int(scenario.true_chunk_time[job, 0]),
-            int(scenario.jobs.chunks[job]), order.lane, scenario.cluster.lane_server, scenario.delays, self.now, links,
-        )  # fmt: skip
+        each, total = int(scenario.true_chunk_time[job, 0]), int(scenario.jobs.chunks[job])
+        group = group_of(job, self.dispatches, order.rank, each, total)
+        lane_server, delays = scenario.cluster.lane_server, scenario.delays
+        dispatch_groups(truth.lanes, group, order.lane, lane_server, delays, self.now, links)
         self.dispatches += 1
         self.unsettled = True
         truth_of.arrive_now(truth, order.lane, self.now)

@@ -302,28 +302,23 @@ NO_LINKS = np.empty(0, np.int64)
 """Argument of :func:`dispatch_groups` when individual chunks need not be tracked."""
 
 
+def group_of(job: int, seq: int, rank: int, each: int, total: int) -> Ints:
+    """The row of a group of chunks of `job`, which has `total` chunks of `each` µs; what its lane adds is 0."""
+    group = np.zeros(FIELDS, np.int64)
+    group[JOB], group[RANK], group[SEQ], group[CHUNKS] = job, rank, seq, total
+    group[EACH] = group[LEFT] = each
+    return group
+
+
 def dispatch_groups(
-    lanes: Lanes,
-    job: int,
-    seq: int,
-    rank: int,
-    each: int,
-    total: int,
-    lane: Ints,
-    lane_server: Ints,
-    delays: Delays,
-    now: int,
-    links: Ints,
+    lanes: Lanes, group: Ints, lane: Ints, lane_server: Ints, delays: Delays, now: int, links: Ints
 ) -> int:
-    """Send chunks of `job`, which has `total` chunks, to their lanes, one group per lane; returns the number of lanes.
+    """Send chunks of a job to their lanes, one copy of `group` per lane; returns the number of lanes.
 
     ``lane[d]`` is -1 for the cloud. `links`, unless empty, has length D: ``links[d]`` is set to the next chunk of d's
     group, and HEAD of a group to its first chunk.
     """
     order = np.argsort(lane, kind="stable")  # not in the kernel: numba takes two seconds to compile it
-    group = np.zeros(FIELDS, np.int64)
-    group[JOB], group[RANK], group[SEQ], group[CHUNKS] = job, rank, seq, total
-    group[EACH] = group[LEFT] = each
     return _send_groups(lanes, group, lane, order, lane_server, delays, now, links)
 
 

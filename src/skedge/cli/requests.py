@@ -1,0 +1,231 @@
+"""Commands that ask a running service: ``skedge submit``, ``queue``, ``describe``, ``cancel`` and others."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from skedge.core.errors import InputError, SkedgeError
+from skedge.live.control.states import STATES
+from skedge.live.training.code import digest, pack
+from skedge.scenario.file import read_spec
+
+from .console import duration, out, print_json
+from .options import STATE, JobArgument, JsonOption, ServerArgument, StateOption
+
+_TRIES, _PAUSE_S = 4, 2.0
+"""Most times that a submission is sent if no answer comes, and the pause before it is repeated [s]."""
+_BUSY = 503
+"""HTTP status of a service that is too busy to answer."""
+
+
+class NoAnswerError(SkedgeError):
+    """The service does not answer, or is too busy: the request may or may not have been carried out."""
+
+
+def address_in(state: Path) -> dict[str, Any] | None:
+    """Address, token and process of the service of this state; None if it is not up."""
+    try:
+        found: dict[str, Any] = json.loads((state / "service.json").read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{state / 'service.json'}: cannot be read: {error}") from error
+    return found
+
+
+def _ask(state: Path, method: str, path: str, headers: Mapping[str, str] | None = None, **given: Any) -> Any:
+    """The service's answer.
+
+    Raises
+    ------
+    InputError
+        If there is no service, or it refuses; the message is the service's sentence.
+    NoAnswerError
+        If it does not answer, or is too busy.
+    """
+    try:
+        import httpx  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise InputError(f"the service needs the extra `live`: pip install 'skedge[live]' ({error})") from error
+    address = address_in(state)
+    if address is None:
+        raise InputError(f"{state}: no service is up there; start one with `skedge up CLUSTER --state {state}`")
+    sent = {"Authorization": f"Bearer {address['token']}", **(headers or {})}
+    try:
+        answer = httpx.request(method, address["url"] + path, headers=sent, timeout=90, **given)
+    except httpx.TransportError as error:
+        raise NoAnswerError(
+            f"{state}: the service does not answer at {address['url']} ({error}); one that has died is started "
+            f"again within a minute: see {state / 'controller.log'}"
+        ) from error
+    if answer.is_success:
+        return answer.json() if answer.headers["content-type"].startswith("application/json") else answer.text
+    said = answer.json() if answer.headers["content-type"].startswith("application/json") else {}
+    sentence = said.get("error") or said.get("detail") or f"the service answers {answer.status_code}"
+    raise (NoAnswerError if answer.status_code == _BUSY else InputError)(sentence)
+
+
+def submit(
+    spec: Annotated[Path, typer.Argument(help="A job spec (YAML).")],
+    state: StateOption = STATE,
+    key: Annotated[
+        str | None, typer.Option(help="Idempotency key: one spec with one key is one job. Default: a new key.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Submit a job to the service; without an answer the request is repeated, and the job is submitted only once."""
+    fields, key = read_spec(spec), key or secrets.token_hex(16)
+    if "code" in fields["train"]:
+        fields["train"] = {**fields["train"], "code": _send_code(state, Path(fields["train"]["code"]))}
+    job = _submit_once(state, fields, key)
+    said({"job": job}, f"{job} submitted", as_json=as_json)
+
+
+def _send_code(state: Path, path: Path) -> str:
+    """Send a job's code to the service; returns its name."""
+    code = pack(path)
+    _ask(state, "PUT", f"/code/{digest(code)}", content=code)
+    return digest(code)
+
+
+def _submit_once(state: Path, fields: dict[str, Any], key: str) -> str:
+    """Submit a job, and repeat the request with the same key if no answer comes; returns the job's name."""
+    for _ in range(_TRIES - 1):
+        with suppress(NoAnswerError):
+            return str(_ask(state, "POST", "/jobs", {"Idempotency-Key": key}, json=fields))
+        time.sleep(_PAUSE_S)
+    try:
+        return str(_ask(state, "POST", "/jobs", {"Idempotency-Key": key}, json=fields))
+    except NoAnswerError as error:
+        again = f"the job may or may not be submitted: `skedge submit SPEC --key {key}` repeats the request safely"
+        raise NoAnswerError(f"{error}; {again}") from error
+
+
+def said(found: dict[str, Any], sentence: str, *, as_json: bool) -> None:
+    """Print an answer: a sentence, or with --json what it says."""
+    if as_json:
+        print_json(found)
+    else:
+        out.print(sentence)
+
+
+def queue(
+    state: StateOption = STATE,
+    only: Annotated[str | None, typer.Option("--only", help="Jobs in this state, such as RUNNING or PENDING.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List all jobs: state, progress, expected completion, and why they wait."""
+    rows = _ask(state, "GET", "/jobs")
+    if only is not None and only.upper() not in STATES:
+        raise InputError(f"--only {only!r}: is no state of a job; the states are {', '.join(STATES)}")
+    if only is not None:
+        rows = [row for row in rows if row["state"] == only.upper()]
+    if as_json:
+        print_json(rows)
+        return
+    table = Table("job", "state", "progress", "servers", "complete in", "reason")
+    for row in rows:
+        left = "" if row["forecast_s"] is None else duration(max(row["forecast_s"] - row["now_s"], 0.0))
+        reason = row["reason"]["token"] if row["state"] != "RUNNING" else ""
+        table.add_row(row["job"], row["state"], f"{row['progress']:.0%}", ", ".join(row["servers"]), left, reason)
+    out.print(table)
+
+
+def describe(job: JobArgument, state: StateOption = STATE, as_json: JsonOption = False) -> None:
+    """Show one job: why it waits, with numbers, and its expected completion."""
+    found = _ask(state, "GET", f"/jobs/{job}")
+    if as_json:
+        print_json(found)
+        return
+    out.print(f"job {found['job']}: {found['state']}, {found['progress']:.1%} of its mini-batches")
+    token, message = found["reason"]["token"], found["message"]
+    out.print(f"reason: {token}" + (f": {message}" if message != token else ""), soft_wrap=True)
+    if found["servers"]:
+        out.print(f"on: {', '.join(found['servers'])}")
+    if found["forecast_s"] is not None:
+        left = max(found["forecast_s"] - found["now_s"], 0.0)
+        out.print(f"forecast: complete in {duration(left)}, at {found['forecast_s']:.1f} s, if no other job comes")
+    if found["accuracy"] is not None:
+        out.print(f"{found['metric'] or 'accuracy'}: {found['accuracy']:.3f}")
+    elif found["unmeasured"]:
+        out.print(found["unmeasured"], soft_wrap=True)
+    _print_events(found["history"])
+
+
+def _print_events(rows: list[dict[str, Any]]) -> None:
+    table = Table("time s", "what", "job", "")
+    for row in rows:
+        table.add_row(f"{row['time_s']:.3f}", row["what"], row["job"] or "", row["detail"])
+    out.print(table)
+
+
+def logs(
+    job: JobArgument,
+    state: StateOption = STATE,
+    tail: Annotated[int | None, typer.Option(help="Number of lines to print, from the end.", min=1)] = None,
+) -> None:
+    """Print the log of a job: the decisions about it, and its losses."""
+    lines = _ask(state, "GET", f"/jobs/{job}/logs").splitlines(keepends=True)
+    sys.stdout.write("".join(lines if tail is None else lines[-tail:]))
+
+
+def cancel(job: JobArgument, state: StateOption = STATE, as_json: JsonOption = False) -> None:
+    """Cancel a job that is in the system."""
+    _ask(state, "POST", f"/jobs/{job}/cancel")
+    said({"job": job}, f"{job} cancelled", as_json=as_json)
+
+
+def events(
+    state: StateOption = STATE,
+    since: Annotated[int, typer.Option(help="Number of the first entry.", min=0)] = 0,
+    follow: Annotated[bool, typer.Option(help="Keep running, and print new entries.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """List events and decisions in order; with --json one line each."""
+    while True:
+        rows = _ask(state, "GET", "/events", params={"since": since})
+        if as_json:
+            for row in rows:
+                sys.stdout.write(json.dumps(row) + "\n")
+            sys.stdout.flush()
+        elif rows:
+            _print_events(rows)
+        if not follow:
+            return
+        since += len(rows)
+        time.sleep(0.5)
+
+
+def servers(state: StateOption = STATE, as_json: JsonOption = False) -> None:
+    """List the servers: up, lost or cordoned, and the jobs on them."""
+    rows = _ask(state, "GET", "/servers")
+    if as_json:
+        print_json(rows)
+        return
+    table = Table("server", "kind", "state", "slots", "jobs")
+    for row in rows:
+        slots = ", ".join(f"{n} {name}" for name, n in row["slots"].items())
+        table.add_row(row["server"], row["kind"], row["state"], slots or "without limit", ", ".join(row["jobs"]))
+    out.print(table)
+
+
+def cordon(server: ServerArgument, state: StateOption = STATE, as_json: JsonOption = False) -> None:
+    """Take a server out of service: its work moves elsewhere after the mini-batches under way."""
+    _ask(state, "POST", f"/servers/{server}/cordon")
+    said({"server": server}, f"{server} cordoned", as_json=as_json)
+
+
+def uncordon(server: ServerArgument, state: StateOption = STATE, as_json: JsonOption = False) -> None:
+    """Put a cordoned server back into service."""
+    _ask(state, "POST", f"/servers/{server}/uncordon")
+    said({"server": server}, f"{server} back in service", as_json=as_json)
