@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .compare import Comparison, compare
     from .core.errors import SkedgeError
     from .core.model import Cluster, Job, Physics, Server, job_table
-    from .core.policy import make_policy
+    from .core.registry import make_policy
     from .core.scenario import Jobs, Scenario
     from .explain import Explanation, explain
     from .run import Run, run
@@ -43,7 +43,7 @@ _MODULES = {
     "explain": "explain",
     "job_table": "core.model",
     "load_scenario": "scenario.file",
-    "make_policy": "core.policy",
+    "make_policy": "core.registry",
     "run": "run",
     "save_scenario": "scenario.save",
 }

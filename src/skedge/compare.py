@@ -17,7 +17,7 @@ from .analysis.intervals import FEWEST, Estimate, bounded, estimate
 from .analysis.metrics.metrics import completion_of
 from .analysis.verify.verify import Violation
 from .core.errors import InputError, PolicyError, SkedgeError
-from .core.policy import make_policy
+from .core.registry import make_policy
 from .optimum.problems import Reference, covering, reference
 from .run import Run, run
 from .runs.meta import folder_name, registered_meta

@@ -28,7 +28,8 @@ from .core.errors import PolicyError, RunFolderError, ScenarioError, SkedgeError
 from .core.events import Event
 from .core.kernel import Journal, Kernel
 from .core.kinds import kind_of
-from .core.policy import Need, Policy, make_policy, registered
+from .core.policy import Need, Policy
+from .core.registry import make_policy, registered
 from .core.scenario import Scenario
 from .core.schedule import Schedule, schema
 from .runs.meta import broken_meta, meta_of, read_meta, registered_meta
@@ -118,13 +119,13 @@ class Run:
         except PolicyError:
             return  # the parameters of a third-party policy may mean anything
         try:
-            ready = made if getattr(made.params, "low", ()) is not None else prepared(made, self.scenario)
+            ready = prepared(made, self.scenario)
         except SkedgeError as error:
             yield f"run.json: policy {self.policy} cannot run on the scenario: {error}"
             return
         if ready.params != made.params:
             right = meta_of(self.scenario, ready)["policy"]
-            yield f"run.json: policy is {self.policy}, without the constants of its prices; with them it is {right}"
+            yield f"run.json: policy {self.policy} lacks the constants that it takes from jobs; with them it is {right}"
 
     def must_be_whole(self) -> None:
         """Reject a record with impossible rows (M1), from which nothing can be computed.

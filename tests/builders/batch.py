@@ -12,7 +12,7 @@ from golden.she_cases import HOUR
 from oracles.plain_batch import Decision, Plan, Setting
 from oracles.product import Run, play
 from oracles.she_instances import small
-from skedge.core.policy import make_policy
+from skedge.core.registry import make_policy
 
 SETTINGS = {
     "": Setting(),

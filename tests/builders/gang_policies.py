@@ -12,7 +12,7 @@ import polars as pl
 from oracles.instances import Pick, one_of
 from oracles.product import Run, play
 from skedge.core.model import Cluster, Job, Physics, Server, job_table
-from skedge.core.policy import make_policy
+from skedge.core.registry import make_policy
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import SECOND
 

@@ -23,7 +23,7 @@ from skedge.cli.compare import DEMO_POLICIES, split_policies
 from skedge.cli.console import amount, duration
 from skedge.cli.tables import comparison_table
 from skedge.compare import COLUMNS, compare
-from skedge.core.policy import make_policy, registered
+from skedge.core.registry import make_policy, registered
 from skedge.run import Run, run
 from skedge.runs.stopwatch import STAGES
 from skedge.scenario.file import load_scenario

@@ -25,7 +25,8 @@ from skedge.core.errors import OrderError
 from skedge.core.events import Allocate, Event, Order, Suspend, Upload, WakeAt, ps_in
 from skedge.core.kernel import Kernel
 from skedge.core.model import Physics
-from skedge.core.policy import View, make_policy
+from skedge.core.policy import View
+from skedge.core.registry import make_policy
 from skedge.core.schedule import Schedule
 from skedge.core.time import SECOND
 

@@ -39,7 +39,8 @@ from skedge.core.events import (
 )
 from skedge.core.job_fields import JobColumns
 from skedge.core.kernel import Kernel
-from skedge.core.policy import View, make_policy
+from skedge.core.policy import View
+from skedge.core.registry import make_policy
 from skedge.core.scenario import Jobs
 from skedge.core.size import UNLIMITED
 from skedge.sim.world import SimulatedWorld

@@ -14,7 +14,7 @@ from skedge.core.errors import ScenarioError
 from skedge.core.events import Dispatch, Event, LaneFacts
 from skedge.core.kernel import Kernel
 from skedge.core.model import Cluster, Job, Physics, Server, job_table
-from skedge.core.policy import make_policy
+from skedge.core.registry import make_policy
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import SECOND
 from skedge.run import Run, run

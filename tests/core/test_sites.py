@@ -21,7 +21,8 @@ from skedge.core.events import Allocate, Event, Order, Reject, Suspend, Transfer
 from skedge.core.kernel import Kernel
 from skedge.core.latency import Linear
 from skedge.core.model import Physics
-from skedge.core.policy import Basis, make_policy
+from skedge.core.policy import Basis
+from skedge.core.registry import make_policy
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.state import FINISHED, REJECTED
 from skedge.core.time import SECOND

@@ -17,7 +17,7 @@ import pytest
 from builders.paths import ROOT
 from skedge.cli.main import COMMANDS
 from skedge.core.errors import PolicyError
-from skedge.core.policy import make_policy, registered
+from skedge.core.registry import make_policy, registered
 from skedge.explain import explain
 from skedge.run import Run, run
 from skedge.scenario.file import load_cluster_file, read_spec
@@ -220,7 +220,8 @@ def test_the_guides_examples_are_files_that_load() -> None:
 
 def test_the_guide_has_every_command_of_the_service() -> None:
     listed = {cell.split()[0] for cell in re.findall(r"^\| `skedge (.*?)`", GUIDE, re.MULTILINE)}
-    assert listed | {"uncordon"} == {name for name, (target, _) in COMMANDS.items() if target.startswith("service:")}
+    modules = ("service:", "requests:")
+    assert listed | {"uncordon"} == {name for name, (target, _) in COMMANDS.items() if target.startswith(modules)}
 
 
 def test_the_guide_has_every_reason_token() -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import skedge.policies
-from skedge.core.policy import make_policy, registered
+from skedge.core.registry import make_policy, registered
 
 MOST = 8
 PACKAGE = "skedge.policies"

@@ -15,7 +15,7 @@ import pytest
 
 from builders.changed_scenarios import assert_same, pinned, renamed, scaled, with_server
 from skedge.core.model import Physics, Server
-from skedge.core.policy import make_policy, registered
+from skedge.core.registry import make_policy, registered
 from skedge.core.scenario import Scenario
 from skedge.core.schedule import Schedule
 from skedge.core.time import SECOND

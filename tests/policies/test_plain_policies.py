@@ -20,7 +20,7 @@ from oracles.plain_gang_policies import Interval, preemptive, rows_of, srtf, tir
 from oracles.product import Run, play
 from oracles.she_instances import small
 from skedge.core.model import Physics
-from skedge.core.policy import make_policy
+from skedge.core.registry import make_policy
 from skedge.core.scenario import Scenario
 from skedge.core.time import SECOND
 

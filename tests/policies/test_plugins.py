@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from skedge.core.errors import PolicyError
-from skedge.core.policy import make_policy
+from skedge.core.registry import make_policy
 from skedge.run import run
 from skedge.testing import small_scenario
 

@@ -13,7 +13,7 @@ import pytest
 
 from builders.paths import TRACES
 from skedge.core.errors import InputError
-from skedge.core.policy import make_policy
+from skedge.core.registry import make_policy
 from skedge.run import offers, prepared
 from skedge.scenario.file import scenario_from_dict
 from skedge.studies.kinds.feasibility import Feasibility

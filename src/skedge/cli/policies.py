@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
-from skedge.core.policy import in_a_line, registered
+from skedge.core.registry import in_a_line, registered
 
 from .options import JsonOption
 

@@ -1,4 +1,4 @@
-"""The interface of policies: what a policy is, what it sees and how it is found. A policy author reads only this file.
+"""The interface of policies: what a policy is and what it sees. A policy author reads only this file.
 
 A policy receives what just happened (:class:`~skedge.core.events.Event`), sees what a scheduler may see (:class:`View`)
 and returns orders. It does no I/O, reads no clock, draws only from the generator that it is given, and never sees
@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
-from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, get_args, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
-from .errors import PolicyError
 from .events import Event, Order
 from .job_fields import JobColumns
 from .latency import LatencyCost
@@ -126,7 +124,7 @@ class Policy(Protocol):
 
     @property
     def history(self) -> str:
-        """File with the jobs that :meth:`calibrated` takes its constants from; empty: the scenario's own jobs."""
+        """File with the jobs that :meth:`calibrated` takes constants from; empty: the scenario's jobs, or none."""
 
     def calibrated(self, scenario: Scenario) -> Policy:
         """The policy with the constants that it takes from historical data set, as parameters."""
@@ -435,83 +433,3 @@ def _shown(array: Any) -> Any:
     shown = array[:]
     shown.flags.writeable = False
     return shown
-
-
-def registered() -> dict[str, EntryPoint]:
-    """All policies by name: the entry points ``skedge.policies`` of all installed packages, including skedge."""
-    return {point.name: point for point in sorted(entry_points(group="skedge.policies"), key=lambda p: p.name)}
-
-
-def make_policy(spec: str) -> Policy:
-    """A policy from ``name`` or ``name:key=value,key=value``.
-
-    Raises
-    ------
-    PolicyError
-        If the name or a parameter is unknown, or a value is out of range; the message lists what is allowed.
-    """
-    name, _, given = spec.partition(":")
-    points = registered()
-    if name not in points:
-        raise PolicyError(f"policy {name!r} is unknown; known are {', '.join(points)}")
-    factory = _loaded(name, points[name])
-    pairs = [part.partition("=") for part in given.split(",") if part]
-    keys = [key.strip() for key, _, _ in pairs]
-    twice = [key for key in keys if keys.count(key) > 1]
-    if twice:
-        raise PolicyError(f"policy {spec!r}: {twice[0]!r} is given twice; once is enough")
-    unfinished = [key for key, eq, _ in pairs if not eq]
-    if unfinished:
-        raise PolicyError(f"policy {spec!r}: {unfinished[0]!r} has no value; write name:key=value,key=value")
-    try:
-        made = factory(**{key.strip(): value.strip() for key, _, value in pairs})
-    except ValidationError as error:
-        raise PolicyError(_explained(spec, factory, error)) from error
-    except TypeError as error:
-        raise PolicyError(f"policy {spec!r}: {error}") from error
-    lacks = [part for part in _PARTS if not hasattr(made, part)]
-    if lacks:
-        raise PolicyError(f"policy {name!r} has no {lacks[0]!r}; a policy has what skedge.core.policy.Policy lists")
-    unknown = sorted(set(made.needs) - set(get_args(Need)))
-    if unknown:
-        allowed = "; ".join(get_args(Need))
-        raise PolicyError(f"policy {name!r} needs {unknown[0]!r}, which no scenario has; it may need: {allowed}")
-    return made
-
-
-_PARTS = (*Policy.__annotations__, *(name for name in vars(Policy) if not name.startswith("_")))
-"""What every policy has."""
-
-
-def _loaded(name: str, point: EntryPoint) -> Any:
-    """The object that an entry point names; a broken package affects only its own policy."""
-    try:
-        return point.load()
-    except (Exception, SystemExit) as error:  # importing a third-party package can raise anything
-        raise PolicyError(f"policy {name!r} cannot be loaded from {point.value!r}: {in_a_line(error)}") from error
-
-
-def in_a_line(error: BaseException) -> str:
-    """The first line of the message of `error`; its type if the message is empty."""
-    return next(iter(str(error).splitlines()), "") or type(error).__name__
-
-
-def _explained(spec: str, factory: Any, error: ValidationError) -> str:
-    errors = error.errors()
-    first, key = errors[0], str(next(iter(errors[0]["loc"]), ""))
-    takes = ", ".join(factory.Parameters.model_fields) or "none"
-    if first["type"] == "extra_forbidden":
-        return f"policy {spec!r}: it has no parameter {key!r}; it takes {takes}"
-    about_it = [one["msg"] for one in errors if one["loc"][:1] == first["loc"][:1]]
-    said = ", or ".join(dict.fromkeys(_in_our_words(message) for message in about_it))
-    if not key:
-        return f"policy {spec!r}: {said}"
-    must = "it must be " if first["msg"].startswith(_SHOULD) else ""
-    return f"policy {spec!r}: {key} = {first['input']!r}: {must}{said}"
-
-
-_SHOULD = "Input should be "
-
-
-def _in_our_words(message: str) -> str:
-    return message.removeprefix("Value error, ").removeprefix(_SHOULD).partition(", unable to parse")[0]

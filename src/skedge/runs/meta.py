@@ -13,7 +13,8 @@ from typing import Any
 
 from skedge.core.errors import PolicyError, RunFolderError
 from skedge.core.kinds import kind_of
-from skedge.core.policy import Policy, make_policy
+from skedge.core.policy import Policy
+from skedge.core.registry import make_policy
 from skedge.core.scenario import Scenario
 from skedge.core.time import SECOND
 

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import MISSING
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Discriminator,
     Field,
-    PlainValidator,
     Tag,
-    WithJsonSchema,
     create_model,
     model_validator,
 )
@@ -25,123 +21,25 @@ from pydantic import (
 from skedge.core import fields
 from skedge.core.fields import Each, Maybe, Pair, Rule
 from skedge.core.job_fields import JOB_FIELDS, JobField
-from skedge.core.time import LONGEST_S
+
+from .values import (
+    Amount,
+    Count,
+    CountRange,
+    Duration,
+    Durations,
+    Mix,
+    Name,
+    NeedRange,
+    Number,
+    NumberRange,
+    PositiveRange,
+    Slots,
+    Span,
+    no_bool,
+)
 
 Form = TypeVar("Form", bound=BaseModel)
-
-_UNITS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-_DURATION = re.compile(r"\s*([0-9.]+(?:[eE][+-]?[0-9]+)?)\s*([a-zµ]*)\s*")
-
-
-def duration_s(value: object) -> object:
-    """A duration in seconds, from a number of seconds or text such as ``1h``, ``30min``, ``15s``, ``250ms``.
-
-    Raises
-    ------
-    ValueError
-        If the text is not a duration.
-    """
-    if value is True or value is False:
-        raise ValueError(_NO_DURATION)
-    if not isinstance(value, str):
-        return value
-    match = _DURATION.fullmatch(value)
-    if match is None or (match[2] or "s") not in _UNITS:
-        raise ValueError(_NO_DURATION)
-    try:
-        return float(match[1]) * _UNITS[match[2] or "s"]
-    except ValueError:
-        raise ValueError(_NO_DURATION) from None
-
-
-_NO_DURATION = "it must be a duration: seconds, or text like 1h, 30min, 15s, 250ms"
-
-
-def _pair(value: object) -> object:
-    return (value, value) if isinstance(value, int | float) and not isinstance(value, bool) else value
-
-
-def _ascending(pair: tuple[float, float]) -> tuple[float, float]:
-    if pair[0] > pair[1]:
-        raise ValueError("it must be a range [low, high] with low at most high")
-    return pair
-
-
-def _no_bool(value: object) -> object:
-    if value is True or value is False:
-        raise ValueError("it must be a number")
-    return value
-
-
-_ANY_DURATION = {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": f"^{_DURATION.pattern}$"}]}
-_RANGE = {
-    "anyOf": [
-        {"type": "number"},
-        {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2},
-    ]
-}
-
-Name = Annotated[str, Field(min_length=1)]
-Number = Annotated[float, BeforeValidator(_no_bool)]
-Count = Annotated[int, Field(le=2**53), BeforeValidator(_no_bool)]
-Duration = Annotated[float, Field(ge=0, le=LONGEST_S), BeforeValidator(duration_s), WithJsonSchema(_ANY_DURATION)]
-Slots = Annotated[Count, Field(ge=0, le=100_000)]
-Span = Annotated[float, Field(gt=0, le=LONGEST_S), BeforeValidator(duration_s), WithJsonSchema(_ANY_DURATION)]
-Durations = Annotated[
-    tuple[
-        Annotated[float, Field(ge=0, le=LONGEST_S), BeforeValidator(duration_s)],
-        Annotated[float, Field(ge=0, le=LONGEST_S), BeforeValidator(duration_s)],
-    ],
-    AfterValidator(_ascending),
-    WithJsonSchema({"type": "array", "items": _ANY_DURATION, "minItems": 2, "maxItems": 2}),
-]
-NumberRange = Annotated[
-    tuple[Annotated[float, Field(ge=0)], Annotated[float, Field(ge=0)]],
-    BeforeValidator(_pair),
-    AfterValidator(_ascending),
-    WithJsonSchema(_RANGE),
-]
-PositiveRange = Annotated[
-    tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]],
-    BeforeValidator(_pair),
-    AfterValidator(_ascending),
-    WithJsonSchema(_RANGE),
-]
-CountRange = Annotated[
-    tuple[Annotated[int, Field(ge=1, le=1_000_000)], Annotated[int, Field(ge=1, le=1_000_000)]],
-    BeforeValidator(_pair),
-    AfterValidator(_ascending),
-    WithJsonSchema(_RANGE),
-]
-
-
-Amount = Annotated[float, Field(ge=0, le=1e15), BeforeValidator(_no_bool)]
-NeedRange = Annotated[
-    tuple[Annotated[int, Field(ge=0, le=1_000_000)], Annotated[int, Field(ge=0, le=1_000_000)]],
-    BeforeValidator(_pair),
-    AfterValidator(_ascending),
-    WithJsonSchema(_RANGE),
-]
-
-
-def _mix(value: object) -> object:
-    if value == "classes":
-        return value
-    if isinstance(value, list | tuple) and len(value) == 3 and all(_is_share(part) for part in value):
-        return tuple(map(float, value))
-    raise ValueError("it must be three shares from 0 to 1, or classes")
-
-
-def _is_share(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
-
-
-_SHARES = {"type": "array", "items": {"type": "number", "minimum": 0, "maximum": 1}, "minItems": 3, "maxItems": 3}
-Mix = Annotated[
-    tuple[float, float, float] | Literal["classes"],
-    PlainValidator(_mix),
-    WithJsonSchema({"anyOf": [_SHARES, {"const": "classes"}]}),
-]
 
 
 class _Form(BaseModel):
@@ -228,7 +126,7 @@ class CostDrawForm(_Form):
     )
 
 
-Costs = Annotated[list[list[Annotated[float, BeforeValidator(_no_bool)]]], Field(min_length=1)]
+Costs = Annotated[list[list[Annotated[float, BeforeValidator(no_bool)]]], Field(min_length=1)]
 
 
 COSTS = "rows", "drawn", "file"
@@ -366,7 +264,7 @@ def _form_of(rule: Rule, unit: str) -> Any:
                 return Duration
             above, least = (rule.low, None) if rule.above else (None, rule.low)
             bounds: Any = Field(gt=above, ge=least, le=None if rule.high == math.inf else rule.high)
-            return Annotated[int if rule.whole else float, bounds, BeforeValidator(_no_bool)]
+            return Annotated[int if rule.whole else float, bounds, BeforeValidator(no_bool)]
     return Name
 
 
@@ -528,7 +426,7 @@ class ClusterFileForm(_Form):
     """A cluster file: a scenario file whose workload may be missing."""
 
     name: str = "scenario"
-    seed: Annotated[int, BeforeValidator(_no_bool)] = Field(0, ge=0)
+    seed: Annotated[int, BeforeValidator(no_bool)] = Field(0, ge=0)
     slot: Span = 3600.0
     physics: PhysicsForm = Field(default_factory=PhysicsForm)
     cluster: ClusterForm

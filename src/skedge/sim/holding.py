@@ -12,7 +12,7 @@ from skedge.core.events import Allocate, Transfer
 from skedge.core.job_fields import Kind
 from skedge.core.model import Placement
 
-from .at_sites import AtSites
+from .site_progress import SiteProgress
 
 if TYPE_CHECKING:
     from .world import SimulatedWorld
@@ -61,7 +61,7 @@ class OnSites(OnServers):
 
     def __init__(self, world: SimulatedWorld) -> None:
         super().__init__(world)
-        self.sites = AtSites(world.scenario, world.gangs, world.log)
+        self.sites = SiteProgress(world.scenario, world.gangs, world.log)
 
     def allocate(self, order: Allocate) -> None:
         """Hold the workers from now on."""
@@ -74,7 +74,7 @@ class OnSites(OnServers):
 
     def resume(self, work: SiteWork | None) -> None:
         """Take up the work left at the sites."""
-        self.sites = AtSites(self.world.scenario, self.world.gangs, self.world.log)
+        self.sites = SiteProgress(self.world.scenario, self.world.gangs, self.world.log)
         self.sites.work = deepcopy(work) or self.sites.work
         if self.world.gangs.placed:
             self.world.note_slot()

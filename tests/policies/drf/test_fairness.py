@@ -19,7 +19,7 @@ from skedge.core.drive import drive_to_end
 from skedge.core.events import Event
 from skedge.core.kernel import Kernel
 from skedge.core.model import Cluster, Physics, Server, job_table
-from skedge.core.policy import make_policy
+from skedge.core.registry import make_policy
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import SECOND
 from skedge.policies.drf.progressive_filling import ONE_PS, level_filling, progressive_filling

@@ -30,7 +30,7 @@ from skedge.core.drive import drive_to_end
 from skedge.core.events import Event
 from skedge.core.kernel import Kernel
 from skedge.core.model import Job, Physics
-from skedge.core.policy import make_policy
+from skedge.core.registry import make_policy
 from skedge.core.scenario import Scenario
 from skedge.core.time import SECOND, ticks
 from skedge.policies.gangs.placement import place

@@ -17,7 +17,8 @@ from conftest import Said
 from skedge.core.errors import PolicyError, ScenarioError, SolverError
 from skedge.core.events import Event, Order, Reject
 from skedge.core.kernel import Kernel
-from skedge.core.policy import View, make_policy
+from skedge.core.policy import View
+from skedge.core.registry import make_policy
 from skedge.core.scenario import Jobs
 from skedge.core.value import Sigmoid
 from skedge.explain import explain

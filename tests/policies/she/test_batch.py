@@ -18,7 +18,7 @@ from oracles.product import Run, play
 from oracles.she_instances import small
 from skedge.core.errors import PolicyError
 from skedge.core.model import Physics
-from skedge.core.policy import make_policy
+from skedge.core.registry import make_policy
 from skedge.core.scenario import Scenario
 from skedge.core.time import SECOND
 from skedge.explain import explain

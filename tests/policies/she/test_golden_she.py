@@ -8,7 +8,7 @@ import pytest
 from golden.she_cases import CASES, HOUR, Case
 from oracles.plain_batch import Setting, a_online
 from oracles.product import Run, play
-from skedge.core.policy import make_policy
+from skedge.core.registry import make_policy
 
 all_cases = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 

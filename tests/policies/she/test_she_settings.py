@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from builders.paths import TRACES
-from skedge.core.policy import make_policy
+from skedge.core.registry import make_policy
 from skedge.core.scenario import Scenario
 from skedge.run import run
 from skedge.scenario.file import default_scenario, scenario_from_dict, shipped

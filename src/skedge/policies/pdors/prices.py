@@ -73,8 +73,9 @@ class PrimalDualParams(Params):
 
     @property
     def history(self) -> str:
-        """The file of `price_source`; empty for ``trace``."""
-        return self.price_source.removeprefix("file:") if self.price_source.startswith("file:") else ""
+        """The file of `price_source`, if constants are taken from it; empty for ``trace``, and if they are given."""
+        asked = self.low is None and self.price_source.startswith("file:")
+        return self.price_source.removeprefix("file:") if asked else ""
 
     @property
     def job_levels(self) -> int | None:

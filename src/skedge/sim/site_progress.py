@@ -10,7 +10,7 @@ from skedge.core.scenario import Scenario
 from .runs import RunLog
 
 
-class AtSites:
+class SiteProgress:
     """Chunks of the jobs in a simulation with sites.
 
     Parameters

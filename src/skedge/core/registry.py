@@ -1,0 +1,91 @@
+"""Policies by name: those that the installed packages register, and a policy made from ``name:key=value,...``."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, get_args
+
+from pydantic import ValidationError
+
+from .errors import PolicyError
+from .policy import Need, Policy
+
+
+def registered() -> dict[str, EntryPoint]:
+    """All policies by name: the entry points ``skedge.policies`` of all installed packages, including skedge."""
+    return {point.name: point for point in sorted(entry_points(group="skedge.policies"), key=lambda p: p.name)}
+
+
+def make_policy(spec: str) -> Policy:
+    """A policy from ``name`` or ``name:key=value,key=value``.
+
+    Raises
+    ------
+    PolicyError
+        If the name or a parameter is unknown, or a value is out of range; the message lists what is allowed.
+    """
+    name, _, given = spec.partition(":")
+    points = registered()
+    if name not in points:
+        raise PolicyError(f"policy {name!r} is unknown; known are {', '.join(points)}")
+    factory = _loaded(name, points[name])
+    pairs = [part.partition("=") for part in given.split(",") if part]
+    keys = [key.strip() for key, _, _ in pairs]
+    twice = [key for key in keys if keys.count(key) > 1]
+    if twice:
+        raise PolicyError(f"policy {spec!r}: {twice[0]!r} is given twice; once is enough")
+    unfinished = [key for key, eq, _ in pairs if not eq]
+    if unfinished:
+        raise PolicyError(f"policy {spec!r}: {unfinished[0]!r} has no value; write name:key=value,key=value")
+    try:
+        made = factory(**{key.strip(): value.strip() for key, _, value in pairs})
+    except ValidationError as error:
+        raise PolicyError(_explained(spec, factory, error)) from error
+    except TypeError as error:
+        raise PolicyError(f"policy {spec!r}: {error}") from error
+    lacks = [part for part in _PARTS if not hasattr(made, part)]
+    if lacks:
+        raise PolicyError(f"policy {name!r} has no {lacks[0]!r}; a policy has what skedge.core.policy.Policy lists")
+    unknown = sorted(set(made.needs) - set(get_args(Need)))
+    if unknown:
+        allowed = "; ".join(get_args(Need))
+        raise PolicyError(f"policy {name!r} needs {unknown[0]!r}, which no scenario has; it may need: {allowed}")
+    return made
+
+
+_PARTS = (*Policy.__annotations__, *(name for name in vars(Policy) if not name.startswith("_")))
+"""What every policy has."""
+
+
+def _loaded(name: str, point: EntryPoint) -> Any:
+    """The object that an entry point names; a broken package affects only its own policy."""
+    try:
+        return point.load()
+    except (Exception, SystemExit) as error:  # importing a third-party package can raise anything
+        raise PolicyError(f"policy {name!r} cannot be loaded from {point.value!r}: {in_a_line(error)}") from error
+
+
+def in_a_line(error: BaseException) -> str:
+    """The first line of the message of `error`; its type if the message is empty."""
+    return next(iter(str(error).splitlines()), "") or type(error).__name__
+
+
+def _explained(spec: str, factory: Any, error: ValidationError) -> str:
+    errors = error.errors()
+    first, key = errors[0], str(next(iter(errors[0]["loc"]), ""))
+    takes = ", ".join(factory.Parameters.model_fields) or "none"
+    if first["type"] == "extra_forbidden":
+        return f"policy {spec!r}: it has no parameter {key!r}; it takes {takes}"
+    about_it = [one["msg"] for one in errors if one["loc"][:1] == first["loc"][:1]]
+    said = ", or ".join(dict.fromkeys(_in_our_words(message) for message in about_it))
+    if not key:
+        return f"policy {spec!r}: {said}"
+    must = "it must be " if first["msg"].startswith(_SHOULD) else ""
+    return f"policy {spec!r}: {key} = {first['input']!r}: {must}{said}"
+
+
+_SHOULD = "Input should be "
+
+
+def _in_our_words(message: str) -> str:
+    return message.removeprefix("Value error, ").removeprefix(_SHOULD).partition(", unable to parse")[0]
