@@ -102,7 +102,7 @@ def test_the_verifier_counts_bytes() -> None:
     assert full.verify() == []
     smaller = scenario(0.599999, (1, 0.3), (1, 0.3))
     (found,) = verify(smaller, full.schedule, full.meta)
-    assert (found.rule, found.message) == ("M17", "server 0 stores 0.6 MB at 0 µs; it has room for 0.599999 MB")
+    assert (found.rule, found.message) == ("M17", "server 0 stores 0.6 MB at 0 µs; its storage is 0.599999 MB")
 
 
 def test_a_server_without_a_limit_takes_chunks_of_any_size() -> None:

@@ -39,10 +39,10 @@ def check_alpha(k: Chunks, found: Findings, mode: str, *, preemptive: bool) -> N
     alpha[cloud] = _in_cloud(k, MODES[mode])[cloud]
     got = d.frame["value"].fill_null(np.nan).to_numpy()
     wrong = ~(np.abs(got - alpha) <= _CLOSE * np.abs(alpha) + 1e-9)
-    say = "alpha of chunk {} is {:.9g} s; Q is {:.9g} s"
+    say = "alpha of chunk {} is {:.9g} s; Q gives {:.9g} s"
     found.rows("M34", wrong, d["job"], d["time"], lambda i: say.format(d["chunk"][i], got[i], alpha[i]))
     other = d["postponed"] != postponed
-    say_later = "chunk {} is said to postpone {} chunks; it postpones {}"
+    say_later = "chunk {} postpones {} chunks on record; Q gives {}"
     found.rows(
         "M34", other, d["job"], d["time"], lambda i: say_later.format(d["chunk"][i], d["postponed"][i], postponed[i])
     )  # fmt: skip
@@ -54,7 +54,7 @@ def _lemma_4(k: Chunks, found: Findings) -> None:
     """Check that sum alpha = sum beta, if Q is the marginal increase and the announced durations are true."""
     alpha, beta = sum_alpha_s(k.c), sum_beta_s(k.c)
     if alpha is not None and beta is not None and not abs(alpha - beta) <= _CLOSE * abs(beta):
-        found.add("M34", None, None, f"the sum of alpha is {alpha:.9g} s, that of beta {beta:.9g} s (Lemma 4)")
+        found.add("M34", None, None, f"alpha sums to {alpha:.9g} s, beta to {beta:.9g} s; by Lemma 4 they agree")
 
 
 def _in_cloud(k: Chunks, mode: int) -> Floats:

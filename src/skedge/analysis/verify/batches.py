@@ -104,7 +104,7 @@ def check_batches(c: Columns, found: Findings, says: Mapping[str, Any]) -> None:
         for job, verb, value in decided:
             if verb == "postpone":
                 if value is not None and value > 0:
-                    found.add("M36", job, time, f"is postponed with a plan worth {value:.9g}; it must be at most 0")
+                    found.add("M36", job, time, f"is postponed at a utility of {value:.9g}; it must be at most 0")
             elif job in accepted:
                 _worth(books, c, found, job, accepted[job], time, value)
                 gone.add(job)
@@ -134,7 +134,7 @@ def _when_due(c: Columns, found: Findings, accepted: Mapping[int, _Job], times: 
         until = min((made for made, _ in one.ends), default=0)
         while tau <= until:
             if arrival[job] < tau and tau not in times:
-                found.add("M36", job, tau, "waits, and there is no batch that decides on it")
+                found.add("M36", job, tau, "waits, but no batch decides on it")
             tau *= 2
 
 
@@ -143,13 +143,13 @@ def _everybody(c: Columns, found: Findings, time: int, decided: list[int], gone:
     slot, arrival = c.scenario.physics.slot, c.scenario.jobs.arrival
     tau = (1 << max((time // slot).bit_length() - 1, 0)) * slot
     if time != tau:
-        found.add("M36", None, time, f"a batch decides at {time} µs; batches are at {tau} and {2 * tau} µs")
+        found.add("M36", None, time, f"a batch decides at {time} µs; it must be at {tau} or {2 * tau} µs")
     d = c.decisions
     rejected = set(d["job"][(d.frame["verb"] == "reject").to_numpy()].tolist())
     due = {job for job in np.flatnonzero(arrival < tau).tolist() if job not in gone and job not in rejected}
     for job in sorted(due ^ set(decided)):
         text = (
-            "waits, and the batch does not decide on it" if job in due else "does not wait, and a batch decides on it"
+            "waits, but the batch does not decide on it" if job in due else "does not wait, but a batch decides on it"
         )
         found.add("M36", job, time, text)
     rows = np.flatnonzero((d["time"] == time) & (d.frame["verb"] == "postpone").to_numpy())
@@ -242,7 +242,7 @@ def _as_said(c: Columns, found: Findings, expected: list[_Row]) -> None:
     keys, right = [row[:6] for row in said], [row[:6] for row in expected]
     differ = (Counter(keys) - Counter(right)) + (Counter(right) - Counter(keys))
     for row in sorted(differ)[: found.limit]:
-        what = "is not on record" if row not in keys else "follows from no acceptance, or stands there twice"
+        what = "is not on record" if row not in keys else "follows from no acceptance, or is recorded twice"
         found.add(
             "M36", row[1], row[0], f"the price of {row[3]} on server {row[2]} from {row[4]} to {row[5]} µs {what}"
         )
@@ -250,7 +250,5 @@ def _as_said(c: Columns, found: Findings, expected: list[_Row]) -> None:
         return
     for one, other in zip(said, expected, strict=True):
         if abs(one[6] - other[6]) > _CLOSE * max(abs(other[6]), 1e-12):
-            text = (
-                f"{one[3]} on server {one[2]} costs {one[6]:.9g} from {one[4]} µs; what is held makes it {other[6]:.9g}"
-            )
-            found.add("M36", one[1], one[0], text)
+            text = f"the price of {one[3]} on server {one[2]} is {one[6]:.9g} from {one[4]} µs"
+            found.add("M36", one[1], one[0], f"{text}; the load gives {other[6]:.9g}")

@@ -138,7 +138,7 @@ def _no_migration(k: Chunks, found: Findings) -> None:
     missing = np.flatnonzero(np.repeat(sent, jobs.chunks) & (times == 0))[: found.limit]
     for chunk, job in zip(missing, k.job(missing), strict=True):
         number = chunk - k.c.first_chunk[job]
-        found.add("M6", int(job), int(jobs.arrival[job]), f"chunk {number} is never dispatched, others of the job are")
+        found.add("M6", int(job), int(jobs.arrival[job]), f"chunk {number} is never dispatched; others of the job are")
     row = k.run_row
     stray = row < 0
     if len(d):
@@ -146,27 +146,31 @@ def _no_migration(k: Chunks, found: Findings) -> None:
     found.rows("M6", stray, t["job"], t["start"], lambda i: _stray(k, i))
     mixed = np.isin(k.c.gangs["job"], np.flatnonzero(sent))
     found.rows(
-        "M6", mixed, k.c.gangs["job"], k.c.gangs["start"], lambda _: "is dispatched, and holds workers as a gang"
+        "M6", mixed, k.c.gangs["job"], k.c.gangs["start"], lambda _: "is dispatched and also holds workers as a gang"
     )
 
 
 def _stray(k: Chunks, i: int) -> str:
     t, d, row = k.c.chunks, k.c.dispatches, k.run_row[i]
     here = f"chunk {t['chunk'][i]} runs on server {t['server'][i]}, lane {t['lane'][i]} (-1: cloud)"
-    return f"{here}; " + (f"dispatched to {d['server'][row]}, {d['lane'][row]}" if row >= 0 else "never dispatched")
+    return f"{here}; " + (
+        f"it was dispatched to server {d['server'][row]}, lane {d['lane'][row]}"
+        if row >= 0
+        else "it was never dispatched"
+    )
 
 
 def _moved_for_a_reason(k: Chunks, found: Findings) -> None:
     """M6: a chunk is dispatched again only after the server that it was on has gone out of service."""
     d = k.c.dispatches
     first = k.again & (k.row[k.sent] == np.arange(len(k.sent)))
-    say = "chunk {} is dispatched again, and never was before"
+    say = "chunk {} is redispatched, but was not dispatched before"
     found.rows("M6", first, d["job"], d["time"], lambda i: say.format(d["chunk"][i]))
     for chunk in k.moved:
         rows = np.flatnonzero(k.sent == chunk)
         for before, row in pairwise(rows):
             if k.left[before] > d["time"][row]:
-                text = f"chunk {d['chunk'][row]} is dispatched again, and its server was in service"
+                text = f"chunk {d['chunk'][row]} is redispatched, but its server was in service"
                 found.add("M6", int(d["job"][row]), int(d["time"][row]), text)
 
 
@@ -190,7 +194,7 @@ def _run_ready(k: Chunks) -> Ints:
 def _not_early(k: Chunks, found: Findings, slack: int) -> None:
     t, ready = k.c.chunks, _run_ready(k)
     early = t["start"] < ready - slack
-    say = "chunk {} starts at {} µs; it reaches its server at {} µs"
+    say = "chunk {} starts at {} µs; its data arrive at {} µs"
     found.rows("M7", early, t["job"], t["start"], lambda i: say.format(t["chunk"][i], t["start"][i], ready[i]))
 
 
@@ -268,7 +272,7 @@ def _cloud_starts(k: Chunks, lags: Lags, found: Findings, slack: int) -> None:
         ready[runs[: len(begins)]] = begins[: len(runs)]
     often = (k.runs[k.run] > parts[k.run]) & ~np.isin(k.run, k.moved)
     late = (t["lane"] < 0) & ((t["start"] > ready + slack + k.c.late[t["job"]]) | often)
-    say = "cloud chunk {} arrives at {} µs and starts at {} µs, in {} runs"
+    say = "cloud chunk {} arrives at {} µs and starts at {} µs, in {} runs; it must start on arrival, in one run"
     found.rows(
         "M22", late, t["job"], t["start"],
         lambda i: say.format(t["chunk"][i], ready[i], t["start"][i], k.runs[k.run[i]]),
@@ -296,7 +300,7 @@ def _displaced(k: Chunks, found: Findings, slack: int, rows: Ints, place: Ints) 
     taken &= t["start"][after] <= end + slack + k.c.late[t["job"][after]]
     lost = next_outage(k.c, t["server"][run], t["start"][run]) <= end + slack
     lost |= failure_times(k.c)[t["job"][run]] <= end + slack
-    say = "is preempted on lane {}; no chunk of better rank takes the lane then"
+    say = "is preempted on lane {}, but no chunk of better rank starts there then"
     found.rows("M11", ~taken & ~lost, t["job"][run], end, lambda i: say.format(t["lane"][run[i]]))
 
 

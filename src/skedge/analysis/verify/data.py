@@ -26,7 +26,9 @@ def check_uploads(c: Columns, found: Findings, slack: int) -> None:
     took = t["end"] - t["start"]
     delay = upload_delays(scenario.delays, t["job"], t["to_server"])
     slow = np.abs(took - delay) > slack
-    found.rows("M16", slow, t["job"], t["start"], lambda i: f"an upload takes {took[i]} µs; the delay is {delay[i]} µs")
+    found.rows(
+        "M16", slow, t["job"], t["start"], lambda i: f"an upload takes {took[i]} µs; the upload delay is {delay[i]} µs"
+    )
     mb = t["chunks"] * scenario.jobs.chunk_mb[t["job"]]
     heavy = ~(np.abs(t["mb"] - mb) <= _FLOAT * mb)
     found.rows(
@@ -56,10 +58,8 @@ def _complete(c: Columns, found: Findings, slack: int) -> None:
         found.limit,
     )
     for job, server, sent, brought, time in wrong:
-        text = (
-            f"{sent} chunks are dispatched to server {server} at {time} µs; {brought} are uploaded from then, at once"
-        )
-        found.add("M16", int(job), int(time), text)
+        text = f"{sent} chunks are dispatched to server {server} at {time} µs"
+        found.add("M16", int(job), int(time), f"{text}; one upload from then brings {brought}")
 
 
 def _brought_again(c: Columns, found: Findings, jobs: Ints) -> None:
@@ -74,7 +74,7 @@ def _brought_again(c: Columns, found: Findings, jobs: Ints) -> None:
     both = pl.concat([pl.DataFrame(part).cast(pl.Int64) for part in (needs, has)])
     wrong = both.group_by("job", "server", "time").agg(pl.col("n").sum()).filter(pl.col("n") != 0).sort("job", "time")
     for job, server, time, n in wrong.head(found.limit).iter_rows():
-        text = f"{n} more chunks are dispatched to server {server} at {time} µs than are uploaded from then"
+        text = f"{n} more chunks are dispatched to server {server} at {time} µs than its uploads from then bring"
         found.add("M16", job, time, text)
 
 
@@ -135,7 +135,7 @@ def check_storage(c: Columns, found: Findings) -> None:
     for row, stored in zip(full, held, strict=True):
         server, time = int(d["server"][row]), int(d["time"][row])
         has, room = megabytes(stored), megabytes(limit[server])
-        text = f"server {server} stores {has:.15g} MB at {time} µs; it has room for {room:.15g} MB"
+        text = f"server {server} stores {has:.15g} MB at {time} µs; its storage is {room:.15g} MB"
         found.add("M17", int(d["job"][row]), time, text)
 
 

@@ -134,13 +134,12 @@ def _compare(
     """Compare worker by worker, in the order in which they begin."""
     begun, due_from = ([begin for n, begin in parts for _ in range(n)] for parts in (got, expected))
     if len(begun) > len(due_from):
-        text = f"holds {len(begun)} workers on server {server}; their data were brought for {len(due_from)}"
+        text = f"holds {len(begun)} workers on server {server}; data were uploaded for {len(due_from)}"
         found.add("M7", job, start, text)
     for computes, begin in zip(begun, due_from, strict=False):
         due = min(max(begin, start), end)
         if abs(computes - due) > slack:
-            only = " only" if computes > due else ""
-            text = f"a worker on server {server} computes from {computes} µs{only}; it can, and should, from {due} µs"
+            text = f"a worker on server {server} computes from {computes} µs; it must from {due} µs"
             found.add("M7", job, start, text)
             return
 

@@ -77,7 +77,7 @@ def _decided(c: Columns, found: Findings, slack: int) -> None:
     none = np.zeros(len(t), bool)
     agree = pl.col("workers").eq_missing(pl.col("n"))
     none[near.filter(~agree)["row"].to_numpy()] = True
-    say = "holds workers on server {} from {} µs; no decision then allocates just these"
+    say = "holds workers on server {} from {} µs; no decision at that time allocates exactly these"
     found.rows("M2", none, t["job"], t["start"], lambda i: say.format(t["server"][i], t["start"][i]))
 
 
@@ -102,7 +102,7 @@ def _agree(found: Findings, frame: pl.DataFrame, agree: tuple[str, ...], place: 
         by.filter(pl.any_horizontal(pl.col(agree) > 1) | pl.col("twice")).head(found.limit).iter_rows(named=True)
     ):
         differ = [name for name in agree if row[name] > 1] or ["server (used twice)"]
-        text = f"the servers of the gang from {row['start']} µs do not agree on {', '.join(differ)}"
+        text = f"the servers of the gang from {row['start']} µs differ in {', '.join(differ)}"
         found.add("M24", row["job"], row["start"], text)
 
 
@@ -188,7 +188,7 @@ def _brought(c: Columns, found: Findings, given: pl.DataFrame, slack: int) -> No
         check_sortedness=False,
     )  # fmt: skip
     absent = near.filter(pl.col("begun").is_null())
-    text = "{n} workers on server {server} need data, {before} have them; no upload begins at {time} µs"
+    text = "{n} workers on server {server} need data, {before} have them; no upload starts at {time} µs"
     for row in absent.sort("time", "job", "server").head(found.limit).iter_rows(named=True):
         found.add("M7", row["job"], row["time"], text.format_map(row))
 
@@ -206,9 +206,9 @@ def _not_early(c: Columns, found: Findings, intervals: pl.DataFrame, given: pl.D
     overhead = c.scenario.physics.checkpoint_overhead
     restored = ~first | (_ordered_until(c, job, start + slack) > 1)  # also after one replaced in the same instant
     least, most = np.minimum(ready + np.where(first, 0, overhead), end), ready + np.where(restored, overhead, 0)
-    say_early = "computes from {} µs; its data are there, and it is restored, at {} µs"
+    say_early = "computes from {} µs; its upload and restore end at {} µs"
     found.rows("M7", computes < least - slack, job, computes, lambda i: say_early.format(computes[i], least[i]))
-    say_late = "computes from {} µs only; it could from {} µs"
+    say_late = "computes from {} µs; it could from {} µs"
     found.rows(
         "M7", computes > most + slack + c.late[job], job, computes, lambda i: say_late.format(computes[i], most[i])
     )
@@ -268,5 +268,5 @@ def _work_exactly(
     rounding = 2 * changes * -(-max(work) // min(work)) + slack * int(workers.sum())
     room = c.scenario.physics.step * int(workers[-1]) + int(c.late[job]) * int(workers.max())
     if not -rounding <= done - work[to] < room + rounding:
-        text = f"spends {done} worker-µs; it needs {work[to]} and less than {room} more"
+        text = f"computes for {done} worker-µs; it needs {work[to]}, and may take less than {room} more"
         found.add("M8", job, end, text)

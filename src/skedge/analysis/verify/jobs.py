@@ -40,12 +40,14 @@ def answers(c: Columns, found: Findings) -> None:
     found.rows("M18", silent, t["job"], t["arrival"], lambda i: f"is {state[i]} without a reason")
     _as_decided(c, found, state)
     unsaid = failed.to_numpy() != (failure_times(c)[t["job"]] < NEVER)
-    found.rows("M18", unsaid, t["job"], t["arrival"], lambda i: f"is {state[i]}; the decisions say otherwise")
+    found.rows(
+        "M18", unsaid, t["job"], t["arrival"], lambda i: f"is {state[i]} in the jobs table, but not by its decisions"
+    )
     runs = np.bincount(c.runs["job"], minlength=len(jobs))[t["job"]]
     both = rejected.to_numpy() & (runs > 0)
-    found.rows("M18", both, t["job"], t["arrival"], lambda i: f"is rejected and has {runs[i]} runs")
+    found.rows("M18", both, t["job"], t["arrival"], lambda i: f"is rejected but has {runs[i]} runs")
     never = finished.to_numpy() & (runs == 0)
-    found.rows("M18", never, t["job"], t["arrival"], lambda _: "is finished and never ran")
+    found.rows("M18", never, t["job"], t["arrival"], lambda _: "is finished but never ran")
 
 
 def _as_decided(c: Columns, found: Findings, state: pl.Series) -> None:
@@ -54,15 +56,13 @@ def _as_decided(c: Columns, found: Findings, state: pl.Series) -> None:
     rows = np.flatnonzero((d.frame["verb"] == "reject").to_numpy())
     times = np.bincount(d["job"][rows], minlength=len(c.scenario.jobs))[t["job"]]
     wrong = times != (state == "rejected").fill_null(value=False).to_numpy()
-    found.rows(
-        "M18", wrong, t["job"], t["arrival"], lambda i: f"is {state[i]}; it has {times[i]} decisions to reject it"
-    )
+    found.rows("M18", wrong, t["job"], t["arrival"], lambda i: f"is {state[i]}, with {times[i]} decisions to reject it")
     ends = d.frame.filter(pl.col("verb").is_in(["reject", "fail"])).select("job", why=pl.col("reason").cast(pl.String))
     said = t.frame.select("job", "reason").with_row_index("row").join(
         ends.unique("job", keep="first"), on="job", how="left", maintain_order="left"
     )  # fmt: skip
     other = (said["reason"].fill_null("") != said["why"].fill_null("")).to_numpy()
-    say = "its reason is {!r}; that of the decision is {!r}"
+    say = "the reason in the jobs table is {!r}; in the decisions it is {!r}"
     found.rows(
         "M18", other, t["job"], t["arrival"], lambda i: say.format(said["reason"][i], said["why"][i])
     )  # fmt: skip
@@ -72,14 +72,20 @@ def undisturbed(c: Columns, found: Findings) -> None:
     """M18, M25: in a simulation no job fails and all servers are always in service."""
     state = c.jobs.frame["state"].cast(pl.String)
     failed = state.is_in(["failed", "cancelled"]).fill_null(value=False).to_numpy()
-    found.rows("M18", failed, c.jobs["job"], c.jobs["arrival"], lambda i: f"is {state[i]}, in a simulation")
+    found.rows(
+        "M18", failed, c.jobs["job"], c.jobs["arrival"], lambda i: f"is {state[i]}, which cannot happen in a simulation"
+    )
     for server, start in zip(c.outages["server"].tolist(), c.outages["start"].tolist(), strict=True):
         label = c.scenario.cluster.label(server)
         found.add("M25", None, start, f"{label!r} goes out of service; in a simulation all servers are in service")
     d = c.decisions
     lost = (d.frame["verb"] == "suspend").to_numpy() & (d["server"] >= 0)
     found.rows(
-        "M25", lost, d["job"], d["time"], lambda _: "is suspended for a server; in a simulation all are in service"
+        "M25",
+        lost,
+        d["job"],
+        d["time"],
+        lambda _: "is suspended because of a server; in a simulation all servers are in service",
     )
 
 
@@ -141,11 +147,13 @@ def preempted_flags(
     if not preemptive:
         t = c.chunks
         taken = t["preempted"] & ~(next_outage(c, t["server"], t["start"]) <= t["end"]) & ~left[t["job"]]
-        found.rows("M11", taken, t["job"], t["end"], lambda _: "a lane that does not preempt gave up a chunk")
+        found.rows("M11", taken, t["job"], t["end"], lambda _: "a chunk is preempted on a lane that does not preempt")
 
 
 def _flag(flag: Mask, end: Ints, last: Ints) -> Say:
-    return lambda i: f"preempted is {bool(flag[i])} for a run that ends at {end[i]} µs; the last ends at {last[i]} µs"
+    return lambda i: (
+        f"preempted is {bool(flag[i])} for a run that ends at {end[i]} µs; the last run ends at {last[i]} µs"
+    )
 
 
 def plans_kept(c: Columns, found: Findings, slack: int) -> None:
@@ -169,7 +177,7 @@ def plans_kept(c: Columns, found: Findings, slack: int) -> None:
 def planned(c: Columns, found: Findings) -> None:
     """M19 if the policy promises `plans`: a job that runs has a plan."""
     without = ~np.isin(c.runs["job"], c.plans["job"])
-    say = "runs, and no plan of it is on record, as its policy promises"
+    say = "runs without a plan; its policy promises one"
     found.rows("M19", without, c.runs["job"], c.runs["start"], lambda _: say)
 
 

@@ -22,7 +22,7 @@ def check_trained(c: Columns, found: Findings, trained: Mapping[str, Any]) -> No
         job = int(t["job"][row])
         steps, done = int(jobs.minibatches[job]), trained.get(jobs.ids[job])
         if not isinstance(done, list) or len(done) != jobs.chunks[job]:
-            text = f"is finished; what its last checkpoint holds is {done!r}, not {jobs.chunks[job]} numbers"
+            text = f"is finished; its last checkpoint holds {done!r}, not {jobs.chunks[job]} numbers"
             found.add("M38", job, int(t["completion"][row]), text)
             continue
         for chunk in [chunk for chunk, n in enumerate(done) if n != steps]:

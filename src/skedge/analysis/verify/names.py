@@ -88,7 +88,7 @@ def _filled(name: str, frame: pl.DataFrame, found: Findings) -> pl.DataFrame:
 def _tell(found: Findings, name: str, frame: pl.DataFrame, wrong: Mask) -> None:
     for i in np.flatnonzero(wrong)[: found.limit].tolist():
         row = frame.row(i, named=True)
-        text = f"{name}[{i}] names what does not exist, or has an impossible count, time or value: {row}"
+        text = f"{name}[{i}] has an unknown name or number, or an impossible count, time or value: {row}"
         found.add("M1", row.get("job"), row[_TIME[name]], text)
 
 

@@ -43,7 +43,9 @@ def _with_suspensions(orders: pl.DataFrame) -> pl.DataFrame:
 def _in_order(c: Columns, found: Findings) -> None:
     t = c.decisions
     back = np.concatenate([[False], t["time"][1:] < t["time"][:-1]]) if len(t) else np.zeros(0, bool)
-    found.rows("M2", back, t["job"], t["time"], lambda i: f"decided at {t['time'][i]} µs, behind a later decision")
+    found.rows(
+        "M2", back, t["job"], t["time"], lambda i: f"decided at {t['time'][i]} µs, but listed after a later decision"
+    )
 
 
 def _admitted(c: Columns, found: Findings) -> None:
@@ -78,14 +80,14 @@ def _carried_out(found: Findings, slack: int, orders: pl.DataFrame, t: Table, co
         text = f"is given {row['workers']} {what} on server {row['server']}; it then holds {row['held'] or 0} there"
         found.add("M2", row["job"], row["time"], text)
     for row in both.filter(pl.col("places") != pl.col("parts")).head(found.limit).iter_rows(named=True):
-        text = f"is given {what} on {row['parts']} servers; it then holds some on {row['places']}"
+        text = f"is given {what} on {row['parts']} servers; it then holds {what} on {row['places']}"
         found.add("M2", row["job"], row["time"], text)
     begun = held.with_columns(pl.col("time").alias("begun")).join_asof(
         given.select("job", "server", "time", "parts").sort("time"), on="time", by=["job", "server"],
         strategy="nearest", tolerance=slack, check_sortedness=False,
     )  # fmt: skip
     for row in begun.filter(pl.col("parts").is_null()).head(found.limit).iter_rows(named=True):
-        text = f"holds {row['held']} {what} on server {row['server']}; no order gives them"
+        text = f"holds {row['held']} {what} on server {row['server']}; no order allocates them"
         found.add("M2", row["job"], row["begun"], text)
 
 
@@ -99,7 +101,7 @@ def _repeated(found: Findings, orders: pl.DataFrame) -> None:
         same = pl.all_horizontal(pl.col(name) == pl.col(name).shift() for name in ("job", "time", "verb", "what"))
         again = one.filter(same & (pl.col("verb") != "suspend"))
         for job, time, verb in again.select("job", "time", "verb").head(found.limit).iter_rows():
-            found.add("M2", job, time, f"the same order, {verb}, is given twice at one time")
+            found.add("M2", job, time, f"the same order, {verb}, is given twice at the same time")
 
 
 def _served(c: Columns, found: Findings, slack: int, intervals: pl.DataFrame) -> None:
@@ -112,7 +114,7 @@ def _served(c: Columns, found: Findings, slack: int, intervals: pl.DataFrame) ->
     both = held.join_asof(of, on="time", by="job", strategy="nearest", tolerance=slack, check_sortedness=False)
     wrong = both.filter(pl.col("until").is_null() | ((pl.col("until") - pl.col("end")).abs() > slack))
     for job, time, end, until in wrong.head(found.limit).iter_rows():
-        found.add("M14", job, time, f"holds a PS until {end} µs; its workers, held from then, it has until {until} µs")
+        found.add("M14", job, time, f"holds a PS until {end} µs, and the workers that began with it until {until} µs")
 
 
 def _postponed(c: Columns, found: Findings, slack: int, intervals: pl.DataFrame) -> None:
@@ -142,7 +144,7 @@ def _ended(found: Findings, slack: int, intervals: pl.DataFrame, orders: pl.Data
     left = intervals.filter("preempted").select(pl.col("job").cast(pl.Int64), pl.col("end").alias("time"))
     ends = pl.concat([orders.select("job", "time"), _failures(c)])
     for job, time, *_ in _near(left, ends, slack).head(found.limit).iter_rows():
-        found.add("M11", job, time, "loses its workers; no decision then takes them")
+        found.add("M11", job, time, "loses its workers; no decision at that time takes them")
 
 
 def _failures(c: Columns) -> pl.DataFrame:
@@ -160,12 +162,12 @@ def _suspended(found: Findings, slack: int, intervals: pl.DataFrame, orders: pl.
         intervals = intervals.filter("preempted")
     ends = pl.concat([intervals.select(pl.col("job").cast(pl.Int64), time="end"), given.select(at)])
     for job, time, *_ in _near(suspended.select(at), ends, slack).head(found.limit).iter_rows():
-        found.add("M2", job, time, "is suspended; it held no workers until then")
+        found.add("M2", job, time, "is suspended, but held no workers until then")
     again = orders.filter(
         pl.col("verb") == "suspend", pl.col("verb").shift() == "suspend", pl.col("job") == pl.col("job").shift()
     )
     for job, time in again.select(at).head(found.limit).iter_rows():
-        found.add("M2", job, time, "is suspended twice, and held no workers in between")
+        found.add("M2", job, time, "is suspended twice without holding workers in between")
 
 
 def check_suspensions(c: Columns, found: Findings, promised: str, *, slots: bool) -> None:
@@ -186,4 +188,4 @@ def check_suspensions(c: Columns, found: Findings, promised: str, *, slots: bool
         others = begin.get(time, set())
         alike = (worker_type[o] == worker_type[job] or ps_type[o] == ps_type[job] for o in others)
         if promised == "never" or not (job in others or any(alike)):
-            found.add("M11", job, time, "is suspended, and no other job is given workers or a PS that it can have held")
+            found.add("M11", job, time, "is suspended, but no other job receives workers or a PS that it may have held")

@@ -35,7 +35,7 @@ def _same_worth(c: Columns, found: Findings, rows: np.ndarray) -> None:
         table.group_by("job", "time", maintain_order=True).agg(pl.col("value").n_unique()).filter(pl.col("value") > 1)
     )
     for job, time, _ in several.head(found.limit).iter_rows():
-        found.add("M19", job, time, "reserves the servers of one plan at several values")
+        found.add("M19", job, time, "has several values for the servers of one plan")
 
 
 def _broken(c: Columns, found: Findings, slack: int) -> None:
@@ -57,5 +57,7 @@ def _broken(c: Columns, found: Findings, slack: int) -> None:
             or (broken is not None and abs(broken - end) > slack)
             or (slack == 0 and outlived == (broken is None))
         ):
-            text = f"its plan of {made_at} µs ends at {to} µs and is marked broken at {broken} µs; "
-            found.add("M19", job, made_at, text + (f"it should be, at {end} µs" if outlived else "it should not be"))
+            text = f"its plan made at {made_at} µs ends at {to} µs and is marked broken at {broken} µs; "
+            found.add(
+                "M19", job, made_at, text + (f"it must be marked at {end} µs" if outlived else "it must not be marked")
+            )

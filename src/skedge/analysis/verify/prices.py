@@ -56,7 +56,7 @@ def check_prices(c: Columns, found: Findings, params: Mapping[str, Any]) -> None
         _take(c, books, job, rows)
         _changed(c, found, books, job)
     unplanned = ~np.isin(c.prices["job"], c.plans["job"])
-    say = "changes prices, but nothing was planned for it"
+    say = "changes prices, but has no plan"
     found.rows("M29", unplanned, c.prices["job"], c.prices["made_at"], lambda _: say)
     _rejected(c, found)
 
@@ -101,7 +101,7 @@ def _payoff(c: Columns, found: Findings, books: _Books, job: int, rows: list[int
     """M30: an admitted job's value is its utility less its cost at the prices before its admission, and above 0."""
     utility, slot, made_at = c.scenario.jobs.utility[job], c.scenario.physics.slot, int(c.plans["made_at"][rows[0]])
     if utility is None:
-        found.add("M30", job, made_at, "is planned at prices, and does not say what it is worth")
+        found.add("M30", job, made_at, "is planned at prices, but has no utility")
         return
     server = c.plans["server"]
     cost = sum(float((books.price[_slots(c, row), server[row]] @ _amount(c, job, row)).sum()) for row in rows)
@@ -109,9 +109,9 @@ def _payoff(c: Columns, found: Findings, books: _Books, job: int, rows: list[int
     worth = utility(end - -(-made_at // slot) - index) - cost
     said = _value(c, job, "reserve")
     if said is None or abs(said - worth) > _CLOSE * max(1.0, abs(worth), cost):
-        found.add("M30", job, made_at, f"its plan is said to be worth {said}; utility less cost is {worth:.9g}")
+        found.add("M30", job, made_at, f"the value of its plan is {said} on record; utility less cost is {worth:.9g}")
     elif not said > 0:
-        found.add("M30", job, made_at, f"is admitted with a plan worth {said:.9g}; it must be above 0")
+        found.add("M30", job, made_at, f"is admitted with a plan of value {said:.9g}; it must be above 0")
 
 
 def _value(c: Columns, job: int, verb: str) -> float | None:
@@ -126,7 +126,13 @@ def _rejected(c: Columns, found: Findings) -> None:
     d = c.decisions
     value = d.frame["value"].fill_null(0.0).to_numpy()
     wrong = (d.frame["verb"] == "reject").to_numpy() & (value > 0)
-    found.rows("M30", wrong, d["job"], d["time"], lambda i: f"is rejected with a plan worth {value[i]:.9g}")
+    found.rows(
+        "M30",
+        wrong,
+        d["job"],
+        d["time"],
+        lambda i: f"is rejected with a plan of value {value[i]:.9g}; it must be at most 0",
+    )
 
 
 def _take(c: Columns, books: _Books, job: int, rows: list[int]) -> None:
@@ -139,7 +145,7 @@ def _bounds(c: Columns, found: Findings, books: _Books) -> None:
     p, place = c.prices, _resource(c)
     price, low, high = p["price"], books.low[p["server"], 0], books.high[p["server"], place]
     wrong = (price < low * (1 - _CLOSE)) | (price > high * (1 + _CLOSE))
-    say = "a price of {:.9g}; it must be from L = {:.9g} to U = {:.9g}"
+    say = "a price is {:.9g}; it must be from L = {:.9g} to U = {:.9g}"
     found.rows("M29", wrong, p["job"], p["made_at"], lambda i: say.format(price[i], low[i], high[i]))
 
 
@@ -162,11 +168,16 @@ def _changed(c: Columns, found: Findings, books: _Books, job: int) -> None:
         if p["price"][row] < before * (1 - _CLOSE):
             found.add("M29", job, int(p["made_at"][row]), f"a price falls from {before:.9g} to {p['price'][row]:.9g}")
         elif p["price"][row] <= before * (1 + _SAME):
-            found.add("M29", job, int(p["made_at"][row]), f"a price is {before:.9g}, and is said to change to that")
+            found.add(
+                "M29",
+                job,
+                int(p["made_at"][row]),
+                f"a price is recorded as changed to {before:.9g}, which it was already",
+            )
         books.price[where] = p["price"][row]
     right = books.at(c.scenario.cluster.amounts)
     wrong = np.abs(books.price - right) > _CLOSE * right
     for t, h, r in zip(*(axis[: found.limit] for axis in np.nonzero(wrong)), strict=True):
-        text = f"of {names[r]} on {servers[h]} in slot {t} the price is {books.price[t, h, r]:.9g}"
-        found.add("M29", job, made_at, f"{text}; what is planned makes it {right[t, h, r]:.9g}")
+        text = f"the price of {names[r]} on {servers[h]} in slot {t} is {books.price[t, h, r]:.9g}"
+        found.add("M29", job, made_at, f"{text}; the plans give {right[t, h, r]:.9g}")
     books.price = np.where(wrong, right, books.price)

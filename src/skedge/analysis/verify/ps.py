@@ -34,7 +34,7 @@ def _with_cloud_jobs(c: Columns, found: Findings, slack: int, zeta: Zeta) -> Non
     edge = np.flatnonzero(t["server"] != cloud)
     job, start = t["job"][edge], t["start"][edge]
     wrong = zeta.always(job, start - slack - 1, start + slack, 1) & ~_out_at(c, cloud, start, slack)
-    say = "the job is wholly in the cloud, its PS is on server {}"
+    say = "the job is wholly in the cloud, but its PS is on server {}"
     found.rows("M15", wrong, job, start, lambda i: say.format(t["server"][edge[i]]))
 
 
@@ -70,7 +70,7 @@ def _while_running(c: Columns, found: Findings, slack: int, rows: Ints, first: I
     active, held = running(c), merged(rows, first, c.ps["start"], c.ps["end"])
     if all(np.array_equal(a, b) for a, b in zip(active, held, strict=True)):
         return
-    for these, those, what in ((active, held, "runs without a PS"), (held, active, "holds a PS and does not run")):
+    for these, those, what in ((active, held, "runs without a PS"), (held, active, "holds a PS without running")):
         at = uncovered(these, those, slack)
         at = np.where(_during_outages(c, these[0], at), -1, at)
         found.rows("M12", at >= 0, these[0], at, lambda i, at=at, what=what: f"{what} at {at[i]} µs")  # type: ignore[misc]
@@ -114,7 +114,11 @@ def _one_each(c: Columns, found: Findings, slack: int, rows: Ints) -> None:
     dispatched[c.dispatches["job"]] = True
     moved = same & ~twice & (start <= end) & (other | dispatched[job]) & ~lost
     found.rows(
-        "M14", moved, job, start, lambda i: f"changes its PS at {start[i]} µs while it runs on, or is given it anew"
+        "M14",
+        moved,
+        job,
+        start,
+        lambda i: f"changes its PS at {start[i]} µs while it continues to run, or takes the same one again",
     )
 
 

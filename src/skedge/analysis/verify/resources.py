@@ -68,7 +68,7 @@ def _counts(c: Columns, found: Findings, intervals: pl.DataFrame, *, by_ratio: b
     least = np.maximum(1, np.ceil(exact - 1e-9 * np.maximum(exact, 1.0))).astype(np.int64)
     have = _ps_at(c, intervals.select("job", "start"), ["job"])
     found.rows(
-        "M27", workers > most, job, start, lambda i: f"holds {workers[i]} workers; its batch lets it have {most[i]}"
+        "M27", workers > most, job, start, lambda i: f"holds {workers[i]} workers; its batch size allows {most[i]}"
     )
     say = "holds {} PSs for {} workers; it needs {}"
     wrong = have != least if by_ratio else have < least

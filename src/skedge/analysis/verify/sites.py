@@ -64,7 +64,7 @@ def _one_ps(c: Columns, found: Findings, slack: int) -> None:
     ).sort("job", "start")
     for job, start, end, count, until in both.iter_rows():
         if count != 1 or end is None or abs(end - until) > slack:
-            text = f"holds workers until {end} µs, and {count or 0} PSs until {until} µs; it must have one as long"
+            text = f"holds workers until {end} µs, and {count or 0} PSs until {until} µs; it must hold one as long"
             found.add("M32", job, start, text)
 
 
@@ -74,9 +74,11 @@ def _sizes(c: Columns, found: Findings, moves: list[_Move], slack: int) -> None:
     for move in moves:
         right = move.chunks * float(chunk_mb[move.job])
         if abs(move.time - _slot(move.time, slot) * slot) > slack:
-            found.add("M23", move.job, move.time, f"data are moved within a slot of {slot} µs")
+            found.add("M23", move.job, move.time, f"data are moved inside a slot of {slot} µs, not at its start")
         if move.source < 0 or move.source == move.target:
-            found.add("M31", move.job, move.time, "chunks are moved from no other site that there is")
+            found.add(
+                "M31", move.job, move.time, "chunks are moved from an unknown site, or to the site where they are"
+            )
         elif not math.isclose(move.mb, right, rel_tol=_ALMOST):
             text = f"{move.chunks} chunks are moved with {move.mb:g} MB; they have {right:g}"
             found.add("M31", move.job, move.time, text)
@@ -98,7 +100,7 @@ def _booked(c: Columns, found: Findings, moves: list[_Move]) -> None:
     for (job, time), value in sorted(said.items()):
         right = is_[job, time]
         if not math.isclose(value, right, rel_tol=1e-6, abs_tol=_ALMOST):
-            found.add("M31", job, time, f"{value:g} is booked for transfers that cost {right:g}")
+            found.add("M31", job, time, f"transfers have a cost of {value:g} on record; they cost {right:g}")
 
 
 def _decided(c: Columns, found: Findings, moves: list[_Move]) -> None:
@@ -191,7 +193,7 @@ def _follow(
             if move.source < 0:
                 continue
             if move.chunks > left[move.source]:
-                text = f"{move.chunks} chunks are moved from server {move.source}; {left[move.source]} lie there"
+                text = f"{move.chunks} chunks are moved from server {move.source}; {left[move.source]} are there"
                 found.add("M31", job, move.time, text)
             left[move.source] -= move.chunks
             left[move.target] += move.chunks
@@ -200,12 +202,12 @@ def _follow(
             left[site] -= done
             chunks[row] += done
         if at in busy and not left.any() and at != max(busy):
-            found.add("M33", job, (at + 1) * slot, "goes on holding workers; nothing is left to train")
+            found.add("M33", job, (at + 1) * slot, "continues to hold workers, but nothing is left to train")
             return
     rows = np.flatnonzero(c.jobs["job"] == job)
     state = c.jobs.frame["state"][int(rows[0])] if len(rows) else None
     if left.any() == (state == "finished"):
-        text = f"is {state}; {int(left.sum())} of its chunks are not trained"
+        text = f"is {state}; {int(left.sum())} of its chunks are untrained"
         found.add("M33", job, None, text)
 
 
@@ -214,7 +216,7 @@ def _work(c: Columns, found: Findings, chunks: Ints) -> None:
     t = c.gangs
     right = chunks * c.scenario.jobs.minibatches[t["job"]]
     wrong = ~np.isclose(t["work"], right, rtol=_ALMOST)
-    say = "{:g} mini-batches are trained on server {}; its workers and its data give {:g}"
+    say = "{:g} mini-batches are trained on server {}; its workers and data give {:g}"
     found.rows(
         "M33", wrong, t["job"], t["start"], lambda i: say.format(t["work"][i], t["server"][i], right[i])
     )  # fmt: skip

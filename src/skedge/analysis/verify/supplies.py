@@ -28,7 +28,7 @@ def check_supplies(c: Columns, found: Findings) -> None:
     both = pl.concat([_table(brought, unequal).with_columns(n=1), _table(needed, unequal).with_columns(n=-1)])
     differ = both.group_by("job", "server", "chunks", "time").agg(pl.col("n").sum()).filter(pl.col("n") != 0)
     for job, server, chunks, time, n in differ.sort("job", "time", "server", "chunks").head(found.limit).iter_rows():
-        what = "are brought, and no order needs them" if n > 0 else "are needed by an order, and are not brought"
+        what = "are uploaded, but no order needs them" if n > 0 else "are needed by an order, but are not uploaded"
         found.add("M16", job, time, f"{chunks} chunks for server {server} {what}")
 
 
@@ -82,13 +82,15 @@ def check_ahead(c: Columns, found: Findings, slack: int, rule: str, most: Ints, 
     job, time, n = d["job"][rows], d["time"][rows], d["workers"][rows]
     if promised:
         every = np.ones(len(rows), bool)
-        found.rows("M16", every, job, time, lambda _: "data are ordered ahead; the policy promises that it does not")
+        found.rows(
+            "M16", every, job, time, lambda _: "an upload is ordered ahead of the allocation; the policy promises none"
+        )
     most = most[job]
-    say = "data of {} workers are ordered for server {}; it can have {}"
+    say = "an upload for {} workers is ordered to server {}; the job can have {}"
     found.rows(rule, n > most, job, time, lambda i: say.format(n[i], d["server"][rows[i]], most[i]))
     sent = np.zeros(len(jobs), bool)
     sent[c.dispatches["job"]] = True
-    say = "data are ordered at {} µs for a job that is dispatched, or holds workers"
+    say = "an upload is ordered at {} µs for a job that is dispatched or holds workers"
     found.rows("M6", sent[job] | _held(c, job, time, slack), job, time, lambda i: say.format(time[i]))
 
 

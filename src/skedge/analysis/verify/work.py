@@ -52,7 +52,7 @@ def _of_chunk_runs(k: Chunks, found: Findings) -> None:
     whole = k.c.scenario.jobs.minibatches[t["job"]]
     right = whole * ((t["end"] - t["start"]) / length[k.run])
     wrong = ~(np.abs(t["work"] - right) <= _FLOAT * whole)
-    say = "a run of chunk {} does {:g} mini-batches; by its time it does {:g}"
+    say = "a run of chunk {} does {:g} mini-batches; its time gives {:g}"
     found.rows(
         "M8", wrong, t["job"], t["start"], lambda i: say.format(t["chunk"][i], t["work"][i], right[i])
     )  # fmt: skip
@@ -81,5 +81,5 @@ def _of_gangs(c: Columns, found: Findings) -> None:
     room = _FLOAT * whole + 2 * of_time * (1 + both["parts"].to_numpy())
     wrong = ~(np.abs(got - right) <= room)
     start = both["start"].to_numpy()
-    say = "does {:g} mini-batches on server {}; by its worker time it does {:g}"
+    say = "does {:g} mini-batches on server {}; its worker time gives {:g}"
     found.rows("M8", wrong, job, start, lambda i: say.format(got[i], c.gangs["server"][i], right[i]))
