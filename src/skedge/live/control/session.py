@@ -225,5 +225,5 @@ def train(
         world.close()
     meta = {**meta_of(scenario, made), **world.meta()}
     record = Run(scenario, meta, kernel.record.schedule(world.runs()))
-    results = {scenario.jobs.ids[job]: result for job, result in sorted(world.results.items())}
+    results = {scenario.jobs.ids[job]: result for job, result in sorted(world.facts.results.items())}
     return LiveRun(record, expected, results, world.lanes.preemption_s)
