@@ -23,7 +23,7 @@ from skedge.core.scenario import Scenario
 from skedge.core.time import SECOND
 from skedge.live.engine import Engine
 from skedge.live.training.checkpoint import Checkpoints
-from skedge.live.training.training import progress_in
+from skedge.live.training.sgd import progress_in
 from skedge.live.world.inputs import Cancelled, Server
 from skedge.live.world.ray_world import NoEngine
 from skedge.live.world.site_world import world_of

@@ -25,9 +25,11 @@ from skedge.core.errors import TrainingError
 
 from .apart import Ack, end_with_parent
 from .batches import seed_all
+from .chunk_data import ChunkData
 from .chunks import packed, unpacked
 from .code import installed
-from .training import ChunkData, Contribution, ParameterServer, Program, Source, accuracies, gradient, source_of
+from .sgd import Contribution, ParameterServer, Source, accuracies, gradient, source_of
+from .training import Program
 
 _EXAMPLES = "skedge.live.examples"
 
@@ -131,7 +133,7 @@ class Inside:
         return {"sizes": [len(one) for one in found]}, b"".join(found)
 
     def unlike(self, program: bytes) -> tuple[Ack, bytes]:
-        """:meth:`.training.ChunkData.unlike` of the chunks made here."""
+        """:meth:`.chunk_data.ChunkData.unlike` of the chunks made here."""
         return {"unlike": self._made(program).unlike()}, b""
 
     def accuracies(self, program: bytes, states: Sequence[bytes]) -> tuple[Ack, bytes]:
