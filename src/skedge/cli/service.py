@@ -26,6 +26,7 @@ from skedge.core.kinds import kind_of
 from skedge.core.scenario import Scenario
 from skedge.live.control.audit import AUDIT, Audit
 from skedge.live.control.states import STATES
+from skedge.live.gpus import check_device
 from skedge.live.training.code import copy_codes, digest, pack
 from skedge.run import for_service, new_folder
 from skedge.runs.cluster import check_answers
@@ -62,6 +63,7 @@ def up(
     state: StateOption = _STATE,
     policy: Annotated[str, typer.Option(help="name or name:key=value,…")] = "aonline",
     ray: Annotated[str | None, typer.Option(help="Address of a Ray cluster; default: one on this machine.")] = None,
+    device: Annotated[str, typer.Option(help="Where workers compute: cpu, cuda, or auto.")] = "cpu",
     host: Annotated[str, typer.Option(help="Address on which the API listens.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port of the API; 0: any free port.", min=0, max=65535)] = 0,
     journal: Annotated[str | None, typer.Option(help="Database URL of the journal; default: SQLite.")] = None,
@@ -82,6 +84,7 @@ def up(
         from skedge.live.control.limits import Limits  # noqa: PLC0415
     except ImportError as error:
         raise InputError(f"the service needs the extra `live`: pip install 'skedge[live]' ({error})") from error
+    check_device(device)
     scenario = load_cluster_file(cluster)
     for_service(policy, scenario)
     kind_of(scenario.cluster).check_live(scenario)
@@ -93,7 +96,7 @@ def up(
     mark = _check_same(state, policy, scenario) or secrets.token_hex(8)
     daemon.write_aside(state / daemon.CLUSTER, yaml.safe_dump(cluster_fields(scenario), sort_keys=False))
     limits = Limits(max_chunks, max_body_mb, min_free_mb, keep_days, tuple(allow or ()))
-    daemon.save_settings(state, daemon.Settings(policy, ray, host, port, journal, checkpoints, mark, limits))
+    daemon.save_settings(state, daemon.Settings(policy, ray, host, port, journal, checkpoints, mark, limits, device))
     for name in (daemon.ADDRESS, daemon.STARTING):
         (state / name).unlink(missing_ok=True)
     command = [sys.executable, "-m", "skedge.live.control.daemon", "--lock", str(lock), str(state.absolute())]
@@ -320,6 +323,9 @@ def describe(job: JobArgument, state: StateOption = _STATE, as_json: JsonOption 
     out.print(f"reason: {token}" + (f": {message}" if message != token else ""), soft_wrap=True)
     if found["servers"]:
         out.print(f"on: {', '.join(found['servers'])}")
+    if found["devices"]:
+        on = (f"{server} {', '.join(devices)}" for server, devices in found["devices"].items())
+        out.print(f"devices: {'; '.join(on)}", soft_wrap=True)
     if found["forecast_s"] is not None:
         left = max(found["forecast_s"] - found["now_s"], 0.0)
         out.print(f"forecast: complete in {duration(left)}, at {found['forecast_s']:.1f} s, if no other job comes")

@@ -85,6 +85,7 @@ class Standing:
             "train": {"factory": program.factory, "args": dict(program.args), "code": world.facts.modules.get(job)},
             "progress_by_chunk": self._progress(job),
             "minibatches_per_chunk": program.steps,
+            "devices": world.facts.devices_of(job, self.kernel.scenario.cluster.server_ids),
             "late_s": world.facts.late_s.get(job, 0.0),
             "recovery_s": world.facts.recovery_s.get(job, 0.0),
             "accuracy": (world.facts.results.get(job) or {}).get("accuracy"),

@@ -15,7 +15,7 @@ from .training import Data, Program
 class ChunkData:
     """The data of a job's chunks, made on first use.
 
-    Shuffled chunks (:attr:`Program.shuffle`) are cut from one permutation of all samples, so the first chunk costs as
+    Shuffled chunks (:attr:`.training.Program.shuffle`) are cut from one permutation of all samples, so the first chunk costs as
     much as all of them.
     """
 

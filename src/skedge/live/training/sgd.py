@@ -26,6 +26,7 @@ from skedge.core.errors import TrainingError
 
 from .batches import Loaded, samples_in, seed_all
 from .batches import seed_of as _seed
+from .device import CPU, moved
 from .training import Data, Program, State, Training
 
 _RANDOM = threading.Lock()
@@ -98,9 +99,18 @@ def source_of(training: Training, program: Program, chunk: int, sent: Data) -> S
 
 
 def gradient(
-    model: nn.Module, training: Training, program: Program, data: Source, state: State, chunk: int, step: int
+    model: nn.Module,
+    training: Training,
+    program: Program,
+    data: Source,
+    state: State,
+    chunk: int,
+    step: int,
+    device: str = CPU,
 ) -> Contribution:
-    """Gradients of mini-batch `step` of a chunk at the parameters `state`.
+    """Gradients of mini-batch `step` of a chunk at the parameters `state`, computed on `device`, where the model is.
+
+    What is returned is on the CPU; the device has then done its work.
 
     Raises
     ------
@@ -114,17 +124,17 @@ def gradient(
         batch, samples = data(step) if isinstance(data, Loaded) else _cut(data, program, chunk, step)
         try:
             seed_all(_seed(program.seed, chunk, step, 1))
-            value = training.backward(model, batch)
+            value = training.backward(model, moved(batch, device))
         except (Exception, SystemExit) as error:  # the job's own code: whatever it raises is its reason to fail
             raise TrainingError(f"chunk {chunk}, mini-batch {step}: {error}") from error
     if not math.isfinite(value):
         raise TrainingError(f"the loss is {value} at chunk {chunk}, mini-batch {step}")
-    gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    gradients = {name: p.grad.cpu() for name, p in model.named_parameters() if p.grad is not None}
     if not gradients:
         raise TrainingError(
             f"chunk {chunk}, mini-batch {step}: no parameter has a gradient; `step` calls loss.backward()"
         )
-    buffers = {name: b.detach().clone() for name, b in model.named_buffers()}
+    buffers = {name: b.detach().clone().cpu() for name, b in model.named_buffers()}
     return Contribution(chunk, step, gradients, buffers, value, samples)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from skedge.core.errors import TrainingError
@@ -50,6 +51,10 @@ class Trainer(threading.Thread):
         Time of each team's first update, by ``time.monotonic()``.
     watched
         (epoch, reference to the parameters) after each epoch, if the program asks for it.
+    devices
+        (server, device) of the workers so far.
+    asked_at, free_at
+        By team: when it was asked to leave, and when its workers last ended a mini-batch, by ``time.monotonic()``.
     """
 
     def __init__(
@@ -75,6 +80,9 @@ class Trainer(threading.Thread):
         self.site: int | None = None
         self.first_step: dict[int, float] = {}
         self.watched: list[tuple[int, Any]] = []
+        self.devices: set[tuple[int, str]] = set()
+        self.asked_at: dict[int, float] = {}
+        self.free_at: dict[int, float] = {}
         self.said_at = 0.0
 
     # -- orders, from the controller -----------------------------------------------------------------------------
@@ -84,13 +92,15 @@ class Trainer(threading.Thread):
         with self.change:
             self.teams.put(number, team)
             self.clock.join(lag_s)
-            self.first_step.pop(number, None)
+            for times in (self.first_step, self.asked_at, self.free_at):
+                times.pop(number, None)
             self.change.notify()
 
     def take(self, number: int) -> None:
         """Let a team leave after its mini-batch; ``stopped`` is reported then."""
         with self.change:
             self.teams.leaving.add(number)
+            self.asked_at.setdefault(number, time.monotonic())
             self.change.notify()
 
     def serve_from(self, server: int) -> None:
@@ -165,8 +175,16 @@ class Trainer(threading.Thread):
 
     def _fact(self, what: str, team: int) -> Told:
         late, lost = self.clock.report()
-        progress = tuple(self.teams.progress)
-        return Told(what, self.job, team, progress, late_s=late, recovery_s=lost, module=self.ps.module)
+        progress, devices = tuple(self.teams.progress), tuple(sorted(self.devices))
+        fact = Told(
+            what, self.job, team, progress, late_s=late, recovery_s=lost, module=self.ps.module, devices=devices
+        )
+        return replace(fact, freed_s=self._freed_s(team)) if what == "stopped" else fact
+
+    def _freed_s(self, team: int) -> float:
+        """Time from the order to suspend a team until its workers had ended their mini-batches [s]."""
+        asked = self.asked_at.pop(team, 0.0)
+        return max(self.free_at.get(team, asked) - asked, 0.0)
 
     def _go_back(self, progress: list[int]) -> None:
         """Continue from a checkpoint's progress; mini-batches that are not in it are trained again.
@@ -192,7 +210,7 @@ class Trainer(threading.Thread):
         started = time.monotonic()
         asked = self._ask(teams)
         deadline = started + self.clock.patience_s
-        answers = [(self.answers.of(ack, at, deadline), brought) for ack, at, brought in asked]
+        answers = [(self._answer(teams[team].server, team, ack, deadline), brought) for team, ack, brought in asked]
         ready = [brought for answer, brought in answers if answer is not None]
         for answer, _ in answers:
             self.program.check_same_as(self.ps.module, self.ps.module if answer is None else answer["module"])
@@ -213,16 +231,24 @@ class Trainer(threading.Thread):
             self.tell(Told("measured", self.job, round_s=mean))
         self.clock.keep()
 
-    def _ask(self, teams: dict[int, Team]) -> list[tuple[Any, int, Any]]:
-        """Have every worker compute a mini-batch; (reference to facts, server, reference to gradients) of each."""
+    def _ask(self, teams: dict[int, Team]) -> list[tuple[int, Any, Any]]:
+        """Have every worker compute a mini-batch; (team, reference to facts, reference to gradients) of each."""
         asked = []
-        for team in teams.values():
+        for number, team in teams.items():
             for chunk in self.teams.next_chunks(team):
                 call = team.agent.gradient.options(num_returns=2)
                 step = self.teams.progress[chunk]
                 ack, brought = call.remote(self.job_name, self.ps.sent, chunk, step, self.ps.state)
-                asked.append((ack, team.server, brought))
+                asked.append((number, ack, brought))
         return asked
+
+    def _answer(self, server: int, number: int, ack: Any, deadline: float) -> Any:
+        """The facts about a mini-batch of a team on a server; None if its process is lost or late."""
+        answer = self.answers.of(ack, server, deadline)
+        self.free_at[number] = time.monotonic()
+        if answer is not None:
+            self.devices.add((server, answer["device"]))
+        return answer
 
     def _updated(self, progress: list[int], teams: dict[int, Team], losses: list[float]) -> None:
         """Note an update of the parameters."""

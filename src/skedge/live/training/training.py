@@ -78,7 +78,7 @@ class Training:
 
     @property
     def metric_name(self) -> str:
-        """The name of what :func:`accuracies` measures."""
+        """The name of what :func:`.sgd.accuracies` measures."""
         return "accuracy" if self.metric is None else getattr(self.metric, "__name__", type(self.metric).__name__)
 
     def backward(self, model: nn.Module, batch: Any) -> float:

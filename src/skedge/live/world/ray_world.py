@@ -356,7 +356,7 @@ class RayWorld:
 
     def meta(self) -> dict[str, Any]:
         """The metadata of a live run for ``run.json``: the tolerance of its times, delays, and training state."""
-        facts = self.facts.meta(self.scenario.jobs.ids)
+        facts = self.facts.meta(self.scenario.jobs.ids, self.scenario.cluster.server_ids)
         return {
             "world": LIVE,
             "tolerance": live_tolerance(self.inbox.resumed, facts["recovery_s"]),
