@@ -32,7 +32,7 @@ def on_slots() -> dict[str, Any]:
     """The parts of a scenario on slots, by name."""
     return {
         "policies": ("aonline", "srtf"),
-        "server": Server("e", capacity={"worker:gpu": 2, "ps:cpu": 2}, storage_mb=100.0, site="north"),
+        "server": Server("e", capacity={"worker:gpu": 2, "ps:cpu": 2}, storage_mb=100.0, site="north", gpus=2.0),
         "job": Job("a", 1.0, 1, 3, 2, 1.0, workers=2, chunk_mb=10.6, upload_edge_s=(1.0, 2.0), upload_s={"e": 1.0}),
         "physics": Physics(slot=5_000_000, checkpoint_overhead=10),
         "cost": None,

@@ -253,6 +253,27 @@ def test_every_container_says_what_it_needs_and_may_use(documents: list[Manifest
     assert south == {"requests": {"cpu": "1", "memory": "2Gi"}, "limits": {"cpu": "2", "memory": "4Gi"}}
 
 
+def test_a_server_with_gpus_asks_for_them_and_its_controller_computes_on_them() -> None:
+    """Pods ask for whole GPUs, also for a part of one; Ray's node offers what its pod has; others ask for none."""
+    Path("cluster.yaml").write_text(
+        CLUSTER.replace("site: up", "site: up, gpus: 2").replace("tpu: 1}", "tpu: 1}, gpus: 0.5")
+    )
+    documents = manifests(load_cluster_file("cluster.yaml"), Settings("image"))
+    groups = only(documents, "RayCluster")["spec"]["workerGroupSpecs"]
+    given = [group["template"]["spec"]["containers"][0]["resources"] for group in groups]
+    for part in ("requests", "limits"):
+        assert [one[part].get("nvidia.com/gpu") for one in given] == ["2", "1", None]
+    assert [group["rayStartParams"]["num-gpus"] for group in groups] == ["2", "1", "0"]
+    (container,) = only(documents, "Deployment")["spec"]["template"]["spec"]["containers"]
+    assert container["command"][2].endswith(" --device auto\n")
+
+
+def test_gpus_are_whole_or_a_part_of_one() -> None:
+    Path("cluster.yaml").write_text(CLUSTER.replace("site: up", "site: up, gpus: 1.5"))
+    with pytest.raises(ScenarioError, match=r"gpus: 1\.5: must be a whole number, or below 1 for a part of a GPU"):
+        load_cluster_file("cluster.yaml")
+
+
 def test_there_is_one_controller_at_a_time_which_runs_skedge_up_on_the_cluster_file(documents: list[Manifest]) -> None:
     """On a Ray node of its own, which a driver needs; in the foreground; the old one ends before a new one starts."""
     spec = only(documents, "Deployment")["spec"]
@@ -265,6 +286,7 @@ def test_there_is_one_controller_at_a_time_which_runs_skedge_up_on_the_cluster_f
     assert lines[0] == ["ray", "start", "--address=skedge-head-svc:6379", "--num-cpus=0", "--num-gpus=0"]
     assert lines[-1][:4] == ["exec", "skedge", "up", "/etc/skedge/cluster.yaml"]
     told = ["--state", "/var/lib/skedge-state", "--ray", "skedge-head-svc:6379", "--port", "8400", "--foreground"]
+    told += ["--device", "cpu"]
     assert lines[-1][4:] == told
     given = inspect.signature(service_commands.up).parameters
     assert {word.removeprefix("--") for word in told if word.startswith("--")} <= given.keys()

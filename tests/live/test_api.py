@@ -24,9 +24,11 @@ from skedge.live.control.guard import Guard
 from skedge.live.control.journal import SqlJournal
 from skedge.live.control.limits import Limits
 from skedge.live.control.service import Service
+from skedge.live.control.submissions import Submissions
 from skedge.live.training.code import digest, pack
 from skedge.live.training.trainer import Trainer
-from skedge.live.world.ray_world import NoEngine, RayWorld
+from skedge.live.world.carrier import Carrier
+from skedge.live.world.ray_world import NoEngine
 
 TOKEN = "of the test"
 SPEC: dict[str, Any] = {
@@ -44,7 +46,7 @@ class Up(NoEngine):
 @pytest.fixture(autouse=True)
 def _nothing_is_sent_or_trained(monkeypatch: pytest.MonkeyPatch) -> None:
     """Uploads and trainers would ask Ray, which later tests have to import with their own settings."""
-    monkeypatch.setattr(RayWorld, "_carry", lambda *_: None)
+    monkeypatch.setattr(Carrier, "start", lambda _: None)
     monkeypatch.setattr(Trainer, "start", lambda _: None)
 
 
@@ -307,14 +309,14 @@ def test_no_job_is_taken_while_little_space_is_left(controller: Controller, monk
 
 def test_a_submission_that_the_controller_dies_of_is_put_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Taking it in ends the controller, and the next one, until it is put aside; other jobs are untouched."""
-    take = Service._take_job
+    take = Submissions.take
 
-    def dies(self: Service, given: Any, now: int) -> Any:
+    def dies(self: Submissions, given: Any, arrival_s: float) -> Any:
         if given.job["id"] == "poison":
             raise OverflowError("90000000 chunks")
-        return take(self, given, now)
+        return take(self, given, arrival_s)
 
-    monkeypatch.setattr(Service, "_take_job", dies)
+    monkeypatch.setattr(Submissions, "take", dies)
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     monkeypatch.setattr("skedge.live.control.service._ANSWER_S", 1.0)
     first = Controller(tmp_path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 
@@ -12,7 +12,7 @@ from skedge.core.events import Allocate, Suspend, ps_in
 from skedge.core.model import Cluster, Job, Physics, Server, job_table
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import NEVER
-from skedge.live.training.trainer import Team
+from skedge.live.training.team import Team
 from skedge.live.world.gang_work import GangWork
 from skedge.live.world.runs_log import RunsLog
 from skedge.live.world.uploads import Uploads
@@ -22,7 +22,6 @@ class FakeTrainer:
     """Notes its teams: chunks and width by server."""
 
     def __init__(self) -> None:
-        self.pace = 0.0
         self.teams: dict[int, tuple[tuple[int, ...], int]] = {}
 
     def put(self, number: int, team: Team, lag_s: float) -> None:
@@ -31,6 +30,13 @@ class FakeTrainer:
 
     def take(self, number: int) -> None:
         self.teams.pop(number - 5, None)
+
+
+class FakeTrainers(dict[int, FakeTrainer]):
+    """Makes a trainer for each job that is asked for."""
+
+    def paced(self, job: int, zeta: int) -> FakeTrainer:
+        return self.setdefault(job, FakeTrainer())
 
 
 class FakeWorld:
@@ -42,24 +48,16 @@ class FakeWorld:
         frame, given = job_table([Job("a", 0.0, 1, 4, 5, 1.0, workers=4)])
         self.scenario = Scenario(cluster, Jobs(frame, cluster, given), physics or Physics())
         self.uploads, self.log = Uploads(), RunsLog(cluster.server_ids)
-        self.trainers: dict[int, Any] = {}
+        self.trainers = FakeTrainers()
+        self.inbox = SimpleNamespace(lag_s=lambda: 0.0)
+        self.facts = SimpleNamespace(progress={0: [0, 0, 0, 0]})
         self.engine = SimpleNamespace(agents={0: None, 1: None})
         self.ps_site: dict[int, int] = {}
         self.clock = 0
         self.sent: list[tuple[int, tuple[int, ...], bool]] = []
-        self.progress = {0: [0, 0, 0, 0]}
-
-    def lag_s(self) -> float:
-        return 0.0
 
     def now(self) -> int:
         return self.clock
-
-    def trainer(self, job: int) -> FakeTrainer:
-        return self.trainers.setdefault(job, FakeTrainer())
-
-    def pace(self, job: int, zeta: int) -> float:
-        return 0.0
 
     def serve_from(self, job: int, ps: int) -> None:
         self.ps_site[job] = ps

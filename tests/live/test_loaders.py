@@ -17,9 +17,9 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, ReduceLROnP
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, WeightedRandomSampler
 
 from skedge.core.errors import TrainingError
-from skedge.live.training import training as module
-from skedge.live.training.batches import Loaded
-from skedge.live.training.training import ParameterServer, Program, Training, accuracies, gradient, source_of
+from skedge.live.training.batches import Loaded, seed_all, seed_of
+from skedge.live.training.sgd import ParameterServer, accuracies, gradient, source_of
+from skedge.live.training.training import Program, Training
 
 torch.set_num_threads(1)
 
@@ -176,7 +176,7 @@ def program(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Program]:
     """Programs whose factory makes TRAINING, with changes."""
 
     def make(chunks: int = 1, **changes: Any) -> Program:
-        monkeypatch.setattr(module.Program, "make", lambda _: replace(TRAINING, **changes))
+        monkeypatch.setattr(Program, "make", lambda _: replace(TRAINING, **changes))
         return Program("own:job", {}, chunks, EPOCHS, BATCHES)
 
     return make
@@ -214,7 +214,7 @@ def test_a_job_of_one_chunk_is_what_an_ordinary_loop_computes(program: Callable[
     schedule = CosineAnnealingLR(optimizer, BATCHES * EPOCHS)
     for number in range(of.steps):
         batch = data(number)[0]
-        module.seed_all(module._seed(of.seed, 0, number, 1))
+        seed_all(seed_of(of.seed, 0, number, 1))
         optimizer.zero_grad()
         step(model, batch)
         optimizer.step()

@@ -15,7 +15,8 @@ from skedge.live.training.checkpoint import Checkpoints, Life
 from skedge.live.training.chunks import packed
 from skedge.live.training.inside import loaded, saved
 from skedge.live.training.ps import PSActor
-from skedge.live.training.training import Contribution, ParameterServer, Program, gradient
+from skedge.live.training.sgd import Contribution, ParameterServer, gradient
+from skedge.live.training.training import Program
 
 torch.set_num_threads(1)
 """As the agents do: how sums are split over threads decides their last bits."""
@@ -109,7 +110,7 @@ def test_a_partial_round_is_the_mean_of_those_who_came() -> None:
 
 
 def test_each_epoch_sees_every_sample_of_a_chunk_once() -> None:
-    from skedge.live.training.training import minibatch
+    from skedge.live.training.sgd import minibatch
 
     of = program(chunks=1, epochs=2)
     data = torch.arange(90)[:, None], torch.arange(90)

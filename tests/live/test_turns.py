@@ -12,7 +12,7 @@ from skedge.core.events import CLOUD, Dispatch, Event
 from skedge.core.model import Cluster, Job, Physics, job_table
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import SECOND
-from skedge.live.training.trainer import Team, Trainer
+from skedge.live.training.team import Team, Teams
 from skedge.live.training.training import Program
 from skedge.live.world.inputs import Server, Told
 from skedge.live.world.ray_world import NoEngine, RayWorld
@@ -20,27 +20,28 @@ from skedge.live.world.ray_world import NoEngine, RayWorld
 EPOCHS, BATCHES, STEPS = 3, 2, 6
 
 
-class Simulated(Trainer):
-    """A trainer whose mini-batches take no process."""
+class Simulated(Teams):
+    """Teams whose mini-batches take no process, and what is reported of them."""
 
     def __init__(self, chunks: int, teams: dict[int, Team]) -> None:
+        super().__init__(Program("m:f", {}, chunks, EPOCHS, BATCHES))
         self.facts: list[Told] = []
-        none: Any = None
-        program = Program("m:f", {}, chunks, EPOCHS, BATCHES)
-        super().__init__(0, "a", program, self.facts.append, none, none, none, servers=())
         for number, team in teams.items():
             self.put(number, team)
+
+    def report(self) -> None:
+        self.facts += [Told(what, 0, number, tuple(self.progress)) for what, number in self.hold_back()]
 
     def train(self, n: int) -> list[list[int]]:
         """The chunks of each of `n` rounds."""
         trained = []
         for _ in range(n):
-            self._hold_back()
-            asked = [chunk for team in self.teams.values() for chunk in self._next_chunks(team)]
+            self.report()
+            asked = [chunk for team in self.working.values() for chunk in self.next_chunks(team)]
             for chunk in asked:
                 self.progress[chunk] += 1
             trained.append(asked)
-        self._hold_back()
+        self.report()
         return trained
 
     def said(self) -> list[tuple[str, int]]:
@@ -81,8 +82,8 @@ def test_a_team_that_is_ahead_leaves_and_comes_back_when_the_slowest_has_caught_
 def test_a_team_that_is_displaced_or_lost_while_it_is_ahead_is_not_told_again() -> None:
     trainer = Simulated(2, {1: team(1, lag=1)})
     trainer.train(3)
-    trainer.take(1)
-    trainer._let_go()
+    trainer.leaving.add(1)
+    assert list(trainer.let_go()) == []
     trainer.put(0, team(0, lag=1))
     trainer.train(BATCHES)
     assert trainer.said() == [("held", 1)]
@@ -96,7 +97,7 @@ def test_a_trainer_that_is_made_anew_knows_who_waits() -> None:
     for told in trainer.facts:
         again.recall(told)
     assert (trainer.progress, trainer.said()) == ([2, 1, 2], [("held", 2)])
-    assert (again.progress, list(again.held), list(again.teams)) == ([1, 1, 2], [2], [0])
+    assert (again.progress, list(again.held), list(again.working)) == ([1, 1, 2], [2], [0])
     again.recall(Told("released", 0, 2, (2, 2, 2)))
     assert list(again.held) == []
 
@@ -107,7 +108,7 @@ def world(lag: int | None = None, lanes: tuple[int, ...] = (0, 0, 2)) -> RayWorl
     job = Job("a", 0.0, EPOCHS, 3, BATCHES, 0.1, max_lag=lag)
     scenario = Scenario(cluster, Jobs(job_table([job])[0], cluster), Physics(slot=SECOND), 0, "turns")
     made = RayWorld(scenario, {"a": Program("m:f", {}, 3, EPOCHS, BATCHES)}, NoEngine(len(SERVERS)))
-    made.rebuilding = True  # no thread is started
+    made.inbox.rebuilding = True  # no thread is started
     assert made._due() is not None
     zeros = np.zeros(3)
     made.perform(Dispatch(0, np.array(lanes), 9, zeros, zeros.astype(np.int64)))
@@ -118,7 +119,7 @@ def world(lag: int | None = None, lanes: tuple[int, ...] = (0, 0, 2)) -> RayWorl
 
 
 def tell(to: RayWorld, at: float, what: str, number: int, *progress: int) -> Event | None:
-    to.clock = int(at * SECOND)
+    to.inbox.clock = int(at * SECOND)
     return to._take_in(Told(what, 0, number, progress))
 
 
@@ -147,7 +148,7 @@ def test_a_team_that_is_displaced_comes_back_whole() -> None:
     of = world()
     tell(of, 1.5, "stopped", 0, 2, 1, 0)
     of.lanes.settle()
-    assert of.trainers[0].teams[0].chunks == (0, 1)
+    assert of.trainers[0].teams.working[0].chunks == (0, 1)
     tell(of, 3, "trained", 0, 2, 4, 0)
     tell(of, 5, "stopped", 0, 2, 6, 0)
     found = [(c, s / SECOND, e / SECOND, w, p) for c, lane, s, e, w, p in runs(of) if lane == 0]

@@ -19,7 +19,8 @@ from skedge.core.time import SECOND
 from skedge.live.control.journal import SqlJournal
 from skedge.live.control.limits import Limits
 from skedge.live.control.service import Service
-from skedge.live.training.trainer import Team, Trainer
+from skedge.live.training.team import Team
+from skedge.live.training.trainer import Trainer
 from skedge.live.training.training import Program
 from skedge.live.world.inputs import Due, Resumed, Server, Told, from_json, to_json
 from skedge.live.world.ray_world import NoEngine, RayWorld
@@ -34,7 +35,7 @@ def test_a_result_that_comes_before_the_last_chunk_is_told_waits_for_it() -> Non
     world = RayWorld(scenario, {"a": Program("m:f", {}, 2, 1, 6)}, NoEngine(len(SERVERS)))
     assert world._due() is not None
     assert world._take_in(Told("result", 0, result={"accuracy": 1.0})) is None
-    assert world.results[0] == {"accuracy": 1.0}
+    assert world.facts.results[0] == {"accuracy": 1.0}
     assert world.in_system == {0}
     assert world._take_in(Told("unmeasured", 0)) is None
 
@@ -91,8 +92,8 @@ def test_a_job_submitted_at_sites_is_read_from_the_journal_as_it_was_given(tmp_p
         "worker_needs": {"gpu": 1}, "ps_needs": {"gpu": 1}, "data": {"m0": 3, "m1": 1},
         "latency": {"kind": "linear", "tau": 9}, "train": {"factory": "m:f"},
     }  # fmt: skip
-    service._promise(spec)
-    submitted = from_json(to_json(service.world.told.get()))
+    service.submissions.promise(spec)
+    submitted = from_json(to_json(service.world.inbox.told.get()))
     service.world._take_in(submitted)
     jobs = service.kernel.scenario.jobs
     assert (jobs.ids, jobs.data[0].tolist(), jobs.latency[0]) == (["a"], [3, 1], Linear(9.0))
@@ -111,10 +112,10 @@ def test_a_lost_process_stands_in_the_jobs_log_with_its_server(monkeypatch: pyte
     lines = list[str]()
     none: Any = None
     program = Program("m:f", {}, 2, 1, 6)
-    trainer = Trainer(0, "a", program, none, none, none, none, log=lines.append, servers=("m0", "m1"))
-    assert trainer._call("asked", 1) is None
-    trainer.out.add(1)
-    assert trainer._call("asked", 1) is None
+    trainer = Trainer(0, "a", program, none, none, log=lines.append, servers=("m0", "m1"))
+    assert trainer.answers.of("asked", 1) is None
+    trainer.answers.out.add(1)
+    assert trainer.answers.of("asked", 1) is None
     assert lines == ["a process on m1 was lost: what it was asked for is done again"]
 
 
@@ -122,23 +123,24 @@ def test_a_chunk_that_joins_a_job_behind_its_pace_does_not_train_faster_than_ann
     """Slow rounds are made up for by those who trained in them; what is left then counts as late."""
     none: Any = None
     program = Program("m:f", {}, 2, 1, 60)
-    trainer = Trainer(0, "a", program, none, none, none, none, pace=0.1, servers=("m0", "m1"))
+    trainer = Trainer(0, "a", program, none, none, pace=0.1, servers=("m0", "m1"))
+    clock = trainer.clock
     trainer.serve_from(0)
     trainer.put(0, Team(0, none, (0,), 1))
     trainer._next_teams()
-    trainer.due -= 3
-    trainer._keep_pace()
+    clock.due -= 3
+    clock.keep()
     trainer._next_teams()
-    assert trainer.due < time.monotonic() - 2, "nobody joined: it is made up for"
+    assert clock.due < time.monotonic() - 2, "nobody joined: it is made up for"
     trainer.put(1, Team(1, none, (1,), 1))
     trainer._next_teams()
-    assert trainer.due == pytest.approx(time.monotonic(), abs=0.5)
-    assert (trainer.late_s, trainer.behind_s) == (pytest.approx(2.9, abs=0.5), 0.0)
+    assert clock.due == pytest.approx(time.monotonic(), abs=0.5)
+    assert (clock.late_s, clock.behind_s) == (pytest.approx(2.9, abs=0.5), 0.0)
 
 
 def test_a_team_is_delayed_from_the_event_that_gave_it_its_lanes_to_its_first_round() -> None:
     none: Any = None
-    trainer = Trainer(0, "a", Program("m:f", {}, 1, 1, 60), none, none, none, none, pace=0.1, servers=("m0",))
+    trainer = Trainer(0, "a", Program("m:f", {}, 1, 1, 60), none, none, pace=0.1, servers=("m0",))
     trainer.put(0, Team(0, none, (0,), 1), 2.0)
     trainer.serve_from(0)
     trainer._next_teams()
@@ -168,8 +170,8 @@ def test_a_run_goes_on_where_it_was_however_the_clock_was_set_meanwhile(tmp_path
     began = time.time() - 5.0 - shift_s
     SqlJournal(url, {"began": began}).take(5 * SECOND, to_json(Due()))
     world = RayWorld(scenario, {}, Up(len(SERVERS)), journal=SqlJournal(url), began=began)
-    assert isinstance(world._next_input(), Due)
-    assert isinstance(world._next_input(), Resumed)
+    assert isinstance(world.inbox.take(), Due)
+    assert isinstance(world.inbox.take(), Resumed)
     before = world.real_now()
     assert 5 * SECOND <= before < 6 * SECOND
     time.sleep(0.05)

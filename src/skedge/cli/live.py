@@ -13,12 +13,18 @@ from rich.table import Table
 
 from skedge.core.errors import InputError
 from skedge.core.time import SECOND
+from skedge.live.gpus import check_device
 from skedge.report.build import ReportRun, build_report, write_report
 from skedge.run import Run, new_folder
 from skedge.scenario.file import load_scenario, scenario_of, shipped, trainings
 
 from .console import err, out, print_json
 from .progress import JobProgress, progress
+
+_LATENCIES = {
+    "device_free_s": "an order to suspend to the worker's device being free",
+    "preemption_s": "a decision to displace to the displacing job's first step",
+}
 
 
 def live(
@@ -28,6 +34,7 @@ def live(
     policy: Annotated[str, typer.Option(help="name or name:key=value,…")] = "aonline",
     folder: Annotated[Path, typer.Option("--out", help="New run folder.")] = Path("skedge-live"),
     ray: Annotated[str | None, typer.Option(help="Address of a Ray cluster; default: one on this machine.")] = None,
+    device: Annotated[str, typer.Option(help="Where workers compute: cpu, cuda, or auto.")] = "cpu",
     seed: Annotated[int | None, typer.Option(help="Seed instead of the scenario's.", min=0)] = None,
     state: Annotated[
         Path | None, typer.Option(help="New folder for the run's state, for --resume; default: not kept.")
@@ -42,6 +49,7 @@ def live(
     """Train the jobs of a scenario for real, verify the record, and write a run folder with a report."""
     if (scenario is None) == (resume is None):
         raise InputError("give either a scenario, or --resume with the state of a run")
+    check_device(device)
     try:
         from skedge.live.control.session import resume_live, run_live  # noqa: PLC0415
         from skedge.live.training.code import copy_codes  # noqa: PLC0415 - torch and Ray are an extra
@@ -52,7 +60,11 @@ def live(
             if resume is not None:
                 jobs = len(load_scenario(resume / "scenario.yaml").jobs) if resume.is_dir() else 0
                 result = resume_live(
-                    resume.absolute(), address=ray, journal=journal, progress=JobProgress(bar, jobs, "resumed")
+                    resume.absolute(),
+                    address=ray,
+                    device=device,
+                    journal=journal,
+                    progress=JobProgress(bar, jobs, "resumed"),
                 )
             else:
                 source = str(scenario)
@@ -60,7 +72,9 @@ def live(
                 trains = trainings(source if Path(source).is_file() else shipped(source))
                 base = Path(scratch) if state is None else _new_state(state)
                 say = JobProgress(bar, len(loaded.jobs), policy)
-                result = run_live(loaded, trains, policy, base, address=ray, journal=journal, progress=say)
+                result = run_live(
+                    loaded, trains, policy, base, address=ray, device=device, journal=journal, progress=say
+                )
         violations = result.run.verify()
         result.run.write(inside)
         copy_codes(resume or base, inside)
@@ -72,6 +86,8 @@ def live(
         "violations": [asdict(v) for v in violations],
         "preemptions": result.run.metrics["preemptions"],
         "preemption_s": result.preemption_s,
+        "device_free_s": result.device_free_s,
+        "devices": result.run.meta["devices"],
         "jct_mean_s": result.run.metrics["jct_mean_s"],
         "jct_mean_simulated_s": result.simulated.metrics["jct_mean_s"],
         "jobs": rows,
@@ -120,12 +136,12 @@ def _show(found: dict[str, Any], run: Run) -> None:
     out.print(table)
     mean, expected = found["jct_mean_s"], found["jct_mean_simulated_s"]
     out.print(f"mean JCT {mean:.3g} s, simulated {expected:.3g} s; {found['preemptions']} preemptions", soft_wrap=True)
-    if found["preemption_s"]:
-        median, p99 = (1e3 * float(np.percentile(found["preemption_s"], q)) for q in (50, 99))
-        out.print(
-            f"from a decision to displace to the displacing job's first step: median {median:.0f} ms, p99 {p99:.0f} ms",
-            soft_wrap=True,
-        )
+    for key, what in _LATENCIES.items():
+        if found[key]:
+            median, p99 = (1e3 * float(np.percentile(found[key], q)) for q in (50, 99))
+            out.print(f"from {what}: median {median:.0f} ms, p99 {p99:.0f} ms", soft_wrap=True)
+    used = sorted({device for servers in found["devices"].values() for of in servers.values() for device in of})
+    out.print(f"devices: {', '.join(used) or 'none'}", soft_wrap=True)
     verified = "" if found["violations"] else ", every rule verified"
     out.print(f"run folder: {found['folder']}{verified}; report: {found['folder']}/report.html", soft_wrap=True)
 

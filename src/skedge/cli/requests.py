@@ -152,6 +152,9 @@ def describe(job: JobArgument, state: StateOption = STATE, as_json: JsonOption =
     out.print(f"reason: {token}" + (f": {message}" if message != token else ""), soft_wrap=True)
     if found["servers"]:
         out.print(f"on: {', '.join(found['servers'])}")
+    if found["devices"]:
+        on = (f"{server} {', '.join(devices)}" for server, devices in found["devices"].items())
+        out.print(f"devices: {'; '.join(on)}", soft_wrap=True)
     if found["forecast_s"] is not None:
         left = max(found["forecast_s"] - found["now_s"], 0.0)
         out.print(f"forecast: complete in {duration(left)}, at {found['forecast_s']:.1f} s, if no other job comes")

@@ -23,6 +23,7 @@ from skedge.core.errors import InputError, SkedgeError
 from skedge.core.kinds import kind_of
 from skedge.core.scenario import Scenario
 from skedge.live.control.audit import AUDIT, Audit
+from skedge.live.gpus import check_device
 from skedge.live.training.code import copy_codes
 from skedge.run import for_service, new_folder
 from skedge.runs.cluster import check_answers
@@ -45,6 +46,7 @@ class Wanted:
 
     policy: Annotated[str, typer.Option(help="name or name:key=value,…")] = "aonline"
     ray: Annotated[str | None, typer.Option(help="Address of a Ray cluster; default: one on this machine.")] = None
+    device: Annotated[str, typer.Option(help="Where workers compute: cpu, cuda, or auto.")] = "cpu"
     host: Annotated[str, typer.Option(help="Address on which the API listens.")] = "127.0.0.1"
     port: Annotated[int, typer.Option(help="Port of the API; 0: any free port.", min=0, max=65535)] = 0
     journal: Annotated[str | None, typer.Option(help="Database URL of the journal; default: SQLite.")] = None
@@ -80,6 +82,7 @@ def up(
         from skedge.live.control.limits import Limits  # noqa: PLC0415
     except ImportError as error:
         raise InputError(f"the service needs the extra `live`: pip install 'skedge[live]' ({error})") from error
+    check_device(wanted.device)
     scenario = load_cluster_file(cluster)
     for_service(wanted.policy, scenario)
     kind_of(scenario.cluster).check_live(scenario)

@@ -43,6 +43,7 @@ class Server:
     ``ps:<type>`` and the amounts are slots. Otherwise resources have any names (``gpu``, ``memory``) and amounts >= 0;
     each worker and each PS takes what its job specifies. The two kinds are not mixed in one cluster. The cloud has
     every type without limit, so its `capacity` is empty. `storage_mb` is U_s of JSAC'22 Sec. VI; None means no limit.
+    `gpus` is the number of GPUs that a live run may compute on; no policy counts them.
     """
 
     id: str
@@ -50,6 +51,7 @@ class Server:
     capacity: Mapping[str, float] = field(default_factory=dict)
     storage_mb: float | None = None
     site: str | None = None
+    gpus: float = 0.0
 
     def __post_init__(self) -> None:
         """Check and cast the fields.
@@ -74,6 +76,7 @@ _SERVER: dict[str, Rule] = {
     "capacity": mapping(_amount),
     "storage_mb": Maybe(Number(f"None (no limit) or a number from 0 to {MOST_MB:g}", 0, MOST_MB)),
     "site": Maybe(text),
+    "gpus": Number("a number from 0 to 1000", 0, 1000),
 }
 
 

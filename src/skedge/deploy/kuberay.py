@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -52,8 +53,10 @@ rm -f {STATE}/service.json
 # so that `kubectl logs` shows it
 touch {STATE}/controller.log
 tail -n 0 -F {STATE}/controller.log &
-exec skedge up /etc/skedge/cluster.yaml --state {STATE} --ray {_HEAD}:{_GCS_PORT} --port {API_PORT} --foreground
-"""
+exec skedge up /etc/skedge/cluster.yaml --state {STATE} --ray {_HEAD}:{_GCS_PORT} --port {API_PORT} --foreground"""
+
+_GPU = "nvidia.com/gpu"
+"""Resource by which a pod asks for GPUs; whole ones only, so that a part of a GPU takes one."""
 
 _USER = 1000
 """User and group in the image."""
@@ -119,7 +122,7 @@ def manifests(scenario: Scenario, settings: Settings) -> list[Manifest]:
         For a server whose id is no valid label value.
     """
     documents = [_config(scenario), *_claims(settings), _ray_cluster(scenario.cluster.servers, settings)]
-    documents.append(_controller(settings))
+    documents.append(_controller(settings, "auto" if any(s.gpus for s in scenario.cluster.servers) else "cpu"))
     for document in documents:
         document["metadata"] = {"namespace": settings.namespace, **document["metadata"]}
     return documents
@@ -229,7 +232,7 @@ def _group(name: str, server: Server, settings: Settings) -> Manifest:
         "minReplicas": 1,
         "maxReplicas": 1,
         "labels": {"server": server.id},
-        "rayStartParams": {"num-cpus": "1"},
+        "rayStartParams": {"num-cpus": "1", "num-gpus": str(math.ceil(server.gpus))},
         "template": {
             "metadata": {"labels": {NODE_LABEL: server.id}},
             "spec": _worker_pod(server, settings),
@@ -272,25 +275,26 @@ def _owner(settings: Settings, mount: Mapping[str, str]) -> Manifest:
 
 
 def _resources(server: Server) -> Manifest:
-    """At most one core per slot; memory for Ray, the agent and a process per PS slot: 0.4 GB each, limit twice that."""
+    """GPUs; at most one core per slot; memory for Ray, the agent and 0.4 GB for each PS slot, limit twice that."""
     workers = sum(n for resource, n in server.capacity.items() if resource.startswith(WORKER))
     ps = sum(n for resource, n in server.capacity.items() if resource.startswith(PS))
     if server.kind == "cloud" or any(not r.startswith((WORKER, PS)) for r in server.capacity):  # no slots to count
         workers, ps = _CLOUD_WORKERS, _CLOUD_PS
     memory = 2 + (int(ps) + 1) // 2
+    gpus = {_GPU: str(math.ceil(server.gpus))} if server.gpus else {}
     return {
-        "requests": {"cpu": "1", "memory": f"{memory}Gi"},
-        "limits": {"cpu": str(max(int(workers) + int(ps), 1)), "memory": f"{2 * memory}Gi"},
+        "requests": {"cpu": "1", "memory": f"{memory}Gi", **gpus},
+        "limits": {"cpu": str(max(int(workers) + int(ps), 1)), "memory": f"{2 * memory}Gi", **gpus},
     }
 
 
-def _controller(settings: Settings) -> Manifest:
+def _controller(settings: Settings, device: str) -> Manifest:
     """At most one controller, as two would write to one journal."""
     labels = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/component": "controller"}
     pod = {
         "securityContext": _security(),
         "terminationGracePeriodSeconds": 60,
-        "containers": [_controller_container(settings)],
+        "containers": [_controller_container(settings, device)],
         "volumes": [
             {"name": "cluster", "configMap": {"name": f"{NAME}-cluster"}},
             {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": "2Gi"}},
@@ -311,12 +315,12 @@ def _controller(settings: Settings) -> Manifest:
     }
 
 
-def _controller_container(settings: Settings) -> Manifest:
+def _controller_container(settings: Settings, device: str) -> Manifest:
     raylet = {"path": "/api/local_raylet_healthz", "port": _RAY_AGENT_PORT}
     environment = [*_environment(), {"name": "SKEDGE_STATE", "value": STATE}]
     return {
         **_container("controller", settings.image, environment),
-        "command": ["/bin/sh", "-ec", _START],
+        "command": ["/bin/sh", "-ec", f"{_START} --device {device}\n"],
         "livenessProbe": {"httpGet": raylet, "initialDelaySeconds": 60, "periodSeconds": 10, "failureThreshold": 3},
         "resources": {"requests": {"cpu": "1", "memory": "2Gi"}, "limits": {"cpu": "2", "memory": "6Gi"}},
         "volumeMounts": [

@@ -22,6 +22,7 @@ from skedge.core.errors import SkedgeError
 from skedge.core.kinds import kind_of
 from skedge.core.model import Cluster
 from skedge.live.control.health import HEALTH
+from skedge.live.gpus import Gpus, offered
 from skedge.live.training.agent import Agent
 from skedge.live.training.maker import CALLS, Calls, Maker
 from skedge.live.training.ps import PSActor
@@ -54,6 +55,8 @@ class Engine:
         fsspec URL of the checkpoints.
     cloud_ps
         Number of parameter servers kept warm in the cloud, which has no limit of slots.
+    device
+        Where agents compute: ``cpu``, ``cuda``, or ``auto``: on GPUs where a server has some.
     say
         Called with a description of what is being started, whenever that changes.
 
@@ -77,9 +80,11 @@ class Engine:
         address: str | None = None,
         *,
         cloud_ps: int = 1,
+        device: str = "cpu",
         say: Callable[[str], None] = _unheard,
     ) -> None:
         self.say = say
+        self.gpus = Gpus(device, cluster, embedded=address is None)
         self.cluster, self.folder, self.url = cluster, folder, checkpoints
         self.nodes: dict[str, Any] = {}
         self.local: Any = None
@@ -116,11 +121,13 @@ class Engine:
         missing = [s.id for s in self.cluster.servers if s.id not in up]
         if missing:
             raise SkedgeError(f"the Ray cluster has no node with the label server={missing[0]!r}")
+        self.gpus.check_offered(offered(ray.nodes()))
         self.agents = {i: self._agent(i) for i in range(len(self.cluster.servers))}
         self.idle = {i: [self._ps_actor(i) for _ in range(self._ps_slots(i))] for i in self.agents}
         self.maker = Calls(self._maker())
         waits = [agent.warm.remote() for agent in (*self.agents.values(), self.maker.actor)]
         self._wait_for(waits + [actor.warm.remote() for idle in self.idle.values() for actor in idle])
+        self.gpus.check_found(ray.get([agent.found.remote() for agent in self.agents.values()]))
 
     def _wait_for(self, warmed: list[Any]) -> None:
         """Wait until all processes have answered; times out only if none answers for `_START_S`."""
@@ -159,6 +166,7 @@ class Engine:
         try:
             self.nodes[server] = self.local.add_node(
                 num_cpus=1,
+                num_gpus=int(self.gpus.of(self.cluster.server_ids.index(server))),
                 node_ip_address="127.0.0.1",
                 object_store_memory=_STORE_BYTES,
                 labels={"server": server},
@@ -185,8 +193,9 @@ class Engine:
         name = self.cluster.server_ids[server]
         unlimited = kind_of(self.cluster).ps_slots(self.cluster, server) is None
         lanes = 4 + int(self.cluster.workers[server].sum()) + (_MANY if unlimited else 0)
-        make = _ray().remote(Agent).options(**self._on(server), max_concurrency=lanes)
-        return make.remote(name, str(self.folder / "servers" / name))
+        on = {**self._on(server), "num_gpus": self.gpus.of(server)}
+        make = _ray().remote(Agent).options(**on, max_concurrency=lanes)
+        return make.remote(name, str(self.folder / "servers" / name), self.gpus.device, server)
 
     def _maker(self) -> Any:
         ray = _ray()

@@ -357,7 +357,7 @@ def _draw(form: ClusterFileForm) -> DrawForm:
 def server_of(form: ServerForm) -> Server:
     """The server that a form describes."""
     slots = {WORKER + name: n for name, n in form.workers.items()} | {PS + name: n for name, n in form.ps.items()}
-    return Server(form.id, form.kind, slots | form.resources, form.storage_mb, form.site)
+    return Server(form.id, form.kind, slots | form.resources, form.storage_mb, form.site, form.gpus)
 
 
 def _physics(form: ClusterFileForm) -> Physics:

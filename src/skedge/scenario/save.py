@@ -109,6 +109,7 @@ def _server_fields(server: Server) -> dict[str, Any]:
         "resources": {r: float(n) for r, n in server.capacity.items() if not r.startswith((WORKER, PS))},
         "storage_mb": None if server.storage_mb is None else float(server.storage_mb),
         "site": server.site,
+        "gpus": server.gpus or None,
     }
     return {name: value for name, value in fields.items() if value not in (None, {})}
 

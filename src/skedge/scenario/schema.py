@@ -69,6 +69,18 @@ class ServerForm(_Form):
     resources: dict[Name, Amount] = Field({}, description="amounts by name, instead of workers and ps")
     storage_mb: Number | None = Field(None, ge=0)
     site: str | None = None
+    gpus: Number = Field(
+        0.0,
+        ge=0,
+        le=1000,
+        description="GPUs for live runs with --device, whole or a part of one; no policy counts them",
+    )
+
+    @model_validator(mode="after")
+    def _gpus_are_whole_or_part_of_one(self) -> ServerForm:
+        if self.gpus > 1 and self.gpus != int(self.gpus):
+            raise ValueError(f"gpus: {self.gpus:g}: must be a whole number, or below 1 for a part of a GPU")
+        return self
 
     @model_validator(mode="after")
     def _cloud_has_all(self) -> ServerForm:

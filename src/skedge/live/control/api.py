@@ -21,7 +21,8 @@ from skedge.scenario.schema import JobForm
 from .audit import AUDIT, Audit
 from .guard import Guard
 from .limits import spec_in
-from .service import BusyError, Service
+from .service import Service
+from .submissions import BusyError
 
 
 async def _spec_of(request: Request) -> dict[str, Any]:
@@ -57,7 +58,7 @@ def make_api(service: Service, token: str) -> FastAPI:
         return service.submit(spec, idempotency_key)
 
     def keep_code(name: str, code: Annotated[bytes, Depends(_body_of)]) -> None:
-        service.keep_code(name, code)
+        service.submissions.keep_code(name, code)
 
     audit = Audit(service.folder / AUDIT, f"token:{hashlib.sha256(token.encode()).hexdigest()[:12]}")
     api = FastAPI(title="skedge", docs_url=None, redoc_url=None)

@@ -64,6 +64,8 @@ class Settings:
         URLs; None: in the state folder.
     limits
         Limits on jobs and requests.
+    device
+        Where agents compute: ``cpu``, ``cuda`` or ``auto``.
     id
         Identifies the run of this state in a shared journal, and its checkpoints under a shared URL.
     """
@@ -76,6 +78,7 @@ class Settings:
     checkpoints: str | None = None
     id: str = ""
     limits: Limits = field(default_factory=Limits)
+    device: str = "cpu"
 
     def checkpoints_of(self, state: Path) -> str:
         """URL of the checkpoints of this state, whose folder is `state`."""
@@ -192,7 +195,8 @@ def control(state: Path) -> int:
     }
     journal = open_journal(settings.journal or f"sqlite:///{state / JOURNAL}", about)
     try:
-        engine = Engine(scenario.cluster, state, settings.checkpoints_of(state), settings.ray, say=say)
+        checkpoints = settings.checkpoints_of(state)
+        engine = Engine(scenario.cluster, state, checkpoints, settings.ray, device=settings.device, say=say)
         try:
             service = Service(scenario, settings.policy, state, engine, journal, settings.limits)
             _serve(service, settings, state, listening)
@@ -219,7 +223,7 @@ def _serve(service: Service, settings: Settings, state: Path, listening: socket.
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="api", daemon=True)
 
     def end(_signal: int, _frame: FrameType | None) -> None:
-        service.world.told.put(lambda: setattr(service.world, "ending", True))
+        service.world.inbox.told.put(lambda: setattr(service.world.inbox, "ending", True))
 
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, end)

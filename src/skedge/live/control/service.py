@@ -7,12 +7,9 @@ so that each answer sees one consistent state.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
-import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from pathlib import Path
@@ -26,36 +23,25 @@ from skedge.core.scenario import Scenario
 from skedge.core.time import SECOND
 from skedge.live.engine import Engine
 from skedge.live.training.checkpoint import Checkpoints
-from skedge.live.training.code import CODE, Codes, digest, files_in, lost, modules_in
-from skedge.live.training.training import Program, program_of, progress_in
-from skedge.live.world.inputs import Cancelled, Server, Submitted
+from skedge.live.training.sgd import progress_in
+from skedge.live.world.inputs import Cancelled, Server
 from skedge.live.world.ray_world import NoEngine
 from skedge.live.world.site_world import world_of
 from skedge.run import Run, for_service
 from skedge.runs.meta import meta_of
-from skedge.scenario.file import check_chunks, job_from_spec, job_of
-from skedge.scenario.schema import JobForm
 
 from .journal import SqlJournal
 from .limits import Limits
 from .retention import Retention
 from .standing import Standing
+from .submissions import BusyError, Submissions
 
 Answer = TypeVar("Answer")
 
 JOURNAL = "journal.db"
 
-_DIGEST = re.compile(r"[0-9a-f]{64}")
-
-_LONGEST_KEY = 200
-"""Most characters of an idempotency key."""
-
 _ANSWER_S, _LOOK_S = 60.0, 0.2
 """How long a caller waits for the controller's thread, and how often it checks whether the journal is full [s]."""
-
-
-class BusyError(InputError):
-    """The controller cannot do that now: its thread is busy, or its disk is full."""
 
 
 class Service:
@@ -101,15 +87,12 @@ class Service:
             preemptive=self.policy.lanes.preemptive,
             journal=journal,
             began=self.began,
-            submit=self._take_job,
+            submit=lambda given, now: self.submissions.take(given, now / SECOND),
             job_log=self._log_line,
         )
         self.kernel = Kernel(scenario, self.policy, journal)
-        self.submitted: dict[str, Future[str]] = {}
-        self.promised: set[str] = set()
-        self.keys: dict[str, tuple[str, str]] = {}
+        self.submissions = Submissions(folder, self.limits, self.kernel, self.world, journal)
         self.standing = Standing(self.kernel, self.world, self._log_line)
-        self.codes = Codes(folder / CODE)
         self.retention = Retention(Checkpoints(engine.url), self.world.real_now, self.limits.keep_days)
 
     # -- the loop ------------------------------------------------------------------------------------------------
@@ -134,30 +117,8 @@ class Service:
         meta = {**meta_of(self.kernel.scenario, self.policy), **self.world.meta()}
         return Run(self.kernel.scenario, meta, self.kernel.record.schedule(self.world.runs()))
 
-    def _take_job(self, given: Submitted, now: int) -> tuple[Scenario, Program]:
-        """Append a submitted job to the scenario; returns the scenario and the job's program."""
-        form = _arrived(given.job, now / SECOND)
-        if given.key:
-            self.keys[given.key] = form.id, given.spec
-        scenario = self.world.scenario.with_job(job_of(form))
-        self.kernel.extend(scenario)
-        train = form.train
-        assert train is not None  # noqa: S101 - a job spec has been checked for it
-        waiting = self.submitted.pop(form.id, None)
-        if waiting is not None:
-            waiting.set_result(form.id)
-        code = self._code(train.code) if train.code and self.engine.acts else b""
-        return scenario, program_of(train, form.chunks, form.epochs, form.minibatches, scenario.cluster, code)
-
-    def _code(self, name: str) -> bytes:
-        """A job's code; if it is lost, the job fails and the service continues."""
-        try:
-            return self.codes.read(name)
-        except InputError:
-            return lost()
-
     def _log_line(self, job: str, line: str) -> None:
-        if not self.world.rebuilding:
+        if not self.world.inbox.rebuilding:
             stamp = time.strftime("%Y-%m-%dT%H:%M:%S%z")
             with suppress(OSError), (self.folder / "logs" / f"{job}.log").open("a", encoding="utf-8") as file:
                 file.write(f"{stamp} {line}\n")  # a full disk costs only the log line
@@ -176,7 +137,7 @@ class Service:
             except BaseException as error:
                 future.set_exception(error)
 
-        self.world.told.put(answer)
+        self.world.inbox.told.put(answer)
         try:
             return future.result(timeout=_ANSWER_S)
         except TimeoutError as error:
@@ -201,105 +162,13 @@ class Service:
         BusyError
             If the journal cannot be written now.
         """
-        promised, deadline = self.ask(lambda: self._promise(spec, key)), time.monotonic() + _ANSWER_S
+        promised, deadline = self.ask(lambda: self.submissions.promise(spec, key)), time.monotonic() + _ANSWER_S
         while not promised.done() and not self.journal.blocked and time.monotonic() < deadline:
             wait([promised], timeout=_LOOK_S)
         if not promised.done():
             why = self.journal.blocked or "the controller is busy"
             raise BusyError(f"{why}; the job may be taken later: ask again with the same idempotency key")
         return promised.result()
-
-    def _promise(self, spec: Mapping[str, Any], key: str = "") -> Future[str]:
-        digest = _digest(spec)
-        if key in self.keys:
-            return self._as_before(key, digest)
-        if len(key) > _LONGEST_KEY:
-            raise InputError(f"idempotency key: has {len(key)} characters; it must have at most {_LONGEST_KEY}")
-        self._check_space()
-        form = job_from_spec(spec, "job spec")
-        chunks = job_of(form).chunks
-        if chunks > self.limits.chunks:
-            raise InputError(
-                f"job spec: chunks: {chunks}; this service takes at most {self.limits.chunks}: `skedge up --max-chunks`"
-            )
-        assert form.train is not None  # noqa: S101 - a job spec has been checked for it
-        self.limits.check_factory(form.train.factory, self._modules(form.train.code))
-        form = form.model_copy(update={"id": self._free_name(form.id)})
-        scenario = self.kernel.scenario
-        last = float(scenario.jobs.frame["arrival_s"][-1]) if len(scenario.jobs) else 0.0
-        fields = form.model_dump(mode="json", exclude_unset=True)
-        fits = scenario.with_job(job_of(_arrived(fields, last + 1)))  # the form that will be read from the journal
-        check_chunks(fits.jobs)
-        assert len(fits.delays.key) == len(fits.jobs)  # noqa: S101 - delays given by server are checked here
-        self.promised.add(form.id)
-        future = self.submitted[form.id] = Future()
-        if key:
-            self.keys[key] = form.id, digest
-        self.world.told.put(Submitted(fields, key, digest if key else ""))
-        return future
-
-    def _modules(self, code: str | None) -> set[str]:
-        """The modules of the code that a spec names."""
-        if code is None:
-            return set()
-        if not _DIGEST.fullmatch(code):
-            raise InputError(f"job spec: train.code: {code!r}: is no SHA-256; `skedge submit` sends code and names it")
-        return modules_in(self.codes.read(code))
-
-    def keep_code(self, name: str, code: bytes) -> None:
-        """Store the code of future jobs under its SHA-256.
-
-        Raises
-        ------
-        InputError
-            If the SHA-256 is not that of `code`, or `code` is no archive of Python files.
-        BusyError
-            If there is no space for it.
-        """
-        if digest(code) != name:
-            raise InputError(f"code: its SHA-256 is {digest(code)}, not {name[:64]}")
-        files_in(code)
-        self._check_space()
-        try:
-            self.codes.keep(code)
-        except OSError as error:
-            raise BusyError(f"code: cannot be kept: {error.strerror}") from error
-
-    def _check_space(self) -> None:
-        """Check that the disk has room for a job.
-
-        Raises
-        ------
-        BusyError
-            If less space is free than the limits require, or the journal could not be written.
-        """
-        left = shutil.disk_usage(self.folder).free / 1e6
-        if self.journal.blocked:
-            raise BusyError(f"read-only: {self.journal.blocked}; jobs are taken again when there is space")
-        if left < self.limits.free_mb:
-            raise BusyError(
-                f"read-only: {self.folder} has {left:.0f} MB left, less than {self.limits.free_mb:g} MB; jobs are "
-                "taken again when there is space"
-            )
-
-    def _as_before(self, key: str, digest: str) -> Future[str]:
-        """The job of an earlier submission with this key."""
-        job, before = self.keys[key]
-        if digest != before:
-            raise InputError(f"idempotency key {key!r}: was used for another spec, job {job!r}; give a new key")
-        if job in self.submitted:
-            return self.submitted[job]
-        future: Future[str] = Future()
-        future.set_result(job)
-        return future
-
-    def _free_name(self, name: str) -> str:
-        """`name`, or the first free of name-2, name-3 …, as ids are unique."""
-        taken, n, found = self.promised | set(self.kernel.scenario.jobs.ids), 1, name
-        while found in taken:
-            n += 1
-            found = f"{name}-{n}"
-        return found
 
     def cancel(self, job: str) -> None:
         """Cancel a job.
@@ -314,7 +183,7 @@ class Service:
             number = self._job(job)
             if number not in self.world.in_system:
                 raise InputError(f"job {job!r} is {self.standing.state(number)}: there is nothing to cancel")
-            self.world.told.put(Cancelled(number))
+            self.world.inbox.told.put(Cancelled(number))
 
         self.ask(put)
 
@@ -347,7 +216,7 @@ class Service:
             is_so = "cordoned" in self.world.out.get(number, ())
             if is_so != back:
                 raise InputError(f"server {server!r} is {'cordoned already' if is_so else 'not cordoned'}")
-            self.world.told.put(Server(number, "uncordoned" if back else "cordoned"))
+            self.world.inbox.told.put(Server(number, "uncordoned" if back else "cordoned"))
 
         self.ask(put)
 
@@ -355,7 +224,7 @@ class Service:
         """End the loop; jobs in the system continue when the service is started again."""
 
         def end() -> None:
-            self.world.ending = True
+            self.world.inbox.ending = True
 
         self.ask(end)
 
@@ -364,7 +233,7 @@ class Service:
 
         def why() -> str | None:
             try:
-                self._check_space()
+                self.submissions.check_space()
             except BusyError as error:
                 return str(error)
             return None
@@ -476,14 +345,3 @@ def open_journal(url: str, about: dict[str, Any]) -> SqlJournal:
             kept.close()
             raise StateError(f"the state is of a service with {key} {was}, not {wanted}; name a new --state")
     return kept
-
-
-def _digest(spec: Mapping[str, Any]) -> str:
-    """Digest of a spec, independent of the order of its fields."""
-    text = json.dumps(spec, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _arrived(fields: Mapping[str, Any], time_s: float) -> JobForm:
-    """A submitted job with this arrival time [s]."""
-    return JobForm.model_validate({**fields, "arrival_s": time_s})

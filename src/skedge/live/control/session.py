@@ -48,12 +48,15 @@ class LiveRun:
         By job id: ``accuracy`` on its test data, and ``losses``: (version, loss) of every update.
     preemption_s
         Time from each decision to displace a chunk to the displacing job's first update with its own chunk [s].
+    device_free_s
+        Time from each order to suspend until the device of the suspended worker was free [s].
     """
 
     run: Run
     simulated: Run
     results: Mapping[str, Any]
     preemption_s: list[float]
+    device_free_s: list[float]
 
 
 def packed(path: str) -> bytes:
@@ -95,6 +98,7 @@ def run_live(
     folder: Path,
     *,
     address: str | None = None,
+    device: str = "cpu",
     journal: str | None = None,
     progress: Callable[[Event], None] | None = None,
 ) -> LiveRun:
@@ -108,6 +112,8 @@ def run_live(
     address
         Address of a Ray cluster whose nodes have the label ``server``; None: Ray is started on this machine, and its
         servers have the speeds and links of the scenario.
+    device
+        Where agents compute: ``cpu``, ``cuda``, or ``auto``: on GPUs where a server has some.
     journal
         SQLAlchemy URL of the journal's database; None: SQLite in `folder`.
 
@@ -129,13 +135,14 @@ def run_live(
         "policy": policy,
         "trains": {name: form.model_dump() for name, form in trains.items()},
     }
-    return _live(scenario, trains, policy, folder, about, address, journal, progress)
+    return _live(scenario, trains, policy, folder, about, address, device, journal, progress)
 
 
 def resume_live(
     folder: Path,
     *,
     address: str | None = None,
+    device: str = "cpu",
     journal: str | None = None,
     progress: Callable[[Event], None] | None = None,
 ) -> LiveRun:
@@ -155,7 +162,7 @@ def resume_live(
     about = kept.about
     kept.close()
     trains = {name: TrainForm.model_validate(form) for name, form in about["trains"].items()}
-    return _live(scenario, trains, about["policy"], folder, None, address, journal, progress)
+    return _live(scenario, trains, about["policy"], folder, None, address, device, journal, progress)
 
 
 def _live(
@@ -165,11 +172,13 @@ def _live(
     folder: Path,
     about: dict[str, Any] | None,
     address: str | None,
+    device: str,
     url: str | None,
     progress: Callable[[Event], None] | None,
 ) -> LiveRun:
     expected = run(scenario, policy)  # simulating also compiles the policy's kernels, before the clock runs
-    engine = Engine(scenario.cluster, folder, str(folder / "checkpoints"), address, cloud_ps=_ps_in_cloud(expected))
+    cloud_ps = _ps_in_cloud(expected)
+    engine = Engine(scenario.cluster, folder, str(folder / "checkpoints"), address, cloud_ps=cloud_ps, device=device)
     try:
         begun = None if about is None else {**about, "began": time.time()}
         journal = SqlJournal(url or f"sqlite:///{folder / _JOURNAL}", begun, of=_mark(folder))
@@ -225,5 +234,5 @@ def train(
         world.close()
     meta = {**meta_of(scenario, made), **world.meta()}
     record = Run(scenario, meta, kernel.record.schedule(world.runs()))
-    results = {scenario.jobs.ids[job]: result for job, result in sorted(world.results.items())}
-    return LiveRun(record, expected, results, world.lanes.preemption_s)
+    results = {scenario.jobs.ids[job]: result for job, result in sorted(world.facts.results.items())}
+    return LiveRun(record, expected, results, world.lanes.preemption_s, world.facts.freed_s)

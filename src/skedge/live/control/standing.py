@@ -83,14 +83,15 @@ class Standing:
         return {
             **self._row(job, self._forecast()),
             "announced": self.kernel.scenario.jobs.frame.row(job, named=True),
-            "train": {"factory": program.factory, "args": dict(program.args), "code": world.modules.get(job)},
+            "train": {"factory": program.factory, "args": dict(program.args), "code": world.facts.modules.get(job)},
             "progress_by_chunk": self._progress(job),
             "minibatches_per_chunk": program.steps,
-            "late_s": world.late_s.get(job, 0.0),
-            "recovery_s": world.recovery_s.get(job, 0.0),
-            "accuracy": (world.results.get(job) or {}).get("accuracy"),
-            "metric": (world.results.get(job) or {}).get("metric"),
-            "unmeasured": (world.results.get(job) or {}).get("unmeasured"),
+            "devices": world.facts.devices_of(job, self.kernel.scenario.cluster.server_ids),
+            "late_s": world.facts.late_s.get(job, 0.0),
+            "recovery_s": world.facts.recovery_s.get(job, 0.0),
+            "accuracy": (world.facts.results.get(job) or {}).get("accuracy"),
+            "metric": (world.facts.results.get(job) or {}).get("metric"),
+            "unmeasured": (world.facts.results.get(job) or {}).get("unmeasured"),
             "history": self.history.get(name, []),
         }
 
@@ -125,7 +126,9 @@ class Standing:
         if not self.world.in_system:
             return {}
         now = max(self.world.real_now(), self.kernel.now)
-        return forecast(self.kernel, now, self.world.lanes.in_the_cloud(now, self.kernel.chunk_time), self.world.agenda)
+        return forecast(
+            self.kernel, now, self.world.lanes.in_the_cloud(now, self.kernel.chunk_time), self.world.agenda.wakes
+        )
 
     def _row(self, job: int, ends: Mapping[int, int]) -> dict[str, Any]:
         kernel, world = self.kernel, self.world
@@ -158,7 +161,7 @@ class Standing:
     def _progress(self, job: int) -> list[int]:
         """Mini-batches of each chunk that are in the parameters."""
         trainer = self.world.trainers.get(job)
-        return [0] * self.world.program(job).chunks if trainer is None else list(trainer.progress)
+        return [0] * self.world.program(job).chunks if trainer is None else list(trainer.teams.progress)
 
     def _left(self, job: int) -> str:
         record = self.kernel.record

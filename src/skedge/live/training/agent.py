@@ -1,14 +1,16 @@
 """The agent: the Ray actor on every server.
 
 An agent stores the chunks uploaded to its server in a folder, so that they survive its process. Processes of the jobs
-compute the gradients of their mini-batches, one process for each lane that asks at the same time. The agent does no
-scheduling: a worker is preempted by not asking it for its next mini-batch.
+compute the gradients of their mini-batches, one process for each lane that asks at the same time, each on its device:
+the CPU, or one of the server's GPUs. The agent does no scheduling: a worker is preempted by not asking it for its next
+mini-batch.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+from itertools import count
 from pathlib import Path
 
 from .apart import Ack, Children
@@ -16,18 +18,41 @@ from .framing import whole
 
 
 class Agent:
-    """One server's agent."""
+    """One server's agent.
 
-    def __init__(self, server: str, folder: str) -> None:
+    Parameters
+    ----------
+    device
+        ``cpu``, or anything else to compute on the GPUs that the agent's processes can use, if there are some.
+    first
+        Number of the GPU of the first process; further processes take the next ones in turn.
+    """
+
+    def __init__(self, server: str, folder: str, device: str = "cpu", first: int = 0) -> None:
         self.server, self.folder = server, Path(folder)
         self.children = Children()
         self.children.nursery.start()  # an agent that answers can train at once
+        self.gpus = 0 if device == "cpu" else self._gpus()
+        if self.gpus:
+            self.children.devices = (f"cuda:{n % self.gpus}" for n in count(first))
         self.lock = threading.Lock()
         self.computing: dict[tuple[str, int], threading.Lock] = {}
 
     def warm(self) -> str:
         """Answer when the agent is up; returns the server's name."""
         return self.server
+
+    def found(self) -> int:
+        """Number of GPUs that it computes on."""
+        return self.gpus
+
+    def _gpus(self) -> int:
+        """Number of GPUs that the processes of jobs can use."""
+        child = self.children.nursery.child()
+        try:
+            return int(child.ask("gpus")[0]["gpus"])
+        finally:
+            child.end()
 
     def store(self, job: str, chunk: int, offset: int, piece: bytes, *, last: bool, upload: int = 0) -> int:
         """Store a piece of a chunk; the `last` one completes it. Returns the number of bytes stored."""
@@ -61,7 +86,7 @@ class Agent:
             self._path(job, chunk).unlink(missing_ok=True)
 
     def gradient(self, job: str, program: bytes, chunk: int, step: int, state: bytes) -> tuple[Ack, bytes]:
-        """Facts about one mini-batch (time, loss, samples), and its gradients.
+        """Facts about one mini-batch (time, loss, samples, device), and its gradients.
 
         Raises
         ------
@@ -72,7 +97,7 @@ class Agent:
         """
         one_at_a_time = self._computing(job, chunk)  # a late mini-batch is asked for again
         with one_at_a_time, self.children.of(job, chunk) as child:
-            return child.ask("gradient", program, str(self._path(job, chunk)), chunk, step, state)
+            return child.ask("gradient", program, str(self._path(job, chunk)), chunk, step, state, child.device)
 
     def forget(self, job: str) -> None:
         """End the processes and remove the chunks of a job that has left."""

@@ -20,6 +20,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from itertools import repeat
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,10 @@ _SECRET = ("RAY_", "SKEDGE_")
 """Prefixes of environment variables withheld from jobs' processes: tokens, and the addresses to use them at."""
 
 
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+"""Environment variable by which Ray gives an actor its GPUs, and hides them from actors that asked for none."""
+
+
 class EndedError(Exception):
     """A child ended during a call."""
 
@@ -72,11 +77,13 @@ class Child:
         Process id.
     chunk
         The chunk of the last call.
+    device
+        The device that it computes on.
     """
 
     def __init__(self, connection: Connection, pid: int) -> None:
         self.connection, self.pid = connection, pid
-        self.chunk = -1
+        self.chunk, self.device = -1, "cpu"
 
     def ask(self, method: str, *given: Any, limit_s: float = LIMIT_S) -> tuple[Ack, bytes]:
         """Call a method of :class:`.inside.Inside`; returns facts and bytes.
@@ -220,8 +227,8 @@ def _place() -> Path:
 
 
 def _shared_by() -> str:
-    """Key of the clients that share a process: their Ray job and import path; without Ray, this process alone."""
-    ray, parts = sys.modules.get("ray"), [sys.executable, *sys.path]
+    """Key of the clients that share a process: their Ray job, GPUs and import path; without Ray, this process alone."""
+    ray, parts = sys.modules.get("ray"), [sys.executable, os.environ.get(_VISIBLE, "all"), *sys.path]
     if ray is None or not ray.is_initialized():
         parts += [str(os.getpid())]
     else:
@@ -237,17 +244,23 @@ class Children:
     ----------
     only_last
         True: only the children of the last job are kept.
+
+    Attributes
+    ----------
+    devices
+        Devices that children compute on, each new one on the next in turn.
     """
 
     def __init__(self, *, only_last: bool = False) -> None:
         self.nursery, self.only_last = Nursery(), only_last
+        self.devices: Iterator[str] = repeat("cpu")
         self.lock = threading.Lock()
         self.idle: dict[str, list[Child]] = {}
 
     @contextmanager
     def of(self, job: str, chunk: int = -1) -> Iterator[Child]:
         """A child of a job, preferably the one that last had this chunk; it is ended if its call fails."""
-        child = self._take(job, chunk) or self.nursery.child()
+        child = self._take(job, chunk) or self._new()
         try:
             yield child
         except BaseException:
@@ -259,6 +272,12 @@ class Children:
                 self.idle[job].append(child)
             else:  # the job has left meanwhile
                 child.end()
+
+    def _new(self) -> Child:
+        child = self.nursery.child()
+        with self.lock:
+            child.device = next(self.devices)
+        return child
 
     def _take(self, job: str, chunk: int) -> Child | None:
         with self.lock:

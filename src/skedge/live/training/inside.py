@@ -25,9 +25,12 @@ from skedge.core.errors import TrainingError
 
 from .apart import Ack, end_with_parent
 from .batches import seed_all
+from .chunk_data import ChunkData
 from .chunks import packed, unpacked
 from .code import installed
-from .training import ChunkData, Contribution, ParameterServer, Program, Source, accuracies, gradient, source_of
+from .device import CPU, gpus_here
+from .sgd import Contribution, ParameterServer, Source, accuracies, gradient, source_of
+from .training import Program
 
 _EXAMPLES = "skedge.live.examples"
 
@@ -64,18 +67,24 @@ class Inside:
             self.made = ChunkData(self.program)
         return self.made
 
-    def gradient(self, program: bytes, path: str, chunk: int, step: int, state: bytes) -> tuple[Ack, bytes]:
-        """Gradients of one mini-batch of the chunk stored at `path`."""
+    def gpus(self) -> tuple[Ack, bytes]:
+        """Number of GPUs that the processes of jobs may use."""
+        return {"gpus": gpus_here()}, b""
+
+    def gradient(
+        self, program: bytes, path: str, chunk: int, step: int, state: bytes, device: str = CPU
+    ) -> tuple[Ack, bytes]:
+        """Gradients of one mini-batch of the chunk stored at `path`; a process has the same `device` in all calls."""
         made = self._made(program)
         if self.model is None:
-            self.model = made.training.model()
+            self.model = made.training.model().to(device)
         if chunk not in self.sources:
             data, module = unpacked(path)
             made.program.check_same(module)
             self.sources[chunk] = source_of(made.training, made.program, chunk, data)
         began = time.perf_counter()
         brought = gradient(
-            self.model, made.training, made.program, self.sources[chunk], loaded(state), chunk, step
+            self.model, made.training, made.program, self.sources[chunk], loaded(state), chunk, step, device
         )  # fmt: skip
         facts = {
             "chunk": chunk,
@@ -84,6 +93,7 @@ class Inside:
             "samples": brought.samples,
             "seconds": time.perf_counter() - began,
             "module": made.module,
+            "device": device,
         }
         return facts, saved(vars(brought))
 
@@ -131,7 +141,7 @@ class Inside:
         return {"sizes": [len(one) for one in found]}, b"".join(found)
 
     def unlike(self, program: bytes) -> tuple[Ack, bytes]:
-        """:meth:`.training.ChunkData.unlike` of the chunks made here."""
+        """:meth:`.chunk_data.ChunkData.unlike` of the chunks made here."""
         return {"unlike": self._made(program).unlike()}, b""
 
     def accuracies(self, program: bytes, states: Sequence[bytes]) -> tuple[Ack, bytes]:

@@ -13,7 +13,7 @@ from skedge.core.colocation import colocated
 from skedge.core.events import Allocate
 from skedge.core.model import Placement
 from skedge.core.time import NEVER
-from skedge.live.training.trainer import Team
+from skedge.live.training.team import Team
 
 from .gang_board import Allocation, GangBoard, Group, part, shares
 from .uploads import Transport
@@ -34,8 +34,7 @@ class EachWork:
         zeta, last = colocated(world.scenario, order), self.board.held.get(job)
         if last is not None:
             self._log(job, last, preempted=True)
-        trainer = world.trainer(job)
-        trainer.pace = world.pace(job, zeta)
+        trainer = world.trainers.paced(job, zeta)
         world.serve_from(job, order.ps)
         given = shares(int(world.scenario.jobs.chunks[job]), order.where)
         groups = self.board.groups[job] = self._groups(job, order.where, given)
@@ -77,7 +76,9 @@ class EachWork:
         if number not in held.teams:
             held.teams.append(number)
         if width and chunks:
-            world.trainers[job].put(number, Team(server, world.engine.agents[server], chunks, width), world.lag_s())
+            world.trainers[job].put(
+                number, Team(server, world.engine.agents[server], chunks, width), world.inbox.lag_s()
+            )
         else:
             world.trainers[job].take(number)
 

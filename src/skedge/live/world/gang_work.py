@@ -8,7 +8,7 @@ from skedge.core.colocation import colocated
 from skedge.core.events import Allocate, Event, Suspend, Upload
 from skedge.core.model import Placement
 from skedge.core.time import NEVER
-from skedge.live.training.trainer import Team
+from skedge.live.training.team import Team
 
 from .each_work import EachWork
 from .gang_board import Allocation, GangBoard, shares
@@ -35,7 +35,7 @@ class GangWork:
         if job in self.board.held:
             self.suspend(Suspend(job))
         zeta = colocated(world.scenario, order)
-        world.trainer(job).pace = world.pace(job, zeta)
+        world.trainers.paced(job, zeta)
         world.serve_from(job, order.ps)
         given = self._bring_shares(job, order.where)
         awaits = {transport.number for server in given for transport in world.uploads.to(job, server)}
@@ -44,7 +44,7 @@ class GangWork:
 
     def upload(self, order: Upload) -> None:
         """Bring a job's data ahead of its allocation."""
-        self.world.trainer(order.job)
+        self.world.trainers.of(order.job)
         self._bring_shares(order.job, order.where, copies=order.copies)
 
     def _bring_shares(self, job: int, where: Placement, *, copies: bool = False) -> dict[int, range]:
@@ -88,7 +88,7 @@ class GangWork:
             number = self.board.new_team(int(world.scenario.jobs.chunks[job]))
             gang.teams.append(number)
             world.trainers[job].put(
-                number, Team(server, world.engine.agents[server], tuple(gang.shares[server]), n), world.lag_s()
+                number, Team(server, world.engine.agents[server], tuple(gang.shares[server]), n), world.inbox.lag_s()
             )
 
     def suspend(self, order: Suspend) -> None:
@@ -104,7 +104,7 @@ class GangWork:
         finished = told.what == "finished" and min(told.progress) >= world.program(job).steps
         if finished and job in self.board.held:
             self._close(job, preempted=False)
-        world.log.settle(job, sum(world.progress[job]), finished=finished)
+        world.log.settle(job, sum(world.facts.progress[job]), finished=finished)
         if not finished:
             return None
         world.leave(job)
@@ -129,4 +129,4 @@ class GangWork:
         """Remove a job that has failed or was cancelled."""
         if job in self.board.held:
             self._close(job, preempted=False)
-        self.world.log.settle(job, sum(self.world.progress[job]))
+        self.world.log.settle(job, sum(self.world.facts.progress[job]))

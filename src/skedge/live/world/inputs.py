@@ -47,6 +47,11 @@ class Told:
         round, while its last checkpoint was written, and until the controller took its report.
     module
         SHA-256 of the code in the job's processes (:meth:`skedge.live.training.training.Program.module`).
+    devices
+        (server, device) of the job's workers so far: ``cpu``, or a GPU such as ``cuda:0``.
+    freed_s
+        Of a team that has ``stopped``: time from the order to suspend it until its workers had ended their mini-batches
+        and their devices were free [s]; else None.
     since
         While it is in the controller's queue: when it was put there, by ``time.monotonic()``; else 0.
     """
@@ -61,6 +66,8 @@ class Told:
     late_s: float = 0.0
     recovery_s: float = 0.0
     module: str = ""
+    devices: tuple[tuple[int, str], ...] = ()
+    freed_s: float | None = None
     since: float = 0.0
 
     def queued(self, now: float) -> Told:

@@ -11,7 +11,7 @@ import numpy as np
 from skedge.core.events import CLOUD, Dispatch, Event, LaneFacts
 from skedge.core.model import Ints
 from skedge.core.network import upload_delay
-from skedge.live.training.trainer import Team
+from skedge.live.training.team import Team
 from skedge.sim.what_if import InCloud
 
 from .board import Board, Chunk
@@ -60,11 +60,11 @@ class LaneWork:
         sent = self.board.dispatch(order, world.lane_server, world.scenario.cluster.cloud)
         wholly = all(chunk.lane == CLOUD for chunk in self.board.chunks[order.job])
         (self.in_cloud.add if wholly else self.in_cloud.discard)(order.job)
-        world.trainer(order.job).pace = world.pace(order.job, int(order.job in self.in_cloud))
+        world.trainers.paced(order.job, int(order.job in self.in_cloud))
         self.sent_at[order.job] = world.now()
         by_server: dict[int, list[int]] = {}
         for chunk in sent:
-            chunk.before = world.progress[order.job][chunk.number]
+            chunk.before = world.facts.progress[order.job][chunk.number]
             self.counted[order.job, chunk.team] = 0
             by_server.setdefault(chunk.server, []).append(chunk.number)
         for server, chunks in by_server.items():
@@ -103,16 +103,16 @@ class LaneWork:
         self._begin(best, there)
         self.running[job] = self.running.get(job, 0) + 1
         lag, agent = int(world.scenario.jobs.max_lag[job]), world.engine.agents[best.server]
-        world.trainers[job].put(best.team, Team(best.server, agent, there, 1, len(there) > 1, lag), world.lag_s())
+        world.trainers[job].put(best.team, Team(best.server, agent, there, 1, len(there) > 1, lag), world.inbox.lag_s())
 
     def _begin(self, chunk: Chunk, team: Iterable[int]) -> None:
         """Begin a run of these chunks in the record."""
         world, job, lane = self.world, chunk.job, None if chunk.lane == CLOUD else chunk.lane
-        done, zeta = {number: world.progress[job][number] for number in team}, job in self.in_cloud
+        done, zeta = {number: world.facts.progress[job][number] for number in team}, job in self.in_cloud
         world.log.begin(job, chunk.team, chunk.server, lane, world.now(), done, zeta=zeta)
 
     def _end(self, job: int, team: int, *, preempted: bool = False) -> None:
-        progress, steps = self.world.progress[job], self.world.program(job).steps
+        progress, steps = self.world.facts.progress[job], self.world.program(job).steps
         self.world.log.end(job, team, self.world.now(), progress, steps, preempted=preempted)
 
     def told(self, told: Told) -> Event | None:
@@ -164,7 +164,7 @@ class LaneWork:
 
     def _worth(self, chunk: Chunk, team: list[Chunk], most: int) -> LaneFacts:
         """Completions for the kernel: one per chunk's worth of work done and not yet reported, up to `most` in all."""
-        progress, steps = self.world.progress[chunk.job], self.world.program(chunk.job).steps
+        progress, steps = self.world.facts.progress[chunk.job], self.world.program(chunk.job).steps
         done = sum(progress[mate.number] - mate.before for mate in team)
         due = np.cumsum([steps - mate.before for mate in team]) <= done
         new = min(int(due.sum()), most) - self.counted[chunk.job, chunk.team]
@@ -196,7 +196,7 @@ class LaneWork:
                 whole, arrives = int(chunk_time[job, zeta]), self.sent_at[job]
                 arrives += int(upload_delay(world.scenario.delays, job, there[0].server))
                 delay = 0 if all(chunk.arrived for chunk in there) else max(arrives - now, 0)
-                done = min(world.trainers[job].progress[chunk.number] for chunk in there)
+                done = min(world.trainers[job].teams.progress[chunk.number] for chunk in there)
                 found[job] = InCloud(len(there), now + delay, now + delay + whole * (steps - done) // steps)
         return found
 

@@ -10,13 +10,7 @@ A controller that was killed replays the inputs of the journal without side effe
 
 from __future__ import annotations
 
-import queue
-import threading
-import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from heapq import heappop, heappush
 from typing import Any
 
 import polars as pl
@@ -39,32 +33,26 @@ from skedge.core.events import (
 from skedge.core.model import Placement
 from skedge.core.network import upload_delay
 from skedge.core.scenario import Scenario
-from skedge.core.time import NEVER, SECOND
+from skedge.core.time import SECOND
 from skedge.live.control.journal import SqlJournal
 from skedge.live.engine import Engine
-from skedge.live.training.checkpoint import Checkpoints
 from skedge.live.training.maker import Calls
-from skedge.live.training.trainer import Trainer
 from skedge.live.training.training import Program
 from skedge.runs.meta import LIVE, live_tolerance
 
+from .agenda import Agenda
+from .carrier import Carrier
+from .facts import Facts
 from .gang_work import GangWork
-from .inputs import ENDS, Cancelled, Due, Input, Resumed, Server, Submitted, Told, Uploaded, from_json, to_json
+from .inbox import Inbox
+from .inputs import ENDS, Cancelled, Input, Server, Submitted, Told, Uploaded
 from .lane_work import LaneWork
 from .runs_log import RunsLog
-from .uploads import Transport, Uploads, carry
-
-_JOIN_S = 15.0
-"""How long the trainers may take to end: one round, and the measurement of the result [s]."""
-
-_BLOCKED_S = 1.0
-"""Pause before a journal write that failed on a full disk is repeated [s]."""
+from .trainers import Trainers
+from .uploads import Transport, Uploads
 
 _RAY = -1
 """The server number that stands for Ray's head."""
-
-Ask = Callable[[], None]
-"""A read-only question to the controller, answered between two inputs."""
 
 
 class NoEngine:
@@ -121,31 +109,15 @@ class RayWorld:
         job_log: Callable[[str, str], None] | None = None,
     ) -> None:
         self.scenario, self.programs, self.engine = scenario, dict(programs), engine
-        self.journal, self.submit, self.job_log = journal, submit, job_log
-        self.rebuilding = journal is not None and len(journal.inputs) > 0
-        self.clock = self.away = self.resumed = 0
-        self.ending = False
+        self.submit, self.job_log = submit, job_log
         self.lane_server: list[int] = scenario.cluster.lane_server.tolist()
-        self.told: queue.SimpleQueue[Input | Ask] = queue.SimpleQueue()  # safe in signal handlers
-        self.later: deque[Input] = deque()
+        self.inbox, self.facts, self.trainers = Inbox(self, journal, began), Facts(), Trainers(self)
         self.uploads, self.log = Uploads(), RunsLog(scenario.cluster.server_ids)
         self.lanes, self.gangs = LaneWork(self, preemptive=preemptive), GangWork(self)
-        self.trainers: dict[int, Trainer] = {}
-        self.progress: dict[int, list[int]] = {}  # as recorded: repeated mini-batches count once
-        self.trained: dict[int, tuple[int, ...]] = {}  # as held in the parameters
         self.ps_site: dict[int, int] = {}
         self.out: dict[int, set[str]] = {}
-        self.agenda: list[int] = []
-        self.arrived = 0
+        self.agenda = Agenda()
         self.in_system: set[int] = set()
-        self.results: dict[int, Any] = {}
-        self.modules: dict[int, str] = {}
-        self.unmeasured: set[int] = set()
-        self.measuring: list[threading.Thread] = []
-        self.late_s: dict[int, float] = {}
-        self.recovery_s: dict[int, float] = {}
-        self.upload_late_s: dict[int, float] = {}
-        self.began = time.monotonic() - (0.0 if began is None else time.time() - began)
         self._performers: dict[type, Any] = {
             Dispatch: self.lanes.dispatch,
             Allocate: self.gangs.allocate,
@@ -156,20 +128,15 @@ class RayWorld:
             Reserve: self._reserve,
             WakeAt: self._wake_at,
         }
-        if journal is not None:
-            journal.meanwhile = self._answer
         engine.watch(self._server_changed)
 
     def now(self) -> int:
         """Time of the last input [µs]."""
-        return self.clock
+        return self.inbox.clock
 
     def real_now(self) -> int:
         """Time since the start [µs]; the clock stops while no controller runs, as nothing is trained then."""
-        return self._elapsed()
-
-    def _elapsed(self) -> int:
-        return int((time.monotonic() - self.began) * SECOND) - self.away
+        return self.inbox.elapsed()
 
     # -- inputs --------------------------------------------------------------------------------------------------
 
@@ -179,61 +146,14 @@ class RayWorld:
             event = self.lanes.settle() or self._due()
             if event is not None:
                 return event
-            over = self.submit is None and not self.in_system and self.arrived == len(self.scenario.jobs)
-            if over or self.ending:
+            over = self.submit is None and not self.in_system and self.agenda.arrived == len(self.scenario.jobs)
+            if over or self.inbox.ending:
                 return None
-            event = self._take_in(self._next_input())
+            event = self._take_in(self.inbox.take())
             if event is not None:
                 return event
 
-    def _next_input(self) -> Input:
-        """The next input: from the journal while the run is rebuilt, then from trainers, uploads and the clock."""
-        earlier = self.journal.again() if self.rebuilding and self.journal is not None else None
-        if earlier is not None:
-            now, given = earlier[0], from_json(earlier[1])
-        elif not self.engine.acts:
-            self.ending = True
-            return Due()
-        else:
-            # below 0 if the machine's clock was set back meanwhile; the run's clock still advances
-            given = Resumed(self._elapsed() - self.clock) if self.rebuilding else self._wait()
-            now = self.clock if self.rebuilding else max(self.clock, self.real_now())
-            if self.journal is not None:
-                self.journal.take(now, to_json(given))
-        if isinstance(given, Resumed):
-            self.away += given.away
-            self.resumed += 1
-            if earlier is None:
-                self._go_on()
-        self.clock = now
-        return given
-
-    def _wait(self) -> Input:
-        """The next input from the queue, or :class:`Due` when an agenda entry is due; answers questions meanwhile."""
-        while not self.ending:
-            if self.later:
-                return self.later.popleft()
-            try:
-                told = self.told.get(timeout=self._patience())
-            except queue.Empty:
-                break
-            if not callable(told):
-                return told.taken(time.monotonic()) if isinstance(told, Told) else told
-            told()
-        return Due()
-
-    def _answer(self) -> None:
-        """Answer questions for a second while the journal cannot be written, so that no input can be processed."""
-        until = time.monotonic() + _BLOCKED_S
-        with suppress(queue.Empty):
-            while True:
-                told = self.told.get(timeout=max(until - time.monotonic(), 0.0))
-                if callable(told):
-                    told()
-                else:
-                    self.later.append(told)
-
-    def _patience(self) -> float:
+    def patience(self) -> float:
         """How long to wait for the next input [s]."""
         return max((self._next_due() - self.real_now()) / SECOND, 0.0)
 
@@ -259,29 +179,20 @@ class RayWorld:
         self.lanes.uploaded(done)
 
     def _came(self, upload: Transport) -> None:
-        """Record by how much an upload took longer than announced."""
-        late = (self.now() - upload.due) / SECOND
-        self.upload_late_s[upload.job] = max(late, self.upload_late_s.get(upload.job, 0.0))
+        """Note by how much an upload took longer than announced."""
+        self.facts.note_upload(upload.job, (self.now() - upload.due) / SECOND)
 
-    def _go_on(self) -> None:
+    def go_on(self) -> None:
         """End the rebuild: the state is that at the end of the last controller; from now on orders take effect."""
-        self.rebuilding = False
         for server, why in sorted(self.out.items()):
             if "lost" in why and server not in self.engine.lost:
-                self.told.put(Server(server, "back"))  # the engine has just started it
+                self.inbox.told.put(Server(server, "back"))  # the engine has just started it
         for transport in self.uploads.pending.values():
-            self._carry(transport)
-        for job in sorted(self.unmeasured):
-            self._measure(job)
-        for trainer in self.trainers.values():
-            if not trainer.closed:
-                trainer.joined.clear()  # no delay: the run's clock stood still
-                trainer.start()
+            Carrier(self, transport).start()
+        self.trainers.go_on()
 
     def _next_due(self) -> int:
-        arrivals = self.scenario.jobs.arrival
-        arrival = int(arrivals[self.arrived]) if self.arrived < len(arrivals) else NEVER
-        return min(arrival, self.agenda[0] if self.agenda else NEVER, self.real_now() + 3600 * SECOND)
+        return min(self.agenda.next(self.scenario.jobs.arrival), self.real_now() + 3600 * SECOND)
 
     def _due(self) -> Event | None:
         """Arrivals and wakes that are due now."""
@@ -290,13 +201,7 @@ class RayWorld:
 
     def due_by(self, time: int) -> tuple[tuple[int, ...], bool]:
         """The jobs that have arrived by `time` [µs], and whether a wake is due; each is reported once."""
-        first, woke = self.arrived, False
-        while self.arrived < len(self.scenario.jobs) and self.scenario.jobs.arrival[self.arrived] <= time:
-            self.arrived += 1
-        while self.agenda and self.agenda[0] <= time:
-            heappop(self.agenda)
-            woke = True
-        arrived = tuple(range(first, self.arrived))
+        arrived, woke = self.agenda.due_by(time, self.scenario.jobs.arrival)
         self.in_system.update(arrived)
         return arrived, woke
 
@@ -304,8 +209,8 @@ class RayWorld:
         """Take in a submitted job: it arrives now, after all others."""
         assert self.submit is not None  # noqa: S101 - only a service takes jobs
         last = int(self.scenario.jobs.arrival[-1]) if len(self.scenario.jobs) else -1
-        self.clock = max(self.clock, last + 1)
-        self.scenario, program = self.submit(given, self.clock)
+        self.inbox.clock = max(self.inbox.clock, last + 1)
+        self.scenario, program = self.submit(given, self.inbox.clock)
         self.programs[self.scenario.jobs.ids[-1]] = program
 
     # -- jobs ----------------------------------------------------------------------------------------------------
@@ -314,64 +219,12 @@ class RayWorld:
         """What `job` trains."""
         return self.programs[self.scenario.jobs.ids[job]]
 
-    def trainer(self, job: int) -> Trainer:
-        """The trainer of `job`, created on first use."""
-        if job not in self.trainers:
-            name, program, engine, log = self.scenario.jobs.ids[job], self.program(job), self.engine, self.job_log
-            write = None if log is None else lambda line: log(name, line)
-            trainer = self.trainers[job] = Trainer(
-                job,
-                name,
-                program,
-                self._tell,
-                engine.parameter_server,
-                engine.release,
-                engine.maker,
-                self.pace(job, 0),
-                log=write,
-                servers=self.scenario.cluster.server_ids,
-                controllers=lambda: self.resumed,
-            )
-            trainer.out |= {server for server, why in self.out.items() if "lost" in why}
-            self.progress[job] = [0] * program.chunks
-            if not self.rebuilding:
-                trainer.start()
-        return self.trainers[job]
-
-    def pace(self, job: int, zeta: int) -> float:
-        """Least time of a round [s]: the announced time of a mini-batch; 0 on servers with their own speed."""
-        return self._announced(job, zeta) if self.engine.emulates else 0.0
-
-    def _announced(self, job: int, zeta: int) -> float:
-        """Announced time of a mini-batch [s]."""
-        return float(self.scenario.chunk_time[job, zeta]) / SECOND / int(self.scenario.jobs.minibatches[job])
-
-    def _tell(self, told: Input) -> None:
-        """Queue a fact for the controller; ignored in a rebuild, where the journal already holds it."""
-        if not self.rebuilding:
-            self.told.put(told.queued(time.monotonic()) if isinstance(told, Told) else told)
-
-    def lag_s(self) -> float:
-        """How long ago the event that is being answered was [s]: teams hold their lanes since then."""
-        return 0.0 if self.rebuilding else max(self._elapsed() - self.clock, 0) / SECOND
-
     def _from_trainer(self, told: Told) -> Event | None:
-        if told.what == "result":
-            self.results[told.job] = told.result
-            self.unmeasured.discard(told.job)
-        elif told.what == "unmeasured" and not self.rebuilding and told.job in self.unmeasured:
-            self._measure(told.job)
-        if told.what in ("result", "unmeasured") or told.job not in self.in_system:
+        if self.trainers.measured(told) or told.job not in self.in_system:
             return None  # a result can come early: a trained chunk may be dispatched again, its server lost
-        if told.progress:
-            self.trained[told.job] = told.progress
-            self.progress[told.job] = [max(pair) for pair in zip(self.progress[told.job], told.progress, strict=True)]
-        if told.module:
-            self.modules[told.job] = told.module
-        self.late_s[told.job] = self.late_s.get(told.job, 0.0) + told.late_s
-        self.recovery_s[told.job] = self.recovery_s.get(told.job, 0.0) + told.recovery_s
-        if self.rebuilding:
-            self.trainer(told.job).recall(told)
+        self.facts.note(told)
+        if self.inbox.rebuilding:
+            self.trainers.of(told.job).teams.recall(told)
         if told.what == "failed":
             return self.fail(told.job, told.reason)
         return self._progress(told)
@@ -381,7 +234,7 @@ class RayWorld:
         if told.what == "measured":
             held = self.gangs.board.held.get(told.job)
             zeta = int(told.job in self.lanes.in_cloud or (held is not None and held.colocated))
-            return Event(self.now(), measured=((told.job, told.round_s / self._announced(told.job, zeta)),))
+            return Event(self.now(), measured=((told.job, told.round_s / self.trainers.announced(told.job, zeta)),))
         return self.gangs.told(told) if told.job in self.gangs.board.stock else self.lanes.told(told)
 
     def fail(self, job: int, reason: str) -> Event | None:
@@ -400,11 +253,7 @@ class RayWorld:
 
     def untrained(self, job: int) -> str:
         """What is missing in the parameters of a job reported as fully trained (rule M38); empty if nothing."""
-        done, steps = self.trained.get(job, (0,)), self.program(job).steps
-        if min(done) >= steps:
-            return ""
-        chunk = done.index(min(done))
-        return f"its parameters hold {done[chunk]} of {steps} mini-batches of chunk {chunk}: they are not complete"
+        return self.facts.untrained(job, self.program(job).steps)
 
     def leave(self, job: int, *, finished: bool = True) -> None:
         """Remove a job from the system."""
@@ -413,28 +262,17 @@ class RayWorld:
         self.lanes.forget(job)
         self.ps_site.pop(job, None)
         if finished:
-            self.unmeasured.add(job)
+            self.trainers.unmeasured.add(job)
         if job in self.trainers:
             self.trainers[job].close()
         for agent in self.engine.agents.values():
             agent.forget.remote(self.scenario.jobs.ids[job])
 
-    def _measure(self, job: int) -> None:
-        """Measure a finished job from its last checkpoint, as its trainer has ended."""
-
-        def measure() -> None:
-            saved = Checkpoints(self.engine.url).read(self.scenario.jobs.ids[job])
-            if saved is not None:
-                self._tell(Told("result", job, result=self.engine.maker.outcome_of(self.program(job), saved)))
-
-        self.measuring.append(threading.Thread(target=measure, name=f"measure {job}", daemon=True))
-        self.measuring[-1].start()
-
     # -- servers -------------------------------------------------------------------------------------------------
 
     def _server_changed(self, server: int, what: str) -> None:
         """Callback of the engine, once per change; changes during a rebuild are processed after it."""
-        self.told.put(Server(server, what))
+        self.inbox.told.put(Server(server, what))
 
     def _server(self, given: Server) -> Event | None:
         """Process a change of a server; it is out of service while it is lost or cordoned."""
@@ -481,16 +319,8 @@ class RayWorld:
         """Bring chunks to a server, from `source` if given; :class:`.inputs.Uploaded` is queued on arrival."""
         delay = int(upload_delay(self.scenario.delays, job, server)) / SECOND if charged else 0.0
         transport = self.uploads.add(job, server, tuple(chunks), delay, self.now(), source)
-        if not self.rebuilding:
-            self._carry(transport)
-
-    def _carry(self, transport: Transport) -> None:
-        name, agent = self.scenario.jobs.ids[transport.job], self.engine.agents[transport.server]
-        program, maker, log = self.program(transport.job), self.engine.maker, self.job_log
-        say = None if log is None else lambda line: log(name, line)
-        known = transport.source is not None and not self.out.get(transport.source)
-        source = self.engine.agents[transport.source] if known and transport.source is not None else None
-        carry(transport, name, program, maker, agent, self._tell, lambda n: n in self.uploads.pending, source, say)
+        if not self.inbox.rebuilding:
+            Carrier(self, transport).start()
 
     def _reject(self, order: Reject) -> None:
         self.in_system.discard(order.job)
@@ -510,11 +340,11 @@ class RayWorld:
         self.trainers[job].rest()
 
     def _reserve(self, order: Reserve) -> None:
-        heappush(self.agenda, order.start)
-        heappush(self.agenda, order.end)
+        self.agenda.wake(order.start)
+        self.agenda.wake(order.end)
 
     def _wake_at(self, order: WakeAt) -> None:
-        heappush(self.agenda, order.time)
+        self.agenda.wake(order.time)
 
     def servers_of(self, job: int, placed: Placement) -> set[int]:  # noqa: ARG002 - sites ask for it
         """Servers that train `job` now; `placed` are its workers in the kernel's books."""
@@ -526,18 +356,13 @@ class RayWorld:
 
     def meta(self) -> dict[str, Any]:
         """The metadata of a live run for ``run.json``: the tolerance of its times, delays, and training state."""
-        recovery = max(self.recovery_s.values(), default=0.0)
-        jobs, ids = sorted(self.late_s.keys() | self.upload_late_s.keys()), self.scenario.jobs.ids
-        late = {ids[job]: self.late_s.get(job, 0.0) + self.upload_late_s.get(job, 0.0) for job in jobs}
+        facts = self.facts.meta(self.scenario.jobs.ids, self.scenario.cluster.server_ids)
         return {
             "world": LIVE,
-            "tolerance": live_tolerance(self.resumed, recovery),
-            "resumed": self.resumed,
-            "away_s": max(self.away, 0) / SECOND,
-            "recovery_s": recovery,
-            "late_s": late,
-            "code": {ids[job]: module for job, module in sorted(self.modules.items())},
-            "trained": {ids[job]: list(done) for job, done in sorted(self.trained.items())},
+            "tolerance": live_tolerance(self.inbox.resumed, facts["recovery_s"]),
+            "resumed": self.inbox.resumed,
+            "away_s": max(self.inbox.away, 0) / SECOND,
+            **facts,
         }
 
     def runs(self) -> pl.DataFrame:
@@ -546,13 +371,8 @@ class RayWorld:
 
     def close(self) -> None:
         """End all trainers, and collect the results that they have measured."""
-        for trainer in self.trainers.values():
-            trainer.close()
-        end = time.monotonic() + _JOIN_S
-        for thread in (*self.trainers.values(), *self.measuring):
-            if thread.is_alive():
-                thread.join(timeout=max(end - time.monotonic(), 0.0))
-        while not self.told.empty():
-            told = self.told.get()
+        self.trainers.close()
+        while not self.inbox.told.empty():
+            told = self.inbox.told.get()
             if isinstance(told, Told) and told.what == "result":
-                self.results[told.job] = told.result
+                self.facts.results[told.job] = told.result

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from skedge.core.events import Allocate, Event, Suspend, Transfer
 from skedge.core.model import Placement
 from skedge.core.speed import whole_chunks
-from skedge.live.training.trainer import Team
+from skedge.live.training.team import Team
 
 from .inputs import ENDS, Server, Told
 from .uploads import Transport
@@ -91,7 +91,7 @@ class SiteWork:
         job, world = order.job, self.world
         if job in self.held:
             self._close(job, preempted=True)
-        world.trainer(job).pace = world.pace(job, 0)
+        world.trainers.paced(job, 0)
         world.serve_from(job, order.ps)
         self.held[job] = _Held(order.where, world.now())
 
@@ -131,13 +131,15 @@ class SiteWork:
         work = self.open[job, number]
         if not work.awaits:
             agent = self.world.engine.agents[work.site]
-            self.world.trainers[job].put(number, Team(work.site, agent, work.chunks, work.workers), self.world.lag_s())
+            self.world.trainers[job].put(
+                number, Team(work.site, agent, work.chunks, work.workers), self.world.inbox.lag_s()
+            )
 
     # -- facts ---------------------------------------------------------------------------------------------------
 
     def uploaded(self, done: Transport) -> None:
         """Process a complete upload: teams that wait for its chunks may start."""
-        if done.source is not None and not self.world.rebuilding and not self.world.out.get(done.source):
+        if done.source is not None and not self.world.inbox.rebuilding and not self.world.out.get(done.source):
             name = self.world.scenario.jobs.ids[done.job]
             self.world.engine.agents[done.source].drop.remote(name, done.chunks)
         for (job, number), work in self.open.items():

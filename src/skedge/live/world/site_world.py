@@ -52,18 +52,19 @@ class SiteWorld(RayWorld):
         self.sites.begin()
         if self.now() < self.sites.end or self.sites.open:
             return None
-        late = 0 if self.rebuilding else self._elapsed() - self.sites.end
-        self.away += late
+        late = 0 if self.inbox.rebuilding else self.inbox.elapsed() - self.sites.end
+        self.inbox.away += late
         self.sites.overrun += late
-        self.clock = self.sites.end
+        self.inbox.clock = self.sites.end
         return self.sites.end_slot()
 
     def _next_due(self) -> int:
         return min(super()._next_due(), self.sites.end)
 
-    def _patience(self) -> float:
-        late = self.sites.open and self._elapsed() >= self.sites.end
-        return _LATE_S if late else super()._patience()
+    def patience(self) -> float:
+        """How long to wait for the next input [s]; a slot that is late is looked at again soon."""
+        late = self.sites.open and self.inbox.elapsed() >= self.sites.end
+        return _LATE_S if late else super().patience()
 
     def _uploaded(self, done: Transport) -> None:
         super()._uploaded(done)

@@ -1,0 +1,182 @@
+"""Jobs and code that are submitted to a service: checked, named, and kept until their entry is in the journal."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+from skedge.core.errors import InputError
+from skedge.core.kernel import Kernel
+from skedge.core.scenario import Scenario
+from skedge.live.training.code import CODE, Codes, digest, files_in, lost, modules_in
+from skedge.live.training.training import Program, program_of
+from skedge.live.world.inputs import Submitted
+from skedge.live.world.ray_world import RayWorld
+from skedge.scenario.file import check_chunks, job_from_spec, job_of
+from skedge.scenario.schema import JobForm
+
+from .journal import SqlJournal
+from .limits import Limits
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+_LONGEST_KEY = 200
+"""Most characters of an idempotency key."""
+
+
+class BusyError(InputError):
+    """The controller cannot do that now: its thread is busy, or its disk is full."""
+
+
+class Submissions:
+    """Accepts jobs; used by the controller's thread only, except for :meth:`keep_code`.
+
+    Parameters
+    ----------
+    folder
+        Folder of the service's state, where the code of jobs is stored.
+    """
+
+    def __init__(self, folder: Path, limits: Limits, kernel: Kernel, world: RayWorld, journal: SqlJournal) -> None:
+        self.folder, self.limits, self.kernel, self.world, self.journal = folder, limits, kernel, world, journal
+        self.codes = Codes(folder / CODE)
+        self._waiting: dict[str, Future[str]] = {}
+        self._promised: set[str] = set()
+        self._keys: dict[str, tuple[str, str]] = {}
+
+    def promise(self, spec: Mapping[str, Any], key: str = "") -> Future[str]:
+        """Check a job and queue it; the future gives its id once it is in the journal."""
+        of_spec = _digest(spec)
+        if key in self._keys:
+            return self._as_before(key, of_spec)
+        if len(key) > _LONGEST_KEY:
+            raise InputError(f"idempotency key: has {len(key)} characters; it must have at most {_LONGEST_KEY}")
+        self.check_space()
+        fields = self._checked(job_from_spec(spec, "job spec"))
+        name = fields["id"]
+        self._promised.add(name)
+        future = self._waiting[name] = Future()
+        if key:
+            self._keys[key] = name, of_spec
+        self.world.inbox.told.put(Submitted(fields, key, of_spec if key else ""))
+        return future
+
+    def take(self, given: Submitted, arrival_s: float) -> tuple[Scenario, Program]:
+        """Append a job whose entry is in the journal to the scenario; returns the scenario and the job's program."""
+        form = _arrived(given.job, arrival_s)
+        if given.key:
+            self._keys[given.key] = form.id, given.spec
+        scenario = self.world.scenario.with_job(job_of(form))
+        self.kernel.extend(scenario)
+        train = form.train
+        assert train is not None  # noqa: S101 - a job spec has been checked for it
+        waiting = self._waiting.pop(form.id, None)
+        if waiting is not None:
+            waiting.set_result(form.id)
+        code = self._code(train.code) if train.code and self.world.engine.acts else b""
+        return scenario, program_of(train, form.chunks, form.epochs, form.minibatches, scenario.cluster, code)
+
+    def keep_code(self, name: str, code: bytes) -> None:
+        """Store the code of future jobs under its SHA-256.
+
+        Raises
+        ------
+        InputError
+            If the SHA-256 is not that of `code`, or `code` is no archive of Python files.
+        BusyError
+            If there is no space for it.
+        """
+        if digest(code) != name:
+            raise InputError(f"code: its SHA-256 is {digest(code)}, not {name[:64]}")
+        files_in(code)
+        self.check_space()
+        try:
+            self.codes.keep(code)
+        except OSError as error:
+            raise BusyError(f"code: cannot be kept: {error.strerror}") from error
+
+    def check_space(self) -> None:
+        """Check that the disk has room for a job.
+
+        Raises
+        ------
+        BusyError
+            If less space is free than the limits require, or the journal could not be written.
+        """
+        left = shutil.disk_usage(self.folder).free / 1e6
+        if self.journal.blocked:
+            raise BusyError(f"read-only: {self.journal.blocked}; jobs are taken again when there is space")
+        if left < self.limits.free_mb:
+            raise BusyError(
+                f"read-only: {self.folder} has {left:.0f} MB left, less than {self.limits.free_mb:g} MB; jobs are "
+                "taken again when there is space"
+            )
+
+    def _checked(self, form: JobForm) -> dict[str, Any]:
+        """The fields of a job that fits the limits and the cluster, with a name of its own."""
+        chunks = job_of(form).chunks
+        if chunks > self.limits.chunks:
+            raise InputError(
+                f"job spec: chunks: {chunks}; this service takes at most {self.limits.chunks}: `skedge up --max-chunks`"
+            )
+        assert form.train is not None  # noqa: S101 - a job spec has been checked for it
+        self.limits.check_factory(form.train.factory, self._modules(form.train.code))
+        form = form.model_copy(update={"id": self._free_name(form.id)})
+        scenario = self.kernel.scenario
+        last = float(scenario.jobs.frame["arrival_s"][-1]) if len(scenario.jobs) else 0.0
+        fields = form.model_dump(mode="json", exclude_unset=True)
+        fits = scenario.with_job(job_of(_arrived(fields, last + 1)))  # the form that will be read from the journal
+        check_chunks(fits.jobs)
+        assert len(fits.delays.key) == len(fits.jobs)  # noqa: S101 - delays given by server are checked here
+        return fields
+
+    def _modules(self, code: str | None) -> set[str]:
+        """The modules of the code that a spec names."""
+        if code is None:
+            return set()
+        if not _DIGEST.fullmatch(code):
+            raise InputError(f"job spec: train.code: {code!r}: is no SHA-256; `skedge submit` sends code and names it")
+        return modules_in(self.codes.read(code))
+
+    def _code(self, name: str) -> bytes:
+        """A job's code; if it is lost, the job fails and the service continues."""
+        try:
+            return self.codes.read(name)
+        except InputError:
+            return lost()
+
+    def _as_before(self, key: str, of_spec: str) -> Future[str]:
+        """The job of an earlier submission with this key."""
+        job, before = self._keys[key]
+        if of_spec != before:
+            raise InputError(f"idempotency key {key!r}: was used for another spec, job {job!r}; give a new key")
+        if job in self._waiting:
+            return self._waiting[job]
+        future: Future[str] = Future()
+        future.set_result(job)
+        return future
+
+    def _free_name(self, name: str) -> str:
+        """`name`, or the first free of name-2, name-3 …, as ids are unique."""
+        taken, n, found = self._promised | set(self.kernel.scenario.jobs.ids), 1, name
+        while found in taken:
+            n += 1
+            found = f"{name}-{n}"
+        return found
+
+
+def _digest(spec: Mapping[str, Any]) -> str:
+    """Digest of a spec, independent of the order of its fields."""
+    text = json.dumps(spec, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _arrived(fields: Mapping[str, Any], time_s: float) -> JobForm:
+    """A submitted job with this arrival time [s]."""
+    return JobForm.model_validate({**fields, "arrival_s": time_s})

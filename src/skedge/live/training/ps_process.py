@@ -1,0 +1,181 @@
+"""The process of a job's parameter server, as its trainer sees it: where it is, its state, and its checkpoints."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from .answers import Answers
+from .checkpoint import DiskFullError, Life, UnwrittenError
+from .maker import Calls
+from .round_clock import SLOW_S
+
+_AGAIN_S, _TRIES = 1.0, 5
+"""Pause before a checkpoint that could not be written is tried again; how often, where the disk is not full."""
+
+_CHECKPOINT_S = 2.0
+"""Least time between two checkpoints of a job in training [s]."""
+
+
+class Processes(Protocol):
+    """What a trainer asks of the engine."""
+
+    maker: Calls
+
+    def parameter_server(self, server: int) -> Any:
+        """A process for a parameter server."""
+
+    def release(self, server: int, actor: Any) -> None:
+        """Give back a parameter server's process."""
+
+
+class PSProcess:
+    """The parameter server's process of one job.
+
+    Parameters
+    ----------
+    job
+        The job's name.
+    lives
+        Returns the number of controllers that the run had before this one.
+    adopt
+        Called with the progress of a checkpoint that was loaded.
+    closed
+        Set when the job's training ends: a checkpoint that cannot be written is then given up.
+
+    Attributes
+    ----------
+    server
+        The server that it is on; None if the job has no such process.
+    state
+        Reference to the parameters of the current `version`.
+    module
+        SHA-256 of the code in the process.
+    sent
+        Reference to the job's program.
+    """
+
+    def __init__(
+        self,
+        job: str,
+        engine: Processes,
+        answers: Answers,
+        lives: Callable[[], int],
+        adopt: Callable[[list[int]], None],
+        closed: threading.Event,
+    ) -> None:
+        self.job, self.engine, self.answers, self.lives = job, engine, answers, lives
+        self.adopt, self.closed = adopt, closed
+        self.server: int | None = None
+        self.actor: Any = None
+        self.state: Any = None
+        self.sent: Any = None
+        self.version = self.loads = 0
+        self.module = ""
+        self.saved_at = 0.0
+
+    def move(self, server: int) -> bool:
+        """Be on a server, with the newest checkpoint if it was not there; returns whether it is up."""
+        if self.server == server:
+            return True
+        self.give_up()
+        self.actor, self.server = self.engine.parameter_server(server), server
+        return self.load()
+
+    def give_up(self) -> None:
+        """Write a checkpoint and release the process."""
+        if self.server is not None:
+            self.save()
+            self.release()
+
+    def release(self) -> None:
+        """Release the process without a checkpoint."""
+        if self.server is not None:
+            self.engine.release(self.server, self.actor)
+            self.server = None
+
+    def load(self) -> bool:
+        """Load the job's newest checkpoint and adopt its progress; returns success."""
+        self.loads += 1
+        life = Life(self.lives(), self.loads)
+        ack, self.state = self.actor.load.options(num_returns=2).remote(self.job, self.sent, life)
+        began = time.monotonic()
+        answer = self.answers.of(ack, self.server)
+        if answer is None:
+            if time.monotonic() - began > SLOW_S:
+                _end(self.actor)
+            self.release()
+            return False
+        self.module = answer["module"]
+        self.adopt(answer["progress"])
+        self.version = answer["version"]
+        return True
+
+    def apply(self, gradients: list[Any], deadline: float) -> list[int] | None:
+        """Update once; returns the progress of all chunks then, or None if the process is lost or late."""
+        ack, state = self.actor.apply.options(num_returns=2).remote(self.version, *gradients)
+        answer = self.answers.of(ack, self.server, deadline)
+        if answer is None:
+            return None
+        self.version, self.state = answer["version"], state
+        progress: list[int] = answer["progress"]
+        return progress
+
+    def save_or_load(self) -> bool:
+        """Write a checkpoint that must not be missed; whether it is there, and the process still serves the job."""
+        if self.save():
+            return True
+        if not self.closed.is_set():
+            self.load()
+        return False
+
+    def save(self) -> bool:
+        """Write a checkpoint, trying again while there is no space; False if the process is lost, or at the end.
+
+        Raises
+        ------
+        UnwrittenError
+            If it cannot be written for another reason than a full disk, several times in a row.
+        """
+        tries = 0
+        while not self.closed.is_set():
+            try:
+                return self._saved()
+            except UnwrittenError as error:
+                tries += 1
+                if tries == 1:
+                    self.answers.line(f"{error}; it is tried again")
+                if tries > _TRIES and not isinstance(error, DiskFullError):
+                    raise
+                self.closed.wait(_AGAIN_S)
+        return False
+
+    def save_sometimes(self) -> None:
+        """Write a checkpoint from time to time; one that cannot be written now is left out."""
+        if self.server is None or time.monotonic() - self.saved_at <= _CHECKPOINT_S:
+            return
+        try:
+            saved = self._saved()
+        except UnwrittenError as error:
+            self.answers.line(f"{error}; it is trained on without")
+            return
+        if not saved:
+            self.load()
+
+    def losses(self) -> Any:
+        """Losses of all updates; None if the process is lost."""
+        return self.answers.of(self.actor.losses.remote(), self.server)
+
+    def _saved(self) -> bool:
+        """Have a checkpoint written; False if the process is lost."""
+        self.saved_at = time.monotonic()
+        return self.answers.of(self.actor.save.remote(), self.server) is not None
+
+
+def _end(actor: Any) -> None:
+    """Kill the process of a parameter server that does not answer; Ray restarts it."""
+    import ray  # noqa: PLC0415 - Ray is an extra
+
+    ray.kill(actor, no_restart=False)

@@ -1,0 +1,142 @@
+"""The teams of a job: which of its chunks train on which server, and which of them wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from skedge.live.world.inputs import Told
+
+from .training import Program
+
+
+@dataclass(frozen=True)
+class Team:
+    """`width` workers that a job holds on one server, for these chunks.
+
+    Attributes
+    ----------
+    turns
+        True if the chunks take turns on a lane; each chunk's worth of training is then reported.
+    max_lag
+        Most epochs by which a chunk may be ahead of the job's slowest chunk; 0: no limit. With a limit, chunks that
+        take turns also report each epoch.
+    """
+
+    server: int
+    agent: Any
+    chunks: tuple[int, ...]
+    width: int
+    turns: bool = False
+    max_lag: int = 0
+
+
+class Teams:
+    """The teams of one job by number, and the progress of its chunks.
+
+    Attributes
+    ----------
+    working, held
+        Teams that train, and teams that wait because all their chunks are ahead (rule M39).
+    leaving
+        Teams that were asked to leave after their mini-batch.
+    progress
+        Mini-batches of each chunk that are in the parameters.
+    reported
+        Chunks that were reported as trained.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.steps, self.minibatches = program.steps, program.minibatches
+        self.working: dict[int, Team] = {}
+        self.held: dict[int, Team] = {}
+        self.leaving: set[int] = set()
+        self.progress = [0] * program.chunks
+        self.reported: set[int] = set()
+        self._marks: dict[int, tuple[int, int]] = {}
+
+    def put(self, number: int, team: Team) -> None:
+        """Add a team, or replace it."""
+        self.working[number] = team
+        self.held.pop(number, None)
+        self._marks.pop(number, None)
+        self.reported.difference_update(team.chunks)
+        self.leaving.discard(number)
+
+    def let_go(self) -> Iterator[int]:
+        """Remove the teams that were asked to leave; yields the number of each that was at work."""
+        for number in sorted(self.leaving):
+            self.held.pop(number, None)
+            if self.working.pop(number, None) is not None:
+                yield number
+        self.leaving.clear()
+
+    def hold_back(self) -> Iterator[tuple[str, int]]:
+        """Hold back teams whose chunks are all ahead, and release those no longer ahead.
+
+        Yields (what, number) for each report: ``released``, ``held``, or ``trained`` for the work of turns.
+        """
+        for number in [number for number, team in self.held.items() if not self._is_ahead(team)]:
+            del self.held[number]
+            yield "released", number
+        for number in [number for number, team in self.working.items() if self._is_ahead(team)]:
+            self.held[number] = self.working.pop(number)
+            yield "held", number
+        for number, team in self.working.items():
+            if team.turns and self.next_chunks(team) and (mark := self._mark(team)) != self._marks.get(number, mark):
+                yield "trained", number
+            self._marks[number] = self._mark(team)
+
+    def next_chunks(self, team: Team) -> list[int]:
+        """The least trained unfinished chunks of a team, one per worker."""
+        left = [chunk for chunk in team.chunks if self.progress[chunk] < self.steps]
+        return sorted(left, key=lambda chunk: (self.progress[chunk], chunk))[: team.width]
+
+    def finished(self) -> list[int]:
+        """Numbers of the teams at work whose chunks are all trained."""
+        return [
+            number
+            for number, team in self.working.items()
+            if all(self.progress[chunk] >= self.steps for chunk in team.chunks)
+        ]
+
+    def dismiss(self, number: int) -> None:
+        """Remove a team whose chunks are all trained."""
+        team = self.working.pop(number, None)
+        self.reported.update(() if team is None else team.chunks)
+        self.leaving.discard(number)
+
+    def all_trained(self) -> bool:
+        """Whether every chunk of the job is trained."""
+        return all(steps >= self.steps for steps in self.progress)
+
+    def epochs(self) -> int:
+        """Epochs' worth of mini-batches trained, over all chunks together: one chunk may wait for its lane."""
+        return sum(self.progress) // (len(self.progress) * self.minibatches)
+
+    def recall(self, told: Told) -> None:
+        """Replay a report that was made before the controller was lost."""
+        self.progress = list(told.progress) or self.progress
+        if told.what == "released":
+            self.held.pop(told.team, None)
+        if told.what not in ("stopped", "finished", "held"):
+            return
+        team = self.working.pop(told.team, None)
+        self.leaving.discard(told.team)
+        if team is not None and told.what == "finished":
+            self.reported.update(team.chunks)
+        if team is not None and told.what == "held":
+            self.held[told.team] = team
+
+    def _mark(self, team: Team) -> tuple[int, int]:
+        """Chunks' worth of mini-batches that a team has trained, and, if its lag is bounded, its epochs."""
+        done = [self.progress[chunk] for chunk in team.chunks]
+        return sum(done) // self.steps, min(done) // self.minibatches if team.max_lag else 0
+
+    def _is_ahead(self, team: Team) -> bool:
+        """Whether rule M39 keeps the team's least trained chunk from starting its next epoch."""
+        if not team.max_lag or not (left := self.next_chunks(team)):
+            return False
+        epoch, begun = divmod(self.progress[left[0]], self.minibatches)
+        return begun == 0 and epoch >= min(self.progress) // self.minibatches + team.max_lag

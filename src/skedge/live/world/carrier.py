@@ -1,0 +1,108 @@
+"""Brings the chunks of an upload to their server: real bytes, piece by piece, spread over the link's delay."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from skedge.core.errors import TrainingError
+
+from .inputs import Told, Uploaded
+from .uploads import Transport
+
+if TYPE_CHECKING:
+    from .ray_world import RayWorld
+
+_PIECE = 2**18
+"""Size of a piece, the part of a chunk sent at once [bytes]."""
+
+_PIECE_S = 20.0
+"""Time after which a piece that has not arrived is sent again [s]."""
+
+_PATIENCE_S = 0.5
+"""Pause before an upload to a lost server is tried again [s]."""
+
+
+class Carrier(threading.Thread):
+    """Sends an upload to its agent, and reports when it has arrived whole.
+
+    The upload restarts if the agent is lost, as long as it is under way. If its chunks do not come from a server, or
+    that server cannot provide them, they are made.
+    """
+
+    def __init__(self, world: RayWorld, upload: Transport) -> None:
+        self.job = world.scenario.jobs.ids[upload.job]
+        super().__init__(name=f"upload {self.job}", daemon=True)
+        self.upload, self.uploads, self.tell, self.log = upload, world.uploads, world.inbox.tell, world.job_log
+        self.program, self.maker = world.program(upload.job), world.engine.maker
+        self.agent = world.engine.agents[upload.server]
+        known = upload.source is not None and not world.out.get(upload.source)
+        self.source = world.engine.agents[upload.source] if known and upload.source is not None else None
+
+    def run(self) -> None:
+        """Send the upload, and report its arrival or why it has failed."""
+        try:
+            while self._wanted() and not self._copy():
+                time.sleep(_PATIENCE_S)
+            if self.log is not None and self.source is None and (warning := self.maker.warning(self.program)):
+                self.log(self.job, warning)
+        except TrainingError as error:
+            self.tell(Told("failed", self.upload.job, reason=str(error)))
+        except Exception as error:  # any error: a thread that ends silently would leave the job hanging
+            reason = f"its upload has ended: {type(error).__name__}: {error}"
+            self.tell(Told("failed", self.upload.job, reason=reason))
+        else:
+            self.tell(Uploaded(self.upload.number))
+
+    def _wanted(self) -> bool:
+        return self.upload.number in self.uploads.pending
+
+    def _copy(self) -> bool:
+        """Send the bytes piece by piece; False if the agent was lost, or the upload is no longer wanted.
+
+        True means that the chunks have arrived whole and were checked.
+
+        Raises
+        ------
+        TrainingError
+            If the job's data cannot be made, or the server cannot store them.
+        """
+        began, delay_s = time.monotonic(), self.upload.delay_s
+        contents = self._from_source() or self.maker.contents(self.program, self.upload.chunks)
+        total, sent = sum(len(content) for _, content in contents), 0
+        for chunk, content in contents:
+            for offset in range(0, len(content), _PIECE):
+                piece = content[offset : offset + _PIECE]
+                last = offset + len(piece) == len(content)
+                if not (self._wanted() and self._store(chunk, offset, piece, last=last)):
+                    return False
+                sent += len(piece)
+                time.sleep(max(began + delay_s * sent / total - time.monotonic(), 0.0))
+        time.sleep(max(began + delay_s - time.monotonic(), 0.0))
+        return True
+
+    def _from_source(self) -> list[tuple[int, bytes]]:
+        """The chunks as stored on the server that they come from; empty if it lacks one or does not answer."""
+        import ray  # noqa: PLC0415 - Ray is an extra
+
+        if self.source is None:
+            return []
+        try:
+            found: list[Any] = ray.get(self.source.contents.remote(self.job, self.upload.chunks), timeout=_PIECE_S)
+            return list(zip(self.upload.chunks, found, strict=True))
+        except (ray.exceptions.RayError, TrainingError):
+            return []
+
+    def _store(self, chunk: int, offset: int, piece: bytes, *, last: bool) -> bool:
+        """Store a piece at the agent; False if the agent is lost or late."""
+        import ray  # noqa: PLC0415 - Ray is an extra
+
+        stored = self.agent.store.remote(self.job, chunk, offset, piece, last=last, upload=self.upload.number)
+        try:
+            ray.get(stored, timeout=_PIECE_S)
+        except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError):
+            return False
+        except ray.exceptions.RayTaskError as error:
+            raise TrainingError(f"chunk {chunk} cannot be brought to its server: {error.cause}") from error
+        return True

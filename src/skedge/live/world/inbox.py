@@ -1,0 +1,121 @@
+"""The inputs of a live run, in order: from its journal while it is rebuilt, then as they come; and the run's clock."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from skedge.core.time import SECOND
+from skedge.live.control.journal import SqlJournal
+
+from .inputs import Due, Input, Resumed, Told, from_json, to_json
+
+if TYPE_CHECKING:
+    from .ray_world import RayWorld
+
+_BLOCKED_S = 1.0
+"""Pause before a journal write that failed on a full disk is repeated [s]."""
+
+Ask = Callable[[], None]
+"""A read-only question to the controller, answered between two inputs."""
+
+
+class Inbox:
+    """Gives the inputs one by one, each with a time that never goes back; each is journaled before it is given.
+
+    Parameters
+    ----------
+    began
+        Start of the run, by ``time.time()``; None: now.
+
+    Attributes
+    ----------
+    told
+        What has come and was not given yet; any thread may put something here.
+    clock
+        Time of the last input [µs].
+    rebuilding
+        True while the inputs are those of the journal.
+    ending
+        True: no input is waited for any more.
+    away
+        Total time in which no controller ran, or slots took longer than their length [µs]: the clock stops then.
+    resumed
+        Number of controllers that the run had before this one.
+    """
+
+    def __init__(self, world: RayWorld, journal: SqlJournal | None, began: float | None) -> None:
+        self.world, self.journal = world, journal
+        self.rebuilding = journal is not None and len(journal.inputs) > 0
+        self.clock = self.away = self.resumed = 0
+        self.ending = False
+        self.told: queue.SimpleQueue[Input | Ask] = queue.SimpleQueue()  # safe in signal handlers
+        self._later: deque[Input] = deque()
+        self._began = time.monotonic() - (0.0 if began is None else time.time() - began)
+        if journal is not None:
+            journal.meanwhile = self._answer
+
+    def elapsed(self) -> int:
+        """Time since the start, by the machine's clock, without the time in which the run's clock stopped [µs]."""
+        return int((time.monotonic() - self._began) * SECOND) - self.away
+
+    def lag_s(self) -> float:
+        """How long ago the event that is being answered was [s]: teams hold their lanes since then."""
+        return 0.0 if self.rebuilding else max(self.elapsed() - self.clock, 0) / SECOND
+
+    def tell(self, given: Input) -> None:
+        """Queue a fact for the controller; ignored in a rebuild, where the journal already holds it."""
+        if not self.rebuilding:
+            self.told.put(given.queued(time.monotonic()) if isinstance(given, Told) else given)
+
+    def take(self) -> Input:
+        """The next input: from the journal while the run is rebuilt, then from trainers, uploads and the clock."""
+        earlier = self.journal.again() if self.rebuilding and self.journal is not None else None
+        if earlier is not None:
+            now, given = earlier[0], from_json(earlier[1])
+        elif not self.world.engine.acts:
+            self.ending = True
+            return Due()
+        else:
+            # below 0 if the machine's clock was set back meanwhile; the run's clock still advances
+            given = Resumed(self.elapsed() - self.clock) if self.rebuilding else self._wait()
+            now = self.clock if self.rebuilding else max(self.clock, self.world.real_now())
+            if self.journal is not None:
+                self.journal.take(now, to_json(given))
+        if isinstance(given, Resumed):
+            self.away += given.away
+            self.resumed += 1
+            if earlier is None:
+                self.rebuilding = False
+                self.world.go_on()
+        self.clock = now
+        return given
+
+    def _wait(self) -> Input:
+        """The next input from the queue, or :class:`Due` when an agenda entry is due; answers questions meanwhile."""
+        while not self.ending:
+            if self._later:
+                return self._later.popleft()
+            try:
+                told = self.told.get(timeout=self.world.patience())
+            except queue.Empty:
+                break
+            if not callable(told):
+                return told.taken(time.monotonic()) if isinstance(told, Told) else told
+            told()
+        return Due()
+
+    def _answer(self) -> None:
+        """Answer questions for a second while the journal cannot be written, so that no input can be processed."""
+        until = time.monotonic() + _BLOCKED_S
+        with suppress(queue.Empty):
+            while True:
+                told = self.told.get(timeout=max(until - time.monotonic(), 0.0))
+                if callable(told):
+                    told()
+                else:
+                    self._later.append(told)

@@ -1,0 +1,112 @@
+"""The trainers of a live run, and the measurement of jobs whose trainer has ended before it measured them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from skedge.core.time import SECOND
+from skedge.live.training.checkpoint import Checkpoints
+from skedge.live.training.trainer import Trainer
+
+from .inputs import Told
+
+if TYPE_CHECKING:
+    from .ray_world import RayWorld
+
+_JOIN_S = 15.0
+"""How long the trainers may take to end: one round, and the measurement of the result [s]."""
+
+
+class Trainers(dict[int, Trainer]):
+    """The trainer of each job that has one.
+
+    Attributes
+    ----------
+    unmeasured
+        Jobs that have finished and have no result yet.
+    """
+
+    def __init__(self, world: RayWorld) -> None:
+        super().__init__()
+        self.world = world
+        self.unmeasured: set[int] = set()
+        self._measuring: list[threading.Thread] = []
+
+    def of(self, job: int) -> Trainer:
+        """The trainer of `job`, created on first use."""
+        if job not in self:
+            world = self.world
+            name, program, log = world.scenario.jobs.ids[job], world.program(job), world.job_log
+            trainer = self[job] = Trainer(
+                job,
+                name,
+                program,
+                world.inbox.tell,
+                world.engine,
+                self.pace(job, 0),
+                log=None if log is None else lambda line: log(name, line),
+                servers=world.scenario.cluster.server_ids,
+                controllers=lambda: world.inbox.resumed,
+            )
+            trainer.answers.out |= {server for server, why in world.out.items() if "lost" in why}
+            world.facts.progress[job] = [0] * program.chunks
+            if not world.inbox.rebuilding:
+                trainer.start()
+        return self[job]
+
+    def paced(self, job: int, zeta: int) -> Trainer:
+        """The trainer of `job`, from now on at the announced speed of colocated (`zeta` 1) or separate workers."""
+        trainer = self.of(job)
+        trainer.clock.pace = self.pace(job, zeta)
+        return trainer
+
+    def pace(self, job: int, zeta: int) -> float:
+        """Least time of a round [s]: the announced time of a mini-batch; 0 on servers with their own speed."""
+        return self.announced(job, zeta) if self.world.engine.emulates else 0.0
+
+    def announced(self, job: int, zeta: int) -> float:
+        """Announced time of a mini-batch [s]."""
+        scenario = self.world.scenario
+        return float(scenario.chunk_time[job, zeta]) / SECOND / int(scenario.jobs.minibatches[job])
+
+    def go_on(self) -> None:
+        """Start the trainers of a run that was rebuilt, and measure the jobs that the last controller did not."""
+        for job in sorted(self.unmeasured):
+            self.measure(job)
+        for trainer in self.values():
+            if not trainer.closed.is_set():
+                trainer.clock.forget_joins()  # no delay: the run's clock stood still
+                trainer.start()
+
+    def measured(self, told: Told) -> bool:
+        """Take in a result, or have it measured again; returns whether the report is about a result."""
+        if told.what == "result":
+            self.world.facts.results[told.job] = told.result
+            self.unmeasured.discard(told.job)
+        elif told.what == "unmeasured" and not self.world.inbox.rebuilding and told.job in self.unmeasured:
+            self.measure(told.job)
+        return told.what in ("result", "unmeasured")
+
+    def measure(self, job: int) -> None:
+        """Measure a finished job from its last checkpoint, as its trainer has ended."""
+        world = self.world
+
+        def measure() -> None:
+            saved = Checkpoints(world.engine.url).read(world.scenario.jobs.ids[job])
+            if saved is not None:
+                result = world.engine.maker.outcome_of(world.program(job), saved)
+                world.inbox.tell(Told("result", job, result=result))
+
+        self._measuring.append(threading.Thread(target=measure, name=f"measure {job}", daemon=True))
+        self._measuring[-1].start()
+
+    def close(self) -> None:
+        """End all trainers, and wait for them for a while."""
+        for trainer in self.values():
+            trainer.close()
+        end = time.monotonic() + _JOIN_S
+        for thread in (*self.values(), *self._measuring):
+            if thread.is_alive():
+                thread.join(timeout=max(end - time.monotonic(), 0.0))
