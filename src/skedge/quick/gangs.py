@@ -1,109 +1,118 @@
 """An allocation of a gang begins and ends: the books, its progress, and the rows of the record, compiled.
 
 As the kernel and the simulated world do it together (:mod:`skedge.core.kernel`, :mod:`skedge.core.books`,
-:mod:`skedge.sim.holding`). The placement is that of ``state.gang``, by server.
+:mod:`skedge.sim.holding`).
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from skedge.core.jit import compiled, inlined, lean
+from skedge.core.jit import inlined, lean
 from skedge.core.model import Ints
 from skedge.core.network import upload_delay
 from skedge.core.schedule import VERBS
 
-from .state import AGENDA, DECISIONS, NO_PS, PS, RUNS, STALE, UPLOADS, Case, Jobs, State
+from .state import (
+    ADMITTED,
+    AGENDA,
+    ANNOUNCED,
+    CHUNKS,
+    COMPUTE_FROM,
+    DATA,
+    DECISIONS,
+    ENTRIES,
+    HELD,
+    KIND,
+    LEFT,
+    NO_PS,
+    PS,
+    PS_ROWS,
+    PS_SINCE,
+    RUNS,
+    SERVERS,
+    SINCE,
+    STALE,
+    STARTED,
+    TRUE_LEFT,
+    UPLOADS,
+    VERSION,
+    WORK,
+    WORKERS,
+    ZETA,
+    Books,
+    Case,
+)
 
 ALLOCATE, SUSPEND, REJECT = (VERBS.index(verb) for verb in ("allocate", "suspend", "reject"))
 
 
-@compiled
-def begin(case: Case, state: State, job: int, ps: int, now: int, reason: int) -> None:
-    """Allocate its placement and the PS `ps` to `job`: :class:`~skedge.core.events.Allocate`."""
-    jobs, gang = state.jobs, state.gang
-    _sort_placement(gang.servers[job], gang.counts[job], gang.used[job])
-    _take(case, state, job, ps, now)
-    ready = _supply(case, state, job, now, reason)
-    jobs.compute_from[job] = ready + (case.overhead if jobs.started[job] else 0)
-    jobs.held[job], jobs.since[job], jobs.started[job] = case.workers[job], now, 1
-    if jobs.admitted[job] < 0:
-        jobs.admitted[job] = now
-    _set_zeta(case, state, job, _colocated(case, state, job, ps))
-    end = jobs.compute_from[job] - (-jobs.true_left[job] // jobs.held[job])
-    put(state, -(-end // case.step) * case.step, job, jobs.version[job])
-
-
 @lean
-def _sort_placement(servers: Ints, counts: Ints, used: int) -> None:
-    """Sort a placement by server."""
-    for i in range(1, used):
-        server, count, k = servers[i], counts[i], i
-        while k > 0 and servers[k - 1] > server:
-            servers[k], counts[k] = servers[k - 1], counts[k - 1]
-            k -= 1
-        servers[k], counts[k] = server, count
-
-
-@lean
-def _take(case: Case, state: State, job: int, ps: int, now: int) -> None:
-    """Take the workers and the PS from what is free."""
-    jobs, gang, kind = state.jobs, state.gang, case.kind[job]
-    for i in range(gang.used[job]):
-        if gang.servers[job, i] != case.cloud:
-            state.free[gang.servers[job, i], kind] -= gang.counts[job, i]
+def begin(case: Case, books: Books, job: int, ps: int, now: int, reason: int) -> None:
+    """Allocate its placement in ``books.placed`` and the PS `ps` to `job`: :class:`~skedge.core.events.Allocate`."""
+    mine = books.jobs[job]
+    for i in range(mine[SERVERS]):
+        server, n = books.placed[job, i, 0], books.placed[job, i, 1]
+        if server != case.cloud:
+            books.free[server, mine[KIND]] -= n
+        _note_decision(books, now, job, ALLOCATE, server, n, reason)
     if ps >= 0:
-        state.ps_job[ps] = job
-    jobs.ps[job], jobs.ps_since[job] = ps, now
+        books.ps_job[ps] = job
+    mine[PS], mine[PS_SINCE] = ps, now
+    mine[COMPUTE_FROM] = _supply(case, books, job, now) + (case.overhead if mine[STARTED] else 0)
+    mine[HELD], mine[SINCE], mine[STARTED] = mine[WORKERS], now, 1
+    if mine[ADMITTED] < 0:
+        mine[ADMITTED] = now
+    _set_zeta(mine, _colocated(case, books, job, ps))
+    end = mine[COMPUTE_FROM] - (-mine[TRUE_LEFT] // mine[HELD])
+    put(books.agenda, books.at, -(-end // case.step) * case.step, job, mine[VERSION])
 
 
-@lean
-def _supply(case: Case, state: State, job: int, now: int, reason: int) -> int:
-    """Bring the data of its workers to the servers; a decision and an upload for each. Returns when all are there."""
-    gang, data, rows, ready, given = state.gang, state.data, state.rows, now, 0
-    for i in range(gang.used[job]):
-        server, n = gang.servers[job, i], gang.counts[job, i]
-        _note_decision(state, now, job, ALLOCATE, server, n, reason)
-        entry = data.first[job]
-        while entry >= 0 and data.server[entry] != server:
-            entry = data.following[entry]
+@inlined
+def _supply(case: Case, books: Books, job: int, now: int) -> int:
+    """Bring the data of its workers to the servers, with a row for each upload; returns when all are there."""
+    mine, data, ready, given = books.jobs[job], books.data, now, 0
+    chunks, workers = mine[CHUNKS], mine[WORKERS]
+    for i in range(mine[SERVERS]):
+        server, n = books.placed[job, i, 0], books.placed[job, i, 1]
+        entry = mine[DATA]
+        while entry >= 0 and data[entry, 0] != server:
+            entry = data[entry, 3]
         if entry < 0:
-            entry = data.size[0]
-            data.size[0] += 1
-            data.server[entry], data.workers[entry], data.following[entry] = server, 0, data.first[job]
-            data.first[job] = entry
-        before = data.workers[entry]
+            entry = books.at[ENTRIES]
+            books.at[ENTRIES] += 1
+            data[entry, 0], data[entry, 1], data[entry, 3] = server, 0, mine[DATA]
+            mine[DATA] = entry
+        before = data[entry, 1]
         if before < n:
-            data.workers[entry], data.ready[entry] = n, now + upload_delay(case.delays, job, server)
-        ready = max(ready, data.ready[entry])
-        chunks, workers = case.chunks[job], case.workers[job]
+            data[entry, 1], data[entry, 2] = n, now + upload_delay(case.delays, job, server)
+        ready = max(ready, data[entry, 2])
         lacking = chunks * (given + n) // workers - chunks * (given + min(n, before)) // workers
         given += n
         if lacking > 0:
-            row = rows.count[UPLOADS]
-            rows.uploads[row, 0], rows.uploads[row, 1] = job, server
-            rows.uploads[row, 2], rows.uploads[row, 3] = lacking, now
-            rows.count[UPLOADS] += 1
+            row = books.uploads[books.at[UPLOADS]]
+            row[0], row[1], row[2], row[3] = job, server, lacking, now
+            books.at[UPLOADS] += 1
     return ready
 
 
 @inlined
-def _colocated(case: Case, state: State, job: int, ps: int) -> int:
+def _colocated(case: Case, books: Books, job: int, ps: int) -> int:
     """Zeta of an allocation, as :func:`skedge.core.colocation.colocated`."""
-    server = state.gang.servers[job, 0]
-    if state.gang.used[job] > 1 or (server != case.cloud and case.one_server == 0):
+    server = books.placed[job, 0, 0]
+    if books.jobs[job, SERVERS] > 1 or (server != case.cloud and case.one_server == 0):
         return 0
     return 1 if case.ps_places[ps] == server else 0
 
 
-@lean
-def _set_zeta(case: Case, state: State, job: int, zeta: int) -> None:
-    """Convert the remaining work to another zeta."""
-    jobs, old = state.jobs, state.jobs.zeta[job]
+@inlined
+def _set_zeta(mine: Ints, zeta: int) -> None:
+    """Convert the remaining work of the job with this row to another zeta."""
+    old = mine[ZETA]
     if zeta != old:
-        jobs.left[job] = max(1, times(jobs.left[job], case.announced[job, zeta], case.announced[job, old]))
-        jobs.true_left[job] = max(1, times(jobs.true_left[job], case.work[job, zeta], case.work[job, old]))
-        jobs.zeta[job] = zeta
+        mine[LEFT] = max(1, times(mine[LEFT], mine[ANNOUNCED + zeta], mine[ANNOUNCED + old]))
+        mine[TRUE_LEFT] = max(1, times(mine[TRUE_LEFT], mine[WORK + zeta], mine[WORK + old]))
+        mine[ZETA] = zeta
 
 
 @lean
@@ -122,126 +131,120 @@ def times(left: int, new: int, old: int) -> int:
 
 
 @lean
-def suspend(case: Case, state: State, job: int, now: int, reason: int) -> None:
+def suspend(case: Case, books: Books, job: int, now: int, reason: int) -> None:
     """Take the workers and the PS from `job`: :class:`~skedge.core.events.Suspend`."""
-    jobs = state.jobs
-    _release(case, state, job, now)
-    _note_decision(state, now, job, SUSPEND, -1, -1, reason)
-    so_far = max(now - jobs.compute_from[job], 0) * jobs.held[job]
-    left = max(jobs.true_left[job] - so_far, 1)
-    _note_run(state, job, now, jobs.true_left[job] - left, 1)
-    jobs.left[job], jobs.true_left[job] = max(jobs.left[job] - so_far, 1), left
-    jobs.held[job] = 0
-    jobs.version[job] += 1
-    state.at[STALE] += 1
+    mine = books.jobs[job]
+    so_far = max(now - mine[COMPUTE_FROM], 0) * mine[HELD]
+    left = max(mine[TRUE_LEFT] - so_far, 1)
+    _note_decision(books, now, job, SUSPEND, -1, -1, reason)
+    _note_run(books, job, now, mine[TRUE_LEFT] - left, 1)
+    _release(case, books, job, now)
+    mine[LEFT], mine[TRUE_LEFT] = max(mine[LEFT] - so_far, 1), left
+    mine[VERSION] += 1
+    books.at[STALE] += 1
 
 
 @lean
-def finish(case: Case, state: State, job: int, now: int) -> None:
+def finish(case: Case, books: Books, job: int, now: int) -> None:
     """`job` completes."""
-    _note_run(state, job, now, state.jobs.true_left[job], 0)
-    _release(case, state, job, now)
-    state.jobs.held[job] = 0
-
-
-@lean
-def _release(case: Case, state: State, job: int, now: int) -> None:
-    """Give the workers and the PS back; a PS that has served for some time is noted."""
-    jobs, gang, rows, kind, ps = state.jobs, state.gang, state.rows, case.kind[job], state.jobs.ps[job]
-    for i in range(gang.used[job]):
-        if gang.servers[job, i] != case.cloud:
-            state.free[gang.servers[job, i], kind] += gang.counts[job, i]
-    if ps >= 0:
-        state.ps_job[ps] = -1
-    if jobs.ps_since[job] < now:
-        row = rows.count[PS]
-        rows.ps[row, 0], rows.ps[row, 1], rows.ps[row, 2] = job, ps, 1
-        rows.ps[row, 3], rows.ps[row, 4] = jobs.ps_since[job], now
-        rows.count[PS] += 1
-    jobs.ps[job] = NO_PS
+    _note_run(books, job, now, books.jobs[job, TRUE_LEFT], 0)
+    _release(case, books, job, now)
 
 
 @inlined
-def _note_decision(state: State, now: int, job: int, verb: int, server: int, workers: int, reason: int) -> None:
-    rows, row = state.rows.decisions, state.rows.count[DECISIONS]
-    rows[row, 0], rows[row, 1], rows[row, 2] = now, job, verb
-    rows[row, 3], rows[row, 4], rows[row, 5] = server, workers, reason
-    state.rows.count[DECISIONS] += 1
+def _release(case: Case, books: Books, job: int, now: int) -> None:
+    """Give the workers and the PS back; a PS that has served for some time is noted."""
+    mine = books.jobs[job]
+    for i in range(mine[SERVERS]):
+        if books.placed[job, i, 0] != case.cloud:
+            books.free[books.placed[job, i, 0], mine[KIND]] += books.placed[job, i, 1]
+    if mine[PS] >= 0:
+        books.ps_job[mine[PS]] = -1
+    if mine[PS_SINCE] < now:
+        row = books.ps[books.at[PS_ROWS]]
+        row[0], row[1], row[2], row[3], row[4] = job, mine[PS], 1, mine[PS_SINCE], now
+        books.at[PS_ROWS] += 1
+    mine[PS], mine[HELD] = NO_PS, 0
 
 
 @lean
-def reject(state: State, job: int, now: int, reason: int) -> None:
+def reject(books: Books, job: int, now: int, reason: int) -> None:
     """Reject `job`."""
-    _note_decision(state, now, job, REJECT, -1, -1, reason)
+    _note_decision(books, now, job, REJECT, -1, -1, reason)
 
 
-@lean
-def _note_run(state: State, job: int, end: int, done: int, preempted: int) -> None:
+@inlined
+def _note_decision(books: Books, now: int, job: int, verb: int, server: int, workers: int, reason: int) -> None:
+    row = books.decisions[books.at[DECISIONS]]
+    row[0], row[1], row[2], row[3], row[4], row[5] = now, job, verb, server, workers, reason
+    books.at[DECISIONS] += 1
+
+
+@inlined
+def _note_run(books: Books, job: int, end: int, done: int, preempted: int) -> None:
     """The rows of an allocation that has done this work [worker-µs]; one of length 0 has none."""
-    jobs, gang, rows = state.jobs, state.gang, state.rows.runs
-    if jobs.since[job] == end:
-        return
-    for i in range(gang.used[job]):
-        row = state.rows.count[RUNS]
-        rows[row, 0], rows[row, 1], rows[row, 2] = job, gang.servers[job, i], gang.counts[job, i]
-        rows[row, 3], rows[row, 4], rows[row, 5] = jobs.since[job], min(jobs.compute_from[job], end), end
-        rows[row, 6], rows[row, 7], rows[row, 8], rows[row, 9] = done, jobs.held[job], jobs.zeta[job], preempted
-        state.rows.count[RUNS] += 1
+    mine = books.jobs[job]
+    if mine[SINCE] < end:
+        for i in range(mine[SERVERS]):
+            row = books.runs[books.at[RUNS]]
+            row[0], row[1], row[2] = job, books.placed[job, i, 0], books.placed[job, i, 1]
+            row[3], row[4], row[5] = mine[SINCE], min(mine[COMPUTE_FROM], end), end
+            row[6], row[7], row[8], row[9] = done, mine[HELD], mine[ZETA], preempted
+            books.at[RUNS] += 1
 
 
 # -- the agenda ------------------------------------------------------------------------------------------------------
 
 
 @lean
-def put(state: State, time: int, job: int, version: int) -> None:
+def put(agenda: Ints, at: Ints, time: int, job: int, version: int) -> None:
     """Put the end of an allocation, or a wake-up (job -1), on the agenda."""
-    heap, i = state.agenda, state.at[AGENDA]
-    state.at[AGENDA] += 1
-    while i > 0 and heap[(i - 1) // 2, 0] > time:
-        _move(heap, (i - 1) // 2, i)
+    i = at[AGENDA]
+    at[AGENDA] += 1
+    while i > 0 and agenda[(i - 1) // 2, 0] > time:
+        _set(agenda, i, agenda[(i - 1) // 2, 0], agenda[(i - 1) // 2, 1], agenda[(i - 1) // 2, 2])
         i = (i - 1) // 2
-    heap[i, 0], heap[i, 1], heap[i, 2] = time, job, version
+    _set(agenda, i, time, job, version)
 
 
 @lean
-def drop(state: State) -> None:
+def drop(agenda: Ints, at: Ints) -> None:
     """Remove the first entry of the agenda."""
-    state.at[AGENDA] -= 1
-    heap, size = state.agenda, state.at[AGENDA]
-    _sift(heap, size, 0, heap[size, 0], heap[size, 1], heap[size, 2])
+    at[AGENDA] -= 1
+    last = at[AGENDA]
+    _sift(agenda, last, 0, agenda[last, 0], agenda[last, 1], agenda[last, 2])
 
 
-@inlined
-def _sift(heap: Ints, size: int, hole: int, time: int, job: int, version: int) -> None:
+@lean
+def tidy(agenda: Ints, at: Ints, jobs: Ints) -> None:
+    """Remove obsolete entries once they are the majority: they can far outnumber the others."""
+    if 2 * at[STALE] <= at[AGENDA]:
+        return
+    kept = 0
+    for i in range(at[AGENDA]):
+        if agenda[i, 1] < 0 or agenda[i, 2] == jobs[agenda[i, 1], VERSION]:
+            _set(agenda, kept, agenda[i, 0], agenda[i, 1], agenda[i, 2])
+            kept += 1
+    at[AGENDA], at[STALE] = kept, 0
+    for i in range(kept // 2 - 1, -1, -1):
+        _sift(agenda, kept, i, agenda[i, 0], agenda[i, 1], agenda[i, 2])
+
+
+@lean
+def _sift(agenda: Ints, size: int, hole: int, time: int, job: int, version: int) -> None:
     """Put an entry into the hole, or below it."""
     i = hole
     while 2 * i + 1 < size:
         child = 2 * i + 1
-        if child + 1 < size and heap[child + 1, 0] < heap[child, 0]:
+        if child + 1 < size and agenda[child + 1, 0] < agenda[child, 0]:
             child += 1
-        if heap[child, 0] >= time:
+        if agenda[child, 0] >= time:
             break
-        _move(heap, child, i)
+        _set(agenda, i, agenda[child, 0], agenda[child, 1], agenda[child, 2])
         i = child
-    heap[i, 0], heap[i, 1], heap[i, 2] = time, job, version
+    _set(agenda, i, time, job, version)
 
 
 @inlined
-def _move(heap: Ints, source: int, target: int) -> None:
-    heap[target, 0], heap[target, 1], heap[target, 2] = heap[source, 0], heap[source, 1], heap[source, 2]
-
-
-@lean
-def tidy(jobs: Jobs, state: State) -> None:
-    """Remove obsolete entries once they are the majority: they can far outnumber the others."""
-    heap, size = state.agenda, state.at[AGENDA]
-    if 2 * state.at[STALE] <= size:
-        return
-    kept = 0
-    for i in range(size):
-        if heap[i, 1] < 0 or heap[i, 2] == jobs.version[heap[i, 1]]:
-            _move(heap, i, kept)
-            kept += 1
-    state.at[AGENDA], state.at[STALE] = kept, 0
-    for i in range(kept // 2 - 1, -1, -1):
-        _sift(heap, kept, i, heap[i, 0], heap[i, 1], heap[i, 2])
+def _set(agenda: Ints, i: int, time: int, job: int, version: int) -> None:
+    agenda[i, 0], agenda[i, 1], agenda[i, 2] = time, job, version

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 
+from skedge.core.model import Ints
 from skedge.core.plans import Plans
 from skedge.core.policy import Policy
 from skedge.core.record import Record
@@ -23,7 +22,27 @@ from skedge.sim.runs import RunLog
 from .decide import MOVED, NEVER_FITS_EDGE, NO_PS_THERE, PREEMPTED, RANK
 from .gangs import REJECT
 from .loop import FULL, OVER, advance, room
-from .state import DONE, FIFO, NOW, SRTF, TIRESIAS, Case, State, make_case, make_state, with_room
+from .state import (
+    ADMITTED,
+    DECISIONS,
+    DONE,
+    FIFO,
+    KIND,
+    NOW,
+    PS_ROWS,
+    RUNS,
+    SRTF,
+    TIRESIAS,
+    UPLOADS,
+    WORKERS,
+    Books,
+    Case,
+    Choice,
+    make_books,
+    make_case,
+    make_choice,
+    with_room,
+)
 
 LEAST_JOBS = 5_000
 """Runs of fewer jobs take the other path: loading this loop costs more than it saves."""
@@ -51,17 +70,17 @@ def simulate(scenario: Scenario, policy: Policy, progress: Callable[[int, int], 
     progress
         Called now and then with the time [µs] and the number of completed jobs.
     """
-    case = _case(scenario, policy)
-    state = make_state(scenario)
-    while (why := advance(case, state, _EVENTS)) != OVER:
+    case, books, choice = make_case(scenario), make_books(scenario), _choice(scenario, policy)
+    while (why := advance(case, books, choice, _EVENTS)) != OVER:
         if why == FULL:
-            state = with_room(state, room(case, state, int(state.at[NOW])))
+            # rows of what arrives are counted for all jobs: they may arrive together
+            books, choice = with_room(books, choice, room(case.slots, books.at, len(books.jobs)))
         elif progress is not None:
-            progress(int(state.at[NOW]), int(state.at[DONE]))
-    return _record(scenario, case, state)
+            progress(int(books.at[NOW]), int(books.at[DONE]))
+    return _record(scenario, case, books, choice.policy)
 
 
-def _case(scenario: Scenario, policy: Policy) -> Case:
+def _choice(scenario: Scenario, policy: Policy) -> Choice:
     which, params = _POLICIES[type(policy)], policy.params
     rule = Rule(
         stop_at_first=int(which == FIFO and not params.backfill),
@@ -70,43 +89,41 @@ def _case(scenario: Scenario, policy: Policy) -> Case:
         kept=1,
     )
     limit, knob = (params.limit_s * SECOND, params.knob) if which == TIRESIAS else (0.0, np.inf)
-    return make_case(scenario, which, rule, limit, knob)
+    return make_choice(scenario, which, rule, limit, knob)
 
 
-def _record(scenario: Scenario, case: Case, state: State) -> Schedule:
+def _record(scenario: Scenario, case: Case, books: Books, policy: int) -> Schedule:
     """The tables, made of the rows as :class:`~skedge.core.record.Record` and the world's log make them."""
-    rows, (decisions, ps, uploads, runs) = state.rows, state.rows.count
-    record, log = Record(scenario, Plans()), RunLog(scenario)
-    record.decisions.frombytes(_with_reasons(scenario, case, rows.decisions[:decisions], record).tobytes())
-    record.values.frombytes(np.full(decisions, np.nan).tobytes())
-    record.ps.frombytes(rows.ps[:ps].tobytes())
-    record.gang_uploads.frombytes(rows.uploads[:uploads].tobytes())
-    admitted = state.jobs.admitted
+    record, log, at, admitted = Record(scenario, Plans()), RunLog(scenario), books.at, books.jobs[:, ADMITTED]
+    decisions = _with_reasons(case, books, policy, record)
+    record.decisions.frombytes(decisions.tobytes())
+    record.values.frombytes(np.full(len(decisions), np.nan).tobytes())
+    record.ps.frombytes(books.ps[: at[PS_ROWS]].tobytes())
+    record.gang_uploads.frombytes(books.uploads[: at[UPLOADS]].tobytes())
     record.admitted = {int(job): int(admitted[job]) for job in np.flatnonzero(admitted >= 0)}
-    log.gang_rows.frombytes(rows.runs[:runs].tobytes())
+    log.gang_rows.frombytes(books.runs[: at[RUNS]].tobytes())
     return record.schedule(log.table())
 
 
-def _with_reasons(scenario: Scenario, case: Case, rows: Any, record: Record) -> Any:
-    """The decisions with the record's codes of reasons, in order of first use; rejections have reasons of their own."""
-    texts: dict[int, str] = {
-        RANK: _RANKS[case.policy], PREEMPTED: "preempted", MOVED: "moved", NEVER_FITS_EDGE: "never_fits_edge",
-    }  # fmt: skip
-    used, first, of = np.unique(np.where(rows[:, 2] == REJECT, -1 - rows[:, 1], rows[:, 5]), return_index=True, return_inverse=True)
+def _with_reasons(case: Case, books: Books, policy: int, record: Record) -> Ints:
+    """The decisions with the record's codes of reasons, in order of first use; each rejection has its own."""
+    rows = books.decisions[: books.at[DECISIONS]]
+    fixed = {RANK: _RANKS[policy], PREEMPTED: "preempted", MOVED: "moved", NEVER_FITS_EDGE: "never_fits_edge"}
+    own = np.where(rows[:, 2] == REJECT, -1 - rows[:, 1], rows[:, 5])
+    used, first, of = np.unique(own, return_index=True, return_inverse=True)
     codes = np.empty(len(used), np.int64)
     for i in first.argsort().tolist():
-        row = rows[first[i]]
-        text = texts[int(row[5])] if row[2] != REJECT else _why(case, int(row[1]), int(row[5]))
-        if row[2] == REJECT:
-            record.rejected[int(row[1])] = text
+        _, job, verb, *_, reason = rows[first[i]].tolist()
+        text = fixed[reason] if verb != REJECT else _why(case, books.jobs[job], reason)
+        if verb == REJECT:
+            record.rejected[job] = text
         codes[i] = record.reasons.setdefault(text, len(record.reasons))
     rows[:, 5] = codes[of]
     return rows
 
 
-def _why(case: Case, job: int, reason: int) -> str:
-    """The reason of a rejection."""
+def _why(case: Case, row: Ints, reason: int) -> str:
+    """The reason of a rejection of the job with this row."""
     if reason == NO_PS_THERE:
         return NO_PS_ON_EDGE
-    kind = int(case.kind[job])
-    return too_few(int(case.workers[job]), int(case.slots[kind]) if kind >= 0 else 0)
+    return too_few(int(row[WORKERS]), int(case.slots[row[KIND]]) if row[KIND] >= 0 else 0)
