@@ -33,6 +33,7 @@ from .state import (
     REMAINING,
     SERVERS,
     SRTF,
+    TIRESIAS,
     VERDICT,
     WAKE_AT,
     WORKERS,
@@ -49,7 +50,7 @@ RANK, PREEMPTED, MOVED, NEVER_FITS_EDGE, NEVER_FITS, NO_PS_THERE = range(6)
 def decide(case: Case, books: Books, choice: Choice, now: int, first: int, last: int) -> None:
     """Decide at `now`, when the jobs of the list FINISHED have completed, and `first` to ``last - 1`` have arrived."""
     at, lists = choice.at, choice.lists
-    if choice.policy != FIFO and choice.policy != SRTF:
+    if choice.policy == TIRESIAS:
         execute(lists[CHOSEN, : at[CHOSEN]], choice.clocks, choice.gang, now - at[DECIDED], choice.limit)
         at[DECIDED] = now
     _leave(choice.gang, lists, at)
@@ -62,9 +63,9 @@ def decide(case: Case, books: Books, choice: Choice, now: int, first: int, last:
     elif choice.policy == SRTF:
         changes = _srtf(case, books, choice, now)
     else:
-        changes = _tiresias(case, books, choice, now)
+        changes = _tiresias(case, choice, now)
     _carry_out(case, books, choice.gang, changes, now)
-    if choice.policy != FIFO and choice.policy != SRTF:
+    if choice.policy == TIRESIAS:
         _wake(case.step, books, choice, now)
 
 
@@ -143,7 +144,7 @@ def _srtf(case: Case, books: Books, choice: Choice, now: int) -> Changes:
 
 
 @compiled
-def _tiresias(case: Case, books: Books, choice: Choice, now: int) -> Changes:
+def _tiresias(case: Case, choice: Choice, now: int) -> Changes:
     """Promote all that are due, select; D2."""
     lists, at, gang, clocks = choice.lists, choice.at, choice.gang, choice.clocks
     jobs = lists[ACTIVE, : at[ACTIVE]]
@@ -194,7 +195,7 @@ def _wake(step: int, books: Books, choice: Choice, now: int) -> None:
     waits = _unmarked(lists[ACTIVE, : at[ACTIVE]], gang.running, True)
     due = min(due, next_promotion(waits, clocks, gang, choice.knob, now))
     if due < NEVER and now + due < at[WAKE_AT]:
-        at[WAKE_AT] = max(now + np.int64(math.ceil(due)), now + 1)
+        at[WAKE_AT] = max(now + math.ceil(due), now + 1)
         put(books.agenda, books.at, -(-at[WAKE_AT] // step) * step, -1, 0)
 
 

@@ -6,8 +6,6 @@ As the kernel and the simulated world do it together (:mod:`skedge.core.kernel`,
 
 from __future__ import annotations
 
-import numpy as np
-
 from skedge.core.jit import inlined, lean
 from skedge.core.model import Ints
 from skedge.core.network import upload_delay
@@ -118,7 +116,7 @@ def _set_zeta(mine: Ints, zeta: int) -> None:
 @lean
 def times(left: int, new: int, old: int) -> int:
     """``left * new // old`` without overflow, digit by digit; 0 <= left <= old < 2**62."""
-    whole = rest = np.int64(0)
+    whole = rest = 0
     for bit in range(62, -1, -1):
         whole, rest = 2 * whole, 2 * rest
         if rest >= old:

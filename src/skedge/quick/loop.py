@@ -12,6 +12,7 @@ from .state import (
     AGENDA,
     ARRIVAL,
     ARRIVED,
+    COMPLETED,
     DECISIONS,
     DONE,
     ENTRIES,
@@ -48,8 +49,9 @@ def advance(case: Case, books: Books, choice: Choice, events: int) -> int:
         if woke or finished > 0 or arrivals > 0:
             for i in range(finished):
                 finish(case, books, done[i], now)
+                choice.lists[COMPLETED, at[DONE]] = done[i]
+                at[DONE] += 1
             decide(case, books, choice, now, first, at[ARRIVED])
-            at[DONE] += finished
             choice.at[FINISHED] = 0
             tidy(books.agenda, at, books.jobs)
     return PAUSED

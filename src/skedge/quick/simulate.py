@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, cast
+
 import numpy as np
 
+from skedge.core.events import Event
 from skedge.core.model import Ints
 from skedge.core.plans import Plans
 from skedge.core.policy import Policy
@@ -24,6 +27,7 @@ from .gangs import REJECT
 from .loop import FULL, OVER, advance, room
 from .state import (
     ADMITTED,
+    COMPLETED,
     DECISIONS,
     DONE,
     FIFO,
@@ -44,10 +48,7 @@ from .state import (
     with_room,
 )
 
-LEAST_JOBS = 5_000
-"""Runs of fewer jobs take the other path: loading this loop costs more than it saves."""
-
-_EVENTS = 20_000
+EVENTS = 20_000
 """Events between two reports of progress."""
 
 _RANKS = ("first_in_first_out", "shortest_remaining_time", "least_attained_service")
@@ -56,32 +57,36 @@ _POLICIES: dict[type, int] = {Fifo: FIFO, Srtf: SRTF, Tiresias: TIRESIAS}
 
 def covers(scenario: Scenario, policy: Policy) -> bool:
     """Whether :func:`simulate` can run `policy` on `scenario`."""
-    which, params = _POLICIES.get(type(policy)), policy.params
-    if which is None or scenario.cluster.kind != "slots" or scenario.physics.data != "kept" or params.allow_cloud:
+    which: int | None = _POLICIES.get(type(policy))
+    if which is None or scenario.cluster.kind != "slots" or scenario.physics.data != "kept":
         return False
-    return which != FIFO or params.rule == "strict"
+    params: Any = policy.params
+    return not params.allow_cloud and (which != FIFO or params.rule == "strict")
 
 
-def simulate(scenario: Scenario, policy: Policy, progress: Callable[[int, int], None] | None = None) -> Schedule:
+def simulate(scenario: Scenario, policy: Policy, progress: Callable[[Event], None] | None = None) -> Schedule:
     """The record of `policy` on `scenario`.
 
     Parameters
     ----------
     progress
-        Called now and then with the time [µs] and the number of completed jobs.
+        Called now and then with the present and the jobs that have completed since the last call.
     """
+    reported = 0
     case, books, choice = make_case(scenario), make_books(scenario), _choice(scenario, policy)
-    while (why := advance(case, books, choice, _EVENTS)) != OVER:
+    while (why := advance(case, books, choice, EVENTS)) != OVER:
         if why == FULL:
             # rows of what arrives are counted for all jobs: they may arrive together
             books, choice = with_room(books, choice, room(case.slots, books.at, len(books.jobs)))
         elif progress is not None:
-            progress(int(books.at[NOW]), int(books.at[DONE]))
+            done = choice.lists[COMPLETED, reported : books.at[DONE]].tolist()
+            reported += len(done)
+            progress(Event(int(books.at[NOW]), finished=tuple(done)))
     return _record(scenario, case, books, choice.policy)
 
 
 def _choice(scenario: Scenario, policy: Policy) -> Choice:
-    which, params = _POLICIES[type(policy)], policy.params
+    which, params = _POLICIES[type(policy)], cast("Any", policy.params)
     rule = Rule(
         stop_at_first=int(which == FIFO and not params.backfill),
         sticky=int(params.sticky),

@@ -1,4 +1,4 @@
-"""The arrays that the compiled loop works on: few and wide ones, as each array that a function takes costs compile time."""
+"""The arrays that the compiled loop works on: few and wide ones, as each argument of a function costs compile time."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ACTIVE, RANKED, CHOSEN, FINISHED, DECIDED, BEGUN, WAKE_AT = range(7)
 """Numbers of ``Choice.at``: lengths of the first lists, the last decision [µs]; of Tiresias-L the jobs that have begun
 and its next wake-up [µs]."""
 
-VERDICT, REMAINING = 4, 5
+VERDICT, REMAINING, COMPLETED = 4, 5, 6
 """Rows of ``Choice.lists`` after those of the lists ACTIVE, RANKED, CHOSEN, FINISHED."""
 
 
@@ -136,7 +136,8 @@ class Choice(NamedTuple):
         As the policies have them.
     lists
         Jobs that the edge can hold, those in the order of the last selection, those that run, those that complete at
-        this instant; verdicts of a selection, and SRTF's remaining times by job.
+        this instant; verdicts of a selection, SRTF's remaining times by job, and the jobs completed so far
+        (``Books.at[DONE]``).
     at
         Numbers; see above.
     """
@@ -191,7 +192,10 @@ def make_books(scenario: Scenario) -> Books:
         cluster.workers.copy(),
         np.full(len(cluster.ps_server), -1),
         np.zeros((0, 3), np.int64),
-        *(np.zeros((0, width), np.int64) for width in (6, 5, 4, 10)),
+        np.zeros((0, 6), np.int64),
+        np.zeros((0, 5), np.int64),
+        np.zeros((0, 4), np.int64),
+        np.zeros((0, 10), np.int64),
         np.zeros(10, np.int64),
     )
 
@@ -205,7 +209,7 @@ def make_choice(scenario: Scenario, policy: int, rule: Rule, limit: float, knob:
     """The policy before the first event."""
     cluster, jobs, at = scenario.cluster, scenario.jobs, np.zeros(7, np.int64)
     count, places, at[WAKE_AT] = len(jobs), np.zeros((len(jobs), _width(scenario)), np.int64), NEVER
-    none, lists = np.zeros(count, np.int64), np.zeros((6, count), np.int64)
+    none, lists = np.zeros(count, np.int64), np.zeros((7, count), np.int64)
     lists[REMAINING] = -1
     kinds = jobs.workers.copy(), jobs.worker_type.copy(), np.maximum(jobs.ps_type, 0)
     gang = Gang(*kinds, places, places.copy(), none, none.copy())

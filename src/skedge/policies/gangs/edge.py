@@ -27,7 +27,6 @@ def too_few(k: int, slots: int) -> str:
     return f"never_fits: it asks for {k} workers; the edge has {slots} of its type, and no cloud"
 
 
-
 class EdgePolicy(Basis):
     """Base of the gang baselines and of those that give and take single workers.
 
