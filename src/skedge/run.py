@@ -38,6 +38,9 @@ from .scenario.file import load_jobs, load_scenario
 from .scenario.save import save_scenario
 from .sim.world import SimulatedWorld
 
+LARGE = 5_000
+"""Jobs from which on :mod:`skedge.quick` is used where it can be: for fewer, loading it costs more than it saves."""
+
 
 @dataclass(frozen=True, repr=False)
 class Run:
@@ -53,7 +56,7 @@ class Run:
         The record.
     decisions_s
         CPU time of the policy's decisions [s]: the simulation's, by their share of its wall-clock time. None for a run
-        read from its folder.
+        read from its folder, and for one in a compiled loop (:mod:`skedge.quick`).
     """
 
     scenario: Scenario
@@ -371,7 +374,8 @@ def run(
     policy
         ``name`` or ``name:key=value,...``, or a policy object.
     progress
-        Called with each event after its orders were carried out.
+        Called with each event after its orders were carried out; in a compiled run (:mod:`skedge.quick`) now and then,
+        with the jobs that have completed since the last call.
     journal
         Where to write events and orders; not needed for the tables of the run.
     profile
@@ -386,12 +390,32 @@ def run(
     """
     made = prepared(policy, scenario)
     watch = profile or Stopwatch()
+    if journal is None and len(scenario.jobs) >= LARGE:
+        from .quick.simulate import covers, simulate  # noqa: PLC0415 - it imports the policies that it covers
+
+        if covers(scenario, made):
+            with watch.counting("loop"):
+                schedule = simulate(scenario, made, progress)
+            return Run(scenario, meta_of(scenario, made), schedule)
+    return _driven(scenario, made, progress, journal, watch, split=profile is not None)
+
+
+def _driven(
+    scenario: Scenario,
+    policy: Policy,
+    progress: Callable[[Event], None] | None,
+    journal: Journal | None,
+    watch: Stopwatch,
+    *,
+    split: bool,
+) -> Run:
+    """The run of a policy that the kernel asks event by event; `split`: count the world's CPU time apart."""
     with watch.simulating("kernel"):
-        kernel = Kernel(scenario, cast("Policy", WatchedPolicy(made, watch)), journal)
-        world = SimulatedWorld(scenario, preemptive=made.lanes.preemptive)
-        driven = WatchedWorld(world, watch) if profile else world
+        kernel = Kernel(scenario, cast("Policy", WatchedPolicy(policy, watch)), journal)
+        world = SimulatedWorld(scenario, preemptive=policy.lanes.preemptive)
+        driven = WatchedWorld(world, watch) if split else world
         drive_to_end(kernel, driven, None if progress is None else lambda event, _: progress(event))
         kernel.validate_state()
     with watch.counting("record"):
         schedule = kernel.record.schedule(world.runs())
-    return Run(scenario, meta_of(scenario, made), schedule, watch.seconds["decide"])
+    return Run(scenario, meta_of(scenario, policy), schedule, watch.seconds["decide"])

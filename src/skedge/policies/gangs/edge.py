@@ -15,7 +15,16 @@ from skedge.core.time import SECOND
 if TYPE_CHECKING:
     from numpy.random import Generator
 
-_PLENTY = 2**40
+PLENTY = 2**40
+"""PS slots left where the cloud, which has no limit, takes what the edge cannot."""
+
+NO_PS_ON_EDGE = "never_fits: no server has a PS of its type, and there is no cloud"
+"""Reason of a rejection."""
+
+
+def too_few(k: int, slots: int) -> str:
+    """Reason of a rejection: the edge has fewer workers of its type than the job asks for."""
+    return f"never_fits: it asks for {k} workers; the edge has {slots} of its type, and no cloud"
 
 
 class EdgePolicy(Basis):
@@ -81,9 +90,9 @@ class EdgePolicy(Basis):
         if self.cluster.cloud is not None:
             return None if k <= slots else self._to_cloud(job, most, "never_fits_edge")
         if k > slots:
-            return Reject(job, f"never_fits: it asks for {k} workers; the edge has {slots} of its type, and no cloud")
+            return Reject(job, too_few(k, slots))
         if ps_kind < 0 or len(self.ps_slots[ps_kind]) == 0:
-            return Reject(job, "never_fits: no server has a PS of its type, and there is no cloud")
+            return Reject(job, NO_PS_ON_EDGE)
         return None
 
     def _has_cloud(self, view: View) -> bool:
@@ -137,7 +146,7 @@ class EdgePolicy(Basis):
     def _ps_left(self, view: View, running_stay: bool) -> Ints:
         """PS slots to give out by type: all, or the free ones where running jobs are not up for selection."""
         if self._has_cloud(view):
-            return np.full(max(1, len(self.ps_slots)), _PLENTY)
+            return np.full(max(1, len(self.ps_slots)), PLENTY)
         given = view.ps_job
         taken = given >= 0 if running_stay else given == OUT_OF_SERVICE
         return np.array([np.count_nonzero(~taken[s]) for s in self.ps_slots], np.int64)

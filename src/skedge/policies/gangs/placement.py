@@ -320,25 +320,57 @@ def place(room: Ints, delay: Ints, k: int, server: Ints, count: Ints) -> int:
 @compiled
 def _spread(room: Ints, delay: Ints, k: int, server: Ints, count: Ints) -> int:
     """Choose several servers: the smallest set, then the least largest delay, then the least sum of delays."""
-    size = _smallest_set(room, k)
-    chosen = _least_delays(room, delay, _least_largest_delay(room, delay, k, size), k, size)
+    size, least = _smallest_set(room, k)
+    # if the nearest servers of those that can be in such a set hold k, no other set has a smaller delay or sum
+    if _nearest(room, delay, size, least, server) < k:
+        _search(room, delay, k, size, server)
     left = k
-    for i, c in enumerate(np.argsort(delay[chosen], kind="mergesort")):
-        server[i], count[i] = chosen[c], min(left, room[chosen[c]])
+    for i in range(size):
+        count[i] = min(left, room[server[i]])
         left -= count[i]
     return size
 
 
+@inlined
+def _smallest_set(room: Ints, k: int) -> tuple[int, int]:
+    """Fewest servers that hold `k` workers, and the least room of a server that can be one of them."""
+    left, size, most = k, 0, NEVER
+    while left > 0:
+        value, servers = 0, 0
+        for amount in room:
+            if value < amount < most:
+                value, servers = amount, 0
+            if amount == value:
+                servers += 1
+        taken = min(servers, -(-left // value))
+        left, size, most = left - taken * value, size + taken, value
+    return size, most + left
+
+
+@inlined
+def _nearest(room: Ints, delay: Ints, size: int, least: int, server: Ints) -> int:
+    """Fill `server` with the `size` servers of least (delay, server) among those of this room; returns their room."""
+    n = 0
+    for s in range(len(room)):
+        if room[s] >= least and (n < size or delay[s] < delay[server[n - 1]]):
+            i = min(n, size - 1)
+            while i > 0 and delay[server[i - 1]] > delay[s]:
+                server[i] = server[i - 1]
+                i -= 1
+            server[i] = s
+            n = min(n + 1, size)
+    total = 0
+    for i in range(n):
+        total += room[server[i]]
+    return total
+
+
 @compiled
-def _smallest_set(room: Ints, k: int) -> int:
-    """Fewest servers that hold `k` workers."""
-    left, size = k, 0
-    for amount in -np.sort(-room):
-        left -= amount
-        size += 1
-        if left <= 0:
-            break
-    return size
+def _search(room: Ints, delay: Ints, k: int, size: int, server: Ints) -> None:
+    """Fill `server`, by (delay, server), where the nearest servers do not hold `k` workers."""
+    chosen = _least_delays(room, delay, _least_largest_delay(room, delay, k, size), k, size)
+    for i, c in enumerate(np.argsort(delay[chosen], kind="mergesort")):
+        server[i] = chosen[c]
 
 
 @compiled

@@ -11,8 +11,8 @@ from pydantic import Field
 
 from skedge.core.errors import PolicyError
 from skedge.core.events import Event, Order, WakeAt
-from skedge.core.jit import compiled, lean
-from skedge.core.model import Cluster, Floats, Ints, Physics
+from skedge.core.jit import compiled, inlined, lean
+from skedge.core.model import Cluster, Ints, Physics
 from skedge.core.policy import View
 from skedge.core.time import NEVER, SECOND
 
@@ -59,6 +59,22 @@ class Clocks(NamedTuple):
     place: Ints
 
 
+def no_clocks() -> Clocks:
+    """Clocks of no jobs."""
+    return Clocks(*(np.zeros(0, np.int64) for _ in Clocks._fields))
+
+
+def with_clocks(clocks: Clocks, jobs: int) -> Clocks:
+    """`clocks` of at least `jobs` jobs; the new ones have never run."""
+    more = jobs - len(clocks.queue)
+    if more <= 0:
+        return clocks
+    new = Clocks(*(np.append(column, np.zeros(more, np.int64)) for column in clocks))
+    new.first_start[-more:] = NEVER
+    new.place[-more:] = _NEVER_BEGUN + np.arange(len(clocks.place), len(new.place))
+    return new
+
+
 class TiresiasParams(GangParams):
     """Parameters of Tiresias-L.
 
@@ -99,7 +115,7 @@ class Tiresias(GangPolicy):
         self.limit = self.params.limit_s * SECOND
         self.restore = physics.checkpoint_overhead
         self.at = 0
-        self.clocks = Clocks(*(np.zeros(0, np.int64) for _ in Clocks._fields))
+        self.clocks = no_clocks()
         self.begun = 0
         self.wake_at = NEVER
 
@@ -108,11 +124,12 @@ class Tiresias(GangPolicy):
         execute(self.held, self.clocks, self.gang, view.now - self.at, self.limit)
         self.at = view.now
         yield from self.admit(event, view)
-        self._lengthen()
+        self.clocks = with_clocks(self.clocks, len(self.gang.used))
         self.clocks.stopped[list(event.interrupted)] = view.now
-        self._promote(self.active[self.gang.running[self.active] == 0], view.now)
+        knob = self.params.knob
+        promote(self.active[self.gang.running[self.active] == 0], self.clocks, self.gang, knob, view.now)
         verdict = self._select(view)
-        while self._promote(self.active[verdict == 0], view.now):
+        while promote(self.active[verdict == 0], self.clocks, self.gang, knob, view.now):
             verdict = self._select(view)
         changes = self.note(self.active, verdict)
         self.begun = begin(changes.begins, self.clocks, view.now, self.begun, self.restore)
@@ -125,62 +142,25 @@ class Tiresias(GangPolicy):
         return {
             "queue": int(self.clocks.queue[job]),
             "executed_s": float(self.clocks.executed[job]) / SECOND,
-            "waited_s": float(self._waited(np.array([job]), self.at)[0]) / SECOND,
+            "waited_s": float(waited(self.clocks, self.gang, job, self.at)) / SECOND,
             "limit_worker_s": self.params.limit_s,
         }
-
-    def _lengthen(self) -> None:
-        old = self.clocks
-        more = len(self.gang.used) - len(old.queue)
-        if more > 0:
-            new = Clocks(*(np.append(column, np.zeros(more, np.int64)) for column in old))
-            new.first_start[-more:] = NEVER
-            new.place[-more:] = _NEVER_BEGUN + np.arange(len(old.place), len(new.place))
-            self.clocks = new
-
-    def _waited(self, jobs: Ints, now: int) -> Ints:
-        """Time for which `jobs` have waited since their last promotion [µs]; 0 before their first start."""
-        clocks = self.clocks
-        waits = (self.gang.running[jobs] == 0) & (clocks.first_start[jobs] < NEVER)
-        waited: Ints = clocks.waited[jobs] + waits * (now - clocks.stopped[jobs])
-        return waited
 
     def _select(self, view: View) -> Ints:
         # jobs are kept in the last order, as a stable sort of a nearly sorted list takes one pass
         self.active = self.active[ranks(self.active, self.clocks).argsort(kind="stable")]
         return self.choose(self.active, view)
 
-    def _promote(self, waits: Ints, now: int) -> bool:
-        """Promote the jobs of `waits` that have waited long enough; whether there was one."""
-        if math.isinf(self.params.knob):
-            return False
-        pending, clocks = self._pending(waits), self.clocks
-        up = pending[self._waited(pending, now) >= self.params.knob * clocks.executed[pending]]
-        clocks.queue[up] = clocks.executed[up] = clocks.waited[up] = clocks.restoring[up] = 0
-        clocks.stopped[up] = now
-        return len(up) > 0
-
-    def _pending(self, waits: Ints) -> Ints:
-        """Jobs of `waits` that may be promoted: of the second queue, and run before."""
-        return waits[(self.clocks.queue[waits] > 0) & (self.clocks.first_start[waits] < NEVER)]
-
     def _wake(self, view: View) -> Iterator[WakeAt]:
         """Ask for the next demotion or promotion."""
         if self.wake_at <= view.now:
             self.wake_at = NEVER
         due = next_demotion(self.held, self.clocks, self.gang, self.limit)
-        due = min(due, self._next_promotion(view.now))
+        waits = self.active[self.gang.running[self.active] == 0]
+        due = min(due, next_promotion(waits, self.clocks, self.gang, self.params.knob, view.now))
         if due < NEVER and view.now + due < self.wake_at:
             self.wake_at = max(view.now + math.ceil(due), view.now + 1)
             yield WakeAt(self.wake_at)
-
-    def _next_promotion(self, now: int) -> float:
-        """Time until the first pending job is promoted [µs]; NEVER if there is none."""
-        if math.isinf(self.params.knob):
-            return NEVER
-        jobs = self._pending(self.active[self.gang.running[self.active] == 0])
-        left: Floats = self.params.knob * self.clocks.executed[jobs] - self._waited(jobs, now)
-        return float(left.min(initial=NEVER))
 
 
 @lean
@@ -213,11 +193,17 @@ def begin(jobs: Ints, clocks: Clocks, now: int, begun: int, restore: int) -> int
 
 @compiled
 def ranks(jobs: Ints, clocks: Clocks) -> Ints:
-    """What `jobs` are scanned by: (queue, first start, arrival, id) as one number."""
+    """What `jobs` are scanned by."""
     rank = np.empty(len(jobs), np.int64)
     for n in range(len(jobs)):
-        rank[n] = clocks.queue[jobs[n]] * _LATE + clocks.place[jobs[n]]
+        rank[n] = rank_of(clocks, jobs[n])
     return rank
+
+
+@inlined
+def rank_of(clocks: Clocks, job: int) -> int:
+    """(queue, first start, arrival, id) of `job` as one number."""
+    return clocks.queue[job] * _LATE + clocks.place[job]
 
 
 @lean
@@ -227,4 +213,42 @@ def next_demotion(held: Ints, clocks: Clocks, gang: Gang, limit: float) -> float
     for job in held:
         if clocks.queue[job] == 0:
             least = min(least, limit / gang.workers[job] - (clocks.executed[job] - clocks.restoring[job]))
+    return least
+
+
+@lean
+def waited(clocks: Clocks, gang: Gang, job: int, now: int) -> int:
+    """Time for which `job` has waited since its last promotion [µs]; 0 before its first start."""
+    waits = gang.running[job] == 0 and clocks.first_start[job] < NEVER
+    return clocks.waited[job] + (now - clocks.stopped[job] if waits else 0)
+
+
+@inlined
+def _pending(clocks: Clocks, job: int) -> bool:
+    """Whether `job`, which waits, may be promoted: it is in the second queue, and has run before."""
+    return clocks.queue[job] > 0 and clocks.first_start[job] < NEVER
+
+
+@lean
+def promote(waits: Ints, clocks: Clocks, gang: Gang, knob: float, now: int) -> bool:
+    """Promote the jobs of `waits` that have waited at least `knob` times their executed time; whether there was one."""
+    if math.isinf(knob):
+        return False
+    found = False
+    for job in waits:
+        if _pending(clocks, job) and waited(clocks, gang, job, now) >= knob * clocks.executed[job]:
+            clocks.queue[job] = clocks.executed[job] = clocks.waited[job] = clocks.restoring[job] = 0
+            clocks.stopped[job] = now
+            found = True
+    return found
+
+
+@lean
+def next_promotion(waits: Ints, clocks: Clocks, gang: Gang, knob: float, now: int) -> float:
+    """Time until the first of `waits` is promoted [µs]; NEVER if there is none."""
+    least = float(NEVER)
+    if not math.isinf(knob):
+        for job in waits:
+            if _pending(clocks, job):
+                least = min(least, knob * clocks.executed[job] - waited(clocks, gang, job, now))
     return least

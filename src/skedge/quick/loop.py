@@ -1,0 +1,123 @@
+"""The events of a run, one after the other, compiled."""
+
+from __future__ import annotations
+
+from skedge.core.jit import compiled, lean
+from skedge.core.model import Ints
+from skedge.core.time import NEVER
+
+from .decide import decide
+from .gangs import drop, finish, tidy
+from .state import (
+    AGENDA,
+    ARRIVAL,
+    ARRIVED,
+    COMPLETED,
+    DECISIONS,
+    DONE,
+    ENTRIES,
+    FINISHED,
+    NOW,
+    PS_ROWS,
+    RUNS,
+    STALE,
+    UPLOADS,
+    VERSION,
+    Books,
+    Case,
+    Choice,
+)
+
+OVER, FULL, PAUSED = range(3)
+"""Why :func:`advance` returns: the run is over, the arrays need room, or it has done its events."""
+
+
+@compiled
+def advance(case: Case, books: Books, choice: Choice, events: int) -> int:
+    """Go on for at most this number of events; stops before one for which an array may lack room."""
+    at, done = books.at, choice.lists[FINISHED]
+    for _ in range(events):
+        now = at[NOW] = _next(books.jobs, books.agenda, at)
+        if now == NEVER:
+            return OVER
+        arrivals = _arrivals(books.jobs, at)
+        if not _has_room(books, room(case.slots, at, arrivals)) or not _fits(choice, room(case.slots, at, arrivals)):
+            return FULL
+        woke = _happening(books.agenda, at, books.jobs, choice.lists[FINISHED], choice.at)
+        finished, first = choice.at[FINISHED], at[ARRIVED]
+        at[ARRIVED] += arrivals
+        if woke or finished > 0 or arrivals > 0:
+            for i in range(finished):
+                finish(case, books, done[i], now)
+                choice.lists[COMPLETED, at[DONE]] = done[i]
+                at[DONE] += 1
+            decide(case, books, choice, now, first, at[ARRIVED])
+            choice.at[FINISHED] = 0
+            tidy(books.agenda, at, books.jobs)
+    return PAUSED
+
+
+@lean
+def _next(jobs: Ints, agenda: Ints, at: Ints) -> int:
+    """The time of the next arrival or entry of the agenda; NEVER at the end."""
+    now = NEVER
+    if at[ARRIVED] < len(jobs):
+        now = jobs[at[ARRIVED], ARRIVAL]
+    return min(now, agenda[0, 0]) if at[AGENDA] > 0 else now
+
+
+@lean
+def _arrivals(jobs: Ints, at: Ints) -> int:
+    """The number of jobs that arrive now."""
+    last = at[ARRIVED]
+    while last < len(jobs) and jobs[last, ARRIVAL] <= at[NOW]:
+        last += 1
+    return last - at[ARRIVED]
+
+
+@lean
+def room(slots: Ints, at: Ints, arrivals: int) -> int:
+    """Upper bound on the rows and entries that the next event adds to any array.
+
+    At most as many jobs as there are workers, and all in the cloud, end a run, stop or begin; each has a row for each
+    of its servers. Each job that arrives has one.
+    """
+    workers = 0
+    for kind in range(len(slots)):
+        workers += slots[kind]
+    return 3 * workers + at[AGENDA] + arrivals + 1
+
+
+@lean
+def _has_room(books: Books, more: int) -> bool:
+    """Whether the books have room."""
+    at = books.at
+    rows = min(len(books.decisions) - at[DECISIONS], len(books.ps) - at[PS_ROWS], len(books.uploads) - at[UPLOADS])
+    others = min(len(books.runs) - at[RUNS], len(books.data) - at[ENTRIES], len(books.agenda) - at[AGENDA])
+    return min(rows, others) >= more
+
+
+@lean
+def _fits(choice: Choice, more: int) -> bool:
+    """Whether the policy's notes of where data are have room."""
+    return len(choice.stored.server) - choice.stored.size[0] >= more
+
+
+@lean
+def _happening(agenda: Ints, at: Ints, jobs: Ints, done: Ints, lengths: Ints) -> bool:
+    """Take what happens now from the agenda: the jobs that complete, in order; returns whether there is a wake-up."""
+    woke = False
+    while at[AGENDA] > 0 and agenda[0, 0] <= at[NOW]:
+        job, version, k = agenda[0, 1], agenda[0, 2], lengths[FINISHED]
+        drop(agenda, at)
+        if job < 0:
+            woke = True
+        elif version != jobs[job, VERSION]:
+            at[STALE] -= 1
+        else:
+            while k > 0 and done[k - 1] > job:
+                done[k] = done[k - 1]
+                k -= 1
+            done[k] = job
+            lengths[FINISHED] += 1
+    return woke

@@ -1,0 +1,134 @@
+"""Which runs take the compiled path, and the record made of its arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+
+from skedge.core.events import Event
+from skedge.core.model import Ints
+from skedge.core.plans import Plans
+from skedge.core.policy import Policy
+from skedge.core.record import Record
+from skedge.core.scenario import Scenario
+from skedge.core.schedule import Schedule
+from skedge.core.time import SECOND
+from skedge.policies.fifo.policy import Fifo
+from skedge.policies.gangs.edge import NO_PS_ON_EDGE, too_few
+from skedge.policies.gangs.placement import Rule
+from skedge.policies.gangs.srtf import Srtf
+from skedge.policies.gangs.tiresias import Tiresias
+from skedge.sim.runs import RunLog
+
+from .decide import MOVED, NEVER_FITS_EDGE, NO_PS_THERE, PREEMPTED, RANK
+from .gangs import REJECT
+from .loop import FULL, OVER, advance, room
+from .state import (
+    ADMITTED,
+    COMPLETED,
+    DECISIONS,
+    DONE,
+    FIFO,
+    KIND,
+    NOW,
+    PS_ROWS,
+    RUNS,
+    SRTF,
+    TIRESIAS,
+    UPLOADS,
+    WORKERS,
+    Books,
+    Case,
+    Choice,
+    make_books,
+    make_case,
+    make_choice,
+    with_room,
+)
+
+EVENTS = 20_000
+"""Events between two reports of progress."""
+
+_RANKS = ("first_in_first_out", "shortest_remaining_time", "least_attained_service")
+_POLICIES: dict[type, int] = {Fifo: FIFO, Srtf: SRTF, Tiresias: TIRESIAS}
+
+
+def covers(scenario: Scenario, policy: Policy) -> bool:
+    """Whether :func:`simulate` can run `policy` on `scenario`."""
+    which: int | None = _POLICIES.get(type(policy))
+    if which is None or scenario.cluster.kind != "slots" or scenario.physics.data != "kept":
+        return False
+    params: Any = policy.params
+    return not params.allow_cloud and (which != FIFO or params.rule == "strict")
+
+
+def simulate(scenario: Scenario, policy: Policy, progress: Callable[[Event], None] | None = None) -> Schedule:
+    """The record of `policy` on `scenario`.
+
+    Parameters
+    ----------
+    progress
+        Called now and then with the present and the jobs that have completed since the last call.
+    """
+    reported = 0
+    case, books, choice = make_case(scenario), make_books(scenario), _choice(scenario, policy)
+    while (why := advance(case, books, choice, EVENTS)) != OVER:
+        if why == FULL:
+            # rows of what arrives are counted for all jobs: they may arrive together
+            books, choice = with_room(books, choice, room(case.slots, books.at, len(books.jobs)))
+        elif progress is not None:
+            done = choice.lists[COMPLETED, reported : books.at[DONE]].tolist()
+            reported += len(done)
+            progress(Event(int(books.at[NOW]), finished=tuple(done)))
+    return _record(scenario, case, books, choice.policy)
+
+
+def _choice(scenario: Scenario, policy: Policy) -> Choice:
+    which, params = _POLICIES[type(policy)], cast("Any", policy.params)
+    rule = Rule(
+        stop_at_first=int(which == FIFO and not params.backfill),
+        sticky=int(params.sticky),
+        keep_running=int(params.placement == "keep_running"),
+        kept=1,
+    )
+    limit, knob = (params.limit_s * SECOND, params.knob) if which == TIRESIAS else (0.0, np.inf)
+    return make_choice(scenario, which, rule, limit, knob)
+
+
+def _record(scenario: Scenario, case: Case, books: Books, policy: int) -> Schedule:
+    """The tables, made of the rows as :class:`~skedge.core.record.Record` and the world's log make them."""
+    record, log, at, admitted = Record(scenario, Plans()), RunLog(scenario), books.at, books.jobs[:, ADMITTED]
+    decisions = _with_reasons(case, books, policy, record)
+    record.decisions.frombytes(decisions.tobytes())
+    record.values.frombytes(np.full(len(decisions), np.nan).tobytes())
+    record.ps.frombytes(books.ps[: at[PS_ROWS]].tobytes())
+    record.gang_uploads.frombytes(books.uploads[: at[UPLOADS]].tobytes())
+    record.admitted = {int(job): int(admitted[job]) for job in np.flatnonzero(admitted >= 0)}
+    log.gang_rows.frombytes(books.runs[: at[RUNS]].tobytes())
+    return record.schedule(log.table())
+
+
+def _with_reasons(case: Case, books: Books, policy: int, record: Record) -> Ints:
+    """The decisions with the record's codes of reasons, in order of first use; each rejection has its own."""
+    rows = books.decisions[: books.at[DECISIONS]]
+    fixed = {RANK: _RANKS[policy], PREEMPTED: "preempted", MOVED: "moved", NEVER_FITS_EDGE: "never_fits_edge"}
+    own = np.where(rows[:, 2] == REJECT, -1 - rows[:, 1], rows[:, 5])
+    used, first, of = np.unique(own, return_index=True, return_inverse=True)
+    codes = np.empty(len(used), np.int64)
+    for i in first.argsort().tolist():
+        _, job, verb, *_, reason = rows[first[i]].tolist()
+        text = fixed[reason] if verb != REJECT else _why(case, books.jobs[job], reason)
+        if verb == REJECT:
+            record.rejected[job] = text
+        codes[i] = record.reasons.setdefault(text, len(record.reasons))
+    rows[:, 5] = codes[of]
+    return rows
+
+
+def _why(case: Case, row: Ints, reason: int) -> str:
+    """The reason of a rejection of the job with this row."""
+    if reason == NO_PS_THERE:
+        return NO_PS_ON_EDGE
+    return too_few(int(row[WORKERS]), int(case.slots[row[KIND]]) if row[KIND] >= 0 else 0)
