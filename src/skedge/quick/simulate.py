@@ -101,8 +101,8 @@ def _record(scenario: Scenario, case: Case, books: Books, policy: int) -> Schedu
     """The tables, made of the rows as :class:`~skedge.core.record.Record` and the world's log make them."""
     record, log, at, admitted = Record(scenario, Plans()), RunLog(scenario), books.at, books.jobs[:, ADMITTED]
     decisions = _with_reasons(case, books, policy, record)
-    record.decisions.frombytes(decisions.tobytes())
-    record.values.frombytes(np.full(len(decisions), np.nan).tobytes())
+    record.decisions.rows.frombytes(decisions.tobytes())
+    record.decisions.values.frombytes(np.full(len(decisions), np.nan).tobytes())
     record.ps.frombytes(books.ps[: at[PS_ROWS]].tobytes())
     record.gang_uploads.frombytes(books.uploads[: at[UPLOADS]].tobytes())
     record.admitted = {int(job): int(admitted[job]) for job in np.flatnonzero(admitted >= 0)}
@@ -122,7 +122,7 @@ def _with_reasons(case: Case, books: Books, policy: int, record: Record) -> Ints
         text = fixed[reason] if verb != REJECT else _why(case, books.jobs[job], reason)
         if verb == REJECT:
             record.rejected[job] = text
-        codes[i] = record.reasons.setdefault(text, len(record.reasons))
+        codes[i] = record.decisions.reasons.setdefault(text, len(record.decisions.reasons))
     rows[:, 5] = codes[of]
     return rows
 
