@@ -21,6 +21,7 @@ from skedge.core.time import NEVER
 
 from .each import check_begins
 from .rules import Findings
+from .same import carried_out_exactly
 
 _MOST_WORK = 2.0**62
 """Worker time beyond which sums need unbounded integers [worker-µs]."""
@@ -30,7 +31,8 @@ def check_gangs(c: Columns, found: Findings, slack: int) -> None:
     """Check the rules on gangs for all kinds of cluster."""
     if not len(c.gangs):
         return
-    _decided(c, found, slack)
+    if slack > 0 or not carried_out_exactly(c):
+        _decided(c, found, slack)
     _together(c, found)
     _apart(found, gang_intervals(c), slack)
 
@@ -95,6 +97,8 @@ def _together(c: Columns, found: Findings) -> None:
 
 
 def _agree(found: Findings, frame: pl.DataFrame, agree: tuple[str, ...], place: str) -> None:
+    if _agreed(frame, agree, place):
+        return
     by = frame.group_by("job", "start", maintain_order=True).agg(
         *(pl.col(name).n_unique().alias(name) for name in agree), pl.col(place).is_duplicated().any().alias("twice")
     )
@@ -104,6 +108,20 @@ def _agree(found: Findings, frame: pl.DataFrame, agree: tuple[str, ...], place: 
         differ = [name for name in agree if row[name] > 1] or ["server (used twice)"]
         text = f"the servers of the gang from {row['start']} µs differ in {', '.join(differ)}"
         found.add("M24", row["job"], row["start"], text)
+
+
+def _agreed(frame: pl.DataFrame, agree: tuple[str, ...], place: str) -> bool:
+    """Whether each row, in the order of a record, agrees with the one before it of the same allocation: seen at once.
+
+    False also where the rows are in another order, or several of an allocation are on one server.
+    """
+    if frame.schema[place] == pl.Struct:
+        return len(frame) == 0
+    start, job, server = pl.col("start"), pl.col("job"), pl.col(place).to_physical()
+    later = (start > start.shift()) | ((start == start.shift()) & (job > job.shift()))
+    same = (start == start.shift()) & (job == job.shift()) & (server > server.shift())
+    alike = pl.all_horizontal(pl.col(name) == pl.col(name).shift() for name in agree)
+    return bool(frame.select((later | (same & alike)).slice(1).all()).item())
 
 
 def _types(c: Columns, found: Findings) -> None:
@@ -123,9 +141,10 @@ def _capacity(c: Columns, found: Findings, slack: int) -> None:
     used = np.unique(pool[t["chunk"] < 0])
     rows = np.flatnonzero(np.isin(pool, used[used >= 0]))
     end = np.maximum(t["end"][rows] - slack, t["start"][rows])
-    time, where = np.concatenate([t["start"][rows], end]), np.tile(pool[rows], 2)
-    change = np.concatenate([t["workers"][rows], -t["workers"][rows]]).astype(np.int64)
-    order = np.lexsort((change, time, where))
+    time, where = np.concatenate([end, t["start"][rows]]), np.tile(pool[rows], 2)
+    change = np.concatenate([-t["workers"][rows], t["workers"][rows]]).astype(np.int64)
+    order = time.argsort(kind="stable")  # at one time, workers are given back before others are taken
+    order = order[where[order].argsort(kind="stable")]
     held = np.cumsum(change[order])
     limit = cluster.workers.ravel()[where[order]] if cluster.worker_types else held
     job = np.tile(t["job"][rows], 2)[order]

@@ -6,9 +6,11 @@ import numpy as np
 import polars as pl
 
 from skedge.analysis.columns import Columns, Table, failure_times, gang_intervals, gang_orders
+from skedge.core.model import Bools, Ints
 from skedge.core.time import NEVER
 
 from .rules import Findings
+from .same import carried_out_exactly, same_rows
 
 _PLACES = ("dispatch", "redispatch", "allocate", "allocate_each")
 
@@ -21,7 +23,8 @@ def check_orders(c: Columns, found: Findings, slack: int) -> None:
     if len(c.gangs) or len(orders):
         intervals = gang_intervals(c)
         given = orders.filter(~pl.col("verb").is_in(["upload", "assign_ps"]))
-        _carried_out(found, slack, given, c.gangs, "workers")
+        if slack > 0 or not carried_out_exactly(c):
+            _carried_out(found, slack, given, c.gangs, "workers")
         _repeated(found, orders)
         _ended(found, slack, intervals, given, c)
         _suspended(found, slack, intervals, given)
@@ -95,7 +98,12 @@ def _repeated(found: Findings, orders: pl.DataFrame) -> None:
     """M2: no two consecutive orders of one instant are the same."""
     held = ("allocate", "allocate_each", "suspend")
     for kinds in (held, ("assign_ps", "suspend"), ("upload",)):
-        one = orders.filter(pl.col("verb").is_in(kinds)).group_by("order", maintain_order=True).agg(
+        these = orders.filter(pl.col("verb").is_in(kinds))
+        begins = these.filter(pl.col("order") != pl.col("order").shift(fill_value=-1))
+        alike = pl.all_horizontal(pl.col(name) == pl.col(name).shift() for name in ("job", "time", "verb"))
+        if not begins.select(alike.any()).item():
+            continue
+        one = these.group_by("order", maintain_order=True).agg(
             pl.col("job", "time", "verb").first(), pl.struct("server", "workers").alias("what")
         )  # fmt: skip
         same = pl.all_horizontal(pl.col(name) == pl.col(name).shift() for name in ("job", "time", "verb", "what"))
@@ -107,6 +115,8 @@ def _repeated(found: Findings, orders: pl.DataFrame) -> None:
 def _served(c: Columns, found: Findings, slack: int, intervals: pl.DataFrame) -> None:
     """M14: the PSs of a gang are held exactly as long as the allocation that they serve."""
     t = c.ps
+    if slack == 0 and same_rows((t["job"], t["start"], t["end"]), _spans(intervals)):
+        return
     rows = np.flatnonzero(np.isin(t["job"], c.gangs["job"]))
     held = pl.DataFrame({"job": t["job"][rows], "time": t["start"][rows], "end": t["end"][rows]}).cast(pl.Int64)
     held = held.sort("time", maintain_order=True)
@@ -117,10 +127,18 @@ def _served(c: Columns, found: Findings, slack: int, intervals: pl.DataFrame) ->
         found.add("M14", job, time, f"holds a PS until {end} µs, and the workers that began with it until {until} µs")
 
 
+def _spans(intervals: pl.DataFrame) -> tuple[Ints, Ints, Ints]:
+    """(job, start, end) of the allocations."""
+    job, start, end = (intervals[name].to_numpy() for name in ("job", "start", "end"))
+    return job, start, end
+
+
 def _postponed(c: Columns, found: Findings, slack: int, intervals: pl.DataFrame) -> None:
     """M2: a job that is postponed holds no workers at that time."""
     d = c.decisions
     rows = np.flatnonzero((d.frame["verb"] == "postpone").to_numpy())
+    if not len(rows):
+        return
     waits = pl.DataFrame({"job": d["job"][rows], "time": d["time"][rows]}).cast(pl.Int64).sort("time")
     held = intervals.select(pl.col("job").cast(pl.Int64), "end", time=pl.col("start") + slack + 1).sort("time")
     both = waits.join_asof(held, on="time", by="job", check_sortedness=False).filter(
@@ -132,6 +150,11 @@ def _postponed(c: Columns, found: Findings, slack: int, intervals: pl.DataFrame)
 
 def _near(these: pl.DataFrame, those: pl.DataFrame, slack: int) -> pl.DataFrame:
     """The rows of `these` without a row of `those` for the same job and time; both have columns job and time."""
+    if slack == 0:
+        those = those.select(pl.col("job").cast(pl.Int64), "time")
+        return these.join(those, on=["job", "time"], how="anti", maintain_order="left").sort(
+            "time", maintain_order=True
+        )
     there = those.select(pl.col("job").cast(pl.Int64), "time", there=pl.lit(value=True)).unique().sort("time")
     both = these.sort("time", maintain_order=True).join_asof(
         there, on="time", by="job", strategy="nearest", tolerance=slack, check_sortedness=False
@@ -177,15 +200,22 @@ def check_suspensions(c: Columns, found: Findings, promised: str, *, slots: bool
     """
     if promised not in ("never", "for_others") or (promised == "for_others" and not slots):
         return
-    d, t = c.decisions, c.gangs
-    worker_type, ps_type = c.scenario.jobs.worker_type.tolist(), c.scenario.jobs.ps_type.tolist()
+    d, t, jobs = c.decisions, c.gangs, c.scenario.jobs
     rows = np.flatnonzero((d.frame["verb"] == "suspend").to_numpy())
-    begin: dict[int, set[int]] = {}
+    job, time = d["job"][rows], d["time"][rows]
+    begun = np.zeros(len(rows), bool)
     if promised == "for_others":
-        for job, start in zip(t["job"].tolist(), t["start"].tolist(), strict=True):
-            begin.setdefault(start, set()).add(job)
-    for job, time in zip(d["job"][rows].tolist(), d["time"][rows].tolist(), strict=True):
-        others = begin.get(time, set())
-        alike = (worker_type[o] == worker_type[job] or ps_type[o] == ps_type[job] for o in others)
-        if promised == "never" or not (job in others or any(alike)):
-            found.add("M11", job, time, "is suspended, but no other job receives workers or a PS that it may have held")
+        for kind in (jobs.worker_type, jobs.ps_type):  # the same job among them has its own types
+            begun |= _among(time, kind[job], t["start"], kind[t["job"]])
+    say = "is suspended, and no other job is given workers or a PS that it can have held"
+    found.rows("M11", ~begun, job, time, lambda _: say)
+
+
+def _among(time: Ints, kind: Ints, times: Ints, kinds: Ints) -> Bools:
+    """Whether each pair of `time` and `kind` is one of the pairs of `times` and `kinds`."""
+    both = pl.DataFrame({"time": times, "kind": kinds}).unique().with_columns(there=True)
+    asked = pl.DataFrame({"time": time, "kind": kind})
+    there: Bools = (
+        asked.join(both, on=["time", "kind"], how="left", maintain_order="left")["there"].fill_null(False).to_numpy()
+    )
+    return there
