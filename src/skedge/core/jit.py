@@ -122,7 +122,7 @@ def _njit(function: Callable[..., object], folder: str = "kernels", **options: A
     """
     import numba  # noqa: PLC0415 - takes 0.3 s to import; see the module's docstring
 
-    _compile_without_collector()
+    _set_up()
     config: Any = numba.config
     njit: Any = numba.njit
     before = config.CACHE_DIR
@@ -136,9 +136,16 @@ def _njit(function: Callable[..., object], folder: str = "kernels", **options: A
 
 
 @cache
-def _compile_without_collector() -> None:
-    """Pause Python's garbage collector while numba compiles: it would take a tenth of the time and free little."""
+def _set_up() -> None:
+    """Let numba leave out what nothing needs; pause Python's garbage collector while it compiles.
+
+    The collector would take a tenth of the time and free little.
+    """
     from numba.core import event  # noqa: PLC0415 - slow to import, like numba
+
+    from .late import translate_late  # noqa: PLC0415
+
+    translate_late()
 
     class Pause(event.Listener):
         depth, paused = 0, False
