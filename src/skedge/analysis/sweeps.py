@@ -126,10 +126,11 @@ def lane_service(
     """
     tables, count = np.empty((3, room, 3), np.int64), np.zeros(3, np.int64)
     queue = np.empty(np.diff(coming_first).max(initial=0), np.int64)
-    _follow(
-        rows, first, start, end, place, group, coming, coming_first, ready, gone, preemptive, slack, queue, tables,
-        count,
-    )  # fmt: skip
+    if len(rows):
+        _follow(
+            rows, first, start, end, place, group, coming, coming_first, ready, gone, preemptive, slack, queue, tables,
+            count,
+        )  # fmt: skip
     return tables[0, : count[0]], tables[1, : count[1]], tables[2, : count[2]]
 
 

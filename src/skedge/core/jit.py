@@ -40,7 +40,7 @@ def lean(function: F) -> F:
 
 def inlined(function: F) -> F:
     """Like :func:`lean`, and inlined into its callers: for the small steps of a hot loop."""
-    return cast("F", Step(function, _nrt=False, forceinline=True))
+    return cast("F", Kernel(function, _nrt=False, forceinline=True))
 
 
 class Kernel:
@@ -58,13 +58,22 @@ class Kernel:
 
     @cached_property
     def dispatcher(self) -> Any:
-        """Numba's dispatcher of the function; with ``NUMBA_DISABLE_JIT`` the function itself."""
+        """Numba's dispatcher of the function, for Python; with ``NUMBA_DISABLE_JIT`` the function itself."""
         return _njit(self.py_func, **self.options)
+
+    @cached_property
+    def step(self) -> Any:
+        """Numba's dispatcher of the function, for compiled callers only.
+
+        It has no wrapper for calls from Python, which unpacks each array of the arguments and is often larger than the
+        function itself.
+        """
+        return _njit(self.py_func, "steps", no_cpython_wrapper=True, **self.options)
 
     @property
     def _numba_type_(self) -> Any:
         """Numba's type of the kernel when another kernel calls it."""
-        return _called_type()(self.dispatcher)
+        return _called_type()(self.step)
 
     def __call__(self, *given: Any) -> Any:
         """Call the compiled function."""
@@ -73,23 +82,6 @@ class Kernel:
     def __reduce__(self) -> str:
         """Pickle by name, like a function."""
         return self.py_func.__qualname__
-
-
-class Step(Kernel):
-    """A kernel that is a step of others; its wrapper for calls from Python is compiled only if Python calls it.
-
-    The wrapper unpacks each array of the step's arguments, and is larger than the step itself.
-    """
-
-    @cached_property
-    def step(self) -> Any:
-        """Numba's dispatcher of the function, for compiled callers only."""
-        return _njit(self.py_func, "steps", no_cpython_wrapper=True, **self.options)
-
-    @property
-    def _numba_type_(self) -> Any:
-        """Numba's type of the step when a kernel calls it."""
-        return _called_type()(self.step)
 
 
 @cache
