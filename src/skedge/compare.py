@@ -277,9 +277,13 @@ def _module(policy: str) -> str:
 
 
 def _unlike_first(policies: Sequence[str]) -> list[str]:
-    """The policies with one of each name first, so that processes that start together compile different kernels."""
+    """The policies with one of each name first, so that processes that start together compile different kernels.
+
+    The others follow in reverse, so that those of the first name, whose kernels may still be compiled, come last.
+    """
     names = [policy.partition(":")[0] for policy in policies]
-    return [policies[k] for k in sorted(range(len(names)), key=lambda k: names[:k].count(names[k]))]
+    first = [policy for k, policy in enumerate(policies) if names[k] not in names[:k]]
+    return [*first, *(policy for policy in reversed(policies) if policy not in first)]
 
 
 def _comparison(

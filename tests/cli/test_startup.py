@@ -122,7 +122,7 @@ def test_a_kernel_is_pickled_by_its_name() -> None:
 def test_a_step_is_the_same_called_from_python_and_from_a_kernel() -> None:
     delays: Delays = small_scenario(0).delays
     row = upload_row(delays, 3)
-    assert isinstance(upload_row, Kernel)
+    assert isinstance(upload_delay, Kernel)
     np.testing.assert_array_equal(row, [upload_delay(delays, 3, server) for server in range(len(row))])
     np.testing.assert_array_equal(row, [upload_delay.py_func(delays, 3, server) for server in range(len(row))])
 

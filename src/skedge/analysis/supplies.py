@@ -6,7 +6,6 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from skedge.core.jit import compiled
 from skedge.core.kinds import kind_of
 from skedge.core.model import Ints
 from skedge.core.schedule import COPIES, SUPPLIES
@@ -71,39 +70,28 @@ def _outages_until(c: Columns, server: Ints, time: Ints) -> Ints:
     return count
 
 
-@compiled
 def _before(rows: Ints, place: Ints, order: Ints, n: Ints, kept: bool) -> Ints:
     """Workers whose data each row's place has before it; `rows` are the rows by place, and then as they are given."""
     before = np.zeros(len(rows), np.int64)
-    for k in range(1, len(rows)):
-        i, last = rows[k], rows[k - 1]
-        if place[i] == place[last]:
-            if kept:
-                before[i] = max(before[last], n[last])
-            elif order[i] == order[last] + 1:
-                before[i] = n[last]
+    this, last = rows[1:], rows[:-1]
+    again = place[this] == place[last]
+    if kept:
+        most = pl.DataFrame({"place": place[rows], "n": n[rows]}).select(pl.col("n").cum_max().over("place"))
+        before[this] = np.where(again, most["n"].to_numpy()[:-1], 0)
+    else:
+        before[this] = np.where(again & (order[this] == order[last] + 1), n[last], 0)
     return before
 
 
-@compiled
 def _chunks(order: Ints, n: Ints, before: Ints, copies: NDArray[np.bool_], chunks: Ints) -> Ints:
     """The chunks that each row must bring: those of workers whose data the server lacks, or copies of all.
 
     A job's chunks are spread evenly over its workers, in the order of the servers. If a server lacks the data of some
     workers, these are its last ones.
     """
-    brought, first = np.zeros(len(n), np.int64), 0
-    while first < len(n):
-        last = first
-        while last < len(n) and order[last] == order[first]:
-            last += 1
-        total, given = n[first:last].sum(), 0
-        for i in range(first, last):
-            held = min(n[i], before[i])
-            if copies[i]:
-                brought[i] = chunks[i] if n[i] > before[i] else 0
-            else:
-                brought[i] = chunks[i] * (given + n[i]) // total - chunks[i] * (given + held) // total
-            given += n[i]
-        first = last
-    return brought
+    first = np.searchsorted(order, order)
+    last = np.searchsorted(order, order, side="right")
+    given = np.concatenate([[0], np.cumsum(n)])
+    total, ahead, held = given[last] - given[first], given[:-1] - given[first], np.minimum(n, before)
+    spread = chunks * (ahead + n) // total - chunks * (ahead + held) // total
+    return np.where(copies, np.where(n > before, chunks, 0), spread)

@@ -1,93 +1,70 @@
-"""Compiled sweeps over the rows of a record."""
+"""Sweeps over the rows of a record.
+
+What NumPy does as fast is left to it: a kernel that sorts or allocates takes seconds to compile.
+"""
 
 from __future__ import annotations
 
-import heapq
-
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
-from skedge.core.jit import compiled
+from skedge.core.jit import compiled, lean
 from skedge.core.model import Ints
 from skedge.core.time import NEVER
 
 Small = NDArray[np.int32]
 
 
-@compiled
-def in_groups(group: Small, key: Ints, groups: int) -> tuple[Ints, Ints]:
+def in_groups(group: Small | Ints, key: Ints, groups: int) -> tuple[Ints, Ints]:
     """Rows by group, within each group by `key`, stably; rows of group -1 are omitted.
 
     Returns the rows, and the start of each group among them, shape ``(groups + 1,)``.
     """
+    rows = np.flatnonzero(group >= 0)
+    if (key[rows[1:]] < key[rows[:-1]]).any():
+        rows = rows[np.argsort(key[rows], kind="stable")]
+    rows = rows[_by_group(group[rows], groups)]
     first = np.zeros(groups + 1, np.int64)
-    for g in group:
-        if g >= 0:
-            first[g + 1] += 1
-    for g in range(groups):
-        first[g + 1] += first[g]
-    rows, fill = np.empty(first[groups], np.int64), first.copy()
-    for i in range(len(group)):
-        g = group[i]
-        if g >= 0:
-            rows[fill[g]] = i
-            fill[g] += 1
-    for g in range(groups):
-        _sort_by(rows[first[g] : first[g + 1]], key)
+    np.cumsum(np.bincount(group[rows], minlength=groups), out=first[1:])
     return rows, first
 
 
-@compiled
-def _sort_by(rows: Ints, key: Ints) -> None:
-    """Sort `rows` by `key` in place, stably; rows already in order, the usual case, cost one comparison each."""
-    in_order = True
-    for i in range(1, len(rows)):
-        if key[rows[i]] < key[rows[i - 1]]:
-            in_order = False
-            break
-    if not in_order:
-        rows[:] = rows[np.argsort(key[rows], kind="mergesort")]
+def _by_group(group: Small | Ints, groups: int) -> Ints:
+    """The order of the groups, stably: NumPy sorts 16-bit integers by radix, ten times faster than longer ones."""
+    order = np.argsort((group & 0xFFFF).astype(np.uint16), kind="stable")
+    if groups <= 1 << 16:
+        return order
+    return order[np.argsort((group[order] >> 16).astype(np.uint16), kind="stable")]
 
 
-@compiled
-def bounds(group: Ints, start: Ints, end: Ints, groups: int) -> tuple[Ints, Ints, Ints]:
+def bounds(group: Small | Ints, start: Ints, end: Ints, groups: int) -> tuple[Ints, Ints, Ints]:
     """First start, last end and number of rows of each group; NEVER and -1 if it has none."""
-    first, last, count = np.full(groups, NEVER, np.int64), np.full(groups, -1, np.int64), np.zeros(groups, np.int64)
-    for i in range(len(group)):
-        g = group[i]
-        first[g] = min(first[g], start[i])
-        last[g] = max(last[g], end[i])
-        count[g] += 1
-    return first, last, count
+    first, last = np.full(groups, NEVER, np.int64), np.full(groups, -1, np.int64)
+    np.minimum.at(first, group, start)
+    np.maximum.at(last, group, end)
+    return first, last, np.bincount(group, minlength=groups)
 
 
-@compiled
 def totals(group: Ints, start: Ints, end: Ints, flag: NDArray[np.bool_], groups: int) -> tuple[Ints, Ints]:
     """Total length and number of flagged rows of each group."""
-    length, flagged = np.zeros(groups, np.int64), np.zeros(groups, np.int64)
-    for i in range(len(group)):
-        length[group[i]] += end[i] - start[i]
-        flagged[group[i]] += flag[i]
-    return length, flagged
+    length = np.zeros(groups, np.int64)
+    np.add.at(length, group, end - start)
+    return length, np.bincount(group[flag], minlength=groups)
 
 
-@compiled
 def merged(rows: Ints, first: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
     """Union of each group's intervals as (group, start, end); adjacent intervals are merged.
 
     `rows` and `first` as :func:`in_groups` gives them.
     """
-    who, begin, stop = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64), np.empty(len(rows), np.int64)
-    n = 0
-    for g in range(len(first) - 1):
-        for k in range(first[g], first[g + 1]):
-            i = rows[k]
-            if k > first[g] and start[i] <= stop[n - 1]:
-                stop[n - 1] = max(stop[n - 1], end[i])
-            else:
-                who[n], begin[n], stop[n] = g, start[i], end[i]
-                n += 1
-    return who[:n].copy(), begin[:n].copy(), stop[:n].copy()
+    group = np.repeat(np.arange(len(first) - 1), np.diff(first))
+    latest = pl.DataFrame({"group": group, "end": end[rows]}).select(pl.col("end").cum_max().over("group"))
+    stop = latest["end"].to_numpy()
+    begins = np.ones(len(rows), bool)
+    begins[1:] = (group[1:] != group[:-1]) | (start[rows[1:]] > stop[:-1])
+    lasts = np.append(begins[1:], True)[: len(rows)]
+    return group[begins], start[rows[begins]], stop[lasts]
 
 
 @compiled
@@ -110,8 +87,7 @@ def uncovered(a: tuple[Ints, Ints, Ints], b: tuple[Ints, Ints, Ints], slack: int
     return open_at
 
 
-@compiled
-def lane_service(  # noqa: C901 - one sweep: a call per event would cost more than the event
+def lane_service(
     rows: Ints,
     first: Ints,
     start: Ints,
@@ -125,7 +101,7 @@ def lane_service(  # noqa: C901 - one sweep: a call per event would cost more th
     preemptive: bool,
     slack: int,
     room: int,
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+) -> tuple[Ints, Ints, Ints]:
     """Follow each lane with the queue of chunks that have arrived there and are not finished.
 
     Parameters
@@ -148,42 +124,104 @@ def lane_service(  # noqa: C901 - one sweep: a call per event would cost more th
     Three tables of (time, run, place): runs that begin before the previous one has ended (place -1); runs while a
     chunk of smaller place waits; and, for each run (-1: none) before which the lane was idle, a chunk that waited.
     """
-    twice, worse, idle = np.empty((room, 3), np.int64), np.empty((room, 3), np.int64), np.empty((room, 3), np.int64)
-    twices = worses = idles = 0
+    tables, count = np.empty((3, room, 3), np.int64), np.zeros(3, np.int64)
+    queue = np.empty(np.diff(coming_first).max(initial=0), np.int64)
+    if len(rows):
+        _follow(
+            rows, first, start, end, place, group, coming, coming_first, ready, gone, preemptive, slack, queue, tables,
+            count,
+        )  # fmt: skip
+    return tables[0, : count[0]], tables[1, : count[1]], tables[2, : count[2]]
+
+
+_TWICE, _WORSE, _IDLE = range(3)
+
+
+@lean
+def _follow(  # noqa: C901 - one sweep: a call per event would cost more than the event
+    rows: Ints,
+    first: Ints,
+    start: Ints,
+    end: Ints,
+    place: Ints,
+    group: Ints,
+    coming: Ints,
+    coming_first: Ints,
+    ready: Ints,
+    gone: Ints,
+    preemptive: bool,
+    slack: int,
+    queue: Ints,
+    tables: Ints,
+    count: Ints,
+) -> None:
+    """Fill the tables of :func:`lane_service`; `queue` is a heap with room for all chunks of a lane."""
     for lane in range(len(first) - 1):
-        queue = [np.int64(0) for _ in range(0)]
-        a, last, at = coming_first[lane], coming_first[lane + 1], np.int64(0)
+        size, a, last, at = 0, coming_first[lane], coming_first[lane + 1], 0
         for k in range(first[lane], first[lane + 1]):
             i = rows[k]
-            mine = place[i]
-            if k > first[lane] and start[i] < at - slack and twices < room:
-                twice[twices] = (start[i], i, -1)
-                twices += 1
-            while len(queue) > 0 and gone[queue[0]] <= at:
-                heapq.heappop(queue)
-            waits, since = (queue[0], at) if len(queue) > 0 else (np.int64(-1), NEVER)
-            while a < last and ready[coming[a]] <= start[i]:
+            begin, mine = start[i], place[i]
+            if k > first[lane] and begin < at - slack:
+                _add(tables, count, _TWICE, begin, i, -1)
+            while size > 0 and gone[queue[0]] <= at:
+                size = _pop(queue, size)
+            waits, since = -1, NEVER
+            if size > 0:
+                waits, since = queue[0], at
+            while a < last and ready[coming[a]] <= begin:
                 if waits < 0:
                     waits, since = coming[a], max(at, ready[coming[a]])
-                heapq.heappush(queue, coming[a])
+                size = _push(queue, size, coming[a])
                 a += 1
-            if waits >= 0 and since < start[i] - slack and idles < room:
-                idle[idles] = (since, i, waits)
-                idles += 1
-            while len(queue) > 0 and gone[queue[0]] <= start[i]:
-                heapq.heappop(queue)
-            better = np.int64(-1)
-            when = start[i]
-            if len(queue) > 0 and group[queue[0]] < group[mine] and ready[queue[0]] + slack <= start[i]:
+            if waits >= 0 and since < begin - slack:
+                _add(tables, count, _IDLE, since, i, waits)
+            while size > 0 and gone[queue[0]] <= begin:
+                size = _pop(queue, size)
+            better, when = -1, begin
+            if size > 0 and group[queue[0]] < group[mine] and ready[queue[0]] + slack <= begin:
                 better = queue[0]
             while a < last and ready[coming[a]] < end[i]:
                 c = coming[a]
                 if preemptive and better < 0 and group[c] < group[mine] and ready[c] < end[i] - slack:
                     better, when = c, ready[c]
-                heapq.heappush(queue, c)
+                size = _push(queue, size, c)
                 a += 1
-            if better >= 0 and worses < room:
-                worse[worses] = (when, i, better)
-                worses += 1
+            if better >= 0:
+                _add(tables, count, _WORSE, when, i, better)
             at = max(at, end[i])
-    return twice[:twices], worse[:worses], idle[:idles]
+
+
+@lean
+def _add(tables: Ints, count: Ints, which: int, time: int, run: int, place: int) -> None:
+    """Add a row to a table that is not full."""
+    n = count[which]
+    if n < tables.shape[1]:
+        tables[which, n, 0], tables[which, n, 1], tables[which, n, 2] = time, run, place
+        count[which] = n + 1
+
+
+@lean
+def _push(heap: Ints, size: int, item: int) -> int:
+    """Add `item` to a heap of `size` items, the smallest first; returns the new size."""
+    i = size
+    while i > 0 and heap[(i - 1) // 2] > item:
+        heap[i] = heap[(i - 1) // 2]
+        i = (i - 1) // 2
+    heap[i] = item
+    return size + 1
+
+
+@lean
+def _pop(heap: Ints, size: int) -> int:
+    """Remove the smallest item of a heap of `size` items; returns the new size."""
+    size -= 1
+    item, i, child = heap[size], 0, 1
+    while child < size:
+        if child + 1 < size and heap[child + 1] < heap[child]:
+            child += 1
+        if heap[child] >= item:
+            break
+        heap[i] = heap[child]
+        i, child = child, 2 * child + 1
+    heap[i] = item
+    return size

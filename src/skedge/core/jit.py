@@ -10,6 +10,7 @@ this took most of the time (2.0 µs per run on a lane, 0.5 without). Functions t
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable
 from functools import cache, cached_property, lru_cache, update_wrapper
@@ -39,7 +40,7 @@ def lean(function: F) -> F:
 
 def inlined(function: F) -> F:
     """Like :func:`lean`, and inlined into its callers: for the small steps of a hot loop."""
-    return cast("F", Step(function, _nrt=False, forceinline=True))
+    return cast("F", Kernel(function, _nrt=False, forceinline=True))
 
 
 class Kernel:
@@ -57,13 +58,22 @@ class Kernel:
 
     @cached_property
     def dispatcher(self) -> Any:
-        """Numba's dispatcher of the function; with ``NUMBA_DISABLE_JIT`` the function itself."""
+        """Numba's dispatcher of the function, for Python; with ``NUMBA_DISABLE_JIT`` the function itself."""
         return _njit(self.py_func, **self.options)
+
+    @cached_property
+    def step(self) -> Any:
+        """Numba's dispatcher of the function, for compiled callers only.
+
+        It has no wrapper for calls from Python, which unpacks each array of the arguments and is often larger than the
+        function itself.
+        """
+        return _njit(self.py_func, "steps", no_cpython_wrapper=True, **self.options)
 
     @property
     def _numba_type_(self) -> Any:
         """Numba's type of the kernel when another kernel calls it."""
-        return _called_type()(self.dispatcher)
+        return _called_type()(self.step)
 
     def __call__(self, *given: Any) -> Any:
         """Call the compiled function."""
@@ -72,23 +82,6 @@ class Kernel:
     def __reduce__(self) -> str:
         """Pickle by name, like a function."""
         return self.py_func.__qualname__
-
-
-class Step(Kernel):
-    """A kernel that is a step of others; its wrapper for calls from Python is compiled only if Python calls it.
-
-    The wrapper unpacks each array of the step's arguments, and is larger than the step itself.
-    """
-
-    @cached_property
-    def step(self) -> Any:
-        """Numba's dispatcher of the function, for compiled callers only."""
-        return _njit(self.py_func, "steps", no_cpython_wrapper=True, **self.options)
-
-    @property
-    def _numba_type_(self) -> Any:
-        """Numba's type of the step when a kernel calls it."""
-        return _called_type()(self.step)
 
 
 @cache
@@ -121,6 +114,7 @@ def _njit(function: Callable[..., object], folder: str = "kernels", **options: A
     """
     import numba  # noqa: PLC0415 - takes 0.3 s to import; see the module's docstring
 
+    _set_up()
     config: Any = numba.config
     njit: Any = numba.njit
     before = config.CACHE_DIR
@@ -131,6 +125,36 @@ def _njit(function: Callable[..., object], folder: str = "kernels", **options: A
         return njit(no_cfunc_wrapper=True, **options)(function)
     finally:
         config.CACHE_DIR = before
+
+
+@cache
+def _set_up() -> None:
+    """Let numba leave out what nothing needs; pause Python's garbage collector while it compiles.
+
+    The collector would take a tenth of the time and free little.
+    """
+    from numba.core import event  # noqa: PLC0415 - slow to import, like numba
+
+    from .late import translate_late  # noqa: PLC0415
+
+    translate_late()
+
+    class Pause(event.Listener):
+        depth, paused = 0, False
+
+        def on_start(self, _: Any) -> None:
+            if self.depth == 0:
+                self.paused = gc.isenabled()
+                gc.disable()
+            self.depth += 1
+
+        def on_end(self, _: Any) -> None:
+            self.depth -= 1
+            if self.depth == 0 and self.paused:
+                gc.enable()
+
+    register: Any = event.register
+    register("numba:compile", Pause())
 
 
 @lru_cache

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .jit import compiled, inlined
+from .jit import inlined, lean
 from .model import Ints
 
 _MASK53 = (1 << 53) - 1
@@ -67,19 +67,22 @@ def upload_delay(d: Delays, job: int, server: int) -> int:
     return lo + np.int64(u * ((hi - lo) // d.step + 1)) * d.step
 
 
-@compiled
 def upload_delays(d: Delays, jobs: Ints, servers: Ints) -> Ints:
     """:func:`upload_delay` of each pair of the two arrays [µs]."""
-    out = np.empty(len(jobs), np.int64)
-    for i in range(len(jobs)):
-        out[i] = upload_delay(d, jobs[i], servers[i])
+    out = np.array(jobs, np.int64)  # copies, so that all callers share one kernel
+    _fill_delays(d, out, np.array(servers, np.int64))
     return out
 
 
-@compiled
 def upload_row(d: Delays, job: int) -> Ints:
     """:func:`upload_delay` of `job` to each server [µs]."""
-    out = np.empty(len(d.cloud), np.int64)
-    for server in range(len(out)):
-        out[server] = upload_delay(d, job, server)
+    out = np.full(len(d.cloud), job, np.int64)
+    _fill_delays(d, out, np.arange(len(d.cloud)))
     return out
+
+
+@lean
+def _fill_delays(d: Delays, jobs: Ints, servers: Ints) -> None:
+    """Replace each job by its :func:`upload_delay` to the server."""
+    for i in range(len(jobs)):
+        jobs[i] = upload_delay(d, jobs[i], servers[i])

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-from scipy import sparse
-from scipy.optimize import linprog
 
 from skedge.core.model import Floats
 
 from .solvers import Rows
 
+if TYPE_CHECKING:
+    from scipy import sparse
+
 
 def relaxed(cost: Floats, upper: Floats, rows: Rows, seconds: float) -> float | None:
     """A lower bound on cost x over low <= A x <= high, 0 <= x <= upper; None if no multipliers are found in time."""
+    from scipy import sparse  # noqa: PLC0415 - takes 0.3 s to import
+    from scipy.optimize import linprog  # noqa: PLC0415
+
     matrix = _matrix(rows, len(cost))
     low, high = np.array(rows.low), np.array(rows.high)
     under, over, equal = np.isfinite(high) & (low < high), np.isfinite(low) & (low < high), low == high
@@ -49,4 +55,6 @@ def dual_value(cost: Floats, upper: Floats, rows: Rows, multiplier: Floats) -> f
 
 
 def _matrix(rows: Rows, columns: int) -> sparse.csr_matrix:
+    from scipy import sparse  # noqa: PLC0415 - takes 0.3 s to import
+
     return sparse.csr_matrix((rows.value, (rows.row, rows.column)), shape=(len(rows.low), columns))

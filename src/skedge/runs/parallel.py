@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
@@ -77,6 +78,7 @@ def _start(processes: int) -> None:
 
 def _process() -> int:
     """The id of this process, after a pause in which the others start."""
+    gc.set_threshold(100_000)  # as in the command itself: imports create many objects and no garbage
     time.sleep(_PAUSE_S)
     return os.getpid()
 

@@ -119,25 +119,24 @@ def make_truth(
 
 
 @lean
-def run(w: Truth, until: int) -> tuple[int, int]:
+def run(w: Truth, unsettled: int, until: int) -> tuple[int, int]:
     """Run the lanes until `until`, or until there is something to report; returns (why, when).
 
-    At FINISHED the instant is not settled yet, as orders may still change it; :func:`settle` must follow. The same
-    holds for events at `until` itself: then why is FINISHED even if no job has finished.
+    At FINISHED the instant is not settled yet, as orders may still change it; the next call must be given this instant
+    as `unsettled` (-1: none). The same holds for events at `until` itself: then why is FINISHED even if no job has
+    finished.
     """
+    if unsettled >= 0:
+        settle(w, unsettled)
+        if w.size[TOLD] > 0:
+            return SETTLED, unsettled
     while True:
-        now = NEVER
-        for block in range(len(w.earliest)):
-            now = min(now, w.earliest[block])
+        now = _earliest(w)
         if now > until or now == NEVER:
             return QUIET, until
         if w.size[RUNS] + 2 * len(w.next_event) > len(w.runs) or w.size[FACTS] + len(w.next_event) > len(w.facts):
             return FULL, now
-        for block in range(len(w.earliest)):
-            if w.earliest[block] == now:
-                for lane in range(block * BLOCK, min(len(w.next_event), (block + 1) * BLOCK)):
-                    if w.next_event[lane] == now:
-                        _touch(w, lane, now)
+        _touch_all(w, now)
         if w.lag.size[0] > 0:
             _touch_held(w, now)
         if w.size[DONE] > 0 or now == until:
@@ -145,6 +144,25 @@ def run(w: Truth, until: int) -> tuple[int, int]:
         settle(w, now)
         if w.size[TOLD] > 0:
             return SETTLED, now
+
+
+@inlined
+def _earliest(w: Truth) -> int:
+    """Time of the next event on any lane [µs]; NEVER if there is none."""
+    earliest = NEVER
+    for block in range(len(w.earliest)):
+        earliest = min(earliest, w.earliest[block])
+    return earliest
+
+
+@inlined
+def _touch_all(w: Truth, now: int) -> None:
+    """Advance the lanes with an event at `now` to that instant."""
+    for block in range(len(w.earliest)):
+        if w.earliest[block] == now:
+            for lane in range(block * BLOCK, min(len(w.next_event), (block + 1) * BLOCK)):
+                if w.next_event[lane] == now:
+                    _touch(w, lane, now)
 
 
 @inlined

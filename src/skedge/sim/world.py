@@ -77,12 +77,11 @@ class SimulatedWorld:
     def next_event(self) -> Event | None:
         """The next event; None at the end."""
         while True:
-            if self.unsettled:
-                event = self._settle()
-                if event is not None:
-                    return event
             limit = self._next_on_agenda()
-            why, now = truth_of.run(self.truth, limit) if self.dispatches else (truth_of.QUIET, limit)
+            why, now = truth_of.QUIET, limit
+            if self.dispatches:
+                why, now = truth_of.run(self.truth, self.now if self.unsettled else -1, limit)
+            self.unsettled = False
             if why == truth_of.FULL:
                 self._drain()
                 continue
@@ -100,12 +99,6 @@ class SimulatedWorld:
     def _next_on_agenda(self) -> int:
         arrival = int(self.arrivals[self.arrived]) if self.arrived < len(self.arrivals) else NEVER
         return min(arrival, self.agenda[0][0] if self.agenda else NEVER)
-
-    def _settle(self) -> Event | None:
-        self.unsettled = False
-        if self.dispatches:
-            truth_of.settle(self.truth, self.now)
-        return self._told() if self.truth.size[truth_of.TOLD] > 0 else None
 
     def _told(self) -> Event:
         """The jobs that have started or paused at this instant."""
@@ -171,7 +164,7 @@ class SimulatedWorld:
         self._drain_facts()
         table = self.facts[0] if len(self.facts) == 1 else np.concatenate(self.facts)
         self.facts = []
-        return LaneFacts(table[:, 0], table[:, 1], table[:, 2])
+        return LaneFacts(*table.T.copy())
 
     def _drain_facts(self) -> None:
         self.facts.append(self.truth.facts[: self.truth.size[truth_of.FACTS]].copy())

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from skedge.analysis.columns import Columns
 from skedge.analysis.sweeps import bounds, in_groups
-from skedge.core.jit import compiled
+from skedge.core.jit import lean
 from skedge.core.model import Ints
 from skedge.core.time import SECOND
 
@@ -45,7 +45,7 @@ def sum_beta_s(c: Columns) -> float | None:
     return float(_integral(coming, going, begin, release, done, weight)) / SECOND
 
 
-@compiled
+@lean
 def _integral(coming: Ints, going: Ints, first: Ints, start: Ints, end: Ints, weight: NDArray[np.float64]) -> float:
     """Integral over time of the weight on each lane, summed over lanes: the area under the lanes' step functions.
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from skedge.analysis.metrics.dual import sum_alpha_s, sum_beta_s
 from skedge.analysis.sweeps import in_groups
-from skedge.core.jit import compiled, inlined, lean
+from skedge.core.jit import inlined, lean
 from skedge.core.model import Floats, Ints
 from skedge.core.network import upload_delays
 from skedge.core.time import NEVER, SECOND
@@ -80,7 +80,10 @@ def _on_lanes(k: Chunks, mode: int, *, preemptive: bool) -> tuple[Floats, Ints]:
         d["job"], d["time"], d["rank"], k.ready, c.scenario.chunk_time[d["job"], 0], 1 / jobs.chunks[d["job"]],
         jobs.arrival[d["job"]], gone, k.sent, runs, run_first, t["start"], t["end"], t["preempted"],
     )  # fmt: skip
-    alpha, postponed = _follow_lanes(sent, first, record, known, physics.checkpoint_overhead, preemptive, mode)
+    alpha, postponed = np.zeros(len(d)), np.zeros(len(d), np.int64)
+    scratch = _scratch(int(np.diff(first).max(initial=0)))
+    overhead = physics.checkpoint_overhead
+    _follow_lanes(sent, first, record, known, overhead, preemptive, mode, scratch, alpha, postponed)
     return alpha / SECOND, postponed
 
 
@@ -113,20 +116,34 @@ _RANK, _ARRIVE, _LEFT, _EACH, _COUNT = range(5)
 _MARGINAL, _EQ5, _FRACTIONAL = 0, 1, 2
 
 
-@compiled
-def _follow_lanes(  # noqa: C901 - one sweep: a call per dispatch would cost more than the dispatch
-    sent: Ints, first: Ints, r: _Record, known: bool, overhead: int, preemptive: bool, mode: int
-) -> tuple[Floats, Ints]:
-    """Alpha [µs] and postponed chunks of the rows `sent`, by lane; `known`: announced durations are true.
+class _Scratch(NamedTuple):
+    """Arrays that :func:`_follow_lanes` works on: a queue with the weights of its rows, a copy of it, rows at work."""
+
+    queue: Ints
+    share: Floats
+    work: Ints
+    live: Ints
+    times: Ints
+
+
+def _scratch(most: int) -> _Scratch:
+    """Room for lanes of at most `most` chunks."""
+    queue, work = np.zeros((most + 1, 5), np.int64), np.zeros((most + 1, 5), np.int64)
+    return _Scratch(queue, np.zeros(most + 1), work, np.zeros(most, np.int64), np.zeros((2, most), np.int64))
+
+
+@lean
+def _follow_lanes(
+    sent: Ints, first: Ints, r: _Record, known: bool, overhead: int, preemptive: bool, mode: int, scratch: _Scratch,
+    alpha: Floats, postponed: Ints,
+) -> None:  # fmt: skip
+    """Fill in alpha [µs] and postponed chunks of the rows `sent`, by lane; `known`: announced durations are true.
 
     If `known`, the state of a lane follows from the decisions alone; otherwise the recorded runs give its progress.
     """
-    alpha, postponed = np.zeros(len(r.job)), np.zeros(len(r.job), np.int64)
+    queue, share, work, live, times = scratch
     for lane in range(len(first) - 1):
-        queue, share, work = np.zeros((8, 5), np.int64), np.zeros(8), np.zeros((8, 5), np.int64)
-        live, n = np.empty(0 if known else first[lane + 1] - first[lane], np.int64), 0
-        times = np.zeros((2, 8), np.int64)
-        size, serving, clock, i = 0, -1, 0, first[lane]
+        n, size, serving, clock, i = 0, 0, -1, 0, first[lane]
         while i < first[lane + 1]:
             row, last = sent[i], i
             while last < first[lane + 1] and r.job[sent[last]] == r.job[row] and r.time[sent[last]] == r.time[row]:
@@ -136,16 +153,8 @@ def _follow_lanes(  # noqa: C901 - one sweep: a call per dispatch would cost mor
                 size, serving = _tidy(queue, share, size, serving)
             else:
                 n = _still_there(live, n, r.gone, r.time[row])
-                if len(queue) < n + 2:
-                    queue, share, work = (
-                        np.zeros((2 * n + 2, 5), np.int64),
-                        np.zeros(2 * n + 2),
-                        np.zeros((2 * n + 2, 5), np.int64),
-                    )
                 size, serving = _queue(queue, share, live, n, r, r.time[row], overhead)
             clock = r.time[row]
-            if len(queue) < size + 2:
-                queue, share, work = _wider(queue), np.concatenate((share, share)), _wider(work)
             mine = _insert(queue, share, size, r.rank[row], r.ready[row], r.each[row], r.weight[row])
             serving, size = serving + (1 if 0 <= mine <= serving else 0), size + 1
             own = (r.ready[row] - r.release[row]) * r.weight[row]
@@ -156,11 +165,6 @@ def _follow_lanes(  # noqa: C901 - one sweep: a call per dispatch would cost mor
                     alpha[sent[m]] = own + (ahead + (m - i + 1) * r.each[row]) * r.weight[row] + harm
                     postponed[sent[m]] = later
             else:
-                total = last - i
-                for g in range(size):
-                    total += queue[g, _COUNT]
-                if times.shape[1] < total:
-                    times = np.zeros((2, 2 * total), np.int64)
                 base = r.ready[row]
                 before = _flow(queue, share, size, clock, base, serving, overhead, preemptive, mode, work, times[0])
                 for m in range(i, last):
@@ -174,20 +178,10 @@ def _follow_lanes(  # noqa: C901 - one sweep: a call per dispatch would cost mor
                     before = after
             queue[mine, _COUNT] = last - i
             if not known:
-                live[n : n + last - i] = sent[i:last]
-                n += last - i
+                for m in range(i, last):
+                    live[n] = sent[m]
+                    n += 1
             i = last
-    return alpha, postponed
-
-
-@compiled
-def _wider(queue: Ints) -> Ints:
-    """A copy of the queue with twice the room."""
-    wide = np.zeros((2 * len(queue), 5), np.int64)
-    for i in range(len(queue)):  # not a slice: numba compiles an element in a tenth of the time
-        for field in range(queue.shape[1]):
-            wide[i, field] = queue[i, field]
-    return wide
 
 
 @lean

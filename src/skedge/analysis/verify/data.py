@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from skedge.analysis.columns import Columns, next_outage
 from skedge.analysis.sweeps import in_groups
@@ -41,22 +42,16 @@ def check_uploads(c: Columns, found: Findings, slack: int) -> None:
 
 def _complete(c: Columns, found: Findings, slack: int) -> None:
     """Compare the uploads of dispatched jobs with the dispatches: each chunk is uploaded once, from its dispatch on."""
-    d, u, jobs = c.dispatches, c.uploads, len(c.scenario.jobs)
+    d, u = c.dispatches, c.uploads
     if not len(d):
         return
     again = np.unique(d["job"][(d.frame["verb"] == "redispatch").to_numpy()])
     _brought_again(c, found, again)
-    sent_once = np.where(np.isin(d["job"], again), -1, d["job"]).astype(np.int32)
-    rows, first = in_groups(sent_once, d["time"], jobs)
-    uploads, up_first = in_groups(u["job"], u["start"], jobs)
-    wrong = _brought(
-        (rows, first, d["server"], d["time"]),
-        (uploads, up_first, u["to_server"], u["start"]),
-        u["chunks"],
-        len(c.scenario.cluster.servers),
-        slack,
-        found.limit,
-    )
+    once = ~np.isin(d["job"], again)
+    sent = _Chunks(d["job"][once], d["server"][once], d["time"][once])
+    of_these = np.isin(u["job"], sent.job)
+    uploads = _Chunks(u["job"][of_these], u["to_server"][of_these], u["start"][of_these])
+    wrong = _brought(sent, uploads, u["chunks"][of_these], len(c.scenario.cluster.servers), slack)[: found.limit]
     for job, server, sent, brought, time in wrong:
         text = f"{sent} chunks are dispatched to server {server} at {time} µs"
         found.add("M16", int(job), int(time), f"{text}; one upload from then brings {brought}")
@@ -78,41 +73,32 @@ def _brought_again(c: Columns, found: Findings, jobs: Ints) -> None:
         found.add("M16", job, time, text)
 
 
-_Rows = tuple[Ints, Ints, NDArray[np.int32], Ints]
+class _Chunks(NamedTuple):
+    """Chunks sent or uploaded: job, server and time of each row."""
+
+    job: Ints
+    server: Ints
+    time: Ints
 
 
-@compiled
-def _brought(sent: _Rows, uploads: _Rows, chunks: NDArray[np.int32], servers: int, slack: int, room: int) -> Ints:
+def _brought(sent: _Chunks, uploads: _Chunks, chunks: Ints, servers: int, slack: int) -> Ints:
     """Table of (job, server, chunks sent, chunks uploaded from then, time) for which the two numbers differ.
 
-    `sent` and `uploads` are the rows by job, the start of each job among them, and each row's server and time. All
-    chunks that a job sends to one server are sent at the same time.
+    All chunks that a job sends to one server are sent at the same time. An upload at another time, or in several parts,
+    is not that of the dispatch, and counts as -1.
     """
-    wrong, n = np.empty((room, 5), np.int64), 0
-    number, brought, time = np.zeros(servers, np.int64), np.zeros(servers, np.int64), np.zeros(servers, np.int64)
-    for job in range(len(sent[1]) - 1):
-        if sent[1][job] == sent[1][job + 1]:
-            continue
-        for i in sent[0][sent[1][job] : sent[1][job + 1]]:
-            number[sent[2][i]] += 1
-            time[sent[2][i]] = sent[3][i]
-        ups = uploads[0][uploads[1][job] : uploads[1][job + 1]]
-        for i in ups:
-            server = uploads[2][i]
-            if number[server] == 0:
-                time[server] = uploads[3][i]
-            # an upload at another time, or in several parts, is not that of the dispatch
-            late = abs(uploads[3][i] - time[server]) > slack
-            brought[server] = -1 if late or brought[server] != 0 else chunks[i]
-        for rows, server_of in ((sent[0][sent[1][job] : sent[1][job + 1]], sent[2]), (ups, uploads[2])):
-            for i in rows:
-                server = server_of[i]
-                if number[server] != brought[server] and n < room:
-                    wrong[n, 0], wrong[n, 1], wrong[n, 2] = job, server, number[server]
-                    wrong[n, 3], wrong[n, 4] = brought[server], time[server]
-                    n += 1
-                number[server] = brought[server] = 0
-    return wrong[:n]
+    key = np.concatenate([of.job.astype(np.int64) * servers + of.server for of in (uploads, sent)])
+    places, place = np.unique(key, return_inverse=True)
+    ups, sends = place[: len(chunks)], place[len(chunks) :]
+    number, parts = np.bincount(sends, minlength=len(places)), np.bincount(ups, minlength=len(places))
+    brought, time = np.zeros(len(places), np.int64), np.zeros(len(places), np.int64)
+    time[ups] = uploads.time
+    time[sends] = sent.time
+    brought[ups] = chunks
+    brought[parts > 1] = -1
+    brought[ups[np.abs(uploads.time - time[ups]) > slack]] = -1
+    wrong = number != brought
+    return np.column_stack([places // servers, places % servers, number, brought, time])[wrong]
 
 
 def check_storage(c: Columns, found: Findings) -> None:

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from skedge.analysis.columns import Columns, gang_intervals
 from skedge.analysis.supplies import supplies
 from skedge.analysis.sweeps import in_groups
-from skedge.core.jit import compiled
 from skedge.core.model import Ints
 
 from .rules import Findings
@@ -47,18 +46,16 @@ def _by_job(sent: NDArray[np.bool_], job: Ints, server: Ints, chunks: Ints, time
     return _Uploads(first, server[rows], chunks[rows], time[rows])
 
 
-@compiled
 def _unequal(one: _Uploads, other: _Uploads) -> NDArray[np.bool_]:
     """Jobs whose uploads are not the same, row by row; they may be the same in another order."""
-    unequal = np.zeros(len(one.first) - 1, np.bool_)
-    for job in range(len(unequal)):
-        a, b = one.first[job], other.first[job]
-        unequal[job] = one.first[job + 1] - a != other.first[job + 1] - b
-        for i in range(0 if unequal[job] else one.first[job + 1] - a):
-            if one.server[a + i] != other.server[b + i] or one.chunks[a + i] != other.chunks[b + i]:
-                unequal[job] = True
-            if one.time[a + i] != other.time[b + i]:
-                unequal[job] = True
+    count = np.diff(one.first)
+    unequal = count != np.diff(other.first)
+    equal = np.flatnonzero(~unequal)
+    job = np.repeat(equal, count[equal])
+    within = np.arange(len(job)) - np.repeat(np.cumsum(count[equal]) - count[equal], count[equal])
+    a, b = one.first[job] + within, other.first[job] + within
+    differ = (one.server[a] != other.server[b]) | (one.chunks[a] != other.chunks[b]) | (one.time[a] != other.time[b])
+    unequal[job[differ]] = True
     return unequal
 
 

@@ -26,17 +26,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from scipy import sparse
-from scipy.optimize import linprog
 
 from skedge.core.model import Floats
 from skedge.optimum.utility.columns_lp import columns
 from skedge.optimum.utility.job_slots import JobSlots
 
 from .terms import SiteJobTerms, SiteTerms
+
+if TYPE_CHECKING:
+    from scipy import sparse
 
 _ROUNDS, _MOST = 8, 500_000
 """Most linear programs per job; none if jobs times pairs of sites exceed the limit."""
@@ -156,6 +157,9 @@ def _least(job: SiteJobTerms, lines: Sequence[Line], slots: int) -> float:
 
 def _prices(terms: SiteTerms, job: SiteJobTerms, slots: int) -> Floats | None:
     """Prices from the dual of the linear program for a number of slots."""
+    from scipy import sparse  # noqa: PLC0415 - takes 0.3 s to import
+    from scipy.optimize import linprog  # noqa: PLC0415
+
     count = len(terms.capacity)
     cap = job.cap
     on = np.argwhere(cap > 0)
@@ -178,6 +182,8 @@ def _prices(terms: SiteTerms, job: SiteJobTerms, slots: int) -> Floats | None:
 
 
 def _matrix(value: Floats, row: np.ndarray, column: np.ndarray, shape: tuple[int, int]) -> sparse.csr_matrix:
+    from scipy import sparse  # noqa: PLC0415 - takes 0.3 s to import
+
     return sparse.csr_matrix((value, (row, column)), shape=shape)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from skedge.core.model import Floats, Ints
 from skedge.core.speed import whole_chunks
@@ -52,6 +51,8 @@ def _trained(
 
 def _moves(terms: SiteTerms, job: SiteJobTerms, trained: dict[int, Ints]) -> dict[int, list[tuple[int, int, int]]]:
     """The sources of the trained chunks: the cheapest assignment of chunks to sites and slots of training."""
+    from scipy.optimize import linear_sum_assignment  # noqa: PLC0415 - takes 0.3 s to import
+
     came = np.repeat(np.arange(len(job.data)), job.data)
     at = [(t, r) for t, of_slot in trained.items() for r in np.repeat(np.arange(len(of_slot)), of_slot).tolist()]
     cost: Floats = terms.way[came[:, None], np.array([r for _, r in at])]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from skedge.core.jit import compiled, lean
+from skedge.core.jit import lean
 from skedge.core.model import Cluster, Ints
 from skedge.core.time import NEVER
 from skedge.policies.common.step_functions import add, constant, wider
@@ -66,7 +66,7 @@ def _first_gap(at: Ints, free: Ints, row: int, size: int, need: int, start: int,
     return start
 
 
-@compiled
+@lean
 def earliest(s: Steps, kind: int, ps_kind: int, k: int, duration: int, ready: Ints) -> tuple[int, int]:
     """The server that can start k workers and a PS earliest for `duration`, and when; (-1, NEVER) if none can.
 
@@ -75,8 +75,6 @@ def earliest(s: Steps, kind: int, ps_kind: int, k: int, duration: int, ready: In
     best, best_start = -1, NEVER
     for server in range(s.servers):
         row, ps_row = server * s.worker_types + kind, server * s.ps_types + ps_kind
-        if s.worker_free[row].max() < k or s.ps_free[ps_row].max() < 1:
-            continue
         start = ready[server]
         while start < NEVER:
             later = _first_gap(s.worker_at, s.worker_free, row, s.worker_size[row], k, start, duration)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skedge.core.jit import compiled, inlined
+from skedge.core.jit import compiled, inlined, lean
 from skedge.core.model import Ints
 from skedge.core.network import Delays, upload_delay
 from skedge.core.time import NEVER
@@ -84,7 +84,7 @@ def with_space(stored: Stored, jobs: int, more: int) -> Stored:
     return stored
 
 
-@compiled
+@lean
 def store(stored: Stored, job: int, server: int, workers: int) -> None:
     """Note that `server` has the data of at least `workers` workers of `job`."""
     at = stored.first[job]
@@ -98,7 +98,7 @@ def store(stored: Stored, job: int, server: int, workers: int) -> None:
     stored.workers[at] = max(stored.workers[at], workers)
 
 
-@compiled
+@lean
 def store_all(stored: Stored, job: int, workers: Ints) -> None:
     """:func:`store` for each server of `workers`, by server."""
     for server in range(len(workers)):
@@ -106,7 +106,7 @@ def store_all(stored: Stored, job: int, workers: Ints) -> None:
             store(stored, job, server, workers[server])
 
 
-@compiled
+@lean
 def lose(stored: Stored, server: int) -> None:
     """The data on `server` are lost."""
     for at in range(stored.size[0]):
@@ -117,7 +117,8 @@ def lose(stored: Stored, server: int) -> None:
 @inlined
 def look_up(stored: Stored, job: int, there: Ints) -> None:
     """Fill `there`: for how many workers of `job` each server has data."""
-    there[:] = 0
+    for server in range(len(there)):
+        there[server] = 0
     at = stored.first[job]
     while at != _NONE:
         there[stored.server[at]] = stored.workers[at]
@@ -293,7 +294,7 @@ def _place_anew(job: int, gang: Gang, stored: Stored, rule: Rule, scratch: Scrat
     return place(scratch.room, scratch.delay, k, scratch.servers[filled:], scratch.counts[filled:])
 
 
-@compiled
+@lean
 def forgive(room: Ints, there: Ints, k: int, delay: Ints) -> None:
     """Let the delay to a server be 0 that has the data, of `there` workers, of all that it could take of `k`."""
     for s in range(len(room)):
@@ -323,7 +324,7 @@ def _spread(room: Ints, delay: Ints, k: int, server: Ints, count: Ints) -> int:
     size, least = _smallest_set(room, k)
     # if the nearest servers of those that can be in such a set hold k, no other set has a smaller delay or sum
     if _nearest(room, delay, size, least, server) < k:
-        _search(room, delay, k, size, server)
+        _search(room, delay, k, size, server, count)
     left = k
     for i in range(size):
         count[i] = min(left, room[server[i]])
@@ -366,56 +367,106 @@ def _nearest(room: Ints, delay: Ints, size: int, least: int, server: Ints) -> in
 
 
 @compiled
-def _search(room: Ints, delay: Ints, k: int, size: int, server: Ints) -> None:
+def _search(room: Ints, delay: Ints, k: int, size: int, server: Ints, scratch: Ints) -> None:
     """Fill `server`, by (delay, server), where the nearest servers do not hold `k` workers."""
-    chosen = _least_delays(room, delay, _least_largest_delay(room, delay, k, size), k, size)
-    for i, c in enumerate(np.argsort(delay[chosen], kind="mergesort")):
-        server[i] = chosen[c]
+    nearest = np.empty((2, len(room)), np.int64)
+    for s in range(len(room)):
+        nearest[0, s] = s
+    _sort_by(delay, nearest, len(room))
+    limit = _least_largest_delay(room, delay, nearest[0], k, size, scratch)
+    near = _within(room, delay, limit, nearest[1])
+    least = np.empty((near + 1, size + 1, k + 1), np.int64)
+    _sum_delays(room, delay, nearest[1], near, least)
+    _choose(room, delay, nearest, near, least)
+    _sort_by(delay, nearest, size)
+    for i in range(size):
+        server[i] = nearest[0, i]
 
 
-@compiled
-def _least_largest_delay(room: Ints, delay: Ints, k: int, size: int) -> int:
-    """Smallest delay such that `size` servers at most so far away hold `k` workers."""
-    largest = np.zeros(size, np.int64)
-    for s in np.argsort(delay, kind="mergesort"):
-        smallest = np.argmin(largest)
-        largest[smallest] = max(largest[smallest], room[s])
-        if largest.sum() >= k:
+@lean
+def _sort_by(key: Ints, items: Ints, n: int) -> None:
+    """Sort the first `n` of ``items[0]`` by their keys, stably, by merging; ``items[1]`` is scratch space."""
+    width = 1
+    while width < n:
+        for low in range(0, n, 2 * width):
+            middle, high = min(low + width, n), min(low + 2 * width, n)
+            i, j = low, middle
+            for to in range(low, high):
+                if i < middle and (j >= high or key[items[0, i]] <= key[items[0, j]]):
+                    items[1, to] = items[0, i]
+                    i += 1
+                else:
+                    items[1, to] = items[0, j]
+                    j += 1
+        for i in range(n):
+            items[0, i] = items[1, i]
+        width *= 2
+
+
+@inlined
+def _least_largest_delay(room: Ints, delay: Ints, nearest: Ints, k: int, size: int, largest: Ints) -> int:
+    """Smallest delay such that `size` servers at most so far away hold `k` workers; `largest` is scratch space."""
+    total = 0
+    for i in range(size):
+        largest[i] = 0
+    for s in nearest:
+        smallest = 0
+        for i in range(1, size):
+            if largest[i] < largest[smallest]:
+                smallest = i
+        if room[s] > largest[smallest]:
+            total += room[s] - largest[smallest]
+            largest[smallest] = room[s]
+        if total >= k:
             return delay[s]
     return NEVER
 
 
-@compiled
-def _least_delays(room: Ints, delay: Ints, limit: int, k: int, size: int) -> Ints:
-    """The `size` servers within `limit` that hold `k` workers with the least sum of delays, lexicographically first.
+@inlined
+def _within(room: Ints, delay: Ints, limit: int, near: Ints) -> int:
+    """Fill `near` with the servers that have room within `limit`; returns how many these are."""
+    n = 0
+    for s in range(len(room)):
+        if delay[s] <= limit and room[s] > 0:
+            near[n] = s
+            n += 1
+    return n
 
-    Dynamic programming from the last server back: least[i, c, r] is the least sum of delays of c servers from number i
-    on that hold r workers.
+
+@inlined
+def _sum_delays(room: Ints, delay: Ints, near: Ints, n: int, least: Ints) -> None:
+    """Fill least[i, c, r]: the least sum of delays of c servers of `near` from number i on that hold r workers.
+
+    Dynamic programming from the last of the `n` servers back.
     """
-    near = np.flatnonzero((delay <= limit) & (room > 0))
-    n = len(near)
-    least = np.full((n + 1, size + 1, k + 1), NEVER, np.int64)
+    for c in range(least.shape[1]):
+        for r in range(least.shape[2]):
+            least[n, c, r] = NEVER
     least[n, 0, 0] = 0
     for i in range(n - 1, -1, -1):
         d, a = delay[near[i]], room[near[i]]
-        for c in range(size + 1):
-            for r in range(k + 1):
+        for c in range(least.shape[1]):
+            for r in range(least.shape[2]):
                 best = least[i + 1, c, r]
                 if c > 0:
                     rest = least[i + 1, c - 1, max(0, r - a)]
                     if rest < NEVER:
                         best = min(best, rest + d)
                 least[i, c, r] = best
-    chosen = np.empty(size, np.int64)
-    c, r = size, k
+
+
+@inlined
+def _choose(room: Ints, delay: Ints, nearest: Ints, n: int, least: Ints) -> None:
+    """Fill ``nearest[0]`` with the choice of least sum among the `n` servers ``nearest[1]``, first by number."""
+    size, r = least.shape[1] - 1, least.shape[2] - 1
+    c = size
     for i in range(n):
-        d, a = delay[near[i]], room[near[i]]
+        s = nearest[1, i]
         if c > 0 and least[i, c, r] < NEVER:
-            rest = least[i + 1, c - 1, max(0, r - a)]
-            if rest < NEVER and rest + d == least[i, c, r]:
-                chosen[size - c] = near[i]
-                c, r = c - 1, max(0, r - a)
-    return chosen
+            rest = least[i + 1, c - 1, max(0, r - room[s])]
+            if rest < NEVER and rest + delay[s] == least[i, c, r]:
+                nearest[0, size - c] = s
+                c, r = c - 1, max(0, r - room[s])
 
 
 class Changes(NamedTuple):
@@ -457,5 +508,6 @@ def carry(order: Ints, verdict: Ints, held: Ints, gang: Gang, stored: Stored, sc
             gang.running[job] = 0
             stops[stopped] = job
             stopped += 1
-    gang.running[runs[:running]] = 1
+    for n in range(running):
+        gang.running[runs[n]] = 1
     return Changes(stops[:stopped], moves[:moved], begins[:begun], runs[:running])

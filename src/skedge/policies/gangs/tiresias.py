@@ -132,7 +132,7 @@ class Tiresias(GangPolicy):
         while promote(self.active[verdict == 0], self.clocks, self.gang, knob, view.now):
             verdict = self._select(view)
         changes = self.note(self.active, verdict)
-        self.begun = begin(changes.begins, self.clocks, view.now, self.begun, self.restore)
+        self.begun = begin(np.sort(changes.begins), self.clocks, view.now, self.begun, self.restore)
         self.clocks.stopped[changes.stops] = view.now
         yield from self.carry_out(changes, view, "least_attained_service")
         yield from self._wake(view)
@@ -175,13 +175,13 @@ def execute(held: Ints, clocks: Clocks, gang: Gang, passed: int, limit: float) -
             clocks.queue[job] = 1
 
 
-@compiled
+@lean
 def begin(jobs: Ints, clocks: Clocks, now: int, begun: int, restore: int) -> int:
-    """Note that `jobs` begin to run; their places follow the order of (first start, arrival, id).
+    """Note that `jobs`, in order, begin to run; their places follow the order of (first start, arrival, id).
 
     Returns how many have ever begun, `begun` before.
     """
-    for job in np.sort(jobs):
+    for job in jobs:
         if clocks.first_start[job] == NEVER:
             clocks.first_start[job], clocks.place[job] = now, begun
             begun += 1
