@@ -207,6 +207,7 @@ def compare(
     folder: Path | None = None,
     ray: str | None = None,
     resume: Path | None = None,
+    joining: bool = False,
 ) -> Comparison:
     """Run each policy on the scenario at each seed.
 
@@ -226,6 +227,8 @@ def compare(
         Address of an existing Ray cluster that carries out the runs instead; the same skedge must be installed there.
     resume
         Folder in which finished runs are kept: those that are there are not made again.
+    joining
+        This process makes runs, too: for runs of a second or less, as it reports others only between its own.
 
     Raises
     ------
@@ -238,7 +241,7 @@ def compare(
     if processes == 0 or processes < -1:
         raise InputError(f"processes: {processes}; it must be at least 1, or -1 for one per core")
     made: dict[tuple[str, int], _Made] = {}
-    where = Where(processes, ray, resume)
+    where = Where(processes, ray, resume, joining)
     points = [
         point for i, seed in enumerate(seeds) for point in _points(source, policies, i, seed, where, verify, folder)
     ]

@@ -88,16 +88,14 @@ def uncovered(a: tuple[Ints, Ints, Ints], b: tuple[Ints, Ints, Ints], slack: int
 
 
 def lane_service(
-    rows: Ints,
-    first: Ints,
-    start: Ints,
-    end: Ints,
+    runs: tuple[Ints, Ints],
+    times: tuple[Ints, Ints],
     place: Ints,
     group: Ints,
-    coming: Ints,
-    coming_first: Ints,
+    coming: tuple[Ints, Ints],
     ready: Ints,
     gone: Ints,
+    *,
     preemptive: bool,
     slack: int,
     room: int,
@@ -106,12 +104,13 @@ def lane_service(
 
     Parameters
     ----------
-    rows, first
-        Runs by lane and start; `start`, `end` and `place` are the times of each run and the place of its chunk.
-    coming, coming_first
-        Places of the chunks sent to each lane, by arrival. A place is a chunk's position in the order of rank, so the
-        chunk with the smaller place runs first. `group` is the first place of the chunks that take turns with it, which
-        may run in any order.
+    runs
+        Runs by lane and start, as :func:`in_groups` gives them; `times` are start and end of each run [µs], and `place`
+        the place of its chunk.
+    coming
+        Places of the chunks sent to each lane, by arrival, likewise. A place is a chunk's position in the order of
+        rank, so the chunk with the smaller place runs first. `group` is the first place of the chunks that take turns
+        with it, which may run in any order.
     ready, gone
         Arrival of the chunk of each place, and end of its last run (NEVER if it never runs) [µs].
     slack
@@ -125,12 +124,9 @@ def lane_service(
     chunk of smaller place waits; and, for each run (-1: none) before which the lane was idle, a chunk that waited.
     """
     tables, count = np.empty((3, room, 3), np.int64), np.zeros(3, np.int64)
-    queue = np.empty(np.diff(coming_first).max(initial=0), np.int64)
-    if len(rows):
-        _follow(
-            rows, first, start, end, place, group, coming, coming_first, ready, gone, preemptive, slack, queue, tables,
-            count,
-        )  # fmt: skip
+    queue = np.empty(np.diff(coming[1]).max(initial=0), np.int64)
+    if len(runs[0]):
+        _follow(*runs, *times, place, group, *coming, ready, gone, preemptive, slack, queue, tables, count)
     return tables[0, : count[0]], tables[1, : count[1]], tables[2, : count[2]]
 
 

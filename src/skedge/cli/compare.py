@@ -87,7 +87,7 @@ def demo(
 
 
 def _demo_of(kind: str, inside: Path, seed: int | None, *, quiet: bool) -> Comparison:
-    comparison = _compared(DEMO[kind], DEMO_POLICIES, [seed], quiet=quiet, label=f"{kind} jobs")
+    comparison = _compared(DEMO[kind], DEMO_POLICIES, [seed], quiet=quiet, label=f"{kind} jobs", joining=True)
     (inside / kind).mkdir()
     for policy, result in zip(comparison.policies, comparison.first, strict=True):
         made = inside / kind / folder_name(policy)

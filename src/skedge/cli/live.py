@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,6 +19,7 @@ from skedge.run import Run, new_folder
 from skedge.scenario.file import load_scenario, scenario_of, shipped, trainings
 
 from .console import err, out, print_json
+from .options import with_groups
 from .progress import JobProgress, progress
 
 _LATENCIES = {
@@ -27,14 +28,23 @@ _LATENCIES = {
 }
 
 
+@dataclass(frozen=True)
+class On:
+    """Where workers run."""
+
+    ray: Annotated[str | None, typer.Option(help="Address of a Ray cluster; default: one on this machine.")] = None
+    device: Annotated[str, typer.Option(help="Where workers compute: cpu, cuda, or auto.")] = "cpu"
+
+
+@with_groups
 def live(
     scenario: Annotated[
         str | None, typer.Argument(help="A scenario file whose jobs specify what they train, or live-demo.")
     ] = None,
+    *,
     policy: Annotated[str, typer.Option(help="name or name:key=value,…")] = "aonline",
     folder: Annotated[Path, typer.Option("--out", help="New run folder.")] = Path("skedge-live"),
-    ray: Annotated[str | None, typer.Option(help="Address of a Ray cluster; default: one on this machine.")] = None,
-    device: Annotated[str, typer.Option(help="Where workers compute: cpu, cuda, or auto.")] = "cpu",
+    on: On,
     seed: Annotated[int | None, typer.Option(help="Seed instead of the scenario's.", min=0)] = None,
     state: Annotated[
         Path | None, typer.Option(help="New folder for the run's state, for --resume; default: not kept.")
@@ -49,7 +59,7 @@ def live(
     """Train the jobs of a scenario for real, verify the record, and write a run folder with a report."""
     if (scenario is None) == (resume is None):
         raise InputError("give either a scenario, or --resume with the state of a run")
-    check_device(device)
+    check_device(on.device)
     try:
         from skedge.live.control.session import resume_live, run_live  # noqa: PLC0415
         from skedge.live.training.code import copy_codes  # noqa: PLC0415 - torch and Ray are an extra
@@ -61,8 +71,8 @@ def live(
                 jobs = len(load_scenario(resume / "scenario.yaml").jobs) if resume.is_dir() else 0
                 result = resume_live(
                     resume.absolute(),
-                    address=ray,
-                    device=device,
+                    address=on.ray,
+                    device=on.device,
                     journal=journal,
                     progress=JobProgress(bar, jobs, "resumed"),
                 )
@@ -73,7 +83,7 @@ def live(
                 base = Path(scratch) if state is None else _new_state(state)
                 say = JobProgress(bar, len(loaded.jobs), policy)
                 result = run_live(
-                    loaded, trains, policy, base, address=ray, device=device, journal=journal, progress=say
+                    loaded, trains, policy, base, address=on.ray, device=on.device, journal=journal, progress=say
                 )
         violations = result.run.verify()
         result.run.write(inside)

@@ -8,24 +8,33 @@ import signal
 import threading
 import time
 import warnings
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
 from typing import Any
 
 from joblib import Parallel, delayed, effective_n_jobs
+from joblib.externals.loky import get_reusable_executor
 from joblib.externals.loky.backend import resource_tracker as loky_tracker
 
 _START_S, _PAUSE_S = 20.0, 0.05
 """Time limit for the start of processes, and length of the pause asked of each [s]."""
 
 
-def parallel(work: Sequence[Any], processes: int) -> Generator[Any, None, None]:
+def parallel(work: Sequence[Any], processes: int, *, joining: bool = False) -> Generator[Any, None, None]:
     """Do joblib's `work` in `processes` processes (-1: one per core) and yield the results as they become available.
 
     Ctrl-C and SIGTERM do not reach those processes: this process ends them, in an orderly way, when it is ended itself
     or when the generator is closed.
+
+    Parameters
+    ----------
+    joining
+        This process is one of them: for short work, as results of the others wait while it works.
     """
+    others = effective_n_jobs(processes) - joining
     if processes != 1:
         _start_trackers()
     done: Generator[Any, None, None] | None = None
@@ -33,13 +42,34 @@ def parallel(work: Sequence[Any], processes: int) -> Generator[Any, None, None]:
         try:
             with _held_back(signal.SIGINT, signal.SIGTERM):  # a signal blocked while a process starts never reaches it
                 if processes != 1:
-                    _start(effective_n_jobs(processes))
-                tasks = (_at(os.getcwd(), *one) for one in work)
-                done = Parallel(n_jobs=processes, return_as="generator_unordered")(tasks)
+                    _start(others)
+                tasks = [_at(os.getcwd(), *one) for one in work]
+                if joining and others:
+                    done = _joined(tasks, others)
+                else:
+                    done = Parallel(n_jobs=processes, return_as="generator_unordered")(tasks)
             yield from done
         finally:
             if done is not None:
                 done.close()
+
+
+def _joined(tasks: Sequence[Any], others: int) -> Generator[Any, None, None]:
+    """Do `tasks` in this process and in `others`, each of which has one waiting."""
+    left, executor, sent = deque(tasks), get_reusable_executor(max_workers=others), set[Future[Any]]()
+    try:
+        while left or sent:
+            while left and len(sent) < 2 * others:
+                function, given, named = left.popleft()
+                sent.add(executor.submit(function, *given, **named))
+            if left:
+                function, given, named = left.popleft()
+                yield function(*given, **named)
+            done, sent = wait(sent, timeout=0 if left else None, return_when=FIRST_COMPLETED)
+            yield from (future.result() for future in done)
+    finally:
+        for future in sent:
+            future.cancel()
 
 
 def _at(folder: str, function: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any]) -> Any:

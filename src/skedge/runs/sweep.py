@@ -44,11 +44,14 @@ class Where:
     kept
         Folder of finished points, created if needed; None: none is kept. It belongs to the user: files of results are
         read with pickle, so a folder from elsewhere must be trusted.
+    joining
+        This process is one of the processes: for points of a second or less.
     """
 
     processes: int = -1
     ray: str | None = None
     kept: Path | None = None
+    joining: bool = False
 
     @property
     def here(self) -> bool:
@@ -83,7 +86,11 @@ def carry_out(points: Sequence[Point], where: Where) -> Generator[Any, None, Non
         else:
             yield found[0]
     tasks = [(point.key, point.function, point.given) for point in left]
-    work = parallel([delayed(_done)(*task) for task in tasks], where.processes) if where.ray is None else None
+    work = (
+        parallel([delayed(_done)(*task) for task in tasks], where.processes, joining=where.joining)
+        if where.ray is None
+        else None
+    )
     with closing(work or _on_ray(tasks, str(where.ray))) as done:
         for key, result in done:
             if where.kept is not None:

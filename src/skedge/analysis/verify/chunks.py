@@ -372,8 +372,8 @@ def check_lanes(k: Chunks, lags: Lags, found: Findings, slack: int, *, preemptiv
     coming, coming_first = in_groups(d["lane"][order], ready, c.scenario.cluster.lanes)
     _displaced(k, found, slack, rows, q.group[q.place] if len(q.group) else q.place)
     twice, worse, idle = lane_service(
-        rows, first, t["start"], t["end"], q.place, q.group, coming, coming_first, ready, gone, preemptive, slack,
-        found.limit,
+        (rows, first), (t["start"], t["end"]), q.place, q.group, (coming, coming_first), ready, gone,
+        preemptive=preemptive, slack=slack, room=found.limit,
     )  # fmt: skip
     for time, run, _ in twice:
         found.add("M4", int(t["job"][run]), int(time), f"lane {t['lane'][run]} runs two chunks at {time} µs")
