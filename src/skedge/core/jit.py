@@ -129,15 +129,8 @@ def _njit(function: Callable[..., object], folder: str = "kernels", **options: A
 
 @cache
 def _set_up() -> None:
-    """Let numba leave out what nothing needs; pause Python's garbage collector while it compiles.
-
-    The collector would take a tenth of the time and free little.
-    """
+    """Pause Python's garbage collector while numba compiles: it would take a tenth of the time and free little."""
     from numba.core import event  # noqa: PLC0415 - slow to import, like numba
-
-    from .late import translate_late  # noqa: PLC0415
-
-    translate_late()
 
     class Pause(event.Listener):
         depth, paused = 0, False
