@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from difflib import get_close_matches
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_type_hints
 
 import numpy as np
@@ -304,7 +305,7 @@ class JobColumns:
 
     def first(self, count: int) -> JobColumns:
         """The first `count` jobs; the arrays are read-only."""
-        rows = {f.name: getattr(self, f.name)[:count] for f in fields(JobColumns)}
+        rows = {name: getattr(self, name)[:count] for name in _columns()}
         for array in rows.values():
             array.flags.writeable = False
         return JobColumns(**rows)
@@ -313,7 +314,13 @@ class JobColumns:
 
         def __getattr__(self, name: str) -> NoReturn:
             """Refuse an unknown name; the message lists the columns."""
-            columns = [f.name for f in fields(JobColumns)]
+            columns = _columns()
             close = get_close_matches(name, columns, n=1)
             guess = f" (did you mean {close[0]}?)" if close else ""
             raise UnknownColumnError(f"jobs.{name}: is not a column{guess}; there are {', '.join(columns)}")
+
+
+@cache
+def _columns() -> tuple[str, ...]:
+    """The names of the columns."""
+    return tuple(f.name for f in fields(JobColumns))
