@@ -14,7 +14,7 @@ from skedge.cli.service import up
 from skedge.core.errors import InputError, SkedgeError
 from skedge.core.model import Cluster, Server
 from skedge.live.gpus import Gpus, check_device, offered
-from skedge.live.training import apart
+from skedge.live.training import apart, inside
 from skedge.live.training.agent import Agent
 from skedge.live.training.apart import sent
 from skedge.live.training.batches import seed_all
@@ -139,6 +139,18 @@ def test_clients_with_other_gpus_do_not_share_the_process_that_theirs_are_forked
             monkeypatch.setitem(os.environ, "CUDA_VISIBLE_DEVICES", visible)
         found.add(apart._shared_by())
     assert len(found) == 4
+
+
+def test_the_process_that_others_are_forked_from_never_asks_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An optimizer of a PyTorch with CUDA looks for GPUs at its first step; forked children could then use none."""
+    asked: list[bool] = []
+    monkeypatch.setattr(torch._C, "_accelerator_getAccelerator", lambda: torch.device("cuda"))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: bool(asked.append(True)))
+    monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
+    inside._warm()
+    assert asked == []
+    assert not torch.cuda.is_available()
+    assert asked == [True], "the question is as it was"
 
 
 def test_a_mini_batch_of_any_form_is_moved_whole() -> None:

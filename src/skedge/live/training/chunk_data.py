@@ -15,8 +15,8 @@ from .training import Data, Program
 class ChunkData:
     """The data of a job's chunks, made on first use.
 
-    Shuffled chunks (:attr:`.training.Program.shuffle`) are cut from one permutation of all samples, so the first chunk costs as
-    much as all of them.
+    Shuffled chunks (:attr:`.training.Program.shuffle`) are cut from one permutation of all samples, so the first chunk
+    costs as much as all of them.
     """
 
     def __init__(self, program: Program) -> None:
