@@ -101,9 +101,10 @@ def test_policies_on_servers_with_resources_train_too(engine: Engine, policy: st
     servers = [Server(name, "edge", {"gpu": 3, "cpu": 6}) for name in ("edge-0", "edge-1")]
     needs: dict[str, Any] = {"worker_needs": {"gpu": 1, "cpu": 1}, "ps_needs": {"cpu": 1}, "batch": 2, "ratio": 2.0}
     needs |= {"upload_edge_s": (0.0, 0.0), "internal_mbps": 1000.0, "utility": Sigmoid(50.0, 0.1, 8.0)}
-    jobs = [job(0, 2, 4, **needs), job(0.5, 2, 2, **needs), job(2.5, 2, 2, **needs)]
+    needs |= {"minibatch_s": 0.04, "ps_update_s": 0.005, "gradient_mb": 0.025}
+    jobs = [job(0, 2, 4, **needs), job(0.25, 2, 2, **needs), job(1.25, 2, 2, **needs)]
     cluster = Cluster(servers)
-    physics = Physics(slot=2 * SECOND, colocation="one_server", horizon=40 * SECOND)
+    physics = Physics(slot=SECOND, colocation="one_server", horizon=20 * SECOND)
     scenario = Scenario(cluster, Jobs(job_table(jobs)[0], cluster), physics, 0, "live test")
     done = train(scenario, programs(jobs, {}, {}), run(scenario, policy), engine)
     assert states(done) == ["finished"] * 3

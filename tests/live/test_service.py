@@ -232,13 +232,13 @@ def test_a_second_service_on_the_same_state_is_refused(operator: Operator) -> No
 
 def test_a_killed_controller_is_started_again_and_its_jobs_go_on(operator: Operator) -> None:
     """After that the service ends, and from its journal alone every decision is taken again."""
-    job = operator.submits(name="kept", epochs=20)
+    job = operator.submits(name="kept", epochs=14)
     operator.waits(lambda: operator.job(job)["progress"] > 0.05)
     before = operator.address()["pid"]
     os.kill(before, signal.SIGKILL)
     operator.waits(lambda: (operator.state / "service.json").exists() and operator.address()["pid"] != before, 150)
     operator.waits(lambda: operator.state_of(job) == "COMPLETED")
-    assert operator.job(job)["progress_by_chunk"] == [120, 120]
+    assert operator.job(job)["progress_by_chunk"] == [84, 84]
     operator.types("down")
     assert not (operator.state / "service.json").exists()
     assert not (operator.state / "supervisor.pid").exists()

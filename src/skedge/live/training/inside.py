@@ -14,8 +14,8 @@ import selectors
 import signal
 import socket
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
@@ -188,19 +188,8 @@ def _warm() -> None:
     seed_all(0)
     for parameter in server.model.parameters():
         parameter.grad = torch.zeros_like(parameter)
-    with _gpus_hidden():
-        server.optimizer.step()
+    server.optimizer.step()  # of SGD; that of Adam asks CUDA for GPUs, which children could then not use
     loaded(saved(server.state()))
-
-
-@contextmanager
-def _gpus_hidden() -> Iterator[None]:
-    """Let PyTorch find no GPU: children of a process that has asked CUDA for its GPUs cannot compute on them."""
-    asked, torch.cuda.is_available = torch.cuda.is_available, lambda: False
-    try:
-        yield
-    finally:
-        torch.cuda.is_available = asked
 
 
 def main(number: int) -> None:
