@@ -131,7 +131,7 @@ def test_processes_take_the_gpus_of_their_server_in_turn_and_keep_them(
 def test_clients_with_other_gpus_do_not_share_the_process_that_theirs_are_forked_from(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A parameter server's actor asks for no GPU, so that Ray hides them all from it."""
+    """Ray gives an agent its GPUs by this variable; a parameter server's actor, which asked for none, has another."""
     found = set()
     for visible in (None, "", "0", "0,1"):
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)

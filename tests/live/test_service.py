@@ -64,8 +64,11 @@ class Operator:
 
     def asks(self, path: str) -> Any:
         """The API's answer; a command, which imports half of skedge, takes training's time on a small machine."""
-        at = self.address()
-        answer = httpx.get(at["url"] + path, headers={"Authorization": f"Bearer {at['token']}"}, timeout=60)
+        at, deadline = self.address(), time.monotonic() + 240
+        while True:
+            answer = httpx.get(at["url"] + path, headers={"Authorization": f"Bearer {at['token']}"}, timeout=120)
+            if answer.status_code != httpx.codes.SERVICE_UNAVAILABLE or time.monotonic() > deadline:
+                break  # unlike a controller that takes its journal in again
         answer.raise_for_status()
         return answer.json()
 
