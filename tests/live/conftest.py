@@ -12,6 +12,9 @@ import pytest
 from skedge.core.model import Cluster, Server
 from skedge.live.engine import Engine
 
+os.environ.setdefault("RAY_worker_niceness", "0")
+"""By default Ray's workers, which do most of the tests' work, give way to all else on the machine (15)."""
+
 SERVERS = [
     Server("edge-0", "edge", {"worker:gpu": 2, "ps:cpu": 2}),
     Server("edge-1", "edge", {"worker:gpu": 1, "ps:cpu": 1}),

@@ -14,8 +14,8 @@ from skedge.run import run
 
 def test_sorted_chunks_with_a_bounded_lag_are_preempted_and_still_learned(engine: Engine) -> None:
     """Short jobs displace them again and again; every rule holds, M39 too."""
-    jobs = [Job("sorted", 0.0, 24, 3, 6, 0.08, upload_cloud_s=(60, 60), max_lag=1)]
-    jobs += [Job(f"short{i}", 4.0 + 1.5 * i, 1, 1, 6, 0.08, upload_cloud_s=(60, 60)) for i in range(11)]
+    jobs = [Job("sorted", 0.0, 24, 3, 6, 0.05, upload_cloud_s=(60, 60), max_lag=1)]
+    jobs += [Job(f"short{i}", 2.5 + 1.0 * i, 1, 1, 6, 0.05, upload_cloud_s=(60, 60)) for i in range(11)]
     cluster = Cluster(SERVERS)
     scenario = Scenario(cluster, Jobs(job_table(jobs)[0], cluster), Physics(slot=SECOND), 0, "bounded")
     short = {"model": "lenet", "chunks": 1, "samples": 60, "size": 8}

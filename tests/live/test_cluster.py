@@ -29,6 +29,10 @@ from skedge.run import run
 
 _NUMBER = iter(range(1000))
 
+SMALL = {"model": "lenet", "samples": 120, "size": 8}
+RESNET = {"model": "resnet", "samples": 300, "size": 16}
+"""The first is trained in a few milliseconds, so that waiting for the announced pace is most of a test."""
+
 
 def job(arrival_s: float, chunks: int, epochs: int, **more: Any) -> Job:
     given: dict[str, Any] = {"minibatch_s": 0.08, "ps_update_s": 0.01, "gradient_mb": 0.05, "bandwidth_mbps": 100.0}
@@ -47,7 +51,7 @@ def staged(
 def programs(jobs: list[Job], factory: dict[int, str], args: dict[int, dict[str, Any]]) -> dict[str, Program]:
     made = {}
     for i, one in enumerate(jobs):
-        given = {"model": "resnet", "chunks": one.chunks, "samples": 300, "size": 16, **args.get(i, {})}
+        given = {**SMALL, "chunks": one.chunks, **args.get(i, {})}
         by = factory.get(i, "skedge.live.examples:images")
         made[one.id] = Program(by, given, one.chunks, one.epochs, one.minibatches, seed=i)
     return made
@@ -64,7 +68,7 @@ def states(done: LiveRun) -> list[str]:
 
 def test_a_preempted_job_is_trained_to_its_end_and_the_record_keeps_the_rules(engine: Engine, tmp_path: Path) -> None:
     """From its journal alone the run is made again, each decision as it was taken."""
-    scenario, of = staged([job(0, 3, 8), job(2, 3, 2), job(3, 1, 2)])
+    scenario, of = staged([job(0, 3, 8), job(2, 3, 2), job(3, 1, 2)], args=dict.fromkeys(range(3), RESNET))
     url = f"sqlite:///{tmp_path}/journal.db"
     expected = run(scenario, "aonline")
     done = train(scenario, of, expected, engine, journal=SqlJournal(url, {"began": time.time()}))
@@ -84,7 +88,8 @@ def test_a_preempted_job_is_trained_to_its_end_and_the_record_keeps_the_rules(en
     ["srtf", "tiresias", "fifo", "fifo:rule=earliest_server", "drf", "preemptive", "batch", "batchsche"],
 )
 def test_gangs_train_too(engine: Engine, policy: str) -> None:
-    done = live(engine, [job(0, 2, 6, workers=2), job(1.5, 2, 2, workers=2), job(2, 1, 1)], policy)
+    fast = {"minibatch_s": 0.05, "upload_edge_s": (0.1, 0.2)}
+    done = live(engine, [job(0, 2, 6, **fast), job(1, 2, 2, **fast), job(1.2, 1, 1, **fast)], policy)
     assert states(done) == ["finished"] * 3
     assert done.run.verify() == []
     assert done.run.metrics["jct_mean_s"] >= 0.95 * done.simulated.metrics["jct_mean_s"], "none is sooner than foreseen"
@@ -96,9 +101,10 @@ def test_policies_on_servers_with_resources_train_too(engine: Engine, policy: st
     servers = [Server(name, "edge", {"gpu": 3, "cpu": 6}) for name in ("edge-0", "edge-1")]
     needs: dict[str, Any] = {"worker_needs": {"gpu": 1, "cpu": 1}, "ps_needs": {"cpu": 1}, "batch": 2, "ratio": 2.0}
     needs |= {"upload_edge_s": (0.0, 0.0), "internal_mbps": 1000.0, "utility": Sigmoid(50.0, 0.1, 8.0)}
-    jobs = [job(0, 2, 4, **needs), job(0.5, 2, 2, **needs), job(2.5, 2, 2, **needs)]
+    needs |= {"minibatch_s": 0.04, "ps_update_s": 0.005, "gradient_mb": 0.025}
+    jobs = [job(0, 2, 4, **needs), job(0.25, 2, 2, **needs), job(1.25, 2, 2, **needs)]
     cluster = Cluster(servers)
-    physics = Physics(slot=2 * SECOND, colocation="one_server", horizon=40 * SECOND)
+    physics = Physics(slot=SECOND, colocation="one_server", horizon=20 * SECOND)
     scenario = Scenario(cluster, Jobs(job_table(jobs)[0], cluster), physics, 0, "live test")
     done = train(scenario, programs(jobs, {}, {}), run(scenario, policy), engine)
     assert states(done) == ["finished"] * 3
@@ -106,23 +112,23 @@ def test_policies_on_servers_with_resources_train_too(engine: Engine, policy: st
 
 
 def sited(count: int = 3) -> tuple[Scenario, dict[str, Program]]:
-    """Jobs whose data lie at both sites; slots of 2 s, in which a worker trains 2 chunks."""
+    """Jobs whose data lie at both sites; slots of 1 s, in which a worker trains 2 chunks."""
     servers = [Server(name, "edge", {"gpu": 2, "cpu": 3}) for name in ("edge-0", "edge-1")]
     needs: dict[str, Any] = {"worker_needs": {"gpu": 1, "cpu": 1}, "ps_needs": {"cpu": 1}, "chunk_mb": 2.0}
     needs |= {
         "exchange_mb": 5.0,
         "latency": Exponential(20.0),
-        "minibatch_s": 0.07,
+        "minibatch_s": 0.035,
         "ps_update_s": 0.0,
         "upload_edge_s": (0.0, 0.0),
         "upload_cloud_s": (0.0, 0.0),
     }
     needs |= {"gradient_mb": 0.0, "data": {"edge-0": 2, "edge-1": 4}}
-    jobs = [job(2.0 * i, 6, 2, **needs) for i in range(count)]
+    jobs = [job(1.0 * i, 6, 2, **needs) for i in range(count)]
     cluster = Cluster(servers, np.array([[0, 0.05], [0.05, 0]]))
-    physics = Physics(slot=2 * SECOND, slotted=True, horizon=40 * SECOND)
+    physics = Physics(slot=SECOND, slotted=True, horizon=20 * SECOND)
     scenario = Scenario(cluster, Jobs(job_table(jobs)[0], cluster), physics, 0, "live test")
-    return scenario, programs(jobs, {}, {})
+    return scenario, programs(jobs, {}, {i: {"samples": 300} for i in range(count)})
 
 
 @pytest.mark.parametrize("policy", ["okita", "fifo", "drf", "oasis"])
@@ -143,20 +149,34 @@ def test_policies_at_sites_train_too(engine: Engine, tmp_path: Path, policy: str
     assert again.run.schedule.runs.equals(done.run.schedule.runs)
 
 
-def test_at_sites_killed_processes_lose_nothing_and_time_stands_still(engine: Engine) -> None:
-    """Kill -9 of all agents and parameter servers: the slot ends when its work is done, so that no rule is broken."""
+def at_work(engine: Engine) -> tuple[list[int], Callable[[], list[int]]]:
+    """Process ids of the agents of edge servers; when asked, those of the parameter servers that then serve a job."""
     import ray  # not earlier: it reads its settings when it is imported
 
-    pids = [ray.get(agent.pid.remote()) for agent in engine.agents.values()]
-    pids += [ray.get(k.warm.remote()) for ks in engine.idle.values() for k in ks]
+    agents = [ray.get(engine.agents[server].pid.remote()) for server in range(2)]
+    servers = {actor: ray.get(actor.warm.remote()) for idle in engine.idle.values() for actor in idle}
 
-    def kill() -> None:
-        for pid in pids:
-            os.kill(pid, signal.SIGKILL)
+    def serving() -> list[int]:
+        """An idle one has nothing to lose, and each that is started again delays the others."""
+        idle = {actor for actors in engine.idle.values() for actor in actors}
+        busy = [pid for actor, pid in servers.items() if actor not in idle]
+        assert busy
+        return busy
 
+    return agents, serving
+
+
+def kill(*processes: int) -> None:
+    for process in processes:
+        os.kill(process, signal.SIGKILL)
+
+
+def test_at_sites_killed_processes_lose_nothing_and_time_stands_still(engine: Engine) -> None:
+    """Kill -9 of agents and parameter servers: the slot ends when its work is done, so that no rule is broken."""
+    agents, serving = at_work(engine)
     scenario, of = sited(2)
     expected = run(scenario, "okita")
-    _soon(kill, 2.5)
+    _soon(lambda: kill(*agents, *serving()), 1.3)
     done = train(scenario, of, expected, engine)
     assert states(done) == ["finished"] * 2
     assert done.run.verify() == []
@@ -171,7 +191,7 @@ def test_at_sites_a_lost_server_and_a_job_that_fails_leave_the_others_alone(engi
     scenario, of = sited(3)
     names = scenario.jobs.ids
     of[names[1]] = Program("no.such.module:f", {}, 6, 2, 6)
-    _soon(lambda: os.kill(raylet, signal.SIGKILL), 3.0)
+    _soon(lambda: os.kill(raylet, signal.SIGKILL), 1.5)
     done = train(scenario, of, run(scenario, "okita"), engine)
     assert states(done) == ["finished", "failed", "finished"]
     assert "No module named 'no'" in done.run.jobs["reason"][1]
@@ -244,13 +264,16 @@ def _soon(do: Callable[[], None], after_s: float) -> None:
 
 @pytest.mark.parametrize("how", ["killed", "frozen"])
 @pytest.mark.parametrize("policy", ["aonline", "srtf"])
-def test_a_lost_server_is_recorded_and_its_work_goes_on_elsewhere(engine: Engine, how: str, policy: str) -> None:
+def test_a_lost_server_is_recorded_and_its_work_goes_on_elsewhere(
+    engine: Engine, how: str, policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its raylet is killed, or all its processes are stopped; it is started again, and may be used again."""
     import ray  # not earlier: it reads its settings when it is imported
 
     while engine.lost:  # by the test before
         time.sleep(0.1)
-    one = job(0, 3, 12, workers=2)
+    monkeypatch.setattr("skedge.live.engine._FROZEN_S", 8.0)
+    one = job(0, 3, 8, workers=2)
     raylet = engine.nodes["edge-0"].all_processes["raylet"][0].process.pid
     agent = ray.get(engine.agents[0].pid.remote())
 
@@ -261,10 +284,10 @@ def test_a_lost_server_is_recorded_and_its_work_goes_on_elsewhere(engine: Engine
             for pid in (raylet, agent):
                 os.kill(pid, signal.SIGSTOP)
 
-    _soon(lose, 4.0)
+    _soon(lose, 2.5)
     done = live(engine, [one], policy)
     assert states(done) == ["finished"]
-    assert done.run.schedule.runs["work"].sum() == 3 * 12 * 6
+    assert done.run.schedule.runs["work"].sum() == 3 * 8 * 6
     (outage,) = done.run.schedule.outages.rows(named=True)
     assert (outage["server"], outage["reason"]) == ("edge-0", "server_lost")
     assert outage["end"] > outage["start"]
@@ -276,17 +299,9 @@ def test_a_lost_server_is_recorded_and_its_work_goes_on_elsewhere(engine: Engine
 @pytest.mark.parametrize("victim", ["agent", "parameter server"])
 def test_a_killed_process_costs_time_and_nothing_else(engine: Engine, victim: str) -> None:
     """Kill -9 in mid-training: each chunk counts each mini-batch once, in the parameters and in the record."""
-    import ray  # not earlier: it reads its settings when it is imported
-
     one = job(0, 2, 8)
-    pids = [ray.get(agent.pid.remote()) for agent in engine.agents.values()]
-    pids = pids if victim == "agent" else [ray.get(k.warm.remote()) for ks in engine.idle.values() for k in ks]
-
-    def kill() -> None:
-        for pid in pids:
-            os.kill(pid, signal.SIGKILL)
-
-    _soon(kill, 3.0)
+    agents, serving = at_work(engine)
+    _soon(lambda: kill(*(agents if victim == "agent" else serving())), 2.0)
     done = live(engine, [one])
     assert states(done) == ["finished"]
     losses = done.results[one.id]["losses"]

@@ -14,7 +14,7 @@ from skedge.cli.service import up
 from skedge.core.errors import InputError, SkedgeError
 from skedge.core.model import Cluster, Server
 from skedge.live.gpus import Gpus, check_device, offered
-from skedge.live.training import apart
+from skedge.live.training import apart, inside
 from skedge.live.training.agent import Agent
 from skedge.live.training.apart import sent
 from skedge.live.training.batches import seed_all
@@ -131,7 +131,7 @@ def test_processes_take_the_gpus_of_their_server_in_turn_and_keep_them(
 def test_clients_with_other_gpus_do_not_share_the_process_that_theirs_are_forked_from(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A parameter server's actor asks for no GPU, so that Ray hides them all from it."""
+    """Ray gives an agent its GPUs by this variable; a parameter server's actor, which asked for none, has another."""
     found = set()
     for visible in (None, "", "0", "0,1"):
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -139,6 +139,18 @@ def test_clients_with_other_gpus_do_not_share_the_process_that_theirs_are_forked
             monkeypatch.setitem(os.environ, "CUDA_VISIBLE_DEVICES", visible)
         found.add(apart._shared_by())
     assert len(found) == 4
+
+
+def test_the_process_that_others_are_forked_from_never_asks_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some optimizers look for GPUs at each step; the children of a process that has asked could use none."""
+    asked: list[bool] = []
+    monkeypatch.setattr(torch._C, "_accelerator_getAccelerator", lambda: torch.device("cuda"))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: bool(asked.append(True)))
+    monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
+    inside._warm()
+    assert asked == []
+    torch.optim.Adam([torch.zeros(1, requires_grad=True)]).step()
+    assert asked, "this is how PyTorch asks"
 
 
 def test_a_mini_batch_of_any_form_is_moved_whole() -> None:

@@ -37,20 +37,22 @@ def progress_of(engine: Engine, job: str) -> list[int]:
 def trained_while(
     engine: Engine, name: str, chunks: int, harm: Callable[[Path], None], due: Callable[[list[int]], bool]
 ) -> LiveRun:
-    """Train one job; once its checkpoint is as `due` says, `harm` its checkpoints and kill every parameter server."""
+    """Train one job; once its checkpoint is as `due` says, `harm` its checkpoints and kill its parameter server."""
     import ray  # not earlier: it reads its settings when it is imported
 
     while engine.lost:  # by a test before
         time.sleep(0.1)
-    servers = [ray.get(actor.warm.remote()) for idle in engine.idle.values() for actor in idle]
+    servers = {actor: ray.get(actor.warm.remote()) for idle in engine.idle.values() for actor in idle}
 
     def strike() -> None:
         while not due(progress_of(engine, name)):
             time.sleep(0.02)
-        for pid in servers:
+        idle = {actor for actors in engine.idle.values() for actor in actors}
+        busy = [pid for actor, pid in servers.items() if actor not in idle]
+        for pid in busy:
             os.kill(pid, signal.SIGSTOP)  # a frozen one writes no checkpoint after the harm
         harm(Path(engine.url) / name)
-        for pid in servers:
+        for pid in busy:
             os.kill(pid, signal.SIGKILL)
 
     threading.Thread(target=strike, daemon=True).start()

@@ -52,7 +52,7 @@ SITE_JOB = """
        worker_needs: {{gpu: 1}}, ps_needs: {{cpu: 1}}, data: {{edge-0: 1, far: 1}}, latency: {{kind: linear, tau: 9}},
        train: {{factory: "skedge.live.examples:images", args: {{model: resnet, chunks: 2, samples: 300, size: 16}}}}}}
 """
-JOBS = {"long": (0, 10), "short": (2, 2), "last": (6, 3)}
+JOBS = {"long": (0, 8), "short": (2, 2), "last": (4, 2)}
 
 
 def decisions(journal: Path) -> int:

@@ -81,9 +81,9 @@ def test_every_policy_is_counted_on_the_same_jobs(at: Bench) -> None:
 def test_a_job_is_trained_undisturbed_and_preempted(at: Bench) -> None:
     """One job of three chunks that hold all three workers; the short one displaces two of them."""
     of = find("jsac22", "accuracy").settings
-    lenet = short(of.jobs[0], epochs=48, chunks=3, workers=3)  # type: ignore[union-attr]
+    lenet = short(of.jobs[0], epochs=24, chunks=3, workers=3)  # type: ignore[union-attr]
     lenet["train"]["args"]["chunks"] = 3
-    other = short(of.others[0], arrival_s=3.0, epochs=1)  # type: ignore[union-attr]
+    other = short(of.others[0], arrival_s=2.0, epochs=1)  # type: ignore[union-attr]
     study = smaller("accuracy", jobs=[lenet], others=[other])
     rows, _ = carried_out(study, at)
     assert rows["how"].to_list() == ["undisturbed", "preempted"]

@@ -50,7 +50,7 @@ _SECRET = ("RAY_", "SKEDGE_")
 
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
-"""Environment variable by which Ray gives an actor its GPUs, and hides them from actors that asked for none."""
+"""Environment variable by which Ray gives an actor the GPUs that it asked for."""
 
 
 class EndedError(Exception):

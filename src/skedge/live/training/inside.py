@@ -188,7 +188,7 @@ def _warm() -> None:
     seed_all(0)
     for parameter in server.model.parameters():
         parameter.grad = torch.zeros_like(parameter)
-    server.optimizer.step()
+    server.optimizer.step()  # of SGD; that of Adam asks CUDA for GPUs, which children could then not use
     loaded(saved(server.state()))
 
 

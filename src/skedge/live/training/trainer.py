@@ -54,7 +54,8 @@ class Trainer(threading.Thread):
     devices
         (server, device) of the workers so far.
     asked_at, free_at
-        By team: when it was asked to leave, and when its workers last ended a mini-batch, by ``time.monotonic()``.
+        By team: when it was asked to leave, and when the answer to its last mini-batch was here, by
+        ``time.monotonic()``.
     """
 
     def __init__(
@@ -181,10 +182,13 @@ class Trainer(threading.Thread):
         )
         return replace(fact, freed_s=self._freed_s(team)) if what == "stopped" else fact
 
-    def _freed_s(self, team: int) -> float:
-        """Time from the order to suspend a team until its workers had ended their mini-batches [s]."""
-        asked = self.asked_at.pop(team, 0.0)
-        return max(self.free_at.get(team, asked) - asked, 0.0)
+    def _freed_s(self, team: int) -> float | None:
+        """Time from the order to suspend a team until its workers had ended their mini-batches [s].
+
+        0 if none was under way, None if the team has computed nothing at all.
+        """
+        asked = self.asked_at.pop(team, None)
+        return max(self.free_at[team] - asked, 0.0) if asked is not None and team in self.free_at else None
 
     def _go_back(self, progress: list[int]) -> None:
         """Continue from a checkpoint's progress; mini-batches that are not in it are trained again.

@@ -51,7 +51,7 @@ class Told:
         (server, device) of the job's workers so far: ``cpu``, or a GPU such as ``cuda:0``.
     freed_s
         Of a team that has ``stopped``: time from the order to suspend it until its workers had ended their mini-batches
-        and their devices were free [s]; else None.
+        and their devices were free [s]; None if it has computed nothing, and in other reports.
     since
         While it is in the controller's queue: when it was put there, by ``time.monotonic()``; else 0.
     """
