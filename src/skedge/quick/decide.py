@@ -8,8 +8,8 @@ import numpy as np
 
 from skedge.core.jit import compiled, inlined, lean
 from skedge.core.model import Ints
+from skedge.core.size import UNLIMITED
 from skedge.core.time import NEVER
-from skedge.policies.gangs.edge import PLENTY
 from skedge.policies.gangs.placement import Changes, Gang, carry, select
 from skedge.policies.gangs.srtf import ranked
 from skedge.policies.gangs.tiresias import Clocks, execute, next_demotion, next_promotion, promote, rank_of
@@ -207,7 +207,7 @@ def _all_ps(case: Case) -> Ints:
     """PS slots to give out by type, if all jobs are up for selection."""
     left = np.empty(case.ps_types, np.int64)
     for kind in range(len(left)):
-        left[kind] = PLENTY if case.cloud >= 0 else _number_of_ps(case, kind)
+        left[kind] = UNLIMITED if case.cloud >= 0 else _number_of_ps(case, kind)
     return left
 
 

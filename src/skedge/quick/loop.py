@@ -13,19 +13,16 @@ from .state import (
     ARRIVAL,
     ARRIVED,
     COMPLETED,
-    DECISIONS,
     DONE,
-    ENTRIES,
     FINISHED,
     NOW,
-    PS_ROWS,
-    RUNS,
     STALE,
-    UPLOADS,
     VERSION,
     Books,
     Case,
     Choice,
+    has_room,
+    room,
 )
 
 OVER, FULL, PAUSED = range(3)
@@ -41,7 +38,7 @@ def advance(case: Case, books: Books, choice: Choice, events: int) -> int:
         if now == NEVER:
             return OVER
         arrivals = _arrivals(books.jobs, at)
-        if not _has_room(books, room(case.slots, at, arrivals)) or not _fits(choice, room(case.slots, at, arrivals)):
+        if not has_room(books, choice, room(case.slots, at, arrivals)):
             return FULL
         woke = _happening(books.agenda, at, books.jobs, choice.lists[FINISHED], choice.at)
         finished, first = choice.at[FINISHED], at[ARRIVED]
@@ -73,34 +70,6 @@ def _arrivals(jobs: Ints, at: Ints) -> int:
     while last < len(jobs) and jobs[last, ARRIVAL] <= at[NOW]:
         last += 1
     return last - at[ARRIVED]
-
-
-@lean
-def room(slots: Ints, at: Ints, arrivals: int) -> int:
-    """Upper bound on the rows and entries that the next event adds to any array.
-
-    At most as many jobs as there are workers, and all in the cloud, end a run, stop or begin; each has a row for each
-    of its servers. Each job that arrives has one.
-    """
-    workers = 0
-    for kind in range(len(slots)):
-        workers += slots[kind]
-    return 3 * workers + at[AGENDA] + arrivals + 1
-
-
-@lean
-def _has_room(books: Books, more: int) -> bool:
-    """Whether the books have room."""
-    at = books.at
-    rows = min(len(books.decisions) - at[DECISIONS], len(books.ps) - at[PS_ROWS], len(books.uploads) - at[UPLOADS])
-    others = min(len(books.runs) - at[RUNS], len(books.data) - at[ENTRIES], len(books.agenda) - at[AGENDA])
-    return min(rows, others) >= more
-
-
-@lean
-def _fits(choice: Choice, more: int) -> bool:
-    """Whether the policy's notes of where data are have room."""
-    return len(choice.stored.server) - choice.stored.size[0] >= more
 
 
 @lean

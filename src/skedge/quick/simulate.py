@@ -8,6 +8,7 @@ from typing import Any, cast
 import numpy as np
 
 from skedge.core.events import Event
+from skedge.core.kinds import kind_of
 from skedge.core.model import Ints
 from skedge.core.plans import Plans
 from skedge.core.policy import Policy
@@ -24,7 +25,7 @@ from skedge.sim.runs import RunLog
 
 from .decide import MOVED, NEVER_FITS_EDGE, NO_PS_THERE, PREEMPTED, RANK
 from .gangs import REJECT
-from .loop import FULL, OVER, advance, room
+from .loop import FULL, OVER, advance
 from .state import (
     ADMITTED,
     COMPLETED,
@@ -45,6 +46,7 @@ from .state import (
     make_books,
     make_case,
     make_choice,
+    room,
     with_room,
 )
 
@@ -58,7 +60,11 @@ _POLICIES: dict[type, int] = {Fifo: FIFO, Srtf: SRTF, Tiresias: TIRESIAS}
 def covers(scenario: Scenario, policy: Policy) -> bool:
     """Whether :func:`simulate` can run `policy` on `scenario`."""
     which: int | None = _POLICIES.get(type(policy))
-    if which is None or scenario.cluster.kind != "slots" or scenario.physics.data != "kept":
+    if (
+        which is None
+        or "typed slots" not in kind_of(scenario.cluster).offers(scenario)
+        or scenario.physics.data != "kept"
+    ):
         return False
     params: Any = policy.params
     return not params.allow_cloud and (which != FIFO or params.rule == "strict")

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from skedge.core.jit import lean
 from skedge.core.model import Ints
 from skedge.core.network import Delays
 from skedge.core.scenario import Scenario
@@ -216,6 +217,28 @@ def make_choice(scenario: Scenario, policy: int, rule: Rule, limit: float, knob:
     scratch = make_scratch(len(cluster.servers), len(cluster.worker_types), cluster.lanes)
     stored, clocks = with_space(empty_stored(), count, 0), with_clocks(no_clocks(), count)
     return Choice(policy, limit, knob, rule, cluster.workers, gang, stored, scratch, clocks, lists, at)
+
+
+@lean
+def room(slots: Ints, at: Ints, arrivals: int) -> int:
+    """Upper bound on the rows and entries that the next event adds to any array.
+
+    At most as many jobs as there are workers, and all in the cloud, end a run, stop or begin; each has a row for each
+    of its servers. Each job that arrives has one.
+    """
+    workers = 0
+    for kind in range(len(slots)):
+        workers += slots[kind]
+    return 3 * workers + at[AGENDA] + arrivals + 1
+
+
+@lean
+def has_room(books: Books, choice: Choice, more: int) -> bool:
+    """Whether every array that grows has room for `more` rows or entries."""
+    at = books.at
+    rows = min(len(books.decisions) - at[DECISIONS], len(books.ps) - at[PS_ROWS], len(books.uploads) - at[UPLOADS])
+    others = min(len(books.runs) - at[RUNS], len(books.data) - at[ENTRIES], len(books.agenda) - at[AGENDA])
+    return min(rows, others, len(choice.stored.server) - choice.stored.size[0]) >= more
 
 
 def with_room(books: Books, choice: Choice, more: int) -> tuple[Books, Choice]:
