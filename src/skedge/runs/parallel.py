@@ -16,7 +16,7 @@ from multiprocessing import resource_tracker
 from typing import Any
 
 from joblib import Parallel, delayed, effective_n_jobs
-from joblib.externals.loky import get_reusable_executor
+from joblib.executor import get_memmapping_executor
 from joblib.externals.loky.backend import resource_tracker as loky_tracker
 
 _START_S, _PAUSE_S = 20.0, 0.05
@@ -34,15 +34,15 @@ def parallel(work: Sequence[Any], processes: int, *, joining: bool = False) -> G
     joining
         This process is one of them: for short work, as results of the others wait while it works.
     """
-    others = effective_n_jobs(processes) - joining
-    if processes != 1:
+    others = effective_n_jobs(processes) - (1 if joining or processes == 1 else 0)
+    if others:
         _start_trackers()
     done: Generator[Any, None, None] | None = None
     with _quiet():
         try:
             with _held_back(signal.SIGINT, signal.SIGTERM):  # a signal blocked while a process starts never reaches it
-                if processes != 1:
-                    _start(others)
+                if others:
+                    _start(others, joining=joining)
                 tasks = [_at(os.getcwd(), *one) for one in work]
                 if joining and others:
                     done = _joined(tasks, others)
@@ -56,7 +56,7 @@ def parallel(work: Sequence[Any], processes: int, *, joining: bool = False) -> G
 
 def _joined(tasks: Sequence[Any], others: int) -> Generator[Any, None, None]:
     """Do `tasks` in this process and in `others`, each of which has one waiting."""
-    left, executor, sent = deque(tasks), get_reusable_executor(max_workers=others), set[Future[Any]]()
+    left, executor, sent = deque(tasks), get_memmapping_executor(others), set[Future[Any]]()
     try:
         while left or sent:
             while left and len(sent) < 2 * others:
@@ -99,11 +99,15 @@ def _start_trackers() -> None:
             os.environ["PYTHONWARNINGS"] = before
 
 
-def _start(processes: int) -> None:
+def _start(processes: int, *, joining: bool) -> None:
     """Wait until joblib's processes have started: one that is ended during its start prints a traceback."""
     up, deadline = set[int](), time.monotonic() + _START_S
     while len(up) < processes and time.monotonic() < deadline:
-        up.update(Parallel(n_jobs=processes)(delayed(_process)() for _ in range(processes)))
+        if joining:
+            begun = [get_memmapping_executor(processes).submit(_process) for _ in range(processes)]
+            up.update(one.result() for one in begun)
+        else:
+            up.update(Parallel(n_jobs=processes)(delayed(_process)() for _ in range(processes)))
 
 
 def _process() -> int:

@@ -1,0 +1,49 @@
+"""Work in several processes."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+import pytest
+from joblib import delayed
+
+from skedge.runs.parallel import parallel
+
+FEW, PAUSE_S = 6, 0.2
+
+
+def pause() -> int:
+    """The process that does this piece of work."""
+    time.sleep(PAUSE_S)
+    return os.getpid()
+
+
+def fail() -> None:
+    raise ValueError("a piece of work fails")
+
+
+def work(function: Callable[[], object]) -> list[object]:
+    return [delayed(function)() for _ in range(FEW)]
+
+
+@pytest.mark.parametrize("joining", [False, True])
+def test_all_work_is_done_by_as_many_processes_as_asked_for(*, joining: bool) -> None:
+    done = list(parallel(work(pause), 2, joining=joining))
+    assert len(done) == FEW
+    assert len(set(done)) == 2
+    assert (os.getpid() in done) == joining
+
+
+@pytest.mark.parametrize("joining", [False, True])
+def test_an_error_in_any_process_ends_the_work(*, joining: bool) -> None:
+    with pytest.raises(ValueError, match="a piece of work fails"):
+        list(parallel(work(fail), 2, joining=joining))
+
+
+def test_work_that_is_abandoned_ends() -> None:
+    done = parallel(work(pause), 2, joining=True)
+    assert next(done) == os.getpid()
+    done.close()
+    assert len(list(parallel(work(pause), 2, joining=True))) == FEW
