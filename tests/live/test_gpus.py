@@ -84,7 +84,7 @@ def test_an_unknown_device_is_refused_before_anything_starts(tmp_path: Path) -> 
     with pytest.raises(InputError, match="device 'gpu': is unknown; it must be one of cpu, cuda, auto"):
         check_device("gpu")
     with pytest.raises(InputError, match="is unknown"):
-        up(tmp_path / "no.yaml", state=tmp_path / "state", device="gpu")
+        up(cluster=tmp_path / "no.yaml", state=tmp_path / "state", device="gpu")
     assert not (tmp_path / "state").exists()
 
 

@@ -37,8 +37,9 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def ungrouped(**given: Any) -> None:
-        made = {name: group(**{f.name: given.pop(f.name) for f in fields(group)}) for name, group in groups.items()}
-        command(**given, **made)
+        for name, group in groups.items():
+            given[name] = group(**{f.name: given.pop(f.name) for f in fields(group) if f.name in given})
+        command(**given)
 
     options = [option for one in signature(command).parameters.values() for option in _options_of(one, hints[one.name])]
     ungrouped.__signature__ = signature(command).replace(parameters=options)  # type: ignore[attr-defined]
