@@ -76,11 +76,12 @@ def _print_summary(result: Run, target: Path, *, verified: bool) -> None:
 
 
 def profile_table(profile: Mapping[str, Any]) -> Table:
-    """A table of a run's CPU time by stage, with its jobs per CPU-second and its peak memory below."""
+    """A table of a run's CPU time by stage that took any, with its jobs per CPU-second and its peak memory below."""
     total = profile["total_cpu_s"]
     rate = f"{profile['jobs_per_cpu_s']:,.0f} jobs per CPU-second, peak memory {profile['peak_gb']:.2f} GB"
     table = Table("stage", "CPU s", "share", "what it does", title="CPU time by stage", caption=rate)
     for stage, seconds in profile["cpu_s"].items():
-        table.add_row(stage, f"{seconds:.2f}", f"{seconds / total:.0%}", STAGES[stage])
+        if seconds:
+            table.add_row(stage, f"{seconds:.2f}", f"{seconds / total:.0%}", STAGES[stage])
     table.add_row("in all", f"{total:.2f}", "100%", "", end_section=True)
     return table
