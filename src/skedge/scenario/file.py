@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.resources
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,7 @@ def load_cluster_file(path: Path | str, seed: int | None = None) -> Scenario:
         raise type(error)(f"{path}: {error}") from error
 
 
+@lru_cache(maxsize=2)  # runs of a comparison that one process makes share their scenario
 def default_scenario(kind: str = "demo", seed: int | None = None) -> Scenario:
     """Load a shipped scenario: ``demo`` (Philly-like, queues build up), or the setting of a paper's simulation.
 
