@@ -118,10 +118,17 @@ def begin(data: Ints, where: Ints, before: Ints, held: Ints, now: int, restore: 
 
 
 @compiled
-def summary(workers: Ints) -> tuple[int, int, bool]:
-    """The number of workers, when the first begins computing, and whether any begin later."""
-    first = workers[:, 2].min()
-    return workers[:, 1].sum(), first, first < workers[:, 2].max()
+def summary(workers: Ints) -> tuple[int, int, int, int]:
+    """The number of workers, when the first and the last begin computing, and the work not done in between [worker-µs].
+
+    That is what the workers would do more had all begun with the first.
+    """
+    first, last, missed = workers[0, 2], workers[0, 2], 0
+    for i in range(len(workers)):
+        first, last = min(first, workers[i, 2]), max(last, workers[i, 2])
+    for i in range(len(workers)):
+        missed += workers[i, 1] * (workers[i, 2] - first)
+    return workers[:, 1].sum(), first, last, missed
 
 
 @lean
