@@ -175,13 +175,15 @@ class Preemptive(EdgePolicy):
         """
         held, running = self.held, self.held.running[jobs] == 1
         own, runs = held.own[jobs] * running[:, None], plan.sum(axis=1) > 0
-        kept_ps = {}
+        kept, kept_ps = np.minimum(plan, own), {}
+        keeps, loses = kept.any(axis=1).tolist(), (kept < own).any(axis=1).tolist()
         for n in np.flatnonzero(running).tolist():
-            job, kept, kept_ps[n] = int(jobs[n]), np.minimum(plan[n], own[n]), view.ps_of(int(jobs[n]))
-            if not kept.any():
+            job = int(jobs[n])
+            kept_ps[n] = view.ps_of(job)
+            if not keeps[n]:
                 yield Suspend(job, "moved" if runs[n] else "preempted")
-            elif (kept < own[n]).any():
-                yield self._allocate(job, kept, kept_ps[n], view)
+            elif loses[n]:
+                yield self._allocate(job, kept[n], kept_ps[n], view)
         begins = np.flatnonzero(~running)
         grows = np.flatnonzero(running & np.any(plan > own, axis=1))
         for n in (*grows.tolist(), *begins[zeta[begins].argsort()[::-1]].tolist()):
