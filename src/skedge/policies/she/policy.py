@@ -340,13 +340,16 @@ class Batch(Basis):
         return max(1, -(-(held.end - view.now) // self.physics.slot))
 
     def _take(self, job: int, held: Accepted, view: View) -> None:
-        """Book a job's holdings from now to its planned end."""
+        """Book a job's holdings from now to its planned end, where the capacity is limited."""
         rows, ps_row = self._rows(job, held, view)
         slots = self._slots_left(held, view)
-        self.workers, self.ps = with_room(self.workers), with_room(self.ps)
         for _, n, row in rows:
-            take(self.workers, row, n, 0, slots)
-        take(self.ps, ps_row, 1, 0, slots)
+            if self.workers.capacity[row] < np.inf:
+                self.workers = with_room(self.workers)
+                take(self.workers, row, n, 0, slots)
+        if self.ps.capacity[ps_row] < np.inf:
+            self.ps = with_room(self.ps)
+            take(self.ps, ps_row, 1, 0, slots)
 
     def _priced(self, job: int, held: Accepted, view: View) -> Iterator[Piece]:
         """The prices that a job has just changed."""
