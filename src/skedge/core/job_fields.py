@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -303,16 +303,20 @@ class JobColumns:
     data: Ints
 
     def first(self, count: int) -> JobColumns:
-        """The first `count` jobs; the arrays are read-only."""
-        rows = {f.name: getattr(self, f.name)[:count] for f in fields(JobColumns)}
-        for array in rows.values():
-            array.flags.writeable = False
-        return JobColumns(**rows)
+        """The first `count` jobs; the arrays are read-only, and made when first accessed."""
+        columns = object.__new__(JobColumns)
+        vars(columns).update(_of=self, _count=count)
+        return columns
 
     if not TYPE_CHECKING:  # a type checker reports an unknown name itself
 
-        def __getattr__(self, name: str) -> NoReturn:
-            """Refuse an unknown name; the message lists the columns."""
+        def __getattr__(self, name: str) -> NDArray[Any]:
+            """A column of the first jobs; refuse an unknown name, the message lists the columns."""
+            if name in JobColumns.__dataclass_fields__ and "_of" in vars(self):
+                column = getattr(self._of, name)[: self._count]
+                column.flags.writeable = False
+                vars(self)[name] = column
+                return column
             columns = [f.name for f in fields(JobColumns)]
             close = get_close_matches(name, columns, n=1)
             guess = f" (did you mean {close[0]}?)" if close else ""

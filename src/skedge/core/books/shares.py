@@ -205,7 +205,7 @@ def give_back(free: Ints, where: Ints, kind: int, cloud: int) -> None:
 
 @compiled
 def copies(where: Ints, before: Ints, chunks: int, job: int, now: int) -> Ints:
-    """Upload all of a job's chunks to each server that lacks the data of some of its workers; rows as :func:`uploads`."""
+    """Upload all chunks of a job to each server that lacks the data of some workers; rows as in :func:`uploads`."""
     out, size = np.empty((len(where), 4), np.int64), 0
     for w in range(len(where)):
         if where[w, 1] > before[w]:
