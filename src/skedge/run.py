@@ -418,4 +418,5 @@ def _driven(
         kernel.validate_state()
     with watch.counting("record"):
         schedule = kernel.record.schedule(world.runs())
+    del kernel.view  # it refers to the kernel, whose books would take memory until they are found to be garbage
     return Run(scenario, meta_of(scenario, policy), schedule, watch.seconds["decide"])

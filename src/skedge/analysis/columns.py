@@ -170,13 +170,13 @@ _ON_GANGS = ["allocate", "allocate_each", "upload", "suspend", "assign_ps"]
 def gang_orders(c: Columns) -> pl.DataFrame:
     """The decisions on gangs and their data, one row per server, by job and then in the order made.
 
-    Columns: job, time, verb, server, workers, reason and `order`, the number of the order that a row belongs to. An
+    Columns: job, time, verb, server, workers and `order`, the number of the order that a row belongs to. An
     order lists its servers in ascending order, each once, which shows where the next order begins.
     """
     d = c.decisions
     rows = np.flatnonzero(d.frame["verb"].is_in(_ON_GANGS).to_numpy())
     table = pl.DataFrame({name: d[name][rows] for name in ("job", "time", "server", "workers")}).cast(pl.Int64)
-    table = table.with_columns(d.frame[name].gather(rows).cast(pl.String) for name in ("verb", "reason"))
+    table = table.with_columns(verb=d.frame["verb"].gather(rows))
     table = table.sort("job", maintain_order=True)
     same = pl.all_horizontal(pl.col(name) == pl.col(name).shift() for name in ("job", "time", "verb"))
     begins = ~(same & (pl.col("server") > pl.col("server").shift())).fill_null(value=False)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from skedge.core.jit import compiled, inlined
 from skedge.core.kinds import kind_of
-from skedge.core.model import Ints
+from skedge.core.model import Bools, Ints
 from skedge.core.schedule import COPIES, SUPPLIES
 
 from .columns import Columns, once
+from .sweeps import Small
 
 
 @once
@@ -21,48 +25,56 @@ def supplies(c: Columns) -> pl.DataFrame:
     and `chunks` (chunks that must be brought). A server has the data of the largest number of workers in any order on
     the job since its last outage or, if the physics is ``last_place``, of those in the job's last order.
     """
-    d = c.decisions
-    chosen = np.flatnonzero(d.frame["verb"].is_in(SUPPLIES).fill_null(value=False).to_numpy() & (d["server"] >= 0))
-    number = _number_in_job(d["job"])
-    rows = chosen[np.argsort(d["job"][chosen], kind="stable")]
-    job, server, time, n = d["job"][rows], d["server"][rows], d["time"][rows], d["workers"][rows].astype(np.int64)
-    verb = d.frame["verb"].to_physical().to_numpy()[rows]
-    order = _orders(job, server, time, verb, number[rows])
-    outage = _outages_until(c, server, time)
-    place = (job * np.int64(len(c.scenario.cluster.servers)) + server) * (outage.max(initial=0) + 1) + outage
-    kept = kind_of(c.scenario.cluster).keeps_data(c.scenario.physics)
-    before = _before(np.argsort(place, kind="stable"), place, order, n, kept)
-    copies = ((d.frame["verb"] == "upload") & (d.frame["reason"] == COPIES)).fill_null(value=False).to_numpy()[rows]
-    chunks = _chunks(order, n, before, copies, c.scenario.jobs.chunks[job])
-    back = np.argsort(rows)
-    table = {"job": job, "server": server, "time": time, "n": n, "before": before, "chunks": chunks}
-    return pl.DataFrame({name: column[back] for name, column in table.items()}).with_columns(
-        verb=d.frame["verb"].gather(chosen)
+    d, jobs = c.decisions, c.scenario.jobs
+    chosen = d.frame["verb"].is_in(SUPPLIES).fill_null(value=False).to_numpy() & (d["server"] >= 0)
+    copies = ((d.frame["verb"] == "upload") & (d.frame["reason"] == COPIES)).fill_null(value=False).to_numpy()
+    rows, first, number = _by_job(d["job"], chosen, len(jobs))
+    verb, outage = d.frame["verb"].to_physical().to_numpy(), _outages_until(c, d["server"], d["time"])
+    given = _Given(d["server"], d["time"], verb, d["workers"], number, copies, outage)
+    kept, servers = kind_of(c.scenario.cluster).keeps_data(c.scenario.physics), len(c.scenario.cluster.servers)
+    before, chunks = _followed(given, rows, first, jobs.chunks, servers, kept)
+    table = {"job": d["job"], "server": d["server"], "time": d["time"]}
+    table |= {"n": d["workers"], "before": before, "chunks": chunks}
+    at = np.flatnonzero(chosen)
+    return pl.DataFrame({name: column[at] for name, column in table.items()}).with_columns(
+        verb=d.frame["verb"].gather(at)
     )
 
 
-def _orders(job: Ints, server: Ints, time: Ints, verb: Ints, number: Ints) -> Ints:
-    """The order that each row, by job, belongs to: servers ascend in an order, and nothing comes between."""
-    if not len(job):
-        return np.zeros(0, np.int64)
-    same = (job[1:] == job[:-1]) & (time[1:] == time[:-1]) & (verb[1:] == verb[:-1])
-    same &= (number[1:] == number[:-1] + 1) & (server[1:] > server[:-1])
-    return np.cumsum(np.concatenate([[True], ~same]))
+class _Given(NamedTuple):
+    """The decisions, by row; `number` is that of a decision within its job, `outage` the last one of its server."""
+
+    server: Small
+    time: Ints
+    verb: NDArray[Any]
+    n: Small
+    number: Small
+    copies: Bools
+    outage: Small
 
 
-def _number_in_job(job: Ints) -> Ints:
-    """Number of each decision within its job."""
-    order = np.argsort(job, kind="stable")
-    sorted_job = job[order]
-    first = np.searchsorted(sorted_job, sorted_job)
-    number = np.empty(len(job), np.int64)
-    number[order] = np.arange(len(job)) - first
-    return number
+@compiled
+def _by_job(job: Small, chosen: Bools, jobs: int) -> tuple[Ints, Ints, Small]:
+    """The `chosen` rows by job, the start of each job among them, and the number of every row within its job."""
+    first, seen = np.zeros(jobs + 1, np.int64), np.zeros(jobs, np.int32)
+    number = np.empty(len(job), np.int32)
+    for i in range(len(job)):
+        first[job[i] + 1] += chosen[i]
+        number[i] = seen[job[i]]
+        seen[job[i]] += 1
+    for j in range(jobs):
+        first[j + 1] += first[j]
+    rows, fill = np.empty(first[jobs], np.int64), first.copy()
+    for i in range(len(job)):
+        if chosen[i]:
+            rows[fill[job[i]]] = i
+            fill[job[i]] += 1
+    return rows, first, number
 
 
-def _outages_until(c: Columns, server: Ints, time: Ints) -> Ints:
+def _outages_until(c: Columns, server: Small, time: Ints) -> Small:
     """Number of outages of each row's server that have begun by its time."""
-    count = np.zeros(len(server), np.int64)
+    count = np.zeros(len(server), np.int32)
     for out in np.unique(c.outages["server"]):
         here = server == out
         starts = np.sort(c.outages["start"][c.outages["server"] == out])
@@ -70,28 +82,58 @@ def _outages_until(c: Columns, server: Ints, time: Ints) -> Ints:
     return count
 
 
-def _before(rows: Ints, place: Ints, order: Ints, n: Ints, kept: bool) -> Ints:
-    """Workers whose data each row's place has before it; `rows` are the rows by place, and then as they are given."""
-    before = np.zeros(len(rows), np.int64)
-    this, last = rows[1:], rows[:-1]
-    again = place[this] == place[last]
-    if kept:
-        most = pl.DataFrame({"place": place[rows], "n": n[rows]}).select(pl.col("n").cum_max().over("place"))
-        before[this] = np.where(again, most["n"].to_numpy()[:-1], 0)
-    else:
-        before[this] = np.where(again & (order[this] == order[last] + 1), n[last], 0)
-    return before
+@compiled
+def _followed(given: _Given, rows: Ints, first: Ints, chunks: Ints, servers: int, kept: bool) -> tuple[Small, Ints]:
+    """Follow each job from order to order: workers whose data each row's server had before, and chunks it must get.
+
+    The rows of an order have ascending servers, and no other decision on the job comes between them.
+    """
+    before, brought = np.zeros(len(given.n), np.int32), np.zeros(len(given.n), np.int64)
+    last, order = np.full(servers, -1, np.int64), np.zeros(servers, np.int64)
+    for job in range(len(first) - 1):
+        begin, count = first[job], 0
+        while begin < first[job + 1]:
+            end = begin + 1
+            while end < first[job + 1] and _continues(given, rows[end - 1], rows[end]):
+                end += 1
+            count += 1
+            for k in range(begin, end):
+                i, server = rows[k], given.server[rows[k]]
+                there = last[server]
+                if there >= 0 and given.outage[there] == given.outage[i]:
+                    if kept:
+                        before[i] = max(before[there], given.n[there])
+                    elif count == order[server] + 1:
+                        before[i] = given.n[there]
+                last[server], order[server] = i, count
+            _spread(given, rows[begin:end], chunks[job], before, brought)
+            begin = end
+        for k in range(first[job], first[job + 1]):
+            last[given.server[rows[k]]] = -1
+    return before, brought
 
 
-def _chunks(order: Ints, n: Ints, before: Ints, copies: NDArray[np.bool_], chunks: Ints) -> Ints:
-    """The chunks that each row must bring: those of workers whose data the server lacks, or copies of all.
+@inlined
+def _continues(given: _Given, i: int, k: int) -> bool:
+    """Whether row `k`, the next one of the job after `i`, belongs to the same order."""
+    same = given.time[i] == given.time[k] and given.verb[i] == given.verb[k]
+    return same and given.number[i] + 1 == given.number[k] and given.server[i] < given.server[k]
+
+
+@inlined
+def _spread(given: _Given, rows: Ints, chunks: int, before: Small, brought: Ints) -> None:
+    """The chunks that each row of an order must bring: those of workers whose data the server lacks, or copies of all.
 
     A job's chunks are spread evenly over its workers, in the order of the servers. If a server lacks the data of some
     workers, these are its last ones.
     """
-    first = np.searchsorted(order, order)
-    last = np.searchsorted(order, order, side="right")
-    given = np.concatenate([[0], np.cumsum(n)])
-    total, ahead, held = given[last] - given[first], given[:-1] - given[first], np.minimum(n, before)
-    spread = chunks * (ahead + n) // total - chunks * (ahead + held) // total
-    return np.where(copies, np.where(n > before, chunks, 0), spread)
+    total = spread = 0
+    for i in rows:
+        total += given.n[i]
+    for i in rows:
+        n, held = given.n[i], min(given.n[i], before[i])
+        if given.copies[i]:
+            brought[i] = chunks if n > before[i] else 0
+        else:
+            brought[i] = chunks * (spread + n) // total - chunks * (spread + held) // total
+        spread += n

@@ -146,10 +146,11 @@ def _upload(state: State, order: Upload) -> None:
             "M6",
             f"job {state.name(order.job)!r} is running, so its data are already where it needs them",
         )
-    if not in_order(rows_of(order.where), np.ones_like(state.in_service)):
+    where = rows_of(order.where)
+    if not in_order(where, np.ones_like(state.in_service)):
         state.books.check_servers(order.job, order.where)
     rule, most = state.books.most_workers(order.job)
-    workers = rows_of(order.where)[:, 1]
+    workers = where[:, 1]
     if not 1 <= workers.min() <= workers.max() <= most:
         name = state.name(order.job)
         raise OrderError(

@@ -57,7 +57,7 @@ class Decisions:
         rows[:] = now, job, _CODES[verb], -1, -1, self.reasons.setdefault(reason, len(self.reasons))
         rows[:, 3:5] = where
         self.rows.frombytes(rows.tobytes())
-        self.values.extend([_NONE if value is None else value] * len(where))
+        self.values.extend(array("d", [_NONE if value is None else value]) * len(where))
 
     def dispatched(self) -> tuple[Ints, Ints, Ints, Ints]:
         """(job, lane, time, number of the dispatch) of each dispatched chunk."""

@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from difflib import get_close_matches
-from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -304,23 +303,21 @@ class JobColumns:
     data: Ints
 
     def first(self, count: int) -> JobColumns:
-        """The first `count` jobs; the arrays are read-only."""
-        rows = {name: getattr(self, name)[:count] for name in _columns()}
-        for array in rows.values():
-            array.flags.writeable = False
-        return JobColumns(**rows)
+        """The first `count` jobs; the arrays are read-only, and made when first accessed."""
+        columns = object.__new__(JobColumns)
+        vars(columns).update(_of=self, _count=count)
+        return columns
 
     if not TYPE_CHECKING:  # a type checker reports an unknown name itself
 
-        def __getattr__(self, name: str) -> NoReturn:
-            """Refuse an unknown name; the message lists the columns."""
-            columns = _columns()
+        def __getattr__(self, name: str) -> NDArray[Any]:
+            """A column of the first jobs; refuse an unknown name, the message lists the columns."""
+            if name in JobColumns.__dataclass_fields__ and "_of" in vars(self):
+                column = getattr(self._of, name)[: self._count]
+                column.flags.writeable = False
+                vars(self)[name] = column
+                return column
+            columns = [f.name for f in fields(JobColumns)]
             close = get_close_matches(name, columns, n=1)
             guess = f" (did you mean {close[0]}?)" if close else ""
             raise UnknownColumnError(f"jobs.{name}: is not a column{guess}; there are {', '.join(columns)}")
-
-
-@cache
-def _columns() -> tuple[str, ...]:
-    """The names of the columns."""
-    return tuple(f.name for f in fields(JobColumns))

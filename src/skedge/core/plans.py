@@ -64,12 +64,12 @@ class Plans:
 
     def ended(self, now: int) -> list[int]:
         """Jobs whose newest plan ends by `now`, and was not returned before, in order of its end."""
-        found = list[int]()
+        found = dict[int, None]()
         while self._ends and self._ends[0][0] <= now:
             end, job = heappop(self._ends)
             if job not in found and self.end(job) == end:
-                found.append(job)
-        return found
+                found[job] = None
+        return list(found)
 
     def breaks(self, job: int, now: int) -> None:
         """Mark the newest plan of `job` as broken."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from .books.shares import rows_of, uploads
+from .books.shares import copies, rows_of, uploads
 from .decisions import Decisions, rows_of_buffer
 from .events import CANCELLED, CLOUD, Allocate, Dispatch, Price, Reject, Reserve, Transfer, Upload
 from .model import Ints, Placement
@@ -96,14 +96,7 @@ class Record:
         """Record an upload ahead of an allocation: the order and the chunks that it brings; `before` as above."""
         where, before = _by_server(order.where, before)
         self.decisions.add_each(now, order.job, "upload", COPIES if order.copies else SHARES, where)
-        chunks = self.chunks[order.job]
-        if order.copies:
-            lacking = where[where[:, 1] > before, 0]
-            rows = np.empty((len(lacking), 4), np.int64)
-            rows[:] = order.job, -1, chunks, now
-            rows[:, 1] = lacking
-        else:
-            rows = uploads(where, before, chunks, order.job, now)
+        rows = (copies if order.copies else uploads)(where, before, self.chunks[order.job], order.job, now)
         self.gang_uploads.frombytes(rows.tobytes())
 
     def take_ps(self, job: int, now: int) -> None:

@@ -57,6 +57,7 @@ class State:
         self.now, self.arrived, self.dispatches = 0, 0, 0
         self.standing = np.full(len(scenario.jobs), -1, np.int64)
         self._columns: JobColumns | None = None
+        self._shown = 0
         self.chunk_time, self.factor = scenario.chunk_time, dict[int, float]()
         overhead, kept = physics.checkpoint_overhead, physics.data == "kept"
         self.belief: Lanes = empty_lanes(scenario.cluster.lanes, preemptive=preemptive, overhead=overhead)
@@ -97,8 +98,8 @@ class State:
 
     def columns(self) -> JobColumns:
         """The columns of the jobs that have arrived, read-only."""
-        if self._columns is None or len(self._columns.arrival) != self.arrived:
-            self._columns = self.scenario.jobs.first(self.arrived)
+        if self._columns is None or self._shown != self.arrived:
+            self._columns, self._shown = self.scenario.jobs.first(self.arrived), self.arrived
         return self._columns
 
     def active(self) -> Ints:

@@ -49,7 +49,8 @@ def forecast(
     -------
     Completions by job. Jobs that will never complete in the present state (servers out of service) are omitted.
     """
-    copy = deepcopy(kernel, {id(kernel.scenario): kernel.scenario, id(kernel.journal): None})
+    scenario = kernel.scenario
+    copy = deepcopy(kernel, {id(scenario): scenario, id(scenario.jobs): scenario.jobs, id(kernel.journal): None})
     world = _Ahead(copy, now, in_cloud or {}, wakes)
     completions: dict[int, int] = {}
 

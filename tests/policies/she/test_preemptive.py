@@ -144,10 +144,10 @@ def plainly_taken(n: int, j: int, left: list[int], held: JobState, room: Room, d
 
 
 def test_the_compiled_scan_is_the_plain_one() -> None:
-    """600 seeded clusters of up to four servers and jobs that hold some of them."""
+    """900 seeded clusters of up to four servers and jobs that hold some of them, up to all that they can use."""
     rng = np.random.default_rng(11)
-    spread = beside = 0
-    for seed in range(600):
+    spread = beside = stay = 0
+    for seed in range(900):
         servers, jobs = int(rng.integers(1, 5)), int(rng.integers(1, 6))
         listed = [job(str(j), 0, 1, 1, upload_s={f"s{s}": float(rng.integers(0, 4)) / SECOND for s in range(servers)})
                   for j in range(jobs)]  # fmt: skip
@@ -163,10 +163,10 @@ def test_the_compiled_scan_is_the_plain_one() -> None:
         running = ran * rng.integers(0, 2, jobs)
         zero = np.zeros(jobs, np.int64)
         ps = np.where(running > 0, rng.integers(0, servers, jobs), -1)
-        left = rng.integers(1, 30, (jobs, 1)) * np.array([2, 1])
-        held = JobState(zero, zero, most, own, running, ran, zero, ps, left, zero, zero)
+        left = rng.integers(1, 60, (jobs, 1)) * np.array([2, 1])
+        held = JobState(zero, zero, most, own, zero, zero + servers, running, ran, zero, ps, left, zero, zero)
         room = Room(
-            workers.copy(), np.array([100]), rng.integers(0, 2, (servers, 1)), seed % 2, int(rng.integers(0, 3)), 0
+            workers.copy(), np.array([100]), rng.integers(0, 2, (servers, 1)), seed % 2, int(rng.integers(0, 8)), 0
         )
         plain = Room(workers.copy(), room.ps_left.copy(), room.ps_free.copy(), room.one_server, room.restore, 0)
         plan, zeta = own * running[:, None], np.zeros(jobs, np.int64)
@@ -182,7 +182,8 @@ def test_the_compiled_scan_is_the_plain_one() -> None:
                 if zeta[j] and not running[j]:
                     plain.ps_free[s, 0] -= 1
             spread, beside = spread + (len(got) > 1), beside + int(zeta[j])
-    assert min(spread, beside) > 50
+            stay += int(running[j] and sum(got.values()) == most[j] and (plan[j] == own[j]).all())
+    assert min(spread, beside, stay) > 50
 
 
 def test_shortest_first_preempts_at_once_where_tiresias_waits_for_a_demotion() -> None:

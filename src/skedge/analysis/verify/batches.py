@@ -33,14 +33,15 @@ _Row = tuple[int, int, int, str, int, int, float]
 
 @dataclass
 class _Books:
-    """Units held of each resource: (units, number of slots from the batch on)."""
+    """Units held of each resource: (units, number of slots from the batch on). `limits`: the capacities asked for."""
 
     c: Columns
     says: Mapping[str, Any]
+    limits: dict[Place, float]
     held: dict[Place, list[tuple[int, int]]] = field(default_factory=dict)
 
     def take(self, place: Place, units: int, slots: int) -> None:
-        if np.isfinite(self.capacity(place)):
+        if self.capacity(place) < np.inf:
             self.held.setdefault(place, []).append((units, slots))
 
     def steps(self, place: Place, slots: int) -> Iterator[tuple[int, int, float]]:
@@ -52,13 +53,15 @@ class _Books:
 
     def window(self, place: Place, slots: int) -> float:
         """Cost of a unit over the first `slots` slots."""
+        if self.capacity(place) == np.inf:
+            return 0.0
         return sum((b - a) * price for a, b, price in self.steps(place, slots))
 
     def _price(self, place: Place, load: int) -> float:
         kind, _ = place
         cluster, worker = self.c.scenario.cluster, kind.startswith(WORKER)
         capacity = self.capacity(place)
-        if not np.isfinite(capacity) or capacity == 0:
+        if capacity in (0, np.inf):
             return np.inf if capacity == 0 else 0.0
         types, most = (cluster.worker_types, self.says["F1"]) if worker else (cluster.ps_types, self.says["F2"])
         scale = 2 * self.says["T"] * len(cluster.servers) * max(len(types), 1)
@@ -66,6 +69,11 @@ class _Books:
 
     def capacity(self, place: Place) -> float:
         """Units of a resource; inf for no limit."""
+        if place not in self.limits:
+            self.limits[place] = self._capacity(place)
+        return self.limits[place]
+
+    def _capacity(self, place: Place) -> float:
         kind, server = place
         cluster = self.c.scenario.cluster
         if server == cluster.cloud:
@@ -90,6 +98,7 @@ def check_batches(c: Columns, found: Findings, says: Mapping[str, Any]) -> None:
     """Check the batches in order, with the jobs that each accepts and postpones."""
     accepted = _accepted(c)
     expected: list[_Row] = []
+    limits: dict[Place, float] = {}
     gone: set[int] = set()
     done = np.full(len(c.scenario.jobs), NEVER, np.int64)
     done[c.jobs["job"]] = np.where(c.jobs["completion"] >= 0, c.jobs["completion"], NEVER)
@@ -97,7 +106,7 @@ def check_batches(c: Columns, found: Findings, says: Mapping[str, Any]) -> None:
     _when_due(c, found, accepted, {time for time, _ in batches})
     for time, decided in batches:
         _everybody(c, found, time, [job for job, _, _ in decided], gone)
-        books = _Books(c, says)
+        books = _Books(c, says, limits)
         for job in sorted(gone):
             if done[job] > time:
                 _hold(books, c, job, accepted[job], time)
@@ -223,7 +232,7 @@ def _priced(books: _Books, c: Columns, job: int, one: _Job, time: int) -> Iterat
     slots, slot, cluster = _slots_left(c, one, time), c.scenario.physics.slot, c.scenario.cluster
     known = {*(WORKER + kind for kind in cluster.worker_types), *(PS + kind for kind in cluster.ps_types)}
     for place, _ in _places(c, job, one):
-        if place[0] in known and np.isfinite(books.capacity(place)):
+        if place[0] in known and books.capacity(place) < np.inf:
             for a, b, price in books.steps(place, slots):
                 yield time, job, place[1], place[0], time + a * slot, time + b * slot, price
 

@@ -22,6 +22,7 @@ from skedge.core.time import NEVER
 from .each import check_begins
 from .rules import Findings
 from .same import carried_out_exactly
+from .supplies import unequal_uploads
 
 _MOST_WORK = 2.0**62
 """Worker time beyond which sums need unbounded integers [worker-µs]."""
@@ -199,10 +200,14 @@ def _apart(found: Findings, intervals: pl.DataFrame, slack: int) -> None:
 
 
 def _brought(c: Columns, found: Findings, given: pl.DataFrame, slack: int) -> None:
-    """M7: if a server lacks the data of some workers of an order, an upload begins with the order."""
-    u = c.uploads
-    table = pl.DataFrame({"job": u["job"], "server": u["to_server"], "begun": u["start"]}).sort("begun")
-    near = given.filter(pl.col("chunks") > 0).sort("time").join_asof(
+    """M7: if a server lacks the data of some workers of an order, an upload begins with the order.
+
+    So it is for jobs whose uploads are exactly those required.
+    """
+    u, unequal = c.uploads, pl.Series(np.flatnonzero(unequal_uploads(c)), dtype=pl.Int32).implode()
+    table = pl.DataFrame({"job": u["job"], "server": u["to_server"], "begun": u["start"]})
+    table = table.filter(pl.col("job").is_in(unequal)).sort("begun")
+    near = given.filter(pl.col("chunks") > 0, pl.col("job").is_in(unequal)).sort("time").join_asof(
         table, left_on="time", right_on="begun", by=["job", "server"], strategy="nearest", tolerance=slack,
         check_sortedness=False,
     )  # fmt: skip
@@ -215,7 +220,9 @@ def _brought(c: Columns, found: Findings, given: pl.DataFrame, slack: int) -> No
 def _not_early(c: Columns, found: Findings, intervals: pl.DataFrame, given: pl.DataFrame, slack: int) -> None:
     """M7: a gang begins computing exactly when its last data are there; a resumed one pays the checkpoint overhead."""
     held = gang_holdings(intervals).with_columns(by=pl.col("start") + slack).sort("by", maintain_order=True)
-    new = given.filter(pl.col("n") > pl.col("before")).sort("time", maintain_order=True)
+    new = given.filter(pl.col("n") > pl.col("before"))
+    new = new.join(held.select("job", "server"), on=["job", "server"], how="semi", maintain_order="left")
+    new = new.sort("time", maintain_order=True)
     new = new.select("job", "server", begun="time", ready=pl.col("time") + pl.Series(_delays(c, new)))
     held = held.join_asof(new, left_on="by", right_on="begun", by=["job", "server"], check_sortedness=False)
     job, start, end, computes = (intervals[name].to_numpy() for name in ("job", "start", "end", "compute_from"))

@@ -180,7 +180,7 @@ def _suspended(found: Findings, slack: int, intervals: pl.DataFrame, orders: pl.
     """M2: a suspended job held workers until then, by a run or by an order of the same instant."""
     at = pl.col("job", "time")
     suspended = orders.filter(pl.col("verb") == "suspend")
-    given = orders.filter(pl.col("verb").str.starts_with("allocate"))
+    given = orders.filter(pl.col("verb").is_in(["allocate", "allocate_each"]))
     if slack == 0:  # live, a job suspended in its last mini-batch is complete nevertheless
         intervals = intervals.filter("preempted")
     ends = pl.concat([intervals.select(pl.col("job").cast(pl.Int64), time="end"), given.select(at)])

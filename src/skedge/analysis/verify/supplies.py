@@ -6,65 +6,89 @@ from typing import NamedTuple
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from skedge.analysis.columns import Columns, gang_intervals
+from skedge.analysis.columns import Columns, gang_intervals, once
 from skedge.analysis.supplies import supplies
-from skedge.analysis.sweeps import in_groups
-from skedge.core.model import Ints
+from skedge.analysis.sweeps import Small, in_groups
+from skedge.core.jit import compiled
+from skedge.core.model import Bools, Ints
 
 from .rules import Findings
 
 
 def check_supplies(c: Columns, found: Findings) -> None:
     """Compare the uploads of jobs that are not dispatched with those that their orders require; they must be equal."""
-    sent = np.zeros(len(c.scenario.jobs), bool)
-    sent[c.dispatches["job"]] = True
-    u, given = c.uploads, supplies(c)
-    brought = _by_job(sent, u["job"], u["to_server"], u["chunks"], u["start"])
-    needed = _by_job(sent, *(given[name].to_numpy() for name in ("job", "server", "chunks", "time")))
-    unequal = np.flatnonzero(_unequal(brought, needed))
-    both = pl.concat([_table(brought, unequal).with_columns(n=1), _table(needed, unequal).with_columns(n=-1)])
+    unequal = np.flatnonzero(unequal_uploads(c) & ~_sent(c))
+    if not len(unequal):
+        return
+    both = pl.concat([_table(_brought(c), unequal).with_columns(n=1), _table(_needed(c), unequal).with_columns(n=-1)])
     differ = both.group_by("job", "server", "chunks", "time").agg(pl.col("n").sum()).filter(pl.col("n") != 0)
     for job, server, chunks, time, n in differ.sort("job", "time", "server", "chunks").head(found.limit).iter_rows():
         what = "are uploaded, but no order needs them" if n > 0 else "are needed by an order, but are not uploaded"
         found.add("M16", job, time, f"{chunks} chunks for server {server} {what}")
 
 
-class _Uploads(NamedTuple):
-    """Uploads by job and time; `first` is the first one of each job, shape ``(jobs + 1,)``."""
+@once
+def unequal_uploads(c: Columns) -> Bools:
+    """Jobs that are dispatched, or whose uploads are not those required, row by row; their order may differ."""
+    sent, one, other = _sent(c), _brought(c), _needed(c)
+    unequal: Bools = _unequal(_by_job(sent, one), one, _by_job(sent, other), other) | sent
+    return unequal
 
-    first: Ints
-    server: Ints
+
+class _Uploads(NamedTuple):
+    """Uploads, by row."""
+
+    job: Small
+    server: Small
     chunks: Ints
     time: Ints
 
 
-def _by_job(sent: NDArray[np.bool_], job: Ints, server: Ints, chunks: Ints, time: Ints) -> _Uploads:
-    """The uploads of jobs that are not `sent`, dispatched."""
-    rows, first = in_groups(np.where(sent[job] | (chunks == 0), -1, job).astype(np.int32), time, len(sent))
-    return _Uploads(first, server[rows], chunks[rows], time[rows])
+def _brought(c: Columns) -> _Uploads:
+    return _Uploads(*(c.uploads[name] for name in ("job", "to_server", "chunks", "start")))
 
 
-def _unequal(one: _Uploads, other: _Uploads) -> NDArray[np.bool_]:
-    """Jobs whose uploads are not the same, row by row; they may be the same in another order."""
-    count = np.diff(one.first)
-    unequal = count != np.diff(other.first)
-    equal = np.flatnonzero(~unequal)
-    job = np.repeat(equal, count[equal])
-    within = np.arange(len(job)) - np.repeat(np.cumsum(count[equal]) - count[equal], count[equal])
-    a, b = one.first[job] + within, other.first[job] + within
-    differ = (one.server[a] != other.server[b]) | (one.chunks[a] != other.chunks[b]) | (one.time[a] != other.time[b])
-    unequal[job[differ]] = True
+def _needed(c: Columns) -> _Uploads:
+    given = supplies(c)
+    return _Uploads(*(given[name].to_numpy() for name in ("job", "server", "chunks", "time")))
+
+
+@once
+def _sent(c: Columns) -> Bools:
+    """Whether each job is dispatched."""
+    sent = np.zeros(len(c.scenario.jobs), bool)
+    sent[c.dispatches["job"]] = True
+    return sent
+
+
+def _by_job(sent: Bools, of: _Uploads) -> tuple[Ints, Ints]:
+    """The rows of jobs that are not `sent` by job and time, as :func:`in_groups` gives them."""
+    none = of.chunks == 0
+    if sent.any():
+        none |= sent[of.job]
+    return in_groups(np.where(none, np.int32(-1), of.job), of.time, len(sent))
+
+
+@compiled
+def _unequal(rows: tuple[Ints, Ints], one: _Uploads, others: tuple[Ints, Ints], other: _Uploads) -> Bools:
+    """Jobs of which the two tables do not have the same rows in the same order."""
+    (these, first), (those, second) = rows, others
+    unequal = np.zeros(len(first) - 1, np.bool_)
+    for job in range(len(unequal)):
+        a, b = first[job], second[job]
+        unequal[job] = first[job + 1] - a != second[job + 1] - b
+        for n in range(0 if unequal[job] else first[job + 1] - a):
+            i, k = these[a + n], those[b + n]
+            if one.server[i] != other.server[k] or one.chunks[i] != other.chunks[k] or one.time[i] != other.time[k]:
+                unequal[job] = True
     return unequal
 
 
 def _table(of: _Uploads, jobs: Ints) -> pl.DataFrame:
     """The uploads of `jobs`."""
-    counts = of.first[jobs + 1] - of.first[jobs]
-    rows = np.concatenate([np.empty(0, np.int64), *(np.arange(of.first[job], of.first[job + 1]) for job in jobs)])
-    columns = {"server": of.server[rows], "chunks": of.chunks[rows], "time": of.time[rows]}
-    return pl.DataFrame({"job": np.repeat(jobs, counts), **columns}).cast(pl.Int64)
+    rows = np.flatnonzero(np.isin(of.job, jobs) & (of.chunks != 0))
+    return pl.DataFrame({name: getattr(of, name)[rows] for name in of._fields}).cast(pl.Int64)
 
 
 def check_ahead(c: Columns, found: Findings, slack: int, rule: str, most: Ints, *, promised: bool) -> None:
@@ -72,7 +96,7 @@ def check_ahead(c: Columns, found: Findings, slack: int, rule: str, most: Ints, 
 
     `rule` limits the workers of a job to `most`. `promised`: the policy promises to order no such uploads.
     """
-    d, jobs = c.decisions, c.scenario.jobs
+    d = c.decisions
     rows = np.flatnonzero((d.frame["verb"] == "upload").to_numpy())
     if not len(rows):
         return
@@ -85,13 +109,12 @@ def check_ahead(c: Columns, found: Findings, slack: int, rule: str, most: Ints, 
     most = most[job]
     say = "an upload for {} workers is ordered to server {}; the job can have {}"
     found.rows(rule, n > most, job, time, lambda i: say.format(n[i], d["server"][rows[i]], most[i]))
-    sent = np.zeros(len(jobs), bool)
-    sent[c.dispatches["job"]] = True
+    sent = _sent(c)
     say = "an upload is ordered at {} µs for a job that is dispatched or holds workers"
     found.rows("M6", sent[job] | _held(c, job, time, slack), job, time, lambda i: say.format(time[i]))
 
 
-def _held(c: Columns, job: Ints, time: Ints, slack: int) -> NDArray[np.bool_]:
+def _held(c: Columns, job: Ints, time: Ints, slack: int) -> Bools:
     """Whether each job holds workers at each time, both before and after it."""
     held = gang_intervals(c).select(pl.col("job").cast(pl.Int64), "end", since=pl.col("start") + slack + 1)
     asked = pl.DataFrame({"job": job, "time": time}).cast(pl.Int64).with_row_index("row").sort("time")

@@ -51,6 +51,9 @@ class Gangs:
         Likewise, for jobs that are not gangs: workers of the present or last allocation, and when they begin computing.
     joins
         Jobs whose present workers begin at different times.
+    all_from, missed
+        When the last of these workers begins, and the work that they would have done more had all begun with the first
+        [worker-µs]; 0 for other jobs.
     stopped
         When the last allocation of a job that is not a gang ended [µs].
     started
@@ -65,6 +68,8 @@ class Gangs:
     left: Ints = field(init=False)
     workers: Ints = field(init=False)
     compute_from: Ints = field(init=False)
+    all_from: Ints = field(init=False)
+    missed: Ints = field(init=False)
     since: list[int] = field(init=False)
     zeta: list[int] = field(init=False)
     started: set[int] = field(default_factory=set)
@@ -78,6 +83,7 @@ class Gangs:
         jobs = len(self.work)
         self.left = self.work[:, 0].copy()
         self.workers, self.compute_from = np.zeros(jobs, np.int64), np.zeros(jobs, np.int64)
+        self.all_from, self.missed = np.zeros(jobs, np.int64), np.zeros(jobs, np.int64)
         self.since, self.zeta = [0] * jobs, [0] * jobs
 
     def extend(self, work: Ints, delays: Delays) -> None:
@@ -87,6 +93,8 @@ class Gangs:
         self.left = np.append(self.left, new)
         self.workers = np.append(self.workers, np.zeros_like(new))
         self.compute_from = np.append(self.compute_from, np.zeros_like(new))
+        self.all_from = np.append(self.all_from, np.zeros_like(new))
+        self.missed = np.append(self.missed, np.zeros_like(new))
         self.since += [0] * len(new)
         self.zeta += [0] * len(new)
 
@@ -143,8 +151,9 @@ class Gangs:
     def _set_parts(self, job: int, parts: Ints) -> None:
         """Set the present workers of `job`, which is not a gang."""
         self.parts[job] = parts
-        self.workers[job], self.compute_from[job], several = summary(parts)
-        (self.joins.add if several else self.joins.discard)(job)
+        self.workers[job], self.compute_from[job], last, self.missed[job] = summary(parts)
+        self.all_from[job] = last if self.missed[job] else 0
+        (self.joins.add if self.missed[job] else self.joins.discard)(job)
 
     def begins(self, job: int) -> Iterator[tuple[int, int, int]]:
         """(server, workers, start of computing [µs]) of the present allocation of `job`."""
@@ -180,14 +189,20 @@ class Gangs:
         del self.placed[job]
         if job in self.parts:
             self.stopped[job] = now
-            self.joins.discard(job)
+            self._joined(job)
 
     def finish(self, job: int) -> None:
         """Remove a finished job."""
         self.left[job] = self.workers[job] = 0
         for books in (self.placed, self.data, self.parts, self.stopped):
             books.pop(job, None)
-        self.joins.discard(job)
+        self._joined(job)
+
+    def _joined(self, job: int) -> None:
+        """Forget that the workers of `job` begin at different times."""
+        if job in self.joins:
+            self.joins.discard(job)
+            self.all_from[job] = self.missed[job] = 0
 
     def left_of(self, job: int, now: int) -> int:
         """Remaining work of `job` at `now` [worker-µs], at its present zeta, at least 1."""
@@ -199,11 +214,13 @@ class Gangs:
 
     def left_at(self, jobs: Ints, now: int) -> Ints:
         """Remaining work of `jobs` at `now` [worker-µs], at their present zeta, at least 1."""
-        left = _left_at(jobs, now, self.left, self.compute_from, self.workers)
+        left = _left_at(jobs, now, self.left, self.compute_from, self.workers, self.missed)
         if self.joins:
-            for i, job in enumerate(jobs.tolist()):
-                if job in self.joins:
-                    left[i] = self.left_of(job, now)
+            begin = np.flatnonzero(self.all_from[jobs] > now)
+            if len(begin):
+                parts = [self.parts[job] for job in jobs[begin].tolist()]
+                sizes = np.array([len(rows) for rows in parts], np.int64)
+                left[begin] = _left_of_parts(self.left[jobs[begin]], np.concatenate(parts), sizes, now)
         return left
 
     def finish_time(self, job: int) -> int:
@@ -219,10 +236,20 @@ class Gangs:
 
 
 @compiled
-def _left_at(jobs: Ints, now: int, left: Ints, compute_from: Ints, workers: Ints) -> Ints:
-    """Remaining work at `now` of `jobs` whose workers began together [worker-µs], at least 1."""
+def _left_of_parts(left: Ints, parts: Ints, sizes: Ints, now: int) -> Ints:
+    """Remaining work at `now` of jobs with so much `left` when their `parts` began, `sizes` rows each; at least 1."""
+    out, first = np.empty(len(left), np.int64), 0
+    for i in range(len(left)):
+        out[i] = max(left[i] - done(parts[first : first + sizes[i]], now), 1)
+        first += sizes[i]
+    return out
+
+
+@compiled
+def _left_at(jobs: Ints, now: int, left: Ints, compute_from: Ints, workers: Ints, missed: Ints) -> Ints:
+    """Remaining work at `now` of `jobs` whose workers have all begun, or none [worker-µs], at least 1."""
     out = np.empty(len(jobs), np.int64)
     for i in range(len(jobs)):
         job = jobs[i]
-        out[i] = max(left[job] - max(now - compute_from[job], 0) * workers[job], 1)
+        out[i] = max(left[job] + missed[job] - max(now - compute_from[job], 0) * workers[job], 1)
     return out

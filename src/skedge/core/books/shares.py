@@ -118,10 +118,17 @@ def begin(data: Ints, where: Ints, before: Ints, held: Ints, now: int, restore: 
 
 
 @compiled
-def summary(workers: Ints) -> tuple[int, int, bool]:
-    """The number of workers, when the first begins computing, and whether any begin later."""
-    first = workers[:, 2].min()
-    return workers[:, 1].sum(), first, first < workers[:, 2].max()
+def summary(workers: Ints) -> tuple[int, int, int, int]:
+    """The number of workers, when the first and the last begin computing, and the work not done in between [worker-µs].
+
+    That is what the workers would do more had all begun with the first.
+    """
+    first, last, missed = workers[0, 2], workers[0, 2], 0
+    for i in range(len(workers)):
+        first, last = min(first, workers[i, 2]), max(last, workers[i, 2])
+    for i in range(len(workers)):
+        missed += workers[i, 1] * (workers[i, 2] - first)
+    return workers[:, 1].sum(), first, last, missed
 
 
 @lean
@@ -194,6 +201,17 @@ def give_back(free: Ints, where: Ints, kind: int, cloud: int) -> None:
     for w in range(len(where)):
         if where[w, 0] != cloud:
             free[where[w, 0], kind] += where[w, 1]
+
+
+@compiled
+def copies(where: Ints, before: Ints, chunks: int, job: int, now: int) -> Ints:
+    """Upload all chunks of a job to each server that lacks the data of some workers; rows as in :func:`uploads`."""
+    out, size = np.empty((len(where), 4), np.int64), 0
+    for w in range(len(where)):
+        if where[w, 1] > before[w]:
+            out[size, 0], out[size, 1], out[size, 2], out[size, 3] = job, where[w, 0], chunks, now
+            size += 1
+    return out[:size].copy()
 
 
 @compiled

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -30,6 +31,8 @@ class JobState(NamedTuple):
         Worker type, PS type, D_j.
     own
         Workers of the last placement, shape ``(jobs, servers)``.
+    low, high
+        Bounds of the servers where they are: from `low` up to `high`.
     running
         1 while the job holds them.
     ran
@@ -48,6 +51,8 @@ class JobState(NamedTuple):
     ps_kind: Ints
     most: Ints
     own: Ints
+    low: Ints
+    high: Ints
     running: Ints
     ran: Ints
     zeta: Ints
@@ -137,26 +142,14 @@ class Preemptive(EdgePolicy):
         held = self.held
         anew = self.active[(held.running[self.active] | held.stale[self.active]) == 1]
         held.stale[anew] = 1
-        held.left[anew] = left = self._remaining(anew, view)
-        held.estimate[anew] = self._with_most(anew, left)
+        estimate(anew, view.remaining(anew), view.work, self.slots, held)
         self.ranked = merged(self.ranked, anew[held.estimate[anew].argsort(kind="stable")], held.estimate, held.stale)
         held.stale[anew] = 0
 
-    def _remaining(self, jobs: Ints, view: View) -> Ints:
-        """Work left of `jobs` by zeta [worker-µs], shape ``(jobs, 2)``."""
-        left, work, zeta = view.remaining(jobs), view.work[jobs], self.held.zeta[jobs]
-        share = left / work[np.arange(len(jobs)), zeta]
-        both = np.ceil(share[:, None] * work).astype(np.int64)
-        both[np.arange(len(jobs)), zeta] = left
-        return np.maximum(both, 1)
-
     def estimates(self, jobs: Ints, view: View) -> Ints:
         """Remaining time of each of `jobs` with as many workers as it can ever have, zeta = 0 [µs]."""
-        return self._with_most(jobs, self._remaining(jobs, view))
-
-    def _with_most(self, jobs: Ints, left: Ints) -> Ints:
-        most = np.minimum(self.held.most[jobs], self.slots[self.held.kind[jobs]])
-        return -(-left[:, 0] // most)
+        estimate(jobs, view.remaining(jobs), view.work, self.slots, self.held)
+        return self.held.estimate[jobs]
 
     def rank_terms(self, job: int) -> dict[str, Any]:
         """Where its data are."""
@@ -182,13 +175,15 @@ class Preemptive(EdgePolicy):
         """
         held, running = self.held, self.held.running[jobs] == 1
         own, runs = held.own[jobs] * running[:, None], plan.sum(axis=1) > 0
-        kept_ps = {}
+        kept, kept_ps = np.minimum(plan, own), {}
+        keeps, loses = kept.any(axis=1).tolist(), (kept < own).any(axis=1).tolist()
         for n in np.flatnonzero(running).tolist():
-            job, kept, kept_ps[n] = int(jobs[n]), np.minimum(plan[n], own[n]), view.ps_of(int(jobs[n]))
-            if not kept.any():
+            job = int(jobs[n])
+            kept_ps[n] = view.ps_of(job)
+            if not keeps[n]:
                 yield Suspend(job, "moved" if runs[n] else "preempted")
-            elif (kept < own[n]).any():
-                yield self._allocate(job, kept, kept_ps[n], view)
+            elif loses[n]:
+                yield self._allocate(job, kept[n], kept_ps[n], view)
         begins = np.flatnonzero(~running)
         grows = np.flatnonzero(running & np.any(plan > own, axis=1))
         for n in (*grows.tolist(), *begins[zeta[begins].argsort()[::-1]].tolist()):
@@ -204,6 +199,7 @@ class Preemptive(EdgePolicy):
         store_all(self.stored, job, workers)
         held, at = self.held, -1 if ps < 0 else int(self.cluster.ps_server[ps])
         held.own[job], held.running[job], held.ran[job], held.ps_server[job] = workers, 1, 1, at
+        held.low[job], held.high[job] = where[0][0], where[-1][0] + 1
         held.zeta[job] = int(self.physics.colocation == "one_server" and len(where) == 1 and where[0][0] == at)
         return Allocate(job, where, ps_in(ps), "shortest_completion", gang=False)
 
@@ -212,6 +208,17 @@ def _longer(column: Ints, rows: int) -> Ints:
     out = np.zeros((rows, *column.shape[1:]), np.int64)
     out[: len(column)] = column
     return out
+
+
+@compiled
+def estimate(jobs: Ints, left: Ints, work: Ints, slots: Ints, held: JobState) -> None:
+    """Set ``left`` and ``estimate`` of `jobs`, whose remaining work is `left`; `slots` are workers by type."""
+    for n in range(len(jobs)):
+        job, zeta = jobs[n], held.zeta[jobs[n]]
+        share, other = left[n] / work[job, zeta], 1 - zeta
+        held.left[job, zeta] = max(left[n], 1)
+        held.left[job, other] = max(math.ceil(share * work[job, other]), 1)
+        held.estimate[job] = -(-held.left[job, 0] // min(held.most[job], slots[held.kind[job]]))
 
 
 @compiled
@@ -247,6 +254,9 @@ def take(ranked: Ints, held: JobState, stored: Stored, room: Room, delays: Delay
         some, beside = total[held.kind[job]] > 0 and room.ps_left[held.ps_kind[job]] > 0, 0
         if not some and held.running[job] == 0:
             continue
+        if some and held.running[job] and _stays(job, held, room):
+            total[held.kind[job]] -= held.most[job]
+            continue
         plan[:] = 0
         if some:
             beside = _take(job, held, stored, room, delays, delay, there, plan)
@@ -255,6 +265,29 @@ def take(ranked: Ints, held: JobState, stored: Stored, room: Room, delays: Delay
             jobs[n], plans[n], zeta[n] = job, plan, beside
             n += 1
     return jobs[:n], plans[:n], zeta[:n]
+
+
+@inlined
+def _stays(job: int, held: JobState, room: Room) -> bool:
+    """Whether :func:`_take` is known to leave a running job what it has; if so, that is taken of the `room`.
+
+    So it is if the job holds all the workers that it can use, nothing is gained beside a PS, and neither the restore
+    of a worker elsewhere nor the work left is so short that a plan that is slower ends in the same microsecond.
+    """
+    kind, most, n, fits = held.kind[job], held.most[job], 0, True
+    low, high, beside = held.low[job], held.high[job], room.one_server
+    for s in range(low, high):
+        n += held.own[job, s]
+        fits = fits and held.own[job, s] <= room.workers[s, kind]
+    left = held.left[job, beside]
+    if n < most or not fits or room.restore < most or left <= most * (most - 1):
+        return False
+    if beside and (held.ps_server[job] != low or high != low + 1 or left > held.left[job, 0]):
+        return False
+    for s in range(low, high):
+        room.workers[s, kind] -= held.own[job, s]
+    room.ps_left[held.ps_kind[job]] -= 1
+    return True
 
 
 @inlined

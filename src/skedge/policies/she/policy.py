@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -24,7 +24,7 @@ from skedge.core.events import (
     WakeAt,
     ps_in,
 )
-from skedge.core.model import PS, WORKER, Cluster, Floats, Ints, Physics, Placement
+from skedge.core.model import PS, WORKER, Bools, Cluster, Floats, Ints, Physics, Placement
 from skedge.core.policy import Basis, Params, Promises, View
 from skedge.core.time import NEVER, SECOND
 
@@ -106,6 +106,20 @@ class WaitingJob:
     before: list[dict[str, Any]]
 
 
+class Types(NamedTuple):
+    """Which servers have a worker, and which a PS, of a job's types, and those that can have either, in order of ties.
+
+    `rows` and `ps_rows` are their rows in the books of workers and of PSs, `xi` is 1 for those with xi = 1.
+    """
+
+    has_worker: Bools
+    has_ps: Bools
+    at: Ints
+    rows: Ints
+    ps_rows: Ints
+    xi: Ints
+
+
 class Batch(Basis):
     """A_online of She et al."""
 
@@ -138,6 +152,8 @@ class Batch(Basis):
         for slot, key in enumerate(zip(cluster.ps_server.tolist(), cluster.ps_type.tolist(), strict=True)):
             self.ps_on.setdefault(key, []).append(slot)
         self.rule = Comparison(int(p.literal_cost_d), int(self.least_cost))
+        self.types: dict[tuple[int, int], Types] = {}
+        self.copies: dict[tuple[int, int], Placement] = {}
         self._open_books()
 
     def _capacity(self, slots: Ints) -> Floats:
@@ -159,6 +175,8 @@ class Batch(Basis):
         for job in event.left:
             self.waiting.pop(job, None)
             self.held.pop(job, None)
+        if event.servers:
+            self.copies.clear()
         for job in event.broken:
             yield from self._extend(job, view)
         for job in (*event.interrupted, *event.arrived):
@@ -185,21 +203,34 @@ class Batch(Basis):
     def _admit(self, job: int, view: View, since: int) -> Iterator[Order]:
         """Upload the data of a job to every server that could train it, or reject it."""
         self.held.pop(job, None)
-        has_worker, has_ps = self._of_its_types(job, view)
+        has_worker, has_ps, *_ = self._of_its_types(job, view)
         for kind, has in (("worker", has_worker), ("PS", has_ps)):
             if not has.any():
                 yield Reject(job, f"never_fits: no server has a {kind} of its type")
                 return
         self.waiting[job] = WaitingJob(since, view.now, [])
-        candidates = np.flatnonzero(has_worker & view.in_service).tolist()
-        if candidates:
-            most = int(view.jobs.chunks[job])
-            yield Upload(job, tuple((s, most) for s in candidates), copies=True)
+        where = self._copies(job, has_worker, view)
+        if where:
+            yield Upload(job, where, copies=True)
 
-    def _of_its_types(self, job: int, view: View) -> tuple[Any, Any]:
-        """Which servers have a worker, and which a PS, of the job's types."""
-        kind, ps_kind = int(view.jobs.worker_type[job]), int(view.jobs.ps_type[job])
-        return self.worker_capacity[:, kind] > 0, self.ps_capacity[:, ps_kind] > 0
+    def _copies(self, job: int, has_worker: Bools, view: View) -> Placement:
+        """All servers that can hold workers of the job, with D_j workers each: the same for equal jobs."""
+        key = int(view.jobs.worker_type[job]), int(view.jobs.chunks[job])
+        if key not in self.copies:
+            self.copies[key] = tuple((s, key[1]) for s in np.flatnonzero(has_worker & view.in_service).tolist())
+        return self.copies[key]
+
+    def _of_its_types(self, job: int, view: View) -> Types:
+        """The servers for jobs of this one's types."""
+        key = int(view.jobs.worker_type[job]), int(view.jobs.ps_type[job])
+        if key not in self.types:
+            width, ps_width = self.worker_capacity.shape[1], self.ps_capacity.shape[1]
+            has_worker, has_ps = self.worker_capacity[:, key[0]] > 0, self.ps_capacity[:, key[1]] > 0
+            at = self.in_order[(has_worker | has_ps)[self.in_order]]
+            xi = (at == self.cluster.cloud) | (self.physics.colocation == "one_server")
+            rows, ps_rows = at * width + key[0] % width, at * ps_width + key[1] % ps_width
+            self.types[key] = Types(has_worker, has_ps, at, rows, ps_rows, xi.astype(np.int64))
+        return self.types[key]
 
     # -- Alg. 2 --------------------------------------------------------------------------------------------------
 
@@ -226,19 +257,15 @@ class Batch(Basis):
 
     def _ask(self, job: int, tau: int, view: View) -> tuple[Ask, list[int]]:
         """The job and the servers that it may use, in the order of ties."""
-        has_worker, has_ps = self._of_its_types(job, view)
-        usable = (has_worker | has_ps) & view.in_service
+        of, usable = self._of_its_types(job, view), view.in_service
         if self.aware_of_uploads:
             there = self.waiting[job].since + view.upload_delays(job)
             tau_us = tau * self.physics.slot
-            usable &= there < tau_us if self.params.strict_upload else there <= tau_us
-        at = self.in_order[usable[self.in_order]]
-        width, ps_width = self.worker_capacity.shape[1], self.ps_capacity.shape[1]
-        kind, ps_kind = int(view.jobs.worker_type[job]) % width, int(view.jobs.ps_type[job]) % ps_width
-        xi = (at == self.cluster.cloud) | (self.physics.colocation == "one_server")
-        most, slot, rows, ps_rows = int(view.jobs.chunks[job]), self.physics.slot, at * width, at * ps_width
-        ask = Ask(view.work[job], most, slot, tau, rows + kind, ps_rows + ps_kind, xi.astype(np.int64))
-        return ask, at.tolist()
+            usable = usable & (there < tau_us if self.params.strict_upload else there <= tau_us)
+        can = usable[of.at]
+        most, slot = int(view.jobs.chunks[job]), self.physics.slot
+        ask = Ask(view.work[job], most, slot, tau, of.rows[can], of.ps_rows[can], of.xi[can])
+        return ask, of.at[can].tolist()
 
     def _accept(self, job: int, ask: Ask, servers: list[int], plan: Deployment, view: View) -> Iterator[Order]:
         """Alg. 2, lines 15-18: deploy the job by its plan; f, g and prices rise."""
@@ -313,13 +340,16 @@ class Batch(Basis):
         return max(1, -(-(held.end - view.now) // self.physics.slot))
 
     def _take(self, job: int, held: Accepted, view: View) -> None:
-        """Book a job's holdings from now to its planned end."""
+        """Book a job's holdings from now to its planned end, where the capacity is limited."""
         rows, ps_row = self._rows(job, held, view)
         slots = self._slots_left(held, view)
-        self.workers, self.ps = with_room(self.workers), with_room(self.ps)
         for _, n, row in rows:
-            take(self.workers, row, n, 0, slots)
-        take(self.ps, ps_row, 1, 0, slots)
+            if self.workers.capacity[row] < np.inf:
+                self.workers = with_room(self.workers)
+                take(self.workers, row, n, 0, slots)
+        if self.ps.capacity[ps_row] < np.inf:
+            self.ps = with_room(self.ps)
+            take(self.ps, ps_row, 1, 0, slots)
 
     def _priced(self, job: int, held: Accepted, view: View) -> Iterator[Piece]:
         """The prices that a job has just changed."""
