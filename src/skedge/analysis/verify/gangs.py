@@ -220,7 +220,7 @@ def _brought(c: Columns, found: Findings, given: pl.DataFrame, slack: int) -> No
 def _not_early(c: Columns, found: Findings, intervals: pl.DataFrame, given: pl.DataFrame, slack: int) -> None:
     """M7: a gang begins computing exactly when its last data are there; a resumed one pays the checkpoint overhead."""
     held = gang_holdings(intervals).with_columns(by=pl.col("start") + slack).sort("by", maintain_order=True)
-    new = given.filter(pl.col("n") > pl.col("before"))
+    new = given.select("job", "server", "time").filter(given["n"] > given["before"])
     new = new.join(held.select("job", "server"), on=["job", "server"], how="semi", maintain_order="left")
     new = new.sort("time", maintain_order=True)
     new = new.select("job", "server", begun="time", ready=pl.col("time") + pl.Series(_delays(c, new)))

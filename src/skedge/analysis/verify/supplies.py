@@ -111,7 +111,9 @@ def check_ahead(c: Columns, found: Findings, slack: int, rule: str, most: Ints, 
     found.rows(rule, n > most, job, time, lambda i: say.format(n[i], d["server"][rows[i]], most[i]))
     sent = _sent(c)
     say = "an upload is ordered at {} µs for a job that is dispatched or holds workers"
-    found.rows("M6", sent[job] | _held(c, job, time, slack), job, time, lambda i: say.format(time[i]))
+    first = np.concatenate([[True], (job[1:] != job[:-1]) | (time[1:] != time[:-1])])  # of those of an order
+    held = _held(c, job[first], time[first], slack)[np.cumsum(first, dtype=np.int32) - 1]
+    found.rows("M6", sent[job] | held, job, time, lambda i: say.format(time[i]))
 
 
 def _held(c: Columns, job: Ints, time: Ints, slack: int) -> Bools:
