@@ -6,8 +6,8 @@ live: 400 jobs on 1,000 lanes, nearly all in the system at once, with the journa
 before an order is carried out. pending: 10,000 lanes with 50 chunks of 50 jobs pending on each, then 200 jobs of 60
 chunks, one after the other; in simulation, without a journal. pdors, okita: the scenarios s4 and s3, the papers' sizes.
 
-Reported [ms]: the events on which a job arrived, and all; by wall-clock time, and by CPU time of the thread, which other
-work on the machine disturbs less. Kernels are warmed up by a first run. `--lanes`: instead of the case's own.
+Reported [ms]: the events on which a job arrived, and all; by wall-clock time, and by CPU time of the thread, which
+other work on the machine disturbs less. Kernels are warmed up by a first run. `--lanes`: instead of the case's own.
 """
 
 from __future__ import annotations
@@ -79,7 +79,9 @@ def scenario(case: str, lanes: int | None, *, warm: bool) -> Scenario:
 
 def drawn(lanes: int, jobs: int) -> Scenario:
     """Servers of four lanes each and a cloud; jobs of the paper's kind, so many that they queue."""
-    servers: list[dict[str, Any]] = [{"id": f"s{i}", "workers": {"gpu": 4}, "ps": {"cpu": 4}} for i in range(lanes // 4)]
+    servers: list[dict[str, Any]] = [
+        {"id": f"s{i}", "workers": {"gpu": 4}, "ps": {"cpu": 4}} for i in range(lanes // 4)
+    ]
     form = {
         "name": "decisions",
         "slot": "1h",
@@ -103,7 +105,9 @@ def pending(lanes: int) -> Scenario:
     return scenario_from_dict(form, "pending", Path())
 
 
-def timed(scenario: Scenario, policy: str, journal: Journal | None, *, arrivals: bool) -> list[tuple[float, float, int]]:
+def timed(
+    scenario: Scenario, policy: str, journal: Journal | None, *, arrivals: bool
+) -> list[tuple[float, float, int]]:
     """Simulate; per event its wall-clock and CPU time [s] and the number of jobs that arrived.
 
     `arrivals`: only up to the last arrival.

@@ -7,8 +7,9 @@ The jobs are drawn by the seeded Philly-like generator, in whole seconds, with a
 eight GPUs; a gang waits for nothing but GPUs: uploads and communication take no time, and restoring a job is free.
 
 skedge: CPU seconds of loading the scenario, simulating, verifying every rule, computing the metrics and writing the run
-folder, the second time in one process, so that modules and compiled kernels are loaded. `start`: CPU seconds of the
-whole process less twice that. `--large N`: the compiled loop of :mod:`skedge.quick` is used from N jobs on.
+folder, the second time in one process, so that modules and compiled kernels are loaded. `simulate`: those of the
+simulation alone. `start`: CPU seconds of the whole process less twice those of the run. `--large N`: the compiled loop
+of :mod:`skedge.quick` is used from N jobs on.
 
 `--peer`: a checkout of the folder `simulator` of github.com/SymbioticLab/Tiresias, which needs Python 2.7
 (`--peer-python`). Its CPU seconds are those of the whole process, less those of the same command on the first job alone
@@ -51,7 +52,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         jobs, base = drawn(args.jobs), Path(folder)
         scenario = written(jobs, base / "scenario")
-        print(f"{len(jobs)} jobs on {NODES * GPUS} GPUs\n{'':16} {'CPU s':>7} {'jobs/s':>8} {'start s':>8} {'JCT h':>7}")
+        heads = f"{'':16} {'CPU s':>7} {'simulate':>8} {'jobs/s':>8} {'start s':>8} {'JCT h':>7}"
+        print(f"{len(jobs)} jobs on {NODES * GPUS} GPUs\n{heads}")
         for policy in args.policies.split(";"):
             found = ours(scenario, policy, args.large)
             print(row(f"skedge {policy}", found, len(jobs)))
@@ -91,7 +93,15 @@ def written(jobs: list[Job], folder: Path) -> Path:
     from skedge.scenario.save import save_scenario  # noqa: PLC0415
 
     listed = [
-        {"id": str(i), "arrival_s": at, "epochs": 1, "chunks": gpus, "minibatches": s, "minibatch_s": 1, "workers": gpus}
+        {
+            "id": str(i),
+            "arrival_s": at,
+            "epochs": 1,
+            "chunks": gpus,
+            "minibatches": s,
+            "minibatch_s": 1,
+            "workers": gpus,
+        }
         for i, (at, gpus, s) in enumerate(jobs)
     ]
     servers = [{"id": f"n{i}", "workers": {"gpu": GPUS}, "ps": {"cpu": 8 * GPUS}} for i in range(NODES)]
@@ -102,7 +112,7 @@ def written(jobs: list[Job], folder: Path) -> Path:
 
 
 def ours(scenario: Path, policy: str, large: int | None = None) -> dict[str, float]:
-    """CPU, start [s] and mean JCT [s] of skedge, in a process of its own."""
+    """What :func:`inside` finds in a process of its own, and its start-up [s]."""
     command = [sys.executable, __file__, "--inside", str(scenario), policy]
     command += [] if large is None else ["--large", str(large)]
     text, whole = cpu_of(command, Path.cwd())
@@ -111,19 +121,22 @@ def ours(scenario: Path, policy: str, large: int | None = None) -> dict[str, flo
 
 
 def inside(scenario: str, policy: str, large: int | None) -> dict[str, float]:
-    """Run twice; CPU and mean JCT of the second run."""
+    """Run twice; CPU of the second run and of its simulation [s], and its mean JCT [s]."""
     runs = import_module("skedge.run")  # part of start-up; the attribute `skedge.run` is the function
     if large is not None:
         runs.LARGE = large  # type: ignore[attr-defined]
     with tempfile.TemporaryDirectory() as folder:
         for number in range(2):
-            begun = time.process_time()
-            done = runs.run(runs.load_scenario(scenario), policy)
+            clock = [time.process_time()]
+            loaded = runs.load_scenario(scenario)
+            clock.append(time.process_time())
+            done = runs.run(loaded, policy)
+            clock.append(time.process_time())
             assert done.verify() == []
             jct = float(done.metrics["jct_mean_s"])
             done.save(Path(folder) / str(number))
-            spent = time.process_time() - begun
-    return {"cpu_s": spent, "jct_mean_s": jct}
+            clock.append(time.process_time())
+    return {"cpu_s": clock[-1] - clock[0], "simulate_s": clock[2] - clock[1], "jct_mean_s": jct}
 
 
 def peer(folder: Path, python: str, jobs: list[Job], policy: str, base: Path) -> dict[str, float]:
@@ -165,7 +178,8 @@ def cpu_of(command: list[str], at: Path) -> tuple[str, float]:
 def row(name: str, found: dict[str, Any], jobs: int) -> str:
     """One line of the table."""
     cpu, start, jct = found["cpu_s"], found["start_s"], found["jct_mean_s"] / 3600
-    return f"{name:16} {cpu:7.3f} {jobs / cpu:8.0f} {start:8.2f} {jct:7.2f}"
+    simulate = f"{found['simulate_s']:8.3f}" if "simulate_s" in found else " " * 8
+    return f"{name:16} {cpu:7.3f} {simulate} {jobs / cpu:8.0f} {start:8.2f} {jct:7.2f}"
 
 
 if __name__ == "__main__":
