@@ -339,8 +339,11 @@ def decisions_part(measures: Values) -> str:
     """Milliseconds."""
     keys = "arrival_median_ms", "arrival_p99_ms", "arrival_cpu_median_ms", "arrival_cpu_p99_ms", "event_p99_ms"
     rows = [
-        [name.removeprefix("decisions "), *(cell(v[key]) for key in (*keys, "yardstick_s"))]
-        + goal(name, "arrival_p99_ms", v)
+        [
+            name.removeprefix("decisions "),
+            *(cell(v[key]) for key in (*keys, "yardstick_s")),
+            *goal(name, "arrival_p99_ms", v),
+        ]
         for name, v in measures.items()
         if v["part"] == "decisions"
     ]
