@@ -1,23 +1,26 @@
 """How the time of a run grows with jobs, chunks, lanes and servers, for every policy.
 
     python benchmarks/scaling.py [--policies "aonline:cloud=false;pdors"] [--doublings 3] [--repeats 2]
-        [--page docs/scaling.md] [--figure docs/scaling.svg]
+        [--page docs/scaling.md] [--figure docs/scaling.svg] [--together]
 
 One size is doubled at a time, from the base on. Slots: Philly-like divisible jobs, 500 of them (4,000 for gangs) of 16
-chunks, on 8 servers of 8 lanes; the offered load stays 0.9. *jobs*: the span grows with them. *lanes*: of each server.
-*servers*: the lanes are the same, on more servers. Resources (s4): 10 jobs, 25 servers and 20 slots. Sites (s3): 25
-jobs and 12 servers; the chunks of a job grow with the servers.
+chunks, on 8 servers of 8 lanes, with a cloud for `batch` and `batchsche`; the offered load stays 0.9. *jobs*: the span
+grows with them. *lanes*: of each server. *servers*: the lanes are the same, on more servers. Resources (s4): 10 jobs,
+25 servers and 20 slots. Sites (s3): 25 jobs and 12 servers; the chunks of a job grow with the servers.
 
 CPU seconds of the simulation, and of its verification, in one process with kernels warm; the least of the repeats. The
 compiled loop of gangs (:mod:`skedge.quick`) is used whatever the number of jobs. *power*: log2 of the growth, from the
 first size to the last, a doubling: 1 is linear. `--page` puts the table between the marks of a page, `--figure` draws
 the simulation's time over the jobs.
+`--together` doubles lanes and jobs of the slots' policies together, on servers of 8 lanes with four jobs a lane, and
+prints the time a job, and what 10 million jobs on 100,000 lanes would take if it went on growing so.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+import resource
 import time
 from collections.abc import Iterator
 from importlib import import_module
@@ -34,11 +37,13 @@ from skedge.scenario.file import scenario_from_dict, shipped
 from skedge.studies.figure import Figure, Line, svg
 
 GANGS = "srtf;tiresias;fifo"
-SLOTS = "aonline:cloud=false;fifo:rule=earliest_server;preemptive;drf;batch;batchsche"
+SLOTS = "aonline:cloud=false;fifo:rule=earliest_server;preemptive;drf"
+BATCHES = "batch;batchsche"
 RESOURCES, SITES = "pdors;oasis;dorm;optimus", "okita"
 BASE = {
     "gangs": {"jobs": 4_000, "chunks": 16, "lanes": 8, "servers": 8},
     "slots": {"jobs": 500, "chunks": 16, "lanes": 8, "servers": 8},
+    "cloud": {"jobs": 500, "chunks": 16, "lanes": 8, "servers": 8},
     "s4": {"jobs": 10, "servers": 25, "slots": 20},
     "s3": {"jobs": 25, "servers": 12},
 }
@@ -50,6 +55,10 @@ def main() -> None:
     """Measure, print, and write page and figure."""
     args = arguments()
     import_module("skedge.run").LARGE = 0  # type: ignore[attr-defined]
+    if args.together:
+        for policy in args.policies.split(";"):
+            together(policy, args.doublings)
+        return
     rows, lines = [], []
     for policy in args.policies.split(";"):
         kind = kind_of(policy)
@@ -71,10 +80,11 @@ def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--policies", default=";".join((GANGS, SLOTS, RESOURCES, SITES)), help="separated by semicolons"
+        "--policies", default=";".join((GANGS, SLOTS, BATCHES, RESOURCES, SITES)), help="separated by semicolons"
     )
     parser.add_argument("--doublings", type=int, default=3)
     parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--together", action="store_true")
     parser.add_argument("--page", type=Path)
     parser.add_argument("--figure", type=Path)
     return parser.parse_args()
@@ -82,15 +92,15 @@ def arguments() -> argparse.Namespace:
 
 def kind_of(policy: str) -> str:
     """The scenario of a policy."""
-    kinds = {"gangs": GANGS, "slots": SLOTS, "s4": RESOURCES, "s3": SITES}
+    kinds = {"gangs": GANGS, "slots": SLOTS, "cloud": BATCHES, "s4": RESOURCES, "s3": SITES}
     return next(kind for kind, policies in kinds.items() if policy in policies.split(";"))
 
 
 def made(kind: str, changed: dict[str, int]) -> Scenario:
     """The scenario with these sizes, the others being the base's."""
     size = BASE[kind] | changed
-    if kind in ("gangs", "slots"):
-        return slots(**size)
+    if kind in ("gangs", "slots", "cloud"):
+        return slots(**size, cloud=kind == "cloud")
     form: dict[str, Any] = yaml.safe_load(shipped(kind).read_text(encoding="utf-8"))
     form["cluster"]["draw"]["servers"] = size["servers"]
     form["workload"]["synthetic"]["jobs"] = size["jobs"]
@@ -99,7 +109,7 @@ def made(kind: str, changed: dict[str, int]) -> Scenario:
     return scenario_from_dict(form, kind, Path())
 
 
-def slots(jobs: int, chunks: int, lanes: int, servers: int) -> Scenario:
+def slots(jobs: int, chunks: int, lanes: int, servers: int, *, cloud: bool = False) -> Scenario:
     """Philly-like jobs; more servers than the base's have the same lanes in all."""
     from skedge.traces.makers.synthetic import philly_like  # noqa: PLC0415 - no other kind needs it
 
@@ -119,7 +129,10 @@ def slots(jobs: int, chunks: int, lanes: int, servers: int) -> Scenario:
             zip(arrivals, np.tile(gpus, jobs // count), (work / chunks / 100).tolist(), strict=True)
         )
     ]
-    machines = [{"id": f"s{i}", "workers": {"gpu": each}, "ps": {"cpu": 4 * each}} for i in range(servers)]
+    machines: list[dict[str, Any]] = [
+        {"id": f"s{i}", "workers": {"gpu": each}, "ps": {"cpu": 4 * each}} for i in range(servers)
+    ]
+    machines += [{"id": "far", "kind": "cloud"}] if cloud else []
     form = {"name": "slots", "slot": "1h", "cluster": {"servers": machines}, "workload": {"jobs": listed}}
     return scenario_from_dict(form, "slots", Path())
 
@@ -135,6 +148,32 @@ def least(kind: str, changed: dict[str, int], policy: str, repeats: int) -> tupl
         assert done.verify() == []
         found.append((simulated - begun, time.process_time() - simulated))
     return min(one for one, _ in found), min(two for _, two in found)
+
+
+def together(policy: str, doublings: int) -> None:
+    """Lanes and jobs double together: print the time of simulation and verification, and its extrapolation."""
+    run(slots(500, 16, 8, 8), policy).verify()
+    sizes, costs = [500 * 2**i for i in range(doublings + 1)], []
+    for lanes in sizes:
+        jobs = 4 * lanes
+        scenario = slots(jobs, 16, lanes // 8, lanes // 8)
+        begun = time.process_time()
+        done = run(scenario, policy)
+        simulated = time.process_time()
+        assert done.verify() == []
+        verified = time.process_time()
+        costs.append(1e6 * (simulated - begun) / jobs)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+        print(
+            f"{policy:28} {lanes:6} lanes {jobs:6} jobs  {costs[-1]:8.1f} µs a job, "
+            f"verify {1e6 * (verified - simulated) / jobs:6.1f} µs, {peak:.2f} GB",
+            flush=True,
+        )
+    grown = power(tuple(costs))
+    hours = costs[-1] * (100_000 / sizes[-1]) ** max(grown, 0.0) * 10 / 3600
+    print(
+        f"{policy:28} power of the time a job {grown:.2f}; 10 million jobs on 100,000 lanes: {hours:.1f} h", flush=True
+    )
 
 
 def heads(doublings: int) -> Iterator[str]:
