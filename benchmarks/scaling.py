@@ -13,7 +13,8 @@ compiled loop of gangs (:mod:`skedge.quick`) is used whatever the number of jobs
 first size to the last, a doubling: 1 is linear. `--page` puts the table between the marks of a page, `--figure` draws
 the simulation's time over the jobs.
 `--together` doubles lanes and jobs of the slots' policies together, on servers of 8 lanes with four jobs a lane, and
-prints the time a job, and what 10 million jobs on 100,000 lanes would take if it went on growing so.
+prints the time a job, and what 10 million jobs on 100,000 lanes would take if it went on growing, lane by lane, as in
+the last doubling.
 """
 
 from __future__ import annotations
@@ -169,10 +170,12 @@ def together(policy: str, doublings: int) -> None:
             f"verify {1e6 * (verified - simulated) / jobs:6.1f} µs, {peak:.2f} GB",
             flush=True,
         )
-    grown = power(tuple(costs))
-    hours = costs[-1] * (100_000 / sizes[-1]) ** max(grown, 0.0) * 10 / 3600
+    a_lane = max(costs[-1] - costs[-2], 0.0) / (sizes[-1] - sizes[-2])
+    at = costs[-1] + a_lane * (100_000 - sizes[-1])
     print(
-        f"{policy:28} power of the time a job {grown:.2f}; 10 million jobs on 100,000 lanes: {hours:.1f} h", flush=True
+        f"{policy:28} {a_lane:.4f} µs a job and lane; on 100,000 lanes {at:.0f} µs a job, "
+        f"10 million jobs {at * 10 / 3600:.1f} h",
+        flush=True,
     )
 
 
