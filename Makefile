@@ -16,8 +16,8 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(VENV)/.run ## needs TRACE=<the Philly CSV> and MACHINES=<the Philly machine list>
-	$(BIN)/python benchmarks/window.py $(TRACE) $(MACHINES)
+bench: $(VENV)/.live ## all measures of speed, into docs/bench.md; TRACE=, MACHINES= (Philly's files), PEER= (Tiresias's simulator) if there
+	$(BIN)/python benchmarks/bench.py $(TRACE) $(MACHINES) $(if $(PEER),--peer $(PEER)) $(if $(PEER_PYTHON),--peer-python $(PEER_PYTHON))
 
 live-demo: $(VENV)/.live ## real training on Ray, on this machine: three edge servers and a cloud, six jobs
 	$(BIN)/skedge live live-demo --out skedge-live --replace

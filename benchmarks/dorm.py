@@ -1,6 +1,6 @@
 """Time Dorm in PD-ORS' setting S4, and print the gaps that its solutions prove.
 
-    python benchmarks/dorm.py [--machines 100] [--jobs 100] [--slots 80] [--seed 0] [--beside N] [--seconds 60]
+    python benchmarks/dorm.py [--machines 100] [--jobs 100] [--slots 80] [--seed 0] [--beside N] [--seconds 60] [--json]
 
 CPU seconds of one run in this process, compiled kernels warm. `gap`: bound over utilisation, less 1, of each solution.
 `--beside N` takes N problems of the run, evenly spread, and sets beside the solution what HiGHS and CP-SAT (extra
@@ -11,6 +11,7 @@ partition as their start: CPU seconds, utilisation and bound.
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,11 @@ def main() -> None:
     done = run(scenario, "dorm")
     took = time.process_time() - begun
     gaps = np.array([found.bound / found.use - 1 for _, found, _ in solutions if found and found.use])
+    if args.json:
+        assert done.verify() == []
+        found = {"cpu_s": took, "gap_mean": gaps.mean(), "gap_max": gaps.max(), "solutions": len(solutions)}
+        print(json.dumps(found | {"utility_total": done.metrics["utility_total"]}))
+        return
     print(f"{took:.1f} s of CPU, {sum(s for *_, s in solutions):.1f} s in {len(solutions)} solutions")
     print(f"gap {gaps.mean():.2%} in the mean, {gaps.max():.2%} at most, above 5 % in {(gaps > 0.05).sum()}")
     print(f"{len(done.verify())} rules broken, total utility {done.metrics['utility_total']:.1f}")
@@ -61,6 +67,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in (("machines", 100), ("jobs", 100), ("slots", 80), ("seed", 0), ("beside", 0), ("seconds", 60)):
         parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--json", action="store_true")
     return parser.parse_args()
 
 

@@ -1,16 +1,17 @@
 """Time the policies on a window of the real Philly trace, each from start to verified run folder.
 
-    python benchmarks/window.py TRACE.csv.gz MACHINE_LIST [--form i|ii|paper] [--make rigid|divisible] [--policies a;b]
-        [--first N]
+    python benchmarks/window.py [TRACE.csv.gz MACHINE_LIST] [--form i|ii|paper] [--make rigid|divisible]
+        [--policies a;b] [--first N]
 
 Form i: the trace's own work on the edge alone, one worker type, the machine list scaled down to an offered load of 0.9;
 jobs rigid (default), or divisible.
 Form ii: the same jobs on half as many machines, with the cloud. Form paper: jobs as in JSAC'22 Sec. V on as many
 machines as form i takes (140), with the cloud; it reports how many go there.
+Without TRACE and MACHINE_LIST: as many jobs of the seeded Philly-like generator, on Philly-like machines.
 
 Every policy runs in a process of its own (`skedge run --profile`); CPU seconds and peak memory are the operating
 system's account of the whole process, start-up, simulation, verification and writing included, and the CPU seconds of
-each stage stand below. A first run on a few jobs fills numba's cache, so that compilation does not count.
+each stage stand below. A first run on fewer jobs fills numba's cache, so that compilation does not count.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,18 +37,26 @@ POLICIES = {
 }
 
 
+JOBS = 49_875
+"""Passed jobs of the window."""
+
+WARM = 5_000
+"""Jobs of the first run: as many as make skedge use its compiled loop (`skedge.run.LARGE`)."""
+
+
 def main() -> None:
     """Convert, warm up, run, print."""
     args = arguments()
     with tempfile.TemporaryDirectory() as folder:
         base = Path(folder)
-        made = convert(args, base / "window", args.first)
-        convert(args, base / "warm", 300)
-        print(f"form {args.form}: {made['jobs']} {made['source']['make']} jobs, {made['lanes']} lanes")
+        form = Form(args.form, args.make, args.trace, args.machines)
+        made = form.scenario(base / "window", args.first)
+        warm = form.scenario(base / "warm", WARM)
+        print(f"form {args.form}, {args.make}, {args.first or JOBS} jobs")
         print(f"{'policy':34} {'CPU s':>7} {'GB':>5} {'jobs/s':>8} {'chunks/s':>9} {'JCT h':>8} {'cloud jobs':>10}")
         for policy in (args.policies or POLICIES[args.form]).split(";"):
-            run(base / "warm", policy, base)
-            found, cpu, memory, chunks = run(base / "window", policy, base)
+            run(warm, policy, base)
+            found, cpu, memory, chunks = run(made, policy, base)
             print(row(policy, found["metrics"], cpu, memory, chunks))
             print("  " + ", ".join(f"{stage} {s:.1f}" for stage, s in found["profile"]["cpu_s"].items()), flush=True)
 
@@ -54,8 +64,8 @@ def main() -> None:
 def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("trace", type=Path)
-    parser.add_argument("machines", type=Path)
+    parser.add_argument("trace", type=Path, nargs="?")
+    parser.add_argument("machines", type=Path, nargs="?")
     parser.add_argument("--form", choices=sorted(POLICIES), default="i")
     parser.add_argument("--make", choices=("rigid", "divisible"), default="rigid", help="jobs of forms i and ii")
     parser.add_argument("--policies", help="separated by semicolons")
@@ -63,21 +73,41 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def convert(args: argparse.Namespace, folder: Path, first: int | None) -> dict[str, int]:
-    """Make the scenario of the form."""
-    size = {"i": ["--load", "0.9"], "ii": ["--load", "1.8"], "paper": ["--servers", "140"]}[args.form]
-    options = [*size, "--machines", str(args.machines), "--out", str(folder), "--json"]
-    options += ["--no-cloud"] if args.form == "i" else ["--cloud"]
-    options += ["--make", "paper" if args.form == "paper" else args.make]
-    options += ["--first", str(first)] if first else []
-    command = [*SKEDGE, "trace", "convert", str(args.trace), "--format", "philly-csv", *options]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+@dataclass(frozen=True)
+class Form:
+    """What a window is made of: the form, how jobs are made, and the real files, if there are any."""
+
+    name: str
+    make: str
+    trace: Path | None = None
+    machines: Path | None = None
+
+    def scenario(self, folder: Path, first: int | None) -> Path:
+        """Make the scenario of the first jobs; its file."""
+        make = "paper" if self.name == "paper" else self.make
+        size: dict[str, float] = {"i": {"load": 0.9}, "ii": {"load": 1.8}, "paper": {"servers": 140}}[self.name]
+        if self.trace is None:
+            folder.mkdir()
+            draw = {**size, "machines": "philly-like", "worker_types": 1, "cloud": self.name != "i"}
+            form = {
+                "name": "window",
+                "cluster": {"draw": draw},
+                "workload": {"synthetic": {"jobs": first or JOBS}, "make": make},
+            }
+            (folder / "scenario.yaml").write_text(json.dumps(form), encoding="utf-8")
+        else:
+            options = [f"--{key}={value}" for key, value in size.items()]
+            options += ["--machines", str(self.machines), "--out", str(folder), "--make", make]
+            options += ["--no-cloud" if self.name == "i" else "--cloud", *([f"--first={first}"] if first else [])]
+            command = [*SKEDGE, "trace", "convert", str(self.trace), "--format", "philly-csv", *options]
+            subprocess.run(command, check=True, capture_output=True)
+        return folder / "scenario.yaml"
 
 
 def run(scenario: Path, policy: str, base: Path) -> tuple[dict[str, Any], float, float, int]:
     """Run a policy; its output, CPU seconds, peak GB and number of chunks."""
     out = base / "out"
-    command = [*SKEDGE, "run", str(scenario / "scenario.yaml"), "--policy", policy, "--out", str(out)]
+    command = [*SKEDGE, "run", str(scenario), "--policy", policy, "--out", str(out)]
     command += ["--profile", "--json"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     text = process.stdout.read() if process.stdout else ""
