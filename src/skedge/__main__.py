@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 
 
@@ -16,6 +17,7 @@ def main() -> None:
 
         app()
     except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # one more changes nothing
         sys.stderr.write("skedge: interrupted; nothing was written\n")
         sys.exit(130)
     finally:

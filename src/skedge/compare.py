@@ -319,7 +319,8 @@ def _check(policies: Sequence[str]) -> None:
         made = make_policy(policy)
         same = (made.name, repr(made.params))
         if same in seen:
-            raise PolicyError(f"policies: {policy!r} is the same as {seen[same]!r}; name each once")
+            other = "is named twice" if policy == seen[same] else f"is the same as {seen[same]!r}"
+            raise PolicyError(f"policies: {policy!r} {other}; name each once")
         seen[same] = policy
 
 

@@ -202,7 +202,7 @@ WRONG_OPTIONS = [
     (("trace", "describe", "x", "--format", "nosuch"), "'nosuch' is not one of", 2),
     (("trace", "describe", "x"), "'--format'", 2),
     (("compare", "demo", "--processes", 0), "processes: 0; it must be at least 1, or -1", 1),
-    (("compare", "demo", "--policies", "srtf,fifo,srtf"), "'srtf' is the same as 'srtf'; name each once", 1),
+    (("compare", "demo", "--policies", "srtf,fifo,srtf"), "'srtf' is named twice; name each once", 1),
     (
         ("compare", "demo", "--policies", "aonline,aonline:cloud=true"),
         "'aonline:cloud=true' is the same as 'aonline'",

@@ -10,6 +10,7 @@ from typing import Any
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from skedge.core.events import Event
+from skedge.core.jit import watchers
 from skedge.core.time import SECOND
 
 from .console import duration, err
@@ -79,5 +80,21 @@ def progress(*, quiet: bool) -> Iterator[Progress]:
         transient=True,
         disable=quiet,
     )
-    with bar:
+    with bar, _saying_what_compiles(bar):
         yield bar
+
+
+@contextmanager
+def _saying_what_compiles(bar: Progress) -> Iterator[None]:
+    """Say once on a terminal why the first run takes long."""
+
+    def say() -> None:
+        watchers.clear()
+        bar.console.print("compiling kernels: once on this machine, half a minute in all", style="dim")
+
+    if not bar.disable:
+        watchers.append(say)
+    try:
+        yield
+    finally:
+        watchers.clear()

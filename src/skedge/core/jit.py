@@ -127,6 +127,10 @@ def _njit(function: Callable[..., object], folder: str = "kernels", **options: A
         config.CACHE_DIR = before
 
 
+watchers: list[Callable[[], None]] = []
+"""Called whenever a kernel is compiled that Python calls: the command line says so."""
+
+
 @cache
 def _set_up() -> None:
     """Pause Python's garbage collector while numba compiles: it would take a tenth of the time and free little."""
@@ -137,6 +141,8 @@ def _set_up() -> None:
 
         def on_start(self, _: Any) -> None:
             if self.depth == 0:
+                for say in watchers:
+                    say()
                 self.paused = gc.isenabled()
                 gc.disable()
             self.depth += 1

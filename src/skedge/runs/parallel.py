@@ -67,9 +67,10 @@ def _joined(tasks: Sequence[Any], others: int) -> Generator[Any, None, None]:
                 yield function(*given, **named)
             done, sent = wait(sent, timeout=0 if left else None, return_when=FIRST_COMPLETED)
             yield from (future.result() for future in done)
-    finally:
-        for future in sent:
-            future.cancel()
+    except BaseException:  # also where the generator is closed
+        with _held_back(signal.SIGINT, signal.SIGTERM):
+            executor.shutdown(wait=True, kill_workers=True)
+        raise
 
 
 def _at(folder: str, function: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any]) -> Any:
