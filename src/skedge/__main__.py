@@ -17,10 +17,10 @@ def main() -> None:
 
         app()
     except KeyboardInterrupt:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # one more changes nothing
         sys.stderr.write("skedge: interrupted; nothing was written\n")
         sys.exit(130)
     finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # what is done or undone is so: one more changes nothing
         gc.freeze()  # Python's final garbage collection takes longer than `skedge --help`
 
 

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
+import threading
 from collections.abc import Callable
 from functools import cache, cached_property, lru_cache, update_wrapper
 from hashlib import blake2b
@@ -133,27 +135,48 @@ watchers: list[Callable[[], None]] = []
 
 @cache
 def _set_up() -> None:
-    """Pause Python's garbage collector while numba compiles: it would take a tenth of the time and free little."""
+    """While numba compiles, pause Python's garbage collector and defer Ctrl-C.
+
+    The collector would take a tenth of the time and free little. An exception in the midst of it leaves numba with half
+    a function, which fails later and elsewhere.
+    """
     from numba.core import event  # noqa: PLC0415 - slow to import, like numba
 
     class Pause(event.Listener):
         depth, paused = 0, False
+        answer: Any = None
+        came = False
 
         def on_start(self, _: Any) -> None:
             if self.depth == 0:
                 for say in watchers:
                     say()
-                self.paused = gc.isenabled()
+                self.paused, self.came = gc.isenabled(), False
                 gc.disable()
+                self.answer = signal.signal(signal.SIGINT, self.note) if _in_main_thread() else None
             self.depth += 1
+
+        def note(self, *_: Any) -> None:
+            self.came = True
 
         def on_end(self, _: Any) -> None:
             self.depth -= 1
-            if self.depth == 0 and self.paused:
+            if self.depth > 0:
+                return
+            if self.paused:
                 gc.enable()
+            if self.answer is not None:
+                signal.signal(signal.SIGINT, self.answer)
+                if self.came:
+                    signal.raise_signal(signal.SIGINT)
 
     register: Any = event.register
     register("numba:compile", Pause())
+
+
+def _in_main_thread() -> bool:
+    """Whether signals are handled in this thread."""
+    return threading.current_thread() is threading.main_thread()
 
 
 @lru_cache
