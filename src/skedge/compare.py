@@ -280,13 +280,13 @@ def _module(policy: str) -> str:
 
 
 def _unlike_first(policies: Sequence[str]) -> list[str]:
-    """The policies with one of each name first, so that processes that start together compile different kernels.
+    """The policies in the order in which they are run: those of the first name, then the others from the last one on.
 
-    The others follow in reverse, so that those of the first name, whose kernels may still be compiled, come last.
+    Processes that start together then compile different kernels, as neighbours in a list are often related.
     """
-    names = [policy.partition(":")[0] for policy in policies]
-    first = [policy for k, policy in enumerate(policies) if names[k] not in names[:k]]
-    return [*first, *(policy for policy in reversed(policies) if policy not in first)]
+    first = policies[0].partition(":")[0]
+    alike = [policy for policy in policies if policy.partition(":")[0] == first]
+    return [*alike, *(policy for policy in reversed(policies) if policy not in alike)]
 
 
 def _comparison(

@@ -142,6 +142,10 @@ def _set_up() -> None:
     """
     from numba.core import event  # noqa: PLC0415 - slow to import, like numba
 
+    from .late import translate_late  # noqa: PLC0415
+
+    translate_late()
+
     class Pause(event.Listener):
         depth, paused = 0, False
         answer: Any = None

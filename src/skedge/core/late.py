@@ -1,0 +1,105 @@
+"""Compiled functions are optimised and translated to machine code only where Python calls them.
+
+Numba does both for each function by itself, and again for each function that calls it, after linking. Most of our
+compiled functions are called by others alone, so their own machine code is never used: leaving it out saves a sixth of
+the time of compiling. What is optimised, and the machine code that runs, stay the same.
+
+The names used here are numba's own and not documented, so this is done only with the versions of numba that it was
+tried with; with others compiling takes longer, and nothing else changes.
+"""
+
+# ruff: noqa: SLF001 - they are private
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+from llvmlite import binding
+from numba.core import codegen, environment
+from numba.core.registry import cpu_target
+
+_Library: Any = codegen.JITCodeLibrary
+_llvm: Any = binding
+_environment_of: Any = environment.lookup_environment
+
+_TRIED = ("0.68.",)
+
+_LINKED, _ENVIRONMENT = "linked", "_ZN08NumbaEnv"
+"""Form in numba's cache of code without machine code; prefix of the variables that refer to Python's globals."""
+
+
+def translate_late() -> None:
+    """Let numba, if it is of a version that this was tried with, translate only what Python calls, from now on."""
+    if not numba.__version__.startswith(_TRIED):
+        return
+    generator: Any = cpu_target.target_context.codegen()
+    generator._library_class = Late
+
+
+class Nowhere:
+    """In place of the code generator of a function that has no machine code: there is no variable to set."""
+
+    def set_env(self, _name: str, _environment: object) -> None:
+        """Do nothing."""
+
+
+class Late(_Library):  # type: ignore[misc]
+    """A function with those that it calls; it has machine code once Python has asked for its address."""
+
+    _native = False
+
+    @property
+    def codegen(self) -> Any:
+        """The code generator."""
+        return self._codegen if self._native else Nowhere()
+
+    def finalize(self) -> None:
+        """Link what the function calls."""
+        self._raise_if_finalized()
+        for library in dict.fromkeys(self._linking_libraries):
+            self._reload_init.update(library._reload_init)
+            self._final_module.link_in(library._get_module_for_linking(), preserve=True)
+        self._finalize_dynamic_globals()
+        self._finalized = True
+
+    def get_pointer_to_function(self, name: str) -> int:
+        """Address of a function of the library; 0 if there is no such function."""
+        self._ensure_finalized()
+        if not self._native and self._defines(name):
+            self._translate()
+        address: int = super().get_pointer_to_function(name)
+        return address
+
+    def _defines(self, name: str) -> bool:
+        return any(function.name == name for function in self.get_defined_functions())
+
+    def _translate(self) -> None:
+        self._optimize_final_module()
+        self._final_module.verify()
+        self._finalize_final_module()
+        self._native = True
+        for variable in self._final_module.global_variables:
+            found = _environment_of(variable.name) if variable.name.startswith(_ENVIRONMENT) else None
+            if found is not None:
+                self._codegen.set_env(variable.name, found)
+
+    def serialize_using_object_code(self) -> tuple[str, str, Any]:
+        """The library's form in numba's cache."""
+        if self._native:
+            kept: tuple[str, str, Any] = super().serialize_using_object_code()
+            return kept
+        return self.name, _LINKED, self._get_module_for_linking().as_bitcode()
+
+    @classmethod
+    def _unserialize(cls, generator: Any, state: tuple[str, str, Any]) -> Late:
+        name, form, data = state
+        if form != _LINKED:
+            native: Late = super()._unserialize(generator, state)
+            native._native = True
+            return native
+        linked: Late = generator.create_library(name)
+        linked._final_module = linked._shared_module = _llvm.parse_bitcode(data)
+        linked._finalize_dynamic_globals()
+        linked._finalized = True
+        return linked
