@@ -55,9 +55,12 @@ NEITHER_IS_BETTER = ("cloud_share",)
 
 @dataclass(frozen=True)
 class Times:
-    """Times of a run [s]: CPU time of the policy's decisions, wall-clock times of simulation and verification."""
+    """Times of a run [s]: CPU time of the policy's decisions, wall-clock times of simulation and verification.
 
-    decisions: float
+    The decisions of a run in a compiled loop (:mod:`skedge.quick`) are not timed: None.
+    """
+
+    decisions: float | None
     run: float
     verify: float
 
@@ -355,7 +358,7 @@ def _one(source: Source, policy: str, i: int, seed: int | None, verify: bool, fo
     result = run(scenario, policy)
     simulated = time.perf_counter()
     violations = result.verify() if verify else []
-    times = Times(result.decisions_s or 0.0, simulated - begun, time.perf_counter() - simulated)
+    times = Times(result.decisions_s, simulated - begun, time.perf_counter() - simulated)
     if folder is not None:
         result.write(_new(folder, policy, scenario.seed))
     covered = covering(result.scenario, result.schedule, completion_of(registered_meta(result.meta)))

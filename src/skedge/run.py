@@ -39,7 +39,7 @@ from .scenario.save import save_scenario
 from .sim.world import SimulatedWorld
 
 LARGE = 5_000
-"""Jobs from which on :mod:`skedge.quick` is used where it can be: for fewer, loading it costs more than it saves."""
+"""Jobs from which on :mod:`skedge.quick` is used where it can be: smaller runs do not earn back its compilation."""
 
 
 @dataclass(frozen=True, repr=False)

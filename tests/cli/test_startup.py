@@ -54,6 +54,22 @@ def test_the_help_that_is_shown_before_a_command_is_imported_is_its_own(name: st
     assert command.command.name in {name, ""}  # a group has the name that it is called by
 
 
+def test_ctrl_c_waits_for_the_function_that_is_compiled() -> None:
+    """An exception in the midst of it would leave numba with half a function."""
+    ended = python("""
+import os, signal
+from skedge.core import jit
+twice = jit.compiled(lambda x: 2 * x)
+jit.watchers.append(lambda: os.kill(os.getpid(), signal.SIGINT))
+try:
+    print(twice(1))
+except KeyboardInterrupt:
+    jit.watchers.clear()
+    print("interrupted", twice(2))
+""")
+    assert (ended.stdout, ended.stderr) == ("interrupted 4\n", "")
+
+
 def test_ctrl_c_while_python_imports_is_one_line_and_130() -> None:
     ended = python("""
 import sys

@@ -153,11 +153,11 @@ def _set_up() -> None:
 
         def on_start(self, _: Any) -> None:
             if self.depth == 0:
-                for say in watchers:
-                    say()
                 self.paused, self.came = gc.isenabled(), False
                 gc.disable()
                 self.answer = signal.signal(signal.SIGINT, self.note) if _in_main_thread() else None
+                for say in watchers:
+                    say()
             self.depth += 1
 
         def note(self, *_: Any) -> None:

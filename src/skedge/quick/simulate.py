@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from skedge.core.errors import SkedgeError
 from skedge.core.events import Event
 from skedge.core.kinds import kind_of
 from skedge.core.model import Ints
@@ -27,6 +28,7 @@ from .decide import MOVED, NEVER_FITS_EDGE, NO_PS_THERE, PREEMPTED, RANK
 from .gangs import REJECT
 from .loop import FULL, OVER, advance
 from .state import (
+    ACTIVE,
     ADMITTED,
     COMPLETED,
     DECISIONS,
@@ -88,6 +90,8 @@ def simulate(scenario: Scenario, policy: Policy, progress: Callable[[Event], Non
             done = choice.lists[COMPLETED, reported : books.at[DONE]].tolist()
             reported += len(done)
             progress(Event(int(books.at[NOW]), finished=tuple(done)))
+    if choice.at[ACTIVE] > 0:
+        raise SkedgeError(f"policy {policy.name!r} left {choice.at[ACTIVE]} jobs unanswered in the compiled loop")
     return _record(scenario, case, books, choice.policy)
 
 

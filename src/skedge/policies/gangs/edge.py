@@ -10,12 +10,12 @@ import numpy as np
 from skedge.core.events import CLOUD, OUT_OF_SERVICE, Allocate, Event, Order, Reject, ps_in
 from skedge.core.model import Cluster, Ints, Physics, Placement
 from skedge.core.policy import Basis, Promises, View
+from skedge.core.size import UNLIMITED
 from skedge.core.time import SECOND
 
 if TYPE_CHECKING:
     from numpy.random import Generator
 
-_PLENTY = 2**40
 
 NO_PS_ON_EDGE = "never_fits: no server has a PS of its type, and there is no cloud"
 """Reason of a rejection."""
@@ -145,7 +145,7 @@ class EdgePolicy(Basis):
     def _ps_left(self, view: View, running_stay: bool) -> Ints:
         """PS slots to give out by type: all, or the free ones where running jobs are not up for selection."""
         if self._has_cloud(view):
-            return np.full(max(1, len(self.ps_slots)), _PLENTY)
+            return np.full(max(1, len(self.ps_slots)), UNLIMITED)
         given = view.ps_job
         taken = given >= 0 if running_stay else given == OUT_OF_SERVICE
         return np.array([np.count_nonzero(~taken[s]) for s in self.ps_slots], np.int64)
