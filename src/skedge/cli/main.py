@@ -6,6 +6,7 @@ and numba.
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 import threading
@@ -20,73 +21,89 @@ from typer.core import TyperCommand, TyperGroup
 
 from skedge.core.errors import SkedgeError
 
-COMMANDS = {
-    "live": (
-        "live:live",
-        "Train the jobs of a scenario for real, verify the record, and write a run folder with a report.",
-    ),
-    "up": ("service:up", "Start the service; with an existing state it continues where it ended."),
-    "submit": (
-        "requests:submit",
-        "Submit a job to the service; without an answer the request is repeated, and the job is submitted only once.",
-    ),
-    "queue": ("requests:queue", "List all jobs: state, progress, expected completion, and why they wait."),
-    "describe": ("requests:describe", "Show one job: why it waits, with numbers, and its expected completion."),
-    "logs": ("requests:logs", "Print the log of a job: the decisions about it, and its losses."),
-    "cancel": ("requests:cancel", "Cancel a job that is in the system."),
-    "events": ("requests:events", "List events and decisions in order; with --json one line each."),
-    "servers": ("requests:servers", "List the servers: up, lost or cordoned, and the jobs on them."),
-    "cordon": (
-        "requests:cordon",
-        "Take a server out of service: its work moves elsewhere after the mini-batches under way.",
-    ),
-    "uncordon": ("requests:uncordon", "Put a cordoned server back into service."),
-    "down": ("service:down", "End the service and all its processes; its jobs continue when it is started again."),
-    "record": (
-        "service:record",
-        "Write a service's record to a run folder: every decision is replayed from the journal and verified.",
-    ),
-    "fetch": (
-        "service:fetch",
-        "Get a job's trained parameters: a state dict for torch.load, from its newest checkpoint.",
-    ),
-    "quarantine": (
-        "service:quarantine",
-        "Quarantine a submission that makes the controller crash; the service must be down.",
-    ),
-    "demo": (
-        "compare:demo",
-        "Run a Philly-like trace, its jobs rigid and divisible, under six policies: a table and reports, in a minute.",
-    ),
-    "compare": (
-        "compare:compare_command",
-        "Compare policies over several seeds, in parallel, every run verified, with 95 % confidence intervals.",
-    ),
-    "reproduce": (
-        "study:reproduce",
-        "Reproduce a paper's figure, simulated or with real training: check its claim, write results and figure.",
-    ),
-    "profile": (
-        "profile:profile",
-        "Measure a few mini-batches of every job on each server type: m, G, q, b of Eq. (1), and Okita's rho.",
-    ),
-    "export": ("export:export", "Export a run for Evalys (Batsim's files), or for Perfetto (Chrome-trace JSON)."),
-    "optimum": (
-        "optimum:optimum",
-        "Find the best schedule given all arrivals in advance, the best bound, and the gap between them.",
-    ),
-    "run": ("run:run", "Simulate one policy, verify the record, and write a run folder."),
-    "explain": (
-        "explain:explain",
-        "Explain where and when a job runs: the decision with its terms, and the job's timeline.",
-    ),
-    "verify": ("verify:verify", "Check a run's record against every rule of the model; exit code 1 if one is broken."),
-    "metrics": ("metrics:metrics", "Print the metrics of a run."),
-    "policies": ("policies:policies", "List the policies, their needs and their parameters."),
-    "trace": ("trace:trace_app", "Describe real traces, and make scenarios from them."),
-    "deploy": ("deploy:deploy_app", "The live service on Kubernetes: manifests to apply."),
+SECTIONS = {
+    "Simulation": {
+        "demo": (
+            "compare:demo",
+            "Run a Philly-like trace, its jobs rigid and divisible, under six policies: "
+            "a table and reports, in a minute.",
+        ),
+        "run": ("run:run", "Simulate one policy, verify the record, and write a run folder."),
+        "compare": (
+            "compare:compare_command",
+            "Compare policies over several seeds, in parallel, every run verified, with 95 % confidence intervals.",
+        ),
+        "explain": (
+            "explain:explain",
+            "Explain where and when a job runs: the decision with its terms, and the job's timeline.",
+        ),
+        "verify": (
+            "verify:verify",
+            "Check a run's record against every rule of the model; exit code 1 if one is broken.",
+        ),
+        "metrics": ("metrics:metrics", "Print the metrics of a run."),
+        "policies": ("policies:policies", "List the policies, their needs and their parameters."),
+        "trace": ("trace:trace_app", "Describe real traces, and make scenarios from them."),
+        "export": ("export:export", "Export a run for Evalys (Batsim's files), or for Perfetto (Chrome-trace JSON)."),
+    },
+    "Bounds and figures": {
+        "optimum": (
+            "optimum:optimum",
+            "Find the best schedule given all arrivals in advance, the best bound, and the gap between them.",
+        ),
+        "reproduce": (
+            "study:reproduce",
+            "Reproduce a paper's figure, simulated or with real training: check its claim, write results and figure.",
+        ),
+    },
+    "Real training": {
+        "live": (
+            "live:live",
+            "Train the jobs of a scenario for real, verify the record, and write a run folder with a report.",
+        ),
+        "profile": (
+            "profile:profile",
+            "Measure a few mini-batches of every job on each server type: m, G, q, b of Eq. (1), and Okita's rho.",
+        ),
+    },
+    "Service": {
+        "up": ("service:up", "Start the service; with an existing state it continues where it ended."),
+        "submit": (
+            "requests:submit",
+            "Submit a job to the service; without an answer the request is repeated, "
+            "and the job is submitted only once.",
+        ),
+        "queue": ("requests:queue", "List all jobs: state, progress, expected completion, and why they wait."),
+        "describe": ("requests:describe", "Show one job: why it waits, with numbers, and its expected completion."),
+        "logs": ("requests:logs", "Print the log of a job: the decisions about it, and its losses."),
+        "cancel": ("requests:cancel", "Cancel a job that is in the system."),
+        "events": ("requests:events", "List events and decisions in order; with --json one line each."),
+        "servers": ("requests:servers", "List the servers: up, lost or cordoned, and the jobs on them."),
+        "cordon": (
+            "requests:cordon",
+            "Take a server out of service: its work moves elsewhere after the mini-batches under way.",
+        ),
+        "uncordon": ("requests:uncordon", "Put a cordoned server back into service."),
+        "down": ("service:down", "End the service and all its processes; its jobs continue when it is started again."),
+        "record": (
+            "service:record",
+            "Write a service's record to a run folder: every decision is replayed from the journal and verified.",
+        ),
+        "fetch": (
+            "service:fetch",
+            "Get a job's trained parameters: a state dict for torch.load, from its newest checkpoint.",
+        ),
+        "quarantine": (
+            "service:quarantine",
+            "Quarantine a submission that makes the controller crash; the service must be down.",
+        ),
+        "deploy": ("deploy:deploy_app", "The live service on Kubernetes: manifests to apply."),
+    },
 }
-"""The commands in the order of the help: name, (module:function or group, docstring)."""
+"""The commands by section, in the order of the help: name, (module:function or group, docstring)."""
+
+COMMANDS = {name: of for section in SECTIONS.values() for name, of in section.items()}
+"""All commands by name."""
 
 
 class LazyCommand(TyperCommand):
@@ -118,6 +135,20 @@ class LazyGroup(TyperGroup):
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
         self.commands = {name: LazyCommand(name, *of) for name, of in COMMANDS.items()}
+
+    def format_commands(self, _ctx: Any, formatter: Any) -> None:
+        """Write the commands by section."""
+        longest = max(map(len, COMMANDS))
+        for title, section in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl(
+                    [(name.ljust(longest), _first_clause(about)) for name, (_, about) in section.items()]
+                )
+
+
+def _first_clause(sentence: str) -> str:
+    """A sentence up to its first colon or semicolon."""
+    return re.split("[:;.]", sentence)[0]
 
 
 commands = typer.Typer(

@@ -25,7 +25,9 @@ from .progress import working
 
 
 def optimum(
-    scenario: Annotated[str, typer.Argument(help="A scenario file (YAML), or a shipped one: demo, s1 to s4.")],
+    scenario: Annotated[
+        str, typer.Argument(help="A scenario file (YAML), or a shipped one: demo, demo-divisible, s1 to s4.")
+    ],
     problem: Annotated[
         str | None, typer.Option(help="chunks, gangs, work, utility, sites; default: the first that applies.")
     ] = None,
