@@ -176,10 +176,16 @@ _ENDED = {130: "interrupted", 143: "ended by SIGTERM"}
 """Exit codes of signals (128 + the signal's number), with their texts."""
 
 
-def _say_ended(code: int) -> None:
-    kept = any(word.startswith("--resume") for word in sys.argv)
-    left = "the points in the --resume folder are kept" if kept else "nothing was written"
+def _say_ended(code: int, error: BaseException) -> None:
+    left = ", ".join(_notes(error)) or "nothing was written"
     typer.echo(f"skedge: {_ENDED[code]}; {left}", err=True)
+
+
+def _notes(error: BaseException | None) -> Iterator[str]:
+    """The notes of an error and of those that led to it."""
+    while error is not None:
+        yield from getattr(error, "__notes__", ())
+        error = error.__cause__ or error.__context__
 
 
 @contextmanager
@@ -211,13 +217,13 @@ def app() -> None:
         sentence = "out of memory; take fewer jobs, or --processes 1"
     except SystemExit as done:
         if done.code in _ENDED:
-            _say_ended(done.code)
+            _say_ended(done.code, done)
         raise
     except SystemError as error:  # Python's, if a signal arrives in a compiled function, whose result is then lost
         code = 130 if isinstance(error.__cause__, KeyboardInterrupt) else getattr(error.__cause__, "code", None)
         if code not in _ENDED:
             raise
-        _say_ended(code)
+        _say_ended(code, error)
         sys.exit(code)
     else:
         return
