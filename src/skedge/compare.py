@@ -18,10 +18,11 @@ from .analysis.metrics.metrics import completion_of
 from .analysis.verify.verify import Violation
 from .core.errors import InputError, PolicyError, SkedgeError
 from .core.registry import make_policy
+from .core.scenario import Scenario
 from .optimum.problems import Reference, covering, reference
 from .run import Run, run
 from .runs.meta import folder_name, registered_meta
-from .runs.sweep import Point, Where, carry_out, key_of
+from .runs.sweep import Kept, Point, Where, carry_out, key_of
 from .scenario.file import Source, scenario_of
 from .scenario.save import digest_of
 
@@ -209,7 +210,7 @@ def compare(
     verify: bool = True,
     folder: Path | None = None,
     ray: str | None = None,
-    resume: Path | None = None,
+    resume: Path | Kept | None = None,
     joining: bool = False,
 ) -> Comparison:
     """Run each policy on the scenario at each seed.
@@ -221,7 +222,7 @@ def compare(
     processes
         Number of parallel runs; -1: one per core. The results do not depend on it.
     progress
-        Called with policy and seed after each run.
+        Called with policy and seed after each run, and with ``bound`` and seed after each bound.
     verify
         Check every rule of the model on each record, in the process of the run.
     folder
@@ -229,7 +230,7 @@ def compare(
     ray
         Address of an existing Ray cluster that carries out the runs instead; the same skedge must be installed there.
     resume
-        Folder in which finished runs are kept: those that are there are not made again.
+        Folder in which finished runs and bounds are kept: those that are there are not made again.
     joining
         This process makes runs, too: for runs of a second or less, as it reports others only between its own.
 
@@ -243,38 +244,88 @@ def compare(
     _check(policies)
     if processes == 0 or processes < -1:
         raise InputError(f"processes: {processes}; it must be at least 1, or -1 for one per core")
-    made: dict[tuple[str, int], _Made] = {}
-    where = Where(processes, ray, resume, joining)
-    points = [
-        point for i, seed in enumerate(seeds) for point in _points(source, policies, i, seed, where, verify, folder)
-    ]
+    where = Where(processes, ray, Kept(resume) if isinstance(resume, Path) else resume, joining)
+    told = progress or (lambda _what, _seed: None)
+    samples = [_sample(source, i, seed, where) for i, seed in enumerate(seeds)]
     try:
-        with closing(carry_out(points, where)) as done:
-            for one in done:
-                if folder is not None and one.run is not None and not where.here:
-                    one.run.write(_new(folder, one.policy, one.seed))
-                made[one.policy, one.i] = one if one.i == 0 else replace(one, run=None)
-                if progress is not None:
-                    progress(one.policy, one.seed)
+        made = _runs(samples, policies, where, verify, folder, told)
+        references = _references(samples, made, where, told)
     except BrokenProcessPool as error:
         raise SkedgeError("a run was ended from outside, perhaps for want of memory; try --processes 1") from error
-    by_policy = {p: [made[p, i] for i in range(len(seeds))] for p in policies}
-    return _comparison(source, seeds, by_policy, verify=verify)
+    return _comparison(made, references, verify=verify)
 
 
-def _points(
-    source: Source, policies: Sequence[str], i: int, seed: int | None, where: Where, verify: bool, folder: Path | None
-) -> list[Point]:
-    """The runs at one seed. Elsewhere than here the scenario itself is sent, and runs to be written come back."""
+@dataclass(frozen=True)
+class _Sample:
+    """The scenario at the seed of number `i`: where it is from and, for points that are sent or kept, its digest."""
+
+    i: int
+    source: Source
+    seed: int | None
+    digest: str = ""
+
+    def scenario(self) -> Scenario:
+        return scenario_of(self.source, self.seed)
+
+
+def _sample(source: Source, i: int, seed: int | None, where: Where) -> _Sample:
+    """Elsewhere than here the scenario itself is sent."""
     if where.here:
-        return [Point("", _one, (source, p, i, seed, verify, folder, i == 0)) for p in _unlike_first(policies)]
+        return _Sample(i, source, seed)
     scenario = scenario_of(source, seed)
-    digest, keep = digest_of(scenario), i == 0 or folder is not None
+    return _Sample(i, scenario, seed, digest_of(scenario))
+
+
+def _runs(
+    samples: Sequence[_Sample],
+    policies: Sequence[str],
+    where: Where,
+    verify: bool,
+    folder: Path | None,
+    told: Callable[[str, int], None],
+) -> dict[str, list[_Made]]:
+    """The results of the runs by policy. Those that are carried out elsewhere come back to be written."""
+    made: dict[tuple[str, int], _Made] = {}
+    points = [
+        _run_point(sample, policy, where, verify, folder) for sample in samples for policy in _unlike_first(policies)
+    ]
+    with closing(carry_out(points, where, "runs")) as done:
+        for one in done:
+            if folder is not None and one.run is not None and not where.here:
+                one.run.write(_new(folder, one.policy, one.seed))
+            made[one.policy, one.i] = one if one.i == 0 else replace(one, run=None)
+            told(one.policy, one.seed)
+    return {policy: [made[policy, sample.i] for sample in samples] for policy in policies}
+
+
+def _run_point(sample: _Sample, policy: str, where: Where, verify: bool, folder: Path | None) -> Point:
+    if where.here:
+        return Point(f"{policy} {sample.i}", _one, (sample, policy, verify, folder, sample.i == 0))
+    keep = sample.i == 0 or folder is not None
+    key = key_of("compare", sample.digest, policy, _module(policy), sample.i, verify, keep)
+    return Point(key, _one, (sample, policy, verify, None, keep))
+
+
+def _references(
+    samples: Sequence[_Sample], made: dict[str, list[_Made]], where: Where, told: Callable[[str, int], None]
+) -> tuple[Reference | None, ...]:
+    """The bound of each sample that holds for all its runs."""
     points = []
-    for policy in _unlike_first(policies):
-        key = key_of("compare", digest, policy, _module(policy), i, verify, keep)
-        points.append(Point(key, _one, (scenario, policy, i, seed, verify, None, keep)))
-    return points
+    for sample in samples:
+        covered = tuple(sorted(set.intersection(*(set(ones[sample.i].covered) for ones in made.values()))))
+        points.append(Point(key_of("bound", sample.digest, covered), _bound, (sample, covered)))
+    found: dict[int, Reference | None] = {}
+    with closing(carry_out(points, where, "bounds")) as done:
+        for seed, one in done:
+            found[seed] = one
+            told("bound", seed)
+    return tuple(found[one.seed] for one in next(iter(made.values())))
+
+
+def _bound(sample: _Sample, covered: tuple[str, ...]) -> tuple[int, Reference | None]:
+    """The seed, and its best bound of the problems `covered`."""
+    scenario = sample.scenario()
+    return scenario.seed, reference(scenario, covered)
 
 
 def _module(policy: str) -> str:
@@ -292,13 +343,9 @@ def _unlike_first(policies: Sequence[str]) -> list[str]:
     return [*alike, *(policy for policy in reversed(policies) if policy not in alike)]
 
 
-def _comparison(
-    source: Source, seeds: Sequence[int | None], made: dict[str, list[_Made]], *, verify: bool
-) -> Comparison:
+def _comparison(made: dict[str, list[_Made]], references: tuple[Reference | None, ...], *, verify: bool) -> Comparison:
     metrics = {policy: [one.metrics for one in ones] for policy, ones in made.items()}
     _add_rates(metrics)
-    covered = [set.intersection(*(set(ones[i].covered) for ones in made.values())) for i in range(len(seeds))]
-    references = tuple(reference(scenario_of(source, seed), by) for seed, by in zip(seeds, covered, strict=True))
     for rows in metrics.values():
         for row, to in zip(rows, references, strict=True):
             row["bound_ratio"] = None if to is None else to.ratio(row[to.metric])
@@ -352,8 +399,8 @@ def _new(folder: Path, policy: str, seed: int) -> Path:
     return made
 
 
-def _one(source: Source, policy: str, i: int, seed: int | None, verify: bool, folder: Path | None, keep: bool) -> _Made:
-    scenario = scenario_of(source, seed)
+def _one(sample: _Sample, policy: str, verify: bool, folder: Path | None, keep: bool) -> _Made:
+    scenario = sample.scenario()
     begun = time.perf_counter()
     result = run(scenario, policy)
     simulated = time.perf_counter()
@@ -363,7 +410,7 @@ def _one(source: Source, policy: str, i: int, seed: int | None, verify: bool, fo
         result.write(_new(folder, policy, scenario.seed))
     covered = covering(result.scenario, result.schedule, completion_of(registered_meta(result.meta)))
     kept = result if keep else None
-    return _Made(policy, i, scenario.seed, result.metrics, kept, tuple(covered), violations, times)
+    return _Made(policy, sample.i, scenario.seed, result.metrics, kept, tuple(covered), violations, times)
 
 
 def _add_rates(by_policy: dict[str, list[dict[str, Any]]]) -> None:

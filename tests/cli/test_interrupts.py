@@ -87,8 +87,6 @@ def test_a_signal_that_arrives_in_a_compiled_function_ends_the_command_like_any_
     monkeypatch.setattr("skedge.cli.main.commands", interrupted)
     found = skedge("run", "demo")
     assert (found.code, found.err) == (code, f"skedge: {said}; nothing was written\n")
-    found = skedge("compare", "demo", "--resume", "kept")
-    assert (found.code, found.err) == (code, f"skedge: {said}; the points in the --resume folder are kept\n")
 
 
 def test_another_error_of_a_compiled_function_is_no_interrupt(skedge: Any, monkeypatch: pytest.MonkeyPatch) -> None:

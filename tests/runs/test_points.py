@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import sys
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from skedge.compare import compare
 from skedge.core.errors import InputError, SkedgeError
 from skedge.core.scenario import Scenario
 from skedge.run import Run, run
-from skedge.runs.sweep import Point, Where, carry_out, key_of
+from skedge.runs.sweep import Kept, Point, Where, carry_out, key_of
 from skedge.scenario.save import digest_of, save_scenario
 from skedge.studies import simulate
 from skedge.studies.kinds.sweep import Simulation
@@ -31,12 +32,12 @@ contended = partial(small_scenario, jobs=6)
 class Counted:
     """A run that counts how often it was made, and may stop after some."""
 
-    def __init__(self, most: int = 1000) -> None:
-        self.most, self.made = most, 0
+    def __init__(self, most: int = 1000, ended: BaseException | None = None) -> None:
+        self.most, self.made, self.ended = most, 0, ended or SkedgeError("ended half-way")
 
     def __call__(self, scenario: Scenario, policy: str) -> Run:
         if self.made == self.most:
-            raise SkedgeError("ended half-way")
+            raise self.ended
         self.made += 1
         return run(scenario, policy)
 
@@ -95,7 +96,7 @@ def test_equal_scenarios_have_equal_digests_and_others_have_not() -> None:
 def test_a_folder_that_cannot_keep_points_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="file: finished points cannot be kept in it"):
-        list(carry_out([Point("key", abs, (1,))], Where(1, kept=tmp_path / "file")))
+        list(carry_out([Point("key", abs, (1,))], Where(1, kept=Kept(tmp_path / "file"))))
 
 
 def test_a_study_carries_out_the_points_that_are_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +108,7 @@ def test_a_study_carries_out_the_points_that_are_left(tmp_path: Path, monkeypatc
     }
     asked = [Simulation(name, policy, 0, data, {"policy": policy}) for name, policy in (("x", "srtf"), ("y", "fifo"))]
     plain = simulate.carry_out(asked, "jct_mean_s", lambda *_: None, Where(1))
-    where = Where(1, kept=tmp_path / "kept")
+    where = Where(1, kept=Kept(tmp_path / "kept"))
     simulate.carry_out(asked[:1], "jct_mean_s", lambda *_: None, where)
     monkeypatch.setattr(simulate, "run", counted := Counted())
     assert simulate.carry_out(asked, "jct_mean_s", lambda *_: None, where) == plain
@@ -132,12 +133,36 @@ def test_commands_keep_points(small: Path, tmp_path: Path, skedge: Skedge) -> No
     first = skedge(*words)
     assert first.code == 0
     points = sorted((tmp_path / "kept").iterdir())
-    assert (skedge(*words).json, len(points)) == (first.json, 2)
+    assert (skedge(*words).json, len(points)) == (first.json, 3), "two runs and their bound"
     found = skedge("optimum", small, "--time-limit", 2, "--json", *kept)
     times = {path: path.stat().st_mtime_ns for path in (tmp_path / "kept").iterdir()}
     assert skedge("optimum", small, "--time-limit", 2, "--json", *kept).json == found.json
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "kept").iterdir()} == times
-    assert len(times) == 3
+    assert len(times) == 4
+
+
+@pytest.mark.parametrize(
+    ("most", "left"), [(0, "nothing was written"), (3, "3 finished points are kept in {kept}")], ids=["none", "some"]
+)
+def test_an_interrupted_sweep_says_how_many_points_are_kept_and_the_next_how_many_it_found(
+    most: int, left: str, small: Path, tmp_path: Path, skedge: Skedge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = tmp_path / "kept"
+    words = ("compare", small, "--policies", "srtf,fifo", "--seeds", 2, "--processes", 1, "--resume", kept)
+    shown = ("--report", tmp_path / "r.html")
+    with monkeypatch.context() as patched:
+        patched.setattr(COMPARE, "run", Counted(most, KeyboardInterrupt()))
+        told = skedge(*words, *shown)
+    assert (told.code, told.err.splitlines()[-1]) == (130, f"skedge: interrupted; {left.format(kept=kept)}")
+    told = skedge(*words, *shown)
+    assert told.code == 0
+    assert told.err.splitlines() == [f"{most} of 4 runs found in {kept}", f"0 of 2 bounds found in {kept}"]
+    assert skedge(*words, *shown, "--json").err == "", "only the result, and errors"
+
+
+def test_a_single_point_is_carried_out_in_this_process() -> None:
+    assert list(carry_out([Point("a", os.getpid, ())], Where(2))) == [os.getpid()]
+    assert os.getpid() not in list(carry_out([Point(key, os.getpid, ()) for key in "ab"], Where(2)))
 
 
 def test_a_trained_study_has_no_points(skedge: Skedge, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from skedge.scenario.file import scenario_of
 
 from .console import err, finite, out, print_json
 from .options import RayOption, ResumeOption, with_groups
-from .progress import progress
+from .progress import keeping, progress
 from .tables import comparison_table, demo_table, demo_text
 
 DEMO_POLICIES = ("aonline", "aonline:cloud=false", "srtf", "tiresias", "fifo", "fifo:rule=earliest_server")
@@ -106,7 +106,9 @@ def _print_hints(folder: Path, result: Run) -> None:
 
 @with_groups
 def compare_command(
-    scenario: Annotated[str, typer.Argument(help="A scenario file (YAML), or a shipped one: demo, s1 to s4.")],
+    scenario: Annotated[
+        str, typer.Argument(help="A scenario file (YAML), or a shipped one: demo, demo-divisible, s1 to s4.")
+    ],
     *,
     policies: Annotated[str, typer.Option(help="Policies, separated by commas.")] = ",".join(DEMO_POLICIES),
     seeds: Annotated[int, typer.Option(help="Number of seeds, starting with the scenario's.", min=1)] = 5,
@@ -122,14 +124,14 @@ def compare_command(
     first = scenario_of(scenario).seed
     names = split_policies(policies)
     title, command = f"skedge: {scenario}", f"skedge compare {scenario} --policies {policies} --seeds {seeds}"
-    with nullcontext() if folder is None else new_folder(folder) as inside:
+    with keeping(resume, quiet=as_json) as kept, nullcontext() if folder is None else new_folder(folder) as inside:
         runs = None if inside is None or output.keep is Keep.none else inside / "runs"
         settings: dict[str, Any] = {
             "processes": processes,
             "verify": verify,
             "folder": runs,
             "ray": ray,
-            "resume": resume,
+            "resume": kept,
         }
         comparison = _compared(scenario, names, [first + i for i in range(seeds)], quiet=as_json, **settings)
         if inside is not None:
@@ -211,7 +213,7 @@ def _compared(
     **settings: Any,
 ) -> Comparison:
     with progress(quiet=quiet) as bar:
-        task = bar.add_task(label, total=len(names) * len(seeds), at="")
+        task = bar.add_task(label, total=(len(names) + 1) * len(seeds), at="")
 
         def done(policy: str, seed: int) -> None:
             bar.update(task, advance=1, at=f"{policy}, seed {seed}")

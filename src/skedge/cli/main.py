@@ -6,6 +6,7 @@ and numba.
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 import threading
@@ -20,73 +21,89 @@ from typer.core import TyperCommand, TyperGroup
 
 from skedge.core.errors import SkedgeError
 
-COMMANDS = {
-    "live": (
-        "live:live",
-        "Train the jobs of a scenario for real, verify the record, and write a run folder with a report.",
-    ),
-    "up": ("service:up", "Start the service; with an existing state it continues where it ended."),
-    "submit": (
-        "requests:submit",
-        "Submit a job to the service; without an answer the request is repeated, and the job is submitted only once.",
-    ),
-    "queue": ("requests:queue", "List all jobs: state, progress, expected completion, and why they wait."),
-    "describe": ("requests:describe", "Show one job: why it waits, with numbers, and its expected completion."),
-    "logs": ("requests:logs", "Print the log of a job: the decisions about it, and its losses."),
-    "cancel": ("requests:cancel", "Cancel a job that is in the system."),
-    "events": ("requests:events", "List events and decisions in order; with --json one line each."),
-    "servers": ("requests:servers", "List the servers: up, lost or cordoned, and the jobs on them."),
-    "cordon": (
-        "requests:cordon",
-        "Take a server out of service: its work moves elsewhere after the mini-batches under way.",
-    ),
-    "uncordon": ("requests:uncordon", "Put a cordoned server back into service."),
-    "down": ("service:down", "End the service and all its processes; its jobs continue when it is started again."),
-    "record": (
-        "service:record",
-        "Write a service's record to a run folder: every decision is replayed from the journal and verified.",
-    ),
-    "fetch": (
-        "service:fetch",
-        "Get a job's trained parameters: a state dict for torch.load, from its newest checkpoint.",
-    ),
-    "quarantine": (
-        "service:quarantine",
-        "Quarantine a submission that makes the controller crash; the service must be down.",
-    ),
-    "demo": (
-        "compare:demo",
-        "Run a Philly-like trace, its jobs rigid and divisible, under six policies: a table and reports, in a minute.",
-    ),
-    "compare": (
-        "compare:compare_command",
-        "Compare policies over several seeds, in parallel, every run verified, with 95 % confidence intervals.",
-    ),
-    "reproduce": (
-        "study:reproduce",
-        "Reproduce a paper's figure, simulated or with real training: check its claim, write results and figure.",
-    ),
-    "profile": (
-        "profile:profile",
-        "Measure a few mini-batches of every job on each server type: m, G, q, b of Eq. (1), and Okita's rho.",
-    ),
-    "export": ("export:export", "Export a run for Evalys (Batsim's files), or for Perfetto (Chrome-trace JSON)."),
-    "optimum": (
-        "optimum:optimum",
-        "Find the best schedule given all arrivals in advance, the best bound, and the gap between them.",
-    ),
-    "run": ("run:run", "Simulate one policy, verify the record, and write a run folder."),
-    "explain": (
-        "explain:explain",
-        "Explain where and when a job runs: the decision with its terms, and the job's timeline.",
-    ),
-    "verify": ("verify:verify", "Check a run's record against every rule of the model; exit code 1 if one is broken."),
-    "metrics": ("metrics:metrics", "Print the metrics of a run."),
-    "policies": ("policies:policies", "List the policies, their needs and their parameters."),
-    "trace": ("trace:trace_app", "Describe real traces, and make scenarios from them."),
-    "deploy": ("deploy:deploy_app", "The live service on Kubernetes: manifests to apply."),
+SECTIONS = {
+    "Simulation": {
+        "demo": (
+            "compare:demo",
+            "Run a Philly-like trace, its jobs rigid and divisible, under six policies: "
+            "a table and reports, in a minute.",
+        ),
+        "run": ("run:run", "Simulate one policy, verify the record, and write a run folder."),
+        "compare": (
+            "compare:compare_command",
+            "Compare policies over several seeds, in parallel, every run verified, with 95 % confidence intervals.",
+        ),
+        "explain": (
+            "explain:explain",
+            "Explain where and when a job runs: the decision with its terms, and the job's timeline.",
+        ),
+        "verify": (
+            "verify:verify",
+            "Check a run's record against every rule of the model; exit code 1 if one is broken.",
+        ),
+        "metrics": ("metrics:metrics", "Print the metrics of a run."),
+        "policies": ("policies:policies", "List the policies, their needs and their parameters."),
+        "trace": ("trace:trace_app", "Describe real traces, and make scenarios from them."),
+        "export": ("export:export", "Export a run for Evalys (Batsim's files), or for Perfetto (Chrome-trace JSON)."),
+    },
+    "Bounds and figures": {
+        "optimum": (
+            "optimum:optimum",
+            "Find the best schedule given all arrivals in advance, the best bound, and the gap between them.",
+        ),
+        "reproduce": (
+            "study:reproduce",
+            "Reproduce a paper's figure, simulated or with real training: check its claim, write results and figure.",
+        ),
+    },
+    "Real training": {
+        "live": (
+            "live:live",
+            "Train the jobs of a scenario for real, verify the record, and write a run folder with a report.",
+        ),
+        "profile": (
+            "profile:profile",
+            "Measure a few mini-batches of every job on each server type: m, G, q, b of Eq. (1), and Okita's rho.",
+        ),
+    },
+    "Service": {
+        "up": ("service:up", "Start the service; with an existing state it continues where it ended."),
+        "submit": (
+            "requests:submit",
+            "Submit a job to the service; without an answer the request is repeated, "
+            "and the job is submitted only once.",
+        ),
+        "queue": ("requests:queue", "List all jobs: state, progress, expected completion, and why they wait."),
+        "describe": ("requests:describe", "Show one job: why it waits, with numbers, and its expected completion."),
+        "logs": ("requests:logs", "Print the log of a job: the decisions about it, and its losses."),
+        "cancel": ("requests:cancel", "Cancel a job that is in the system."),
+        "events": ("requests:events", "List events and decisions in order; with --json one line each."),
+        "servers": ("requests:servers", "List the servers: up, lost or cordoned, and the jobs on them."),
+        "cordon": (
+            "requests:cordon",
+            "Take a server out of service: its work moves elsewhere after the mini-batches under way.",
+        ),
+        "uncordon": ("requests:uncordon", "Put a cordoned server back into service."),
+        "down": ("service:down", "End the service and all its processes; its jobs continue when it is started again."),
+        "record": (
+            "service:record",
+            "Write a service's record to a run folder: every decision is replayed from the journal and verified.",
+        ),
+        "fetch": (
+            "service:fetch",
+            "Get a job's trained parameters: a state dict for torch.load, from its newest checkpoint.",
+        ),
+        "quarantine": (
+            "service:quarantine",
+            "Quarantine a submission that makes the controller crash; the service must be down.",
+        ),
+        "deploy": ("deploy:deploy_app", "The live service on Kubernetes: manifests to apply."),
+    },
 }
-"""The commands in the order of the help: name, (module:function or group, docstring)."""
+"""The commands by section, in the order of the help: name, (module:function or group, docstring)."""
+
+COMMANDS = {name: of for section in SECTIONS.values() for name, of in section.items()}
+"""All commands by name."""
 
 
 class LazyCommand(TyperCommand):
@@ -119,6 +136,20 @@ class LazyGroup(TyperGroup):
         super().__init__(**given)
         self.commands = {name: LazyCommand(name, *of) for name, of in COMMANDS.items()}
 
+    def format_commands(self, _ctx: Any, formatter: Any) -> None:
+        """Write the commands by section."""
+        longest = max(map(len, COMMANDS))
+        for title, section in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl(
+                    [(name.ljust(longest), _first_clause(about)) for name, (_, about) in section.items()]
+                )
+
+
+def _first_clause(sentence: str) -> str:
+    """A sentence up to its first colon or semicolon."""
+    return re.split("[:;.]", sentence)[0]
+
 
 commands = typer.Typer(
     cls=LazyGroup,
@@ -145,10 +176,16 @@ _ENDED = {130: "interrupted", 143: "ended by SIGTERM"}
 """Exit codes of signals (128 + the signal's number), with their texts."""
 
 
-def _say_ended(code: int) -> None:
-    kept = any(word.startswith("--resume") for word in sys.argv)
-    left = "the points in the --resume folder are kept" if kept else "nothing was written"
+def _say_ended(code: int, error: BaseException) -> None:
+    left = ", ".join(_notes(error)) or "nothing was written"
     typer.echo(f"skedge: {_ENDED[code]}; {left}", err=True)
+
+
+def _notes(error: BaseException | None) -> Iterator[str]:
+    """The notes of an error and of those that led to it."""
+    while error is not None:
+        yield from getattr(error, "__notes__", ())
+        error = error.__cause__ or error.__context__
 
 
 @contextmanager
@@ -180,13 +217,13 @@ def app() -> None:
         sentence = "out of memory; take fewer jobs, or --processes 1"
     except SystemExit as done:
         if done.code in _ENDED:
-            _say_ended(done.code)
+            _say_ended(done.code, done)
         raise
     except SystemError as error:  # Python's, if a signal arrives in a compiled function, whose result is then lost
         code = 130 if isinstance(error.__cause__, KeyboardInterrupt) else getattr(error.__cause__, "code", None)
         if code not in _ENDED:
             raise
-        _say_ended(code)
+        _say_ended(code, error)
         sys.exit(code)
     else:
         return

@@ -21,11 +21,13 @@ from skedge.scenario.save import digest_of
 
 from .console import out, print_json
 from .options import JsonOption, RayOption, ResumeOption, SeedOption
-from .progress import working
+from .progress import keeping, working
 
 
 def optimum(
-    scenario: Annotated[str, typer.Argument(help="A scenario file (YAML), or a shipped one: demo, s1 to s4.")],
+    scenario: Annotated[
+        str, typer.Argument(help="A scenario file (YAML), or a shipped one: demo, demo-divisible, s1 to s4.")
+    ],
     problem: Annotated[
         str | None, typer.Option(help="chunks, gangs, work, utility, sites; default: the first that applies.")
     ] = None,
@@ -41,7 +43,7 @@ def optimum(
     loaded = scenario_of(scenario, seed)
     name, chosen = problem_of(loaded, problem)
     if only_bounds or chosen.optimum is None:
-        if not Where(1, ray, resume).here:
+        if ray is not None or resume is not None:
             raise InputError("--ray and --resume are for the search; bounds alone take seconds and are computed here")
         if folder is not None:
             raise InputError(
@@ -53,9 +55,10 @@ def optimum(
         _show_bounds(name, chosen.title, bounds, best_bound(bounds, chosen.sense), as_json=as_json)
         return
     with ExitStack() as stack:
+        kept = stack.enter_context(keeping(resume, quiet=as_json))
         inside = None if folder is None else stack.enter_context(new_folder(folder))
         with working(f"{name}: policies (compiled the first time), bounds, then solvers for {time_limit:g} s"):
-            found = _found(loaded, name, time_limit, Where(1, ray, resume))
+            found = _found(loaded, name, time_limit, Where(1, ray, kept))
         if inside is not None:
             found.run.write(inside)
     if as_json:

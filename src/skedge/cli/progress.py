@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
@@ -12,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from skedge.core.events import Event
 from skedge.core.jit import watchers
 from skedge.core.time import SECOND
+from skedge.runs.sweep import Kept
 
 from .console import duration, err
 
@@ -46,6 +48,21 @@ def working(what: str) -> Iterator[Callable[[str], None]]:
 
         say(what)
         yield say
+
+
+@contextmanager
+def keeping(folder: Path | None, *, quiet: bool) -> Iterator[Kept | None]:
+    """Keep finished points in `folder`; how many it has is said at the beginning, and if the command is ended."""
+    if folder is None:
+        yield None
+        return
+    kept = Kept(folder, None if quiet else lambda text: err.print(text, soft_wrap=True))
+    try:
+        yield kept
+    except BaseException as error:
+        if kept.finished:
+            error.add_note(f"{kept.finished} finished points are kept in {folder}")
+        raise
 
 
 class _Lines(Progress):

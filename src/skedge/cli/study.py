@@ -24,7 +24,7 @@ from skedge.studies.trial import Ran
 
 from .console import out, print_json
 from .options import RayOption, ResumeOption
-from .progress import progress
+from .progress import keeping, progress
 
 
 def reproduce(
@@ -42,11 +42,11 @@ def reproduce(
         _list(known(paper), as_json=as_json)
         return
     study = find(paper, figure)
-    where = Where(-1, ray, resume)
-    if not where.here and isinstance(study.settings, Trained | Feasibility):
+    if not (ray is None and resume is None) and isinstance(study.settings, Trained | Feasibility):
         raise InputError(f"{study.name}: makes no simulated runs, which --ray and --resume are for")
     target = folder or Path(study.name)
-    with new_folder(target) as inside:
+    with keeping(resume, quiet=as_json) as kept, new_folder(target) as inside:
+        where = Where(-1, ray, kept)
         if isinstance(study.settings, Feasibility):
             points = pl.DataFrame(study.settings.points())
             found = Findings(study, 1, points, study.settings.outcome(points), {}, 0)

@@ -160,7 +160,7 @@ def convert_command(
 ) -> None:
     """Make a scenario from a trace, for `skedge run FOLDER/scenario.yaml`."""
     _check_used(context, wanted.make)
-    scenario = scenario_from_dict(wanted.scenario(), str(wanted.path), Path())
+    scenario = scenario_from_dict(wanted.scenario(), "trace convert", Path())
     with new_folder(wanted.folder) as aside:
         save_scenario(scenario, aside)
     cluster = scenario.cluster

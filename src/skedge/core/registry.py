@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, get_args
 
@@ -13,6 +15,12 @@ from .policy import Need, Policy
 
 def registered() -> dict[str, EntryPoint]:
     """All policies by name: the entry points ``skedge.policies`` of all installed packages, including skedge."""
+    return dict(_found_on(tuple(sys.path)))
+
+
+@lru_cache(1)
+def _found_on(_path: tuple[str, ...]) -> dict[str, EntryPoint]:
+    """The entry points; looking for them reads the metadata of every installed package."""
     return {point.name: point for point in sorted(entry_points(group="skedge.policies"), key=lambda p: p.name)}
 
 

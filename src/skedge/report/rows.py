@@ -69,9 +69,10 @@ def lay_out(bars: pl.DataFrame, scenario: Scenario) -> Layout:
     groups = _lane_groups(scenario)
     member = _group_of_bars(bars, scenario, groups)
     lane = whole(bars, "lane")
+    pooled = np.stack([whole(bars, "start"), whole(bars, "end"), np.maximum(whole(bars, "workers"), 1)])
     pieces = [_lane_pieces(lane, scenario, groups)]
     pieces += [
-        _pooled_pieces(bars, np.flatnonzero((member == g) & (lane < 0)), groups[g], g) for g in range(len(groups))
+        _pooled_pieces(pooled, np.flatnonzero((member == g) & (lane < 0)), groups[g], g) for g in range(len(groups))
     ]
     used = [g for g in range(len(groups)) if groups[g].rows]
     used.sort(key=lambda g: (groups[g].server == scenario.cluster.cloud, groups[g].server, g))
@@ -122,10 +123,13 @@ def _lane_pieces(lane: Ints, scenario: Scenario, groups: list[Group]) -> Ints:
     return np.stack([of_lane[chosen], local[chosen], np.ones(len(bar), np.int64), bar]).reshape(4, -1)
 
 
-def _pooled_pieces(bars: pl.DataFrame, chosen: Ints, group: Group, number: int) -> Ints:
-    """Pieces of the bars `chosen` of one group; the group grows by the rows that they need beyond its lanes."""
-    workers = np.maximum(whole(bars, "workers")[chosen], 1)
-    row, height, piece = pack(whole(bars, "start")[chosen], whole(bars, "end")[chosen], workers, group.slots)
+def _pooled_pieces(bars: Ints, chosen: Ints, group: Group, number: int) -> Ints:
+    """Pieces of the bars `chosen` of one group; the group grows by the rows that they need beyond its lanes.
+
+    Columns of `bars`: start, end, workers.
+    """
+    start, end, workers = bars[:, chosen]
+    row, height, piece = pack(start, end, workers, group.slots)
     if len(row):
         group.rows = max(group.rows, int((row + height).max()))
     return np.stack([np.full(len(row), number), row, height, chosen[piece]]).reshape(4, -1)

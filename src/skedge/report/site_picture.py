@@ -33,6 +33,9 @@ _GAP, _ROUNDS = 7.0, 100
 _COSTS = (("cheap", "--line-1", "#0072b2"), ("middle", "--line-7", "#444444"), ("dear", "--line-2", "#d55e00"))
 """Thirds of the range of the costs of a MB, and their colours, safe for colour-blind readers."""
 
+_DIGITS = 6
+"""Digits after the point that positions keep: what processors and libraries calculate differently lies behind them."""
+
 _SITE = "var(--line-3, #008a64)"
 _PAPER = "var(--paper, #ffffff)"
 _INK = "var(--ink, #1a2129)"
@@ -99,6 +102,7 @@ class _Canvas:
         self.radius = np.maximum(largest * np.sqrt(work / (work.max(initial=0.0) or 1.0)), 3.0)
         if not self.round:
             self.at = _apart(self.at, self.radius)
+        self.at = self.at.round(_DIGITS)
         between = self.found.cost[~np.eye(sites, dtype=bool)]
         self.low, self.high = float(between.min(initial=math.inf)), float(between.max(initial=0.0))
 
@@ -134,7 +138,7 @@ class _Canvas:
         for i, beyond in ((a, 1.0), (b, 2.0)):
             x, y = _unit(*(middle - self.at[i]))
             rims.append(self.at[i] + (self.radius[i] + beyond) * np.array([x, y]))
-        return [(float(x), float(y)) for x, y in (rims[0], middle, rims[1])]
+        return [(round(float(x), _DIGITS), round(float(y), _DIGITS)) for x, y in (rims[0], middle, rims[1])]
 
     def _colour(self, unit: float) -> str:
         spread = self.high - self.low

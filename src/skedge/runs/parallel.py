@@ -26,6 +26,8 @@ _START_S, _PAUSE_S = 20.0, 0.05
 def parallel(work: Sequence[Any], processes: int, *, joining: bool = False) -> Generator[Any, None, None]:
     """Do joblib's `work` in `processes` processes (-1: one per core) and yield the results as they become available.
 
+    There are no more processes than pieces of work; a single piece is done in this process.
+
     Ctrl-C and SIGTERM do not reach those processes: this process ends them, in an orderly way, when it is ended itself
     or when the generator is closed.
 
@@ -34,7 +36,8 @@ def parallel(work: Sequence[Any], processes: int, *, joining: bool = False) -> G
     joining
         This process is one of them: for short work, as results of the others wait while it works.
     """
-    others = effective_n_jobs(processes) - (1 if joining or processes == 1 else 0)
+    processes = max(1, min(effective_n_jobs(processes), len(work)))
+    others = processes - (1 if joining or processes == 1 else 0)
     if others:
         _start_trackers()
     done: Generator[Any, None, None] | None = None

@@ -31,6 +31,45 @@ _LIBRARIES = ("numpy", "numba", "polars", "scipy")
 _ANOTHER = "a node of the Ray cluster has another skedge or other libraries, or none: every node needs the same ones"
 
 
+class Kept:
+    """A folder of finished points, created if needed.
+
+    It belongs to the user: files of results are read with pickle, so a folder from elsewhere must be trusted.
+
+    Attributes
+    ----------
+    finished
+        Number of points found in it or added to it.
+    """
+
+    def __init__(self, folder: Path, say: Callable[[str], None] | None = None) -> None:
+        """`say` receives a sentence on the points found."""
+        self.folder, self.say, self.finished = folder, say, 0
+
+    def found(self, points: Sequence[Point], left: list[Point], what: str) -> Iterator[Any]:
+        """The results of those of `points` that are there; the others go to `left`. `what` names them to `say`."""
+        for point in points:
+            result = _read(self.folder / point.key)
+            if result is None:
+                left.append(point)
+            else:
+                self.finished += 1
+                yield result[0]
+        if self.say is not None:
+            self.say(f"{len(points) - len(left)} of {len(points)} {what} found in {self.folder}")
+
+    def add(self, key: str, result: Any) -> None:
+        """Keep a result.
+
+        Raises
+        ------
+        InputError
+            If the folder cannot be used.
+        """
+        _write(self.folder / key, result)
+        self.finished += 1
+
+
 @dataclass(frozen=True)
 class Where:
     """Where the points of a sweep are carried out and kept.
@@ -42,15 +81,14 @@ class Where:
     ray
         Address of an existing Ray cluster (``HOST:PORT``, ``auto``) that carries them out instead.
     kept
-        Folder of finished points, created if needed; None: none is kept. It belongs to the user: files of results are
-        read with pickle, so a folder from elsewhere must be trusted.
+        Where finished points are kept; None: nowhere.
     joining
         This process is one of the processes: for points of a second or less.
     """
 
     processes: int = -1
     ray: str | None = None
-    kept: Path | None = None
+    kept: Kept | None = None
     joining: bool = False
 
     @property
@@ -68,7 +106,7 @@ class Point:
     given: tuple[Any, ...]
 
 
-def carry_out(points: Sequence[Point], where: Where) -> Generator[Any, None, None]:
+def carry_out(points: Sequence[Point], where: Where, what: str = "points") -> Generator[Any, None, None]:
     """Carry out `points` and yield their results as they become available: first those that were kept.
 
     Raises
@@ -79,12 +117,10 @@ def carry_out(points: Sequence[Point], where: Where) -> Generator[Any, None, Non
         If a point raises it, or the cluster is lost.
     """
     left = list[Point]()
-    for point in points:
-        found = None if where.kept is None else _read(where.kept / point.key)
-        if found is None:
-            left.append(point)
-        else:
-            yield found[0]
+    if where.kept is None:
+        left += points
+    else:
+        yield from where.kept.found(points, left, what)
     tasks = [(point.key, point.function, point.given) for point in left]
     work = (
         parallel([delayed(_done)(*task) for task in tasks], where.processes, joining=where.joining)
@@ -94,7 +130,7 @@ def carry_out(points: Sequence[Point], where: Where) -> Generator[Any, None, Non
     with closing(work or _on_ray(tasks, str(where.ray))) as done:
         for key, result in done:
             if where.kept is not None:
-                _write(where.kept / key, result)
+                where.kept.add(key, result)
             yield result
 
 
