@@ -412,12 +412,13 @@ class View:
         """
         return _shown(self._state.books.storage.free)
 
-    def belief(self, lanes: Ints) -> Lanes:
+    def belief(self, lanes: Ints, weights: Ints | None = None) -> Lanes:
         """The announced state of all lanes, read-only, with those in `lanes` updated to the present.
 
-        For the costs of :mod:`skedge.core.lanes.projection`. Other lanes may show an earlier state.
+        For the costs of :mod:`skedge.core.lanes.projection` and, if `weights` are given, the bounds of
+        :mod:`skedge.core.lanes.bound`. Other lanes may show an earlier state.
         """
-        return self._state.believed(lanes)
+        return self._state.believed(lanes, weights)
 
     def delays(self) -> Any:
         """Upload delays of the arrived jobs, for compiled searches (:mod:`skedge.core.network`)."""

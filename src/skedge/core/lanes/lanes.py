@@ -29,6 +29,10 @@ one [µs]; D_j of the job (its weight is 1/D_j); number of the first chunk; arri
 FIELDS = 9
 _FIRST_ROOM = 16
 
+SUM_RANK, SUM_WORK, SUM_CHUNKS, SUM_WEIGHT = range(4)
+"""Columns of ``Lanes.sums``: rank of the last row summed; then totals of the time left [µs], the chunks and their
+weights."""
+
 
 class Lanes(NamedTuple):
     """State of all lanes.
@@ -43,6 +47,10 @@ class Lanes(NamedTuple):
         Time to which each lane has been advanced [µs], shape ``(lanes,)``.
     serving
         SEQ of the group last in service, -1 for none, shape ``(lanes,)``.
+    sums, summed, scale
+        Totals (:func:`~skedge.core.lanes.bound.sum_up`): ``sums[lane, i]`` are those of the `i` worst groups at the
+        server, known for `i` up to ``summed[lane]``, with weights of this scale, shape ``(1,)``. The group in service
+        is never summed, so that only an arrival or a completion makes totals invalid.
     preemptive
         1: a group of better rank displaces the chunk in service; 0: the chunk in service is finished first.
     overhead
@@ -55,11 +63,14 @@ class Lanes(NamedTuple):
     coming: Ints
     clock: Ints
     serving: Ints
+    sums: NDArray[np.int64]
+    summed: Ints
+    scale: Ints
     preemptive: int
     overhead: int
 
 
-_ARRAYS = ("rows", "transit", "waiting", "coming", "clock", "serving")
+_ARRAYS = ("rows", "transit", "waiting", "coming", "clock", "serving", "sums", "summed", "scale")
 
 
 def empty_lanes(lanes: int, *, preemptive: bool = True, overhead: int = 0, room: int = _FIRST_ROOM) -> Lanes:
@@ -71,6 +82,9 @@ def empty_lanes(lanes: int, *, preemptive: bool = True, overhead: int = 0, room:
         coming=np.zeros(lanes, np.int64),
         clock=np.zeros(lanes, np.int64),
         serving=np.full(lanes, -1, np.int64),
+        sums=np.zeros((lanes, room + 1, 4), np.int64),
+        summed=np.zeros(lanes, np.int64),
+        scale=np.zeros(1, np.int64),
         preemptive=int(preemptive),
         overhead=overhead,
     )
@@ -86,7 +100,9 @@ def with_room(lanes: Lanes) -> Lanes:
     grown[:, :room] = lanes.rows
     coming = np.zeros_like(grown)
     coming[:, :room] = lanes.transit
-    return lanes._replace(rows=grown, transit=coming)
+    sums = np.zeros((len(lanes.waiting), 2 * room + 1, 4), np.int64)
+    sums[:, : room + 1] = lanes.sums
+    return lanes._replace(rows=grown, transit=coming, sums=sums)
 
 
 @inlined
@@ -133,6 +149,7 @@ def absorb(lanes: Lanes, lane: int, now: int) -> None:
         for f in range(FIELDS):
             lanes.rows[lane, i, f] = lanes.transit[lane, new, f]
         lanes.waiting[lane] = n + 1
+        lanes.summed[lane] = min(lanes.summed[lane], i)
 
 
 @inlined
@@ -173,6 +190,7 @@ def finish_head(lanes: Lanes, lane: int, i: int) -> None:
             for f in range(FIELDS):
                 lanes.rows[lane, k, f] = lanes.rows[lane, k + 1, f]
         lanes.waiting[lane] = n - 1
+    lanes.summed[lane] = max(0, min(lanes.summed[lane], i, lanes.waiting[lane] - 1))
 
 
 @inlined
@@ -249,7 +267,7 @@ def believe_gone(lanes: Lanes, job: int, now: int) -> None:
         believe_until(lanes, lane, now)
         lanes.waiting[lane] = _without(lanes.rows, lane, lanes.waiting[lane], job)
         lanes.coming[lane] = _without(lanes.transit, lane, lanes.coming[lane], job)
-        lanes.serving[lane] = -1
+        lanes.serving[lane], lanes.summed[lane] = -1, 0
 
 
 @lean
@@ -278,6 +296,7 @@ def believe_slower(lanes: Lanes, job: int, factor: float, now: int) -> None:
     """Scale the announced time of the chunks of `job` by `factor`, from `now` on."""
     for lane in range(len(lanes.waiting)):
         believe_until(lanes, lane, now)
+        lanes.summed[lane] = 0
         for i in range(lanes.waiting[lane]):
             _stretch(lanes.rows, lane, i, job, factor)
         for i in range(lanes.coming[lane]):

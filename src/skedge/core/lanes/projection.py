@@ -225,65 +225,6 @@ def _restore_later(queue: Ints, n: int, serving: int, overhead: int) -> None:
 
 
 @inlined
-def is_plain(lanes: Lanes, mode: int) -> bool:
-    """Whether :func:`cost_bound` is valid: lanes preempt at no cost and the flow is not fractional."""
-    return bool(mode != FRACTIONAL and lanes.preemptive == 1 and lanes.overhead == 0)
-
-
-@inlined
-def cost_bound(lanes: Lanes, lane: int, arrive: int, rank: int, each: int, own: int, now: int, weights: Ints) -> Cost:
-    """A lower bound of :func:`insert_cost` for a first chunk, if :func:`is_plain`; exact if no group is in transit.
-
-    It is Eq. (5): after t0 - now of service, A1 (ranks up to the chunk's) runs first and A2 is postponed by p. The
-    chunk's own completion takes the groups in transit into account. A2 is counted without them: without them each
-    queued chunk completes no later, so each chunk counted is postponed by at least p.
-    """
-    budget, waiting, weight, postponed = arrive - now, 0, 0, 0
-    for i in range(lanes.waiting[lane] - 1, -1, -1):
-        left = lanes.rows[lane, i, LEFT]
-        work = left + (lanes.rows[lane, i, COUNT] - 1) * lanes.rows[lane, i, EACH]
-        done = min(budget, work)
-        budget -= done
-        if lanes.rows[lane, i, RANK] <= rank:
-            waiting += work - done
-        elif done < work:
-            chunks = lanes.rows[lane, i, COUNT]
-            if done >= left:
-                chunks -= 1 + (done - left) // lanes.rows[lane, i, EACH]
-            postponed += chunks
-            weight += chunks * weights[lanes.rows[lane, i, CHUNKS]]
-    response = waiting + each
-    if lanes.coming[lane] > 0:
-        response = _own_completion(lanes, lane, arrive, rank, each, now) - arrive
-    value = np.float64(own) * response + np.float64(weight) * each
-    return own * response + weight * each, value, postponed
-
-
-@inlined
-def _own_completion(lanes: Lanes, lane: int, arrive: int, rank: int, each: int, now: int) -> int:
-    """Completion of a chunk of this rank that arrives at `arrive`; only better ranks, present or coming, delay it."""
-    at, ahead = now, 0
-    for i in range(lanes.waiting[lane] - 1, -1, -1):
-        if lanes.rows[lane, i, RANK] > rank:
-            break
-        ahead += lanes.rows[lane, i, LEFT] + (lanes.rows[lane, i, COUNT] - 1) * lanes.rows[lane, i, EACH]
-    mine = False
-    for k in range(lanes.coming[lane] - 1, -1, -1):
-        comes = lanes.transit[lane, k, ARRIVE]
-        if lanes.transit[lane, k, RANK] > rank:
-            continue
-        if not mine and comes > arrive:
-            at, ahead, mine = arrive, max(0, ahead - (arrive - at)) + each, True
-        if mine and comes >= at + ahead:
-            break
-        ahead = max(0, ahead - (comes - at)) + lanes.transit[lane, k, COUNT] * lanes.transit[lane, k, EACH]
-        at = comes
-    if not mine:
-        at, ahead = arrive, max(0, ahead - (arrive - at)) + each
-    return at + ahead
-
-
-@inlined
 def insert_cost(lanes: Lanes, lane: int, group: Ints, now: int, weights: Ints, mode: int, room: Ints) -> Cost:
     """Cost of the last chunk of `group` on `lane` from its arrival t0 on, given the others of the group.
 

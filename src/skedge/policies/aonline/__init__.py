@@ -39,7 +39,7 @@ C_j                    :class:`.a_greedy.CostHeap`
 alpha_jd               ``Dispatch.alpha``                  s
 beta_sw(t)             sum of 1/D over a lane's chunks
 zeta_j                 1 iff the whole job is in the cloud
-A(t0), A_1, A_2        :func:`skedge.core.lanes.projection.cost_bound`
+A(t0), A_1, A_2        :func:`skedge.core.lanes.bound.cost_bound`
 ====================== =================================== ==========
 
 **Deviations** from the printed pseudo-code, with their numbers in ``docs/errata.md``:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skedge.core.jit import compiled, inlined, lean
+from skedge.core.lanes.bound import cost_bound, is_plain
 from skedge.core.lanes.lanes import ARRIVE, CHUNKS, COUNT, EACH, FIELDS, HEAD, JOB, LEFT, RANK, SEQ, Lanes
 from skedge.core.lanes.projection import (
     FRACTIONAL,
@@ -14,10 +15,8 @@ from skedge.core.lanes.projection import (
     TOO_LARGE,
     Cost,
     chunks_on,
-    cost_bound,
     delayed,
     insert_cost,
-    is_plain,
 )
 from skedge.core.model import Floats, Ints
 from skedge.core.network import Delays, upload_delay

@@ -144,12 +144,8 @@ class AOnline(Basis):
             chunks = chunks._replace(to_place=len(lost))
         count = chunks.to_place
         lane, alpha, postponed = np.zeros(count, np.int64), np.zeros(count), np.zeros(count, np.int64)
-        lanes, servers, delays, weights = (
-            view.belief(candidates),
-            self.cluster.lane_server,
-            view.delays(),
-            self.weights_with(chunks.chunks),
-        )
+        servers, delays, weights = self.cluster.lane_server, view.delays(), self.weights_with(chunks.chunks)
+        lanes = view.belief(candidates, weights)
         costs = self.costs_for(len(candidates), lanes)
         storage = view.free_bytes.copy()
         if not greedy(lanes, chunks, candidates, servers, delays, weights, storage, costs, lane, alpha, postponed):

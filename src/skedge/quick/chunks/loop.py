@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from skedge.core.jit import compiled, inlined, lean
+from skedge.core.lanes.bound import sum_up
 from skedge.core.lanes.lanes import CHUNKS as OF_CHUNKS
 from skedge.core.lanes.lanes import EACH as OF_EACH
 from skedge.core.lanes.lanes import JOB, LEFT, RANK, SEQ, believe_finished, bring_to, send_chunks
@@ -211,6 +212,7 @@ def _answer(case: Case, books: Books, job: int, now: int) -> None:
     bring_to(books.belief, candidates, now)
     if books.weights[0] != mine[SCALE]:
         fill_weights(books.weights, mine[SCALE])
+    sum_up(books.belief, candidates, books.weights)
     count, first = mine[CHUNKS], mine[FIRST]
     lane, postponed, alpha = books.order[0, :count], books.order[1, :count], books.alpha[first : first + count]
     c = _chunks(case, books, job, now)

@@ -1,0 +1,182 @@
+"""A lower bound of the cost of a first chunk on a lane, from totals that are kept while the lane's queue is the same.
+
+It is found by bisection where a projection (:mod:`.projection`) walks through the queue, so that a job can be compared
+with thousands of long queues.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from skedge.core.jit import inlined, lean
+from skedge.core.model import Ints
+
+from .lanes import (
+    ARRIVE,
+    CHUNKS,
+    COUNT,
+    EACH,
+    LEFT,
+    RANK,
+    SUM_CHUNKS,
+    SUM_RANK,
+    SUM_WEIGHT,
+    SUM_WORK,
+    Lanes,
+)
+from .projection import FRACTIONAL, Cost
+
+
+@inlined
+def is_plain(lanes: Lanes, mode: int) -> bool:
+    """Whether :func:`cost_bound` is valid: lanes preempt at no cost and the flow is not fractional."""
+    return bool(mode != FRACTIONAL and lanes.preemptive == 1 and lanes.overhead == 0)
+
+
+@lean
+def sum_up(lanes: Lanes, which: Ints, weights: Ints) -> None:
+    """Bring the totals of the lanes `which` up to all groups at the server but the one in service."""
+    if lanes.scale[0] != weights[0]:
+        for lane in range(len(lanes.summed)):
+            lanes.summed[lane] = 0
+        lanes.scale[0] = weights[0]
+    for lane in which:
+        for i in range(lanes.summed[lane], lanes.waiting[lane] - 1):
+            _add_row(lanes, lane, i, weights)
+        lanes.summed[lane] = max(0, lanes.waiting[lane] - 1)
+
+
+@inlined
+def _add_row(lanes: Lanes, lane: int, i: int, weights: Ints) -> None:
+    rows, sums, count = lanes.rows, lanes.sums, lanes.rows[lane, i, COUNT]
+    sums[lane, i + 1, SUM_RANK] = rows[lane, i, RANK]
+    sums[lane, i + 1, SUM_WORK] = sums[lane, i, SUM_WORK] + rows[lane, i, LEFT] + (count - 1) * rows[lane, i, EACH]
+    sums[lane, i + 1, SUM_CHUNKS] = sums[lane, i, SUM_CHUNKS] + count
+    sums[lane, i + 1, SUM_WEIGHT] = sums[lane, i, SUM_WEIGHT] + count * weights[rows[lane, i, CHUNKS]]
+
+
+@inlined
+def _worse(lanes: Lanes, lane: int, rank: int) -> int:
+    """Number of groups at the server, but for the one in service, whose rank is above `rank`; they are the first."""
+    low, high = 0, lanes.summed[lane]
+    while low < high:
+        middle = (low + high + 1) // 2
+        if lanes.sums[lane, middle, SUM_RANK] > rank:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+@inlined
+def _unserved(lanes: Lanes, lane: int, groups: int, budget: int) -> int:
+    """Number of the `groups` worst groups that have work left after `budget` µs of service, the best of them first."""
+    low, high, work = 0, groups, lanes.sums[lane, groups, SUM_WORK]
+    while low < high:
+        middle = (low + high) // 2
+        if work - lanes.sums[lane, middle, SUM_WORK] <= budget:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+@inlined
+def _chunks_left(lanes: Lanes, lane: int, i: int, done: int) -> int:
+    """Chunks of row `i` that are not complete after `done` µs of service."""
+    left, count = lanes.rows[lane, i, LEFT], lanes.rows[lane, i, COUNT]
+    return count if done < left else count - 1 - (done - left) // lanes.rows[lane, i, EACH]
+
+
+@inlined
+def _pending(lanes: Lanes, lane: int, budget: int, rank: int, weights: Ints) -> tuple[int, int, int]:
+    """Work of ranks up to `rank`, and weight and number of the other chunks, left after `budget` µs of service.
+
+    At least one group must be at the server, and the totals up to date.
+    """
+    sums, best = lanes.sums, lanes.summed[lane]
+    left = lanes.rows[lane, best, LEFT] + (lanes.rows[lane, best, COUNT] - 1) * lanes.rows[lane, best, EACH]
+    waiting, weight, chunks, worse = 0, 0, 0, best
+    if lanes.rows[lane, best, RANK] <= rank:
+        worse = _worse(lanes, lane, rank)
+        left += sums[lane, best, SUM_WORK] - sums[lane, worse, SUM_WORK]
+        waiting = max(0, left - budget)
+    elif budget < left:
+        chunks = _chunks_left(lanes, lane, best, budget)
+        weight = chunks * weights[lanes.rows[lane, best, CHUNKS]]
+    if budget > left:
+        budget -= left
+        unserved = _unserved(lanes, lane, worse, budget)
+        if unserved == 0:
+            return 0, 0, 0
+        done = budget - (sums[lane, worse, SUM_WORK] - sums[lane, unserved, SUM_WORK])
+        worse = unserved - 1
+        chunks = _chunks_left(lanes, lane, worse, done)
+        weight = chunks * weights[lanes.rows[lane, worse, CHUNKS]]
+    return waiting, sums[lane, worse, SUM_WEIGHT] + weight, sums[lane, worse, SUM_CHUNKS] + chunks
+
+
+@inlined
+def cost_bound(lanes: Lanes, lane: int, arrive: int, rank: int, each: int, own: int, now: int, weights: Ints) -> Cost:
+    """A lower bound of :func:`~.projection.insert_cost` for a first chunk, if :func:`is_plain`.
+
+    The totals of the lane must be up to date (:func:`sum_up`). It is exact if no group is in transit: Eq. (5). After
+    t0 - now of service, A1 (ranks up to the chunk's) runs first and A2 is postponed by p. The chunk's own completion
+    takes the groups in transit into account. A2 is counted as if nothing else were in transit, group by group: then
+    each chunk completes no later, so each chunk counted is postponed by at least p.
+    """
+    waiting, weight, postponed = 0, 0, 0
+    if lanes.waiting[lane] > 0:
+        waiting, weight, postponed = _pending(lanes, lane, arrive - now, rank, weights)
+    response = waiting + each
+    if lanes.coming[lane] > 0:
+        response = _own_completion(lanes, lane, arrive, rank, each, now) - arrive
+        weight += _postponed_on_arrival(lanes, lane, arrive, rank, now, weights)
+    value = np.float64(own) * response + np.float64(weight) * each
+    return own * response + weight * each, value, postponed
+
+
+@inlined
+def _postponed_on_arrival(lanes: Lanes, lane: int, arrive: int, rank: int, now: int, weights: Ints) -> int:
+    """Weight of chunks of worse rank that reach the lane by `arrive` and cannot be complete then."""
+    weight = 0
+    for k in range(lanes.coming[lane] - 1, -1, -1):
+        comes, other = lanes.transit[lane, k, ARRIVE], lanes.transit[lane, k, RANK]
+        if comes > arrive:
+            break
+        if other <= rank:
+            continue
+        busy = max(comes - now, _ahead(lanes, lane, other - 1))  # a group of equal rank may have been sent later
+        done = max(0, arrive - now - busy) // lanes.transit[lane, k, EACH]
+        weight += max(0, lanes.transit[lane, k, COUNT] - done) * weights[lanes.transit[lane, k, CHUNKS]]
+    return weight
+
+
+@inlined
+def _ahead(lanes: Lanes, lane: int, rank: int) -> int:
+    """Work of ranks up to `rank` at the server [µs], if the totals are up to date."""
+    best = lanes.waiting[lane] - 1
+    if best < 0 or lanes.rows[lane, best, RANK] > rank:
+        return 0
+    work = lanes.rows[lane, best, LEFT] + (lanes.rows[lane, best, COUNT] - 1) * lanes.rows[lane, best, EACH]
+    return work + lanes.sums[lane, best, SUM_WORK] - lanes.sums[lane, _worse(lanes, lane, rank), SUM_WORK]
+
+
+@inlined
+def _own_completion(lanes: Lanes, lane: int, arrive: int, rank: int, each: int, now: int) -> int:
+    """Completion of a chunk of this rank that arrives at `arrive`; only better ranks, present or coming, delay it."""
+    at, ahead = now, _ahead(lanes, lane, rank)
+    mine = False
+    for k in range(lanes.coming[lane] - 1, -1, -1):
+        comes = lanes.transit[lane, k, ARRIVE]
+        if lanes.transit[lane, k, RANK] > rank:
+            continue
+        if not mine and comes > arrive:
+            at, ahead, mine = arrive, max(0, ahead - (arrive - at)) + each, True
+        if mine and comes >= at + ahead:
+            break
+        ahead = max(0, ahead - (comes - at)) + lanes.transit[lane, k, COUNT] * lanes.transit[lane, k, EACH]
+        at = comes
+    if not mine:
+        at, ahead = arrive, max(0, ahead - (arrive - at)) + each
+    return at + ahead
