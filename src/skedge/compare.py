@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -17,8 +17,9 @@ from .analysis.intervals import FEWEST, Estimate, bounded, estimate
 from .analysis.metrics.metrics import completion_of
 from .analysis.verify.verify import Violation
 from .core.errors import InputError, PolicyError, SkedgeError
+from .core.jit import interpreted
 from .core.registry import make_policy
-from .core.scenario import Scenario
+from .core.scenario import Jobs, Scenario
 from .optimum.problems import Reference, covering, reference
 from .run import Run, run
 from .runs.meta import folder_name, registered_meta
@@ -211,7 +212,6 @@ def compare(
     folder: Path | None = None,
     ray: str | None = None,
     resume: Path | Kept | None = None,
-    joining: bool = False,
 ) -> Comparison:
     """Run each policy on the scenario at each seed.
 
@@ -231,8 +231,6 @@ def compare(
         Address of an existing Ray cluster that carries out the runs instead; the same skedge must be installed there.
     resume
         Folder in which finished runs and bounds are kept: those that are there are not made again.
-    joining
-        This process makes runs, too: for runs of a second or less, as it reports others only between its own.
 
     Raises
     ------
@@ -244,24 +242,48 @@ def compare(
     _check(policies)
     if processes == 0 or processes < -1:
         raise InputError(f"processes: {processes}; it must be at least 1, or -1 for one per core")
-    where = Where(processes, ray, Kept(resume) if isinstance(resume, Path) else resume, joining)
-    told = progress or (lambda _what, _seed: None)
+    where = Where(processes, ray, Kept(resume) if isinstance(resume, Path) else resume)
     samples = [_sample(source, i, seed, where) for i, seed in enumerate(seeds)]
-    try:
-        made = _runs(samples, policies, where, verify, folder, told)
-        references = _references(samples, made, where, told)
-    except BrokenProcessPool as error:
-        raise SkedgeError("a run was ended from outside, perhaps for want of memory; try --processes 1") from error
-    return _comparison(made, references, verify=verify)
+    made = _runs(samples, policies, where, verify, folder, progress or _silent)
+    return _comparison(made, _references(samples, made, where, progress or _silent), verify=verify)
+
+
+def compare_small(
+    sources: Sequence[Source],
+    policies: Sequence[str],
+    seed: int | None = None,
+    progress: Callable[[str, int], None] | None = None,
+) -> list[Comparison]:
+    """Run each policy on each scenario, all of which take a second or less a run, and verify it.
+
+    This process makes runs, too, so that there is one fewer to start, and progress is reported only between its runs.
+    """
+    _check(policies)
+    where = Where(joining=True)
+    samples = [replace(_sample(source, 0, seed, where), number=k) for k, source in enumerate(sources)]
+    made = _runs(samples, policies, where, True, None, progress or _silent)
+    references = _references(samples, made, where, progress or _silent)
+    return [
+        _comparison({policy: [ones[k]] for policy, ones in made.items()}, references[k : k + 1], verify=True)
+        for k in range(len(sources))
+    ]
+
+
+def _silent(_what: str, _seed: int) -> None:
+    """Report no progress."""
 
 
 @dataclass(frozen=True)
 class _Sample:
-    """The scenario at the seed of number `i`: where it is from and, for points that are sent or kept, its digest."""
+    """The scenario at the seed of number `i`: where it is from and, for points that are sent or kept, its digest.
+
+    `number` tells the samples of a sweep apart.
+    """
 
     i: int
     source: Source
     seed: int | None
+    number: int
     digest: str = ""
 
     def scenario(self) -> Scenario:
@@ -271,9 +293,9 @@ class _Sample:
 def _sample(source: Source, i: int, seed: int | None, where: Where) -> _Sample:
     """Elsewhere than here the scenario itself is sent."""
     if where.here:
-        return _Sample(i, source, seed)
+        return _Sample(i, source, seed, i)
     scenario = scenario_of(source, seed)
-    return _Sample(i, scenario, seed, digest_of(scenario))
+    return _Sample(i, scenario, seed, i, digest_of(scenario))
 
 
 def _runs(
@@ -286,21 +308,36 @@ def _runs(
 ) -> dict[str, list[_Made]]:
     """The results of the runs by policy. Those that are carried out elsewhere come back to be written."""
     made: dict[tuple[str, int], _Made] = {}
+    first = policies[0].partition(":")[0]
+    alike = [policy for policy in policies if policy.partition(":")[0] == first]
     points = [
-        _run_point(sample, policy, where, verify, folder) for sample in samples for policy in _unlike_first(policies)
+        _run_point(sample, policy, where, verify, folder)
+        for policy in (*alike, *(policy for policy in policies if policy not in alike))
+        for sample in samples
     ]
-    with closing(carry_out(points, where, "runs")) as done:
-        for one in done:
-            if folder is not None and one.run is not None and not where.here:
-                one.run.write(_new(folder, one.policy, one.seed))
-            made[one.policy, one.i] = one if one.i == 0 else replace(one, run=None)
-            told(one.policy, one.seed)
-    return {policy: [made[policy, sample.i] for sample in samples] for policy in policies}
+    if where.joining:
+        points.insert(len(alike) * len(samples), Point("kernels", _compile, (samples[0], policies[0])))
+    for one in _carried_out(points, where, "runs"):
+        if one is None:
+            continue
+        if folder is not None and one.run is not None and not where.here:
+            one.run.write(_new(folder, one.policy, one.seed))
+        made[one.policy, one.number] = one if one.i == 0 else replace(one, run=None)
+        told(one.policy, one.seed)
+    return {policy: [made[policy, sample.number] for sample in samples] for policy in policies}
+
+
+def _carried_out(points: Sequence[Point], where: Where, what: str) -> Iterator[Any]:
+    try:
+        with closing(carry_out(points, where, what)) as done:
+            yield from done
+    except BrokenProcessPool as error:
+        raise SkedgeError("a run was ended from outside, perhaps for want of memory; try --processes 1") from error
 
 
 def _run_point(sample: _Sample, policy: str, where: Where, verify: bool, folder: Path | None) -> Point:
     if where.here:
-        return Point(f"{policy} {sample.i}", _one, (sample, policy, verify, folder, sample.i == 0))
+        return Point(f"{policy} {sample.number}", _one, (sample, policy, verify, folder, sample.i == 0))
     keep = sample.i == 0 or folder is not None
     key = key_of("compare", sample.digest, policy, _module(policy), sample.i, verify, keep)
     return Point(key, _one, (sample, policy, verify, None, keep))
@@ -312,35 +349,34 @@ def _references(
     """The bound of each sample that holds for all its runs."""
     points = []
     for sample in samples:
-        covered = tuple(sorted(set.intersection(*(set(ones[sample.i].covered) for ones in made.values()))))
+        covered = tuple(sorted(set.intersection(*(set(ones[sample.number].covered) for ones in made.values()))))
         points.append(Point(key_of("bound", sample.digest, covered), _bound, (sample, covered)))
     found: dict[int, Reference | None] = {}
-    with closing(carry_out(points, where, "bounds")) as done:
-        for seed, one in done:
-            found[seed] = one
-            told("bound", seed)
-    return tuple(found[one.seed] for one in next(iter(made.values())))
+    for number, seed, one in _carried_out(points, where, "bounds"):
+        found[number] = one
+        told("bound", seed)
+    return tuple(found[sample.number] for sample in samples)
 
 
-def _bound(sample: _Sample, covered: tuple[str, ...]) -> tuple[int, Reference | None]:
-    """The seed, and its best bound of the problems `covered`."""
+def _bound(sample: _Sample, covered: tuple[str, ...]) -> tuple[int, int, Reference | None]:
+    """The sample's number and seed, and its best bound of the problems `covered`."""
     scenario = sample.scenario()
-    return scenario.seed, reference(scenario, covered)
+    return sample.number, scenario.seed, reference(scenario, covered)
+
+
+def _compile(sample: _Sample, policy: str) -> None:
+    """Compile what verification and bounds use while another process compiles the policy: on the first job alone."""
+    full = sample.scenario()
+    small = replace(full, jobs=Jobs(full.jobs.frame.head(1), full.cluster, full.jobs.given))
+    with interpreted():
+        result = run(small, policy)
+    result.verify()
+    reference(small, covering(small, result.schedule, completion_of(registered_meta(result.meta))))
 
 
 def _module(policy: str) -> str:
     """Source of the module of a policy, which may be another package's."""
     return Path(inspect.getfile(type(make_policy(policy)))).read_text(encoding="utf-8")
-
-
-def _unlike_first(policies: Sequence[str]) -> list[str]:
-    """The policies in the order in which they are run: those of the first name, then the others from the last one on.
-
-    Processes that start together then compile different kernels, as neighbours in a list are often related.
-    """
-    first = policies[0].partition(":")[0]
-    alike = [policy for policy in policies if policy.partition(":")[0] == first]
-    return [*alike, *(policy for policy in reversed(policies) if policy not in alike)]
 
 
 def _comparison(made: dict[str, list[_Made]], references: tuple[Reference | None, ...], *, verify: bool) -> Comparison:
@@ -379,6 +415,7 @@ class _Made:
     """The result that a process returns for a run: data for the comparison and, where it is wanted, the run itself."""
 
     policy: str
+    number: int
     i: int
     seed: int
     metrics: dict[str, Any]
@@ -410,7 +447,9 @@ def _one(sample: _Sample, policy: str, verify: bool, folder: Path | None, keep: 
         result.write(_new(folder, policy, scenario.seed))
     covered = covering(result.scenario, result.schedule, completion_of(registered_meta(result.meta)))
     kept = result if keep else None
-    return _Made(policy, sample.i, scenario.seed, result.metrics, kept, tuple(covered), violations, times)
+    return _Made(
+        policy, sample.number, sample.i, scenario.seed, result.metrics, kept, tuple(covered), violations, times
+    )
 
 
 def _add_rates(by_policy: dict[str, list[dict[str, Any]]]) -> None:

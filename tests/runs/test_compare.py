@@ -12,8 +12,9 @@ import polars as pl
 import pytest
 
 from skedge.analysis.intervals import Estimate, bounded, estimate
-from skedge.compare import COLUMNS, Comparison, Times, compare, run_name
+from skedge.compare import COLUMNS, Comparison, Times, compare, compare_small, run_name
 from skedge.core.errors import InputError, PolicyError, ScenarioError
+from skedge.core.jit import interpreted
 from skedge.core.model import Cluster, Job, Server, job_table
 from skedge.core.scenario import Jobs, Scenario
 from skedge.run import Run, run
@@ -42,6 +43,30 @@ def test_a_comparison_is_the_same_however_many_processes_share_it() -> None:
     for mine, theirs in zip(one.first, two.first, strict=True):
         assert mine.meta == theirs.meta
         assert all(mine.schedule.tables()[name].equals(table) for name, table in theirs.schedule.tables().items())
+
+
+def test_small_scenarios_compared_together_are_compared_as_each_alone() -> None:
+    """Metrics, bounds, violations, and the tables of the runs; progress counts each run and bound."""
+    sources, done = [contended, two_jobs], []
+    together = compare_small(sources, POLICIES, 3, lambda policy, seed: done.append((policy, seed)))
+    for source, found in zip(sources, together, strict=True):
+        alone = compare(source, POLICIES, [3], processes=1)
+        assert (found.metrics, found.violations) == (alone.metrics, alone.violations)
+        assert [one and one.bound.value for one in found.references] == [
+            one and one.bound.value for one in alone.references
+        ]
+        for mine, theirs in zip(found.first, alone.first, strict=True):
+            assert all(mine.schedule.tables()[name].equals(table) for name, table in theirs.schedule.tables().items())
+    assert sorted(done) == sorted((what, 3) for what in (*POLICIES, "bound") for _ in sources)
+
+
+def test_interpreted_kernels_do_what_compiled_ones_do() -> None:
+    """The tables of a run, row by row; afterwards kernels are compiled again."""
+    compiled = run(contended(3), "aonline")
+    with interpreted():
+        same = run(contended(3), "aonline")
+        assert same.verify() == []
+    assert all(same.schedule.tables()[name].equals(table) for name, table in compiled.schedule.tables().items())
 
 
 def test_a_second_comparison_is_in_the_folder_in_which_it_is_called(
