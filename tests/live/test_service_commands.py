@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from skedge.cli.service import _locked, _running
-from skedge.live.control.daemon import Settings, save_settings
 from skedge.live.control.journal import SqlJournal
 from skedge.live.control.service import JOURNAL
+from skedge.live.control.settings import Settings, save_settings
 
 Skedge = Callable[..., Any]
 CLUSTER = "{name: c, slot: 1s, cluster: {servers: [{id: e, workers: {gpu: 1}, ps: {cpu: 1}}]}}"
@@ -61,6 +61,14 @@ def test_quarantine_is_refused_while_the_service_is_up(state: Path, skedge: Sked
     assert skedge("quarantine", "poison", "--state", str(state)).code == 0
 
 
+def test_the_controller_imports_no_torch() -> None:
+    """It takes seconds to import, at each start; only the jobs' own processes compute."""
+    command = [sys.executable, "-c", "import sys, skedge.live.control.controller\nprint(*sys.modules)"]
+    imported = set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+    assert "skedge.live.engine" in imported
+    assert not imported & {"torch", "ray"}
+
+
 def test_ctrl_c_while_the_service_starts_ends_all_of_it(tmp_path: Path) -> None:
     """It says so, nothing runs on, and the state can be used again."""
     (tmp_path / "cluster.yaml").write_text(CLUSTER, encoding="utf-8")
@@ -78,5 +86,5 @@ def test_ctrl_c_while_the_service_starts_ends_all_of_it(tmp_path: Path) -> None:
     assert "interrupted; what was started of the service is ended, its state is kept" in re.sub(r"\s+", " ", said)
     assert _running(state) is None
     assert not (state / "service.json").exists()
-    found = subprocess.run(["pgrep", "-f", f"daemon.*{state}"], capture_output=True, text=True, check=False)  # noqa: S607
+    found = subprocess.run(["pgrep", "-f", f"control.*{state}"], capture_output=True, text=True, check=False)  # noqa: S607
     assert found.stdout == ""

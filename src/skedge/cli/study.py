@@ -23,6 +23,7 @@ from skedge.studies.study import Study, Trained, find, known
 from skedge.studies.trial import Ran
 
 from .console import out, print_json
+from .extra import check_live
 from .options import RayOption, ResumeOption
 from .progress import keeping, progress
 
@@ -110,10 +111,9 @@ def _against_bounds(study: Study, settings: Ratio | Ratios, seeds: int, where: W
 
 def _trained(study: Study, settings: Trained, seeds: int, folder: Path, *, quiet: bool) -> Findings:
     """Run the study on Ray; each run's folder is kept in ``runs``."""
-    try:
-        from skedge.studies.testbed import bench, carry_out  # noqa: PLC0415 - torch and Ray are an extra
-    except ImportError as error:
-        raise InputError(f"live studies need the extra `live`: pip install 'skedge[live]' ({error})") from error
+    check_live()
+    from skedge.studies.testbed import bench, carry_out  # noqa: PLC0415 - imports the extra
+
     violations: dict[str, tuple[str, ...]] = {}
     runs = sum(len(settings.trials(study.job, seed)) for seed in range(seeds))
     (folder / "runs").mkdir()

@@ -15,7 +15,7 @@ from skedge.core.errors import InputError
 from skedge.core.kernel import Kernel
 from skedge.core.scenario import Scenario
 from skedge.live.training.code import CODE, Codes, digest, files_in, lost, modules_in
-from skedge.live.training.training import Program, program_of
+from skedge.live.training.program import Program, program_of
 from skedge.live.world.inputs import Submitted
 from skedge.live.world.ray_world import RayWorld
 from skedge.scenario.file import check_chunks, job_from_spec, job_of

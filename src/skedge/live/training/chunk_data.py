@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from .batches import seed_of as _seed
-from .training import Data, Program
+from .program import Program
+from .training import Data
 
 
 class ChunkData:
