@@ -391,9 +391,10 @@ def run(
     made = prepared(policy, scenario)
     watch = profile or Stopwatch()
     if journal is None and len(scenario.jobs) >= LARGE:
-        from .quick.simulate import covers, simulate  # noqa: PLC0415 - it imports the policies that it covers
+        from .quick.which import loop_for  # noqa: PLC0415 - it imports the policies that it covers
 
-        if covers(scenario, made):
+        simulate = loop_for(scenario, made)
+        if simulate is not None:
             with watch.counting("loop"):
                 schedule = simulate(scenario, made, progress)
             return Run(scenario, meta_of(scenario, made), schedule)

@@ -24,7 +24,7 @@ from .events import (
     WakeAt,
     ps_in,
 )
-from .lanes.lanes import NO_LINKS, dispatch_groups, group_of, with_room
+from .lanes.lanes import NO_LINKS, group_of, send_chunks, with_room
 from .state import DISPATCHED, FINISHED, REJECTED, State
 from .time import NEVER
 
@@ -76,7 +76,7 @@ def _dispatch(state: State, order: Dispatch) -> None:
     state.books.storage.store(job, edge)
     state.belief = with_room(state.belief)
     group = group_of(job, state.dispatches, order.rank, int(state.chunk_time[job, 0]), int(jobs.chunks[job]))
-    dispatch_groups(state.belief, group, lane, cluster.lane_server, state.scenario.delays, state.now, NO_LINKS)
+    send_chunks(state.belief, group, lane, cluster.lane_server, state.scenario.delays, state.now, NO_LINKS)
     state.standing[job] = DISPATCHED
     if order.chunks is None:
         state.sent[job] = lane

@@ -4,17 +4,62 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from .events import CLOUD, Dispatch
-from .model import Cluster, Ints
+from .model import Bools, Cluster, Floats, Ints
 from .schedule import VERBS, Columns, server_column
 
 _CODES = {verb: code for code, verb in enumerate(VERBS)}
 _NONE = float("nan")
 """Stands for a value that is not given."""
+
+Small = NDArray[np.int32]
+
+
+class Dispatches(NamedTuple):
+    """The dispatches of a run as columns.
+
+    Attributes
+    ----------
+    time, job, rank, again, reason
+        Of each dispatch; `again`: a re-dispatch.
+    sizes
+        Number of its chunks.
+    chunk, lane, postponed, alpha
+        Of each of its chunks; alpha in seconds.
+    """
+
+    time: Ints
+    job: Ints
+    rank: Ints
+    again: Bools
+    reason: list[str]
+    sizes: Ints
+    chunk: Small | Ints
+    lane: Small | Ints
+    postponed: Small | Ints
+    alpha: Floats
+
+    @staticmethod
+    def of(orders: Sequence[tuple[int, Dispatch]]) -> Dispatches:
+        """The columns of (time, order) pairs."""
+        return Dispatches(
+            np.array([now for now, _ in orders], np.int64),
+            np.array([order.job for _, order in orders], np.int64),
+            np.array([order.rank for _, order in orders], np.int64),
+            np.array([order.chunks is not None for _, order in orders], np.bool_),
+            [order.reason for _, order in orders],
+            np.array([len(order.lane) for _, order in orders], np.int64),
+            _joined([range(len(o.lane)) if o.chunks is None else o.chunks for _, o in orders]),
+            _joined([order.lane for _, order in orders]),
+            _joined([order.postponed for _, order in orders]),
+            np.concatenate([np.empty(0), *(order.alpha for _, order in orders)]),
+        )
 
 
 class Decisions:
@@ -22,7 +67,7 @@ class Decisions:
 
     Attributes
     ----------
-    dispatches
+    orders
         (time, order) of each dispatch.
     rows, values
         Of each other decision (time, job, verb, server, workers, reason) as numbers, flat; and its value.
@@ -32,7 +77,7 @@ class Decisions:
 
     def __init__(self, cluster: Cluster, schema: Columns) -> None:
         self.cluster, self.schema = cluster, schema
-        self.dispatches: list[tuple[int, Dispatch]] = []
+        self.orders: list[tuple[int, Dispatch]] = []
         self.rows, self.values = array("q"), array("d")
         self.reasons: dict[str, int] = {}
 
@@ -59,19 +104,19 @@ class Decisions:
         self.rows.frombytes(rows.tobytes())
         self.values.extend(array("d", [_NONE if value is None else value]) * len(where))
 
-    def dispatched(self) -> tuple[Ints, Ints, Ints, Ints]:
-        """(job, lane, time, number of the dispatch) of each dispatched chunk."""
-        sizes = [len(order.lane) for _, order in self.dispatches]
-        job = np.repeat(np.array([order.job for _, order in self.dispatches], np.int64), sizes)
-        time = np.repeat(np.array([now for now, _ in self.dispatches], np.int64), sizes)
-        of = np.repeat(np.arange(len(sizes)), sizes)
-        return job, _joined([order.lane for _, order in self.dispatches]), time, of
+    def servers(self, d: Dispatches) -> Small:
+        """Server of each dispatched chunk."""
+        cluster = self.cluster
+        cloud = -1 if cluster.cloud is None else cluster.cloud
+        servers: Small = np.append(cluster.lane_server, cloud).astype(np.int32)[d.lane]  # CLOUD is -1: the last one
+        return servers
 
     # -- the table -----------------------------------------------------------------------------------------------
 
-    def table(self) -> pl.DataFrame:
-        """The decisions so far, in order."""
-        return pl.concat([self._of_dispatches(), self._others()]).sort("time", maintain_order=True)
+    def table(self, dispatches: Dispatches | None = None) -> pl.DataFrame:
+        """The decisions so far, in order; `dispatches`: those of a compiled run, which makes no orders."""
+        sent = Dispatches.of(self.orders) if dispatches is None else dispatches
+        return pl.concat([self._of_dispatches(sent), self._others()]).sort("time", maintain_order=True)
 
     def _others(self) -> pl.DataFrame:
         table, types = rows_of_buffer(self.rows, 6), self.schema
@@ -89,36 +134,27 @@ class Decisions:
         empty = (pl.lit(None, kind).alias(name) for name, kind in types.items() if name not in columns)
         return pl.DataFrame(columns).with_columns(*empty).select(list(types)).cast(types)
 
-    def _of_dispatches(self) -> pl.DataFrame:
-        cluster = self.cluster
-        job, lane, time, of = self.dispatched()
-        edge = lane != CLOUD
-        server = np.full(len(lane), -1 if cluster.cloud is None else cluster.cloud)
-        server[edge] = cluster.lane_server[lane[edge]]
-        sizes = [len(order.lane) for _, order in self.dispatches]
-        again = np.array([order.chunks is not None for _, order in self.dispatches], np.int64)
-        numbers = [
-            np.arange(len(order.lane)) if order.chunks is None else np.array(order.chunks, np.int64)
-            for _, order in self.dispatches
-        ]
+    def _of_dispatches(self, d: Dispatches) -> pl.DataFrame:
         verbs = pl.Series(["dispatch", "redispatch"], dtype=pl.Enum(list(VERBS)))
-        reasons = pl.Series([order.reason for _, order in self.dispatches], dtype=pl.String).cast(pl.Categorical())
+        reasons = pl.Series(d.reason, dtype=pl.String).cast(pl.Categorical())
+        of = np.repeat(np.arange(len(d.sizes), dtype=np.uint32), d.sizes)
+        lane = pl.Series(d.lane.astype(np.int32))
         columns = {
-            "time": time,
-            "job": job,
-            "verb": verbs.gather(again[of]),
-            "chunk": _joined(numbers),
-            "lane": pl.Series(lane.astype(np.int32)).set(pl.Series(~edge), None),
-            "server": self._server(server),
-            "workers": pl.Series([None], dtype=pl.Int32).new_from_index(0, len(job)),
-            "rank": np.repeat(np.array([order.rank for _, order in self.dispatches], np.int64), sizes),
-            "postponed": _joined([order.postponed for _, order in self.dispatches]),
-            "value": np.concatenate([np.empty(0), *(order.alpha for _, order in self.dispatches)]),
+            "time": np.repeat(d.time, d.sizes),
+            "job": np.repeat(d.job.astype(np.int32), d.sizes),
+            "verb": verbs.gather(d.again.astype(np.uint32)).gather(of),
+            "chunk": d.chunk,
+            "lane": lane.set(lane == CLOUD, None),
+            "server": self._server(self.servers(d)),
+            "workers": pl.Series([None], dtype=pl.Int32).new_from_index(0, len(of)),
+            "rank": np.repeat(d.rank, d.sizes),
+            "postponed": d.postponed,
+            "value": d.alpha,
             "reason": reasons.gather(of),
         }
         return pl.DataFrame(columns).cast(self.schema)
 
-    def _server(self, servers: Ints) -> pl.Series:
+    def _server(self, servers: Small | Ints) -> pl.Series:
         return server_column(servers, self.cluster.server_ids)
 
 
@@ -127,5 +163,5 @@ def rows_of_buffer(buffer: array[int], width: int) -> Ints:
     return np.frombuffer(buffer, np.int64).reshape(-1, width) if len(buffer) else np.zeros((0, width), np.int64)
 
 
-def _joined(parts: Sequence[Ints]) -> Ints:
-    return np.concatenate([np.empty(0, np.int64), *parts]).astype(np.int64)
+def _joined(parts: Sequence[Ints | Sequence[int]]) -> Ints:
+    return np.concatenate([np.empty(0, np.int64), *(np.asarray(part, np.int64) for part in parts)])

@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 
 from .books.shares import copies, rows_of, uploads
-from .decisions import Decisions, rows_of_buffer
-from .events import CANCELLED, CLOUD, Allocate, Dispatch, Price, Reject, Reserve, Transfer, Upload
+from .decisions import Decisions, Dispatches, rows_of_buffer
+from .events import CANCELLED, Allocate, Dispatch, Price, Reject, Reserve, Transfer, Upload
 from .model import Ints, Placement
 from .network import upload_delays
 from .plans import Plans
@@ -53,7 +53,7 @@ class Record:
     def dispatch(self, now: int, order: Dispatch) -> None:
         """Record a dispatch; its rows are made at the end."""
         self.admitted.setdefault(order.job, now)
-        self.decisions.dispatches.append((now, order))
+        self.decisions.orders.append((now, order))
 
     def allocate(self, now: int, order: Allocate, before: Ints | None, ps: Placement) -> None:
         """Record an allocation and the uploads that it starts: data of workers that a server does not have yet.
@@ -130,15 +130,16 @@ class Record:
 
     # -- the tables ----------------------------------------------------------------------------------------------
 
-    def schedule(self, runs: pl.DataFrame) -> Schedule:
-        """All tables, given the world's runs."""
+    def schedule(self, runs: pl.DataFrame, dispatches: Dispatches | None = None) -> Schedule:
+        """All tables, given the world's runs; `dispatches`: those of a compiled run, which makes no orders."""
+        sent = Dispatches.of(self.decisions.orders) if dispatches is None else dispatches
         return Schedule(
             runs=runs,
             ps=self._ps_table(),
-            uploads=self._uploads_table(),
+            uploads=self._uploads_table(sent),
             plans=self._plans_table(),
             prices=pl.DataFrame(self.prices, schema=self.schema["prices"], orient="row"),
-            decisions=self.decisions.table(),
+            decisions=self.decisions.table(sent),
             jobs=self._jobs_table(runs),
             outages=self._outages_table(),
         )
@@ -159,8 +160,8 @@ class Record:
         }
         return pl.DataFrame(columns).cast(self.schema["ps"])
 
-    def _uploads_table(self) -> pl.DataFrame:
-        job, server, chunks, start = self._dispatch_uploads()
+    def _uploads_table(self, sent: Dispatches) -> pl.DataFrame:
+        job, server, chunks, start = self._dispatch_uploads(sent)
         gang = rows_of_buffer(self.gang_uploads, 4)
         job, server = np.concatenate([job, gang[:, 0]]), np.concatenate([server, gang[:, 1]])
         chunks, start = np.concatenate([chunks, gang[:, 2]]), np.concatenate([start, gang[:, 3]])
@@ -191,14 +192,12 @@ class Record:
         }
         return pl.DataFrame(columns).cast(self.schema["uploads"])
 
-    def _dispatch_uploads(self) -> tuple[Ints, Ints, Ints, Ints]:
+    def _dispatch_uploads(self, d: Dispatches) -> tuple[Ints, Ints, Ints, Ints]:
         """(job, server, chunks, start) of the uploads implied by the dispatches: one per dispatch and server."""
-        cluster, count = self.scenario.cluster, len(self.scenario.cluster.servers)
-        job, lane, time, of = self.decisions.dispatched()
-        server = np.full(len(lane), -1 if cluster.cloud is None else cluster.cloud)
-        server[lane != CLOUD] = cluster.lane_server[lane[lane != CLOUD]]
-        pair, first, chunks = np.unique(of * count + server, return_index=True, return_counts=True)
-        return job[first], pair % count, chunks, time[first]
+        count = len(self.scenario.cluster.servers)
+        of = np.repeat(np.arange(len(d.sizes)), d.sizes)
+        pair, chunks = np.unique(of * count + self.decisions.servers(d), return_counts=True)
+        return d.job[pair // count], pair % count, chunks, d.time[pair // count]
 
     def _plans_table(self) -> pl.DataFrame:
         names = list(self.schema["plans"])

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from .model import Ints
 
@@ -132,7 +134,7 @@ class Schedule:
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
 
-def server_column(servers: Ints, ids: list[str]) -> pl.Series:
+def server_column(servers: Ints | NDArray[np.int32], ids: list[str]) -> pl.Series:
     """Server numbers as names; -1 becomes null."""
     names = pl.Series(ids, dtype=pl.Enum(ids))
     return names.gather(pl.Series(servers, dtype=pl.Int64).replace(-1, None))

@@ -22,7 +22,7 @@ from skedge.core.events import (
     Upload,
     WakeAt,
 )
-from skedge.core.lanes.lanes import NO_LINKS, dispatch_groups, group_of, send, with_room
+from skedge.core.lanes.lanes import NO_LINKS, group_of, send, send_chunks, with_room
 from skedge.core.model import Ints, Placement
 from skedge.core.network import upload_delay
 from skedge.core.scenario import Scenario
@@ -200,7 +200,7 @@ class SimulatedWorld:
         each, total = int(scenario.true_chunk_time[job, 0]), int(scenario.jobs.chunks[job])
         group = group_of(job, self.dispatches, order.rank, each, total)
         lane_server, delays = scenario.cluster.lane_server, scenario.delays
-        dispatch_groups(truth.lanes, group, order.lane, lane_server, delays, self.now, links)
+        send_chunks(truth.lanes, group, order.lane, lane_server, delays, self.now, links)
         self.dispatches += 1
         self.unsettled = True
         truth_of.arrive_now(truth, order.lane, self.now)

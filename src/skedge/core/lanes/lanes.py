@@ -97,13 +97,19 @@ def _open_row(table: NDArray[np.int64], lane: int, i: int, n: int) -> None:
             table[lane, k, f] = table[lane, k - 1, f]
 
 
+@inlined
+def _place_in_transit(lanes: Lanes, lane: int, arrive: int) -> int:
+    """Where a group that arrives then goes in transit: before those that arrive no later."""
+    i = lanes.coming[lane]
+    while i > 0 and lanes.transit[lane, i - 1, ARRIVE] <= arrive:
+        i -= 1
+    return i
+
+
 @lean
 def send(lanes: Lanes, lane: int, group: Ints) -> None:
     """Put `group` in transit to `lane`; groups that arrive together keep their order of dispatch."""
-    n = lanes.coming[lane]
-    i = n
-    while i > 0 and lanes.transit[lane, i - 1, ARRIVE] <= group[ARRIVE]:
-        i -= 1
+    n, i = lanes.coming[lane], _place_in_transit(lanes, lane, group[ARRIVE])
     _open_row(lanes.transit, lane, i, n)
     for f in range(FIELDS):
         lanes.transit[lane, i, f] = group[f]
@@ -299,7 +305,7 @@ def _without(table: NDArray[np.int64], lane: int, n: int, job: int) -> int:
 
 
 NO_LINKS = np.empty(0, np.int64)
-"""Argument of :func:`dispatch_groups` when individual chunks need not be tracked."""
+"""Argument of :func:`send_chunks` when individual chunks need not be tracked."""
 
 
 def group_of(job: int, seq: int, rank: int, each: int, total: int) -> Ints:
@@ -310,34 +316,34 @@ def group_of(job: int, seq: int, rank: int, each: int, total: int) -> Ints:
     return group
 
 
-def dispatch_groups(
-    lanes: Lanes, group: Ints, lane: Ints, lane_server: Ints, delays: Delays, now: int, links: Ints
-) -> int:
-    """Send chunks of a job to their lanes, one copy of `group` per lane; returns the number of lanes.
-
-    ``lane[d]`` is -1 for the cloud. `links`, unless empty, has length D: ``links[d]`` is set to the next chunk of d's
-    group, and HEAD of a group to its first chunk.
-    """
-    order = np.argsort(lane, kind="stable")  # not in the kernel: numba takes two seconds to compile it
-    return _send_groups(lanes, group, lane, order, lane_server, delays, now, links)
-
-
 @lean
-def _send_groups(
-    lanes: Lanes, group: Ints, lane: Ints, order: Ints, lane_server: Ints, delays: Delays, now: int, links: Ints
-) -> int:
-    """Send a copy of `group` to each lane that receives chunks; `order` sorts the chunks by lane."""
-    sent, i, chunks = 0, 0, len(lane)
-    while i < chunks:
-        where, first = lane[order[i]], i
-        while i < chunks and lane[order[i]] == where:
-            if len(links) > 0:
-                links[order[i]] = order[i + 1] if i + 1 < chunks else -1
-            i += 1
-        if where < 0:
+def send_chunks(
+    lanes: Lanes, group: Ints, lane_of: Ints, lane_server: Ints, delays: Delays, now: int, links: Ints
+) -> None:
+    """Send chunks of a job to their lanes, one copy of `group` per lane.
+
+    ``lane_of[d]`` is -1 for the cloud. `links`, unless empty, has length D: ``links[d]`` is set to the next chunk of
+    d's group, and HEAD of a group to its first chunk.
+    """
+    for d in range(len(lane_of) - 1, -1, -1):
+        lane = lane_of[d]
+        if lane < 0:
             continue
-        group[COUNT], group[HEAD] = i - first, order[first]
-        group[ARRIVE] = now + upload_delay(delays, group[JOB], lane_server[where])
-        send(lanes, where, group)
-        sent += 1
-    return sent
+        group[COUNT], group[HEAD] = 1, d
+        group[ARRIVE] = now + upload_delay(delays, group[JOB], lane_server[lane])
+        following = _put_first(lanes, lane, group)
+        if len(links) > 0:
+            links[d] = following
+
+
+@inlined
+def _put_first(lanes: Lanes, lane: int, group: Ints) -> int:
+    """Put the chunk of `group` before those of its dispatch on `lane`; returns the next of them, -1 if it is alone."""
+    i, transit = _place_in_transit(lanes, lane, group[ARRIVE]), lanes.transit
+    if i == lanes.coming[lane] or transit[lane, i, SEQ] != group[SEQ]:
+        send(lanes, lane, group)
+        return -1
+    following = transit[lane, i, HEAD]
+    transit[lane, i, HEAD] = group[HEAD]
+    transit[lane, i, COUNT] += 1
+    return following

@@ -23,9 +23,11 @@ MARGINAL and EQ5 are exact integers and ties are true ties. A Q above :data:`TOO
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from skedge.core.jit import compiled, inlined, lean
+from skedge.core.jit import inlined, lean
 from skedge.core.model import Ints
 from skedge.core.time import NEVER
 
@@ -58,14 +60,24 @@ TOO_LARGE = 4.0e18
 """A scaled Q above this is :data:`SATURATED`."""
 
 
-@compiled
-def weight_table(scale: int, largest: int) -> Ints:
-    """``weights[D] = scale // D`` for D up to `largest`; ``weights[0]`` is `scale` itself."""
-    weights = np.zeros(largest + 1, np.int64)
+@lean
+def fill_weights(weights: Ints, scale: int) -> None:
+    """``weights[D] = scale // D``; ``weights[0]`` is `scale` itself."""
     weights[0] = scale
-    for chunks in range(1, largest + 1):
+    for chunks in range(1, len(weights)):
         weights[chunks] = scale // chunks
+
+
+def weight_table(scale: int, largest: int) -> Ints:
+    """The weights of :func:`fill_weights` for D up to `largest`."""
+    weights = np.zeros(largest + 1, np.int64)
+    fill_weights(weights, scale)
     return weights
+
+
+def common_scale(scale: int, chunks: int) -> int:
+    """The scale of weights that are exact at `scale`, and are to be so for 1 / `chunks`, too."""
+    return min(math.lcm(scale, chunks), LARGEST_SCALE)
 
 
 # -- a queue: all groups of one lane, best rank first, whether arrived or not ---------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -11,13 +10,14 @@ import numpy as np
 from skedge.core.errors import PolicyError
 from skedge.core.events import CLOUD, AssignPS, Dispatch, Event, Order, Reject
 from skedge.core.lanes.lanes import Lanes
-from skedge.core.lanes.projection import EQ5, FRACTIONAL, LARGEST_SCALE, MARGINAL, weight_table
+from skedge.core.lanes.projection import EQ5, FRACTIONAL, MARGINAL, common_scale, weight_table
 from skedge.core.model import Cluster, Ints, Physics
 from skedge.core.policy import Basis, LaneRule, Params, Promises, View
 from skedge.core.size import UNLIMITED
 from skedge.core.time import SECOND
 
 from .a_greedy import Chunks, CostHeap, count_postponed, greedy, make_cost_heap, take_room
+from .a_ps import first_free
 from .explain import Candidates
 from .waiting import Need, StorageQueue
 
@@ -30,7 +30,18 @@ Part = tuple[int, tuple[int, ...] | None]
 _SHOWN = 4
 """Candidate lanes that an explanation shows for a chunk."""
 
-_MODES = {"marginal": MARGINAL, "eq5": EQ5, "fractional": FRACTIONAL}
+MODES = {"marginal": MARGINAL, "eq5": EQ5, "fractional": FRACTIONAL}
+
+
+NO_WORKER = "never_fits: no edge server has a worker of its type, and the cloud is not used"
+
+
+def no_ps_left(job: str, now: int) -> PolicyError:
+    """The error of a job that begins to run at `now` [µs] where no PS can serve it."""
+    return PolicyError(
+        f"aonline: job {job!r} runs from {now / SECOND} s on and no PS of its type is free; "
+        "A_ps then takes one in the cloud, and this cluster has none: add a cloud server, or PS slots"
+    )
 
 
 class AOnlineParams(Params):
@@ -124,7 +135,7 @@ class AOnline(Basis):
         if lost is None:
             qualified = self.qualified_lanes(job, view)
             if len(qualified) == 0 and not self._may_use_cloud():
-                return Reject(job, "never_fits: no edge server has a worker of its type, and the cloud is not used")
+                return Reject(job, NO_WORKER)
             if not self._fits_empty_storage(job, qualified, view):
                 return Reject(job, "never_fits: its chunks exceed the storage of all qualified servers")
         candidates = self.candidates(job, view)
@@ -211,12 +222,12 @@ class AOnline(Basis):
             chunk_bytes=int(view.jobs.chunk_bytes[job]),
             cloud_delay=view.upload_delay(job, cloud) if self._cloud(view) and cloud is not None else -1,
             cloud_each=(int(p[0]), int(p[1])),
-            mode=_MODES[self.params.q_mode],
+            mode=MODES[self.params.q_mode],
         )
 
     def weights_with(self, count: int) -> Ints:
         """Weights 1/D over a common multiple of all D seen, this `count` included."""
-        scale = min(math.lcm(int(self.weights[0]), count), LARGEST_SCALE)
+        scale = common_scale(int(self.weights[0]), count)
         if scale != self.weights[0] or count >= len(self.weights):
             self.weights = weight_table(scale, max(count, len(self.weights) - 1))
         return self.weights
@@ -262,14 +273,11 @@ class AOnline(Basis):
             return CLOUD
         kind = int(view.jobs.ps_type[job])
         slots = self.ps_slots[kind] if kind >= 0 else np.empty(0, np.int64)
-        free = slots[view.ps_job[slots] < 0]
-        if len(free) == 0 and not has_cloud:
+        free = first_free(slots, view.ps_job)
+        if free == CLOUD and not has_cloud:
             if not view.in_service.all():
                 return None
-            raise PolicyError(
-                f"aonline: job {view.job_id(job)!r} runs from {view.now / SECOND} s on and no PS of its type is free; "
-                "A_ps then takes one in the cloud, and this cluster has none: add a cloud server, or PS slots"
-            )
-        if len(free) == 0:
-            return CLOUD
-        return int(self.rng.choice(free) if self.params.ps_choice == "random" else free[0])
+            raise no_ps_left(view.job_id(job), view.now)
+        if free == CLOUD or self.params.ps_choice == "lowest":
+            return int(free)
+        return int(self.rng.choice(slots[view.ps_job[slots] < 0]))

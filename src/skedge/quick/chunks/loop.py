@@ -1,0 +1,275 @@
+"""The events of a run and the decisions on them, compiled."""
+
+from __future__ import annotations
+
+from skedge.core.jit import compiled, inlined, lean
+from skedge.core.lanes.lanes import CHUNKS as OF_CHUNKS
+from skedge.core.lanes.lanes import EACH as OF_EACH
+from skedge.core.lanes.lanes import JOB, LEFT, RANK, SEQ, believe_finished, bring_to, send_chunks
+from skedge.core.lanes.projection import fill_weights
+from skedge.core.model import Ints
+from skedge.core.network import upload_delay
+from skedge.core.time import NEVER
+from skedge.policies.aonline.a_greedy import CLOUD, Chunks, count_postponed, greedy
+from skedge.policies.aonline.a_ps import first_free
+from skedge.quick.gangs import drop, put
+from skedge.sim.lanes import DONE as COMPLETED
+from skedge.sim.lanes import FACT_JOB, FACT_LANE, FACT_TIME, FACTS, QUIET, SETTLED, TOLD, arrive_now, run
+from skedge.sim.lanes import FULL as NO_BUFFER
+
+from .state import (
+    AGENDA,
+    ARRIVAL,
+    ARRIVED,
+    BYTES,
+    CHUNKS,
+    CLOUD_ROWS,
+    COMING,
+    DISPATCHES,
+    DONE,
+    EACH,
+    EACH_IN_CLOUD,
+    FIRST,
+    IMPOSSIBLE,
+    IN_CLOUD,
+    KIND,
+    NO_PS,
+    NOW,
+    PS,
+    PS_KIND,
+    PS_ROWS,
+    PS_SINCE,
+    RELEASE,
+    SCALE,
+    SENT,
+    STUCK,
+    TRUE_EACH,
+    UNSETTLED,
+    Books,
+    Case,
+    has_room,
+    has_rows,
+)
+
+OVER, FULL, PAUSED = range(3)
+"""Why :func:`advance` returns: the run is over, or cannot go on; the arrays need room; it has done its events."""
+
+
+@compiled
+def advance(case: Case, books: Books, events: int) -> int:
+    """Go on for at most this number of events; stops before a dispatch for which an array may lack room."""
+    at, truth = books.at, books.truth
+    for _ in range(events):
+        while at[ARRIVED] < at[COMING]:
+            if not (has_room(books.belief) and has_room(truth.lanes)):
+                return FULL
+            _answer(case, books, at[ARRIVED], at[NOW])
+            at[ARRIVED] += 1
+        if not has_rows(books):
+            return FULL
+        why, now = QUIET, _next(books)
+        if at[DISPATCHES] > 0:
+            why, now = run(truth, at[NOW] if at[UNSETTLED] else -1, now)
+        at[UNSETTLED] = 0
+        if why == NO_BUFFER:
+            _learn(books)
+            return FULL
+        if why == QUIET and now == NEVER:
+            return OVER
+        at[NOW] = now
+        if why == SETTLED:
+            _give_ps(case, books, now)
+        else:
+            at[UNSETTLED] = 1
+            _happening(books, now)
+        if at[STUCK] > 0:
+            return OVER
+    return PAUSED
+
+
+@inlined
+def _next(books: Books) -> int:
+    """The time of the next arrival or entry of the agenda; NEVER at the end."""
+    now, at = NEVER, books.at
+    if at[ARRIVED] < len(books.jobs):
+        now = books.jobs[at[ARRIVED], ARRIVAL]
+    return min(now, books.agenda[0, 0]) if at[AGENDA] > 0 else now
+
+
+@lean
+def _happening(books: Books, now: int) -> None:
+    """Completions, arrivals, and what happens in the cloud now."""
+    at, truth = books.at, books.truth
+    while at[AGENDA] > 0 and books.agenda[0, 0] <= now:
+        job, chunks = books.agenda[0, 1], books.agenda[0, 2]
+        drop(books.agenda, at)
+        _in_cloud(books, job, chunks, now)
+    for i in range(truth.size[COMPLETED]):
+        _finish(books, truth.done[i], now)
+    truth.size[COMPLETED] = 0
+    while at[COMING] < len(books.jobs) and books.jobs[at[COMING], ARRIVAL] <= now:
+        at[COMING] += 1
+
+
+@inlined
+def _in_cloud(books: Books, job: int, chunks: int, now: int) -> None:
+    """Start this number of chunks of `job` in the cloud, or end them if it is negative."""
+    truth = books.truth
+    truth.in_service[job] += chunks
+    truth.told[truth.size[TOLD], 0] = job
+    truth.size[TOLD] += 1
+    if chunks < 0:
+        truth.left[job] += chunks
+        if truth.left[job] == 0:
+            _finish(books, job, now)
+
+
+@inlined
+def _finish(books: Books, job: int, now: int) -> None:
+    """`job` completes."""
+    _release_ps(books, job, now)
+    books.completed[books.at[DONE]] = job
+    books.at[DONE] += 1
+
+
+# -- Alg. 5, A_ps ----------------------------------------------------------------------------------------------------
+
+
+@lean
+def _give_ps(case: Case, books: Books, now: int) -> None:
+    """Take the PS from the jobs that have paused, then give one to those that have started, in order."""
+    told, started = books.truth.told, 0
+    for i in range(books.truth.size[TOLD]):
+        job, running, k = told[i, 0], told[i, 1], started
+        if running == 0:
+            _release_ps(books, job, now)
+            continue
+        while k > 0 and told[k - 1, 0] > job:
+            told[k, 0] = told[k - 1, 0]
+            k -= 1
+        told[k, 0] = job
+        started += 1
+    books.truth.size[TOLD] = 0
+    for i in range(started):
+        job = told[i, 0]
+        _assign_ps(case, books, job)
+        books.jobs[job, PS_SINCE] = now
+
+
+@inlined
+def _assign_ps(case: Case, books: Books, job: int) -> None:
+    """The PS of a job that begins to run: in the cloud if the job is, else the first free slot of its type."""
+    mine, ps = books.jobs[job], CLOUD
+    kind = mine[PS_KIND]
+    if mine[IN_CLOUD] == 0:
+        if kind >= 0:
+            ps = first_free(case.slots[case.slots_first[kind] : case.slots_first[kind + 1]], books.ps_job)
+        if ps == CLOUD and case.cloud_ps == 0 and books.at[STUCK] == 0:
+            books.at[STUCK] = job + 1
+    mine[PS] = ps
+    if ps != CLOUD:
+        books.ps_job[ps] = job
+
+
+@inlined
+def _release_ps(books: Books, job: int, now: int) -> None:
+    """Take the PS from `job`, if it has one; a PS that has served for some time is noted."""
+    mine = books.jobs[job]
+    if mine[PS] == NO_PS:
+        return
+    if mine[PS_SINCE] < now:
+        row = books.ps[books.at[PS_ROWS]]
+        row[0], row[1], row[2], row[3], row[4] = job, mine[PS], 1, mine[PS_SINCE], now
+        books.at[PS_ROWS] += 1
+    if mine[PS] != CLOUD:
+        books.ps_job[mine[PS]] = -1
+    mine[PS] = NO_PS
+
+
+# -- Alg. 1 ----------------------------------------------------------------------------------------------------------
+
+
+@inlined
+def _learn(books: Books) -> None:
+    """Correct the belief by the chunks completed since the last time."""
+    facts = books.truth.facts[: books.truth.size[FACTS]]
+    if believe_finished(books.belief, facts[:, FACT_TIME], facts[:, FACT_LANE], facts[:, FACT_JOB]) >= 0:
+        books.at[IMPOSSIBLE] = 1
+    books.truth.size[FACTS] = 0
+
+
+@compiled
+def _answer(case: Case, books: Books, job: int, now: int) -> None:
+    """Dispatch a job that has arrived, or reject it if no worker may ever take it."""
+    mine, kind = books.jobs[job], books.jobs[job, KIND]
+    candidates = case.lanes[:0]
+    if kind >= 0:
+        candidates = case.lanes[case.lanes_first[kind] : case.lanes_first[kind + 1]]
+    if len(candidates) == 0 and case.cloud < 0:
+        return
+    _learn(books)
+    bring_to(books.belief, candidates, now)
+    if books.weights[0] != mine[SCALE]:
+        fill_weights(books.weights, mine[SCALE])
+    count, first = mine[CHUNKS], mine[FIRST]
+    lane, postponed, alpha = books.order[0, :count], books.order[1, :count], books.alpha[first : first + count]
+    c = _chunks(case, books, job, now)
+    greedy(
+        books.belief, c, candidates, case.lane_server, case.delays, books.weights, case.free_bytes, books.costs, lane,
+        alpha, postponed,
+    )  # fmt: skip
+    lacks = False
+    for d in range(count):
+        lacks = lacks or postponed[d] < 0
+    if lacks:
+        count_postponed(
+            books.belief, c, case.lane_server, case.delays, books.weights, books.costs.room, lane, postponed
+        )
+    _send(case, books, job, lane, now)
+    for d in range(count):
+        books.lane[first + d], books.postponed[first + d] = lane[d], postponed[d]
+
+
+@inlined
+def _chunks(case: Case, books: Books, job: int, now: int) -> Chunks:
+    """The job as A_greedy sees it."""
+    mine = books.jobs[job]
+    delay = upload_delay(case.delays, job, case.cloud) if case.cloud >= 0 else -1
+    return Chunks(
+        job, books.at[DISPATCHES], mine[CHUNKS], mine[CHUNKS], now, mine[RELEASE], mine[EACH], mine[BYTES], delay,
+        (mine[EACH], mine[EACH_IN_CLOUD]), case.mode,
+    )  # fmt: skip
+
+
+@lean
+def _send(case: Case, books: Books, job: int, lane: Ints, now: int) -> None:
+    """Send the chunks of `job` to their lanes, as believed and in truth, and to the cloud."""
+    mine, group, truth = books.jobs[job], books.group, books.truth
+    first, chunks = mine[FIRST], mine[CHUNKS]
+    group[JOB], group[RANK], group[SEQ], group[OF_CHUNKS] = job, chunks * mine[EACH], books.at[DISPATCHES], chunks
+    group[OF_EACH] = group[LEFT] = mine[EACH]
+    send_chunks(books.belief, group, lane, case.lane_server, case.delays, now, lane[:0])
+    group[OF_EACH] = group[LEFT] = mine[TRUE_EACH]
+    links = truth.links[first : first + chunks]
+    send_chunks(truth.lanes, group, lane, case.lane_server, case.delays, now, links)
+    arrive_now(truth, lane, now)
+    mine[SENT] = now
+    books.at[DISPATCHES] += 1
+    away = 0
+    for d in range(chunks):
+        away += lane[d] == CLOUD
+    if away > 0:
+        mine[IN_CLOUD] = away == chunks
+        _send_to_cloud(case, books, job, away, now)
+
+
+@inlined
+def _send_to_cloud(case: Case, books: Books, job: int, chunks: int, now: int) -> None:
+    """Run the last `chunks` chunks of `job` in the cloud, each on a worker of its own."""
+    mine, step, row = books.jobs[job], case.step, books.cloud_runs[books.at[CLOUD_ROWS]]
+    start = now + upload_delay(case.delays, job, case.cloud)
+    end = start + mine[TRUE_EACH + mine[IN_CLOUD]]
+    row[0], row[1], row[2], row[3], row[4] = job, chunks, start, end, mine[IN_CLOUD]
+    books.at[CLOUD_ROWS] += 1
+    put(books.agenda, books.at, -(-start // step) * step, job, chunks)
+    put(books.agenda, books.at, -(-end // step) * step, job, -chunks)

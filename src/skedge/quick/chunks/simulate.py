@@ -1,0 +1,115 @@
+"""Which runs take the compiled path, and the record made of its arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from skedge.core.decisions import Dispatches
+from skedge.core.errors import StateError
+from skedge.core.events import Event, Reject
+from skedge.core.plans import Plans
+from skedge.core.policy import Policy
+from skedge.core.record import Record
+from skedge.core.scenario import Scenario
+from skedge.core.schedule import Schedule
+from skedge.core.size import UNLIMITED
+from skedge.core.time import SECOND
+from skedge.policies.aonline.policy import NO_WORKER, AOnline, no_ps_left
+from skedge.sim.lanes import RUNS
+from skedge.sim.runs import RunLog
+
+from .loop import FULL, OVER, advance
+from .state import (
+    ARRIVAL,
+    CHUNKS,
+    CLOUD_ROWS,
+    DONE,
+    EACH,
+    FIRST,
+    IMPOSSIBLE,
+    NOW,
+    PS_ROWS,
+    SENT,
+    STUCK,
+    Books,
+    make_books,
+    make_case,
+    with_room,
+)
+
+EVENTS = 20_000
+"""Events between two reports of progress."""
+
+
+def covers(scenario: Scenario, policy: Policy) -> bool:
+    """Whether :func:`simulate` can run `policy` on `scenario`: A_online, where no job waits for storage."""
+    jobs, limited = scenario.jobs, (scenario.cluster.storage_bytes != UNLIMITED).any()
+    if type(policy) is not AOnline or policy.params.ps_choice != "lowest":
+        return False
+    return not jobs.max_lag.any() and not (limited and jobs.chunk_bytes.any())
+
+
+def simulate(scenario: Scenario, policy: Policy, progress: Callable[[Event], None] | None = None) -> Schedule:
+    """The record of `policy` on `scenario`.
+
+    Parameters
+    ----------
+    progress
+        Called now and then with the present and the jobs that have completed since the last call.
+
+    Raises
+    ------
+    PolicyError
+        If a job begins to run and there is no PS for it.
+    """
+    assert isinstance(policy, AOnline)  # noqa: S101 - it is covered
+    case, log, reported = make_case(scenario, policy), RunLog(scenario), 0
+    books = with_room(make_books(scenario, case, preemptive=policy.lanes.preemptive))
+    while (why := advance(case, books, EVENTS)) != OVER:
+        if why == FULL:
+            _drain(books, log)
+            books = with_room(books)
+        elif progress is not None:
+            done = books.completed[reported : books.at[DONE]].tolist()
+            reported += len(done)
+            progress(Event(int(books.at[NOW]), finished=tuple(done)))
+    _drain(books, log)
+    if books.at[STUCK]:
+        raise no_ps_left(scenario.jobs.ids[books.at[STUCK] - 1], int(books.at[NOW]))
+    if books.at[IMPOSSIBLE]:
+        raise StateError("a lane is reported to have finished a chunk that it did not have")
+    return _record(scenario, books, log)
+
+
+def _drain(books: Books, log: RunLog) -> None:
+    """Take the finished runs out of their buffer."""
+    size = books.truth.size
+    log.lane_runs(books.truth.runs[: size[RUNS]].copy())
+    size[RUNS] = 0
+
+
+def _record(scenario: Scenario, books: Books, log: RunLog) -> Schedule:
+    """The tables, made of the rows as :class:`~skedge.core.record.Record` and the world's log make them."""
+    record, sent = Record(scenario, Plans()), books.jobs[:, SENT]
+    for job in np.flatnonzero(sent < 0).tolist():
+        record.reject(int(books.jobs[job, ARRIVAL]), Reject(job, NO_WORKER))
+    record.ps.frombytes(books.ps[: books.at[PS_ROWS]].tobytes())
+    record.admitted = {int(job): int(sent[job]) for job in np.flatnonzero(sent >= 0)}
+    chunks = books.jobs[:, CHUNKS]
+    for job, n, start, end, zeta in books.cloud_runs[: books.at[CLOUD_ROWS]].tolist():
+        log.cloud_runs(job, np.arange(chunks[job] - n, chunks[job]), start, end, zeta)
+    return record.schedule(log.table(), _dispatches(books))
+
+
+def _dispatches(books: Books) -> Dispatches:
+    """The dispatches, in order of the jobs."""
+    jobs, of = books.jobs, np.flatnonzero(books.jobs[:, SENT] >= 0)
+    sizes, answered = jobs[of, CHUNKS], np.repeat(jobs[:, SENT] >= 0, jobs[:, CHUNKS])
+    number = np.arange(len(answered), dtype=np.int32) - np.repeat(jobs[:, FIRST].astype(np.int32), jobs[:, CHUNKS])
+    return Dispatches(
+        jobs[of, SENT], of, sizes * jobs[of, EACH], np.zeros(len(of), np.bool_),
+        ["least_marginal_increase"] * len(of), sizes,
+        number[answered], books.lane[answered], books.postponed[answered], books.alpha[answered] / SECOND,
+    )  # fmt: skip

@@ -1,0 +1,216 @@
+"""The arrays that the compiled loop works on."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skedge.core.jit import inlined, lean
+from skedge.core.lanes.lanes import FIELDS, Lanes, empty_lanes
+from skedge.core.lanes.lanes import with_room as with_longer_lanes
+from skedge.core.lanes.projection import common_scale
+from skedge.core.model import Floats, Ints
+from skedge.core.network import Delays
+from skedge.core.scenario import Scenario
+from skedge.core.time import whole_slots
+from skedge.policies.aonline.a_greedy import CostHeap, make_cost_heap
+from skedge.policies.aonline.policy import MODES, AOnline
+from skedge.sim.lanes import Truth, make_truth
+
+Narrow = NDArray[np.int32]
+
+NO_PS = -2
+"""Stands for the PS of a job that has none; -1 is the cloud."""
+
+(
+    ARRIVAL, RELEASE, KIND, PS_KIND, CHUNKS, FIRST, BYTES, EACH, EACH_IN_CLOUD, TRUE_EACH, TRUE_IN_CLOUD, SCALE,
+    IN_CLOUD, PS, PS_SINCE, SENT,
+) = range(16)  # fmt: skip
+"""Columns of ``Books.jobs``.
+
+- Arrival [µs], in whole slots and as announced; worker and PS type (-1: none on the edge); D_j; number of its first
+  chunk, through all jobs; u_j [bytes]; announced and true p at zeta = 0 and 1 [µs]; scale of the weights 1/D.
+- 1 if it is wholly in the cloud; its PS slot (-1: in the cloud), and since when [µs]; its dispatch [µs], -1: rejected.
+"""
+
+ARRIVED, AGENDA, COMING, NOW, UNSETTLED, DONE, PS_ROWS, CLOUD_ROWS, DISPATCHES, IMPOSSIBLE, STUCK = range(11)
+"""Numbers of ``Books.at``: jobs that have been answered; length of the agenda (as :mod:`skedge.quick.gangs` has it);
+jobs that have arrived; the present [µs], and whether its instant is not settled; jobs completed; rows of two tables;
+dispatches; 1 after an impossible fact; 1 + the first job for which there is no PS."""
+
+
+class Case(NamedTuple):
+    """What does not change during a run.
+
+    Attributes
+    ----------
+    delays
+        Upload delays.
+    lane_server, lanes, lanes_first
+        Server of each lane; lanes by worker type, those of type k from ``lanes_first[k]`` on.
+    slots, slots_first
+        PS slots by PS type, likewise.
+    free_bytes
+        Free storage of the servers: without limit.
+    cloud, cloud_ps
+        Number of the cloud, -1 if it may not be used; 1 if it has PSs.
+    step
+        Slot length [µs].
+    mode
+        Reading of Q.
+    """
+
+    delays: Delays
+    lane_server: Ints
+    lanes: Ints
+    lanes_first: Ints
+    slots: Ints
+    slots_first: Ints
+    free_bytes: Ints
+    cloud: int
+    cloud_ps: int
+    step: int
+    mode: int
+
+
+class Books(NamedTuple):
+    """The lanes as believed and as they are, the PSs, and the rows of the record.
+
+    Attributes
+    ----------
+    jobs
+        A row for each job; the columns are above.
+    belief, truth
+        The lanes.
+    costs, weights
+        As A_greedy has them.
+    ps_job
+        The job of each PS slot, -1 if it is free.
+    agenda
+        A heap of (time, job, chunks) for chunks in the cloud: they start, or end if `chunks` is negative.
+    lane, postponed, alpha
+        Columns of the dispatches, by chunk; alpha in µs.
+    order
+        Scratch for the chunks of one job: lane, chunks postponed, and their times.
+    ps, cloud_runs
+        Rows (job, slot, 1, start, end) and (job, chunks, start, end, zeta).
+    completed
+        The jobs completed so far, in order.
+    at
+        Numbers; see above.
+    """
+
+    jobs: Ints
+    belief: Lanes
+    truth: Truth
+    costs: CostHeap
+    weights: Ints
+    ps_job: Ints
+    agenda: Ints
+    lane: Narrow
+    postponed: Narrow
+    alpha: Floats
+    order: Ints
+    ps: Ints
+    cloud_runs: Ints
+    completed: Ints
+    group: Ints
+    at: Ints
+
+
+def make_case(scenario: Scenario, policy: AOnline) -> Case:
+    """The case of a run."""
+    cluster, may = scenario.cluster, policy.params.cloud
+    kinds, of_ps = range(len(cluster.worker_types)), range(len(cluster.ps_types))
+    return Case(
+        scenario.delays,
+        cluster.lane_server,
+        *_lists([cluster.lanes_of(k) for k in kinds]),
+        *_lists([np.flatnonzero(cluster.ps_type == k) for k in of_ps]),
+        cluster.storage_bytes.copy(),
+        -1 if cluster.cloud is None or not may else cluster.cloud,
+        int(cluster.cloud is not None),
+        scenario.physics.step,
+        MODES[policy.params.q_mode],
+    )
+
+
+def _lists(parts: list[Ints]) -> tuple[Ints, Ints]:
+    """The parts one after the other, and where each begins."""
+    return np.concatenate([np.zeros(0, np.int64), *parts]), np.cumsum([0, *(len(part) for part in parts)])
+
+
+def make_books(scenario: Scenario, case: Case, *, preemptive: bool) -> Books:
+    """The books before the first event."""
+    cluster, jobs, overhead = scenario.cluster, scenario.jobs, scenario.physics.checkpoint_overhead
+    most, total = int(jobs.chunks.max(initial=0)), int(jobs.chunks.sum())
+    belief = empty_lanes(cluster.lanes, preemptive=preemptive, overhead=overhead)
+    return Books(
+        jobs=_job_table(scenario, case),
+        belief=belief,
+        truth=make_truth(cluster.lanes, jobs.chunks, preemptive=preemptive, overhead=overhead),
+        costs=make_cost_heap(cluster.lanes, _groups(belief)),
+        weights=np.zeros(most + 1, np.int64),
+        ps_job=np.full(len(cluster.ps_server), -1),
+        agenda=np.zeros((2 * len(jobs), 3), np.int64),
+        lane=np.zeros(total, np.int32),
+        postponed=np.zeros(total, np.int32),
+        alpha=np.zeros(total),
+        order=np.zeros((2, most), np.int64),
+        ps=np.zeros((0, 5), np.int64),
+        cloud_runs=np.zeros((len(jobs), 5), np.int64),
+        completed=np.zeros(len(jobs), np.int64),
+        group=np.zeros(FIELDS, np.int64),
+        at=np.zeros(12, np.int64),
+    )
+
+
+def _job_table(scenario: Scenario, case: Case) -> Ints:
+    """The rows before the first event; jobs that will be rejected have no weight."""
+    jobs, table = scenario.jobs, np.zeros((len(scenario.jobs), 16), np.int64)
+    weighed = np.where(np.isin(jobs.worker_type, scenario.cluster.lane_type) | (case.cloud >= 0), jobs.chunks, 1)
+    table[:, SCALE] = list(accumulate(weighed.tolist(), common_scale, initial=1))[1:]
+    table[:, ARRIVAL], table[:, RELEASE] = whole_slots(jobs.arrival, scenario.physics.step), jobs.arrival
+    table[:, KIND], table[:, PS_KIND] = jobs.worker_type, jobs.ps_type
+    table[:, CHUNKS], table[:, BYTES] = jobs.chunks, jobs.chunk_bytes
+    table[1:, FIRST] = np.cumsum(jobs.chunks)[:-1]
+    table[:, EACH : EACH_IN_CLOUD + 1] = scenario.chunk_time
+    table[:, TRUE_EACH : TRUE_IN_CLOUD + 1] = scenario.true_chunk_time
+    table[:, PS], table[:, SENT] = NO_PS, -1
+    return table
+
+
+def _groups(lanes: Lanes) -> int:
+    """Groups for which a cost heap needs room."""
+    return 2 * lanes.rows.shape[1] + 1
+
+
+@inlined
+def has_rows(books: Books) -> bool:
+    """Whether the table of PSs has room for all jobs in the system."""
+    return len(books.ps) - books.at[PS_ROWS] > books.at[ARRIVED] - books.at[DONE]
+
+
+@lean
+def has_room(lanes: Lanes) -> bool:
+    """Whether every lane has room for one more group."""
+    enough, room = True, lanes.rows.shape[1]
+    for lane in range(len(lanes.clock)):
+        enough = enough and lanes.waiting[lane] + lanes.coming[lane] < room
+    return enough
+
+
+def with_room(books: Books) -> Books:
+    """The same with room on every lane and in the table of PSs."""
+    belief, truth = with_longer_lanes(books.belief), with_longer_lanes(books.truth.lanes)
+    grown = np.zeros((2 * len(books.ps) + len(books.jobs) + 1, 5), np.int64)
+    grown[: len(books.ps)] = books.ps
+    return books._replace(
+        belief=belief,
+        truth=books.truth._replace(lanes=truth),
+        costs=make_cost_heap(len(belief.clock), _groups(belief)),
+        ps=grown if len(books.ps) - books.at[PS_ROWS] <= len(books.jobs) else books.ps,
+    )

@@ -1,0 +1,156 @@
+"""The compiled loop of A_online makes the tables of the kernel, the policy and the simulated world."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from builders.aonline_property import seeded_pick
+from builders.gang_policies import random_physics
+from oracles.instances import Pick, one_of
+from skedge.core.errors import PolicyError
+from skedge.core.events import Event
+from skedge.core.lanes import lanes
+from skedge.core.model import Cluster, Job, Server, job_table
+from skedge.core.scenario import Jobs, Scenario
+from skedge.core.schedule import Schedule
+from skedge.quick.chunks.simulate import covers, simulate
+from skedge.run import prepared, run
+from skedge.scenario.file import scenario_of
+from skedge.sim import lanes as truth_of
+
+POLICIES = (
+    "aonline",
+    "aonline:cloud=false",
+    "aonline:preempt_running=false",
+    "aonline:q_mode=eq5",
+    "aonline:q_mode=fractional",
+)
+
+
+def instance(seed: int) -> Scenario:
+    """Up to 25 jobs on up to four servers with two types of workers and PSs, in two of three cases with a cloud."""
+    pick = seeded_pick(seed)
+    servers = [_server(pick, i) for i in range(pick(1, 4))]
+    cloud = [Server("cloud", "cloud")] if pick(0, 2) else []
+    cluster = Cluster([Server("always", capacity={"worker:a": 1, "ps:x": 1}), *servers, *cloud])
+    kinds = (cluster.worker_types if not cloud else ("a", "b")), (cluster.ps_types if not cloud else ("x", "y"))
+    frame, given = job_table([_job(pick, i, kinds) for i in range(pick(1, 25))])
+    return Scenario(cluster, Jobs(frame, cluster, given), random_physics(pick), seed, f"chunks-{seed}")
+
+
+def _server(pick: Pick, number: int) -> Server:
+    """A server; of one type of PSs it may have too few for the jobs that run at once."""
+    workers = {"worker:a": pick(0, 2), "worker:b": pick(0, 2)}
+    return Server(f"s{number}", capacity={**workers, "ps:x": 12, "ps:y": one_of(pick, (0, 1, 12))})
+
+
+def _job(pick: Pick, number: int, kinds: tuple[tuple[str, ...], tuple[str, ...]]) -> Job:
+    return Job(
+        id=str(number),
+        arrival_s=pick(0, 40) / 2,
+        epochs=1,
+        chunks=pick(1, 7),
+        minibatches=pick(1, 9),
+        minibatch_s=0.5,
+        gradient_mb=float(pick(0, 1)),
+        bandwidth_mbps=16.0,
+        worker_type=one_of(pick, kinds[0]),
+        ps_type=one_of(pick, kinds[1]),
+        workers=1,
+        upload_edge_s=(0.0, 3.0),
+        upload_cloud_s=(2.0, 9.0),
+    )
+
+
+def outcome(made: Callable[[], Schedule]) -> dict[str, object] | str:
+    """The tables as rows and types, or the policy's error."""
+    try:
+        tables = made().tables()
+    except PolicyError as error:
+        return str(error)
+    return {name: (table.schema, table.rows()) for name, table in tables.items()}
+
+
+def kinds(schedule: Schedule) -> set[str]:
+    """What occurs in a record."""
+    runs = schedule.runs
+    found = {"lane": runs["lane"].is_not_null(), "cloud": runs["lane"].is_null(), "preempted": runs["preempted"]}
+    found["rejected"] = schedule.jobs["state"] == "rejected"
+    return {name for name, rows in found.items() if rows.any()}
+
+
+def equal(scenario: Scenario, policy: str) -> bool:
+    """Whether the two paths have the same outcome."""
+    assert covers(scenario, prepared(policy, scenario))
+    quick = outcome(lambda: simulate(scenario, prepared(policy, scenario)))
+    return quick == outcome(lambda: run(scenario, policy).schedule)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_random_runs_are_equal(policy: str) -> None:
+    different = [seed for seed in range(60) if not equal(instance(seed), policy)]
+    assert different == []
+
+
+def test_random_runs_have_every_kind_of_outcome() -> None:
+    """Chunks on lanes and in the cloud, preemptions, rejections, and jobs for which no PS is free."""
+    seen = set[str]()
+    for seed in range(60):
+        scenario = instance(seed)
+        try:
+            seen |= kinds(simulate(scenario, prepared("aonline", scenario)))
+        except PolicyError:
+            seen.add("no PS")
+    assert seen == {"lane", "cloud", "preempted", "rejected", "no PS"}
+
+
+@pytest.mark.parametrize("policy", ["aonline", "aonline:cloud=false"])
+@pytest.mark.parametrize("name", ["demo", "demo-divisible", "s1"])
+def test_shipped_scenarios_are_equal(name: str, policy: str) -> None:
+    assert equal(scenario_of(name), policy)
+
+
+def test_growing_arrays_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With small buffers and short queues, which grow during the run."""
+    scenario = scenario_of("demo-divisible")
+    expected = outcome(lambda: run(scenario, "aonline").schedule)
+    small = sys.modules["skedge.quick.chunks.state"]
+    monkeypatch.setattr(small, "make_truth", lambda *args, **options: truth_of.make_truth(*args, **options, buffer=64))
+    monkeypatch.setattr(small, "empty_lanes", lambda *args, **options: lanes.empty_lanes(*args, **options, room=1))
+    assert outcome(lambda: simulate(scenario, prepared("aonline", scenario))) == expected
+
+
+def test_only_runs_without_waiting_and_without_chance_take_the_loop() -> None:
+    demo = scenario_of("demo-divisible")
+    names = ("aonline", "aonline:q_mode=eq5", "aonline:ps_choice=random", "srtf")
+    taken = {name: covers(demo, prepared(name, demo)) for name in names}
+    assert taken == {"aonline": True, "aonline:q_mode=eq5": True, "aonline:ps_choice=random": False, "srtf": False}
+
+
+@pytest.mark.parametrize("change", ["storage", "lag"])
+def test_limited_storage_and_bounded_lag_do_not_take_the_loop(change: str) -> None:
+    base = instance(0)
+    frame, cluster = base.jobs.frame.with_columns(chunk_mb=1.0), base.cluster
+    if change == "storage":
+        cluster = Cluster([replace(server, storage_mb=1e6) for server in cluster.servers])
+    else:
+        frame = frame.with_columns(max_lag=1)
+    changed = Scenario(cluster, Jobs(frame, cluster), seed=0)
+    assert covers(base, prepared("aonline", base))
+    assert not covers(changed, prepared("aonline", changed))
+
+
+def test_a_large_run_takes_the_loop_and_reports_each_job_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["skedge.run"], "LARGE", 0)
+    monkeypatch.setattr("skedge.quick.chunks.simulate.EVENTS", 50)
+    demo, seen = scenario_of("demo-divisible"), list[Event]()
+    made = run(demo, "aonline", progress=seen.append)
+    assert made.decisions_s is None
+    assert made.verify() == []
+    finished = [job for event in seen for job in event.finished]
+    assert len(seen) > 5
+    assert len(set(finished)) == len(finished) > 0.8 * len(demo.jobs)
