@@ -6,21 +6,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import polars as pl
 
-from skedge.analysis.intervals import Estimate, estimate
+from skedge.analysis.intervals import Estimate, bounded
 
 from .figure import Figure
+from .judge import Part
 
-Cell = str | int | Estimate | None
-
-
-@dataclass(frozen=True)
-class Part:
-    """A part of a claim that can be checked: its text, whether it holds, and the numbers."""
-
-    text: str
-    holds: bool
-    numbers: str
+Cell = str | float | Estimate | None
 
 
 @dataclass(frozen=True)
@@ -30,7 +23,7 @@ class Outcome:
     Attributes
     ----------
     parts
-        Parts of the claim, which is reproduced if all of them hold.
+        Parts of the claim, which holds if all of them do (:mod:`.judge`).
     columns, rows
         A table for readers.
     """
@@ -40,15 +33,15 @@ class Outcome:
     rows: tuple[tuple[Cell, ...], ...]
     figure: Figure
 
-    @property
-    def holds(self) -> bool:
-        """Whether all parts of the claim hold."""
-        return all(part.holds for part in self.parts)
-
 
 def mean_of(values: Iterable[float]) -> Estimate:
-    """Mean and 95 % interval (Student's t)."""
-    return estimate(np.array(list(values), float))
+    """Mean and 95 % interval (BCa bootstrap); no interval for fewer than 5 values."""
+    return bounded(np.array(list(values), float))
+
+
+def mean_by_seed(rows: pl.DataFrame, column: str) -> pl.Series:
+    """Mean of a column for each seed, in the order of the seeds."""
+    return rows.group_by("seed").agg(pl.col(column).mean()).sort("seed")[column]
 
 
 def slope(x: Sequence[float], y: Sequence[float]) -> float:
@@ -58,11 +51,11 @@ def slope(x: Sequence[float], y: Sequence[float]) -> float:
 
 
 def shown(cell: Cell, digits: int = 2) -> str:
-    """A cell as text: an estimate as mean ± half its interval."""
+    """A cell as text: an estimate as its mean and, in brackets, its interval."""
     if not isinstance(cell, Estimate):
-        return "–" if cell is None else str(cell)
-    half = "" if cell.high is None else f" ± {cell.high - cell.mean:.{digits}f}"
-    return f"{cell.mean:.{digits}f}{half}"
+        return "–" if cell is None else f"{cell:.{digits}f}" if isinstance(cell, float) else str(cell)
+    ends = "" if cell.low is None or cell.high is None else f" [{cell.low:.{digits}f}, {cell.high:.{digits}f}]"
+    return f"{cell.mean:.{digits}f}{ends}"
 
 
 def points(cell: Estimate) -> Estimate:

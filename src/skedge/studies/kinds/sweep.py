@@ -5,6 +5,7 @@ PD-ORS Fig. 6 to 9 and 12 to 17; Okita Fig. 9, 10 and 14.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +15,16 @@ import numpy as np
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field
 
-from skedge.analysis.intervals import Estimate
 from skedge.core.errors import InputError
+from skedge.core.model import Floats
 from skedge.studies.figure import Figure, Line
-from skedge.studies.outcome import Cell, Outcome, Part, mean_of, shown, slope
+from skedge.studies.judge import Part
+from skedge.studies.outcome import Cell, Outcome, mean_of, shown, slope
 
 from .varied import scenario_fields
+
+MATTERS = 0.01
+"""The smallest lead that matters, as a part of the other policy's mean: two policies that are nearer are level."""
 
 
 @dataclass(frozen=True)
@@ -105,16 +110,16 @@ class Sweep(BaseModel):
         return data
 
     def outcome(self, rows: pl.DataFrame) -> Outcome:
-        """Judge whether the best is best over all values, whether its lead grows, and where it is largest."""
+        """Judge whether the best is best at each value, whether its lead grows, and where it is largest."""
         if self.log:
             rows = rows.with_columns(pl.col("value").log10())
         by_policy = {policy: rows.filter(pl.col("policy") == policy) for policy in self.policies}
         others = [policy for policy in self.policies if policy != self.best]
-        parts = [self._better(by_policy, other) for other in others]
+        parts = [part for other in others for part in self._better(by_policy, other)]
         if self.grows:
             parts += [self._grows(by_policy, other) for other in others]
         if self.most_at is not None:
-            parts += [self._most(by_policy, other, self.most_at) for other in others]
+            parts += [part for other in others for part in self._most(by_policy, other, self.most_at)]
         name = f"log10 of {self.metric}" if self.log else self.metric
         shown_of = {"value": name} | ({} if _without(rows, "late") else {"late": "jobs finished after T"})
         table: list[tuple[Cell, ...]] = [
@@ -142,28 +147,41 @@ class Sweep(BaseModel):
         both = by_policy[self.best].join(theirs, on=["seed", "at"])
         return both.with_columns(lead=sign * (pl.col("value") - pl.col("theirs"))).sort("seed", "at")
 
-    def _better(self, by_policy: dict[str, pl.DataFrame], other: str) -> Part:
+    def _better(self, by_policy: dict[str, pl.DataFrame], other: str) -> list[Part]:
+        """That the best policy is better at each value, judged value by value."""
         lead = self._lead(by_policy, other)
-        means = [mean_of(lead.filter(pl.col("at") == value)["lead"]).mean for value in self.values]
-        ahead = sum(mean > 0 for mean in means)
+        return [self._better_at(lead.filter(pl.col("at") == value), other, value) for value in self.values]
+
+    def _better_at(self, lead: pl.DataFrame, other: str, value: int | str) -> Part:
         ours, theirs = mean_of(lead["value"]), mean_of(lead["theirs"])
-        numbers = f"{shown(ours)} against {shown(theirs)}; ahead in the mean at {ahead} of {len(means)}"
-        word = "below" if self.lower else "above"
-        where = f"under every {self.axis}" if self._names else f"at every number of {self.axis}"
-        return Part(f"{self.best} is {word} {other} {where}", ahead == len(means), numbers)
+        where = f"under {value}" if self._names else f"with {value} {self.axis}"
+        return Part(
+            f"{self.best} is {'below' if self.lower else 'above'} {other} {where}",
+            tuple(lead["lead"]),
+            f"{shown(ours)} against {shown(theirs)}",
+            least=math.log10(1 + MATTERS) if self.log else MATTERS * abs(theirs.mean),
+        )
 
     def _grows(self, by_policy: dict[str, pl.DataFrame], other: str) -> Part:
         lead = self._lead(by_policy, other)
-        slopes = mean_of(slope(of["at"].to_list(), of["lead"].to_list()) for _, of in lead.group_by("seed"))
-        numbers = f"{shown(slopes)} more for each of the {self.axis}"
-        return Part(f"the gap between {self.best} and {other} grows with the {self.axis}", slopes.mean > 0, numbers)
+        slopes = [
+            slope(of["at"].to_list(), of["lead"].to_list()) for of in lead.partition_by("seed", maintain_order=True)
+        ]
+        numbers = f"{shown(mean_of(slopes), 4)} more for each of the {self.axis}"
+        return Part(f"the gap between {self.best} and {other} grows with the {self.axis}", tuple(slopes), numbers)
 
-    def _most(self, by_policy: dict[str, pl.DataFrame], other: str, at: str) -> Part:
-        lead = self._lead(by_policy, other)
-        gaps = {str(value): mean_of(lead.filter(pl.col("at") == value)["lead"]) for value in self.values}
-        numbers = ", ".join(f"{shown(gap)} ({value})" for value, gap in gaps.items())
-        largest = max(gaps, key=lambda value: gaps[value].mean)
-        return Part(f"the gap between {self.best} and {other} is largest at {at}", largest == at, numbers)
+    def _most(self, by_policy: dict[str, pl.DataFrame], other: str, at: str) -> list[Part]:
+        """That the gap is larger at `at` than at each other value."""
+        lead = self._lead(by_policy, other).pivot("at", index="seed", values="lead").sort("seed")
+        return [
+            Part(
+                f"the gap between {self.best} and {other} is larger under {at} than under {value}",
+                tuple(lead[at] - lead[str(value)]),
+                f"{shown(mean_of(lead[at]))} against {shown(mean_of(lead[str(value)]))}",
+            )
+            for value in self.values
+            if value != at
+        ]
 
 
 def _without(rows: pl.DataFrame, column: str) -> bool:
@@ -197,19 +215,15 @@ class Gain(Sweep):
         lines = tuple(
             self._gains(variant, other, rows.filter(pl.col("variant") == variant)) for variant in self.variants
         )
-        first, second = ([value.mean for value in line.values] for line in lines)
-        larger = float(np.mean(first)), float(np.mean(second))
+        first, second = (self._by_seed(variant, other, rows) for variant in self.variants)
+        larger = mean_of(1 + first), mean_of(1 + second)
+        numbers = f"{shown(larger[0], 3)} against {shown(larger[1], 3)} times its {self.metric}"
+        more = f"the gain over {other} is larger with {lines[0].label} than with {lines[1].label}"
         parts = (
-            Part(
-                f"the gain over {other} is larger with {lines[0].label} than with {lines[1].label}, in the mean",
-                larger[0] > larger[1],
-                f"{larger[0]:.3f} against {larger[1]:.3f}; at {sum(a > b for a, b in zip(first, second, strict=True))} "
-                f"of {len(first)} numbers of {self.axis}",
-            ),
-            Part(
-                f"{self.best} gains over {other} in both",
-                min(larger) > 1,
-                f"{larger[0]:.3f} and {larger[1]:.3f} times its {self.metric}",
+            Part(more, tuple(first - second), numbers),
+            *(
+                Part(f"{self.best} gains over {other} with {line.label}", tuple(of), f"{shown(mean, 3)} times as much")
+                for line, of, mean in zip(lines, (first, second), larger, strict=True)
             ),
         )
         table: list[tuple[Cell, ...]] = [
@@ -219,15 +233,22 @@ class Gain(Sweep):
         figure = Figure(f"{name}, over {self.axis}", self.axis, name, lines, guides=(1.0,))
         return Outcome(parts, ("mix", self.axis, name), tuple(table), figure)
 
+    def _by_seed(self, variant: str, other: str, rows: pl.DataFrame) -> Floats:
+        """By seed, the gain over the values, linear in the seed's numbers: its mean is that of the ratios less 1."""
+        of_variant = rows.filter(pl.col("variant") == variant)
+        wide = of_variant.pivot("policy", index=["seed", "at"], values="value").sort("seed", "at")
+        ours, theirs = (wide[policy].to_numpy().reshape(-1, len(self.values)) for policy in (self.best, other))
+        ratios = ours.mean(0) / theirs.mean(0)
+        gains = (ours - ratios * theirs) / theirs.mean(0) + ratios - 1
+        return np.asarray(gains.mean(1))
+
     def _gains(self, variant: str, other: str, rows: pl.DataFrame) -> Line:
-        """The ratio of means at each value, with the interval of the mean of ratios over seeds around it."""
+        """The ratio of means at each value, with the interval of its linear form in the seeds' numbers."""
         wide = rows.pivot("policy", index=["seed", "at"], values="value").sort("at", "seed")
         values = []
         for value in self.values:
             here = wide.filter(pl.col("at") == value)
             ours, theirs = here[self.best].to_numpy(), here[other].to_numpy()
             ratio = float(ours.mean() / theirs.mean())
-            by_seed = mean_of((ours - ratio * theirs) / theirs.mean())
-            half = None if by_seed.high is None else by_seed.high - by_seed.mean
-            values.append(Estimate(ratio) if half is None else Estimate(ratio, ratio - half, ratio + half))
+            values.append(mean_of((ours - ratio * theirs) / theirs.mean() + ratio))
         return Line(variant, tuple(map(float, self.values)), tuple(values))
