@@ -76,7 +76,13 @@ def _list(studies: list[Study], *, as_json: bool) -> None:
     table = Table("figure", "claim", "whose", "seeds", "minutes", title=studies[0].paper)
     for study in studies:
         whose = "ours" if study.ours else "the paper's"
-        table.add_row(study.figure, study.claim, whose, str(study.seeds), f"{study.minutes:g}")
+        table.add_row(
+            study.figure,
+            study.claim,
+            whose,
+            "–".join(map(str, dict.fromkeys((study.seeds, study.cap)))),
+            f"{study.minutes:g}",
+        )
     out.print(table)
 
 
