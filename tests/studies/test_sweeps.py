@@ -71,7 +71,14 @@ def test_a_simulated_study_asks_for_scenarios_that_its_policies_fit(path: Path) 
     settings = study.settings
     assert isinstance(settings, Sweep)
     assert study.name == path.stem
-    assert settings.best in settings.policies
+    named = {
+        settings.best,
+        settings.base_policy,
+        *settings.rises,
+        *settings.falls,
+        *(p for of in settings.below for p in of),
+    }
+    assert named - {None} <= set(settings.policies)
     if settings.with_trace and not REAL.is_file():
         pytest.skip("the real trace is not here (it is not shipped)")
     asked = list(settings.simulations(1, REAL if settings.with_trace else None))
@@ -81,10 +88,14 @@ def test_a_simulated_study_asks_for_scenarios_that_its_policies_fit(path: Path) 
         scenario = scenario_from_dict(one.data, one.label, Path())
         sizes.add((len(scenario.cluster.servers), len(scenario.jobs), type(scenario.jobs.latency[0])))
         assert scenario.seed == one.seed
-    assert len(sizes) == len(settings.values)
-    for policy in settings.policies:
+    assert len(sizes) == (1 if settings.vary is None else len(settings.values))
+    policies = {one.policy for one in asked}
+    assert len(policies) == len(settings.policies) * (len(settings.values) if settings.vary is None else 1)
+    for policy in policies:
         assert make_policy(policy).needs <= offers(scenario)
-    prepared(settings.best, scenario)
+    prepared(settings.best or min(policies), scenario)
+    for hypothesis in study.hypotheses:
+        assert study.under(hypothesis).settings != settings
 
 
 def test_seeds_take_parts_of_the_trace_that_do_not_overlap(tmp_path: Path) -> None:
@@ -136,6 +147,26 @@ def test_where_less_is_better_less_wins() -> None:
     lower = TWO.model_copy(update={"lower": True})
     assert verdicts(lower.outcome(repeated(rows(a=[[4, 7]], b=[[7, 12]]), 5))) == "yyy"
     assert verdicts(lower.outcome(repeated(rows(a=[[7, 12]], b=[[4, 7]]), 5))) == "nnn"
+
+
+def test_other_claims_by_hand() -> None:
+    """a is half of b with 10 jobs and two thirds with 20; a rises from 5 to 8, b from 10 to 12."""
+    table = repeated(rows(a=[[5, 8]], b=[[10, 12]]), 5)
+
+    def judged(**claim: Any) -> str:
+        return verdicts(TWO.model_copy(update={"best": None, "grows": False, **claim}).outcome(table))
+
+    assert judged(below=[("a", "b")]) == "yy"
+    assert judged(below=[("b", "a")]) == "nn"
+    assert judged(rises=["a", "b"], falls=["b"]) == "yyn"
+    assert judged(base_policy="b", rises=["a"], falls=["b"]) == "yn", "from 0.5 to 0.67; b is 1 throughout"
+    assert judged(flat=0.5) == "y", "3 of 6.5"
+    assert judged(flat=0.4) == "n"
+    assert judged(log=True, flat=0.61) == "y", "8 / 5"
+    assert judged(log=True, flat=0.59) == "n"
+    assert judged(at_most=7.0) == "yn"
+    assert judged(largest_at=20) == "y"
+    assert judged(largest_at=10) == "n"
 
 
 def test_the_lead_is_largest_at_one_name() -> None:
