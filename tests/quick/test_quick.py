@@ -25,6 +25,7 @@ POLICIES = (
     "tiresias:limit_s=4",
     "tiresias:limit_s=4,knob=1",
     "tiresias:limit_s=2,knob=0.3,placement=keep_running",
+    "preemptive",
 )
 
 

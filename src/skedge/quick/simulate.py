@@ -20,6 +20,7 @@ from skedge.core.time import SECOND
 from skedge.policies.fifo.policy import Fifo
 from skedge.policies.gangs.edge import NO_PS_ON_EDGE, too_few
 from skedge.policies.gangs.placement import Rule
+from skedge.policies.gangs.preemptive import Preemptive
 from skedge.policies.gangs.srtf import Srtf
 from skedge.policies.gangs.tiresias import Tiresias
 from skedge.sim.runs import RunLog
@@ -27,6 +28,7 @@ from skedge.sim.runs import RunLog
 from .decide import MOVED, NEVER_FITS_EDGE, NO_PS_THERE, PREEMPTED, RANK
 from .gangs import REJECT
 from .loop import FULL, OVER, advance
+from .preemptive import advance_taking, ask_for_one, make_taking, taking_with_room
 from .state import (
     ACTIVE,
     ADMITTED,
@@ -36,6 +38,7 @@ from .state import (
     FIFO,
     KIND,
     NOW,
+    PREEMPTIVE,
     PS_ROWS,
     RUNS,
     SRTF,
@@ -45,18 +48,20 @@ from .state import (
     Books,
     Case,
     Choice,
+    choice_with_room,
     make_books,
     make_case,
     make_choice,
     room,
+    width_of,
     with_room,
 )
 
 EVENTS = 20_000
 """Events between two reports of progress."""
 
-_RANKS = ("first_in_first_out", "shortest_remaining_time", "least_attained_service")
-_POLICIES: dict[type, int] = {Fifo: FIFO, Srtf: SRTF, Tiresias: TIRESIAS}
+_RANKS = ("first_in_first_out", "shortest_remaining_time", "least_attained_service", "shortest_completion")
+_POLICIES: dict[type, int] = {Fifo: FIFO, Srtf: SRTF, Tiresias: TIRESIAS, Preemptive: PREEMPTIVE}
 
 
 def covers(scenario: Scenario, policy: Policy) -> bool:
@@ -69,7 +74,7 @@ def covers(scenario: Scenario, policy: Policy) -> bool:
     ):
         return False
     params: Any = policy.params
-    return not params.allow_cloud and (which != FIFO or params.rule == "strict")
+    return which == PREEMPTIVE or (not params.allow_cloud and (which != FIFO or params.rule == "strict"))
 
 
 def simulate(scenario: Scenario, policy: Policy, progress: Callable[[Event], None] | None = None) -> Schedule:
@@ -80,19 +85,31 @@ def simulate(scenario: Scenario, policy: Policy, progress: Callable[[Event], Non
     progress
         Called now and then with the present and the jobs that have completed since the last call.
     """
-    reported = 0
-    case, books, choice = make_case(scenario), make_books(scenario), _choice(scenario, policy)
-    while (why := advance(case, books, choice, EVENTS)) != OVER:
+    reported, which = 0, _POLICIES[type(policy)]
+    case, books, choice = _start(scenario, policy, which)
+    go_on, with_space = (advance_taking, taking_with_room) if which == PREEMPTIVE else (advance, choice_with_room)
+    while (why := go_on(case, books, choice, EVENTS)) != OVER:
         if why == FULL:
             # rows of what arrives are counted for all jobs: they may arrive together
-            books, choice = with_room(books, choice, room(case.slots, books.at, len(books.jobs)))
+            more = room(case.slots, books.at, len(books.jobs))
+            books, choice = with_room(books, more), with_space(choice, more)
         elif progress is not None:
             done = choice.lists[COMPLETED, reported : books.at[DONE]].tolist()
             reported += len(done)
             progress(Event(int(books.at[NOW]), finished=tuple(done)))
     if choice.at[ACTIVE] > 0:
         raise SkedgeError(f"policy {policy.name!r} left {choice.at[ACTIVE]} jobs unanswered in the compiled loop")
-    return _record(scenario, case, books, choice.policy)
+    return _record(scenario, case, books, which)
+
+
+def _start(scenario: Scenario, policy: Policy, which: int) -> tuple[Case, Books, Any]:
+    """The arrays before the first event."""
+    case = make_case(scenario)
+    if which == PREEMPTIVE:
+        books = make_books(scenario, 1)
+        ask_for_one(case, books)
+        return case, books, make_taking(scenario)
+    return case, make_books(scenario, width_of(scenario)), _choice(scenario, policy)
 
 
 def _choice(scenario: Scenario, policy: Policy) -> Choice:
