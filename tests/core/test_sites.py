@@ -53,11 +53,12 @@ def alone(scenario: Scenario, policy: str) -> Alone:
     return done
 
 
-@pytest.mark.parametrize("case", ["DELAY", "MIGRATE", "DATA_TRANSFER", "PRIORITY"])
+@pytest.mark.parametrize("case", okita_cases.CASES)
 def test_the_cases_worked_out_by_hand_come_out_of_a_whole_run(case: str) -> None:
-    given = getattr(okita_cases, case)
+    given = okita_cases.CASES[case]
     scenario = scenario_of(Sites(np.array(given.capacity, float), np.array(given.cost, float)), list(given.jobs))
-    done = run(scenario, "okita")
+    params = ",".join(f"{name}={value}" for name, value in given.params.items())
+    done = run(scenario, f"okita:{params}".rstrip(":"))
     assert done.verify() == []
     numbers = done.metrics
     assert numbers["cost_latency"] == pytest.approx(given.latency)

@@ -141,11 +141,22 @@ AONLINE = [
 """The ten modes."""
 OKITA: dict[str, dict[str, Any]] = {
     "default": {},
+    "conflict=cheaper": {"conflict": "cheaper"},
+    "fit=true": {"fit": True},
+    "conflict=cheaper,fit=true": {"conflict": "cheaper", "fit": True},
     "colocate": {"colocate": True},
     "normalise": {"normalise": True},
     "late_last": {"late_last": True},
-    "release=latest": {"release": "latest"},
-    "all of these": {"colocate": True, "normalise": True, "late_last": True, "release": "latest", "alpha1": 0.5},
+    "conflict=cheaper,release=latest": {"conflict": "cheaper", "release": "latest"},
+    "all of these": {
+        "conflict": "cheaper",
+        "fit": True,
+        "colocate": True,
+        "normalise": True,
+        "late_last": True,
+        "release": "latest",
+        "alpha1": 0.5,
+    },
 }
 
 
