@@ -380,10 +380,10 @@ DEFAULTS = {
     "dorm": "theta1=0.2,theta2=0.1,whole=true,most_workers=30,nodes=100,gap=0.05,cells=200",
     "drf": "",
     "fifo": "allow_cloud=false,sticky=false,placement=literal,rule=strict,backfill=false,most_workers=30",
-    "oasis": "levels=auto,completion=end,price_source=trace,low=none,high=none,mu=none,split_sites=false",
+    "oasis": "levels=auto,completion=end,price_source=trace,low=none,high=none,mu=none,split_sites=true",
     "okita": (
         "beta1=1.0,beta2=1.0,beta3=1.0,normalise=false,colocate=false,alpha1=1.0,alpha2=1.0,"
-        "release=earliest,late_last=false,search=bounded"
+        "conflict=printed,fit=false,release=earliest,late_last=false,search=bounded"
     ),
     "optimus": "speed=known,samples=8,noise=0.1,servers=ratio,skip=false",
     "pdors": (
