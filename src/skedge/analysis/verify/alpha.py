@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skedge.analysis.metrics.dual import sum_alpha_s, sum_beta_s
-from skedge.analysis.sweeps import in_groups
+from skedge.analysis.sweeps import Groups, in_groups
 from skedge.core.jit import inlined, lean
 from skedge.core.model import Floats, Ints
 from skedge.core.network import upload_delays
@@ -69,32 +69,27 @@ def _in_cloud(k: Chunks, mode: int) -> Floats:
 
 def _on_lanes(k: Chunks, mode: int, *, preemptive: bool) -> tuple[Floats, Ints]:
     """Alpha [s] and number of postponed chunks by dispatch row; 0 in the cloud."""
-    c, d, t = k.c, k.c.dispatches, k.c.chunks
-    jobs, lanes, physics = c.scenario.jobs, c.scenario.cluster.lanes, c.scenario.physics
-    sent, first = in_groups(np.where(d["lane"] >= 0, d["lane"], -1).astype(np.int32), np.arange(len(d)), lanes)
-    known = physics.estimate_error == 0
-    none = np.empty(0, np.int64)
-    runs, run_first = (none, none) if known else in_groups(k.run.astype(np.int32), t["start"], k.count)
-    gone = np.where(k.last[k.sent] >= 0, k.last[k.sent], NEVER)
-    record = _Record(
-        d["job"], d["time"], d["rank"], k.ready, c.scenario.chunk_time[d["job"], 0], 1 / jobs.chunks[d["job"]],
-        jobs.arrival[d["job"]], gone, k.sent, runs, run_first, t["start"], t["end"], t["preempted"],
-    )  # fmt: skip
-    alpha, postponed = np.zeros(len(d)), np.zeros(len(d), np.int64)
-    scratch = _scratch(int(np.diff(first).max(initial=0)))
-    overhead = physics.checkpoint_overhead
-    _follow_lanes(sent, first, record, known, overhead, preemptive, mode, scratch, alpha, postponed)
-    return alpha / SECOND, postponed
+    c, d = k.c, k.c.dispatches
+    physics, lanes = c.scenario.physics, c.scenario.cluster.lanes
+    sent = Groups(d["lane"], d["time"], lanes)
+    rows, known, overhead = sent.rows, physics.estimate_error == 0, physics.checkpoint_overhead
+    alpha, postponed = np.zeros(len(rows)), np.zeros(len(rows), np.int64)
+    scratch = _scratch(int(np.diff(sent.first).max(initial=0)))
+    _follow_lanes(sent.first, _record(k, sent), known, overhead, preemptive, mode, scratch, alpha, postponed)
+    of_all = np.zeros(len(d)), np.zeros(len(d), np.int64)
+    of_all[0][rows], of_all[1][rows] = alpha / SECOND, postponed
+    return of_all
 
 
 class _Record(NamedTuple):
-    """The data for following lanes: columns of the dispatches, then of the chunk runs.
+    """The data for following lanes: columns of the dispatches by lane, columns by job, then columns of the chunk runs.
 
-    `each` is the announced p, `weight` is 1 / D, and `gone` is the end of the chunk's last run; the rows of a chunk's
-    runs begin at ``run_first[chunk]`` of `runs`.
+    By job, `each` is the announced p, and `weight` is 1 / D. If announced durations are true, the rest is empty:
+    `gone` is the end of the last run of a dispatch's chunk; the rows of a chunk's runs begin at ``run_first[chunk]``
+    of `runs`.
     """
 
-    job: NDArray[np.int32]
+    job: Ints
     time: Ints
     rank: Ints
     ready: Ints
@@ -108,6 +103,21 @@ class _Record(NamedTuple):
     start: Ints
     end: Ints
     preempted: NDArray[np.bool_]
+
+
+def _record(k: Chunks, sent: Groups) -> _Record:
+    """The data of the dispatches `sent` to lanes."""
+    c, d, t, jobs = k.c, k.c.dispatches, k.c.chunks, k.c.scenario.jobs
+    each, none = c.scenario.chunk_time[:, 0].copy(), np.empty(0, np.int64)
+    gone = chunk = runs = run_first = none
+    if c.scenario.physics.estimate_error:
+        gone, chunk = sent.take(np.where(k.last[k.sent] >= 0, k.last[k.sent], NEVER)), sent.take(k.sent)
+        runs, run_first = in_groups(k.run, t["start"], k.count)
+    job, time, rank, ready = (sent.take(of) for of in (d["job"], d["time"], d["rank"], k.ready))
+    return _Record(
+        job, time, rank, ready, each, 1 / jobs.chunks, jobs.arrival, gone, chunk, runs, run_first, t["start"], t["end"],
+        t["preempted"],
+    )  # fmt: skip
 
 
 _RANK, _ARRIVE, _LEFT, _EACH, _COUNT = range(5)
@@ -134,20 +144,21 @@ def _scratch(most: int) -> _Scratch:
 
 @lean
 def _follow_lanes(
-    sent: Ints, first: Ints, r: _Record, known: bool, overhead: int, preemptive: bool, mode: int, scratch: _Scratch,
-    alpha: Floats, postponed: Ints,
+    first: Ints, r: _Record, known: bool, overhead: int, preemptive: bool, mode: int, scratch: _Scratch, alpha: Floats,
+    postponed: Ints,
 ) -> None:  # fmt: skip
-    """Fill in alpha [µs] and postponed chunks of the rows `sent`, by lane; `known`: announced durations are true.
+    """Fill in alpha [µs] and postponed chunks of the dispatches by lane; `known`: announced durations are true.
 
     If `known`, the state of a lane follows from the decisions alone; otherwise the recorded runs give its progress.
     """
     queue, share, work, live, times = scratch
     for lane in range(len(first) - 1):
-        n, size, serving, clock, i = 0, 0, -1, 0, first[lane]
-        while i < first[lane + 1]:
-            row, last = sent[i], i
-            while last < first[lane + 1] and r.job[sent[last]] == r.job[row] and r.time[sent[last]] == r.time[row]:
+        n, size, serving, clock, row = 0, 0, -1, 0, first[lane]
+        while row < first[lane + 1]:
+            job, last = r.job[row], row
+            while last < first[lane + 1] and r.job[last] == job and r.time[last] == r.time[row]:
                 last += 1
+            each, weight = r.each[job], r.weight[job]
             if known:
                 serving = _serve(queue, size, int(clock), r.time[row], serving, overhead, preemptive)
                 size, serving = _tidy(queue, share, size, serving)
@@ -155,33 +166,33 @@ def _follow_lanes(
                 n = _still_there(live, n, r.gone, r.time[row])
                 size, serving = _queue(queue, share, live, n, r, r.time[row], overhead)
             clock = r.time[row]
-            mine = _insert(queue, share, size, r.rank[row], r.ready[row], r.each[row], r.weight[row])
+            mine = _insert(queue, share, size, r.rank[row], r.ready[row], each, weight)
             serving, size = serving + (1 if 0 <= mine <= serving else 0), size + 1
-            own = (r.ready[row] - r.release[row]) * r.weight[row]
+            own = (r.ready[row] - r.release[job]) * weight
             plain = mode == _MARGINAL and preemptive and overhead == 0 and _none_comes(queue, size, r.ready[row])
             if mode == _EQ5 or plain:
                 ahead, harm, later = _at_arrival(queue, share, size, mine, clock, serving, overhead, preemptive, work)
-                for m in range(i, last):
-                    alpha[sent[m]] = own + (ahead + (m - i + 1) * r.each[row]) * r.weight[row] + harm
-                    postponed[sent[m]] = later
+                for m in range(row, last):
+                    alpha[m] = own + (ahead + (m - row + 1) * each) * weight + harm
+                    postponed[m] = later
             else:
                 base = r.ready[row]
                 before = _flow(queue, share, size, clock, base, serving, overhead, preemptive, mode, work, times[0])
-                for m in range(i, last):
+                for m in range(row, last):
                     queue[mine, _COUNT] += 1
-                    odd = (m - i + 1) % 2
+                    odd = (m - row + 1) % 2
                     after = _flow(
                         queue, share, size, clock, base, serving, overhead, preemptive, mode, work, times[odd]
                     )
-                    alpha[sent[m]] = own + after - before
-                    postponed[sent[m]] = _later(queue, size, mine, times[odd], times[1 - odd])
+                    alpha[m] = own + after - before
+                    postponed[m] = _later(queue, size, mine, times[odd], times[1 - odd])
                     before = after
-            queue[mine, _COUNT] = last - i
+            queue[mine, _COUNT] = last - row
             if not known:
-                for m in range(i, last):
-                    live[n] = sent[m]
+                for m in range(row, last):
+                    live[n] = m
                     n += 1
-            i = last
+            row = last
 
 
 @lean
@@ -221,7 +232,7 @@ def _queue(queue: Ints, share: Floats, live: Ints, n: int, r: _Record, now: int,
         while m < n and r.job[live[m]] == r.job[row] and r.time[live[m]] == r.time[row]:
             count += 1
             m += 1
-        left, serves = r.each[row], False
+        left, serves = r.each[r.job[row]], False
         for k in range(r.run_first[r.chunk[row]], r.run_first[r.chunk[row] + 1]):
             run = r.runs[k]
             if r.start[run] >= now:
@@ -231,7 +242,8 @@ def _queue(queue: Ints, share: Floats, live: Ints, n: int, r: _Record, now: int,
                 left += overhead if r.preempted[run] else 0
             else:
                 serves = True
-        place = _insert(queue, share, size, r.rank[row], r.ready[row], r.each[row], r.weight[row])
+        each, weight = r.each[r.job[row]], r.weight[r.job[row]]
+        place = _insert(queue, share, size, r.rank[row], r.ready[row], each, weight)
         queue[place, _LEFT], queue[place, _COUNT] = left, count
         size += 1
         if 0 <= place <= serving:

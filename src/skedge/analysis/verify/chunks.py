@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skedge.analysis.columns import Columns, failure_times, next_outage, ready_times
-from skedge.analysis.sweeps import bounds, in_groups, lane_service, totals
+from skedge.analysis.sweeps import Groups, LaneRuns, bounds, in_groups, lane_service, totals
 from skedge.analysis.zeta import Zeta
 from skedge.core.model import Floats, Ints
 from skedge.core.time import NEVER
@@ -117,8 +117,7 @@ def _other_type(c: Columns, lane: Ints) -> Say:
 def _one_worker(k: Chunks, found: Findings, slack: int) -> None:
     """M5: no two runs of a chunk overlap, so a job has at most D_j workers."""
     t = k.c.chunks
-    often = np.flatnonzero(k.runs[k.run] > 1)
-    often = often[np.lexsort((t["start"][often], k.run[often]))]
+    often, _ = in_groups(np.where(k.runs[k.run] > 1, k.run, -1), t["start"], k.count)
     same = k.run[often[1:]] == k.run[often[:-1]]
     early = same & (t["start"][often[1:]] < t["end"][often[:-1]] - slack)
     rows = often[1:]
@@ -287,17 +286,17 @@ def _ranks(k: Chunks, found: Findings) -> None:
     found.rows("M20", wrong, d["job"], d["time"], lambda i: f"rank is {d['rank'][i]}; D p is {right[i]}")
 
 
-def _displaced(k: Chunks, found: Findings, slack: int, rows: Ints, place: Ints) -> None:
+def _displaced(k: Chunks, found: Findings, slack: int, rows: Ints, runs: LaneRuns, group: Ints) -> None:
     """M11: where a chunk is preempted, one of better rank takes the lane, unless the server or the job is lost then.
 
-    `rows` are the runs by lane and start; `place` is the rank of each run's chunk and of those it takes turns with.
+    `rows` are the rows of the runs by lane; `group` is that of each place.
     """
     t = k.c.chunks
     mine = np.flatnonzero(t["preempted"][rows])
-    run, after = rows[mine], rows[np.minimum(mine + 1, len(rows) - 1)] if len(rows) else rows
-    end = t["end"][run]
-    taken = (t["lane"][after] == t["lane"][run]) & (place[after] < place[run])
-    taken &= t["start"][after] <= end + slack + k.c.late[t["job"][after]]
+    run, after = rows[mine], np.minimum(mine + 1, len(rows) - 1)
+    end, next_run = runs.end[mine], rows[after]
+    taken = (t["lane"][next_run] == t["lane"][run]) & (group[runs.place[after]] < group[runs.place[mine]])
+    taken &= runs.start[after] <= end + slack + k.c.late[t["job"][next_run]]
     lost = next_outage(k.c, t["server"][run], t["start"][run]) <= end + slack
     lost |= failure_times(k.c)[t["job"][run]] <= end + slack
     say = "is preempted on lane {}, but no chunk of better rank starts there then"
@@ -310,7 +309,7 @@ class _Queue(NamedTuple):
     Attributes
     ----------
     order
-        Dispatch row of each place, best rank first.
+        Dispatch row of each place, by lane, there the best rank first.
     ready, gone
         When the chunk of each place arrives or may continue, and when it is finished, too far ahead or gone [µs].
     group
@@ -328,23 +327,28 @@ class _Queue(NamedTuple):
 
 def _queue(k: Chunks, lags: Lags, slack: int) -> _Queue:
     c, d = k.c, k.c.dispatches
-    edge = np.flatnonzero((d["lane"] >= 0) & (k.again | (k.row[k.sent] == np.arange(len(k.sent)))))
-    order = edge[np.argsort(d["rank"][edge], kind="stable")]
+    counts = k.again | (k.row[k.sent] == np.arange(len(k.sent)))
+    on_lanes = Groups(np.where(counts, d["lane"], -1), d["rank"], c.scenario.cluster.lanes)
+    order, ready, gone = on_lanes.rows, on_lanes.take(k.ready), on_lanes.take(_gone(k))
     place_of_row = np.full(len(d), -1, np.int64)
     place_of_row[order] = np.arange(len(order))
     place = np.where(k.run_row >= 0, place_of_row[k.run_row], -1) if len(d) else np.full(len(k.run), -1, np.int64)
-    ready, chunk = k.ready[order], k.sent[order]
-    gone = np.where(k.last[chunk] >= 0, k.last[chunk], NEVER)
-    failed = failure_times(c)[d["job"][order]]
-    untrained = (failed < NEVER) & (k.work[chunk] < c.scenario.jobs.minibatches[d["job"][order]])
-    gone = np.minimum(np.where(untrained, failed, gone), k.left[order])
-    job, time, group = d["job"][order], d["time"][order], np.arange(len(order))
-    same = lags.turns[job[1:]] & (job[1:] == job[:-1]) & (time[1:] == time[:-1])
-    group[1:][same] = 0
-    group = np.maximum.accumulate(group)
+    group = np.arange(len(order))
+    if lags.turns.any():
+        of = np.stack([on_lanes.take(d[name]) for name in ("lane", "job", "time")])
+        group[1:][lags.turns[of[1, 1:]] & (of[:, 1:] == of[:, :-1]).all(axis=0)] = 0
+        group = np.maximum.accumulate(group)
     if not lags.holds:
         return _Queue(order, ready, gone, group, place)
     return _apart(k, lags, slack, _Queue(order, ready, gone, group, place))
+
+
+def _gone(k: Chunks) -> Ints:
+    """When the chunk of each dispatch row is finished or gone [µs]; NEVER if it is not."""
+    job, last = k.c.dispatches["job"], k.last[k.sent]
+    gone, failed = np.where(last >= 0, last, NEVER), failure_times(k.c)[job]
+    untrained = (failed < NEVER) & (k.work[k.sent] < k.c.scenario.jobs.minibatches[job])
+    return np.minimum(np.where(untrained, failed, gone), k.left)
 
 
 def _apart(k: Chunks, lags: Lags, slack: int, q: _Queue) -> _Queue:
@@ -367,17 +371,16 @@ def check_lanes(k: Chunks, lags: Lags, found: Findings, slack: int, *, preemptiv
     c, d, t, row = k.c, k.c.dispatches, k.c.chunks, k.run_row
     q = _queue(k, lags, slack)
     order, ready, gone = q.order, q.ready, q.gone
-    lane = np.where(q.place >= 0, t["lane"], -1)
-    rows, first = in_groups(lane, t["start"], c.scenario.cluster.lanes)
-    coming, coming_first = in_groups(d["lane"][order], ready, c.scenario.cluster.lanes)
-    _displaced(k, found, slack, rows, q.group[q.place] if len(q.group) else q.place)
+    on_lanes = Groups(np.where(q.place >= 0, t["lane"], -1), t["start"], c.scenario.cluster.lanes)
+    runs = LaneRuns(on_lanes.first, *(on_lanes.take(of) for of in (t["start"], t["end"], q.place)))
+    rows, coming = on_lanes.rows, in_groups(d["lane"][order], ready, c.scenario.cluster.lanes)
+    _displaced(k, found, slack, rows, runs, q.group)
     twice, worse, idle = lane_service(
-        (rows, first), (t["start"], t["end"]), q.place, q.group, (coming, coming_first), ready, gone,
-        preemptive=preemptive, slack=slack, room=found.limit,
+        runs, coming, q.group, ready, gone, preemptive=preemptive, slack=slack, room=found.limit
     )  # fmt: skip
-    for time, run, _ in twice:
+    for time, run, _ in _of_rows(twice, rows):
         found.add("M4", int(t["job"][run]), int(time), f"lane {t['lane'][run]} runs two chunks at {time} µs")
-    for time, run, better in worse:
+    for time, run, better in _of_rows(worse, rows):
         waits = order[better]
         late = c.late[d["job"][waits]]
         if late > 0 and time <= ready[better] + slack + late:
@@ -387,9 +390,14 @@ def check_lanes(k: Chunks, lags: Lags, found: Findings, slack: int, *, preemptiv
             f"{d['chunk'][waits]} of job {c.scenario.jobs.ids[d['job'][waits]]!r}, rank {d['rank'][waits]}, waits"
         )
         found.add("M21", int(t["job"][run]), int(time), text)
-    for time, run, waits in idle:
+    for time, run, waits in _of_rows(idle, rows):
         one = order[waits]
         if min(t["start"][run], gone[waits]) - time <= slack + c.late[d["job"][one]]:
             continue  # it did not wait to the end, or arrived later than announced
         text = f"lane {t['lane'][run]} idles from {time} to {t['start'][run]} µs; chunk {d['chunk'][one]} waits for it"
         found.add("M22", int(d["job"][one]), int(time), text)
+
+
+def _of_rows(table: Ints, rows: Ints) -> Ints:
+    """A table of :func:`~skedge.analysis.sweeps.lane_service` with the rows of its runs."""
+    return np.column_stack([table[:, 0], rows[table[:, 1]], table[:, 2]])

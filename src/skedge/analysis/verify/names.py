@@ -185,14 +185,14 @@ def _decisions(c: Columns, t: Table) -> Mask:
 
 def _not_of_its_verb(frame: pl.DataFrame) -> Mask:
     """Whether a decision lacks a value that its verb requires, or has one that it does not allow."""
-    verb, wrong = frame["verb"].cast(pl.String), np.zeros(len(frame), bool)
+    verb, wrong = frame["verb"].cast(pl.Enum(VERBS)).to_physical().to_numpy(), np.zeros(len(frame), bool)
     for column in {**_HAS, **_MAY_HAVE}:
-        must, may = _HAS.get(column, set()), _MAY_HAVE.get(column, set())
+        must, may = (np.isin(VERBS, list(of.get(column, ()))) for of in (_HAS, _MAY_HAVE))
         said = frame[column].is_not_null()
-        if must and not said.all():
-            wrong |= (verb.is_in(list(must)) & ~said).to_numpy()
+        if must.any() and not said.all():
+            wrong |= must[verb] & ~said.to_numpy()
         if said.any():
-            wrong |= (said & ~verb.is_in(list(must | may))).to_numpy()
+            wrong |= said.to_numpy() & ~(must | may)[verb]
     return wrong
 
 
