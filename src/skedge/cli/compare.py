@@ -19,7 +19,7 @@ import typer
 from skedge.analysis.intervals import Estimate
 from skedge.compare import Comparison, compare, compare_small, run_name
 from skedge.core.errors import InputError, RunFolderError
-from skedge.report.build import ReportRun, ReportTable, build_report, write_report
+from skedge.report.build import write_report
 from skedge.run import Run, new_folder
 from skedge.runs.meta import folder_name
 from skedge.scenario.file import scenario_of
@@ -100,7 +100,7 @@ def _write_demo(folder: Path, comparison: Comparison, title: str) -> None:
         made = folder / folder_name(policy)
         made.mkdir()
         result.write(made)
-    write_report(folder / "report.html", _report(comparison, title, "skedge demo"))
+    write_report(folder / "report.html", comparison.report(title, "skedge demo"))
 
 
 def _print_hints(folder: Path, result: Run) -> None:
@@ -144,7 +144,7 @@ def compare_command(
         if inside is not None:
             _write(inside, comparison, output.keep)
         made = page if output.report or inside is None else inside / page.name
-        _write_page(made, page, _report(comparison, title, command))
+        _write_page(made, page, comparison.report(title, command))
     _show(comparison, as_json=as_json)
     if not as_json:
         out.print(f"the picture (first seed):  {page}", soft_wrap=True)
@@ -222,17 +222,12 @@ def _counted(total: int, label: str, *, quiet: bool) -> Iterator[Callable[[str, 
         yield done
 
 
-def _texts(comparison: Comparison) -> list[str]:
-    parts = (comparison.interval_text, comparison.bound_text, comparison.unfinished_text, comparison.verified_text)
-    return [text for text in parts if text]
-
-
 def _show(comparison: Comparison, *, as_json: bool) -> None:
     if as_json:
         print_json(_numbers(comparison))
         return
     out.print(comparison_table(comparison))
-    for text in _texts(comparison):
+    for text in comparison.texts:
         out.print(text, soft_wrap=True)
 
 
@@ -274,34 +269,6 @@ def _fail_on_broken(*comparisons: Comparison) -> None:
         err.print(f"{where}: {found['rule']} {found['constraint']}: {found['message']}", soft_wrap=True)
     if broken:
         raise typer.Exit(1)
-
-
-def _report(comparison: Comparison, title: str, command: str) -> str:
-    runs = [
-        ReportRun(policy, r.scenario, r.schedule, r.metrics, r.utilisation)
-        for policy, r in zip(comparison.policies, comparison.first, strict=True)
-    ]
-    scenario = comparison.first[0].scenario
-    versions = comparison.first[0].meta["versions"]
-    settings = {
-        "compared seeds": ", ".join(map(str, comparison.seeds)),
-        "chunks": str(int(scenario.jobs.chunks.sum())),
-        "versions": ", ".join(f"{k} {v}" for k, v in versions.items()),
-        "command": command,
-    }
-    return build_report(runs, _table(comparison), title, settings)
-
-
-def _table(comparison: Comparison) -> ReportTable:
-    """The comparison's table in the report: the leading metric, its difference to the reference, all others."""
-    c = comparison
-    rows = []
-    for policy in c.policies:
-        leading, *others = (_plain(c.estimate(policy, column)) for column in c.columns)
-        rows.append([policy, leading, _plain(c.difference(policy, c.leading)), *others])
-    columns = ["policy", c.leading, f"difference_{c.leading}", *c.columns[1:]]
-    decided = {column: c.policies.index(best) for column in c.columns if (best := c.best(column)) is not None}
-    return ReportTable(columns, rows, decided, note="; ".join(_texts(c)))
 
 
 def _program() -> str:

@@ -46,8 +46,8 @@ def mean_by_seed(rows: pl.DataFrame, column: str) -> pl.Series:
 
 def slope(x: Sequence[float], y: Sequence[float]) -> float:
     """The slope of `y` over `x`, by least squares."""
-    at = np.array(x, float) - np.mean(x)
-    return float(at @ np.array(y, float) / (at @ at))
+    at, rise = np.array(x, float) - np.mean(x), np.array(y, float) - y[0]  # equal values have the slope 0 exactly
+    return float(at @ rise / (at @ at))
 
 
 def shown(cell: Cell, digits: int = 2) -> str:
