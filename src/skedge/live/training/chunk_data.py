@@ -16,7 +16,7 @@ from .training import Data
 class ChunkData:
     """The data of a job's chunks, made on first use.
 
-    Shuffled chunks (:attr:`.training.Program.shuffle`) are cut from one permutation of all samples, so the first chunk
+    Shuffled chunks (:attr:`.program.Program.shuffle`) are cut from one permutation of all samples, so the first chunk
     costs as much as all of them.
     """
 
