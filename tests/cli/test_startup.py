@@ -57,7 +57,7 @@ def test_the_supervisor_of_a_service_imports_no_library() -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [("up", "c.yaml"), ("record",), ("fetch", "a"), ("live", "live-demo"), ("profile", "a")]
+    "words", [("up", "c.yaml"), ("record",), ("backup",), ("fetch", "a"), ("live", "live-demo"), ("profile", "a")]
 )
 def test_without_the_extra_what_trains_for_real_is_refused(
     words: tuple[str, ...], skedge: Callable[..., Any], monkeypatch: pytest.MonkeyPatch

@@ -1,4 +1,4 @@
-"""The service's process and its state: ``skedge up`` and ``down``, and ``record``, ``fetch`` and ``quarantine``."""
+"""The service's process and its state: ``skedge up``, ``down``, ``record``, ``backup``, ``fetch``, ``quarantine``."""
 
 from __future__ import annotations
 
@@ -284,6 +284,21 @@ def record(
         err.print(f"{violation.rule} {violation.job}: {violation.message}", soft_wrap=True, highlight=False)
     if violations:
         raise typer.Exit(1)
+
+
+def backup(
+    state: StateOption = STATE,
+    folder: Annotated[Path, typer.Option("--out", help="New folder.")] = Path("skedge-backup"),
+    as_json: JsonOption = False,
+) -> None:
+    """Copy a service's state, while it is up or down; `skedge up` continues from the copy as after a crash."""
+    check_live()
+    from skedge.live.control.backup import copy_state  # noqa: PLC0415 - imports the extra
+
+    settings = read_settings(state)
+    with new_folder(folder) as inside:
+        copy_state(state, settings, inside)
+    said({"folder": str(folder)}, f"{state} is copied to {folder}", as_json=as_json)
 
 
 def fetch(
