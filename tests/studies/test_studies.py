@@ -110,9 +110,12 @@ def test_a_number_is_shown_with_its_interval() -> None:
     """None for fewer than five values."""
     assert shown(mean_of([1.0, 3.0])) == "2.00"
     assert shown(mean_of([1.0] * 5)) == "1.00 [1.00, 1.00]"
-    assert shown(Estimate(2.0, 1.5, 2.75), 1) == "2.0 [1.5, 2.8]"
+    assert shown(Estimate(20.0, 15.5, 27.75), 1) == "20.0 [15.5, 27.8]"
+    assert shown(Estimate(0.0187, 0.0102, 0.2)) == "0.0187 [0.0102, 0.2000]"
+    assert shown(Estimate(40748219.77, 4e7, 5e7)) == "40,748,220 [40,000,000, 50,000,000]"
+    assert shown(Estimate(0.0)) == "0.00"
     assert shown(points(mean_of([0.125])), 1) == "12.5"
-    assert [shown(cell) for cell in ("a", 3, None, 0.125)] == ["a", "3", "–", "0.12"]
+    assert [shown(cell) for cell in ("a", 3, None, 0.125)] == ["a", "3", "–", "0.125"]
 
 
 def test_displaced_workers_are_counted_alike_for_chunks_and_gangs() -> None:
@@ -169,7 +172,7 @@ def test_a_model_converges_that_ends_high_and_still() -> None:
     assert verdicts(study.outcome(repeated(curve_rows(found, study), 20))) == "yyyn"
     assert outcome.parts[0].numbers == "92.0 %"
     assert outcome.parts[1].text == "a moves by at most 3 points over the last 2 epochs"
-    assert outcome.parts[1].numbers == "by 2.0"
+    assert outcome.parts[1].numbers == "by 2.00"
     line = outcome.figure.lines[0]
     assert (line.label, line.x) == ("a", (1.0, 2.0, 3.0, 4.0))
     assert [value.mean for value in line.values] == pytest.approx([0.15, 0.55, 0.9, 0.92])
@@ -214,7 +217,7 @@ def test_growth_is_the_mean_slope_over_the_seeds_and_low_is_the_lowest_mean() ->
     study = preemptions()
     outcome = study.outcome(counted({"aonline": [[0, 2], [1, 1]], "srtf": [[3, 5], [3, 5]]}, study))
     assert [part.numbers for part in outcome.parts] == [
-        "0.50 for each job more", "1.00 for each job more", "1.00 against 4.00",
+        "0.500 for each job more", "1.00 for each job more", "1.00 against 4.00",
     ]  # fmt: skip
     more = repeated(counted({"aonline": [[0, 2], [1, 1]], "srtf": [[3, 5], [3, 5]]}, study), 6)
     assert verdicts(study.outcome(more)) == "yyy"
@@ -262,7 +265,7 @@ def test_a_rate_is_that_of_the_same_seed_and_jobs() -> None:
     more = repeated(pl.DataFrame(rows))
     assert verdicts(study.outcome(more)) == "y"
     assert [part.text for part in outcome.parts] == ["aonline is below srtf over all J"]
-    assert outcome.parts[0].numbers == "0.50 against 1.00"
+    assert outcome.parts[0].numbers == "0.500 against 1.00"
     assert [(line.label, [v.mean for v in line.values]) for line in outcome.figure.lines] == [
         ("aonline", [0.375, 0.625]),
         ("srtf", [1.0, 1.0]),
@@ -294,7 +297,7 @@ def test_the_difference_of_accuracies_is_paired_by_seed() -> None:
     outcome = disturbed().outcome(measured(pairs))
     assert verdicts(outcome) == "?y", "p = 2 x 0.028 with t for 4 degrees"
     assert verdicts(disturbed().outcome(repeated(measured(pairs)))) == "yy"
-    assert outcome.parts[0].numbers.startswith("0.10 [")
+    assert outcome.parts[0].numbers.startswith("0.100 [")
     mean, seeds = outcome.figure.lines
     assert [value.mean for value in mean.values] == pytest.approx([0.1])
     assert [value.mean for value in seeds.values] == pytest.approx([100 * d for d in differences])

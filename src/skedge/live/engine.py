@@ -32,7 +32,7 @@ from skedge.runs.cluster import check_answers
 from .stale import PIDS, end_stale
 
 _STORE_BYTES = 128 * 2**20
-_AT_ONCE = 4  # Ray nodes that are started at the same time
+_AT_ONCE = min(4, os.cpu_count() or 1)  # Ray nodes that are started at the same time: each must be up within 15 s
 _START_S = 120.0
 _PATIENCE_S = 2.0
 _MANY = 64  # concurrent workers on a server that sets no limit

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -51,11 +52,23 @@ def slope(x: Sequence[float], y: Sequence[float]) -> float:
 
 
 def shown(cell: Cell, digits: int = 2) -> str:
-    """A cell as text: an estimate as its mean and, in brackets, its interval."""
+    """A cell as text: an estimate as its mean and, in brackets, its interval.
+
+    Numbers have `digits` after the point or more, so that three count; from 1,000 on they have none.
+    """
+    if isinstance(cell, float):
+        return _number(cell, cell, digits)
     if not isinstance(cell, Estimate):
-        return "–" if cell is None else f"{cell:.{digits}f}" if isinstance(cell, float) else str(cell)
-    ends = "" if cell.low is None or cell.high is None else f" [{cell.low:.{digits}f}, {cell.high:.{digits}f}]"
-    return f"{cell.mean:.{digits}f}{ends}"
+        return "–" if cell is None else str(cell)
+    ends = [_number(end, cell.mean, digits) for end in (cell.low, cell.high) if end is not None]
+    return _number(cell.mean, cell.mean, digits) + (f" [{', '.join(ends)}]" if ends else "")
+
+
+def _number(value: float, like: float, digits: int) -> str:
+    """A number with the digits of `like`."""
+    if abs(like) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.{max(digits, 2 - math.floor(math.log10(abs(like)))) if like else digits}f}"
 
 
 def points(cell: Estimate) -> Estimate:
