@@ -10,7 +10,7 @@ import numpy as np
 from skedge.core.errors import SkedgeError
 from skedge.core.events import Event
 from skedge.core.kinds import kind_of
-from skedge.core.model import Ints
+from skedge.core.model import Floats, Ints
 from skedge.core.plans import Plans
 from skedge.core.policy import Policy
 from skedge.core.record import Record
@@ -128,29 +128,33 @@ def _record(scenario: Scenario, case: Case, books: Books, policy: int) -> Schedu
     """The tables, made of the rows as :class:`~skedge.core.record.Record` and the world's log make them."""
     record, log, at, admitted = Record(scenario, Plans()), RunLog(scenario), books.at, books.jobs[:, ADMITTED]
     decisions = _with_reasons(case, books, policy, record)
-    record.decisions.rows.frombytes(decisions.tobytes())
-    record.decisions.values.frombytes(np.full(len(decisions), np.nan).tobytes())
-    record.ps.frombytes(books.ps[: at[PS_ROWS]].tobytes())
-    record.gang_uploads.frombytes(books.uploads[: at[UPLOADS]].tobytes())
+    record.decisions.rows, record.decisions.values = _buffer(decisions), _buffer(np.full(len(decisions), np.nan))
+    record.ps, record.gang_uploads = _buffer(books.ps[: at[PS_ROWS]]), _buffer(books.uploads[: at[UPLOADS]])
     record.admitted = {int(job): int(admitted[job]) for job in np.flatnonzero(admitted >= 0)}
-    log.gang_rows.frombytes(books.runs[: at[RUNS]].tobytes())
+    log.gang_rows = _buffer(books.runs[: at[RUNS]])
     return record.schedule(log.table())
+
+
+def _buffer(rows: Ints | Floats) -> Any:
+    """The numbers of `rows` one after the other, in place of a growing array that is only read from here on."""
+    return rows.reshape(-1).data
 
 
 def _with_reasons(case: Case, books: Books, policy: int, record: Record) -> Ints:
     """The decisions with the record's codes of reasons, in order of first use; each rejection has its own."""
     rows = books.decisions[: books.at[DECISIONS]]
     fixed = {RANK: _RANKS[policy], PREEMPTED: "preempted", MOVED: "moved", NEVER_FITS_EDGE: "never_fits_edge"}
-    own = np.where(rows[:, 2] == REJECT, -1 - rows[:, 1], rows[:, 5])
-    used, first, of = np.unique(own, return_index=True, return_inverse=True)
-    codes = np.empty(len(used), np.int64)
-    for i in first.argsort().tolist():
-        _, job, verb, *_, reason = rows[first[i]].tolist()
+    own = np.where(rows[:, 2] == REJECT, len(fixed) + rows[:, 1], rows[:, 5])
+    first = np.full(len(fixed) + len(books.jobs), len(rows))
+    first[own[::-1]] = np.arange(len(rows))[::-1]
+    codes = np.zeros(len(first), np.int64)
+    for key in first.argsort()[: np.count_nonzero(first < len(rows))].tolist():
+        _, job, verb, *_, reason = rows[first[key]].tolist()
         text = fixed[reason] if verb != REJECT else _why(case, books.jobs[job], reason)
         if verb == REJECT:
             record.rejected[job] = text
-        codes[i] = record.decisions.reasons.setdefault(text, len(record.decisions.reasons))
-    rows[:, 5] = codes[of]
+        codes[key] = record.decisions.reasons.setdefault(text, len(record.decisions.reasons))
+    rows[:, 5] = codes[own]
     return rows
 
 
