@@ -1,4 +1,4 @@
-"""Whole runs of SRTF, Tiresias-L, strict FIFO and Preemptive in one compiled loop, for large scenarios.
+"""Whole runs of SRTF, Tiresias-L, strict FIFO, Preemptive and DRF in one compiled loop, for large scenarios.
 
 The policy, the kernel and the simulated world pass every event through Python, at about 0.1 ms an event. For gangs and
 single workers on typed slots the same steps are compiled here into one loop, which is about seven times as fast. The
@@ -7,6 +7,7 @@ between: events, books, progress of the workers, and the rows of the record. The
 path, row by row: a property test holds it to that.
 
 Reading order: :mod:`.state` (the arrays), :mod:`.gangs` (an allocation begins and ends), :mod:`.decide` (a decision of
-each policy), :mod:`.loop` (events), :mod:`.each` and :mod:`.preemptive` (the same for workers that begin one by one),
-:mod:`.simulate` (which runs take this path, and the record made of the arrays).
+each policy), :mod:`.loop` (events); the same for workers that begin one by one: :mod:`.taking`, :mod:`.each`,
+:mod:`.preemptive` and :mod:`.drf`, :mod:`.each_loop`; :mod:`.simulate` (which runs take this path, and the record made
+of the arrays).
 """

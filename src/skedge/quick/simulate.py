@@ -17,6 +17,7 @@ from skedge.core.record import Record
 from skedge.core.scenario import Scenario
 from skedge.core.schedule import Schedule
 from skedge.core.time import SECOND
+from skedge.policies.drf.policy import Drf
 from skedge.policies.fifo.policy import Fifo
 from skedge.policies.gangs.edge import NO_PS_ON_EDGE, too_few
 from skedge.policies.gangs.placement import Rule
@@ -26,15 +27,16 @@ from skedge.policies.gangs.tiresias import Tiresias
 from skedge.sim.runs import RunLog
 
 from .decide import MOVED, NEVER_FITS_EDGE, NO_PS_THERE, PREEMPTED, RANK
+from .each_loop import advance_taking
 from .gangs import REJECT
 from .loop import FULL, OVER, advance
-from .preemptive import advance_taking, ask_for_one, make_taking, taking_with_room
 from .state import (
     ACTIVE,
     ADMITTED,
     COMPLETED,
     DECISIONS,
     DONE,
+    DRF,
     FIFO,
     KIND,
     NOW,
@@ -56,12 +58,21 @@ from .state import (
     width_of,
     with_room,
 )
+from .taking import ask_for_one, make_taking, taking_with_room
 
 EVENTS = 20_000
 """Events between two reports of progress."""
 
-_RANKS = ("first_in_first_out", "shortest_remaining_time", "least_attained_service", "shortest_completion")
-_POLICIES: dict[type, int] = {Fifo: FIFO, Srtf: SRTF, Tiresias: TIRESIAS, Preemptive: PREEMPTIVE}
+_RANKS = (
+    "first_in_first_out",
+    "shortest_remaining_time",
+    "least_attained_service",
+    "shortest_completion",
+    "fair_share",
+)
+_POLICIES: dict[type, int] = {Fifo: FIFO, Srtf: SRTF, Tiresias: TIRESIAS, Preemptive: PREEMPTIVE, Drf: DRF}
+_EACH = (PREEMPTIVE, DRF)
+"""Policies whose workers begin one by one."""
 
 
 def covers(scenario: Scenario, policy: Policy) -> bool:
@@ -74,7 +85,7 @@ def covers(scenario: Scenario, policy: Policy) -> bool:
     ):
         return False
     params: Any = policy.params
-    return which == PREEMPTIVE or (not params.allow_cloud and (which != FIFO or params.rule == "strict"))
+    return which in _EACH or (not params.allow_cloud and (which != FIFO or params.rule == "strict"))
 
 
 def simulate(scenario: Scenario, policy: Policy, progress: Callable[[Event], None] | None = None) -> Schedule:
@@ -87,7 +98,7 @@ def simulate(scenario: Scenario, policy: Policy, progress: Callable[[Event], Non
     """
     reported, which = 0, _POLICIES[type(policy)]
     case, books, choice = _start(scenario, policy, which)
-    go_on, with_space = (advance_taking, taking_with_room) if which == PREEMPTIVE else (advance, choice_with_room)
+    go_on, with_space = (advance_taking, taking_with_room) if which in _EACH else (advance, choice_with_room)
     while (why := go_on(case, books, choice, EVENTS)) != OVER:
         if why == FULL:
             # rows of what arrives are counted for all jobs: they may arrive together
@@ -105,10 +116,10 @@ def simulate(scenario: Scenario, policy: Policy, progress: Callable[[Event], Non
 def _start(scenario: Scenario, policy: Policy, which: int) -> tuple[Case, Books, Any]:
     """The arrays before the first event."""
     case = make_case(scenario)
-    if which == PREEMPTIVE:
+    if which in _EACH:
         books = make_books(scenario, 1)
         ask_for_one(case, books)
-        return case, books, make_taking(scenario)
+        return case, books, make_taking(scenario, which)
     return case, make_books(scenario, width_of(scenario)), _choice(scenario, policy)
 
 
