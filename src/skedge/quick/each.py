@@ -21,6 +21,7 @@ from .state import (
     CHUNKS,
     DATA,
     ENTRIES,
+    KIND,
     LEFT,
     PS,
     PS_SINCE,
@@ -83,6 +84,7 @@ def begin_each(
     """
     mine, held = books.jobs[job], crews.rows[:0]
     for w in range(len(where)):
+        books.free[where[w, 0], mine[KIND]] -= where[w, 1]
         note_decision(books, now, job, ALLOCATE_EACH, where[w, 0], where[w, 1], reason)
     if crews.of[job, STOPPED] == now:
         held = _crew(crews, job)
@@ -106,7 +108,7 @@ def stop(case: Case, books: Books, crews: Crews, job: int, now: int) -> None:
     so_far = done(_crew(crews, job), now)
     left = max(mine[TRUE_LEFT] - so_far, 1)
     _note_runs(books, crews, job, now, mine[TRUE_LEFT] - left, 1)
-    release(case, books, job, now)
+    _release_each(case, books, crews, job, now)
     mine[LEFT], mine[TRUE_LEFT] = max(mine[LEFT] - so_far, 1), left
     mine[VERSION] += 1
     books.at[STALE] += 1
@@ -117,6 +119,14 @@ def stop(case: Case, books: Books, crews: Crews, job: int, now: int) -> None:
 def finish_each(case: Case, books: Books, crews: Crews, job: int, now: int) -> None:
     """`job` completes."""
     _note_runs(books, crews, job, now, books.jobs[job, TRUE_LEFT], 0)
+    _release_each(case, books, crews, job, now)
+
+
+@compiled
+def _release_each(case: Case, books: Books, crews: Crews, job: int, now: int) -> None:
+    """Give the workers and the PS back."""
+    for row in _crew(crews, job):
+        books.free[row[0], books.jobs[job, KIND]] += row[1]
     release(case, books, job, now)
 
 

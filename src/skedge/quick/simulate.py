@@ -10,13 +10,14 @@ import numpy as np
 from skedge.core.errors import SkedgeError
 from skedge.core.events import Event
 from skedge.core.kinds import kind_of
-from skedge.core.model import Ints
+from skedge.core.model import Floats, Ints
 from skedge.core.plans import Plans
 from skedge.core.policy import Policy
 from skedge.core.record import Record
 from skedge.core.scenario import Scenario
 from skedge.core.schedule import Schedule
 from skedge.core.time import SECOND
+from skedge.policies.drf.policy import Drf
 from skedge.policies.fifo.policy import Fifo
 from skedge.policies.gangs.edge import NO_PS_ON_EDGE, too_few
 from skedge.policies.gangs.placement import Rule
@@ -26,15 +27,16 @@ from skedge.policies.gangs.tiresias import Tiresias
 from skedge.sim.runs import RunLog
 
 from .decide import MOVED, NEVER_FITS_EDGE, NO_PS_THERE, PREEMPTED, RANK
+from .each_loop import advance_taking
 from .gangs import REJECT
 from .loop import FULL, OVER, advance
-from .preemptive import advance_taking, ask_for_one, make_taking, taking_with_room
 from .state import (
     ACTIVE,
     ADMITTED,
     COMPLETED,
     DECISIONS,
     DONE,
+    DRF,
     FIFO,
     KIND,
     NOW,
@@ -56,12 +58,21 @@ from .state import (
     width_of,
     with_room,
 )
+from .taking import ask_for_one, make_taking, taking_with_room
 
 EVENTS = 20_000
 """Events between two reports of progress."""
 
-_RANKS = ("first_in_first_out", "shortest_remaining_time", "least_attained_service", "shortest_completion")
-_POLICIES: dict[type, int] = {Fifo: FIFO, Srtf: SRTF, Tiresias: TIRESIAS, Preemptive: PREEMPTIVE}
+_RANKS = (
+    "first_in_first_out",
+    "shortest_remaining_time",
+    "least_attained_service",
+    "shortest_completion",
+    "fair_share",
+)
+_POLICIES: dict[type, int] = {Fifo: FIFO, Srtf: SRTF, Tiresias: TIRESIAS, Preemptive: PREEMPTIVE, Drf: DRF}
+_EACH = (PREEMPTIVE, DRF)
+"""Policies whose workers begin one by one."""
 
 
 def covers(scenario: Scenario, policy: Policy) -> bool:
@@ -74,7 +85,7 @@ def covers(scenario: Scenario, policy: Policy) -> bool:
     ):
         return False
     params: Any = policy.params
-    return which == PREEMPTIVE or (not params.allow_cloud and (which != FIFO or params.rule == "strict"))
+    return which in _EACH or (not params.allow_cloud and (which != FIFO or params.rule == "strict"))
 
 
 def simulate(scenario: Scenario, policy: Policy, progress: Callable[[Event], None] | None = None) -> Schedule:
@@ -87,7 +98,7 @@ def simulate(scenario: Scenario, policy: Policy, progress: Callable[[Event], Non
     """
     reported, which = 0, _POLICIES[type(policy)]
     case, books, choice = _start(scenario, policy, which)
-    go_on, with_space = (advance_taking, taking_with_room) if which == PREEMPTIVE else (advance, choice_with_room)
+    go_on, with_space = (advance_taking, taking_with_room) if which in _EACH else (advance, choice_with_room)
     while (why := go_on(case, books, choice, EVENTS)) != OVER:
         if why == FULL:
             # rows of what arrives are counted for all jobs: they may arrive together
@@ -105,10 +116,10 @@ def simulate(scenario: Scenario, policy: Policy, progress: Callable[[Event], Non
 def _start(scenario: Scenario, policy: Policy, which: int) -> tuple[Case, Books, Any]:
     """The arrays before the first event."""
     case = make_case(scenario)
-    if which == PREEMPTIVE:
+    if which in _EACH:
         books = make_books(scenario, 1)
         ask_for_one(case, books)
-        return case, books, make_taking(scenario)
+        return case, books, make_taking(scenario, which)
     return case, make_books(scenario, width_of(scenario)), _choice(scenario, policy)
 
 
@@ -128,29 +139,33 @@ def _record(scenario: Scenario, case: Case, books: Books, policy: int) -> Schedu
     """The tables, made of the rows as :class:`~skedge.core.record.Record` and the world's log make them."""
     record, log, at, admitted = Record(scenario, Plans()), RunLog(scenario), books.at, books.jobs[:, ADMITTED]
     decisions = _with_reasons(case, books, policy, record)
-    record.decisions.rows.frombytes(decisions.tobytes())
-    record.decisions.values.frombytes(np.full(len(decisions), np.nan).tobytes())
-    record.ps.frombytes(books.ps[: at[PS_ROWS]].tobytes())
-    record.gang_uploads.frombytes(books.uploads[: at[UPLOADS]].tobytes())
+    record.decisions.rows, record.decisions.values = _buffer(decisions), _buffer(np.full(len(decisions), np.nan))
+    record.ps, record.gang_uploads = _buffer(books.ps[: at[PS_ROWS]]), _buffer(books.uploads[: at[UPLOADS]])
     record.admitted = {int(job): int(admitted[job]) for job in np.flatnonzero(admitted >= 0)}
-    log.gang_rows.frombytes(books.runs[: at[RUNS]].tobytes())
+    log.gang_rows = _buffer(books.runs[: at[RUNS]])
     return record.schedule(log.table())
+
+
+def _buffer(rows: Ints | Floats) -> Any:
+    """The numbers of `rows` one after the other, in place of a growing array that is only read from here on."""
+    return rows.reshape(-1).data
 
 
 def _with_reasons(case: Case, books: Books, policy: int, record: Record) -> Ints:
     """The decisions with the record's codes of reasons, in order of first use; each rejection has its own."""
     rows = books.decisions[: books.at[DECISIONS]]
     fixed = {RANK: _RANKS[policy], PREEMPTED: "preempted", MOVED: "moved", NEVER_FITS_EDGE: "never_fits_edge"}
-    own = np.where(rows[:, 2] == REJECT, -1 - rows[:, 1], rows[:, 5])
-    used, first, of = np.unique(own, return_index=True, return_inverse=True)
-    codes = np.empty(len(used), np.int64)
-    for i in first.argsort().tolist():
-        _, job, verb, *_, reason = rows[first[i]].tolist()
+    own = np.where(rows[:, 2] == REJECT, len(fixed) + rows[:, 1], rows[:, 5])
+    first = np.full(len(fixed) + len(books.jobs), len(rows))
+    first[own[::-1]] = np.arange(len(rows))[::-1]
+    codes = np.zeros(len(first), np.int64)
+    for key in first.argsort()[: np.count_nonzero(first < len(rows))].tolist():
+        _, job, verb, *_, reason = rows[first[key]].tolist()
         text = fixed[reason] if verb != REJECT else _why(case, books.jobs[job], reason)
         if verb == REJECT:
             record.rejected[job] = text
-        codes[i] = record.decisions.reasons.setdefault(text, len(record.decisions.reasons))
-    rows[:, 5] = codes[of]
+        codes[key] = record.decisions.reasons.setdefault(text, len(record.decisions.reasons))
+    rows[:, 5] = codes[own]
     return rows
 
 

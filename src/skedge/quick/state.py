@@ -14,7 +14,7 @@ from skedge.core.time import NEVER, whole_slots
 from skedge.policies.gangs.placement import Gang, Rule, Scratch, Stored, empty_stored, make_scratch, with_space
 from skedge.policies.gangs.tiresias import Clocks, no_clocks, with_clocks
 
-FIFO, SRTF, TIRESIAS, PREEMPTIVE = range(4)
+FIFO, SRTF, TIRESIAS, PREEMPTIVE, DRF = range(5)
 """The policies of this package."""
 
 NO_PS = -2
