@@ -33,7 +33,7 @@ from skedge.core.time import SECOND
 from skedge.live.control.session import train
 from skedge.live.engine import Engine
 from skedge.live.training.checkpoint import Checkpoints
-from skedge.live.training.training import Program
+from skedge.live.training.program import Program
 from skedge.run import run
 from skedge.studies.figure import Figure, Line, svg
 

@@ -64,7 +64,8 @@ VARIANTS = (
     "pdors:theta=exact,levels=3",
     "oasis:completion=index,levels=200",
     "optimus:speed=fitted,servers=free",
-    "okita:alpha1=0.2,late_last=true,release=latest",
+    "okita:alpha1=0.2,conflict=cheaper,late_last=true,release=latest",
+    "okita:fit=true",
     "okita:colocate=true,normalise=true",
 )
 """Variants that decide by other code than the default."""

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from copy import deepcopy
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from .analysis.intervals import FEWEST, Estimate, bounded, estimate
 from .analysis.metrics.metrics import completion_of
 from .analysis.verify.verify import Violation
 from .core.errors import InputError, PolicyError, SkedgeError
-from .core.registry import make_policy
-from .core.scenario import Scenario
+from .core.jit import interpreted
+from .core.policy import AnyPolicy
+from .core.registry import policy_of, spec_of
+from .core.scenario import Jobs, Scenario
+from .core.time import SECOND
 from .optimum.problems import Reference, covering, reference
+from .report.build import ReportRun, ReportTable, build_report
 from .run import Run, run
 from .runs.meta import folder_name, registered_meta
 from .runs.sweep import Kept, Point, Where, carry_out, key_of
@@ -169,6 +175,54 @@ class Comparison:
         short = ", ".join(f"{policy} {left:.1%}" for policy, left in share.items() if left > 0)
         return f"jobs not finished, which count in no time and no cost: {short}" if short else ""
 
+    @property
+    def texts(self) -> list[str]:
+        """The sentences on intervals, bound, unfinished jobs and verification that apply."""
+        parts = (self.interval_text, self.bound_text, self.unfinished_text, self.verified_text)
+        return [text for text in parts if text]
+
+    def report(self, title: str = "Comparison", command: str = "skedge.compare") -> str:
+        """The report as one HTML page: table, lanes and charts of the first seed; `command` is how it was made."""
+        runs = [
+            ReportRun(policy, r.scenario, r.schedule, r.metrics, r.utilisation)
+            for policy, r in zip(self.policies, self.first, strict=True)
+        ]
+        scenario, versions = self.first[0].scenario, self.first[0].meta["versions"]
+        settings = {
+            "compared seeds": ", ".join(map(str, self.seeds)),
+            "chunks": str(int(scenario.jobs.chunks.sum())),
+            "versions": ", ".join(f"{k} {v}" for k, v in versions.items()),
+            "command": command,
+        }
+        return build_report(runs, self._table(), title, settings)
+
+    def _table(self) -> ReportTable:
+        """The table in the report: the leading metric, its difference to the reference, all others."""
+        rows = []
+        for policy in self.policies:
+            leading, *others = (_plain(self.estimate(policy, column)) for column in self.columns)
+            rows.append([policy, leading, _plain(self.difference(policy, self.leading)), *others])
+        columns = ["policy", self.leading, f"difference_{self.leading}", *self.columns[1:]]
+        decided = {
+            column: self.policies.index(best) for column in self.columns if (best := self.best(column)) is not None
+        }
+        return ReportTable(columns, rows, decided, note="; ".join(self.texts))
+
+    def to_frame(self) -> pl.DataFrame:
+        """A row for each policy and seed: columns ``policy``, ``seed`` and the metrics.
+
+        Metrics in seconds are durations, named without ``_s``; the other names end in their unit.
+        """
+        rows = [
+            {"policy": policy, "seed": seed, **row}
+            for policy, by_seed in self.metrics.items()
+            for seed, row in zip(self.seeds, by_seed, strict=True)
+        ]
+        frame = pl.DataFrame(rows, infer_schema_length=None)
+        times = [name for name in frame.columns if name.endswith("_s")]
+        lasting = [(pl.col(name) * SECOND).round().cast(pl.Duration("us")) for name in times]
+        return frame.with_columns(lasting).rename({name: name.removesuffix("_s") for name in times})
+
     def estimate(self, policy: str, column: str) -> Estimate | None:
         """Mean and bootstrap interval of a metric; None if it does not apply."""
         values = self._values(policy, column)
@@ -200,10 +254,14 @@ class Comparison:
         return None if any(value is None for value in values) else np.array(values, float)
 
 
+def _plain(found: Estimate | None) -> dict[str, float | None] | None:
+    return None if found is None else asdict(found)
+
+
 def compare(
     source: Source,
-    policies: Sequence[str],
-    seeds: Sequence[int | None] = (None,),
+    policies: Sequence[AnyPolicy] | str,
+    seeds: int | Sequence[int | None] = (None,),
     *,
     processes: int = -1,
     progress: Callable[[str, int], None] | None = None,
@@ -211,14 +269,17 @@ def compare(
     folder: Path | None = None,
     ray: str | None = None,
     resume: Path | Kept | None = None,
-    joining: bool = False,
 ) -> Comparison:
     """Run each policy on the scenario at each seed.
 
     Parameters
     ----------
+    source
+        A file, the name of a shipped scenario, a function of the seed, or a scenario, which has its one seed.
+    policies
+        Each as ``name`` or ``name:key=value,...``, as a policy object, of which every run gets a copy, or as its class.
     seeds
-        None: the scenario's own.
+        The seeds, None being the scenario's own; or their number: 0, 1, ...
     processes
         Number of parallel runs; -1: one per core. The results do not depend on it.
     progress
@@ -231,8 +292,6 @@ def compare(
         Address of an existing Ray cluster that carries out the runs instead; the same skedge must be installed there.
     resume
         Folder in which finished runs and bounds are kept: those that are there are not made again.
-    joining
-        This process makes runs, too: for runs of a second or less, as it reports others only between its own.
 
     Raises
     ------
@@ -241,27 +300,92 @@ def compare(
     SkedgeError
         If the operating system ended a run.
     """
-    _check(policies)
+    entrants = _entrants([policies] if isinstance(policies, str) else policies)
+    if isinstance(seeds, int):
+        seeds = range(seeds)
+    if not seeds:
+        raise InputError("seeds: there is none; compare at least one")
     if processes == 0 or processes < -1:
         raise InputError(f"processes: {processes}; it must be at least 1, or -1 for one per core")
-    where = Where(processes, ray, Kept(resume) if isinstance(resume, Path) else resume, joining)
-    told = progress or (lambda _what, _seed: None)
+    where = Where(processes, ray, Kept(resume) if isinstance(resume, Path) else resume)
     samples = [_sample(source, i, seed, where) for i, seed in enumerate(seeds)]
-    try:
-        made = _runs(samples, policies, where, verify, folder, told)
-        references = _references(samples, made, where, told)
-    except BrokenProcessPool as error:
-        raise SkedgeError("a run was ended from outside, perhaps for want of memory; try --processes 1") from error
-    return _comparison(made, references, verify=verify)
+    made = _runs(samples, entrants, where, verify, folder, progress or _silent)
+    return _comparison(made, _references(samples, made, where, progress or _silent), verify=verify)
+
+
+def compare_small(
+    sources: Sequence[Source],
+    policies: Sequence[str],
+    seed: int | None = None,
+    progress: Callable[[str, int], None] | None = None,
+) -> list[Comparison]:
+    """Run each policy on each scenario, all of which take a second or less a run, and verify it.
+
+    This process makes runs, too, so that there is one fewer to start, and progress is reported only between its runs.
+    """
+    entrants = _entrants(policies)
+    where = Where(joining=True)
+    samples = [replace(_sample(source, 0, seed, where), number=k) for k, source in enumerate(sources)]
+    made = _runs(samples, entrants, where, True, None, progress or _silent)
+    references = _references(samples, made, where, progress or _silent)
+    return [
+        _comparison({policy: [ones[k]] for policy, ones in made.items()}, references[k : k + 1], verify=True)
+        for k in range(len(sources))
+    ]
+
+
+def _silent(_what: str, _seed: int) -> None:
+    """Report no progress."""
+
+
+@dataclass(frozen=True)
+class _Entrant:
+    """A policy that is compared, and its name there; an object of a policy serves one run, so each run has a copy."""
+
+    label: str
+    given: AnyPolicy
+
+    @property
+    def family(self) -> str:
+        """The policy's name without parameters."""
+        return self.label.partition(":")[0]
+
+    def fresh(self) -> AnyPolicy:
+        return self.given if isinstance(self.given, str) else deepcopy(self.given)
+
+    def module(self) -> str:
+        """The source of the policy's module, as a kept point holds for the same policy only."""
+        return Path(inspect.getfile(type(policy_of(self.given)))).read_text(encoding="utf-8")
+
+
+def _entrants(policies: Sequence[AnyPolicy]) -> list[_Entrant]:
+    """Reject policies that are wrong before any run begins."""
+    if not policies:
+        raise PolicyError("policies: there is none; name at least one")
+    seen: dict[tuple[str, str], str] = {}
+    entrants = []
+    for given in policies:
+        made = policy_of(given)
+        label, same = given if isinstance(given, str) else spec_of(made), (made.name, repr(made.params))
+        if same in seen:
+            other = "is named twice" if label == seen[same] else f"is the same as {seen[same]!r}"
+            raise PolicyError(f"policies: {label!r} {other}; name each once")
+        seen[same] = label
+        entrants.append(_Entrant(label, given))
+    return entrants
 
 
 @dataclass(frozen=True)
 class _Sample:
-    """The scenario at the seed of number `i`: where it is from and, for points that are sent or kept, its digest."""
+    """The scenario at the seed of number `i`: where it is from and, for points that are sent or kept, its digest.
+
+    `number` tells the samples of a sweep apart.
+    """
 
     i: int
     source: Source
     seed: int | None
+    number: int
     digest: str = ""
 
     def scenario(self) -> Scenario:
@@ -271,14 +395,14 @@ class _Sample:
 def _sample(source: Source, i: int, seed: int | None, where: Where) -> _Sample:
     """Elsewhere than here the scenario itself is sent."""
     if where.here:
-        return _Sample(i, source, seed)
+        return _Sample(i, source, seed, i)
     scenario = scenario_of(source, seed)
-    return _Sample(i, scenario, seed, digest_of(scenario))
+    return _Sample(i, scenario, seed, i, digest_of(scenario))
 
 
 def _runs(
     samples: Sequence[_Sample],
-    policies: Sequence[str],
+    policies: Sequence[_Entrant],
     where: Where,
     verify: bool,
     folder: Path | None,
@@ -286,23 +410,37 @@ def _runs(
 ) -> dict[str, list[_Made]]:
     """The results of the runs by policy. Those that are carried out elsewhere come back to be written."""
     made: dict[tuple[str, int], _Made] = {}
+    alike = [policy for policy in policies if policy.family == policies[0].family]
     points = [
-        _run_point(sample, policy, where, verify, folder) for sample in samples for policy in _unlike_first(policies)
+        _run_point(sample, policy, where, verify, folder)
+        for policy in (*alike, *(policy for policy in policies if policy not in alike))
+        for sample in samples
     ]
-    with closing(carry_out(points, where, "runs")) as done:
-        for one in done:
-            if folder is not None and one.run is not None and not where.here:
-                one.run.write(_new(folder, one.policy, one.seed))
-            made[one.policy, one.i] = one if one.i == 0 else replace(one, run=None)
-            told(one.policy, one.seed)
-    return {policy: [made[policy, sample.i] for sample in samples] for policy in policies}
+    if where.joining:
+        points.insert(len(alike) * len(samples), Point("kernels", _compile, (samples[0], policies[0])))
+    for one in _carried_out(points, where, "runs"):
+        if one is None:
+            continue
+        if folder is not None and one.run is not None and not where.here:
+            one.run.write(_new(folder, one.policy, one.seed))
+        made[one.policy, one.number] = one if one.i == 0 else replace(one, run=None)
+        told(one.policy, one.seed)
+    return {policy.label: [made[policy.label, sample.number] for sample in samples] for policy in policies}
 
 
-def _run_point(sample: _Sample, policy: str, where: Where, verify: bool, folder: Path | None) -> Point:
+def _carried_out(points: Sequence[Point], where: Where, what: str) -> Iterator[Any]:
+    try:
+        with closing(carry_out(points, where, what)) as done:
+            yield from done
+    except BrokenProcessPool as error:
+        raise SkedgeError("a run was ended from outside, perhaps for want of memory; try --processes 1") from error
+
+
+def _run_point(sample: _Sample, policy: _Entrant, where: Where, verify: bool, folder: Path | None) -> Point:
     if where.here:
-        return Point(f"{policy} {sample.i}", _one, (sample, policy, verify, folder, sample.i == 0))
+        return Point(f"{policy.label} {sample.number}", _one, (sample, policy, verify, folder, sample.i == 0))
     keep = sample.i == 0 or folder is not None
-    key = key_of("compare", sample.digest, policy, _module(policy), sample.i, verify, keep)
+    key = key_of("compare", sample.digest, policy.label, policy.module(), sample.i, verify, keep)
     return Point(key, _one, (sample, policy, verify, None, keep))
 
 
@@ -312,35 +450,29 @@ def _references(
     """The bound of each sample that holds for all its runs."""
     points = []
     for sample in samples:
-        covered = tuple(sorted(set.intersection(*(set(ones[sample.i].covered) for ones in made.values()))))
+        covered = tuple(sorted(set.intersection(*(set(ones[sample.number].covered) for ones in made.values()))))
         points.append(Point(key_of("bound", sample.digest, covered), _bound, (sample, covered)))
     found: dict[int, Reference | None] = {}
-    with closing(carry_out(points, where, "bounds")) as done:
-        for seed, one in done:
-            found[seed] = one
-            told("bound", seed)
-    return tuple(found[one.seed] for one in next(iter(made.values())))
+    for number, seed, one in _carried_out(points, where, "bounds"):
+        found[number] = one
+        told("bound", seed)
+    return tuple(found[sample.number] for sample in samples)
 
 
-def _bound(sample: _Sample, covered: tuple[str, ...]) -> tuple[int, Reference | None]:
-    """The seed, and its best bound of the problems `covered`."""
+def _bound(sample: _Sample, covered: tuple[str, ...]) -> tuple[int, int, Reference | None]:
+    """The sample's number and seed, and its best bound of the problems `covered`."""
     scenario = sample.scenario()
-    return scenario.seed, reference(scenario, covered)
+    return sample.number, scenario.seed, reference(scenario, covered)
 
 
-def _module(policy: str) -> str:
-    """Source of the module of a policy, which may be another package's."""
-    return Path(inspect.getfile(type(make_policy(policy)))).read_text(encoding="utf-8")
-
-
-def _unlike_first(policies: Sequence[str]) -> list[str]:
-    """The policies in the order in which they are run: those of the first name, then the others from the last one on.
-
-    Processes that start together then compile different kernels, as neighbours in a list are often related.
-    """
-    first = policies[0].partition(":")[0]
-    alike = [policy for policy in policies if policy.partition(":")[0] == first]
-    return [*alike, *(policy for policy in reversed(policies) if policy not in alike)]
+def _compile(sample: _Sample, policy: _Entrant) -> None:
+    """Compile what verification and bounds use while another process compiles the policy: on the first job alone."""
+    full = sample.scenario()
+    small = replace(full, jobs=Jobs(full.jobs.frame.head(1), full.cluster, full.jobs.given))
+    with interpreted():
+        result = run(small, policy.fresh())
+    result.verify()
+    reference(small, covering(small, result.schedule, completion_of(registered_meta(result.meta))))
 
 
 def _comparison(made: dict[str, list[_Made]], references: tuple[Reference | None, ...], *, verify: bool) -> Comparison:
@@ -360,25 +492,12 @@ def _comparison(made: dict[str, list[_Made]], references: tuple[Reference | None
     )
 
 
-def _check(policies: Sequence[str]) -> None:
-    """Reject policies that are wrong before any run begins."""
-    if not policies:
-        raise PolicyError("policies: there is none; name at least one")
-    seen: dict[tuple[str, str], str] = {}
-    for policy in policies:
-        made = make_policy(policy)
-        same = (made.name, repr(made.params))
-        if same in seen:
-            other = "is named twice" if policy == seen[same] else f"is the same as {seen[same]!r}"
-            raise PolicyError(f"policies: {policy!r} {other}; name each once")
-        seen[same] = policy
-
-
 @dataclass(frozen=True)
 class _Made:
     """The result that a process returns for a run: data for the comparison and, where it is wanted, the run itself."""
 
     policy: str
+    number: int
     i: int
     seed: int
     metrics: dict[str, Any]
@@ -399,18 +518,20 @@ def _new(folder: Path, policy: str, seed: int) -> Path:
     return made
 
 
-def _one(sample: _Sample, policy: str, verify: bool, folder: Path | None, keep: bool) -> _Made:
+def _one(sample: _Sample, policy: _Entrant, verify: bool, folder: Path | None, keep: bool) -> _Made:
     scenario = sample.scenario()
     begun = time.perf_counter()
-    result = run(scenario, policy)
+    result = run(scenario, policy.fresh())
     simulated = time.perf_counter()
     violations = result.verify() if verify else []
     times = Times(result.decisions_s, simulated - begun, time.perf_counter() - simulated)
     if folder is not None:
-        result.write(_new(folder, policy, scenario.seed))
+        result.write(_new(folder, policy.label, scenario.seed))
     covered = covering(result.scenario, result.schedule, completion_of(registered_meta(result.meta)))
     kept = result if keep else None
-    return _Made(policy, sample.i, scenario.seed, result.metrics, kept, tuple(covered), violations, times)
+    return _Made(
+        policy.label, sample.number, sample.i, scenario.seed, result.metrics, kept, tuple(covered), violations, times
+    )
 
 
 def _add_rates(by_policy: dict[str, list[dict[str, Any]]]) -> None:

@@ -28,13 +28,13 @@ from .core.errors import PolicyError, RunFolderError, ScenarioError, SkedgeError
 from .core.events import Event
 from .core.kernel import Journal, Kernel
 from .core.kinds import kind_of
-from .core.policy import Need, Policy
-from .core.registry import make_policy, registered
+from .core.policy import AnyPolicy, Need, Policy
+from .core.registry import make_policy, policy_of, registered
 from .core.scenario import Scenario
 from .core.schedule import Schedule, schema
 from .runs.meta import broken_meta, meta_of, read_meta, registered_meta
 from .runs.stopwatch import Stopwatch, WatchedPolicy, WatchedWorld
-from .scenario.file import load_jobs, load_scenario
+from .scenario.file import load_jobs, load_scenario, scenario_of
 from .scenario.save import save_scenario
 from .sim.world import SimulatedWorld
 
@@ -297,7 +297,7 @@ def _reason(error: Exception) -> str:
     return error.strerror if isinstance(error, OSError) and error.strerror else _first_line(error)
 
 
-def prepared(policy: str | Policy, scenario: Scenario) -> Policy:
+def prepared(policy: AnyPolicy, scenario: Scenario) -> Policy:
     """The policy, with the constants that it takes from historical data calibrated on the scenario.
 
     Raises
@@ -305,7 +305,7 @@ def prepared(policy: str | Policy, scenario: Scenario) -> Policy:
     PolicyError
         If the policy is unknown, or the scenario lacks what it needs.
     """
-    made = make_policy(policy) if isinstance(policy, str) else policy
+    made = policy_of(policy)
     lacking = made.needs - offers(scenario)
     if lacking:
         fit = ", ".join(name for name in sorted(registered()) if _fits(name, scenario))
@@ -334,7 +334,7 @@ def _history(policy: Policy, scenario: Scenario) -> Scenario:
         raise PolicyError(f"price_source: {error}; it must be a table of jobs") from error
 
 
-def for_service(policy: str | Policy, scenario: Scenario) -> Policy:
+def for_service(policy: AnyPolicy, scenario: Scenario) -> Policy:
     """The policy for a service on the cluster of `scenario`, whose jobs are not known in advance.
 
     Raises
@@ -360,8 +360,8 @@ def offers(scenario: Scenario) -> frozenset[Need]:
 
 
 def run(
-    scenario: Scenario,
-    policy: str | Policy = "aonline",
+    scenario: Scenario | Path | str,
+    policy: AnyPolicy = "aonline",
     *,
     progress: Callable[[Event], None] | None = None,
     journal: Journal | None = None,
@@ -371,8 +371,10 @@ def run(
 
     Parameters
     ----------
+    scenario
+        A scenario, its file, or the name of a shipped one.
     policy
-        ``name`` or ``name:key=value,...``, or a policy object.
+        ``name`` or ``name:key=value,...``, a policy object, or its class.
     progress
         Called with each event after its orders were carried out; in a compiled run (:mod:`skedge.quick`) now and then,
         with the jobs that have completed since the last call.
@@ -383,11 +385,14 @@ def run(
 
     Raises
     ------
+    ScenarioError
+        If there is no such file or shipped scenario, or it is wrong.
     PolicyError
         If the policy is unknown or does not fit the scenario.
     OrderError
         If the policy breaks a rule.
     """
+    scenario = scenario_of(scenario)
     made = prepared(policy, scenario)
     watch = profile or Stopwatch()
     if journal is None and len(scenario.jobs) >= LARGE:

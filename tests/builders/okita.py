@@ -29,12 +29,12 @@ def same(decision: Decision, row: Row) -> None:
         assert (made.occupant, made.release) == row.occupant
         for got, exact in zip((made.migrate_cost, made.delay_cost), row.costs, strict=True):
             assert got == (None if exact is None else pytest.approx(float(exact), rel=1e-9))
-    if row.workers is None:
+    if row.chosen is None:
         assert decision.placement is None
         return
     assert decision.placement is not None
     assert decision.transfer is not None
-    assert (decision.placement.workers.tolist(), decision.placement.ps) == (row.workers, row.ps)
+    assert (decision.placement.workers.tolist(), decision.placement.ps) == (row.chosen.workers, row.chosen.ps)
     assert decision.transfer.trained.tolist() == row.trained
     moves = {(a, b): n for a, b, n in decision.transfer.moves.tolist()}
     assert moves == {(a, b): n for (a, b), n in row.moved.items() if a != b}

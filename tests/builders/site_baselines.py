@@ -28,8 +28,8 @@ def oasis(sites: Sites, jobs: list[SiteJob], horizon: int, **params: Any) -> Sit
     return SiteOasis(sites, horizon, site_prices(jobs, sites, horizon), SiteOasisParams(**params))
 
 
-def the_plan_is_the_cheapest_of_all(seed: int) -> None:
-    """Against all ways to spread the chunks over three slots and the workers over two sites, PS at the cheapest."""
+def the_plan_is_the_cheapest_of_all(seed: int, *, split: bool) -> None:
+    """Against all ways to spread the chunks over three slots and the workers over its sites, PS at the cheapest."""
     rng = np.random.default_rng(seed)
     sites, horizon = Sites(rng.integers(1, 5, (2, 1)).astype(float), TWO.cost), 3
     jobs = [
@@ -37,9 +37,9 @@ def the_plan_is_the_cheapest_of_all(seed: int) -> None:
                  ps=(int(rng.integers(2)),), latency=Linear(float(rng.integers(1, 30))))
         for i in range(3)
     ]  # fmt: skip
-    scheduler = oasis(sites, jobs, horizon)
+    scheduler = oasis(sites, jobs, horizon, split_sites=split)
     for job in jobs:
-        best = cheapest_plan(scheduler, job, horizon)
+        best = cheapest_plan(scheduler, job, horizon, split=split)
         before = scheduler.ledger.price.copy()
         scheduler.arrive(job)
         plan = scheduler.plans.get(job.id, {})
@@ -52,11 +52,11 @@ def the_plan_is_the_cheapest_of_all(seed: int) -> None:
             assert paid + job.latency(max(plan) + 1) == pytest.approx(best, rel=1e-8)
 
 
-def cheapest_plan(scheduler: SiteOasis, job: SiteJob, horizon: int) -> float:
+def cheapest_plan(scheduler: SiteOasis, job: SiteJob, horizon: int, *, split: bool) -> float:
     slots = []
     for slot in range(horizon):
         free, price = scheduler.ledger.free(slot)[:, 0], scheduler.ledger.price[slot, :, 0]
-        slots.append([(0, 0.0), *offers(free, price, job)])
+        slots.append([(0, 0.0), *offers(free, price, job, split=split)])
     total, best = int(job.chunks.sum()), np.inf
     for found in product(*slots):
         used = [t for t, (chunks, _) in enumerate(found) if chunks]
@@ -65,12 +65,12 @@ def cheapest_plan(scheduler: SiteOasis, job: SiteJob, horizon: int) -> float:
     return best
 
 
-def offers(free: Any, price: Any, job: SiteJob) -> list[tuple[int, float]]:
+def offers(free: Any, price: Any, job: SiteJob, *, split: bool) -> list[tuple[int, float]]:
     """(chunks, cost) of all placements in a slot with the PS at its cheapest site."""
-    hosts = [h for h in range(2) if free[h] >= job.ps[0] - 1e-9]
+    hosts = [h for h in ((1,) if split else (0, 1)) if free[h] >= job.ps[0] - 1e-9]
     if not hosts:
         return []
     ps = min(hosts, key=lambda h: (price[h] * job.ps[0], h))
-    room = [int(free[h] - (job.ps[0] if h == ps else 0) + 1e-9) for h in range(2)]
+    room = [int(free[h] - (job.ps[0] if h == ps else 0) + 1e-9) if h == 0 or not split else 0 for h in range(2)]
     counts = [y for y in product(range(room[0] + 1), range(room[1] + 1)) if sum(y)]
     return [(int(job.rate) * sum(y), price @ y + price[ps] * job.ps[0]) for y in counts]

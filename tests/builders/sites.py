@@ -12,7 +12,8 @@ from skedge.policies.okita.sites import SiteJob, Sites
 SLOT = 100 * SECOND
 
 
-POLICIES = ("okita", "fifo", "drf", "oasis")
+TOGETHER = "oasis:split_sites=false"
+POLICIES = ("okita", "fifo", "drf", "oasis", TOGETHER)
 
 
 def scenario_of(sites: Sites, jobs: list[SiteJob], *, horizon: int = 12, seed: int = 0) -> Scenario:

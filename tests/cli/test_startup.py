@@ -6,9 +6,11 @@ import ast
 import pickle
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from types import FunctionType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -45,6 +47,25 @@ def test_the_list_of_policies_imports_neither_solvers_nor_numba_nor_polars() -> 
     imported = imported_by("policies")
     assert "skedge.policies.pdors.policy" in imported
     assert not imported & {"scipy", "scipy.optimize", "ortools", "highspy", "ray", "torch", "numba", "polars"}
+
+
+def test_the_supervisor_of_a_service_imports_no_library() -> None:
+    """It lives as long as the service, in a few megabytes."""
+    ended = python("import sys, skedge.live.control.daemon\nprint(*sys.modules)")
+    assert not set(ended.stdout.split()) & {"numpy", "scipy", "numba", "polars", "pydantic", "ray", "torch", "uvicorn"}
+    assert "skedge.live.control.settings" in ended.stdout
+
+
+@pytest.mark.parametrize(
+    "words", [("up", "c.yaml"), ("record",), ("backup",), ("fetch", "a"), ("live", "live-demo"), ("profile", "a")]
+)
+def test_without_the_extra_what_trains_for_real_is_refused(
+    words: tuple[str, ...], skedge: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("skedge.cli.extra.find_spec", lambda name: None if name == "ray" else name)
+    said = skedge(*words)
+    assert said.code != 0
+    assert "this needs the extra `live`: pip install 'skedge[live]' (there is no module ray)" in said.words
 
 
 @pytest.mark.parametrize("name", COMMANDS)

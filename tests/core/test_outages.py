@@ -137,6 +137,21 @@ def test_a_measured_speed_stretches_what_is_left_and_what_is_foreseen() -> None:
     assert gangs.gangs.finish_time(A) == pytest.approx(11.5 * S)
 
 
+class Growing(list[object]):
+    """A list that grows as long as the run lasts."""
+
+    def __deepcopy__(self, _: object) -> Growing:
+        raise AssertionError("the record is copied")
+
+
+def test_a_forecast_neither_copies_the_record_nor_adds_to_it() -> None:
+    kernel = Kernel(two_servers(), Script([dispatch(A, 0, 1)], [AssignPS(A, 0)]))
+    handled(kernel, arrival(A), Event(0, started=(A,)))
+    made = kernel.record.decisions.dispatches = Growing(kernel.record.decisions.dispatches)  # type: ignore[assignment]
+    assert forecast(kernel, 4 * S) == {A: 10 * S}
+    assert (len(made), list(kernel.record.ps), kernel.record.ps_since) == (1, [], {A: 0})
+
+
 # -- policies, and what they will do ----------------------------------------------------------------------------------
 
 

@@ -1,7 +1,11 @@
-"""Four cases of Okita worked out by hand; the derivation stands beside each. Slots from 0; completion is END time."""
+"""Six cases of Okita worked out by hand; the derivation stands beside each. Slots from 0; completion is END time.
+
+The first four take the tentative plan's bandwidth cost in cost2, ``conflict=cheaper`` (O2).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from skedge.core.latency import Exponential, LatencyCost, Linear
@@ -28,12 +32,15 @@ class Row:
     moves: tuple[tuple[int, int, int], ...] = ()
     parameters: float = 0.0
     data: float = 0.0
-    conflict: tuple[int, int, float | None, float | None, float] | None = None
+    conflict: tuple[int, int, float | None, float | None, float | None] | None = None
 
 
 @dataclass(frozen=True)
 class Case:
-    """An instance, the rows of every slot in the order of the priorities, and (id, t_i, latency, B) of every job."""
+    """An instance, the parameters of Okita, the rows of every slot in the order of the priorities, the outcomes.
+
+    An outcome is (id, t_i, latency, B).
+    """
 
     capacity: tuple[tuple[float, ...], ...]
     cost: tuple[tuple[float, ...], ...]
@@ -42,6 +49,7 @@ class Case:
     outcomes: tuple[tuple[int, int, float, float], ...]
     latency: float
     bandwidth: float
+    params: Mapping[str, str]
 
 
 def job(
@@ -102,6 +110,7 @@ DELAY = Case(
     outcomes=((1, 1, 10.0, 0.0), (2, 2, 2.0, 0.0)),
     latency=12.0,
     bandwidth=0.0,
+    params={"conflict": "cheaper"},
 )
 
 # Migrating beats delaying; equal PS sites. Three sites with 3 units, q_01 = q_12 = 1, q_02 = 2 per MB. Jobs 1 and 2
@@ -151,6 +160,7 @@ MIGRATE = Case(
     outcomes=((1, 1, 10.0, 0.0), (2, 1, 50.0, 20.0), (3, 2, 6.0, 6.0)),
     latency=66.0,
     bandwidth=26.0,
+    params={"conflict": "cheaper"},
 )
 
 # Several slots, floors, two receivers. Two resource types; sites 0, 1, 2 hold (1,2), (2,3), (2,3); a worker needs
@@ -222,6 +232,7 @@ DATA_TRANSFER = Case(
     outcomes=((1, 4, 4.0, 2.0), (2, 1, 30.0, 17.0)),
     latency=34.0,
     bandwidth=19.0,
+    params={"conflict": "cheaper"},
 )
 
 # Exponential latency cost, waiting time, no room to migrate. Two sites with 2 units, one unit per worker or PS,
@@ -312,6 +323,107 @@ PRIORITY = Case(
     outcomes=((1, 1, 25.68050833375483, 10.0), (2, 2, 49.461638121003844, 6.0), (3, 3, 148.38491436301155, 4.0)),
     latency=223.52706081777023,
     bandwidth=20.0,
+    params={"conflict": "cheaper"},
 )
 
-CASES = {"delay": DELAY, "migrate": MIGRATE, "data_transfer": DATA_TRANSFER, "priority": PRIORITY}
+# The first case as printed: cost2 takes the bandwidth cost of the migrated plan. Job 2 at t = 1 as there: cost1 = 0 +
+# 20 + f(1) = 21, and cost2 = 21 - f(1) + f(1 + 1) = 22. 21 <= 22: it migrates, the PS and 2 workers at site 1, where it
+# trains the 4 chunks of site 0: 4 * 5 * 1 = 20. It completes at 2: latency f(1) = 1. Total 10 + 21 = 31.
+PRINTED = Case(
+    capacity=DELAY.capacity,
+    cost=DELAY.cost,
+    jobs=DELAY.jobs,
+    slots=(
+        (
+            1,
+            (
+                Row(1, -1.0, (4, 0), (2, 1, (2, 0), 0, 0.0), "keep", (2, 0), 0, (4, 0)),
+                Row(
+                    2,
+                    -1.0,
+                    (4, 0),
+                    (2, 1, (2, 0), 0, 0.0),
+                    "migrate",
+                    (0, 2),
+                    1,
+                    (0, 4),
+                    moves=((0, 1, 4),),
+                    data=20.0,
+                    conflict=(1, 1, 20.0, 21.0, 22.0),
+                ),
+            ),
+        ),
+    ),
+    outcomes=((1, 1, 10.0, 0.0), (2, 1, 1.0, 20.0)),
+    latency=11.0,
+    bandwidth=20.0,
+    params={},
+)
+
+# As many workers as fit. Sites 0 and 1 hold 3 and 2 units, q = 1 per MB; a worker and a PS need one unit each, rho/E =
+# 2, chunks and parameters are 1 MB. Both jobs arrive at 1: job 1 with 4 chunks in site 0 and f = 10x, job 2 with 6 in
+# site 1 and f = 5x. Job 1: Q = (1 - 1 + 1, 1 - 1) = (1, 0). N = 1, l = 2: worker and PS in site 0, 0 + 20; N = 2, l =
+# 1: y = (2, 0), PS in 0, 0 + 10 (PS in 1: 2 * 1): N = 2. Job 2: Q = (0, 1). N = 1, l = 3: worker and PS in site 1, 0
+# + 15. N = 2, l = 2: PS in 0: y = (0, 2), 2; PS in 1: y = (1, 1), 1; over 2 slots 2 * 1, and the sites train (2, 4), 2
+# chunks go 1 -> 0: 2; 4 + 10 = 14. N = 3, l = 1: PS in 0: y = (1, 2), 2; PS in 1: y = (2, 1), 2, the later wins; the
+# sites train (4, 2), 4 chunks go 1 -> 0: 4; 6 + 5 = 11. N = 3. O = -1 for both, job 1 first: it fills site 0. Job 2:
+# conflict in site 0; left are (0, 2), which hold the PS and one worker in site 1. 3 do not fit; N = 1, l = ceil(3 / 1)
+# = 3: y = (0, 1), PS in 1, all data there: b = 0. cost1 = 0 + f(1 + 3 - 1) = 15, cost2 = 15 - f(3) + f(3 + 1) = 20
+# (occupant job 1, l = 1): it migrates and trains 2 chunks. Job 1 completes at 2: latency 10. t = 2, job 2 alone with 4
+# chunks: O = 1 - 4/6. Q = (0, 1 - 1 + 4/6). N = 1, l = 2: 0 + f(3) = 15. N = 2, l = 1: PS in 1: y = (1, 1), 1 (PS in 0:
+# y = (0, 2), 2); the sites train (2, 2), 2 chunks go 1 -> 0: 2; 3 + f(2) = 13. N = 2. It completes at 3: latency 10,
+# bandwidth 3. Total 10 + 13 = 23. (Without `fit` job 2 waits, and pays 6 + f(2) = 16 from t = 2 on.)
+FIT = Case(
+    capacity=((3,), (2,)),
+    cost=((0, 1), (1, 0)),
+    jobs=(
+        job(1, 1, 2, 1, 1, (4, 0), Linear(10, 0)),
+        job(2, 1, 2, 1, 1, (0, 6), Linear(5, 0)),
+    ),
+    slots=(
+        (
+            1,
+            (
+                Row(1, -1.0, (4, 0), (2, 1, (2, 0), 0, 0.0), "keep", (2, 0), 0, (4, 0)),
+                Row(
+                    2,
+                    -1.0,
+                    (0, 6),
+                    (3, 1, (2, 1), 1, 6.0),
+                    "migrate",
+                    (0, 1),
+                    1,
+                    (0, 2),
+                    conflict=(1, 1, 0.0, 15.0, 20.0),
+                ),
+            ),
+        ),
+        (
+            2,
+            (
+                Row(
+                    2,
+                    1 / 3,
+                    (0, 4),
+                    (2, 1, (1, 1), 1, 3.0),
+                    "keep",
+                    (1, 1),
+                    1,
+                    (2, 2),
+                    moves=((1, 0, 2),),
+                    parameters=1.0,
+                    data=2.0,
+                ),
+            ),
+        ),
+    ),
+    outcomes=((1, 1, 10.0, 0.0), (2, 2, 10.0, 3.0)),
+    latency=20.0,
+    bandwidth=3.0,
+    params={"fit": "true"},
+)
+
+CASES = {
+    "delay": DELAY, "migrate": MIGRATE, "data_transfer": DATA_TRANSFER, "priority": PRIORITY, "printed": PRINTED,
+    "fit": FIT,
+}  # fmt: skip

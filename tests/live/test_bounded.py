@@ -8,7 +8,7 @@ from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import SECOND
 from skedge.live.control.session import train
 from skedge.live.engine import Engine
-from skedge.live.training.training import Program
+from skedge.live.training.program import Program
 from skedge.run import run
 
 

@@ -23,7 +23,7 @@ from skedge.core.value import Sigmoid
 from skedge.live.control.journal import SqlJournal
 from skedge.live.control.session import LiveRun, train
 from skedge.live.engine import Engine
-from skedge.live.training.training import Program
+from skedge.live.training.program import Program
 from skedge.live.world.ray_world import NoEngine
 from skedge.run import run
 

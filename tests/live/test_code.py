@@ -21,8 +21,8 @@ from skedge.live.training.apart import Ack, Child, EndedError, Nursery, environm
 from skedge.live.training.chunks import packed
 from skedge.live.training.code import Codes, digest, files_in, modules_in, pack
 from skedge.live.training.inside import loaded, saved
+from skedge.live.training.program import Program
 from skedge.live.training.sgd import ParameterServer
-from skedge.live.training.training import Program
 
 JOB = """
 import os

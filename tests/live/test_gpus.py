@@ -21,10 +21,10 @@ from skedge.live.training.batches import seed_all
 from skedge.live.training.chunks import packed
 from skedge.live.training.device import moved
 from skedge.live.training.inside import loaded, saved
+from skedge.live.training.program import Program
 from skedge.live.training.sgd import ParameterServer, gradient
 from skedge.live.training.team import Team
 from skedge.live.training.trainer import Trainer
-from skedge.live.training.training import Program
 from skedge.live.world.facts import Facts
 from skedge.live.world.inputs import Told, from_json, to_json
 

@@ -15,8 +15,9 @@ from skedge.core.model import Cluster, Job, Server, job_table
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import SECOND
 from skedge.live.training.chunk_data import ChunkData
+from skedge.live.training.program import Program, program_of
 from skedge.live.training.sgd import Contribution, ParameterServer, accuracies, gradient
-from skedge.live.training.training import Program, State, program_of
+from skedge.live.training.training import State
 from skedge.run import run
 from skedge.scenario.schema import TrainForm
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sql
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
 
 from skedge.core.drive import drive_to_end
 from skedge.core.errors import InputError, StateError
 from skedge.core.kernel import Kernel
 from skedge.core.scenario import Scenario
-from skedge.live.control.journal import SqlJournal, encode
+from skedge.live.control.journal import _META, SqlJournal, encode
+from skedge.live.control.migrations import newest, version_of
 from skedge.run import prepared
 from skedge.sim.world import SimulatedWorld
 from skedge.testing import small_scenario
@@ -142,3 +146,67 @@ def test_another_error_of_the_database_is_raised(tmp_path: Path) -> None:
         at.execute(sql.text("DROP TABLE entries"))
     with pytest.raises(sql.exc.OperationalError, match="no such table"):
         journal.take(1, {})
+
+
+# -- versions of the tables -------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def opened(url: str) -> Iterator[sql.Connection]:
+    """A connection of its own to a database."""
+    engine = sql.create_engine(url)
+    with engine.begin() as at:
+        yield at
+    engine.dispose()
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/journal.db"
+
+
+def written(url: str) -> dict[str, object]:
+    """Write a run to a journal; returns what it is about."""
+    scenario, about = small_scenario(1), {"policy": "fifo"}
+    journal = SqlJournal(url, about)
+    drive_to_end(fresh(scenario, "fifo", journal), SimulatedWorld(scenario))
+    journal.close()
+    return about
+
+
+def test_a_journal_states_its_version_and_has_the_tables_that_are_written(url: str) -> None:
+    """The scripts make what `journal.py` declares."""
+    SqlJournal(url, {}).close()
+    with opened(url) as at:
+        assert version_of(at) == newest()
+        same = MigrationContext.configure(at, opts={"compare_type": True})
+        assert compare_metadata(same, _META) == []
+
+
+def test_a_journal_from_before_versions_is_brought_up_to_date_and_keeps_its_entries(own: str) -> None:
+    about = written(own)
+    with opened(own) as at:
+        at.execute(sql.text("DROP TABLE alembic_version"))
+    found = SqlJournal(own)
+    assert (found.about, len(found.decided) > 0) == (about, True)
+    with opened(own) as at:
+        assert version_of(at) == newest()
+
+
+def test_a_reader_changes_no_journal_of_an_earlier_version(own: str) -> None:
+    written(own)
+    with opened(own) as at:
+        at.execute(sql.text("DROP TABLE alembic_version"))
+    with pytest.raises(InputError, match=r"journal .*: its tables are of version 0 \(from .*\), not 1; `skedge up`"):
+        SqlJournal(own, reading=True)
+    with opened(own) as at:
+        assert version_of(at) is None
+
+
+@pytest.mark.parametrize("reading", [False, True])
+def test_a_journal_of_a_later_version_is_refused(own: str, reading: bool) -> None:
+    written(own)
+    with opened(own) as at:
+        at.execute(sql.text("UPDATE alembic_version SET version_num = '99'"))
+    with pytest.raises(InputError, match=r"its tables are of version 99, which is later than 1, the newest"):
+        SqlJournal(own, reading=reading)

@@ -18,8 +18,9 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from skedge.core.errors import TrainingError
 from skedge.live.training.batches import Loaded, seed_all, seed_of
+from skedge.live.training.program import Program
 from skedge.live.training.sgd import ParameterServer, accuracies, gradient, source_of
-from skedge.live.training.training import Program, Training
+from skedge.live.training.training import Training
 
 torch.set_num_threads(1)
 

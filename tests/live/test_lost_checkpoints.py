@@ -21,7 +21,7 @@ from skedge.core.time import SECOND
 from skedge.live.control.session import LiveRun, train
 from skedge.live.engine import Engine
 from skedge.live.training.checkpoint import Checkpoints, Life
-from skedge.live.training.training import Program
+from skedge.live.training.program import Program
 from skedge.run import run
 
 EPOCHS, MINIBATCHES = 5, 6

@@ -11,8 +11,8 @@ from skedge.live.engine import Engine
 from skedge.live.training.chunks import packed
 from skedge.live.training.inside import saved
 from skedge.live.training.maker import Calls
+from skedge.live.training.program import Program
 from skedge.live.training.sgd import ParameterServer
-from skedge.live.training.training import Program
 
 GOOD = Program("skedge.live.examples:images", {"model": "lenet", "chunks": 2, "samples": 40, "size": 8}, 2, 1, 2)
 ENDS = Program("os:_exit", {"status": 3}, 1, 1, 1)

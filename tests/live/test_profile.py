@@ -16,7 +16,7 @@ from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import SECOND
 from skedge.live.engine import Engine
 from skedge.live.measure import MINIBATCHES, Speed, announced, profile, server_types, slowest
-from skedge.live.training.training import Program
+from skedge.live.training.program import Program
 from skedge.scenario.file import scenario_from_dict
 
 IMAGES = "skedge.live.examples:images"

@@ -17,7 +17,7 @@ import pytest
 
 from skedge.core.errors import InputError
 from skedge.live.control.session import resume_live
-from skedge.live.engine import end_stale
+from skedge.live.stale import end_stale
 from skedge.run import Run
 
 TEXT = """

@@ -12,8 +12,8 @@ from script_data import digits
 
 from skedge.live.training.batches import Loaded
 from skedge.live.training.code import pack
+from skedge.live.training.program import Program
 from skedge.live.training.sgd import ParameterServer, accuracies, gradient, source_of
-from skedge.live.training.training import Program
 from skedge.scenario.file import read_spec
 
 DOCS = Path(__file__).parents[2] / "docs"

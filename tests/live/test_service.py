@@ -237,6 +237,8 @@ def test_a_killed_controller_is_started_again_and_its_jobs_go_on(operator: Opera
     """After that the service ends, and from its journal alone every decision is taken again."""
     job = operator.submits(name="kept", epochs=14)
     operator.waits(lambda: operator.job(job)["progress"] > 0.05)
+    copy = operator.folder / "copy"
+    operator.types("backup", "--out", str(copy))
     before = operator.address()["pid"]
     os.kill(before, signal.SIGKILL)
     operator.waits(lambda: (operator.state / "service.json").exists() and operator.address()["pid"] != before, 150)
@@ -249,3 +251,18 @@ def test_a_killed_controller_is_started_again_and_its_jobs_go_on(operator: Opera
     found = json.loads(operator.types("record", "--out", str(operator.folder / "record"), "--json"))
     assert found["violations"] == []
     assert found["jobs"] >= 7
+
+
+def test_a_service_goes_on_from_a_backup_that_was_made_while_it_trained(operator: Operator) -> None:
+    """The copy was made by the test before, which ended the service that it is of."""
+    other = Operator(operator.folder)
+    other.state = operator.folder / "copy"
+    assert not (other.state / "token").exists()
+    other.types("up", str(operator.folder / "cluster.yaml"))
+    try:
+        assert other.state_of("kept") in {"PENDING", "RUNNING", "SUSPENDED"}
+        other.waits(lambda: other.state_of("kept") == "COMPLETED")
+        assert other.job("kept")["progress_by_chunk"] == [84, 84]
+    finally:
+        other.types("down")
+    assert other.sees("record", "--out", str(operator.folder / "record-of-copy"))["violations"] == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,9 +17,10 @@ from typing import Any
 import pytest
 
 from skedge.cli.service import _locked, _running
-from skedge.live.control.daemon import Settings, save_settings
+from skedge.live.control.backup import _copy_folder
 from skedge.live.control.journal import SqlJournal
 from skedge.live.control.service import JOURNAL
+from skedge.live.control.settings import Settings, save_settings
 
 Skedge = Callable[..., Any]
 CLUSTER = "{name: c, slot: 1s, cluster: {servers: [{id: e, workers: {gpu: 1}, ps: {cpu: 1}}]}}"
@@ -51,6 +53,49 @@ def test_quarantine_of_an_unknown_job_or_state_is_refused(state: Path, skedge: S
     assert not (state / "nowhere").exists()
 
 
+def test_a_backup_has_what_the_state_has_and_no_more(state: Path, skedge: Skedge, tmp_path_factory: Any) -> None:
+    """Not the token, nor what names processes of the service that runs."""
+    out = tmp_path_factory.mktemp("out") / "copy"
+    for name in ("checkpoints/a/1.ckpt", "checkpoints/a/2.ckpt.7.partial", "code/x", "token", "service.json", "lock"):
+        (state / name).parent.mkdir(parents=True, exist_ok=True)
+        (state / name).write_text(name, encoding="utf-8")
+    writing = SqlJournal(f"sqlite:///{state / JOURNAL}", of="mine")  # as a controller that is up
+    assert skedge("backup", "--out", str(out), "--json", "--state", str(state)).json == {"folder": str(out)}
+    writing.take(9, {"is": "Submitted", "job": {"id": "later"}})
+    writing.close()
+    found = sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file())
+    assert found == ["checkpoints/a/1.ckpt", "code/x", JOURNAL, "settings.json"]
+    kept = SqlJournal(f"sqlite:///{out / JOURNAL}", of="mine")
+    assert [content["job"]["id"] for _, content in kept.inputs] == ["good", "poison"]
+    assert "exists already" in skedge("backup", "--out", str(out), "--state", str(state)).err
+
+
+def test_a_checkpoint_that_is_replaced_while_it_is_copied_is_replaced_in_the_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, copy = tmp_path / "kept", tmp_path / "copy"
+    kept.mkdir()
+    (kept / "1.ckpt").write_text("old", encoding="utf-8")
+    copied = shutil.copy2
+
+    def meanwhile(source: Path, target: Path) -> Any:
+        if source.name == "1.ckpt":
+            source.rename(kept / "2.ckpt")
+        return copied(source, target)
+
+    monkeypatch.setattr("skedge.live.control.backup.shutil.copy2", meanwhile)
+    _copy_folder(kept, copy)
+    assert [path.name for path in copy.iterdir()] == ["2.ckpt"]
+
+
+@pytest.mark.parametrize("what", ["journal", "checkpoints"])
+def test_a_backup_of_what_is_kept_elsewhere_is_refused(state: Path, skedge: Skedge, what: str) -> None:
+    save_settings(state, Settings("aonline", id="mine", **{what: "s3://there"}))  # type: ignore[arg-type]
+    refused = skedge("backup", "--out", str(state / "copy"), "--state", str(state))
+    assert f"its {what} are kept elsewhere, by URL (`skedge up --{what}`)" in refused.words
+    assert not (state / "copy").exists()
+
+
 def test_quarantine_is_refused_while_the_service_is_up(state: Path, skedge: Skedge) -> None:
     lock = _locked(state)
     assert lock is not None
@@ -59,6 +104,14 @@ def test_quarantine_is_refused_while_the_service_is_up(state: Path, skedge: Sked
     finally:
         os.close(lock)
     assert skedge("quarantine", "poison", "--state", str(state)).code == 0
+
+
+def test_the_controller_imports_no_torch() -> None:
+    """It takes seconds to import, at each start; only the jobs' own processes compute."""
+    command = [sys.executable, "-c", "import sys, skedge.live.control.controller\nprint(*sys.modules)"]
+    imported = set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+    assert "skedge.live.engine" in imported
+    assert not imported & {"torch", "ray"}
 
 
 def test_ctrl_c_while_the_service_starts_ends_all_of_it(tmp_path: Path) -> None:
@@ -78,5 +131,5 @@ def test_ctrl_c_while_the_service_starts_ends_all_of_it(tmp_path: Path) -> None:
     assert "interrupted; what was started of the service is ended, its state is kept" in re.sub(r"\s+", " ", said)
     assert _running(state) is None
     assert not (state / "service.json").exists()
-    found = subprocess.run(["pgrep", "-f", f"daemon.*{state}"], capture_output=True, text=True, check=False)  # noqa: S607
+    found = subprocess.run(["pgrep", "-f", f"control.*{state}"], capture_output=True, text=True, check=False)  # noqa: S607
     assert found.stdout == ""

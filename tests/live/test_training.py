@@ -14,9 +14,9 @@ from skedge.live.training.apart import sent
 from skedge.live.training.checkpoint import Checkpoints, Life
 from skedge.live.training.chunks import packed
 from skedge.live.training.inside import loaded, saved
+from skedge.live.training.program import Program
 from skedge.live.training.ps import PSActor
 from skedge.live.training.sgd import Contribution, ParameterServer, gradient
-from skedge.live.training.training import Program
 
 torch.set_num_threads(1)
 """As the agents do: how sums are split over threads decides their last bits."""

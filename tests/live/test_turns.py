@@ -12,8 +12,8 @@ from skedge.core.events import CLOUD, Dispatch, Event
 from skedge.core.model import Cluster, Job, Physics, job_table
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import SECOND
+from skedge.live.training.program import Program
 from skedge.live.training.team import Team, Teams
-from skedge.live.training.training import Program
 from skedge.live.world.inputs import Server, Told
 from skedge.live.world.ray_world import NoEngine, RayWorld
 

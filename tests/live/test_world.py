@@ -19,9 +19,9 @@ from skedge.core.time import SECOND
 from skedge.live.control.journal import SqlJournal
 from skedge.live.control.limits import Limits
 from skedge.live.control.service import Service
+from skedge.live.training.program import Program
 from skedge.live.training.team import Team
 from skedge.live.training.trainer import Trainer
-from skedge.live.training.training import Program
 from skedge.live.world.inputs import Due, Resumed, Server, Told, from_json, to_json
 from skedge.live.world.ray_world import NoEngine, RayWorld
 from skedge.live.world.site_world import SiteWorld

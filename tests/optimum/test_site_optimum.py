@@ -133,7 +133,7 @@ def test_data_go_around_where_that_is_cheaper() -> None:
     assert steps == [("a", "b"), ("b", "c")]
 
 
-@pytest.mark.parametrize("case", ["DELAY", "MIGRATE", "DATA_TRANSFER", "PRIORITY"])
+@pytest.mark.parametrize("case", ["DELAY", "MIGRATE", "DATA_TRANSFER", "PRIORITY", "FIT"])
 def test_the_cases_worked_out_by_hand_are_no_better_than_the_optimum(case: str) -> None:
     """What Okita does there, followed by hand, is at least the optimum, which trying everything confirms for DELAY."""
     given = getattr(okita_cases, case)

@@ -141,11 +141,22 @@ AONLINE = [
 """The ten modes."""
 OKITA: dict[str, dict[str, Any]] = {
     "default": {},
+    "conflict=cheaper": {"conflict": "cheaper"},
+    "fit=true": {"fit": True},
+    "conflict=cheaper,fit=true": {"conflict": "cheaper", "fit": True},
     "colocate": {"colocate": True},
     "normalise": {"normalise": True},
     "late_last": {"late_last": True},
-    "release=latest": {"release": "latest"},
-    "all of these": {"colocate": True, "normalise": True, "late_last": True, "release": "latest", "alpha1": 0.5},
+    "conflict=cheaper,release=latest": {"conflict": "cheaper", "release": "latest"},
+    "all of these": {
+        "conflict": "cheaper",
+        "fit": True,
+        "colocate": True,
+        "normalise": True,
+        "late_last": True,
+        "release": "latest",
+        "alpha1": 0.5,
+    },
 }
 
 
@@ -166,7 +177,8 @@ ROWS: tuple[Row, ...] = (
     Row("pdors", "theta=exact", pdors.theta_is_the_optimum_of_all_placements),
     Row("pdors", "theta=exact, payoff", pdors.the_payoff_is_the_best_of_all_completions),
     Row("oasis", "beside exact pdors", pdors.oasis_is_exact_pdors_where_nothing_can_share_a_machine),
-    Row("oasis", "sites", site_baselines.the_plan_is_the_cheapest_of_all),
+    Row("oasis", "sites", partial(site_baselines.the_plan_is_the_cheapest_of_all, split=True)),
+    Row("oasis", "sites, split_sites=false", partial(site_baselines.the_plan_is_the_cheapest_of_all, split=False)),
     Row("drf", "filling", _drf),
     Row("optimum", "chunks", _optimum_of_chunks, 100),
     Row("optimum", "gangs", _optimum_of_gangs, 25),

@@ -39,11 +39,10 @@ class Row:
     verb: str
     priority: Fraction
     plan: Plan
-    workers: list[int] | None
-    ps: int | None
-    trained: list[int] | None
+    chosen: Plan | None
+    trained: list[int]
     moved: dict[tuple[int, int], int]
-    costs: tuple[Fraction | None, Fraction] | None
+    costs: tuple[Fraction | None, Fraction | None] | None
     occupant: tuple[int, int] | None
 
 
@@ -93,18 +92,19 @@ class Plain:
                 plans[i] = plan
         values = self.priorities(t)
         free = [list(row) for row in self.capacity]
-        placed: list[tuple[int, Plan, list[int], int]] = []
+        placed: list[tuple[int, Plan]] = []
         rows = []
         for i in sorted(plans, key=lambda i: (-values[i], self.jobs[i].arrival, i)):
             row = self.decide(i, t, plans[i], values[i], free, placed)
             rows.append(row)
-            if row.workers is not None and row.ps is not None and row.trained is not None:
-                placed.append((i, plans[i], row.workers, row.ps))
+            if row.chosen is not None:
+                workers, ps = row.chosen.workers, row.chosen.ps
+                placed.append((i, row.chosen))
                 job = self.jobs[i]
                 for r in range(self.R):
                     for k in range(self.K):
-                        free[r][k] -= self.asked(job, row.workers, row.ps, r, k)
-                self.spent[i] += F(job.exchange_mb) * sum(self.q[r][row.ps] * row.workers[r] for r in range(self.R))
+                        free[r][k] -= self.asked(job, workers, ps, r, k)
+                self.spent[i] += F(job.exchange_mb) * sum(self.q[r][ps] * workers[r] for r in range(self.R))
                 self.spent[i] += F(job.chunk_mb) * sum(self.q[a][b] * n for (a, b), n in row.moved.items())
                 for (a, _), n in row.moved.items():
                     self.left[i][a] -= n
@@ -113,9 +113,7 @@ class Plain:
                     del self.left[i]
         return rows
 
-    def decide(
-        self, i: int, t: int, plan: Plan, value: Fraction, free: Matrix, placed: list[tuple[int, Plan, list[int], int]]
-    ) -> Row:
+    def decide(self, i: int, t: int, plan: Plan, value: Fraction, free: Matrix, placed: list[tuple[int, Plan]]) -> Row:
         job, chosen, verb, costs, occupant = self.jobs[i], plan, "keep", None, None
         over = [
             r
@@ -123,21 +121,39 @@ class Plain:
             if any(self.asked(job, plan.workers, plan.ps, r, k) > free[r][k] for k in range(self.K))
         ]
         if over:
-            there = [(i2, p.slots) for i2, p, y, s in placed if any(y[r] > 0 or s == r for r in over)]
+            there = [(i2, p.slots) for i2, p in placed if any(p.workers[r] > 0 or p.ps == r for r in over)]
             pick = min if self.params.release == "earliest" else max
             release = pick(slots for _, slots in there)
             occupant = (next(i2 for i2, slots in there if slots == release), release)
-            migrated = self.osf(i, free, plan.count, plan.slots)
-            end = t + plan.slots - job.arrival
-            cost2 = self.spent[i] + plan.cost + latency(job, end + release)
-            cost1 = None if migrated is None else self.spent[i] + migrated.cost + latency(job, end)
-            costs = (cost1, cost2)
-            if migrated is None or cost1 is None or cost1 > cost2:
-                return Row(i, "delay", value, plan, None, None, None, {}, costs, occupant)
+            migrated = self.migrated(i, plan, free)
+            costs = self.cost1_and_cost2(i, t - job.arrival, plan, migrated, release)
+            if migrated is None or (costs[0] is not None and costs[1] is not None and costs[0] > costs[1]):
+                return Row(i, "delay", value, plan, None, [], {}, costs, occupant)
             chosen, verb = migrated, "migrate"
         d = self.workload(job, self.left[i], chosen.workers, 1)
         moved = self.dta(self.left[i], d)
-        return Row(i, verb, value, plan, chosen.workers, chosen.ps, d, moved, costs, occupant)
+        return Row(i, verb, value, plan, chosen, d, moved, costs, occupant)
+
+    def migrated(self, i: int, plan: Plan, free: Matrix) -> Plan | None:
+        """Line 15; with `fit` one worker less, and one less, as long as there is no room."""
+        for count in range(plan.count, 0 if self.params.fit else plan.count - 1, -1):
+            found = self.osf(i, free, count, ceil(sum(self.left[i]) / F(self.jobs[i].rate) / count))
+            if found is not None:
+                return found
+        return None
+
+    def cost1_and_cost2(
+        self, i: int, waited: int, plan: Plan, migrated: Plan | None, release: int
+    ) -> tuple[Fraction | None, Fraction | None]:
+        """Lines 16 and 17; None is infinite."""
+        job, cost1, cost2 = self.jobs[i], None, None
+        if migrated is not None:
+            end = waited + migrated.slots
+            cost1 = self.spent[i] + migrated.cost + latency(job, end)
+            cost2 = cost1 - latency(job, end) + latency(job, end + release)
+        if self.params.conflict == "cheaper":
+            cost2 = self.spent[i] + plan.cost + latency(job, waited + plan.slots + release)
+        return cost1, cost2
 
     def priorities(self, t: int) -> dict[int, Fraction]:
         """Eq. (4)."""

@@ -62,7 +62,8 @@ SPECS = [
     "optimus",
     "optimus:speed=fitted,servers=free",
     "okita",
-    "okita:alpha1=0.2,late_last=true,release=latest,search=every",
+    "okita:alpha1=0.2,conflict=cheaper,late_last=true,release=latest,search=every",
+    "okita:fit=true",
     "okita:colocate=true,normalise=true",
 ]
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders.site_baselines import TWO, oasis, site_job, the_plan_is_the_cheapest_of_all
+from builders.sites import POLICIES
 from oracles.site_instances import draw_jobs, draw_sites
 from oracles.sites_alone import Alone, after, bandwidth_cost, run
 from skedge.core.errors import ScenarioError
@@ -30,14 +31,16 @@ Record = list[tuple[int, list[Decision]]]
 def make(policy: str, sites: Sites, jobs: list[SiteJob]) -> SiteScheduler:
     if policy == "fifo":
         return SiteFifo(sites, np.random.default_rng(1))
-    return SiteDrf(sites) if policy == "drf" else oasis(sites, jobs, 400)
+    if policy == "drf":
+        return SiteDrf(sites)
+    return oasis(sites, jobs, 400, split_sites=policy == "oasis" and len(sites) > 1)
 
 
 def of(record: Record, job: int) -> list[tuple[int, Decision]]:
     return [(slot, one) for slot, decisions in record for one in decisions if one.job == job]
 
 
-@pytest.mark.parametrize("policy", ["fifo", "drf", "oasis"])
+@pytest.mark.parametrize("policy", POLICIES[1:])
 @FEW
 @given(seed=seeds)
 def test_every_schedule_satisfies_the_constraints(policy: str, seed: int) -> None:
@@ -182,15 +185,15 @@ def test_prices_are_what_an_early_end_saves() -> None:
 
 
 @FEW
-@given(seeds)
-def test_the_plan_is_the_cheapest_of_all(seed: int) -> None:
-    the_plan_is_the_cheapest_of_all(seed)
+@given(seeds, st.booleans())
+def test_the_plan_is_the_cheapest_of_all(seed: int, split: bool) -> None:
+    the_plan_is_the_cheapest_of_all(seed, split=split)
 
 
 def test_split_sites_hold_workers_or_ps() -> None:
     """As OASiS's own servers: workers at even sites, PSs at odd ones; every worker pays for the exchange."""
     jobs = [site_job(i) for i in range(3)]
-    scheduler = Alone(oasis(TWO, jobs, 20, split_sites=True))
+    scheduler = Alone(oasis(TWO, jobs, 20))
     for _, decisions in scheduler.run(jobs):
         for one in decisions:
             if one.placement is not None:
@@ -201,7 +204,7 @@ def test_split_sites_hold_workers_or_ps() -> None:
 
 def test_books_that_cannot_hold_a_job_are_doubled() -> None:
     """One slot holds 11 workers beside a PS, 22 chunks; 24 take two slots, of which the books have one."""
-    scheduler = oasis(TWO, [site_job(latency=Exponential(1))], 2)
+    scheduler = oasis(TWO, [site_job(latency=Exponential(1))], 2, split_sites=False)
     scheduler.arrive(site_job(0, data=(12, 12), arrival=1))
     assert sorted(scheduler.plans[0]) == [1, 2]
     assert len(scheduler.ledger.load) == 4
@@ -211,7 +214,7 @@ def test_books_that_cannot_hold_a_job_are_doubled() -> None:
 
 def test_a_level_is_no_more_than_a_slot_holds() -> None:
     """24 chunks in one level would never fit 22."""
-    scheduler = oasis(TWO, [site_job(latency=Exponential(1))], 2, levels=1)
+    scheduler = oasis(TWO, [site_job(latency=Exponential(1))], 2, levels=1, split_sites=False)
     scheduler.arrive(site_job(0, data=(12, 12)))
     assert sorted(scheduler.plans[0]) == [0, 1]
 

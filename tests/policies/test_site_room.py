@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from builders.resource_scenarios import resource_scenario
-from builders.sites import POLICIES, scenario_of, with_ps_needs
+from builders.sites import POLICIES, TOGETHER, scenario_of, with_ps_needs
 from oracles.site_instances import draw_jobs, draw_sites
 from skedge.core.errors import PolicyError, ScenarioError
 from skedge.core.latency import Linear
@@ -64,7 +64,7 @@ def test_a_job_is_rejected_exactly_if_empty_sites_do_not_hold_it(seed: int, spli
     if split and len(sites) < 2:
         return
     jobs = with_ps_needs(draw_jobs(rng, sites, 6))
-    done = run(scenario_of(sites, jobs, seed=seed), "oasis:split_sites=true" if split else "oasis")
+    done = run(scenario_of(sites, jobs, seed=seed), "oasis" if split else TOGETHER)
     assert done.verify() == []
     expected = {str(job.id): "finished" if holds(sites, job, split=split) else "rejected" for job in jobs}
     assert states(done) == expected
@@ -83,22 +83,24 @@ def test_split_sites_keep_workers_at_even_sites_and_pss_at_odd_ones() -> None:
     """Three sites that each hold all: 0 and 2 have workers, 1 the PS; the whole exchange is paid for."""
     sites = Sites(np.full((3, 1), 9.0), 1 - np.eye(3))
     jobs = [only(1, 1, data=(4, 4, 4))]
-    done = run(scenario_of(sites, jobs), "oasis:split_sites=true")
+    done = run(scenario_of(sites, jobs), "oasis")
     assert done.verify() == []
     assert set(done.schedule.runs["server"]) == {"s0", "s2"}
     assert set(done.schedule.ps["server"]) == {"s1"}
     workers = done.schedule.runs["workers"].sum()
     assert done.metrics["cost_exchange"] == pytest.approx(3 * workers)
-    together = run(scenario_of(sites, jobs), "oasis")
+    together = run(scenario_of(sites, jobs), TOGETHER)
     assert together.metrics["cost_exchange"] < done.metrics["cost_exchange"]
 
 
 def test_split_sites_need_two_sites() -> None:
-    with pytest.raises(ScenarioError, match="split_sites: 1 site; "):
-        run(scenario_of(Sites(np.eye(1), np.zeros((1, 1))), [only(1, 1, data=(1,))]), "oasis:split_sites=true")
+    scenario = scenario_of(Sites(np.eye(1) * 2, np.zeros((1, 1))), [only(1, 1, data=(1,))])
+    with pytest.raises(ScenarioError, match=r"oasis: 1 site; .* with split_sites=false they share"):
+        run(scenario, "oasis")
+    assert states(run(scenario, TOGETHER)) == {"0": "finished"}
 
 
-def test_split_sites_is_refused_on_servers_with_resources() -> None:
+def test_sites_that_share_are_refused_on_servers_with_resources() -> None:
     """There workers and PSs are always apart."""
-    with pytest.raises(PolicyError, match="split_sites=true goes with sites"):
-        run(resource_scenario(0), "oasis:split_sites=true")
+    with pytest.raises(PolicyError, match="split_sites=false goes with sites"):
+        run(resource_scenario(0), TOGETHER)

@@ -25,6 +25,8 @@ POLICIES = (
     "tiresias:limit_s=4",
     "tiresias:limit_s=4,knob=1",
     "tiresias:limit_s=2,knob=0.3,placement=keep_running",
+    "preemptive",
+    "drf",
 )
 
 
@@ -51,9 +53,9 @@ def test_runs_on_many_types_of_workers_are_equal(policy: str) -> None:
 def test_only_gangs_on_slots_whose_data_are_kept_take_the_loop() -> None:
     demo = scenario_of("demo")
     taken = {
-        name: covers(demo, prepared(name, demo)) for name in ("srtf", "fifo:rule=earliest_server", "aonline", "drf")
+        name: covers(demo, prepared(name, demo)) for name in ("srtf", "fifo:rule=earliest_server", "aonline", "batch")
     }
-    assert taken == {"srtf": True, "fifo:rule=earliest_server": False, "aonline": False, "drf": False}
+    assert taken == {"srtf": True, "fifo:rule=earliest_server": False, "aonline": False, "batch": False}
     last_place = replace(demo, physics=replace(demo.physics, data="last_place"))
     assert not covers(last_place, prepared("srtf", last_place))
 

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
+from numpy.random import Generator
 
 from skedge.analysis.intervals import Estimate, bounded, estimate
-from skedge.compare import COLUMNS, Comparison, Times, compare, run_name
+from skedge.compare import COLUMNS, Comparison, Times, compare, compare_small, run_name
 from skedge.core.errors import InputError, PolicyError, ScenarioError
-from skedge.core.model import Cluster, Job, Server, job_table
+from skedge.core.events import Event, Order
+from skedge.core.jit import interpreted
+from skedge.core.model import Cluster, Job, Physics, Server, job_table
+from skedge.core.policy import View
 from skedge.core.scenario import Jobs, Scenario
+from skedge.policies.gangs.srtf import Srtf
+from skedge.policies.gangs.tiresias import Tiresias
 from skedge.run import Run, run
 from skedge.scenario.file import default_scenario, load_scenario, scenario_of
 from skedge.scenario.save import save_scenario
@@ -42,6 +50,107 @@ def test_a_comparison_is_the_same_however_many_processes_share_it() -> None:
     for mine, theirs in zip(one.first, two.first, strict=True):
         assert mine.meta == theirs.meta
         assert all(mine.schedule.tables()[name].equals(table) for name, table in theirs.schedule.tables().items())
+
+
+def test_small_scenarios_compared_together_are_compared_as_each_alone() -> None:
+    """Metrics, bounds, violations, and the tables of the runs; progress counts each run and bound."""
+    sources, done = [contended, two_jobs], []
+    together = compare_small(sources, POLICIES, 3, lambda policy, seed: done.append((policy, seed)))
+    for source, found in zip(sources, together, strict=True):
+        alone = compare(source, POLICIES, [3], processes=1)
+        assert (found.metrics, found.violations) == (alone.metrics, alone.violations)
+        assert [one and one.bound.value for one in found.references] == [
+            one and one.bound.value for one in alone.references
+        ]
+        for mine, theirs in zip(found.first, alone.first, strict=True):
+            assert all(mine.schedule.tables()[name].equals(table) for name, table in theirs.schedule.tables().items())
+    assert sorted(done) == sorted((what, 3) for what in (*POLICIES, "bound") for _ in sources)
+
+
+def test_interpreted_kernels_do_what_compiled_ones_do() -> None:
+    """The tables of a run, row by row; afterwards kernels are compiled again."""
+    compiled = run(contended(3), "aonline")
+    with interpreted():
+        same = run(contended(3), "aonline")
+        assert same.verify() == []
+    assert all(same.schedule.tables()[name].equals(table) for name, table in compiled.schedule.tables().items())
+
+
+class Fewest(Srtf):
+    """SRTF by another name, with a count of its decisions, which no run may find above 0 at its start."""
+
+    name = "fewest"
+
+    def __init__(self, **params: Any) -> None:
+        super().__init__(**params)
+        self.decided = 0
+
+    def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
+        assert self.decided == 0
+        super().start(cluster, physics, rng)
+
+    def decide(self, event: Event, view: View) -> Iterable[Order]:
+        self.decided += 1
+        return super().decide(event, view)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_policy_objects_and_classes_go_where_names_go(processes: int) -> None:
+    """Every run gets a copy of the object; seeds may be a number."""
+    mine = Fewest()
+    given = [mine, "srtf", Tiresias, Srtf(sticky=True)]
+    comparison = compare(contended, given, 2, processes=processes)
+    assert comparison.policies == ("fewest", "srtf", "tiresias", "srtf:sticky=true")
+    assert comparison.seeds == (0, 1)
+    assert comparison.metrics["fewest"] == comparison.metrics["srtf"]
+    assert mine.decided == 0
+    assert comparison.violations == {policy: [[], []] for policy in comparison.policies}
+    assert (
+        compare(contended, ["srtf", "srtf:sticky=true"], [0, 1]).metrics["srtf:sticky=true"]
+        == (comparison.metrics["srtf:sticky=true"])
+    )
+
+
+def test_what_is_no_policy_is_one_sentence() -> None:
+    for wrong, says in (
+        ([int], "policy 'int' has no"),
+        ([Srtf(), "srtf"], "policies: 'srtf' is named twice"),
+        ([], "policies: there is none"),
+    ):
+        with pytest.raises(PolicyError, match=says):
+            compare(contended, wrong)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="seeds: there is none"):
+        compare(contended, ["srtf"], 0)
+
+
+def test_a_run_takes_a_shipped_scenario_a_file_and_a_class(tmp_path: Path) -> None:
+    """The same as the scenario and the object."""
+    file = save_scenario(small_scenario(3), tmp_path / "s")
+    expected = run(small_scenario(3), "srtf")
+    for scenario, policy in ((file, Srtf), (str(file), Srtf()), (small_scenario(3), "srtf")):
+        assert run(scenario, policy).schedule.tables()["runs"].equals(expected.schedule.tables()["runs"])
+    assert run("demo", Srtf).scenario.name == default_scenario("demo").name
+
+
+def test_a_comparison_as_a_frame_has_a_row_for_each_run() -> None:
+    """Seconds are durations, the rest are numbers."""
+    comparison = compare(contended, POLICIES, 2, processes=1)
+    frame = comparison.to_frame()
+    assert frame.select("policy", "seed").rows() == [(policy, seed) for policy in POLICIES for seed in (0, 1)]
+    assert frame.schema["jct_mean"] == pl.Duration("us")
+    assert frame["jct_mean"][0].total_seconds() == pytest.approx(
+        comparison.metrics["aonline"][0]["jct_mean_s"], abs=1e-6
+    )
+    assert frame["preemptions"].to_list() == [
+        row["preemptions"] for rows in comparison.metrics.values() for row in rows
+    ]
+    assert not [name for name in frame.columns if name.endswith("_s")]
+
+
+def test_the_report_of_a_comparison_is_a_page() -> None:
+    page = compare(contended, ["srtf", "fifo"], 1, processes=1).report("A <title>")
+    assert page.startswith("<!doctype html>")
+    assert "A &lt;title&gt;" in page
 
 
 def test_a_second_comparison_is_in_the_folder_in_which_it_is_called(

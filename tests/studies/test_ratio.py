@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
+from builders.studies import repeated, verdicts
 from skedge.studies.kinds.ratio import Ratio
 from skedge.studies.simulate import set_against_bounds
 
@@ -38,15 +39,31 @@ def rows(*ratios: tuple[int, int, float]) -> pl.DataFrame:
 
 def test_a_ratio_rises_if_its_mean_slope_over_the_seeds_is_above_0() -> None:
     """Slopes of 0.2 and -0.05 for each job: 0.075 in the mean."""
-    parts = SMALL.outcome(rows((0, 2, 1.0), (0, 4, 1.4), (1, 2, 1.2), (1, 4, 1.1))).parts
-    assert [part.holds for part in parts] == [True, True]
-    assert parts[1].numbers.startswith("0.07500 ±")
+    few = rows((0, 2, 1.0), (0, 4, 1.4), (1, 2, 1.2), (1, 4, 1.1))
+    assert SMALL.outcome(few).parts[2].numbers == "0.07500 more for each of the jobs"
+    assert verdicts(SMALL.outcome(repeated(few, 3))) == "yy?"
+    assert verdicts(SMALL.outcome(repeated(few, 20))) == "yyy"
 
 
 def test_a_ratio_that_falls_or_is_too_large_is_told() -> None:
-    parts = SMALL.outcome(rows((0, 2, 1.7), (0, 4, 1.6))).parts
-    assert [part.holds for part in parts] == [False, False]
-    assert parts[0].numbers == "at most 1.700; 2 of 2 optima proved; largest gap 0.0%"
+    found = SMALL.outcome(rows(*((seed, jobs, ratio) for seed in range(5) for jobs, ratio in ((2, 1.7), (4, 1.6)))))
+    assert verdicts(found) == "nnn"
+    assert found.parts[0].numbers == "1.700 [1.700, 1.700]; 10 of 10 optima proved; largest gap 0.0%"
+
+
+def test_a_ratio_falls_with_eps_and_is_flat() -> None:
+    """1.2 and 1.25 at 0, 1.1 and 1.1 at 0.5; they differ by 4 % of the mean at most."""
+    study = SMALL.model_copy(update={"epsilons": [0.0, 0.5], "flat": 0.1, "rises": False})
+    table = pl.concat(
+        rows(*((seed, jobs, ratio) for seed in range(5) for jobs, ratio in zip((2, 4), of, strict=True))).with_columns(
+            epsilon=pl.lit(epsilon)
+        )
+        for epsilon, of in ((0.0, (1.2, 1.25)), (0.5, (1.1, 1.1)))
+    )
+    assert verdicts(study.outcome(table)) == "yyyyyyy"
+    assert verdicts(study.model_copy(update={"flat": 0.03}).outcome(table)) == "yyyyyny"
+    other_way = table.with_columns(epsilon=0.5 - pl.col("epsilon"))
+    assert verdicts(study.outcome(other_way)) == "yyyynyy"
 
 
 def test_runs_are_set_against_the_problem_that_the_study_names() -> None:

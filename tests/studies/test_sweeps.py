@@ -12,13 +12,14 @@ import polars as pl
 import pytest
 
 from builders.paths import TRACES
+from builders.studies import repeated, verdicts
 from skedge.core.errors import InputError
 from skedge.core.registry import make_policy
 from skedge.run import offers, prepared
 from skedge.scenario.file import scenario_from_dict
 from skedge.studies.kinds.feasibility import Feasibility
 from skedge.studies.kinds.sweep import Gain, Sweep
-from skedge.studies.study import read_study
+from skedge.studies.study import Hypothesis, read_study
 
 Skedge = Callable[..., Any]
 FILES = sorted(Path(str(importlib.resources.files("skedge.studies")), "figures").glob("*.toml"))
@@ -49,10 +50,6 @@ def rows(**by_policy: list[list[float]]) -> pl.DataFrame:
     )
 
 
-def held(outcome: Any) -> list[bool]:
-    return [part.holds for part in outcome.parts]
-
-
 def test_jobs_finished_after_the_horizon_stand_beside_the_metric() -> None:
     """Means over two seeds of 1 and 3 late jobs; no column where no run has a horizon."""
     values = rows(a=[[1.0, 2.0], [3.0, 4.0]], b=[[1.0, 1.0], [1.0, 1.0]])
@@ -74,7 +71,14 @@ def test_a_simulated_study_asks_for_scenarios_that_its_policies_fit(path: Path) 
     settings = study.settings
     assert isinstance(settings, Sweep)
     assert study.name == path.stem
-    assert settings.best in settings.policies
+    named = {
+        settings.best,
+        settings.base_policy,
+        *settings.rises,
+        *settings.falls,
+        *(p for of in settings.below for p in of),
+    }
+    assert named - {None} <= set(settings.policies)
     if settings.with_trace and not REAL.is_file():
         pytest.skip("the real trace is not here (it is not shipped)")
     asked = list(settings.simulations(1, REAL if settings.with_trace else None))
@@ -84,10 +88,14 @@ def test_a_simulated_study_asks_for_scenarios_that_its_policies_fit(path: Path) 
         scenario = scenario_from_dict(one.data, one.label, Path())
         sizes.add((len(scenario.cluster.servers), len(scenario.jobs), type(scenario.jobs.latency[0])))
         assert scenario.seed == one.seed
-    assert len(sizes) == len(settings.values)
-    for policy in settings.policies:
+    assert len(sizes) == (1 if settings.vary is None else len(settings.values))
+    policies = {one.policy for one in asked}
+    assert len(policies) == len(settings.policies) * (len(settings.values) if settings.vary is None else 1)
+    for policy in policies:
         assert make_policy(policy).needs <= offers(scenario)
-    prepared(settings.best, scenario)
+    prepared(settings.best or min(policies), scenario)
+    for hypothesis in study.hypotheses:
+        assert study.under(hypothesis).settings != settings
 
 
 def test_seeds_take_parts_of_the_trace_that_do_not_overlap(tmp_path: Path) -> None:
@@ -118,24 +126,55 @@ def test_a_study_of_a_trace_asks_for_it_and_others_refuse_one(skedge: Skedge) ->
 
 
 def test_the_best_is_ahead_everywhere_and_its_lead_grows() -> None:
-    """Leads of 1 and 3 in the mean: both parts hold."""
-    outcome = TWO.outcome(rows(a=[[5, 9], [7, 11]], b=[[4, 7], [6, 7]]))
-    assert held(outcome) == [True, True]
-    assert "8.00" in outcome.parts[0].numbers
-    assert outcome.parts[1].numbers.startswith("0.20")
+    """Leads of 1 with 10 jobs, and of 2 and 4 with 20."""
+    outcome = TWO.outcome(repeated(rows(a=[[5, 9], [7, 11]], b=[[4, 7], [6, 7]]), 5))
+    assert verdicts(outcome) == "yyy"
+    assert [part.text for part in outcome.parts] == [
+        "a is above b with 10 jobs", "a is above b with 20 jobs", "the gap between a and b grows with the jobs",
+    ]  # fmt: skip
+    assert outcome.parts[0].numbers.startswith("6.00 [")
+    assert outcome.parts[2].numbers.startswith("0.2000 [")
 
 
 def test_a_tie_is_no_lead_and_a_falling_one_does_not_grow() -> None:
     """Equal at 10 jobs; and 3 ahead, then 1."""
-    assert held(TWO.outcome(rows(a=[[4, 9]], b=[[4, 7]]))) == [False, True]
-    assert held(TWO.outcome(rows(a=[[7, 8]], b=[[4, 7]]))) == [True, False]
+    assert verdicts(TWO.outcome(repeated(rows(a=[[4, 9]], b=[[4, 7]]), 5))) == "nyy"
+    assert verdicts(TWO.outcome(repeated(rows(a=[[7, 8]], b=[[4, 7]]), 5))) == "yyn"
 
 
 def test_where_less_is_better_less_wins() -> None:
     """The same numbers the other way round."""
     lower = TWO.model_copy(update={"lower": True})
-    assert held(lower.outcome(rows(a=[[4, 7]], b=[[7, 12]]))) == [True, True]
-    assert held(lower.outcome(rows(a=[[7, 12]], b=[[4, 7]]))) == [False, False]
+    assert verdicts(lower.outcome(repeated(rows(a=[[4, 7]], b=[[7, 12]]), 5))) == "yyy"
+    assert verdicts(lower.outcome(repeated(rows(a=[[7, 12]], b=[[4, 7]]), 5))) == "nnn"
+
+
+def test_other_claims_by_hand() -> None:
+    """a is half of b with 10 jobs and two thirds with 20; a rises from 5 to 8, b from 10 to 12."""
+    table = repeated(rows(a=[[5, 8]], b=[[10, 12]]), 5)
+
+    def judged(**claim: Any) -> str:
+        return verdicts(TWO.model_copy(update={"best": None, "grows": False, **claim}).outcome(table))
+
+    assert judged(below=[("a", "b")]) == "yy"
+    assert judged(below=[("b", "a")]) == "nn"
+    assert judged(rises=["a", "b"], falls=["b"]) == "yyn"
+    assert judged(base_policy="b", rises=["a"], falls=["b"]) == "yn", "from 0.5 to 0.67; b is 1 throughout"
+    assert judged(flat=0.5) == "y", "3 of 6.5"
+    assert judged(flat=0.4) == "n"
+    assert judged(log=True, flat=0.61) == "y", "8 / 5"
+    assert judged(log=True, flat=0.59) == "n"
+    assert judged(at_most=7.0) == "yn"
+    assert judged(largest_at=20) == "y"
+    assert judged(largest_at=10) == "n"
+
+
+def test_the_lead_is_largest_at_one_name() -> None:
+    """3 under x, 1 under y."""
+    named = TWO.model_copy(update={"values": ["x", "y"], "grows": False, "most_at": "x"})
+    table = repeated(rows(a=[[5, 4]], b=[[2, 3]]).with_columns(at=pl.col("at").replace_strict({10: "x", 20: "y"})), 5)
+    assert verdicts(named.outcome(table)) == "yyy"
+    assert verdicts(named.model_copy(update={"most_at": "y"}).outcome(table)) == "yyn"
 
 
 def test_a_gain_is_the_ratio_of_means_by_variant() -> None:
@@ -153,15 +192,16 @@ def test_a_gain_is_the_ratio_of_means_by_variant() -> None:
         ]
     )
     outcome = gain.outcome(table)
-    assert held(outcome) == [True, True]
+    assert [part.numbers for part in outcome.parts] == [
+        "2.000 against 1.500 times its utility_total",
+        "2.000 times as much",
+        "1.500 times as much",
+    ]
+    assert verdicts(gain.outcome(repeated(table, 10))) == "yyy"
     assert outcome.figure.lines[0].values[0].mean == 2.0
     assert outcome.figure.lines[1].values[0].mean == 1.5
-    assert held(
-        gain.outcome(table.with_columns(variant=pl.col("variant").replace({"much": "little", "little": "much"})))
-    ) == [
-        False,
-        True,
-    ]
+    other_way = table.with_columns(variant=pl.col("variant").replace({"much": "little", "little": "much"}))
+    assert verdicts(gain.outcome(repeated(other_way, 10))) == "nyy"
 
 
 def test_a_curve_meets_the_line_where_both_are_equal() -> None:
@@ -171,9 +211,9 @@ def test_a_curve_meets_the_line_where_both_are_equal() -> None:
         delta = study.meets(cover)
         gain = 2 / cover * math.log(3 / delta)
         assert (1 / gain - 1) ** 2 * gain * 15 / 3 == pytest.approx(math.log(3 * 401 / delta), rel=1e-6)
-    assert held(study.outcome(pl.DataFrame(study.points()))) == [True]
+    assert verdicts(study.outcome(pl.DataFrame(study.points()))) == "y"
     backwards = study.model_copy(update={"cover": [40, 20]})
-    assert held(backwards.outcome(pl.DataFrame(backwards.points()))) == [False]
+    assert verdicts(backwards.outcome(pl.DataFrame(backwards.points()))) == "n"
 
 
 # --- carried out
@@ -182,7 +222,7 @@ def test_a_curve_meets_the_line_where_both_are_equal() -> None:
 def test_a_figure_from_its_formula_is_written(skedge: Skedge) -> None:
     """The folder has what that of any study has."""
     told = skedge("reproduce", "pdors", "fig5", "--out", "f", "--json").json
-    assert (told["verdict"], told["runs"], told["violations"]) == ("reproduced", 0, {})
+    assert (told["verdict"], told["runs"], told["violations"]) == ("holds", 0, {})
     assert {path.name for path in Path("f").iterdir()} == {
         "figure.svg",
         "report.html",
@@ -200,3 +240,29 @@ def test_a_sweep_is_carried_out_and_verified(monkeypatch: pytest.MonkeyPatch, sk
     first, again = (skedge("reproduce", "pdors", "fig8", "--seeds", 1, "--out", o, "--json").json for o in ("f", "g"))
     assert (first["runs"], first["violations"]) == (4, {})
     assert first["table"] == again["table"]
+
+
+def test_seeds_are_added_until_the_claim_is_decided(monkeypatch: pytest.MonkeyPatch, skedge: Skedge) -> None:
+    """Looks after 5, 10 and 12 seeds; it is decided at the second, and what does not hold is tried otherwise."""
+    whole = read_study(next(path for path in SWEEPS if path.stem == "pdors-fig8"))
+    small = {"values": [3], "set": {"cluster.draw.servers": 5}, "grows": False}
+    hypotheses = [Hypothesis(about="metric", text="jobs count, not their utility", settings={"metric": "jobs"})]
+    study = whole.model_copy(
+        update={"settings": whole.settings.model_copy(update=small), "seeds": 5, "cap": 12, "hypotheses": hypotheses}
+    )
+    monkeypatch.setattr("skedge.cli.study.find", lambda *_: study)
+
+    def measured(asked: list[Any], metric: str, *_: Any) -> list[dict[str, Any]]:
+        seen.append((metric, {one.seed for one in asked}))
+        return [
+            {"seed": one.seed, **one.place, "value": 1.0 + (one.policy == "oasis" and one.seed > 3), "late": None}
+            for one in asked
+        ]
+
+    seen: list[Any] = []
+    monkeypatch.setattr("skedge.cli.study.simulate.carry_out", measured)
+    found = skedge("reproduce", "pdors", "fig8", "--out", "f", "--json").json
+    assert seen[:2] == [("utility_total", set(range(5))), ("utility_total", set(range(5, 10)))]
+    assert {metric for metric, _ in seen[2:]} == {"jobs"}
+    assert (found["verdict"], found["seeds"]) == ("does not hold", list(range(10)))
+    assert [reason["verdict"] for reason in found["reasons"]] == ["does not hold"]

@@ -8,17 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from skedge.core.model import Cluster
+from skedge.core.model import Cluster, Ints
 from skedge.core.network import upload_delays
 from skedge.core.scenario import Scenario
 from skedge.core.schedule import Schedule
 from skedge.core.time import NEVER, ticks
+
+from .sweeps import in_groups
 
 Array = NDArray[Any]
 T = TypeVar("T")
@@ -100,18 +102,28 @@ def once(function: Callable[[Columns], T]) -> Callable[[Columns], T]:
 
 
 def columns(scenario: Scenario, schedule: Schedule, late_s: Mapping[str, float] | None = None) -> Columns:
-    """The tables as arrays, copied only where necessary; `late_s` is by job id."""
+    """The tables as arrays, copied only where necessary; `late_s` is by job id.
+
+    They are kept with the schedule, so that verification and metrics share what they derive from it.
+    """
+    late = ticks(np.array([(late_s or {}).get(name, 0.0) for name in scenario.jobs.ids], np.float64))
+    kept: Columns | None = schedule.kept.get("columns")
+    if kept is None or kept.scenario is not scenario or not np.array_equal(kept.late, late):
+        schedule.kept["columns"] = kept = _columns(scenario, schedule, late)
+    return kept
+
+
+def _columns(scenario: Scenario, schedule: Schedule, late: NDArray[np.int64]) -> Columns:
     cluster = scenario.cluster
     runs, decisions = schedule.runs, schedule.decisions
     pooled, dispatch = runs["chunk"].is_null(), decisions["verb"].is_in(["dispatch", "redispatch"])
-    late = late_s or {}
     return Columns(
         scenario,
-        late=ticks(np.array([late.get(name, 0.0) for name in scenario.jobs.ids], np.float64)),
+        late=late,
         **{name: Table(frame, cluster) for name, frame in schedule.tables().items()},
         dispatches=Table(decisions if dispatch.all() else decisions.filter(dispatch), cluster),
         chunks=Table(runs if not pooled.any() else runs.filter(~pooled), cluster),
-        gangs=Table(runs.filter(pooled), cluster),
+        gangs=Table(runs if pooled.all() else runs.filter(pooled), cluster),
     )
 
 
@@ -139,28 +151,88 @@ def ready_times(c: Columns) -> NDArray[np.int64]:
     return ready
 
 
+class GangRows(NamedTuple):
+    """The rows of gangs in order of (job, start, server), one per group of workers that begins together.
+
+    Attributes
+    ----------
+    rows
+        Numbers of the rows among those of gangs.
+    first
+        First of these of each allocation.
+    first_on_server
+        Likewise, of each server of each allocation.
+    """
+
+    rows: Ints
+    first: Ints
+    first_on_server: Ints
+
+
+@once
+def gang_rows(c: Columns) -> GangRows:
+    """The rows of gangs by allocation and server."""
+    t = c.gangs
+    rows, _ = in_groups(t["job"], t["start"], len(c.scenario.jobs))
+    job, start, server = (t[name][rows] for name in ("job", "start", "server"))
+    other = np.append(True, (job[1:] != job[:-1]) | (start[1:] != start[:-1]))[: len(rows)]
+    if (~other[1:] & (server[1:] < server[:-1])).any():
+        rows = rows[np.lexsort((server, start, job))]
+        server = t["server"][rows]
+    moved = np.append(True, server[1:] != server[:-1])[: len(rows)]
+    return GangRows(rows, np.flatnonzero(other), np.flatnonzero(other | moved))
+
+
 @once
 def gang_intervals(c: Columns) -> pl.DataFrame:
     """One row per allocation of a gang, in order of (job, start).
 
     Columns: job, start, compute_from (of the first worker), end, workers, work, `spent` (worker time computing
-    [worker-µs, in 128 bits]), colocated, preempted and `where` (a list of (server, workers) in order of server).
+    [worker-µs], in 128 bits), colocated, preempted, `server` (its first one) and `servers` (how many).
     """
-    frame = c.gangs.frame.with_columns(pl.Series("server", c.gangs["server"], dtype=pl.Int32))
-    frame = frame.with_columns(spent=pl.col("workers").cast(pl.Int128) * (pl.col("end") - pl.col("compute_from")))
-    if len(not_gangs(c)):
-        frame = _by_server(frame)
-    frame = frame.sort("job", "start", "server")
-    return frame.group_by("job", "start", maintain_order=True).agg(
-        pl.col("compute_from").min(),
-        pl.col("end").max(),
-        pl.col("workers").cast(pl.Int64).sum(),
-        pl.col("work").sum(),
-        pl.col("spent").sum(),
-        pl.col("colocated").first(),
-        pl.col("preempted").first(),
-        pl.struct("server", pl.col("workers").alias("n")).alias("where"),
-    )
+    t, by = c.gangs, gang_rows(c)
+    if not len(t):
+        return pl.DataFrame(schema=_INTERVALS)
+    lead, on_server = by.rows[by.first], np.searchsorted(by.first_on_server, by.first)
+    columns = {
+        **{name: t[name][lead] for name in ("job", "start", "colocated", "preempted", "server")},
+        "compute_from": np.minimum.reduceat(t["compute_from"][by.rows], by.first),
+        "end": np.maximum.reduceat(t["end"][by.rows], by.first),
+        "workers": np.add.reduceat(t["workers"][by.rows].astype(np.int64), by.first),
+        "work": np.add.reduceat(t["work"][by.rows], by.first),
+        "spent": _spent(t.frame, by),
+        "servers": np.diff(on_server, append=len(by.first_on_server)),
+    }
+    return pl.DataFrame(columns).select(list(_INTERVALS)).cast(pl.Schema(_INTERVALS))
+
+
+_INTERVALS: dict[str, Any] = {
+    "job": pl.Int32, "start": pl.Int64, "compute_from": pl.Int64, "end": pl.Int64, "workers": pl.Int64,
+    "work": pl.Float64, "spent": pl.Int128, "colocated": pl.Boolean, "preempted": pl.Boolean, "server": pl.Int32,
+    "servers": pl.Int64,
+}  # fmt: skip
+
+
+def _spent(frame: pl.DataFrame, by: GangRows) -> pl.Series:
+    """Worker time computing of each allocation [worker-µs]."""
+    of_row = pl.col("workers").cast(pl.Int128) * (pl.col("end") - pl.col("compute_from"))
+    until = frame.select(of_row.gather(by.rows).cum_sum()).to_series()
+    until = until.gather(np.append(by.first[1:], len(by.rows)) - 1)
+    return until - until.shift(fill_value=0)
+
+
+@once
+def gang_holdings(c: Columns) -> pl.DataFrame:
+    """One row per server of each row of :func:`gang_intervals`, in their order.
+
+    Columns: `at` (row of the interval), job, start, server and `n` (workers held there).
+    """
+    t, by = c.gangs, gang_rows(c)
+    lead = by.rows[by.first_on_server]
+    at = np.searchsorted(by.first, by.first_on_server, side="right") - 1
+    workers = t["workers"][by.rows].astype(np.int64)
+    n = np.add.reduceat(workers, by.first_on_server) if len(lead) else workers
+    return pl.DataFrame({"at": at, **{name: t[name][lead] for name in ("job", "start", "server")}, "n": n})
 
 
 _ON_GANGS = ["allocate", "allocate_each", "upload", "suspend", "assign_ps"]
@@ -189,26 +261,6 @@ def not_gangs(c: Columns) -> Array:
     rows = (c.decisions.frame["verb"] == "allocate_each").to_numpy()
     jobs: Array = np.unique(c.decisions["job"][rows])
     return jobs
-
-
-def _by_server(frame: pl.DataFrame) -> pl.DataFrame:
-    """Combine the rows of an allocation to one row per server: its workers may begin at different times."""
-    return frame.group_by("job", "start", "server").agg(
-        pl.col("compute_from").min(),
-        pl.col("end").max(),
-        pl.col("workers").cast(pl.Int64).sum(),
-        pl.col("work", "spent").sum(),
-        pl.col("colocated", "preempted").first(),
-    )
-
-
-def gang_holdings(intervals: pl.DataFrame) -> pl.DataFrame:
-    """One row per server of each row of :func:`gang_intervals`, in their order.
-
-    Columns: `at` (row of the interval), job, start, server and `n` (workers held there).
-    """
-    held = intervals.select(pl.int_range(pl.len()).alias("at"), "job", "start", "where").explode("where")
-    return held.unnest("where")
 
 
 def first_of_job(job: Array) -> NDArray[np.bool_]:

@@ -6,8 +6,8 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -17,9 +17,9 @@ import polars as pl
 import typer
 
 from skedge.analysis.intervals import Estimate
-from skedge.compare import Comparison, compare, run_name
+from skedge.compare import Comparison, compare, compare_small, run_name
 from skedge.core.errors import InputError, RunFolderError
-from skedge.report.build import ReportRun, ReportTable, build_report, write_report
+from skedge.report.build import write_report
 from skedge.run import Run, new_folder
 from skedge.runs.meta import folder_name
 from skedge.scenario.file import scenario_of
@@ -76,7 +76,9 @@ def demo(
     if os.path.lexists(folder) and not _is_demo(folder):
         raise RunFolderError(f"{folder}: exists and is not an earlier demo; name another folder with --out")
     with new_folder(folder, replacing=True) as inside:
-        found = {kind: _demo_of(kind, inside, seed, quiet=as_json) for kind in DEMO}
+        found = _demo_of(seed, quiet=as_json)
+        for kind, comparison in found.items():
+            _write_demo(inside / kind, comparison, f"skedge demo: {kind} jobs")
     if as_json:
         print_json({kind: _numbers(comparison) for kind, comparison in found.items()})
     else:
@@ -86,15 +88,19 @@ def demo(
     _fail_on_broken(*found.values())
 
 
-def _demo_of(kind: str, inside: Path, seed: int | None, *, quiet: bool) -> Comparison:
-    comparison = _compared(DEMO[kind], DEMO_POLICIES, [seed], quiet=quiet, label=f"{kind} jobs", joining=True)
-    (inside / kind).mkdir()
+def _demo_of(seed: int | None, *, quiet: bool) -> dict[str, Comparison]:
+    """The comparisons of the demo by kind of jobs."""
+    with _counted((len(DEMO_POLICIES) + 1) * len(DEMO), "running", quiet=quiet) as done:
+        return dict(zip(DEMO, compare_small(list(DEMO.values()), DEMO_POLICIES, seed, done), strict=True))
+
+
+def _write_demo(folder: Path, comparison: Comparison, title: str) -> None:
+    folder.mkdir()
     for policy, result in zip(comparison.policies, comparison.first, strict=True):
-        made = inside / kind / folder_name(policy)
+        made = folder / folder_name(policy)
         made.mkdir()
         result.write(made)
-    write_report(inside / kind / "report.html", _report(comparison, f"skedge demo: {kind} jobs", "skedge demo"))
-    return comparison
+    write_report(folder / "report.html", comparison.report(title, "skedge demo"))
 
 
 def _print_hints(folder: Path, result: Run) -> None:
@@ -133,11 +139,12 @@ def compare_command(
             "ray": ray,
             "resume": kept,
         }
-        comparison = _compared(scenario, names, [first + i for i in range(seeds)], quiet=as_json, **settings)
+        with _counted((len(names) + 1) * seeds, "comparing", quiet=as_json) as done:
+            comparison = compare(scenario, names, [first + i for i in range(seeds)], progress=done, **settings)
         if inside is not None:
             _write(inside, comparison, output.keep)
         made = page if output.report or inside is None else inside / page.name
-        _write_page(made, page, _report(comparison, title, command))
+        _write_page(made, page, comparison.report(title, command))
     _show(comparison, as_json=as_json)
     if not as_json:
         out.print(f"the picture (first seed):  {page}", soft_wrap=True)
@@ -203,27 +210,16 @@ def _check_report(path: Path) -> None:
         raise InputError(f"{path}: the report cannot be written: {wrong}; name a file in an existing folder")
 
 
-def _compared(
-    scenario: str,
-    names: Sequence[str],
-    seeds: Sequence[int | None],
-    *,
-    quiet: bool,
-    label: str = "comparing",
-    **settings: Any,
-) -> Comparison:
+@contextmanager
+def _counted(total: int, label: str, *, quiet: bool) -> Iterator[Callable[[str, int], None]]:
+    """Show progress: yields what is called with a policy and a seed after each of the `total` runs and bounds."""
     with progress(quiet=quiet) as bar:
-        task = bar.add_task(label, total=(len(names) + 1) * len(seeds), at="")
+        task = bar.add_task(label, total=total, at="")
 
         def done(policy: str, seed: int) -> None:
             bar.update(task, advance=1, at=f"{policy}, seed {seed}")
 
-        return compare(scenario, names, seeds, progress=done, **settings)
-
-
-def _texts(comparison: Comparison) -> list[str]:
-    parts = (comparison.interval_text, comparison.bound_text, comparison.unfinished_text, comparison.verified_text)
-    return [text for text in parts if text]
+        yield done
 
 
 def _show(comparison: Comparison, *, as_json: bool) -> None:
@@ -231,7 +227,7 @@ def _show(comparison: Comparison, *, as_json: bool) -> None:
         print_json(_numbers(comparison))
         return
     out.print(comparison_table(comparison))
-    for text in _texts(comparison):
+    for text in comparison.texts:
         out.print(text, soft_wrap=True)
 
 
@@ -273,34 +269,6 @@ def _fail_on_broken(*comparisons: Comparison) -> None:
         err.print(f"{where}: {found['rule']} {found['constraint']}: {found['message']}", soft_wrap=True)
     if broken:
         raise typer.Exit(1)
-
-
-def _report(comparison: Comparison, title: str, command: str) -> str:
-    runs = [
-        ReportRun(policy, r.scenario, r.schedule, r.metrics, r.utilisation)
-        for policy, r in zip(comparison.policies, comparison.first, strict=True)
-    ]
-    scenario = comparison.first[0].scenario
-    versions = comparison.first[0].meta["versions"]
-    settings = {
-        "compared seeds": ", ".join(map(str, comparison.seeds)),
-        "chunks": str(int(scenario.jobs.chunks.sum())),
-        "versions": ", ".join(f"{k} {v}" for k, v in versions.items()),
-        "command": command,
-    }
-    return build_report(runs, _table(comparison), title, settings)
-
-
-def _table(comparison: Comparison) -> ReportTable:
-    """The comparison's table in the report: the leading metric, its difference to the reference, all others."""
-    c = comparison
-    rows = []
-    for policy in c.policies:
-        leading, *others = (_plain(c.estimate(policy, column)) for column in c.columns)
-        rows.append([policy, leading, _plain(c.difference(policy, c.leading)), *others])
-    columns = ["policy", c.leading, f"difference_{c.leading}", *c.columns[1:]]
-    decided = {column: c.policies.index(best) for column in c.columns if (best := c.best(column)) is not None}
-    return ReportTable(columns, rows, decided, note="; ".join(_texts(c)))
 
 
 def _program() -> str:

@@ -19,6 +19,7 @@ from skedge.run import Run, new_folder
 from skedge.scenario.file import load_scenario, scenario_of, shipped, trainings
 
 from .console import err, out, print_json
+from .extra import check_live
 from .options import with_groups
 from .progress import JobProgress, progress
 
@@ -60,11 +61,10 @@ def live(
     if (scenario is None) == (resume is None):
         raise InputError("give either a scenario, or --resume with the state of a run")
     check_device(on.device)
-    try:
-        from skedge.live.control.session import resume_live, run_live  # noqa: PLC0415
-        from skedge.live.training.code import copy_codes  # noqa: PLC0415 - torch and Ray are an extra
-    except ImportError as error:
-        raise InputError(f"live runs need the extra `live`: pip install 'skedge[live]' ({error})") from error
+    check_live()
+    from skedge.live.control.session import resume_live, run_live  # noqa: PLC0415 - imports the extra
+    from skedge.live.training.code import copy_codes  # noqa: PLC0415
+
     with new_folder(folder, replacing=replace) as inside, tempfile.TemporaryDirectory(prefix="skedge-live-") as scratch:
         with progress(quiet=as_json) as bar:
             if resume is not None:

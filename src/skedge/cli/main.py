@@ -89,6 +89,10 @@ SECTIONS = {
             "service:record",
             "Write a service's record to a run folder: every decision is replayed from the journal and verified.",
         ),
+        "backup": (
+            "service:backup",
+            "Copy a service's state, while it is up or down; `skedge up` continues from the copy as after a crash.",
+        ),
         "fetch": (
             "service:fetch",
             "Get a job's trained parameters: a state dict for torch.load, from its newest checkpoint.",

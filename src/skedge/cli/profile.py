@@ -20,6 +20,7 @@ from skedge.report.build import write_report
 from skedge.scenario.file import scenario_of, shipped, trainings
 
 from .console import duration, out, print_json
+from .extra import check_live
 from .progress import progress
 
 if TYPE_CHECKING:
@@ -38,12 +39,11 @@ def profile(
 ) -> None:
     """Measure a few mini-batches of every job on each server type: m, G, q, b of Eq. (1), and Okita's rho."""
     _check_new(file)
-    try:
-        from skedge.live import measure  # noqa: PLC0415 - torch and Ray are an extra
-        from skedge.live.control.session import programs  # noqa: PLC0415
-        from skedge.live.engine import Engine  # noqa: PLC0415
-    except ImportError as error:
-        raise InputError(f"profiles need the extra `live`: pip install 'skedge[live]' ({error})") from error
+    check_live()
+    from skedge.live import measure  # noqa: PLC0415 - imports the extra
+    from skedge.live.control.session import programs  # noqa: PLC0415
+    from skedge.live.engine import Engine  # noqa: PLC0415
+
     source = Path(scenario) if Path(scenario).is_file() else shipped(scenario)
     trains, loaded = trainings(source), scenario_of(scenario)
     works = programs(loaded, trains)

@@ -1,4 +1,4 @@
-"""The service's process and its state: ``skedge up`` and ``down``, and ``record``, ``fetch`` and ``quarantine``."""
+"""The service's process and its state: ``skedge up``, ``down``, ``record``, ``backup``, ``fetch``, ``quarantine``."""
 
 from __future__ import annotations
 
@@ -23,6 +23,18 @@ from skedge.core.errors import InputError, SkedgeError
 from skedge.core.kinds import kind_of
 from skedge.core.scenario import Scenario
 from skedge.live.control.audit import AUDIT, Audit
+from skedge.live.control.limits import Limits
+from skedge.live.control.settings import (
+    ADDRESS,
+    CLUSTER,
+    LOG,
+    SETTINGS,
+    STARTING,
+    Settings,
+    read_settings,
+    save_settings,
+    write_aside,
+)
 from skedge.live.gpus import check_device
 from skedge.live.training.code import copy_codes
 from skedge.run import for_service, new_folder
@@ -31,6 +43,7 @@ from skedge.scenario.file import check_name, load_cluster_file
 from skedge.scenario.save import cluster_fields
 
 from .console import err, out, print_json
+from .extra import check_live
 from .options import STATE, JobArgument, JsonOption, StateOption, with_groups
 from .progress import working
 from .requests import address_in, said
@@ -77,11 +90,7 @@ def up(
     as_json: JsonOption = False,
 ) -> None:
     """Start the service; with an existing state it continues where it ended."""
-    try:
-        from skedge.live.control import daemon  # noqa: PLC0415 - torch and Ray are an extra
-        from skedge.live.control.limits import Limits  # noqa: PLC0415
-    except ImportError as error:
-        raise InputError(f"the service needs the extra `live`: pip install 'skedge[live]' ({error})") from error
+    check_live()
     check_device(wanted.device)
     scenario = load_cluster_file(cluster)
     for_service(wanted.policy, scenario)
@@ -92,17 +101,17 @@ def up(
     if lock is None:
         raise InputError(f"{state}: the service is up already; `skedge down --state {state}` ends it")
     mark = _check_same(state, wanted.policy, scenario) or secrets.token_hex(8)
-    daemon.write_aside(state / daemon.CLUSTER, yaml.safe_dump(cluster_fields(scenario), sort_keys=False))
+    write_aside(state / CLUSTER, yaml.safe_dump(cluster_fields(scenario), sort_keys=False))
     allowed = tuple(limits.allow or ())
     kept = Limits(limits.max_chunks, limits.max_body_mb, limits.min_free_mb, limits.keep_days, allowed)
-    daemon.save_settings(state, daemon.Settings(**asdict(wanted), id=mark, limits=kept))
-    for name in (daemon.ADDRESS, daemon.STARTING):
+    save_settings(state, Settings(**asdict(wanted), id=mark, limits=kept))
+    for name in (ADDRESS, STARTING):
         (state / name).unlink(missing_ok=True)
-    command = [sys.executable, "-m", "skedge.live.control.daemon", "--lock", str(lock), str(state.absolute())]
+    command = [sys.executable, "-m", "skedge.live.control.daemon", str(lock), str(state.absolute())]
     if foreground:
         os.set_inheritable(lock, True)
         os.execv(sys.executable, command)  # noqa: S606 - this process becomes the supervisor
-    with (state / daemon.LOG).open("ab") as log:
+    with (state / LOG).open("ab") as log:
         began = log.tell()
         process = subprocess.Popen(  # noqa: S603 - our own module
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, pass_fds=[lock]
@@ -117,15 +126,13 @@ def up(
 
 def _check_same(state: Path, policy: str, scenario: Scenario) -> str | None:
     """Check that an existing state has this policy and cluster; returns its id, or None for a new state."""
-    from skedge.live.control import daemon  # noqa: PLC0415 - torch and Ray are an extra
-
-    if not (state / daemon.SETTINGS).exists():
+    if not (state / SETTINGS).exists():
         return None
-    kept = daemon.read_settings(state)
+    kept = read_settings(state)
     if kept.policy != policy:
         raise InputError(f"{state}: its service has the policy {kept.policy}, not {policy}; name a new --state")
-    if cluster_fields(load_cluster_file(state / daemon.CLUSTER)) != cluster_fields(scenario):
-        raise InputError(f"{state}: its service has another cluster ({state / daemon.CLUSTER}); name a new --state")
+    if cluster_fields(load_cluster_file(state / CLUSTER)) != cluster_fields(scenario):
+        raise InputError(f"{state}: its service has another cluster ({state / CLUSTER}); name a new --state")
     return kept.id
 
 
@@ -261,11 +268,9 @@ def record(
     as_json: JsonOption = False,
 ) -> None:
     """Write a service's record to a run folder: every decision is replayed from the journal and verified."""
-    try:
-        from skedge.live.control.daemon import CLUSTER, read_settings  # noqa: PLC0415 - torch and Ray are an extra
-        from skedge.live.control.service import recorded  # noqa: PLC0415
-    except ImportError as error:
-        raise InputError(f"the service needs the extra `live`: pip install 'skedge[live]' ({error})") from error
+    check_live()
+    from skedge.live.control.service import recorded  # noqa: PLC0415 - imports the extra
+
     settings = read_settings(state)
     with new_folder(folder) as inside:
         kept = settings.checkpoints_of(state)
@@ -281,6 +286,21 @@ def record(
         raise typer.Exit(1)
 
 
+def backup(
+    state: StateOption = STATE,
+    folder: Annotated[Path, typer.Option("--out", help="New folder.")] = Path("skedge-backup"),
+    as_json: JsonOption = False,
+) -> None:
+    """Copy a service's state, while it is up or down; `skedge up` continues from the copy as after a crash."""
+    check_live()
+    from skedge.live.control.backup import copy_state  # noqa: PLC0415 - imports the extra
+
+    settings = read_settings(state)
+    with new_folder(folder) as inside:
+        copy_state(state, settings, inside)
+    said({"folder": str(folder)}, f"{state} is copied to {folder}", as_json=as_json)
+
+
 def fetch(
     job: JobArgument,
     state: StateOption = STATE,
@@ -288,11 +308,9 @@ def fetch(
     as_json: JsonOption = False,
 ) -> None:
     """Get a job's trained parameters: a state dict for torch.load, from its newest checkpoint."""
-    try:
-        from skedge.live.control import fetch as by  # noqa: PLC0415 - torch is an extra
-        from skedge.live.control.daemon import read_settings  # noqa: PLC0415
-    except ImportError as error:
-        raise InputError(f"the service needs the extra `live`: pip install 'skedge[live]' ({error})") from error
+    check_live()
+    from skedge.live.control import fetch as by  # noqa: PLC0415 - imports PyTorch
+
     check_name(job, "job")
     found = by.fetch(read_settings(state).checkpoints_of(state), job, folder)
     trained = f"{sum(found.progress)} mini-batches in {found.version} updates"
@@ -308,12 +326,10 @@ def _user() -> str:
 
 def quarantine(job: JobArgument, state: StateOption = STATE, as_json: JsonOption = False) -> None:
     """Quarantine a submission that makes the controller crash; the service must be down."""
-    try:
-        from skedge.live.control.daemon import read_settings  # noqa: PLC0415
-        from skedge.live.control.journal import SqlJournal  # noqa: PLC0415
-        from skedge.live.control.service import JOURNAL  # noqa: PLC0415
-    except ImportError as error:
-        raise InputError(f"the service needs the extra `live`: pip install 'skedge[live]' ({error})") from error
+    check_live()
+    from skedge.live.control.journal import SqlJournal  # noqa: PLC0415 - imports the extra
+    from skedge.live.control.service import JOURNAL  # noqa: PLC0415
+
     settings = read_settings(state)
     lock = _new_state(state)
     if lock is None:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import polars as pl
 import typer
+from rich.progress import Progress
 from rich.table import Table
 
 from skedge.core.errors import InputError
 from skedge.run import Run, new_folder
 from skedge.runs.sweep import Where
 from skedge.studies import simulate
+from skedge.studies.judge import Verdict
 from skedge.studies.kinds.feasibility import Feasibility
 from skedge.studies.kinds.ratio import Ratio
 from skedge.studies.kinds.ratios import Ratios
@@ -23,6 +29,7 @@ from skedge.studies.study import Study, Trained, find, known
 from skedge.studies.trial import Ran
 
 from .console import out, print_json
+from .extra import check_live
 from .options import RayOption, ResumeOption
 from .progress import keeping, progress
 
@@ -31,7 +38,9 @@ def reproduce(
     paper: Annotated[str, typer.Argument(help="The paper: jsac22, okita, pdors, she.")],
     figure: Annotated[str | None, typer.Argument(help="The figure; omit to list the available figures.")] = None,
     folder: Annotated[Path | None, typer.Option("--out", help="New folder; default PAPER-FIGURE.")] = None,
-    seeds: Annotated[int | None, typer.Option(help="Number of seeds, from 0 on; default: the study's.", min=1)] = None,
+    seeds: Annotated[
+        int | None, typer.Option(help="Number of seeds, from 0 on; default: until the claim is decided.", min=1)
+    ] = None,
     trace: Annotated[Path | None, typer.Option(help="Google's table of jobs, for studies of its arrivals.")] = None,
     ray: RayOption = None,
     resume: ResumeOption = None,
@@ -45,23 +54,18 @@ def reproduce(
     if not (ray is None and resume is None) and isinstance(study.settings, Trained | Feasibility):
         raise InputError(f"{study.name}: makes no simulated runs, which --ray and --resume are for")
     target = folder or Path(study.name)
-    with keeping(resume, quiet=as_json) as kept, new_folder(target) as inside:
-        where = Where(-1, ray, kept)
-        if isinstance(study.settings, Feasibility):
-            points = pl.DataFrame(study.settings.points())
-            found = Findings(study, 1, points, study.settings.outcome(points), {}, 0)
-        elif isinstance(study.settings, Ratio | Ratios):
-            found = _against_bounds(study, study.settings, seeds or study.seeds, where, quiet=as_json)
-        elif isinstance(study.settings, Sweep):
-            found = _simulated(study, study.settings, seeds or study.seeds, trace, where, quiet=as_json)
-        else:
-            found = _trained(study, study.settings, seeds or study.seeds, inside, quiet=as_json)
+    with keeping(resume, quiet=as_json) as kept, new_folder(target) as inside, progress(quiet=as_json) as bar:
+        how = How(trace, Where(-1, ray, kept), inside, bar)
+        found = judged(study, seeds, how)
+        if found.verdict is Verdict.FAILS:
+            reasons = [(each, judged(study.under(each), seeds, how)) for each in study.hypotheses]
+            found = replace(found, reasons=tuple(reasons))
         write_findings(found, inside)
     if as_json:
         print_json({"folder": str(target), **found.plain()})
     else:
         _show(found, target)
-    if found.violations:
+    if found.violations or any(one.violations for _, one in found.reasons):
         raise typer.Exit(1)
 
 
@@ -72,68 +76,119 @@ def _list(studies: list[Study], *, as_json: bool) -> None:
     table = Table("figure", "claim", "whose", "seeds", "minutes", title=studies[0].paper)
     for study in studies:
         whose = "ours" if study.ours else "the paper's"
-        table.add_row(study.figure, study.claim, whose, str(study.seeds), f"{study.minutes:g}")
+        table.add_row(
+            study.figure,
+            study.claim,
+            whose,
+            "–".join(map(str, dict.fromkeys((study.seeds, study.cap)))),
+            f"{study.minutes:g}",
+        )
     out.print(table)
 
 
-def _simulated(study: Study, settings: Sweep, seeds: int, trace: Path | None, where: Where, *, quiet: bool) -> Findings:
-    """Run the points of a simulated study."""
-    violations: dict[str, tuple[str, ...]] = {}
-    asked = [one for seed in range(seeds) for one in settings.simulations(seed, trace)]
-    with progress(quiet=quiet) as bar:
-        task = bar.add_task(study.name, total=len(asked), at="starting")
+@dataclass(frozen=True)
+class How:
+    """How the runs of a study are made: of which trace, where, kept in which folder, their progress shown by what."""
 
-        def done(label: str, broken: tuple[str, ...]) -> None:
-            if broken:
-                violations[label] = broken
-            bar.update(task, advance=1, at=f"{label} is done")
-
-        rows = pl.DataFrame(simulate.carry_out(asked, settings.metric, done, where))
-    return Findings(study, seeds, rows, settings.outcome(rows), violations, len(asked))
+    trace: Path | None
+    where: Where
+    folder: Path
+    bar: Progress
 
 
-def _against_bounds(study: Study, settings: Ratio | Ratios, seeds: int, where: Where, *, quiet: bool) -> Findings:
+class _Watch:
+    """Shows the progress of a study's runs, and keeps the rules that their records break."""
+
+    def __init__(self, bar: Progress, name: str) -> None:
+        self.bar, self.task = bar, bar.add_task(name, total=0, at="starting")
+        self.asked, self.violations = 0, dict[str, tuple[str, ...]]()
+
+    def more(self, runs: int) -> None:
+        """Expect this number of runs more."""
+        self.asked += runs
+        self.bar.update(self.task, total=self.asked)
+
+    def done(self, label: str, broken: tuple[str, ...]) -> None:
+        if broken:
+            self.violations[label] = broken
+        self.bar.update(self.task, advance=1, at=f"{label} is done")
+
+
+Measure = Callable[[range], list[dict[str, Any]]]
+"""Makes the runs of some seeds; returns rows of results."""
+
+
+def judged(study: Study, seeds: int | None, how: How) -> Findings:
+    """Run a study with this number of seeds or, by default, with more and more until its claim is decided."""
+    watch, rows = _Watch(how.bar, study.name), list[dict[str, Any]]()
+    looks = study.looks if seeds is None else (seeds,)
+    with _measuring(study, how, watch) as measure:
+        for before, look in pairwise((0, *looks)):
+            rows += measure(range(before, look))
+            table = pl.DataFrame(rows)
+            outcome = study.settings.outcome(table)
+            found = Findings(study, look, table, outcome, watch.violations, watch.asked, len(looks))
+            if found.verdict is not Verdict.OPEN:
+                break
+    return found
+
+
+@contextmanager
+def _measuring(study: Study, how: How, watch: _Watch) -> Iterator[Measure]:
+    """What makes the runs of a study."""
+    settings = study.settings
+    if isinstance(settings, Feasibility):
+        yield lambda _seeds: settings.points()
+    elif isinstance(settings, Ratio | Ratios):
+        yield lambda seeds: _against_bounds(settings, seeds, how, watch)
+    elif isinstance(settings, Sweep):
+        yield lambda seeds: _simulated(settings, seeds, how, watch)
+    else:
+        with _trained(study, settings, how, watch) as measure:
+            yield measure
+
+
+def _against_bounds(settings: Ratio | Ratios, seeds: range, how: How, watch: _Watch) -> list[dict[str, Any]]:
     """Compare runs with the offline optimum, or its bound."""
-    violations: dict[str, tuple[str, ...]] = {}
-    asked = [one for seed in range(seeds) for one in settings.instances(seed)]
-    with progress(quiet=quiet) as bar:
-        task = bar.add_task(study.name, total=len(asked), at="starting")
-
-        def done(label: str, broken: tuple[str, ...]) -> None:
-            if broken:
-                violations[label] = broken
-            bar.update(task, advance=1, at=f"{label} is done")
-
-        rows = pl.DataFrame(simulate.set_against_bounds(asked, settings, done, where))
-    return Findings(study, seeds, rows, settings.outcome(rows), violations, len(rows))
+    asked = [one for seed in seeds for one in settings.instances(seed)]
+    watch.more(len(asked))
+    return simulate.set_against_bounds(asked, settings, watch.done, how.where)
 
 
-def _trained(study: Study, settings: Trained, seeds: int, folder: Path, *, quiet: bool) -> Findings:
+def _simulated(settings: Sweep, seeds: range, how: How, watch: _Watch) -> list[dict[str, Any]]:
+    """Run the points of a simulated study."""
+    asked = [one for seed in seeds for one in settings.simulations(seed, how.trace)]
+    watch.more(len(asked))
+    return simulate.carry_out(asked, settings.metric, watch.done, how.where)
+
+
+@contextmanager
+def _trained(study: Study, settings: Trained, how: How, watch: _Watch) -> Iterator[Measure]:
     """Run the study on Ray; each run's folder is kept in ``runs``."""
-    try:
-        from skedge.studies.testbed import bench, carry_out  # noqa: PLC0415 - torch and Ray are an extra
-    except ImportError as error:
-        raise InputError(f"live studies need the extra `live`: pip install 'skedge[live]' ({error})") from error
-    violations: dict[str, tuple[str, ...]] = {}
-    runs = sum(len(settings.trials(study.job, seed)) for seed in range(seeds))
-    (folder / "runs").mkdir()
-    with progress(quiet=quiet) as bar:
-        task = bar.add_task(study.name, total=runs, at="starting Ray")
+    check_live()
+    from skedge.studies.testbed import bench, carry_out  # noqa: PLC0415 - imports the extra
 
-        def done(ran: Ran, record: Run) -> None:
-            _keep(record, folder / "runs" / ran.trial.label)
-            if ran.violations:
-                violations[ran.trial.label] = ran.violations
-            bar.update(task, advance=1, at=f"{ran.trial.label} is done")
+    (how.folder / "runs").mkdir()
 
-        with bench(study.servers, study.scenario) as at:
-            rows = pl.DataFrame(carry_out(study, seeds, at, done))
-    return Findings(study, seeds, rows, settings.outcome(rows), violations, runs)
+    def done(ran: Ran, record: Run) -> None:
+        _keep(record, how.folder / "runs" / ran.trial.label)
+        watch.done(ran.trial.label, ran.violations)
+
+    with bench(study.servers, study.scenario) as at:
+
+        def measure(seeds: range) -> list[dict[str, Any]]:
+            watch.more(sum(len(settings.trials(study.job, seed)) for seed in seeds))
+            return carry_out(study, seeds, at, done)
+
+        yield measure
 
 
 def _keep(record: Run, folder: Path) -> None:
     folder.mkdir()
     record.write(folder)
+
+
+_WORDS = {Verdict.HOLDS: "yes ", Verdict.FAILS: "NO  ", Verdict.OPEN: "open"}
 
 
 def _show(found: Findings, folder: Path) -> None:
@@ -143,9 +198,11 @@ def _show(found: Findings, folder: Path) -> None:
     out.print(table)
     whose = "our claim" if found.study.ours else "claim"
     out.print(f"{whose}: {found.study.claim}")
-    for part in found.outcome.parts:
-        out.print(f"  {'yes' if part.holds else 'NO '}  {part.text}: {part.numbers}", soft_wrap=True)
-    out.print(f"{found.verdict}; {found.verified}", soft_wrap=True)
+    for judgement in found.judgements:
+        out.print(f"  {_WORDS[judgement.verdict]}  {judgement.part.text}: {judgement.part.numbers}", soft_wrap=True)
+    for sentence in found.sentences:
+        out.print(sentence, soft_wrap=True)
+    out.print(found.verified, soft_wrap=True)
     for label, sentences in found.violations.items():
         for sentence in sentences:
             out.print(f"  {label}: {sentence}", soft_wrap=True)

@@ -86,7 +86,7 @@ def checked(frame: pl.DataFrame, cluster: Cluster) -> pl.DataFrame:
     if missing:
         raise ScenarioError(f"jobs: column {missing[0]!r} is missing; needed are {', '.join(JOB_SCHEMA)}")
     try:
-        frame = frame.select(pl.col(c).cast(t) for c, t in _schema_of(frame).items())
+        frame = frame.select(pl.col(c).cast(t) for c, t in schema_of(frame).items())
     except pl.exceptions.PolarsError as error:
         raise ScenarioError(f"jobs: a column has values of the wrong type: {error}") from error
     _utility_is_whole(frame)
@@ -137,7 +137,7 @@ def _together() -> Iterator[_Check]:
     yield _check(pl.col("id").is_duplicated(), "id", "unique; it is used twice")
 
 
-def _schema_of(frame: pl.DataFrame) -> dict[str, Any]:
+def schema_of(frame: pl.DataFrame) -> dict[str, Any]:
     """The columns of `frame` that describe jobs, in order, and their types."""
     extra = {name: kind for name, kind in EXTRA_SCHEMA.items() if name in frame.columns}
     needs = dict.fromkeys((c for c in frame.columns if c.startswith((WORKER_NEEDS, PS_NEEDS))), pl.Float64)

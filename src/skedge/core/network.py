@@ -43,6 +43,18 @@ class Delays(NamedTuple):
     step: int
     given: Ints
 
+    def followed_by(self, later: Delays) -> Delays:
+        """Those of these jobs and then of `later` ones."""
+        lo, hi = np.concatenate([self.lo, later.lo]), np.concatenate([self.hi, later.hi])
+        return self._replace(lo=lo, hi=hi, key=np.append(self.key, later.key), given=_given_to_both(self, later))
+
+
+def _given_to_both(first: Delays, then: Delays) -> Ints:
+    if not (first.given.size or then.given.size):
+        return first.given
+    unsaid = [np.full((len(d.key), len(d.cloud)), -1) for d in (first, then)]
+    return np.concatenate([d.given if d.given.size else none for d, none in zip((first, then), unsaid, strict=True)])
+
 
 @inlined
 def _mix(x: np.uint64) -> np.uint64:

@@ -145,6 +145,10 @@ class Policy(Protocol):
         """
 
 
+AnyPolicy = str | Policy | type[Policy]
+"""What may be given where a policy is wanted: ``name`` or ``name:key=value,...``, a policy object, or its class."""
+
+
 class Basis:
     """Common base class of policies; deriving from it is optional.
 

@@ -39,7 +39,14 @@ class Record:
 
     def extend(self, scenario: Scenario) -> None:
         """Add the jobs that follow the present ones."""
-        self.scenario, self.chunks = scenario, scenario.jobs.chunks.tolist()
+        self.scenario = scenario
+        self.chunks += scenario.jobs.chunks[len(self.chunks) :].tolist()
+
+    def emptied(self, plans: Plans) -> Record:
+        """A record without entries that continues this one: it knows since when PSs have served jobs."""
+        record = Record(self.scenario, plans)
+        record.ps_since = dict(self.ps_since)
+        return record
 
     def server(self, now: int, server: int, why: str) -> None:
         """Record that a server has left service, or has returned to it if `why` is empty."""

@@ -10,7 +10,7 @@ from typing import Any, get_args
 from pydantic import ValidationError
 
 from .errors import PolicyError
-from .policy import Need, Policy
+from .policy import AnyPolicy, Need, Policy
 
 
 def registered() -> dict[str, EntryPoint]:
@@ -51,13 +51,43 @@ def make_policy(spec: str) -> Policy:
         raise PolicyError(_explained(spec, factory, error)) from error
     except TypeError as error:
         raise PolicyError(f"policy {spec!r}: {error}") from error
+    return _checked(made)
+
+
+def policy_of(given: AnyPolicy) -> Policy:
+    """The policy object of a name, of a class, which takes its default parameters, or the object itself.
+
+    Raises
+    ------
+    PolicyError
+        As :func:`make_policy`; also if it is neither a policy nor the name of one.
+    """
+    if isinstance(given, str):
+        return make_policy(given)
+    return _checked(given() if isinstance(given, type) else given)
+
+
+def spec_of(policy: Policy) -> str:
+    """The policy as ``name:key=value,...``, with the parameters that differ from their defaults."""
+    default = type(policy.params)().model_dump(mode="json")
+    changed = [
+        f"{key}={str(value).lower() if isinstance(value, bool) else value}"
+        for key, value in policy.params.model_dump(mode="json").items()
+        if value != default.get(key)
+    ]
+    return f"{policy.name}:{','.join(changed)}" if changed else policy.name
+
+
+def _checked(made: Policy) -> Policy:
+    """The policy, if it has the parts of one."""
     lacks = [part for part in _PARTS if not hasattr(made, part)]
     if lacks:
+        name = getattr(made, "name", None) or type(made).__name__
         raise PolicyError(f"policy {name!r} has no {lacks[0]!r}; a policy has what skedge.core.policy.Policy lists")
     unknown = sorted(set(made.needs) - set(get_args(Need)))
     if unknown:
         allowed = "; ".join(get_args(Need))
-        raise PolicyError(f"policy {name!r} needs {unknown[0]!r}, which no scenario has; it may need: {allowed}")
+        raise PolicyError(f"policy {made.name!r} needs {unknown[0]!r}, which no scenario has; it may need: {allowed}")
     return made
 
 

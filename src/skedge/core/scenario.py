@@ -14,7 +14,7 @@ from numpy.random import Generator, default_rng
 
 from .errors import ScenarioError
 from .fields import Number, Rule, made_of, settle, text
-from .job_checks import UTILITY, checked, data_of, floats, in_order, needs, numeric
+from .job_checks import UTILITY, checked, data_of, floats, in_order, needs, numeric, schema_of
 from .job_fields import EXTRA_SCHEMA, JOB_SCHEMA, PS_NEEDS, WORKER_NEEDS, JobColumns
 from .kinds import kind_of
 from .latency import LatencyCost, latency_from
@@ -82,6 +82,20 @@ class Jobs(JobColumns):
     def __len__(self) -> int:
         return len(self.ids)
 
+    def followed_by(self, later: Jobs) -> Jobs:
+        """These jobs and then `later` ones of the same cluster; both have been checked, and nothing is checked again.
+
+        Raises
+        ------
+        ScenarioError
+            If a job of `later` has the id of an earlier one, or does not arrive after all others.
+        """
+        _check_later(self, later)
+        both = object.__new__(Jobs)
+        vars(both).update({name: _joined(of, getattr(later, name)) for name, of in vars(self).items()})
+        vars(both)["index"] = self.index | {name: len(self) + i for name, i in later.index.items()}
+        return both
+
     @cached_property
     def index(self) -> dict[str, int]:
         """Index of each job by its id."""
@@ -113,6 +127,31 @@ class Jobs(JobColumns):
 _SCHEMA = JOB_SCHEMA | EXTRA_SCHEMA
 _AS_ANNOUNCED = [f.name for f in fields(JobColumns) if _SCHEMA.get(f.name, str) is not str]
 """The columns that are numbers of the jobs table."""
+
+
+def _check_later(jobs: Jobs, later: Jobs) -> None:
+    for name in later.ids:
+        if name in jobs.index:
+            raise ScenarioError(f"job {name!r}: id = {name!r}; it must be unique; it is used twice")
+    if len(jobs) and len(later) and later.arrival[0] <= jobs.arrival[-1]:
+        arrival = later.frame["arrival_s"][0]
+        raise ScenarioError(f"job {later.ids[0]!r}: arrival_s = {arrival}; it must be after all other jobs'")
+
+
+def _joined(first: Any, then: Any) -> Any:
+    """One table, array, list or mapping after the other."""
+    match first:
+        case pl.DataFrame():
+            both = pl.concat([first, then], how="diagonal", rechunk=True)
+            return both.select(list(schema_of(both)))
+        case np.ndarray():
+            return np.concatenate([first, then])
+        case Delays():
+            return first.followed_by(then)
+        case dict():
+            return first | then
+        case _:
+            return first + then
 
 
 def _type_index(column: pl.Series, types: tuple[str, ...]) -> Ints:
@@ -172,11 +211,13 @@ class Scenario:
             If the job does not fit the cluster, its id is already used, or it does not arrive after all others.
         """
         frame, given = job_table([job])
-        longer = pl.concat([self.jobs.frame, frame], how="diagonal")
-        jobs = Jobs(longer, self.cluster, {**self.jobs.given, **given})
-        if jobs.ids[-1] != job.id:
-            raise ScenarioError(f"job {job.id!r}: arrival_s = {job.arrival_s}; it must be after all other jobs'")
-        return replace(self, jobs=jobs)
+        alone = replace(self, jobs=Jobs(frame, self.cluster, given))
+        if not len(self.jobs):
+            return alone
+        both = replace(self, jobs=self.jobs.followed_by(alone.jobs))
+        for name in vars(self).keys() - {f.name for f in fields(self)}:  # all that is derived is so for each job alone
+            vars(both)[name] = _joined(vars(self)[name], getattr(alone, name))
+        return both
 
     @cached_property
     def chunk_time(self) -> Ints:

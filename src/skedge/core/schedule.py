@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -132,6 +134,15 @@ class Schedule:
     def tables(self) -> Mapping[str, pl.DataFrame]:
         """The tables by name."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    @cached_property
+    def kept(self) -> dict[str, Any]:
+        """What has been derived from the tables, by name; it is not part of the record."""
+        return {}
+
+    def __getstate__(self) -> Mapping[str, pl.DataFrame]:
+        """Pickle the tables alone."""
+        return self.tables()
 
 
 def server_column(servers: Ints | NDArray[np.int32], ids: list[str]) -> pl.Series:

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -28,8 +29,10 @@ from skedge.live.training.maker import CALLS, Calls, Maker
 from skedge.live.training.ps import PSActor
 from skedge.runs.cluster import check_answers
 
+from .stale import PIDS, end_stale
+
 _STORE_BYTES = 128 * 2**20
-_PIDS = "ray-pids.json"
+_AT_ONCE = min(4, os.cpu_count() or 1)  # Ray nodes that are started at the same time: each must be up within 15 s
 _START_S = 120.0
 _PATIENCE_S = 2.0
 _MANY = 64  # concurrent workers on a server that sets no limit
@@ -115,6 +118,8 @@ class Engine:
         ray = _ray()
         # connect while only the head is up, so that this process depends on no other node
         ray.init(address=address, log_to_driver=False, logging_level="error", configure_logging=False)
+        self.maker = Calls(self._maker())
+        warmed = [self.maker.actor.warm.remote()]  # first: the process that it starts imports PyTorch meanwhile
         if embedded:
             self._embedded()
         up = self._labels()
@@ -124,9 +129,8 @@ class Engine:
         self.gpus.check_offered(offered(ray.nodes()))
         self.agents = {i: self._agent(i) for i in range(len(self.cluster.servers))}
         self.idle = {i: [self._ps_actor(i) for _ in range(self._ps_slots(i))] for i in self.agents}
-        self.maker = Calls(self._maker())
-        waits = [agent.warm.remote() for agent in (*self.agents.values(), self.maker.actor)]
-        self._wait_for(waits + [actor.warm.remote() for idle in self.idle.values() for actor in idle])
+        actors = (*self.agents.values(), *(actor for idle in self.idle.values() for actor in idle))
+        self._wait_for(warmed + [actor.warm.remote() for actor in actors])
         self.gpus.check_found(ray.get([agent.found.remote() for agent in self.agents.values()]))
 
     def _wait_for(self, warmed: list[Any]) -> None:
@@ -148,6 +152,8 @@ class Engine:
             "num_cpus": 0,
             "node_ip_address": "127.0.0.1",
             "include_dashboard": False,
+            "include_log_monitor": False,
+            "no_monitor": True,  # of the autoscaler
             "_system_config": dict(HEALTH),
         }
         self.local = Nodes(initialize_head=True, head_node_args={**head, "object_store_memory": _STORE_BYTES})
@@ -155,14 +161,22 @@ class Engine:
         return str(self.local.address)
 
     def _embedded(self) -> None:
-        for number, server in enumerate(self.cluster.servers, 1):
-            self.say(f"starting the Ray node of {server.id}, {number} of {len(self.cluster.servers)}")
-            self._add_node(server.id)
+        """Start the servers' nodes, some at a time: most of a start is Ray's wait for the node's registration."""
+        count = len(self.cluster.servers)
+        self.local._shutdown_at_exit = False  # noqa: SLF001 - only the main thread can set signal handlers
+        pool = ThreadPoolExecutor(_AT_ONCE)
+        try:
+            for number, _ in enumerate(pool.map(self._add_node, self.cluster.server_ids)):
+                self.say(f"starting the Ray nodes of the servers: {number + 1} of {count} are up")
+        finally:
+            pool.shutdown(cancel_futures=True)
         self.say("waiting for the Ray nodes")
         self.local.wait_for_nodes()
         self._note_pids()
 
     def _add_node(self, server: str) -> None:
+        # names of our own, as two nodes that start at the same time would take the same ones
+        sockets, mark = self.local.head_node.get_sockets_dir_path(), secrets.token_hex(4)
         try:
             self.nodes[server] = self.local.add_node(
                 num_cpus=1,
@@ -170,6 +184,8 @@ class Engine:
                 node_ip_address="127.0.0.1",
                 object_store_memory=_STORE_BYTES,
                 labels={"server": server},
+                raylet_socket_name=f"{sockets}/raylet.{mark}",
+                plasma_store_socket_name=f"{sockets}/plasma_store.{mark}",
                 wait=False,
             )
         except Exception as error:  # Ray raises a bare Exception here
@@ -178,9 +194,9 @@ class Engine:
             ) from error
 
     def _note_pids(self) -> None:
-        aside = self.folder / f".{_PIDS}"
+        aside = self.folder / f".{PIDS}"
         aside.write_text(json.dumps(self._pids()), encoding="utf-8")
-        aside.replace(self.folder / _PIDS)
+        aside.replace(self.folder / PIDS)
 
     def _pids(self) -> list[int]:
         nodes = self.local.list_all_nodes()
@@ -304,7 +320,6 @@ class Engine:
             return
         with suppress(Exception):  # the node may be gone altogether
             self.local.remove_node(self.nodes[server], allow_graceful=False)
-        self.local._shutdown_at_exit = False  # noqa: SLF001 - only the main thread can set signal handlers
         with suppress(Exception):  # if it does not start now, the next check tries again
             self._add_node(server)
             self._note_pids()
@@ -321,21 +336,11 @@ class Engine:
                 self.local.shutdown()
             self.local = None
             end_stale(self.folder)
-            (self.folder / _PIDS).unlink(missing_ok=True)
+            (self.folder / PIDS).unlink(missing_ok=True)
 
 
 def _nobody(server: int, what: str) -> None:
     """Ignores reports made before :meth:`Engine.watch`."""
-
-
-def end_stale(folder: Path) -> None:
-    """Kill the processes of Ray left by a killed controller, by the process ids in its state folder."""
-    path = folder / _PIDS
-    for pid in json.loads(path.read_text(encoding="utf-8")) if path.exists() else ():
-        with suppress(OSError):  # the process has ended meanwhile
-            command = Path(f"/proc/{pid}/cmdline")
-            if command.exists() and b"ray" in command.read_bytes():
-                os.kill(pid, signal.SIGKILL)
 
 
 def _ray() -> Any:

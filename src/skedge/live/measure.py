@@ -37,7 +37,7 @@ from skedge.core.model import Cluster
 from skedge.core.scenario import Scenario
 from skedge.core.speed import MBIT_PER_MB
 from skedge.live.training.apart import sent
-from skedge.live.training.training import Program
+from skedge.live.training.program import Program
 
 from .engine import Engine
 

@@ -53,9 +53,9 @@ def decide(case: Case, books: Books, choice: Choice, now: int, first: int, last:
     if choice.policy == TIRESIAS:
         execute(lists[CHOSEN, : at[CHOSEN]], choice.clocks, choice.gang, now - at[DECIDED], choice.limit)
         at[DECIDED] = now
-    _leave(choice.gang, lists, at)
+    leave(choice.gang.running, lists, at)
     for job in range(first, last):
-        if _admit(case, books, job, now):
+        if admit(case, books, job, now):
             lists[ACTIVE, at[ACTIVE]] = job
             at[ACTIVE] += 1
     if choice.policy == FIFO:
@@ -73,11 +73,11 @@ def decide(case: Case, books: Books, choice: Choice, now: int, first: int, last:
 
 
 @lean
-def _leave(gang: Gang, lists: Ints, at: Ints) -> None:
-    """Let the finished jobs go."""
+def leave(running: Ints, lists: Ints, at: Ints) -> None:
+    """Let the finished jobs go, which are not `running` any more."""
     for i in range(at[FINISHED]):
         done, kept = lists[FINISHED, i], 0
-        gang.running[done] = 0
+        running[done] = 0
         for k in range(at[ACTIVE]):
             if lists[ACTIVE, k] != done:
                 lists[ACTIVE, kept] = lists[ACTIVE, k]
@@ -86,7 +86,7 @@ def _leave(gang: Gang, lists: Ints, at: Ints) -> None:
 
 
 @lean
-def _admit(case: Case, books: Books, job: int, now: int) -> bool:
+def admit(case: Case, books: Books, job: int, now: int) -> bool:
     """Whether the edge can hold an arrival; what never fits goes to the cloud or is rejected."""
     mine = books.jobs[job]
     kind, k, ps = mine[KIND], mine[WORKERS], mine[PS_KIND]
@@ -140,7 +140,7 @@ def _srtf(case: Case, books: Books, choice: Choice, now: int) -> Changes:
     lists[RANKED, : len(order)] = order
     at[RANKED] = len(order)
     choice.scratch.free[:] = choice.capacity
-    return _select(case, choice, order, _all_ps(case), lists[CHOSEN, : at[CHOSEN]])
+    return _select(case, choice, order, all_ps(case), lists[CHOSEN, : at[CHOSEN]])
 
 
 @compiled
@@ -152,7 +152,7 @@ def _tiresias(case: Case, choice: Choice, now: int) -> Changes:
     while True:
         _sort(jobs, clocks)
         choice.scratch.free[:] = choice.capacity
-        _verdicts(case, choice, jobs, _all_ps(case))
+        _verdicts(case, choice, jobs, all_ps(case))
         if not promote(_unmarked(jobs, lists[VERDICT], False), clocks, gang, choice.knob, now):
             break
     changes = _change(choice, jobs, lists[CHOSEN, : at[CHOSEN]])
@@ -203,7 +203,7 @@ def _wake(step: int, books: Books, choice: Choice, now: int) -> None:
 
 
 @compiled
-def _all_ps(case: Case) -> Ints:
+def all_ps(case: Case) -> Ints:
     """PS slots to give out by type, if all jobs are up for selection."""
     left = np.empty(case.ps_types, np.int64)
     for kind in range(len(left)):
@@ -214,7 +214,7 @@ def _all_ps(case: Case) -> Ints:
 @compiled
 def _free_ps(case: Case, ps_job: Ints) -> Ints:
     """PS slots to give out by type, if running jobs are not up for selection."""
-    left, first = _all_ps(case), len(case.ps_first) - 1 - case.ps_types
+    left, first = all_ps(case), len(case.ps_first) - 1 - case.ps_types
     if case.cloud < 0:
         for kind in range(len(left)):
             for i in range(case.ps_first[first + kind], case.ps_first[first + kind + 1]):
@@ -259,7 +259,7 @@ def _carry_out(case: Case, books: Books, gang: Gang, changes: Changes, now: int)
         begin(case, books, job, kept[i], now, RANK)
     for job in changes.begins:
         _place(books, gang, job)
-        begin(case, books, job, _ps_for(case, books, job), now, RANK)
+        begin(case, books, job, ps_for(case, books, job, books.placed[job, : books.jobs[job, SERVERS]]), now, RANK)
 
 
 @lean
@@ -276,13 +276,13 @@ def _place(books: Books, gang: Gang, job: int) -> None:
 
 
 @lean
-def _ps_for(case: Case, books: Books, job: int) -> int:
-    """A free PS slot of the job's type: on a server of its placement, else of lowest number, else the cloud."""
+def ps_for(case: Case, books: Books, job: int, where: Ints) -> int:
+    """A free PS slot of the job's type: on a server of its placement `where`, else of lowest number, else the cloud."""
     kind = books.jobs[job, PS_KIND]
     if kind < 0:
         return -1
-    for i in range(books.jobs[job, SERVERS]):
-        slot = _free_slot(case, books.ps_job, books.placed[job, i, 0] * case.ps_types + kind)
+    for i in range(len(where)):
+        slot = _free_slot(case, books.ps_job, where[i, 0] * case.ps_types + kind)
         if slot >= 0:
             return slot
     return _free_slot(case, books.ps_job, len(case.ps_first) - 1 - case.ps_types + kind)

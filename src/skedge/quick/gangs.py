@@ -53,7 +53,7 @@ def begin(case: Case, books: Books, job: int, ps: int, now: int, reason: int) ->
         server, n = books.placed[job, i, 0], books.placed[job, i, 1]
         if server != case.cloud:
             books.free[server, mine[KIND]] -= n
-        _note_decision(books, now, job, ALLOCATE, server, n, reason)
+        note_decision(books, now, job, ALLOCATE, server, n, reason)
     if ps >= 0:
         books.ps_job[ps] = job
     mine[PS], mine[PS_SINCE] = ps, now
@@ -61,7 +61,7 @@ def begin(case: Case, books: Books, job: int, ps: int, now: int, reason: int) ->
     mine[HELD], mine[SINCE], mine[STARTED] = mine[WORKERS], now, 1
     if mine[ADMITTED] < 0:
         mine[ADMITTED] = now
-    _set_zeta(mine, _colocated(case, books, job, ps))
+    set_zeta(mine, _colocated(case, books, job, ps))
     end = mine[COMPUTE_FROM] - (-mine[TRUE_LEFT] // mine[HELD])
     put(books.agenda, books.at, -(-end // case.step) * case.step, job, mine[VERSION])
 
@@ -104,7 +104,7 @@ def _colocated(case: Case, books: Books, job: int, ps: int) -> int:
 
 
 @inlined
-def _set_zeta(mine: Ints, zeta: int) -> None:
+def set_zeta(mine: Ints, zeta: int) -> None:
     """Convert the remaining work of the job with this row to another zeta."""
     old = mine[ZETA]
     if zeta != old:
@@ -134,9 +134,9 @@ def suspend(case: Case, books: Books, job: int, now: int, reason: int) -> None:
     mine = books.jobs[job]
     so_far = max(now - mine[COMPUTE_FROM], 0) * mine[HELD]
     left = max(mine[TRUE_LEFT] - so_far, 1)
-    _note_decision(books, now, job, SUSPEND, -1, -1, reason)
+    note_decision(books, now, job, SUSPEND, -1, -1, reason)
     _note_run(books, job, now, mine[TRUE_LEFT] - left, 1)
-    _release(case, books, job, now)
+    release(case, books, job, now)
     mine[LEFT], mine[TRUE_LEFT] = max(mine[LEFT] - so_far, 1), left
     mine[VERSION] += 1
     books.at[STALE] += 1
@@ -146,11 +146,11 @@ def suspend(case: Case, books: Books, job: int, now: int, reason: int) -> None:
 def finish(case: Case, books: Books, job: int, now: int) -> None:
     """`job` completes."""
     _note_run(books, job, now, books.jobs[job, TRUE_LEFT], 0)
-    _release(case, books, job, now)
+    release(case, books, job, now)
 
 
 @inlined
-def _release(case: Case, books: Books, job: int, now: int) -> None:
+def release(case: Case, books: Books, job: int, now: int) -> None:
     """Give the workers and the PS back; a PS that has served for some time is noted."""
     mine = books.jobs[job]
     for i in range(mine[SERVERS]):
@@ -168,11 +168,12 @@ def _release(case: Case, books: Books, job: int, now: int) -> None:
 @lean
 def reject(books: Books, job: int, now: int, reason: int) -> None:
     """Reject `job`."""
-    _note_decision(books, now, job, REJECT, -1, -1, reason)
+    note_decision(books, now, job, REJECT, -1, -1, reason)
 
 
 @inlined
-def _note_decision(books: Books, now: int, job: int, verb: int, server: int, workers: int, reason: int) -> None:
+def note_decision(books: Books, now: int, job: int, verb: int, server: int, workers: int, reason: int) -> None:
+    """Add a row to the decisions."""
     row = books.decisions[books.at[DECISIONS]]
     row[0], row[1], row[2], row[3], row[4], row[5] = now, job, verb, server, workers, reason
     books.at[DECISIONS] += 1

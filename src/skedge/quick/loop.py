@@ -34,13 +34,13 @@ def advance(case: Case, books: Books, choice: Choice, events: int) -> int:
     """Go on for at most this number of events; stops before one for which an array may lack room."""
     at, done = books.at, choice.lists[FINISHED]
     for _ in range(events):
-        now = at[NOW] = _next(books.jobs, books.agenda, at)
+        now = at[NOW] = next_time(books.jobs, books.agenda, at)
         if now == NEVER:
             return OVER
-        arrivals = _arrivals(books.jobs, at)
-        if not has_room(books, choice, room(case.slots, at, arrivals)):
+        arrivals = arrivals_at(books.jobs, at)
+        if not has_room(books, choice.stored, room(case.slots, at, arrivals)):
             return FULL
-        woke = _happening(books.agenda, at, books.jobs, choice.lists[FINISHED], choice.at)
+        woke = happening(books.agenda, at, books.jobs, choice.lists[FINISHED], choice.at)
         finished, first = choice.at[FINISHED], at[ARRIVED]
         at[ARRIVED] += arrivals
         if woke or finished > 0 or arrivals > 0:
@@ -55,7 +55,7 @@ def advance(case: Case, books: Books, choice: Choice, events: int) -> int:
 
 
 @lean
-def _next(jobs: Ints, agenda: Ints, at: Ints) -> int:
+def next_time(jobs: Ints, agenda: Ints, at: Ints) -> int:
     """The time of the next arrival or entry of the agenda; NEVER at the end."""
     now = NEVER
     if at[ARRIVED] < len(jobs):
@@ -64,7 +64,7 @@ def _next(jobs: Ints, agenda: Ints, at: Ints) -> int:
 
 
 @lean
-def _arrivals(jobs: Ints, at: Ints) -> int:
+def arrivals_at(jobs: Ints, at: Ints) -> int:
     """The number of jobs that arrive now."""
     last = at[ARRIVED]
     while last < len(jobs) and jobs[last, ARRIVAL] <= at[NOW]:
@@ -73,7 +73,7 @@ def _arrivals(jobs: Ints, at: Ints) -> int:
 
 
 @lean
-def _happening(agenda: Ints, at: Ints, jobs: Ints, done: Ints, lengths: Ints) -> bool:
+def happening(agenda: Ints, at: Ints, jobs: Ints, done: Ints, lengths: Ints) -> bool:
     """Take what happens now from the agenda: the jobs that complete, in order; returns whether there is a wake-up."""
     woke = False
     while at[AGENDA] > 0 and agenda[0, 0] <= at[NOW]:

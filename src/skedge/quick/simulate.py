@@ -10,21 +10,24 @@ import numpy as np
 from skedge.core.errors import SkedgeError
 from skedge.core.events import Event
 from skedge.core.kinds import kind_of
-from skedge.core.model import Ints
+from skedge.core.model import Floats, Ints
 from skedge.core.plans import Plans
 from skedge.core.policy import Policy
 from skedge.core.record import Record
 from skedge.core.scenario import Scenario
 from skedge.core.schedule import Schedule
 from skedge.core.time import SECOND
+from skedge.policies.drf.policy import Drf
 from skedge.policies.fifo.policy import Fifo
 from skedge.policies.gangs.edge import NO_PS_ON_EDGE, too_few
 from skedge.policies.gangs.placement import Rule
+from skedge.policies.gangs.preemptive import Preemptive
 from skedge.policies.gangs.srtf import Srtf
 from skedge.policies.gangs.tiresias import Tiresias
 from skedge.sim.runs import RunLog
 
 from .decide import MOVED, NEVER_FITS_EDGE, NO_PS_THERE, PREEMPTED, RANK
+from .each_loop import advance_taking
 from .gangs import REJECT
 from .loop import FULL, OVER, advance
 from .state import (
@@ -33,9 +36,11 @@ from .state import (
     COMPLETED,
     DECISIONS,
     DONE,
+    DRF,
     FIFO,
     KIND,
     NOW,
+    PREEMPTIVE,
     PS_ROWS,
     RUNS,
     SRTF,
@@ -45,18 +50,29 @@ from .state import (
     Books,
     Case,
     Choice,
+    choice_with_room,
     make_books,
     make_case,
     make_choice,
     room,
+    width_of,
     with_room,
 )
+from .taking import ask_for_one, make_taking, taking_with_room
 
 EVENTS = 20_000
 """Events between two reports of progress."""
 
-_RANKS = ("first_in_first_out", "shortest_remaining_time", "least_attained_service")
-_POLICIES: dict[type, int] = {Fifo: FIFO, Srtf: SRTF, Tiresias: TIRESIAS}
+_RANKS = (
+    "first_in_first_out",
+    "shortest_remaining_time",
+    "least_attained_service",
+    "shortest_completion",
+    "fair_share",
+)
+_POLICIES: dict[type, int] = {Fifo: FIFO, Srtf: SRTF, Tiresias: TIRESIAS, Preemptive: PREEMPTIVE, Drf: DRF}
+_EACH = (PREEMPTIVE, DRF)
+"""Policies whose workers begin one by one."""
 
 
 def covers(scenario: Scenario, policy: Policy) -> bool:
@@ -69,7 +85,7 @@ def covers(scenario: Scenario, policy: Policy) -> bool:
     ):
         return False
     params: Any = policy.params
-    return not params.allow_cloud and (which != FIFO or params.rule == "strict")
+    return which in _EACH or (not params.allow_cloud and (which != FIFO or params.rule == "strict"))
 
 
 def simulate(scenario: Scenario, policy: Policy, progress: Callable[[Event], None] | None = None) -> Schedule:
@@ -80,19 +96,31 @@ def simulate(scenario: Scenario, policy: Policy, progress: Callable[[Event], Non
     progress
         Called now and then with the present and the jobs that have completed since the last call.
     """
-    reported = 0
-    case, books, choice = make_case(scenario), make_books(scenario), _choice(scenario, policy)
-    while (why := advance(case, books, choice, EVENTS)) != OVER:
+    reported, which = 0, _POLICIES[type(policy)]
+    case, books, choice = _start(scenario, policy, which)
+    go_on, with_space = (advance_taking, taking_with_room) if which in _EACH else (advance, choice_with_room)
+    while (why := go_on(case, books, choice, EVENTS)) != OVER:
         if why == FULL:
             # rows of what arrives are counted for all jobs: they may arrive together
-            books, choice = with_room(books, choice, room(case.slots, books.at, len(books.jobs)))
+            more = room(case.slots, books.at, len(books.jobs))
+            books, choice = with_room(books, more), with_space(choice, more)
         elif progress is not None:
             done = choice.lists[COMPLETED, reported : books.at[DONE]].tolist()
             reported += len(done)
             progress(Event(int(books.at[NOW]), finished=tuple(done)))
     if choice.at[ACTIVE] > 0:
         raise SkedgeError(f"policy {policy.name!r} left {choice.at[ACTIVE]} jobs unanswered in the compiled loop")
-    return _record(scenario, case, books, choice.policy)
+    return _record(scenario, case, books, which)
+
+
+def _start(scenario: Scenario, policy: Policy, which: int) -> tuple[Case, Books, Any]:
+    """The arrays before the first event."""
+    case = make_case(scenario)
+    if which in _EACH:
+        books = make_books(scenario, 1)
+        ask_for_one(case, books)
+        return case, books, make_taking(scenario, which)
+    return case, make_books(scenario, width_of(scenario)), _choice(scenario, policy)
 
 
 def _choice(scenario: Scenario, policy: Policy) -> Choice:
@@ -111,29 +139,33 @@ def _record(scenario: Scenario, case: Case, books: Books, policy: int) -> Schedu
     """The tables, made of the rows as :class:`~skedge.core.record.Record` and the world's log make them."""
     record, log, at, admitted = Record(scenario, Plans()), RunLog(scenario), books.at, books.jobs[:, ADMITTED]
     decisions = _with_reasons(case, books, policy, record)
-    record.decisions.rows.frombytes(decisions.tobytes())
-    record.decisions.values.frombytes(np.full(len(decisions), np.nan).tobytes())
-    record.ps.frombytes(books.ps[: at[PS_ROWS]].tobytes())
-    record.gang_uploads.frombytes(books.uploads[: at[UPLOADS]].tobytes())
+    record.decisions.rows, record.decisions.values = _buffer(decisions), _buffer(np.full(len(decisions), np.nan))
+    record.ps, record.gang_uploads = _buffer(books.ps[: at[PS_ROWS]]), _buffer(books.uploads[: at[UPLOADS]])
     record.admitted = {int(job): int(admitted[job]) for job in np.flatnonzero(admitted >= 0)}
-    log.gang_rows.frombytes(books.runs[: at[RUNS]].tobytes())
+    log.gang_rows = _buffer(books.runs[: at[RUNS]])
     return record.schedule(log.table())
+
+
+def _buffer(rows: Ints | Floats) -> Any:
+    """The numbers of `rows` one after the other, in place of a growing array that is only read from here on."""
+    return rows.reshape(-1).data
 
 
 def _with_reasons(case: Case, books: Books, policy: int, record: Record) -> Ints:
     """The decisions with the record's codes of reasons, in order of first use; each rejection has its own."""
     rows = books.decisions[: books.at[DECISIONS]]
     fixed = {RANK: _RANKS[policy], PREEMPTED: "preempted", MOVED: "moved", NEVER_FITS_EDGE: "never_fits_edge"}
-    own = np.where(rows[:, 2] == REJECT, -1 - rows[:, 1], rows[:, 5])
-    used, first, of = np.unique(own, return_index=True, return_inverse=True)
-    codes = np.empty(len(used), np.int64)
-    for i in first.argsort().tolist():
-        _, job, verb, *_, reason = rows[first[i]].tolist()
+    own = np.where(rows[:, 2] == REJECT, len(fixed) + rows[:, 1], rows[:, 5])
+    first = np.full(len(fixed) + len(books.jobs), len(rows))
+    first[own[::-1]] = np.arange(len(rows))[::-1]
+    codes = np.zeros(len(first), np.int64)
+    for key in first.argsort()[: np.count_nonzero(first < len(rows))].tolist():
+        _, job, verb, *_, reason = rows[first[key]].tolist()
         text = fixed[reason] if verb != REJECT else _why(case, books.jobs[job], reason)
         if verb == REJECT:
             record.rejected[job] = text
-        codes[i] = record.decisions.reasons.setdefault(text, len(record.decisions.reasons))
-    rows[:, 5] = codes[of]
+        codes[key] = record.decisions.reasons.setdefault(text, len(record.decisions.reasons))
+    rows[:, 5] = codes[own]
     return rows
 
 

@@ -14,7 +14,7 @@ from skedge.core.time import NEVER, whole_slots
 from skedge.policies.gangs.placement import Gang, Rule, Scratch, Stored, empty_stored, make_scratch, with_space
 from skedge.policies.gangs.tiresias import Clocks, no_clocks, with_clocks
 
-FIFO, SRTF, TIRESIAS = range(3)
+FIFO, SRTF, TIRESIAS, PREEMPTIVE, DRF = range(5)
 """The policies of this package."""
 
 NO_PS = -2
@@ -176,8 +176,8 @@ def _lists(key: Ints, keys: int, of: Ints) -> tuple[Ints, Ints]:
     return first.astype(np.int64), of[key.argsort(kind="stable")].astype(np.int64)
 
 
-def make_books(scenario: Scenario) -> Books:
-    """The books before the first event."""
+def make_books(scenario: Scenario, width: int) -> Books:
+    """The books before the first event; `width` is the largest number of servers of a gang."""
     cluster, jobs = scenario.cluster, scenario.jobs
     table = np.zeros((len(jobs), 22), np.int64)
     columns = (jobs.workers, jobs.worker_type, jobs.ps_type, jobs.chunks)
@@ -188,7 +188,7 @@ def make_books(scenario: Scenario) -> Books:
     table[:, ADMITTED], table[:, PS], table[:, DATA] = -1, NO_PS, -1
     return Books(
         table,
-        np.zeros((len(jobs), _width(scenario), 2), np.int64),
+        np.zeros((len(jobs), width, 2), np.int64),
         np.zeros((0, 4), np.int64),
         cluster.workers.copy(),
         np.full(len(cluster.ps_server), -1),
@@ -201,7 +201,7 @@ def make_books(scenario: Scenario) -> Books:
     )
 
 
-def _width(scenario: Scenario) -> int:
+def width_of(scenario: Scenario) -> int:
     """The largest number of servers of a gang."""
     return min(int(scenario.jobs.workers.max(initial=1)), len(scenario.cluster.servers))
 
@@ -209,7 +209,7 @@ def _width(scenario: Scenario) -> int:
 def make_choice(scenario: Scenario, policy: int, rule: Rule, limit: float, knob: float) -> Choice:
     """The policy before the first event."""
     cluster, jobs, at = scenario.cluster, scenario.jobs, np.zeros(7, np.int64)
-    count, places, at[WAKE_AT] = len(jobs), np.zeros((len(jobs), _width(scenario)), np.int64), NEVER
+    count, places, at[WAKE_AT] = len(jobs), np.zeros((len(jobs), width_of(scenario)), np.int64), NEVER
     none, lists = np.zeros(count, np.int64), np.zeros((7, count), np.int64)
     lists[REMAINING] = -1
     kinds = jobs.workers.copy(), jobs.worker_type.copy(), np.maximum(jobs.ps_type, 0)
@@ -233,23 +233,26 @@ def room(slots: Ints, at: Ints, arrivals: int) -> int:
 
 
 @lean
-def has_room(books: Books, choice: Choice, more: int) -> bool:
+def has_room(books: Books, stored: Stored, more: int) -> bool:
     """Whether every array that grows has room for `more` rows or entries."""
     at = books.at
     rows = min(len(books.decisions) - at[DECISIONS], len(books.ps) - at[PS_ROWS], len(books.uploads) - at[UPLOADS])
     others = min(len(books.runs) - at[RUNS], len(books.data) - at[ENTRIES], len(books.agenda) - at[AGENDA])
-    return min(rows, others, len(choice.stored.server) - choice.stored.size[0]) >= more
+    return min(rows, others, len(stored.server) - stored.size[0]) >= more
 
 
-def with_room(books: Books, choice: Choice, more: int) -> tuple[Books, Choice]:
+def with_room(books: Books, more: int) -> Books:
     """The same with room for at most `more` further rows, entries and agenda items each."""
     names = {"decisions": DECISIONS, "ps": PS_ROWS, "uploads": UPLOADS, "runs": RUNS, "data": ENTRIES, "agenda": AGENDA}
-    longer = {name: _longer(getattr(books, name), int(books.at[i]) + more) for name, i in names.items()}
-    stored = with_space(choice.stored, len(choice.stored.first), more)
-    return books._replace(**longer), choice._replace(stored=stored)
+    return books._replace(**{name: longer(getattr(books, name), int(books.at[i]) + more) for name, i in names.items()})
 
 
-def _longer(array: Ints, need: int) -> Ints:
+def choice_with_room(choice: Choice, more: int) -> Choice:
+    """The same with room for at most `more` further entries."""
+    return choice._replace(stored=with_space(choice.stored, len(choice.stored.first), more))
+
+
+def longer(array: Ints, need: int) -> Ints:
     """`array` with room for `need` rows, at least doubled if it grows."""
     if len(array) >= need:
         return array

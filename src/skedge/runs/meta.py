@@ -14,7 +14,7 @@ from typing import Any
 from skedge.core.errors import PolicyError, RunFolderError
 from skedge.core.kinds import kind_of
 from skedge.core.policy import Policy
-from skedge.core.registry import make_policy
+from skedge.core.registry import make_policy, spec_of
 from skedge.core.scenario import Scenario
 from skedge.core.time import SECOND
 
@@ -86,11 +86,9 @@ def live_tolerance(resumed: int, recovery_s: float) -> int:
 def meta_of(scenario: Scenario, policy: Policy) -> dict[str, Any]:
     """Content of ``run.json``: the inputs of a run."""
     params = policy.params.model_dump(mode="json")
-    default = type(policy.params)().model_dump(mode="json")
-    changed = ",".join(f"{key}={_written(value)}" for key, value in params.items() if value != default.get(key))
     return {
         "format": FORMAT,
-        "policy": f"{policy.name}:{changed}" if changed else policy.name,
+        "policy": spec_of(policy),
         "params": {key: _in_json(value) for key, value in params.items()},
         "lanes": asdict(policy.lanes),
         "promises": policy.promises.recorded(),
@@ -103,10 +101,6 @@ def meta_of(scenario: Scenario, policy: Policy) -> dict[str, Any]:
 def _in_json(value: object) -> object:
     """`value` for JSON, which has no infinity: it is written as text, which parameters accept."""
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _written(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def registered_meta(meta: Mapping[str, Any]) -> dict[str, Any]:

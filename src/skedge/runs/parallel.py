@@ -58,7 +58,7 @@ def parallel(work: Sequence[Any], processes: int, *, joining: bool = False) -> G
 
 
 def _joined(tasks: Sequence[Any], others: int) -> Generator[Any, None, None]:
-    """Do `tasks` in this process and in `others`, each of which has one waiting."""
+    """Do `tasks` in `others` from the first one on, one waiting for each, and in this process from the last one."""
     left, executor, sent = deque(tasks), get_memmapping_executor(others), set[Future[Any]]()
     try:
         while left or sent:
@@ -66,7 +66,7 @@ def _joined(tasks: Sequence[Any], others: int) -> Generator[Any, None, None]:
                 function, given, named = left.popleft()
                 sent.add(executor.submit(function, *given, **named))
             if left:
-                function, given, named = left.popleft()
+                function, given, named = left.pop()
                 yield function(*given, **named)
             done, sent = wait(sent, timeout=0 if left else None, return_when=FIRST_COMPLETED)
             yield from (future.result() for future in done)

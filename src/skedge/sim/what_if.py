@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -49,8 +49,7 @@ def forecast(
     -------
     Completions by job. Jobs that will never complete in the present state (servers out of service) are omitted.
     """
-    scenario = kernel.scenario
-    copy = deepcopy(kernel, {id(scenario): scenario, id(scenario.jobs): scenario.jobs, id(kernel.journal): None})
+    copy = _copy(kernel)
     world = _Ahead(copy, now, in_cloud or {}, wakes)
     completions: dict[int, int] = {}
 
@@ -59,6 +58,14 @@ def forecast(
 
     drive(copy, world, note)
     return completions
+
+
+def _copy(kernel: Kernel) -> Kernel:
+    """A copy of `kernel` without its journal and its record, which grow without end."""
+    scenario, plans = kernel.scenario, deepcopy(kernel.plans)
+    memo: dict[int, Any] = {id(part): part for part in (scenario, scenario.jobs)}
+    memo |= {id(kernel.journal): None, id(kernel.plans): plans, id(kernel.record): kernel.record.emptied(plans)}
+    return deepcopy(kernel, memo)
 
 
 class _Ahead(SimulatedWorld):
@@ -90,9 +97,10 @@ class _Ahead(SimulatedWorld):
             truth.left[job] += len(chunks)
         dispatched = np.flatnonzero(kernel.standing == DISPATCHED)
         truth.was_running[dispatched] = [kernel.is_running(job) for job in dispatched.tolist()]
-        for job, chunks in enumerate(self.scenario.jobs.chunks.tolist()):
+        for job in kernel.active().tolist():
+            n = int(self.scenario.jobs.chunks[job])
             # which chunk of a group is next does not matter here, only that it is a different one
-            truth.links[truth.first[job] : truth.first[job + 1]] = (np.arange(chunks) + 1) % chunks
+            truth.links[truth.first[job] : truth.first[job + 1]] = (np.arange(n) + 1) % n
         n = len(lanes.clock)
         truth.touched[:], truth.marked[:], truth.size[TOUCHED] = np.arange(n), 1, n
         self._tell_again(dispatched)

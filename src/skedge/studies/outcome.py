@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import polars as pl
 
-from skedge.analysis.intervals import Estimate, estimate
+from skedge.analysis.intervals import Estimate, bounded
 
 from .figure import Figure
+from .judge import Part
 
-Cell = str | int | Estimate | None
-
-
-@dataclass(frozen=True)
-class Part:
-    """A part of a claim that can be checked: its text, whether it holds, and the numbers."""
-
-    text: str
-    holds: bool
-    numbers: str
+Cell = str | float | Estimate | None
 
 
 @dataclass(frozen=True)
@@ -30,7 +24,7 @@ class Outcome:
     Attributes
     ----------
     parts
-        Parts of the claim, which is reproduced if all of them hold.
+        Parts of the claim, which holds if all of them do (:mod:`.judge`).
     columns, rows
         A table for readers.
     """
@@ -40,29 +34,41 @@ class Outcome:
     rows: tuple[tuple[Cell, ...], ...]
     figure: Figure
 
-    @property
-    def holds(self) -> bool:
-        """Whether all parts of the claim hold."""
-        return all(part.holds for part in self.parts)
-
 
 def mean_of(values: Iterable[float]) -> Estimate:
-    """Mean and 95 % interval (Student's t)."""
-    return estimate(np.array(list(values), float))
+    """Mean and 95 % interval (BCa bootstrap); no interval for fewer than 5 values."""
+    return bounded(np.array(list(values), float))
+
+
+def mean_by_seed(rows: pl.DataFrame, column: str) -> pl.Series:
+    """Mean of a column for each seed, in the order of the seeds."""
+    return rows.group_by("seed").agg(pl.col(column).mean()).sort("seed")[column]
 
 
 def slope(x: Sequence[float], y: Sequence[float]) -> float:
     """The slope of `y` over `x`, by least squares."""
-    at = np.array(x, float) - np.mean(x)
-    return float(at @ np.array(y, float) / (at @ at))
+    at, rise = np.array(x, float) - np.mean(x), np.array(y, float) - y[0]  # equal values have the slope 0 exactly
+    return float(at @ rise / (at @ at))
 
 
 def shown(cell: Cell, digits: int = 2) -> str:
-    """A cell as text: an estimate as mean ± half its interval."""
+    """A cell as text: an estimate as its mean and, in brackets, its interval.
+
+    Numbers have `digits` after the point or more, so that three count; from 1,000 on they have none.
+    """
+    if isinstance(cell, float):
+        return _number(cell, cell, digits)
     if not isinstance(cell, Estimate):
         return "–" if cell is None else str(cell)
-    half = "" if cell.high is None else f" ± {cell.high - cell.mean:.{digits}f}"
-    return f"{cell.mean:.{digits}f}{half}"
+    ends = [_number(end, cell.mean, digits) for end in (cell.low, cell.high) if end is not None]
+    return _number(cell.mean, cell.mean, digits) + (f" [{', '.join(ends)}]" if ends else "")
+
+
+def _number(value: float, like: float, digits: int) -> str:
+    """A number with the digits of `like`."""
+    if abs(like) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.{max(digits, 2 - math.floor(math.log10(abs(like)))) if like else digits}f}"
 
 
 def points(cell: Estimate) -> Estimate:

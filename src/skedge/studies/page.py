@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib.resources
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from html import escape
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -18,12 +20,18 @@ from skedge.analysis.intervals import Estimate
 from skedge.report.build import write_report
 
 from .figure import svg
+from .judge import Judgement, Verdict, judge, overall
 from .outcome import Cell, Outcome, shown
-from .study import Study
+from .study import Hypothesis, Study
 
 _LIBRARIES = ("skedge", "torch", "ray")
 
-_HINT = "Points are means over the seeds, bars their 95 % confidence intervals (Student's t)."
+_HINT = "Points are means over the seeds, bars their 95 % confidence intervals (BCa bootstrap, from 5 seeds on)."
+_TESTS = (
+    "p: Student's t-test of the differences paired by seed, corrected by Holm's method for the number of parts; below "
+    "5 %, divided by the number of looks at the seeds, a part is decided. d: mean difference by its standard deviation."
+)
+_OF_PARTS = {Verdict.HOLDS: "hold", Verdict.FAILS: "do not hold", Verdict.OPEN: "are not decided"}
 
 
 @dataclass(frozen=True)
@@ -32,12 +40,18 @@ class Findings:
 
     Attributes
     ----------
+    seeds
+        Number of seeds that were run.
     rows
         The measurements.
     violations
         Rules that records break, by run.
     runs
         Number of runs.
+    looks
+        Number of looks at which the claim could have been decided.
+    reasons
+        The findings under each hypothesis, if the claim does not hold.
     """
 
     study: Study
@@ -46,13 +60,36 @@ class Findings:
     outcome: Outcome
     violations: Mapping[str, Sequence[str]]
     runs: int
+    looks: int = 1
+    reasons: tuple[tuple[Hypothesis, Findings], ...] = ()
+
+    @cached_property
+    def judgements(self) -> list[Judgement]:
+        """The verdict on each part of the claim."""
+        return judge(self.outcome.parts, self.looks)
 
     @property
-    def verdict(self) -> str:
-        """In words: whether the claim holds here."""
-        if self.study.ours:
-            return "holds" if self.outcome.holds else "does not hold"
-        return "reproduced" if self.outcome.holds else "not reproduced"
+    def verdict(self) -> Verdict:
+        """Whether the claim holds here."""
+        return overall(self.judgements)
+
+    @property
+    def tally(self) -> str:
+        """In words: on how many parts there is which verdict."""
+        counts = Counter(judgement.verdict for judgement in self.judgements)
+        return ", ".join(f"{counts[verdict]} {_OF_PARTS[verdict]}" for verdict in Verdict if counts[verdict])
+
+    @property
+    def sentences(self) -> list[str]:
+        """The verdict, and under which hypotheses the claim holds."""
+        held = f"{self.verdict}, with {self.seeds} seed{'s' if self.seeds > 1 else ''}"
+        found = [held if len(self.judgements) == 1 else f"{held}: of {len(self.judgements)} parts {self.tally}"]
+        for hypothesis, one in self.reasons:
+            word = {Verdict.HOLDS: "holds if", Verdict.FAILS: "does not hold either if"}.get(
+                one.verdict, "open whether it holds if"
+            )
+            found.append(f"{word} {hypothesis.text} ({hypothesis.about}): {one.sentences[0]}")
+        return found
 
     @property
     def command(self) -> str:
@@ -76,8 +113,18 @@ class Findings:
             "figure": self.study.figure,
             "ours": self.study.ours,
             "claim": self.study.claim,
-            "verdict": self.verdict,
-            "parts": [asdict(part) for part in self.outcome.parts],
+            "verdict": str(self.verdict),
+            "parts": [_judged(judgement) for judgement in self.judgements],
+            "reasons": [
+                {
+                    **hypothesis.model_dump(mode="json"),
+                    "verdict": str(one.verdict),
+                    "parts": [_judged(j) for j in one.judgements],
+                    "seeds": list(range(one.seeds)),
+                    "runs": one.runs,
+                }
+                for hypothesis, one in self.reasons
+            ],
             "table": table,
             "runs": self.runs,
             "violations": {label: list(of) for label, of in self.violations.items()},
@@ -101,16 +148,23 @@ def page(found: Findings) -> str:
     """The report of a study as one HTML file, with the styles of the other reports and no script."""
     study, outcome = found.study, found.outcome
     css = (importlib.resources.files("skedge.report") / "report.css").read_text("utf-8").strip()
-    parts = [(part.text, "yes" if part.holds else "no", part.numbers) for part in outcome.parts]
+    parts = [
+        (one.part.text, one.verdict, one.part.numbers, shown(one.p, 4), shown(one.effect)) for one in found.judgements
+    ]
     table = [[shown(cell) for cell in row] for row in outcome.rows]
     whose = "Our claim" if study.ours else f"The claim of {study.paper}"
     broken = [f"{label}: {sentence}" for label, of in found.violations.items() for sentence in of]
     body = [
         f"<header><h1>{escape(study.title)}</h1>",
-        f'<p id="lede">{escape(whose)}: {escape(study.claim)}. <strong>{escape(found.verdict)}</strong></p></header>',
+        f'<p id="lede">{escape(whose)}: {escape(study.claim)}. '
+        f"<strong>{escape(found.sentences[0])}</strong></p></header>",
         f"<main><section>{svg(outcome.figure)}",
         f'<p class="hint">{escape(_HINT)}</p></section>',
-        _section("The claim, part by part", _table(("part", "holds", "numbers"), parts)),
+        _section(
+            "The claim, part by part",
+            _table(("part", "verdict", "numbers", "p", "effect (d)"), parts) + f'<p class="hint">{escape(_TESTS)}</p>',
+        ),
+        *([_section("Reasons", _list(found.sentences[1:]))] if found.reasons else []),
         _section("What was measured", _table(outcome.columns, table)),
         _section("Where the setting departs from the paper's", _list(study.scaled)),
         _section("Rules of the model", f"<p>{escape(found.verified)}</p>{_list(broken)}"),
@@ -135,6 +189,18 @@ def _versions() -> dict[str, str]:
         with suppress(PackageNotFoundError):
             found[name] = version(name)
     return found
+
+
+def _judged(judgement: Judgement) -> dict[str, object]:
+    part, mean = judgement.part, judgement.difference
+    return {
+        "text": part.text,
+        "verdict": str(judgement.verdict),
+        "numbers": part.numbers,
+        "p": judgement.p,
+        "effect": judgement.effect,
+        "difference": None if mean is None else asdict(mean),
+    }
 
 
 def _plain(cell: Cell) -> object:

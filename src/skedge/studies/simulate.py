@@ -68,7 +68,11 @@ def _one(
 ) -> tuple[str, tuple[float, int | None], Verified]:
     done = run(_scenario(label, source), policy)
     broken = tuple(f"{v.rule} {v.constraint}: {v.message}" for v in done.verify(limit=3))
-    return label, (float(done.metrics[metric]), done.metrics["finished_after_horizon"]), broken
+    return (
+        label,
+        (float({**done.metrics, "decisions_s": done.decisions_s}[metric]), done.metrics["finished_after_horizon"]),
+        broken,
+    )
 
 
 def set_against_bounds(

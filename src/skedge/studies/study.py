@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.resources
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -25,6 +25,26 @@ Trained = AtSites | Curves | Disturbed | Preemptions | Rates
 """Settings of live studies; the others are simulated, or computed."""
 
 
+class Hypothesis(BaseModel):
+    """Why a claim may not hold.
+
+    Attributes
+    ----------
+    about
+        A setting that the paper leaves open, a reading of the paper, the strength of a baseline, or the metric.
+    text
+        What would have to be so, for "the claim holds if ...".
+    settings
+        The study's settings that are different then; those of `set` are added to the study's.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    about: Literal["setting", "reading", "baseline", "metric"]
+    text: str
+    settings: dict[str, Any] = Field(min_length=1)
+
+
 class Study(BaseModel):
     """A study file.
 
@@ -32,8 +52,10 @@ class Study(BaseModel):
     ----------
     claim
         The paper's claim about the figure; our own claim, if `ours`.
-    seeds, minutes
-        Default number of seeds (0, 1, ...), and about how long they take on 2 cores [min].
+    seeds, cap
+        Number of seeds (0, 1, ...) at the first look. It doubles until the claim is decided, or `cap` is reached.
+    minutes
+        About how long the runs of the first look take on 2 cores [min].
     scaled
         Deviations of the setting from the paper's, with reasons.
     servers, job, scenario
@@ -41,6 +63,8 @@ class Study(BaseModel):
         workload, in the form of a scenario file.
     settings
         What is run and how the claim is judged; written down before the runs.
+    hypotheses
+        If the claim does not hold: what may be the reason, tested in the same way.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -50,18 +74,35 @@ class Study(BaseModel):
     title: str
     claim: str
     ours: bool = False
-    seeds: int = Field(ge=1)
+    seeds: int = Field(8, ge=1)
+    cap: int = Field(64, ge=1)
     minutes: float = Field(gt=0)
     scaled: list[str] = Field(min_length=1)
     servers: list[ServerForm] = []
     job: dict[str, Any] = {}
     scenario: dict[str, Any] = {}
     settings: Annotated[Trained | Sweep | Gain | Feasibility | Ratio | Ratios, Field(discriminator="kind")]
+    hypotheses: list[Hypothesis] = []
 
     @property
     def name(self) -> str:
         """Paper and figure, as in a file name."""
         return f"{self.paper}-{self.figure}"
+
+    @property
+    def looks(self) -> tuple[int, ...]:
+        """Numbers of seeds after which the claim is judged."""
+        found = [self.seeds]
+        while found[-1] < self.cap:
+            found.append(min(2 * found[-1], self.cap))
+        return tuple(found)
+
+    def under(self, hypothesis: Hypothesis) -> Study:
+        """The same study with the settings of a hypothesis."""
+        settings = self.settings.model_dump(exclude_defaults=True)
+        added = {**settings.get("set", {}), **hypothesis.settings.get("set", {})}
+        changed = {**settings, "kind": self.settings.kind, **hypothesis.settings, **({"set": added} if added else {})}
+        return Study.model_validate({**self.model_dump(exclude_defaults=True), "settings": changed, "hypotheses": []})
 
 
 def read_study(path: Path) -> Study:

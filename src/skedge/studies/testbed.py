@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -77,13 +77,13 @@ def bench(servers: list[ServerForm], scenario: dict[str, Any]) -> Iterator[Bench
 
 
 def carry_out(
-    study: Study, seeds: int, at: Bench, progress: Callable[[Ran, Run], None] | None = None
+    study: Study, seeds: Iterable[int], at: Bench, progress: Callable[[Ran, Run], None] | None = None
 ) -> list[dict[str, Any]]:
-    """Carry out all trials of `study` for the seeds 0, 1, ...; a row of results for each thing that it measures."""
+    """Carry out all trials of `study` for these seeds; a row of results for each thing that it measures."""
     settings, rows = study.settings, list[dict[str, Any]]()
     if isinstance(settings, Sweep | Feasibility | Ratio | Ratios):
         raise InputError(f"{study.name}: trains nothing; skedge reproduce simulates it")
-    for seed in range(seeds):
+    for seed in seeds:
         for trial in settings.trials(study.job, seed):
             ran, record = at.run(trial)
             rows += settings.rows(ran)

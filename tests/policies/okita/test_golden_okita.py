@@ -19,7 +19,7 @@ both_ways = pytest.mark.parametrize("search", ["bounded", "every"])
 
 def scheduler(case: Case, **params: Any) -> Okita:
     sites = Sites(np.array(case.capacity, float), np.array(case.cost, float))
-    return Okita(sites, OkitaParams(**params))
+    return Okita(sites, OkitaParams(**case.params, **params))
 
 
 def shown(plan: TentativePlan) -> tuple[Any, ...]:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from builders.okita import the_fast_path_decides_as_the_plain_one
-from golden.okita_cases import DELAY, MIGRATE
+from golden.okita_cases import MIGRATE
 from oracles.site_instances import draw_jobs, draw_sites
 from oracles.sites_alone import Alone, bandwidth_cost, run
 from skedge.core.errors import ScenarioError, StateError
@@ -25,13 +25,15 @@ from skedge.policies.okita.dta import send, transfer
 from skedge.policies.okita.osf import every_plan
 from skedge.policies.okita.pa import Weights, place, rooms, terms
 from skedge.policies.okita.sites import SiteJob, SitePlacement, Sites
-from skedge.policies.okita.slots import Decision, Progress, SiteScheduler
+from skedge.policies.okita.slots import Decision, Progress, SiteScheduler, free_after
 
 FEW = settings(max_examples=60, deadline=None)
 MANY = settings(max_examples=200, deadline=None)
 seeds = st.integers(0, 2**32 - 1)
 options = st.fixed_dictionaries(
     {
+        "conflict": st.sampled_from(["printed", "cheaper"]),
+        "fit": st.booleans(),
         "colocate": st.booleans(),
         "normalise": st.booleans(),
         "late_last": st.booleans(),
@@ -142,13 +144,13 @@ def check_constraints(sites: Sites, jobs: list[SiteJob], record: list[tuple[int,
 
 
 @FEW
-@given(seeds)
-def test_a_job_migrates_only_where_that_costs_no_more(seed: int) -> None:
-    """Iff cost1 <= cost2; both begin with what the job has paid."""
+@given(seeds, options)
+def test_a_job_migrates_only_where_that_costs_no_more(seed: int, chosen: dict[str, Any]) -> None:
+    """Iff cost1 <= cost2; both begin with what the job has paid. As printed cost2 is never below cost1 (O2)."""
     rng = np.random.default_rng(seed)
     sites = draw_sites(rng)
     jobs = draw_jobs(rng, sites, 7)
-    for _, decisions in ran(Okita(sites), jobs):
+    for _, decisions in ran(Okita(sites, OkitaParams(**chosen)), jobs):
         for one in decisions:
             if one.conflict is None:
                 assert one.verb == "keep"
@@ -156,7 +158,25 @@ def test_a_job_migrates_only_where_that_costs_no_more(seed: int) -> None:
                 assert one.verb == "delay"
             else:
                 migrates = one.conflict.migrate_cost <= one.conflict.delay_cost * (1 + 1e-9)
+                assert migrates or chosen["conflict"] == "cheaper"
                 assert one.verb == ("migrate" if migrates else "delay")
+
+
+@FEW
+@given(seeds, options)
+def test_with_fit_a_job_waits_only_where_not_one_worker_fits(seed: int, chosen: dict[str, Any]) -> None:
+    """As printed; by what the jobs before it left of every site, for a PS at each."""
+    rng = np.random.default_rng(seed)
+    sites = draw_sites(rng)
+    jobs = {job.id: job for job in draw_jobs(rng, sites, 7)}
+    scheduler = Okita(sites, OkitaParams(**chosen | {"conflict": "printed", "fit": True}))
+    for _, decisions in ran(scheduler, list(jobs.values())):
+        for turn, one in enumerate(decisions):
+            free = free_after(sites, jobs, decisions[:turn])
+            worker, ps = jobs[one.job].demands
+            beside = [free - ps * (np.arange(len(sites)) == at)[:, None] for at in range(len(sites))]
+            fits = any((left >= -1e-9).all() and (left >= worker - 1e-9).all(axis=1).any() for left in beside)
+            assert fits == (one.placement is not None)
 
 
 @FEW
@@ -478,14 +498,3 @@ def test_jobs_that_are_not_made_for_these_sites_are_refused() -> None:
     scheduler.arrive(site_job())
     with pytest.raises(ScenarioError, match="job 0: id = 0 is taken"):
         scheduler.arrive(site_job())
-
-
-def test_delay_is_chosen_where_the_printed_formula_never_would() -> None:
-    """Job 2 of the first case: cost2 as printed, cost1 - f(1) + f(2) = 22, is above cost1 = 21 (O2)."""
-    scheduler = Okita(Sites(np.array(DELAY.capacity, float), np.array(DELAY.cost, float)))
-    second = ran(scheduler, list(DELAY.jobs))[0][1][1]
-    assert second.conflict is not None
-    assert second.conflict.migrate_cost is not None
-    f = DELAY.jobs[1].latency
-    assert second.conflict.migrate_cost - f(1) + f(2) > second.conflict.migrate_cost
-    assert second.verb == "delay"

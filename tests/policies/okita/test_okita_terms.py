@@ -19,7 +19,7 @@ from skedge.testing import site_scenario
 
 def terms_of(case: Case, slot: int, job: int) -> Explained:
     sites = Sites(np.array(case.capacity, float), np.array(case.cost, float))
-    decisions = dict(run(Okita(sites), case.jobs))[slot]
+    decisions = dict(run(Okita(sites, OkitaParams(**case.params)), case.jobs))[slot]
     return explained(sites, OkitaParams(), {one.id: one for one in case.jobs}, slot, decisions, job)
 
 

@@ -15,7 +15,8 @@ from skedge.analysis.columns import (
     not_gangs,
 )
 from skedge.analysis.supplies import supplies
-from skedge.core.model import Ints
+from skedge.analysis.sweeps import in_groups
+from skedge.core.model import Bools, Ints
 from skedge.core.network import upload_delays
 from skedge.core.time import NEVER
 
@@ -55,8 +56,7 @@ def check_gang_starts(c: Columns, found: Findings, slack: int) -> None:
         return
     intervals, given = gang_intervals(c), supplies(c)
     _brought(c, found, given, slack)
-    each = pl.Series(not_gangs(c), dtype=pl.Int32).implode()
-    _not_early(c, found, intervals.filter(~pl.col("job").is_in(each)), given, slack)
+    _not_early(c, found, given, slack)
     check_begins(c, found, given, slack)
     _work(c, found, intervals, slack)
 
@@ -86,7 +86,8 @@ def _decided(c: Columns, found: Findings, slack: int) -> None:
 
 def _together(c: Columns, found: Findings) -> None:
     """M24: the rows of an allocation agree: one row per server or, without a gang, per group that begins together."""
-    each, frame = pl.Series(not_gangs(c), dtype=pl.Int32).implode(), c.gangs.frame
+    each = pl.Series(not_gangs(c), dtype=pl.Int32).implode()
+    frame = c.gangs.frame.filter(pl.Series(_unclear(c)))
     _agree(found, frame.filter(~pl.col("job").is_in(each)), ("compute_from", "end", "colocated", "preempted"), "server")
     both = frame.filter(pl.col("job").is_in(each)).with_columns(server=pl.struct("server", "compute_from"))
     _agree(found, both, ("end", "colocated", "preempted"), "server")
@@ -98,8 +99,6 @@ def _together(c: Columns, found: Findings) -> None:
 
 
 def _agree(found: Findings, frame: pl.DataFrame, agree: tuple[str, ...], place: str) -> None:
-    if _agreed(frame, agree, place):
-        return
     by = frame.group_by("job", "start", maintain_order=True).agg(
         *(pl.col(name).n_unique().alias(name) for name in agree), pl.col(place).is_duplicated().any().alias("twice")
     )
@@ -111,18 +110,28 @@ def _agree(found: Findings, frame: pl.DataFrame, agree: tuple[str, ...], place: 
         found.add("M24", row["job"], row["start"], text)
 
 
-def _agreed(frame: pl.DataFrame, agree: tuple[str, ...], place: str) -> bool:
-    """Whether each row, in the order of a record, agrees with the one before it of the same allocation: seen at once.
+def _unclear(c: Columns) -> Bools:
+    """The rows of allocations that are not seen at once to agree: one pass in the order of a record, by (start, job).
 
-    False also where the rows are in another order, or several of an allocation are on one server.
+    All rows if they are in another order.
     """
-    if frame.schema[place] == pl.Struct:
-        return len(frame) == 0
-    start, job, server = pl.col("start"), pl.col("job"), pl.col(place).to_physical()
-    later = (start > start.shift()) | ((start == start.shift()) & (job > job.shift()))
-    same = (start == start.shift()) & (job == job.shift()) & (server > server.shift())
-    alike = pl.all_horizontal(pl.col(name) == pl.col(name).shift() for name in agree)
-    return bool(frame.select((later | (same & alike)).slice(1).all()).item())
+    t = c.gangs
+    start, job, server, begin = (t[name] for name in ("start", "job", "server", "compute_from"))
+    later = (start[1:] > start[:-1]) | ((start[1:] == start[:-1]) & (job[1:] > job[:-1]))
+    same = (start[1:] == start[:-1]) & (job[1:] == job[:-1])
+    each = np.zeros(len(c.scenario.jobs), bool)
+    each[not_gangs(c)] = True
+    further = np.where(
+        each[job[1:]],
+        (server[1:] > server[:-1]) | ((server[1:] == server[:-1]) & (begin[1:] > begin[:-1])),
+        (server[1:] > server[:-1]) & (begin[1:] == begin[:-1]),
+    )
+    for name in ("end", "colocated", "preempted"):
+        further &= t[name][1:] == t[name][:-1]
+    if not (later | same).all():
+        return np.ones(len(t), bool)
+    allocation = np.append(0, np.cumsum(later))[: len(t)]
+    return np.isin(allocation, allocation[1:][same & ~further])
 
 
 def _types(c: Columns, found: Findings) -> None:
@@ -144,8 +153,8 @@ def _capacity(c: Columns, found: Findings, slack: int) -> None:
     end = np.maximum(t["end"][rows] - slack, t["start"][rows])
     time, where = np.concatenate([end, t["start"][rows]]), np.tile(pool[rows], 2)
     change = np.concatenate([-t["workers"][rows], t["workers"][rows]]).astype(np.int64)
-    order = time.argsort(kind="stable")  # at one time, workers are given back before others are taken
-    order = order[where[order].argsort(kind="stable")]
+    # at one time, workers are given back before others are taken
+    order, _ = in_groups(where, time, int(where.max(initial=0)) + 1)
     held = np.cumsum(change[order])
     limit = cluster.workers.ravel()[where[order]] if cluster.worker_types else held
     job = np.tile(t["job"][rows], 2)[order]
@@ -167,8 +176,7 @@ def _colocated(c: Columns, found: Findings, intervals: pl.DataFrame) -> None:
     """M10: zeta = 1 if workers and PS are in the cloud or, if the physics allows it, on one server."""
     cluster = c.scenario.cluster
     edge_too = c.scenario.physics.colocation == "one_server"
-    one = intervals["where"].list.len().to_numpy() == 1
-    server = intervals["where"].list.first().struct.field("server").to_numpy()
+    one, server = intervals["servers"].to_numpy() == 1, intervals["server"].to_numpy()
     ps = _ps_server(c, intervals["job"].to_numpy(), intervals["start"].to_numpy())
     zeta = one & (ps == server) & ((server == cluster.cloud) | edge_too)
     got = intervals["colocated"].to_numpy()
@@ -217,9 +225,13 @@ def _brought(c: Columns, found: Findings, given: pl.DataFrame, slack: int) -> No
         found.add("M7", row["job"], row["time"], text.format_map(row))
 
 
-def _not_early(c: Columns, found: Findings, intervals: pl.DataFrame, given: pl.DataFrame, slack: int) -> None:
+def _not_early(c: Columns, found: Findings, given: pl.DataFrame, slack: int) -> None:
     """M7: a gang begins computing exactly when its last data are there; a resumed one pays the checkpoint overhead."""
-    held = gang_holdings(intervals).with_columns(by=pl.col("start") + slack).sort("by", maintain_order=True)
+    in_gang = ~pl.col("job").is_in(pl.Series(not_gangs(c), dtype=pl.Int32).implode())
+    intervals = gang_intervals(c).with_row_index("at").filter(in_gang)
+    if not len(intervals):
+        return
+    held = gang_holdings(c).filter(in_gang).with_columns(by=pl.col("start") + slack).sort("by", maintain_order=True)
     new = given.select("job", "server", "time").filter(given["n"] > given["before"])
     new = new.join(held.select("job", "server"), on=["job", "server"], how="semi", maintain_order="left")
     new = new.sort("time", maintain_order=True)
@@ -228,7 +240,8 @@ def _not_early(c: Columns, found: Findings, intervals: pl.DataFrame, given: pl.D
     job, start, end, computes = (intervals[name].to_numpy() for name in ("job", "start", "end", "compute_from"))
     first = first_of_job(job)
     ready = start.copy()
-    np.maximum.at(ready, held["at"].to_numpy(), held["ready"].fill_null(0).to_numpy())
+    at = intervals["at"].to_numpy().searchsorted(held["at"].to_numpy())
+    np.maximum.at(ready, at, held["ready"].fill_null(0).to_numpy())
     overhead = c.scenario.physics.checkpoint_overhead
     restored = ~first | (_ordered_until(c, job, start + slack) > 1)  # also after one replaced in the same instant
     least, most = np.minimum(ready + np.where(first, 0, overhead), end), ready + np.where(restored, overhead, 0)

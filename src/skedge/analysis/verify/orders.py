@@ -26,8 +26,9 @@ def check_orders(c: Columns, found: Findings, slack: int) -> None:
         if slack > 0 or not carried_out_exactly(c):
             _carried_out(found, slack, given, c.gangs, "workers")
         _repeated(found, orders)
-        _ended(found, slack, intervals, given, c)
-        _suspended(found, slack, intervals, given)
+        each = given.filter(pl.col("order") != pl.col("order").shift(fill_value=-1)).select("job", "time", "verb")
+        _ended(found, slack, intervals, each, c)
+        _suspended(found, slack, intervals, each)
         _served(c, found, slack, intervals)
         _postponed(c, found, slack, intervals)
 
@@ -200,13 +201,14 @@ def check_suspensions(c: Columns, found: Findings, promised: str, *, slots: bool
     """
     if promised not in ("never", "for_others") or (promised == "for_others" and not slots):
         return
-    d, t, jobs = c.decisions, c.gangs, c.scenario.jobs
+    d, given, jobs = c.decisions, gang_intervals(c), c.scenario.jobs
+    begun_at, begins = given["start"].to_numpy(), given["job"].to_numpy()
     rows = np.flatnonzero((d.frame["verb"] == "suspend").to_numpy())
     job, time = d["job"][rows], d["time"][rows]
     begun = np.zeros(len(rows), bool)
     if promised == "for_others":
         for kind in (jobs.worker_type, jobs.ps_type):  # the same job among them has its own types
-            begun |= _among(time, kind[job], t["start"], kind[t["job"]])
+            begun |= _among(time, kind[job], begun_at, kind[begins])
     say = "is suspended, and no other job is given workers or a PS that it can have held"
     found.rows("M11", ~begun, job, time, lambda _: say)
 

@@ -78,9 +78,8 @@ def _counts(c: Columns, found: Findings, intervals: pl.DataFrame, *, by_ratio: b
 def _colocated(c: Columns, found: Findings, intervals: pl.DataFrame) -> None:
     """M10: zeta = 1 iff all workers and all PSs are on one server and the physics allows it."""
     job, start, got = (intervals[name].to_numpy() for name in ("job", "start", "colocated"))
-    one = intervals["where"].list.len().to_numpy() == 1
-    server = intervals["where"].list.first().struct.field("server")
-    there = _ps_at(c, intervals.select("job", "start", server=server), ["job", "server"])
+    one = intervals["servers"].to_numpy() == 1
+    there = _ps_at(c, intervals.select("job", "start", "server"), ["job", "server"])
     everywhere = _ps_at(c, intervals.select("job", "start"), ["job"])
     zeta = one & (there == everywhere) & (there > 0) & (c.scenario.physics.colocation == "one_server")
     say = "colocated is {}; {} of its {} PSs are with its workers, which are on {}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from skedge.analysis.columns import Columns, gang_orders, once
+from skedge.analysis.columns import Columns, gang_holdings, gang_orders, once
 from skedge.core.model import Ints
 
 
@@ -43,19 +43,27 @@ def _codes(these: tuple[Ints, ...], those: tuple[Ints, ...]) -> tuple[Ints, Ints
 
 @once
 def carried_out_exactly(c: Columns) -> bool:
-    """Whether the allocations of the decisions are the starts of the gangs' runs, row by row and to the microsecond."""
-    d, t = c.decisions, c.gangs
-    rows = np.flatnonzero(d.frame["verb"].is_in(["allocate", "allocate_each"]).to_numpy())
-    ordered = tuple(d[name][rows] for name in ("time", "job", "server", "workers"))
-    held = tuple(t[name] for name in ("start", "job", "server", "workers"))
-    places = t["start"], t["job"], t["server"]
-    return same_rows(ordered, held) and same_rows(places, places) and _one_at_a_time(c)
+    """Whether what the decisions allocate is what the gangs hold from then on, by server and to the microsecond.
+
+    Of several decisions on a job at one instant the last one counts.
+    """
+    held = gang_holdings(c)
+    ordered = _ordered(c)
+    names = ("start", "job", "server", "n")
+    return ordered is not None and same_rows(ordered, tuple(held[name].to_numpy() for name in names))
 
 
-def _one_at_a_time(c: Columns) -> bool:
-    """Whether of the orders on a job at one instant only one allocates, and no suspension follows it."""
+def _ordered(c: Columns) -> tuple[Ints, ...] | None:
+    """(time, job, server, workers) of the last order on each job at each instant, if it allocates.
+
+    None if the decisions on a job are not in order of time.
+    """
     orders = gang_orders(c).filter(pl.col("verb").is_in(["allocate", "allocate_each", "suspend"]))
-    again = pl.all_horizontal(pl.col(name) == pl.col(name).shift() for name in ("job", "time"))
-    same = pl.col("order") == pl.col("order").shift()
-    resumed = (pl.col("verb").shift() == "suspend") & (pl.col("verb") != "suspend")
-    return bool(orders.select((~again | same | resumed).slice(1).all()).item())
+    time, job, order = (orders[name].to_numpy() for name in ("time", "job", "order"))
+    same_job = job[1:] == job[:-1]
+    if (same_job & (time[1:] < time[:-1])).any():
+        return None
+    ends = np.flatnonzero(np.append(~same_job | (time[1:] != time[:-1]), True)[: len(job)])
+    last = np.repeat(order[ends], np.diff(ends, prepend=-1))
+    rows = np.flatnonzero((order == last) & (orders["verb"] != "suspend").to_numpy())
+    return time[rows], job[rows], orders["server"].to_numpy()[rows], orders["workers"].to_numpy()[rows]

@@ -68,7 +68,7 @@ def _of_gangs(c: Columns, found: Findings) -> None:
         "colocated",
         total="work",
         time=pl.col("spent").cast(pl.Float64),
-        parts=pl.col("where").list.len(),
+        parts=pl.col("servers"),
     )
     of_all = of_all.with_columns(last=pl.col("job") != pl.col("job").shift(-1, fill_value=-1))
     both = rows.join(of_all, on=["job", "start"], how="left", maintain_order="left")

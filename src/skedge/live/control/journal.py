@@ -21,6 +21,8 @@ import sqlalchemy as sql
 from skedge.core.errors import InputError, StateError
 from skedge.core.events import Event, Order
 
+from .migrations import VersionError, bring_up_to_date, check_up_to_date
+
 _META = sql.MetaData()
 _RUNS = sql.Table(
     "runs",
@@ -70,7 +72,8 @@ class SqlJournal:
     Raises
     ------
     InputError
-        If the database cannot be opened, or there is no run to continue.
+        If the database cannot be opened, its tables are of a version that cannot be used, or there is no run to
+        continue.
     """
 
     def __init__(
@@ -82,11 +85,12 @@ class SqlJournal:
         try:
             self.engine = sql.create_engine(url)
             sql.event.listen(self.engine, "connect", _durable)
-            _META.create_all(self.engine)
+            with self.engine.begin() as at:
+                (check_up_to_date if reading else bring_up_to_date)(at)
             with self.engine.begin() as at:
                 self.run, self.about = _new(at, about) if about is not None else _newest(at, of)
                 earlier = list(self._rows(at))
-        except sql.exc.SQLAlchemyError as error:
+        except (sql.exc.SQLAlchemyError, VersionError) as error:
             raise InputError(f"journal {_shown(url)}: {str(error).splitlines()[0]}") from error
         self.number = len(earlier)
         self.inputs = deque((time, content) for time, kind, content in earlier if kind == _INPUT)

@@ -23,7 +23,6 @@ from skedge.core.scenario import Scenario
 from skedge.core.time import SECOND
 from skedge.live.engine import Engine
 from skedge.live.training.checkpoint import Checkpoints
-from skedge.live.training.sgd import progress_in
 from skedge.live.world.inputs import Cancelled, Server
 from skedge.live.world.ray_world import NoEngine
 from skedge.live.world.site_world import world_of
@@ -317,6 +316,8 @@ def recorded(scenario: Scenario, state: Path, of: str, checkpoints: str, url: st
         name = service.kernel.scenario.jobs.ids[min(service.world.in_system)]
         raise InputError(f"{state}: job {name!r} is still in the system; a record is complete when all have left")
     record = service.record()
+    from skedge.live.training.sgd import progress_in  # noqa: PLC0415 - imports PyTorch
+
     kept = Checkpoints(checkpoints)
     for job in record.meta["trained"]:
         saved = kept.read(job)

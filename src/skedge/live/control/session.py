@@ -19,7 +19,7 @@ from skedge.core.kinds import kind_of
 from skedge.core.scenario import Scenario
 from skedge.live.engine import Engine
 from skedge.live.training.code import CODE, Codes, pack
-from skedge.live.training.training import Program, program_of
+from skedge.live.training.program import Program, program_of
 from skedge.live.world.ray_world import NoEngine
 from skedge.live.world.site_world import world_of
 from skedge.run import Run, prepared, run

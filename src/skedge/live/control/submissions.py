@@ -15,7 +15,7 @@ from skedge.core.errors import InputError
 from skedge.core.kernel import Kernel
 from skedge.core.scenario import Scenario
 from skedge.live.training.code import CODE, Codes, digest, files_in, lost, modules_in
-from skedge.live.training.training import Program, program_of
+from skedge.live.training.program import Program, program_of
 from skedge.live.world.inputs import Submitted
 from skedge.live.world.ray_world import RayWorld
 from skedge.scenario.file import check_chunks, job_from_spec, job_of
@@ -74,6 +74,7 @@ class Submissions:
             self._keys[given.key] = form.id, given.spec
         scenario = self.world.scenario.with_job(job_of(form))
         self.kernel.extend(scenario)
+        self._promised.discard(form.id)
         train = form.train
         assert train is not None  # noqa: S101 - a job spec has been checked for it
         waiting = self._waiting.pop(form.id, None)
@@ -164,8 +165,8 @@ class Submissions:
 
     def _free_name(self, name: str) -> str:
         """`name`, or the first free of name-2, name-3 …, as ids are unique."""
-        taken, n, found = self._promised | set(self.kernel.scenario.jobs.ids), 1, name
-        while found in taken:
+        taken, n, found = self.kernel.scenario.jobs.index, 1, name
+        while found in taken or found in self._promised:
             n += 1
             found = f"{name}-{n}"
         return found

@@ -9,13 +9,14 @@ import torch
 from torch import Tensor
 
 from .batches import seed_of as _seed
-from .training import Data, Program
+from .program import Program
+from .training import Data
 
 
 class ChunkData:
     """The data of a job's chunks, made on first use.
 
-    Shuffled chunks (:attr:`.training.Program.shuffle`) are cut from one permutation of all samples, so the first chunk
+    Shuffled chunks (:attr:`.program.Program.shuffle`) are cut from one permutation of all samples, so the first chunk
     costs as much as all of them.
     """
 

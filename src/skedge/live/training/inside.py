@@ -29,8 +29,8 @@ from .chunk_data import ChunkData
 from .chunks import packed, unpacked
 from .code import installed
 from .device import CPU, gpus_here
+from .program import Program
 from .sgd import Contribution, ParameterServer, Source, accuracies, gradient, source_of
-from .training import Program
 
 _EXAMPLES = "skedge.live.examples"
 

@@ -13,7 +13,7 @@ from typing import Any
 from skedge.core.errors import TrainingError
 
 from .apart import LIMIT_S, Ack, Children, EndedError, sent
-from .training import Program
+from .program import Program
 
 _PATIENCE_S, _TRIES = 0.2, 50
 """Pause before a call is repeated after its Ray process was lost [s], and the most tries."""

@@ -27,7 +27,8 @@ from skedge.core.errors import TrainingError
 from .batches import Loaded, samples_in, seed_all
 from .batches import seed_of as _seed
 from .device import CPU, moved
-from .training import Data, Program, State, Training
+from .program import Program
+from .training import Data, State, Training
 
 _RANDOM = threading.Lock()
 """Guards torch's random generator, of which there is one per process."""

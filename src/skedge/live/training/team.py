@@ -8,7 +8,7 @@ from typing import Any
 
 from skedge.live.world.inputs import Told
 
-from .training import Program
+from .program import Program
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,10 @@ from skedge.live.world.inputs import Told
 
 from .answers import Answers
 from .apart import sent
+from .program import Program
 from .ps_process import Processes, PSProcess
 from .round_clock import RoundClock
 from .team import Team, Teams
-from .training import Program
 
 _PATIENCE_S = 0.5
 """Pause before a round is repeated after a process was lost [s]."""

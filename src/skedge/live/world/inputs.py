@@ -46,7 +46,7 @@ class Told:
         [s]. Delays: rounds that took longer than announced, and time in which a team held its lanes before its first
         round, while its last checkpoint was written, and until the controller took its report.
     module
-        SHA-256 of the code in the job's processes (:meth:`skedge.live.training.training.Program.module`).
+        SHA-256 of the code in the job's processes (:meth:`skedge.live.training.program.Program.module`).
     devices
         (server, device) of the job's workers so far: ``cpu``, or a GPU such as ``cuda:0``.
     freed_s

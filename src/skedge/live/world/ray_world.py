@@ -37,7 +37,7 @@ from skedge.core.time import SECOND
 from skedge.live.control.journal import SqlJournal
 from skedge.live.engine import Engine
 from skedge.live.training.maker import Calls
-from skedge.live.training.training import Program
+from skedge.live.training.program import Program
 from skedge.runs.meta import LIVE, live_tolerance
 
 from .agenda import Agenda

@@ -20,7 +20,7 @@ from .planned import PlannedSites
 from .recorded import recorded
 from .terms import SiteTerms, never_fits, site_terms
 
-POLICIES = ("okita", "fifo", "drf", "oasis")
+POLICIES = ("okita", "fifo", "drf", "oasis:split_sites=false")
 """The policies whose runs the solvers start from."""
 MOST = 60_000
 """Most variables."""

@@ -186,7 +186,7 @@ class Preemptive(EdgePolicy):
                 yield self._allocate(job, kept[n], kept_ps[n], view)
         begins = np.flatnonzero(~running)
         grows = np.flatnonzero(running & np.any(plan > own, axis=1))
-        for n in (*grows.tolist(), *begins[zeta[begins].argsort()[::-1]].tolist()):
+        for n in (*grows.tolist(), *begins[zeta[begins].argsort(kind="stable")[::-1]].tolist()):
             yield self._allocate(int(jobs[n]), plan[n], kept_ps.get(n), view)
         stopped = jobs[running & ~runs]
         held.running[stopped], held.ps_server[stopped] = 0, -1

@@ -34,9 +34,11 @@ the workload of sites at each time slot, and then transfers data online"):
 
 - D4 There is no rejection: the best plan is always carried out. u(x) = f(T - a) - f(x), what is saved against ending at
   the horizon T, takes the place of OASiS's utility, so L is always at its least, 1e-12 of the largest U.
-- D5 Sites hold both kinds; `split_sites` leaves every other one to PSs, as OASiS's servers are.
-- D6 One PS, at the cheapest site that holds it and leaves room for a worker on some site; then workers, the cheapest
-  first, into what is left (ties: by number).
+- D5 A site holds workers or PSs, as OASiS's servers do: workers stand at every other site, the first included, and PSs
+  at the rest, so all of the exchange is paid for. With ``split_sites=false``, a stronger scheduler than the published
+  one, a site holds both.
+- D6 One PS, at the cheapest of its sites that holds it and leaves room for a worker; then workers, the cheapest first,
+  into what is left (ties: by number).
 - D7 Work is counted in levels of ceil(D / `levels`) chunks, or as many as an empty slot holds. A site trains whole
   chunks, so a level takes the workers that the sites which are filled need for it.
 - D8 What a slot is planned to train goes to what the workers of each site can: local data first, as in DTA. The cost of

@@ -37,11 +37,11 @@ class SiteOasisParams(Params):
     levels
         N_q, the wanted number of work levels; 50 also stands for OASiS's ``auto``, as no job is rejected here.
     split_sites
-        Workers at every other site, the first included, PSs at the rest.
+        D5.
     """
 
     levels: int = Field(50, ge=1)
-    split_sites: bool = False
+    split_sites: bool = True
 
 
 class Booked(NamedTuple):
@@ -217,7 +217,10 @@ def hosts(sites: int, *, split_sites: bool) -> np.ndarray:
     if not split_sites:
         return np.ones((2, sites), np.bool_)
     if sites < 2:
-        raise ScenarioError(f"split_sites: {sites} site; workers and PSs stand on separate ones, which takes 2 or more")
+        raise ScenarioError(
+            f"oasis: {sites} site; workers and PSs stand at separate ones, which takes 2 or more; "
+            "with split_sites=false they share"
+        )
     for_workers = np.isin(np.arange(sites), split(sites))
     return np.stack([for_workers, ~for_workers])
 

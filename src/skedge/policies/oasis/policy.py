@@ -21,11 +21,11 @@ class OasisParams(PrimalDualParams):
     Attributes
     ----------
     split_sites
-        At sites: workers at every other site, the first included, and PSs at the others. On servers with resources the
-        two kinds are always apart.
+        Workers and PSs stand at separate sites (D5); false goes with sites alone: on servers with resources the two
+        kinds are always apart.
     """
 
-    split_sites: bool = False
+    split_sites: bool = True
 
 
 class OasisPolicy(ByKind):
@@ -65,8 +65,8 @@ class OasisPolicy(ByKind):
 
     def on_resources(self, cluster: Cluster, physics: Physics, rng: Generator) -> Started:
         """OASiS on servers with resources."""
-        if self.params.split_sites:
-            raise PolicyError("oasis: split_sites=true goes with sites; on servers both kinds are always apart")
+        if not self.params.split_sites:
+            raise PolicyError("oasis: split_sites=false goes with sites; on servers both kinds are always apart")
         from .on_resources import OasisOnResources  # noqa: PLC0415
 
         made = OasisOnResources(self.params)

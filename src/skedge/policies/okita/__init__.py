@@ -5,8 +5,11 @@ workers at each site, where the one PS, which data move. Minimise the latency co
 and parameters exchanged between sites), online (MINLP (2)).
 
 **Algorithm.** Alg. 1, in every slot: OSF plans every job alone, for each number of workers N by PA (Alg. 2) and DTA
-(Alg. 3); in the order of a priority, each job gets its plan, or, where that no longer fits, is moved to what is left or
-delayed, whichever costs less.
+(Alg. 3); in the order of a priority, each job gets its plan; where that no longer fits, it migrates to what is left, or
+waits if N workers do not fit there either.
+
+**Variant.** With ``fit``, which no paper has, a job whose N* workers do not fit what is left migrates with as many as
+do, for l = ceil(E M / (rho N)) slots, instead of waiting.
 
 **Guarantee.** Feasible for (2) (Theorem 1); no ratio is claimed. Each slot the first job runs, so all end.
 
@@ -39,6 +42,7 @@ J_a                    SiteScheduler.active
 M_i^r(t)               Progress.left                           chunks
 O_i(t)                 :func:`.alg1.priorities`
 N_i*, l_i*             TentativePlan.workers, .slots           , slots
+cost1, cost2           Conflict.migrate_cost, .delay_cost      cost
 y_i^r, s               SitePlacement.workers, SitePlacement.ps
 g^{rr'}, d_i^r         Transfers.moves, Transfers.trained      chunks
 bcost_i*               Progress.bandwidth                      cost
@@ -49,10 +53,12 @@ Av_r^k(t)              `free` of :meth:`.alg1.Okita.decide`    units
 
 Alg. 1:
 
-- D1 (O1, O2) As printed cost2 is never below cost1, so no job would ever be delayed. Here cost2 takes the bandwidth
-  cost of the tentative plan and the l* of the job in the way.
+- D1 (O1, O2) cost2 takes the l* of the job in the way. As printed it has the bandwidth cost of the migrated plan, so it
+  is never below cost1, and a job that can migrate does. With ``conflict=cheaper`` it has the bandwidth cost of the
+  tentative plan, so a job waits for that plan where this costs less.
 - D2 (O3, O4) A conflict is an overdrawn resource at some site; without room to migrate to, a job is delayed.
-- D3 (O5) Of several jobs in the way the one that leaves first; `release: latest` takes the last.
+- D3 (O5) Of several jobs in the way the one that leaves first; `release: latest` takes the last. It matters with
+  ``conflict=cheaper`` alone.
 - D4 (O7) A job is complete when nothing is left *after* the slot.
 - D5 (O20) 0/0 in O is 0. The largest wait is among the jobs with the same kind of latency cost: deadlines are counted
   in slots, slopes in cost. For deadlines, which the printed minus sign would order the wrong way round, the wait is

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from pydantic import Field
@@ -13,7 +13,7 @@ from skedge.core.model import Bools, Floats, Ints
 from skedge.core.ties import GRAIN, SLACK, better
 
 from .dta import transfer
-from .osf import Search, TentativePlan, every_plan, least, osf
+from .osf import Search, TentativePlan, every_plan, least, osf, window_length
 from .pa import Weights, rooms
 from .sites import SiteJob, SitePlacement, Sites, room
 from .slots import Decision, Progress, SiteScheduler, Verb
@@ -26,6 +26,11 @@ class OkitaParams(Weights):
     ----------
     alpha1, alpha2
         Of the wait and of the data left, in Eq. (4); the paper does not say which it used (O28).
+    conflict
+        Whose bandwidth cost cost2 takes: ``printed``, that of the migrated plan, so a job waits only where there is no
+        such plan; ``cheaper``, that of the tentative plan (D1).
+    fit
+        Where N* workers do not fit, migrate with as many as do (the variant in the package's header).
     release, late_last
         D3, D5.
     search
@@ -34,6 +39,8 @@ class OkitaParams(Weights):
 
     alpha1: float = Field(1.0, ge=0)
     alpha2: float = Field(1.0, ge=0)
+    conflict: Literal["printed", "cheaper"] = "printed"
+    fit: bool = False
     release: Literal["earliest", "latest"] = "earliest"
     late_last: bool = False
     search: Literal["bounded", "every"] = "bounded"
@@ -48,9 +55,10 @@ class Conflict:
     occupant, release
         i', an occupant of an overdrawn site, and its l*, after which it is thought to leave.
     migrated
-        The plan of the same N and l in what is left; None if there is none.
+        The plan of the same N and l in what is left, or with `fit` of as many workers as fit; None if there is none.
     migrate_cost, delay_cost
-        cost1 and cost2, both with what the job has paid so far; cost1 is None without a plan.
+        cost1 and cost2, both with what the job has paid so far; None where infinite: without a plan cost1 is, and as
+        printed cost2 is too.
     delays
         Whether cost1 > cost2, decided by their difference, or there is no plan.
     """
@@ -59,8 +67,13 @@ class Conflict:
     release: int
     migrated: TentativePlan | None
     migrate_cost: float | None
-    delay_cost: float
+    delay_cost: float | None
     delays: bool
+
+    @property
+    def chosen(self) -> TentativePlan | None:
+        """The plan to carry out; None if the job is delayed."""
+        return None if self.delays else self.migrated
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,11 +124,11 @@ class Okita(SiteScheduler):
                 continue
             over = overdrawn(free, plan.placement.demand(at.job))
             conflict = self._conflict(at, plan, slot, free, present.first(over)) if over.any() else None
-            decision = self._decision(at, plan, conflict, float(priority[i]))
-            if decision.placement is not None:
-                free = np.maximum(free - decision.placement.demand(at.job), 0.0)
-                present.add(at.job.id, plan.slots, decision.placement)
-            decisions.append(decision)
+            chosen = plan if conflict is None else conflict.chosen
+            if chosen is not None:
+                free = np.maximum(free - chosen.placement.demand(at.job), 0.0)
+                present.add(at.job.id, chosen.slots, chosen.placement)
+            decisions.append(self._decision(at, chosen, float(priority[i]), plan, conflict))
         return decisions
 
     def _tentative(self, slot: int) -> dict[int, TentativePlan | None]:
@@ -137,30 +150,38 @@ class Okita(SiteScheduler):
         self, at: Progress, plan: TentativePlan, slot: int, free: Floats, occupant: tuple[int, int]
     ) -> Conflict:  # fmt: skip
         """Alg. 1 lines 15-18, with D1 to D3."""
-        job, (_, release) = at.job, occupant
-        migrated = None
-        if room(free, job.demands[0]).sum() >= plan.workers:  # else there is no room wherever the PS is
-            there = rooms(self.sites, job, at.left, free, self.params)
-            migrated = osf(self.sites, job, at.left, there, plan.workers, plan.slots)
-        end = slot + plan.slots - job.arrival
-        later = plan.bandwidth + float(job.latency.rise(end, np.array(end + release)))
-        delay = at.bandwidth + plan.bandwidth + job.latency(end + release)
-        if migrated is None:
+        job, (_, release), waited = at.job, occupant, slot - at.job.arrival
+        migrated = self._migrated(at, plan, free)
+        later = migrated if self.params.conflict == "printed" else plan
+        delay = None if later is None else at.bandwidth + later.bandwidth + job.latency(waited + later.slots + release)
+        if migrated is None or later is None:
             return Conflict(*occupant, None, None, delay, delays=True)
+        end = waited + migrated.slots
         migrate = at.bandwidth + migrated.bandwidth + job.latency(end)
-        return Conflict(*occupant, migrated, migrate, delay, delays=better(later, migrated.bandwidth))
+        rise = float(job.latency.rise(end, np.array(waited + later.slots + release)))
+        delays = better(later.bandwidth + rise, migrated.bandwidth)
+        return Conflict(*occupant, migrated, migrate, delay, delays=delays)
 
-    def _decision(self, at: Progress, plan: TentativePlan, conflict: Conflict | None, priority: float) -> OkitaDecision:
+    def _migrated(self, at: Progress, plan: TentativePlan, free: Floats) -> TentativePlan | None:
+        """Alg. 1 line 15: N* workers, or with `fit` as many as there is room for, in what is left."""
+        job, count = at.job, plan.workers
+        if room(free, job.demands[0]).sum() < (1 if self.params.fit else count):
+            return None  # there is no room wherever the PS is
+        there = rooms(self.sites, job, at.left, free, self.params)
+        if self.params.fit:
+            count = min(count, there.most)
+        if count == 0:
+            return None
+        return osf(self.sites, job, at.left, there, count, window_length(float(at.left.sum()), job.rate, count))
+
+    def _decision(
+        self, at: Progress, chosen: TentativePlan | None, *why: *tuple[float, TentativePlan, Conflict | None]
+    ) -> OkitaDecision:
         """Alg. 1 lines 18-24."""
-        why = (priority, plan, conflict)
-        if conflict is None:
-            return self._carried("keep", at, plan, *why)
-        if conflict.delays or conflict.migrated is None:
+        if chosen is None:
             return OkitaDecision(at.job.id, "delay", at.left, None, None, *why)
-        return self._carried("migrate", at, conflict.migrated, *why)
-
-    def _carried(self, verb: Verb, at: Progress, chosen: TentativePlan, *why: Any) -> OkitaDecision:
         moved = transfer(self.sites, at.left, chosen.placement.workers, at.job.rate)
+        verb: Verb = "keep" if why[-1] is None else "migrate"
         return OkitaDecision(at.job.id, verb, at.left, chosen.placement, moved, *why)
 
 

@@ -63,10 +63,16 @@ class TentativePlan:
 
 
 @compiled
+def window_length(chunks: float, rate: float, workers: int) -> int:
+    """Slots of a plan, l = ceil(E M / (rho N)), at least 1; `chunks` is M, `workers` N."""
+    return max(1, ceil_almost(chunks / rate / workers))
+
+
+@compiled
 def window_lengths(chunks: float, rate: float, slots: Ints) -> None:
-    """Fill in l = ceil(E M / (rho N)) for N = 1, 2, ...; `chunks` is M."""
+    """Fill in l for N = 1, 2, ...; `chunks` is M."""
     for i in range(len(slots)):
-        slots[i] = max(1, ceil_almost(chunks / rate / (i + 1)))
+        slots[i] = window_length(chunks, rate, i + 1)
 
 
 def osf(sites: Sites, job: SiteJob, left: Ints, at: Rooms, count: int, slots: int) -> TentativePlan | None:

@@ -9,8 +9,11 @@ from numpy.random import Generator, default_rng
 from pydantic import BaseModel, ConfigDict, Field
 
 from skedge.studies.figure import Figure, Line
-from skedge.studies.outcome import Cell, Outcome, Part, mean_of, shown
+from skedge.studies.judge import Part
+from skedge.studies.outcome import Cell, Outcome, mean_of, shown
 from skedge.studies.trial import Fields, Ran, Trial, seeded
+
+from .sweep import MATTERS
 
 _STREAM = 6
 """Stream of a seed from which the jobs are drawn."""
@@ -90,7 +93,7 @@ class AtSites(BaseModel):
         ]
 
     def outcome(self, rows: pl.DataFrame) -> Outcome:
-        """Judge each pair by the mean over the seeds."""
+        """Judge each pair."""
         of = {policy: rows.filter(pl.col("policy") == policy) for policy in self.policies}
         parts = tuple(self._below(of[low], of[high], low, high) for low, high in self.below)
         table: list[tuple[Cell, ...]] = [
@@ -106,8 +109,9 @@ class AtSites(BaseModel):
             parts, ("policy", f"live [{self.unit}]", f"simulated [{self.unit}]", "accuracy"), tuple(table), figure
         )
 
-    def _below(self, low: pl.DataFrame, high: pl.DataFrame, ours: str, theirs: str) -> Part:
-        both = low.join(high.select("seed", other="value"), on="seed")
-        gap = mean_of((both["other"] - both["value"]).to_list())
-        numbers = f"{shown(mean_of(low['value']))} against {shown(mean_of(high['value']))}, by {shown(gap)}"
-        return Part(f"{ours} is below {theirs}", gap.mean > 0, numbers)
+    def _below(self, low: pl.DataFrame, high: pl.DataFrame, ours: str, other: str) -> Part:
+        both = low.join(high.select("seed", other="value"), on="seed").sort("seed")
+        gap = both["other"] - both["value"]
+        theirs = mean_of(high["value"])
+        numbers = f"{shown(mean_of(low['value']))} against {shown(theirs)}, by {shown(mean_of(gap))}"
+        return Part(f"{ours} is below {other}", tuple(gap), numbers, least=MATTERS * theirs.mean)

@@ -10,7 +10,8 @@ import polars as pl
 from pydantic import BaseModel, ConfigDict, Field
 
 from skedge.studies.figure import Figure, Line
-from skedge.studies.outcome import Outcome, Part, mean_of, points, shown
+from skedge.studies.judge import Part
+from skedge.studies.outcome import Outcome, mean_of, points, shown
 from skedge.studies.trial import Fields, Ran, Trial, seeded
 
 
@@ -22,8 +23,8 @@ class Curves(BaseModel):
     shown
         Ids of the jobs whose accuracy is drawn.
     last_share, within, least
-        A job converges if its mean accuracy over the seeds ends at `least` or above and moves by at most `within` over
-        the last `last_share` of its epochs.
+        A job converges if its mean accuracy over the seeds ends at `least` or above and changes by at most `within`
+        over the last `last_share` of its epochs.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -58,9 +59,13 @@ class Curves(BaseModel):
             moved, last = self._movement(line)
             end = points(line.values[-1])
             lost = mean_of(_lost(rows, line.label))
-            holds = line.values[-1].mean >= self.least and moved <= self.within
-            numbers = f"{shown(end, 1)} % at the end, moves by {100 * moved:.1f} points over the last {last} epochs"
-            parts.append(Part(f"{line.label} converges", holds, numbers))
+            by_seed = rows.filter(pl.col("job") == line.label).sort("seed", "epoch")["accuracy"].to_numpy()
+            by_seed = by_seed.reshape(-1, len(line.x))
+            high = f"{line.label} is at {self.least:.0%} or above at the end"
+            still = f"{line.label} moves by at most {100 * self.within:g} points over the last {last} epochs"
+            parts.append(Part(high, tuple(by_seed[:, -1] - self.least), f"{shown(end, 1)} %"))
+            change = by_seed[:, -1] - by_seed[:, -last]
+            parts.append(Part(still, tuple(change), f"by {shown(points(mean_of(change)), 1)}", within=self.within))
             table.append((line.label, int(line.x[-1]), end, f"{100 * moved:.1f}", lost))
         columns = ("job", "epochs", "accuracy %", "moves at the end, points", "chunks displaced")
         figure = Figure("Accuracy over epochs", "epochs trained", "test accuracy", lines, limits=(0.0, 1.0))

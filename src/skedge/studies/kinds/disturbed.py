@@ -9,7 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from skedge.analysis.intervals import Estimate
 from skedge.studies.figure import Figure, Line
-from skedge.studies.outcome import Outcome, Part, mean_of, points, shown
+from skedge.studies.judge import Part
+from skedge.studies.outcome import Outcome, mean_of, points, shown
 from skedge.studies.trial import Fields, Ran, Trial, seeded
 
 
@@ -70,11 +71,9 @@ class Disturbed(BaseModel):
         return Outcome((*parts, _was_preempted(pairs)), columns, tuple(table), self._figure(by_job))
 
     def _within(self, job: str, pairs: pl.DataFrame) -> Part:
-        difference = mean_of(pairs["difference"])
+        difference = pairs.sort("seed")["difference"]
         text = f"{job}: preempted within {100 * self.margin:g} points of undisturbed, in the mean"
-        ends = [difference.mean if end is None else end for end in (difference.low, difference.high)]
-        beyond = "" if max(map(abs, ends)) <= self.margin else f"; the interval reaches beyond {100 * self.margin:g}"
-        return Part(text, abs(difference.mean) <= self.margin, f"{shown(points(difference))} points{beyond}")
+        return Part(text, tuple(difference), f"{shown(points(mean_of(difference)))} points", within=self.margin)
 
     def _figure(self, by_job: dict[str, pl.DataFrame]) -> Figure:
         at = tuple(map(float, range(len(by_job))))

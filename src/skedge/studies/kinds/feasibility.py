@@ -12,7 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from skedge.analysis.intervals import Estimate
 from skedge.policies.pdors.rounding import packing_gain
 from skedge.studies.figure import Figure, Line
-from skedge.studies.outcome import Outcome, Part
+from skedge.studies.judge import Part
+from skedge.studies.outcome import Outcome
 
 _STEPS = 81
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
+from itertools import combinations, pairwise
 from typing import Any, Literal
 
+import numpy as np
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field
 
+from skedge.core.model import Floats
 from skedge.studies.figure import Figure, Line
-from skedge.studies.outcome import Cell, Outcome, Part, mean_of, shown, slope
+from skedge.studies.judge import Part
+from skedge.studies.outcome import Cell, Outcome, mean_of, points, shown, slope
 
 from .varied import scenario_fields
 
@@ -46,7 +49,7 @@ class Ratio(BaseModel):
     below
         The claim: every mean ratio is below this.
     flat
-        If given, the claim: at each eps the means over the values differ by less than this part of the least.
+        If given, the claim: at each eps the means at any two values differ by less than this part of the mean.
     rises
         True: the ratio is claimed to rise with the value, at each eps.
     """
@@ -78,26 +81,20 @@ class Ratio(BaseModel):
             yield Instance(f"{at}-seed{seed}", seed, at, scenario_fields(self.base, {**self.set, self.vary: at}, seed))
 
     def outcome(self, rows: pl.DataFrame) -> Outcome:
-        """Judge how large the ratio is, whether it falls with eps, and whether it is flat."""
+        """Judge how large the ratio is at each point, whether it falls with eps, and whether it is flat."""
         lines = [self._line(rows, epsilon) for epsilon in self.epsilons]
-        means = [[value.mean for value in line.values] for line in lines]
-        largest = max(max(of) for of in means)
-        parts = [Part(f"every mean ratio is below {self.below:g}", largest < self.below, f"at most {largest:.3f}")]
-        if len(lines) > 1:
-            by_eps = [sum(of) / len(of) for of in means]
-            numbers = ", ".join(f"{mean:.3f}" for mean in by_eps)
-            parts.append(Part("it falls with eps", all(a > b for a, b in pairwise(by_eps)), numbers))
+        by_seed = {epsilon: self._by_seed(rows, epsilon) for epsilon in self.epsilons}
+        parts = [self._below(of, epsilon, at) for epsilon, of in by_seed.items() for at in self.values]
+        parts += [self._falls(by_seed, low, high) for low, high in pairwise(self.epsilons)]
         if self.flat is not None:
-            spread = max(max(of) / min(of) - 1 for of in means)
-            text = f"over the {self.axis} it differs by less than {self.flat:.0%}"
-            parts.append(Part(text, spread < self.flat, f"by {spread:.1%} at most"))
+            parts += [
+                self._flat(of, epsilon, pair, self.flat)
+                for epsilon, of in by_seed.items()
+                for pair in combinations(self.values, 2)
+            ]
         if self.rises:
-            parts += [self._rises(rows, epsilon) for epsilon in self.epsilons]
-        known = rows.filter(pl.col("best").is_not_null()).unique(["seed", "at"])
-        gap = ((known["best"] - known["bound"]).abs() / known["best"]).fill_nan(0.0).to_list()
-        if gap:
-            text = f"{sum(g <= 1e-6 for g in gap)} of {len(gap)} optima proved; largest gap {max(gap):.1%}"
-            parts[0] = Part(parts[0].text, parts[0].holds, f"{parts[0].numbers}; {text}")
+            parts += [self._rises(of, epsilon) for epsilon, of in by_seed.items()]
+        parts[0] = replace(parts[0], numbers=f"{parts[0].numbers}; {proved(rows)}")
         table: list[tuple[Cell, ...]] = [
             (line.label, int(x), shown(value, 3))
             for line in lines
@@ -107,13 +104,45 @@ class Ratio(BaseModel):
         figure = Figure(f"{name}, over {self.axis}", self.axis, name, tuple(lines), guides=(1.0,))
         return Outcome(tuple(parts), ("eps", self.axis, "ratio"), tuple(table), figure)
 
-    def _rises(self, rows: pl.DataFrame, epsilon: float) -> Part:
-        here = rows.filter(pl.col("epsilon") == epsilon).sort("at").group_by("seed")
-        slopes = mean_of(slope(of["at"].to_list(), of["value"].to_list()) for _, of in here)
-        numbers = f"{shown(slopes, 5)} more for each of the {self.axis}"
-        return Part(f"it rises with the {self.axis}", slopes.mean > 0, numbers)
+    def _by_seed(self, rows: pl.DataFrame, epsilon: float) -> Floats:
+        """The ratios at an eps, shape ``(seeds, values)``."""
+        here = rows.filter(pl.col("epsilon") == epsilon).sort("seed", "at")
+        return here["value"].to_numpy().reshape(-1, len(self.values))[:, np.argsort(np.argsort(self.values))]
+
+    def _where(self, epsilon: float) -> str:
+        return f" at eps = {epsilon:g}" if len(self.epsilons) > 1 else ""
+
+    def _below(self, ratios: Floats, epsilon: float, at: int) -> Part:
+        here = ratios[:, self.values.index(at)]
+        text = f"the mean ratio with {at} {self.axis}{self._where(epsilon)} is below {self.below:g}"
+        return Part(text, tuple(self.below - here), shown(mean_of(here), 3))
+
+    def _falls(self, by_seed: dict[float, Floats], low: float, high: float) -> Part:
+        before, after = by_seed[low].mean(1), by_seed[high].mean(1)
+        numbers = f"{shown(mean_of(before), 3)}, then {shown(mean_of(after), 3)}"
+        return Part(f"it falls from eps = {low:g} to {high:g}", tuple(before - after), numbers)
+
+    def _flat(self, ratios: Floats, epsilon: float, pair: tuple[int, int], flat: float) -> Part:
+        one, other = (ratios[:, self.values.index(at)] for at in pair)
+        differences = (other - one) / ratios.mean()
+        text = f"with {pair[0]} and {pair[1]} {self.axis}{self._where(epsilon)} it differs by less than {flat:.0%}"
+        return Part(text, tuple(differences), f"by {shown(points(mean_of(differences)), 1)} %", within=flat)
+
+    def _rises(self, ratios: Floats, epsilon: float) -> Part:
+        slopes = [slope(self.values, of) for of in ratios]
+        numbers = f"{shown(mean_of(slopes), 5)} more for each of the {self.axis}"
+        return Part(f"it rises with the {self.axis}{self._where(epsilon)}", tuple(slopes), numbers)
 
     def _line(self, rows: pl.DataFrame, epsilon: float) -> Line:
         here = rows.filter(pl.col("epsilon") == epsilon)
         values = tuple(mean_of(here.filter(pl.col("at") == at)["value"]) for at in self.values)
         return Line(f"eps = {epsilon:g}", tuple(map(float, self.values)), values)
+
+
+def proved(rows: pl.DataFrame) -> str:
+    """In words: how many optima are proved, and the largest gap to a bound."""
+    known = rows.filter(pl.col("best").is_not_null()).unique(["seed", "at"])
+    if known.is_empty():
+        return "bounds only"
+    gap = ((known["best"] - known["bound"]).abs() / known["best"]).fill_nan(0.0).to_list()
+    return f"{sum(g <= 1e-6 for g in gap)} of {len(gap)} optima proved; largest gap {max(gap):.1%}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Literal
 
 import polars as pl
@@ -10,9 +11,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from skedge.analysis.intervals import Estimate
 from skedge.studies.figure import Figure, Line
-from skedge.studies.outcome import Cell, Outcome, Part, mean_of, shown
+from skedge.studies.judge import Part
+from skedge.studies.outcome import Cell, Outcome, mean_of, shown
 
-from .ratio import Instance
+from .ratio import Instance, proved
+from .sweep import MATTERS
 from .varied import scenario_fields
 
 
@@ -84,20 +87,15 @@ class Ratios(BaseModel):
             yield Instance(f"{label}-seed{seed}", seed, at, scenario_fields(self.base, self.set | point, seed))
 
     def outcome(self, rows: pl.DataFrame) -> Outcome:
-        """Judge how large the ratio of the first is, and whether it is the smallest at every point."""
+        """Judge how large the ratio of the first is, and whether it is the smallest, point by point."""
         names = tuple(self._name(point) for point in self._points)
         means = {policy: self._means(rows, policy) for policy in self.policies}
-        first, *others = self.policies
-        parts = []
+        _, *others = self.policies
+        parts: list[Part] = []
         if self.below is not None:
-            largest, text = max(mean.mean for mean in means[first]), f"every mean ratio is below {self.below:g}"
-            parts.append(Part(text, largest < self.below, f"at most {largest:.3f}"))
-        for other in others:
-            ahead = sum(ours.mean < theirs.mean for ours, theirs in zip(means[first], means[other], strict=True))
-            ours, theirs = (mean_of(rows.filter(pl.col("policy") == policy)["value"]) for policy in (first, other))
-            numbers = f"{shown(ours, 3)} against {shown(theirs, 3)}; ahead in the mean at {ahead} of {len(names)}"
-            parts.append(Part(f"the ratio of {first} is below that of {other}", ahead == len(names), numbers))
-        parts[0] = Part(parts[0].text, parts[0].holds, f"{parts[0].numbers}; {_proved(rows)}")
+            parts += [self._below(rows, at, name, self.below) for at, name in enumerate(names)]
+        parts += [self._smaller(rows, other, at, name) for other in others for at, name in enumerate(names)]
+        parts[0] = replace(parts[0], numbers=f"{parts[0].numbers}; {proved(rows)}")
         table: list[tuple[Cell, ...]] = [
             (policy, name, shown(mean, 3)) for policy, of in means.items() for name, mean in zip(names, of, strict=True)
         ]
@@ -107,13 +105,19 @@ class Ratios(BaseModel):
         figure = Figure(title, ", ".join(axis.axis for axis in self.over), title, lines, names=names, guides=(1.0,))
         return Outcome(tuple(parts), ("policy", "at", "ratio"), tuple(table), figure)
 
+    def _by_seed(self, rows: pl.DataFrame, policy: str, at: int) -> pl.Series:
+        return rows.filter(pl.col("policy") == policy, pl.col("at") == at).sort("seed")["value"]
+
+    def _below(self, rows: pl.DataFrame, at: int, name: str, below: float) -> Part:
+        ratios = self._by_seed(rows, self.policies[0], at)
+        return Part(f"the mean ratio is below {below:g} at {name}", tuple(below - ratios), shown(mean_of(ratios), 3))
+
+    def _smaller(self, rows: pl.DataFrame, other: str, at: int, name: str) -> Part:
+        ours, theirs = (self._by_seed(rows, policy, at) for policy in (self.policies[0], other))
+        numbers = f"{shown(mean_of(ours), 3)} against {shown(mean_of(theirs), 3)}"
+        text = f"the ratio of {self.policies[0]} is below that of {other} at {name}"
+        return Part(text, tuple(theirs - ours), numbers, least=MATTERS * mean_of(theirs).mean)
+
     def _means(self, rows: pl.DataFrame, policy: str) -> tuple[Estimate, ...]:
         here = rows.filter(pl.col("policy") == policy)
         return tuple(mean_of(here.filter(pl.col("at") == at)["value"]) for at in range(len(self._points)))
-
-
-def _proved(rows: pl.DataFrame) -> str:
-    known = rows.filter(pl.col("best").is_not_null()).unique(["seed", "at"])
-    gap = ((known["best"] - known["bound"]).abs() / known["best"]).fill_nan(0.0).to_list()
-    largest = max(gap, default=0.0)
-    return f"{sum(g <= 1e-6 for g in gap)} of {len(gap)} optima proved; largest gap {largest:.1%}"

@@ -1,12 +1,14 @@
 """Simulated studies: a metric of several policies over a field of a scenario.
 
-PD-ORS Fig. 6 to 9 and 12 to 17; Okita Fig. 9, 10 and 14.
+JSAC'22 Fig. 7 to 10; She et al. Fig. 3 to 13; PD-ORS Fig. 6 to 9, 11 and 12 to 17; Okita Fig. 9 to 14.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,12 +16,19 @@ import numpy as np
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field
 
-from skedge.analysis.intervals import Estimate
 from skedge.core.errors import InputError
+from skedge.core.model import Floats
 from skedge.studies.figure import Figure, Line
-from skedge.studies.outcome import Cell, Outcome, Part, mean_of, shown, slope
+from skedge.studies.judge import Part
+from skedge.studies.outcome import Cell, Outcome, mean_of, points, shown, slope
 
 from .varied import scenario_fields
+
+Value = float | str
+"""A value of the varied field: a number or a name."""
+
+MATTERS = 0.01
+"""The smallest lead that matters, as a part of the other policy's mean: two policies that are nearer are level."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +39,7 @@ class Simulation:
     policy: str
     seed: int
     data: dict[str, Any]
-    place: dict[str, str | int]
+    place: dict[str, Value]
 
 
 class Sweep(BaseModel):
@@ -41,19 +50,34 @@ class Sweep(BaseModel):
     base, set
         A shipped scenario, and the fields of it to set, by their dotted names.
     vary, values, axis
-        The varied field, its values (numbers or names), and the title of the axis.
+        The varied field, its values (numbers or names), and the title of the axis. Without a field the values take the
+        place of ``{at}`` in the policies.
     with_trace
         True: the arrivals are those of a trace file that the user names; every seed takes another part of it.
-    policies, best
-        The policies to run, and the one that is claimed to be best. The figure's labels are the policies as given.
+    policies
+        The policies to run. The figure's labels are the policies as given.
+    best
+        If given, the claim: this policy is better than each other one at each value.
     metric, lower
         The metric compared, and whether lower values are better.
+    base_policy
+        If given, all values are divided by this policy's at the same seed and value.
     log
         True: take the metric's logarithm to base 10, as costs that grow exponentially have no useful mean.
     grows
         True: the gap between the best and each of the others is claimed to grow with the field.
     most_at
         The value at which the gap is claimed to be largest.
+    below
+        Pairs of policies: the metric of the first is claimed to be below that of the second at each value.
+    rises, falls
+        Policies whose metric is claimed to rise, or to fall, with the field.
+    flat
+        If given, the claim: the means of the first policy at any two values differ by less than this part of its mean.
+    at_most
+        If given, the claim: the mean of the first policy is at most this at each value.
+    largest_at
+        If given, the claim: the metric of the first policy is larger at this value than at each other one.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -61,17 +85,24 @@ class Sweep(BaseModel):
     kind: Literal["sweep"]
     base: str
     set: dict[str, Any] = {}
-    vary: str
-    values: list[int] | list[str] = Field(min_length=1)
+    vary: str | None = None
+    values: list[int] | list[float] | list[str] = Field(min_length=1)
     axis: str
     with_trace: bool = False
-    policies: list[str] = Field(min_length=2)
-    best: str
+    policies: list[str] = Field(min_length=1)
+    best: str | None = None
     metric: str
+    base_policy: str | None = None
     lower: bool = False
     log: bool = False
     grows: bool = False
     most_at: str | None = None
+    below: list[tuple[str, str]] = []
+    rises: list[str] = []
+    falls: list[str] = []
+    flat: float | None = Field(None, gt=0)
+    at_most: float | None = None
+    largest_at: float | None = None
 
     def simulations(self, seed: int, trace: Path | None) -> Iterator[Simulation]:
         """All runs of a seed: every policy at every value.
@@ -87,13 +118,16 @@ class Sweep(BaseModel):
             raise InputError(f"--trace {str(trace)!r}: this study draws its arrivals and takes no trace")
         for name, data in self._scenarios(seed, trace):
             for policy in self.policies:
-                place: dict[str, str | int] = {**name, "policy": policy}
+                place: dict[str, Value] = {**name, "policy": policy}
                 label = "-".join(str(part) for part in (*place.values(), f"seed{seed}"))
-                yield Simulation(label, policy, seed, data, place)
+                yield Simulation(label, policy.format(at=name["at"]), seed, data, place)
 
-    def _scenarios(self, seed: int, trace: Path | None) -> Iterator[tuple[dict[str, str | int], dict[str, Any]]]:
+    def _scenarios(self, seed: int, trace: Path | None) -> Iterator[tuple[dict[str, Value], dict[str, Any]]]:
         for value in self.values:
-            yield {"at": value}, self._data({**self.set, self.vary: value}, seed, trace)
+            yield {"at": value}, self._data(self.set | self._varied(value), seed, trace)
+
+    def _varied(self, value: Value) -> dict[str, Any]:
+        return {} if self.vary is None else {self.vary: value}
 
     def _data(self, fields: dict[str, Any], seed: int, trace: Path | None) -> dict[str, Any]:
         """The base scenario with `fields` set and, with a trace, the seed's part of it."""
@@ -105,17 +139,12 @@ class Sweep(BaseModel):
         return data
 
     def outcome(self, rows: pl.DataFrame) -> Outcome:
-        """Judge whether the best is best over all values, whether its lead grows, and where it is largest."""
-        if self.log:
-            rows = rows.with_columns(pl.col("value").log10())
+        """Judge each part of the claim."""
+        rows = self._scaled(rows).sort("seed", "at")
         by_policy = {policy: rows.filter(pl.col("policy") == policy) for policy in self.policies}
-        others = [policy for policy in self.policies if policy != self.best]
-        parts = [self._better(by_policy, other) for other in others]
-        if self.grows:
-            parts += [self._grows(by_policy, other) for other in others]
-        if self.most_at is not None:
-            parts += [self._most(by_policy, other, self.most_at) for other in others]
         name = f"log10 of {self.metric}" if self.log else self.metric
+        if self.base_policy is not None:
+            name = f"{name} over that of {self.base_policy}"
         shown_of = {"value": name} | ({} if _without(rows, "late") else {"late": "jobs finished after T"})
         table: list[tuple[Cell, ...]] = [
             (policy, value, *(mean_of(of.filter(pl.col("at") == value)[column]) for column in shown_of))
@@ -124,7 +153,48 @@ class Sweep(BaseModel):
         ]
         lines = tuple(self._line(policy, of) for policy, of in by_policy.items())
         figure = Figure(f"{name} over {self.axis}", self.axis, name, lines, names=self._names)
-        return Outcome(tuple(parts), ("policy", self.axis, *shown_of.values()), tuple(table), figure)
+        return Outcome(tuple(self._parts(by_policy)), ("policy", self.axis, *shown_of.values()), tuple(table), figure)
+
+    def _scaled(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """The rows as they are compared: relative to a policy, or as logarithms."""
+        if self.base_policy is not None:
+            one = rows.filter(pl.col("policy") == self.base_policy).select("seed", "at", one="value")
+            rows = rows.join(one, on=["seed", "at"], maintain_order="left").with_columns(
+                pl.col("value") / pl.col("one")
+            )
+        return rows.with_columns(pl.col("value").log10()) if self.log else rows
+
+    def _parts(self, by_policy: dict[str, pl.DataFrame]) -> Iterator[Part]:
+        first = by_policy[self.policies[0]]
+        if self.best is not None:
+            yield from self._of_the_best(by_policy, self.best)
+        for ours, theirs in self.below:
+            yield from self._better(by_policy, ours, theirs, lower=True)
+        for policy in self.rises:
+            yield self._trend(by_policy[policy], policy, 1)
+        for policy in self.falls:
+            yield self._trend(by_policy[policy], policy, -1)
+        if self.flat is not None:
+            for one, other in combinations(list[Value](self.values), 2):
+                yield self._flat(first, one, other, self.flat)
+        if self.at_most is not None:
+            for value in self.values:
+                yield self._at_most(first.filter(pl.col("at") == value)["value"], value, self.at_most)
+
+        if self.largest_at is not None:
+            yield from self._largest(first, self.largest_at)
+
+    def _of_the_best(self, by_policy: dict[str, pl.DataFrame], best: str) -> Iterator[Part]:
+        """That it is better than each other one, that its lead grows, and where it is largest."""
+        others = [policy for policy in self.policies if policy != best]
+        for other in others:
+            yield from self._better(by_policy, best, other, lower=self.lower)
+        for other in others:
+            lead = self._lead(by_policy, best, other, lower=self.lower)
+            if self.grows:
+                yield self._grows(lead, best, other)
+            if self.most_at is not None:
+                yield from self._most(lead, f"{best} and {other}", self.most_at)
 
     @property
     def _names(self) -> tuple[str, ...]:
@@ -132,38 +202,74 @@ class Sweep(BaseModel):
 
     def _line(self, label: str, rows: pl.DataFrame) -> Line:
         means = tuple(mean_of(rows.filter(pl.col("at") == value)["value"]) for value in self.values)
-        x = tuple(float(value) if isinstance(value, int) else float(i) for i, value in enumerate(self.values))
+        values = list[Value](self.values)
+        x = tuple(float(i) if isinstance(value, str) else float(value) for i, value in enumerate(values))
         return Line(label, x, means, joined=not self._names)
 
-    def _lead(self, by_policy: dict[str, pl.DataFrame], other: str) -> pl.DataFrame:
-        """The lead of the best policy by seed and value; columns seed, at, lead."""
+    def _lead(self, by_policy: dict[str, pl.DataFrame], ours: str, other: str, *, lower: bool) -> pl.DataFrame:
+        """The lead of one policy over another by seed and value; columns seed, at, value, theirs, lead."""
         theirs = by_policy[other].select("seed", "at", theirs="value")
-        sign = -1 if self.lower else 1
-        both = by_policy[self.best].join(theirs, on=["seed", "at"])
+        sign = -1 if lower else 1
+        both = by_policy[ours].join(theirs, on=["seed", "at"])
         return both.with_columns(lead=sign * (pl.col("value") - pl.col("theirs"))).sort("seed", "at")
 
-    def _better(self, by_policy: dict[str, pl.DataFrame], other: str) -> Part:
-        lead = self._lead(by_policy, other)
-        means = [mean_of(lead.filter(pl.col("at") == value)["lead"]).mean for value in self.values]
-        ahead = sum(mean > 0 for mean in means)
-        ours, theirs = mean_of(lead["value"]), mean_of(lead["theirs"])
-        numbers = f"{shown(ours)} against {shown(theirs)}; ahead in the mean at {ahead} of {len(means)}"
-        word = "below" if self.lower else "above"
-        where = f"under every {self.axis}" if self._names else f"at every number of {self.axis}"
-        return Part(f"{self.best} is {word} {other} {where}", ahead == len(means), numbers)
+    def _where(self, value: Value) -> str:
+        return f"under {value}" if self._names else f"with {value:g} {self.axis}"
 
-    def _grows(self, by_policy: dict[str, pl.DataFrame], other: str) -> Part:
-        lead = self._lead(by_policy, other)
-        slopes = mean_of(slope(of["at"].to_list(), of["lead"].to_list()) for _, of in lead.group_by("seed"))
-        numbers = f"{shown(slopes)} more for each of the {self.axis}"
-        return Part(f"the gap between {self.best} and {other} grows with the {self.axis}", slopes.mean > 0, numbers)
+    def _better(self, by_policy: dict[str, pl.DataFrame], ours: str, other: str, *, lower: bool) -> Iterator[Part]:
+        """That one policy is better than another at each value, judged value by value."""
+        lead = self._lead(by_policy, ours, other, lower=lower)
+        text = f"{ours} is {'below' if lower else 'above'} {other}"
+        for value in self.values:
+            here = lead.filter(pl.col("at") == value)
+            theirs = mean_of(here["theirs"])
+            yield Part(
+                f"{text} {self._where(value)}",
+                tuple(here["lead"]),
+                f"{shown(mean_of(here['value']))} against {shown(theirs)}",
+                least=math.log10(1 + MATTERS) if self.log else MATTERS * abs(theirs.mean),
+            )
 
-    def _most(self, by_policy: dict[str, pl.DataFrame], other: str, at: str) -> Part:
-        lead = self._lead(by_policy, other)
-        gaps = {str(value): mean_of(lead.filter(pl.col("at") == value)["lead"]) for value in self.values}
-        numbers = ", ".join(f"{shown(gap)} ({value})" for value, gap in gaps.items())
-        largest = max(gaps, key=lambda value: gaps[value].mean)
-        return Part(f"the gap between {self.best} and {other} is largest at {at}", largest == at, numbers)
+    def _grows(self, lead: pl.DataFrame, ours: str, other: str) -> Part:
+        return self._slope(lead.drop("value").rename({"lead": "value"}), f"the gap between {ours} and {other} grows", 1)
+
+    def _trend(self, rows: pl.DataFrame, policy: str, sign: int) -> Part:
+        return self._slope(rows, f"{policy} {'rises' if sign > 0 else 'falls'}", sign)
+
+    def _slope(self, rows: pl.DataFrame, text: str, sign: int) -> Part:
+        """That the slope of the values over the field is above 0, or below with the sign -1."""
+        slopes = [
+            slope(of["at"].to_list(), of["value"].to_list()) for of in rows.partition_by("seed", maintain_order=True)
+        ]
+        numbers = f"{shown(mean_of(slopes), 4)} more for each of the {self.axis}"
+        return Part(f"{text} with the {self.axis}", tuple(sign * one for one in slopes), numbers)
+
+    def _flat(self, rows: pl.DataFrame, one: Value, other: Value, flat: float) -> Part:
+        first, second = (rows.filter(pl.col("at") == value)["value"] for value in (one, other))
+        differences = (second - first) / (1.0 if self.log else mean_of(rows["value"]).mean)
+        margin = math.log10(1 + flat) if self.log else flat
+        text = f"{self.policies[0]} {self._where(one)} and {self._where(other)} differs by less than {flat:.0%}"
+        by = shown(mean_of(differences), 3) if self.log else f"{shown(points(mean_of(differences)), 1)} %"
+        return Part(text, tuple(differences), f"by {by}", within=margin)
+
+    def _at_most(self, values: pl.Series, value: Value, at_most: float) -> Part:
+        text = f"{self.policies[0]} is at most {at_most:g} {self._where(value)}"
+        return Part(text, tuple(at_most - values), shown(mean_of(values)))
+
+    def _largest(self, rows: pl.DataFrame, at: float) -> Iterator[Part]:
+        here = rows.filter(pl.col("at") == at)["value"]
+        for value in (value for value in list[Value](self.values) if value != at):
+            there = rows.filter(pl.col("at") == value)["value"]
+            text = f"{self.policies[0]} is larger {self._where(at)} than {self._where(value)}"
+            yield Part(text, tuple(here - there), f"{shown(mean_of(here))} against {shown(mean_of(there))}")
+
+    def _most(self, lead: pl.DataFrame, gap: str, at: str) -> Iterator[Part]:
+        """That the gap is larger at `at` than at each other value."""
+        wide = lead.pivot("at", index="seed", values="lead").sort("seed")
+        for value in (str(value) for value in self.values if value != at):
+            text = f"the gap between {gap} is larger under {at} than under {value}"
+            numbers = f"{shown(mean_of(wide[at]))} against {shown(mean_of(wide[value]))}"
+            yield Part(text, tuple(wide[at] - wide[value]), numbers)
 
 
 def _without(rows: pl.DataFrame, column: str) -> bool:
@@ -181,14 +287,15 @@ class Gain(Sweep):
     """
 
     kind: Literal["gain"]  # type: ignore[assignment]
+    best: str
     variants: dict[str, dict[str, Any]] = Field(min_length=2, max_length=2)
 
-    def _scenarios(self, seed: int, trace: Path | None) -> Iterator[tuple[dict[str, str | int], dict[str, Any]]]:
+    def _scenarios(self, seed: int, trace: Path | None) -> Iterator[tuple[dict[str, Value], dict[str, Any]]]:
         for variant, fields in self.variants.items():
             for value in self.values:
                 yield (
                     {"variant": variant, "at": value},
-                    self._data({**self.set, **fields, self.vary: value}, seed, trace),
+                    self._data(self.set | fields | self._varied(value), seed, trace),
                 )
 
     def outcome(self, rows: pl.DataFrame) -> Outcome:
@@ -197,19 +304,15 @@ class Gain(Sweep):
         lines = tuple(
             self._gains(variant, other, rows.filter(pl.col("variant") == variant)) for variant in self.variants
         )
-        first, second = ([value.mean for value in line.values] for line in lines)
-        larger = float(np.mean(first)), float(np.mean(second))
+        first, second = (self._by_seed(variant, other, rows) for variant in self.variants)
+        larger = mean_of(1 + first), mean_of(1 + second)
+        numbers = f"{shown(larger[0], 3)} against {shown(larger[1], 3)} times its {self.metric}"
+        more = f"the gain over {other} is larger with {lines[0].label} than with {lines[1].label}"
         parts = (
-            Part(
-                f"the gain over {other} is larger with {lines[0].label} than with {lines[1].label}, in the mean",
-                larger[0] > larger[1],
-                f"{larger[0]:.3f} against {larger[1]:.3f}; at {sum(a > b for a, b in zip(first, second, strict=True))} "
-                f"of {len(first)} numbers of {self.axis}",
-            ),
-            Part(
-                f"{self.best} gains over {other} in both",
-                min(larger) > 1,
-                f"{larger[0]:.3f} and {larger[1]:.3f} times its {self.metric}",
+            Part(more, tuple(first - second), numbers),
+            *(
+                Part(f"{self.best} gains over {other} with {line.label}", tuple(of), f"{shown(mean, 3)} times as much")
+                for line, of, mean in zip(lines, (first, second), larger, strict=True)
             ),
         )
         table: list[tuple[Cell, ...]] = [
@@ -219,15 +322,22 @@ class Gain(Sweep):
         figure = Figure(f"{name}, over {self.axis}", self.axis, name, lines, guides=(1.0,))
         return Outcome(parts, ("mix", self.axis, name), tuple(table), figure)
 
+    def _by_seed(self, variant: str, other: str, rows: pl.DataFrame) -> Floats:
+        """By seed, the gain over the values, linear in the seed's numbers: its mean is that of the ratios less 1."""
+        of_variant = rows.filter(pl.col("variant") == variant)
+        wide = of_variant.pivot("policy", index=["seed", "at"], values="value").sort("seed", "at")
+        ours, theirs = (wide[policy].to_numpy().reshape(-1, len(self.values)) for policy in (self.best, other))
+        ratios = ours.mean(0) / theirs.mean(0)
+        gains = (ours - ratios * theirs) / theirs.mean(0) + ratios - 1
+        return np.asarray(gains.mean(1))
+
     def _gains(self, variant: str, other: str, rows: pl.DataFrame) -> Line:
-        """The ratio of means at each value, with the interval of the mean of ratios over seeds around it."""
+        """The ratio of means at each value, with the interval of its linear form in the seeds' numbers."""
         wide = rows.pivot("policy", index=["seed", "at"], values="value").sort("at", "seed")
         values = []
         for value in self.values:
             here = wide.filter(pl.col("at") == value)
             ours, theirs = here[self.best].to_numpy(), here[other].to_numpy()
             ratio = float(ours.mean() / theirs.mean())
-            by_seed = mean_of((ours - ratio * theirs) / theirs.mean())
-            half = None if by_seed.high is None else by_seed.high - by_seed.mean
-            values.append(Estimate(ratio) if half is None else Estimate(ratio, ratio - half, ratio + half))
+            values.append(mean_of((ours - ratio * theirs) / theirs.mean() + ratio))
         return Line(variant, tuple(map(float, self.values)), tuple(values))

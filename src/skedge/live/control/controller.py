@@ -1,0 +1,118 @@
+"""The controller of a service: engine, journal, service and API in one process.
+
+``python -m skedge.live.control.controller STATE`` runs it on the state of :mod:`.settings`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import socket
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+
+import uvicorn
+
+from skedge.core.errors import InputError, PolicyError, ScenarioError, SkedgeError, StateError
+from skedge.live.engine import Engine
+from skedge.scenario.file import load_cluster_file
+
+from .api import make_api
+from .daemon import WRONG
+from .service import JOURNAL, Service, open_journal
+from .settings import ADDRESS, CLUSTER, STARTING, Settings, read_settings, write_aside
+
+
+class AddressError(InputError):
+    """The API cannot listen on the given address."""
+
+
+def control(state: Path) -> int:
+    """Run the controller (engine, journal, service and API) until ``skedge down`` or SIGTERM."""
+    settings = read_settings(state)
+    scenario = load_cluster_file(state / CLUSTER)
+
+    def say(what: str) -> None:
+        with suppress(OSError):  # a full disk costs only the message
+            write_aside(state / STARTING, what)
+
+    say("opening the journal")
+    listening = _listen(settings.host, settings.port)
+    about = {
+        "id": settings.id,
+        "policy": settings.policy,
+        "cluster": scenario.cluster.server_ids,
+        "seed": scenario.seed,
+    }
+    journal = open_journal(settings.journal or f"sqlite:///{state / JOURNAL}", about)
+    try:
+        checkpoints = settings.checkpoints_of(state)
+        engine = Engine(scenario.cluster, state, checkpoints, settings.ray, device=settings.device, say=say)
+        try:
+            service = Service(scenario, settings.policy, state, engine, journal, settings.limits)
+            _serve(service, settings, state, listening)
+        finally:
+            engine.stop()
+    finally:
+        journal.close()
+    return 0
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """The API's socket, opened first so that a port in use is reported at once."""
+    try:
+        return socket.create_server((host, port))
+    except OSError as error:
+        raise AddressError(f"the API cannot listen on {host}:{port}: {error.strerror}; give another --port") from error
+
+
+def _serve(service: Service, settings: Settings, state: Path, listening: socket.socket) -> None:
+    token = _token(state)
+    port = listening.getsockname()[1]
+    config = uvicorn.Config(make_api(service, token), log_level="warning", access_log=False)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="api", daemon=True)
+
+    def end(_signal: int, _frame: FrameType | None) -> None:
+        service.world.inbox.told.put(lambda: setattr(service.world.inbox, "ending", True))
+
+    signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGINT, end)
+    thread.start()
+    address = {"url": f"http://{settings.host}:{port}", "token": token, "pid": os.getpid()}
+    write_aside(state / ADDRESS, json.dumps(address) + "\n")
+    try:
+        service.run()
+    finally:
+        with suppress(FileNotFoundError):
+            (state / ADDRESS).unlink()
+        server.should_exit = True
+        thread.join(timeout=10)
+
+
+def _token(state: Path) -> str:
+    """The token: from the environment (SKEDGE_TOKEN), or that of the service's first life, or a new one."""
+    path = state / "token"
+    if "SKEDGE_TOKEN" in os.environ:
+        return os.environ["SKEDGE_TOKEN"]
+    if not path.exists():
+        write_aside(path, secrets.token_hex(32))
+    return path.read_text(encoding="utf-8").strip()
+
+
+def main(state: Path) -> int:
+    """Run the controller on a state folder; returns its exit status."""
+    try:
+        return control(state)
+    except SkedgeError as error:
+        sys.stderr.write(f"{error}\n")
+        return WRONG if isinstance(error, StateError | PolicyError | ScenarioError | AddressError) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

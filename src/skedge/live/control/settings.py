@@ -1,0 +1,89 @@
+"""The state folder of a service: the names of its files, and the settings in it.
+
+It contains ``settings.json`` (the options of ``skedge up``), ``cluster.yaml``, the journal, checkpoints, logs, and
+while the service is up ``service.json``: its address and token, for every user who may read the folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from skedge.core.errors import InputError
+
+from .limits import Limits
+
+SETTINGS, ADDRESS, LOG, SUPERVISOR = "settings.json", "service.json", "controller.log", "supervisor.pid"
+STARTING = "starting"
+"""Name of the file with the current step of a controller that does not answer yet."""
+CLUSTER = "cluster.yaml"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The options of ``skedge up``.
+
+    Attributes
+    ----------
+    ray
+        Address of a Ray cluster; None: one on this machine.
+    host, port
+        Address on which the API listens; port 0: any free port.
+    journal, checkpoints
+        URLs; None: in the state folder.
+    limits
+        Limits on jobs and requests.
+    device
+        Where agents compute: ``cpu``, ``cuda`` or ``auto``.
+    id
+        Identifies the run of this state in a shared journal, and its checkpoints under a shared URL.
+    """
+
+    policy: str
+    ray: str | None = None
+    host: str = "127.0.0.1"
+    port: int = 0
+    journal: str | None = None
+    checkpoints: str | None = None
+    id: str = ""
+    limits: Limits = field(default_factory=Limits)
+    device: str = "cpu"
+
+    def checkpoints_of(self, state: Path) -> str:
+        """URL of the checkpoints of this state, whose folder is `state`."""
+        return str(state / "checkpoints") if self.checkpoints is None else f"{self.checkpoints}/{self.id}"
+
+
+def write_aside(path: Path, content: str) -> None:
+    """Write a file atomically; only its owner may read it."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    with suppress(FileNotFoundError):
+        aside.unlink()
+    with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write(content)
+    os.replace(aside, path)
+
+
+def save_settings(state: Path, settings: Settings) -> None:
+    """Save the service's settings."""
+    write_aside(state / SETTINGS, json.dumps(asdict(settings), indent=2) + "\n")
+
+
+def read_settings(state: Path) -> Settings:
+    """The settings of the service of this state.
+
+    Raises
+    ------
+    InputError
+        If `state` holds no service's state.
+    """
+    try:
+        kept = json.loads((state / SETTINGS).read_text(encoding="utf-8"))
+        limits = kept.get("limits", {})
+        limits["allow"] = tuple(limits.get("allow", ()))
+        return Settings(**{**kept, "limits": Limits(**limits)})
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError(f"{state}: holds no service's state ({SETTINGS}: {error})") from error

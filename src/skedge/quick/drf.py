@@ -1,0 +1,90 @@
+"""A decision of DRF on typed slots, compiled: as :mod:`skedge.policies.drf.on_slots`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from skedge.core.jit import compiled
+from skedge.core.model import Ints
+from skedge.core.network import upload_delay
+from skedge.core.time import NEVER
+from skedge.policies.drf.progressive_filling import level_filling
+from skedge.policies.gangs.placement import forgive, place
+
+from .decide import PREEMPTED, all_ps
+from .state import ACTIVE, DATA, PS, Books, Case
+from .taking import Taking, allocate, suspend_each
+
+
+@compiled
+def fill(case: Case, books: Books, taking: Taking, now: int) -> None:
+    """Fill from zero; first take workers from shrinking jobs, then give them to growing jobs."""
+    held = taking.held
+    jobs = taking.lists[ACTIVE, : taking.at[ACTIVE]]
+    counts = level_filling(jobs, held.kind, held.ps_kind, held.most, case.slots.copy(), all_ps(case))
+    present = np.zeros(len(jobs), np.int64)
+    for i, job in enumerate(jobs):
+        if held.running[job]:
+            present[i] = held.own[job].sum()
+    for n in np.flatnonzero(counts < present):
+        job = jobs[n]
+        if counts[n] == 0:
+            suspend_each(case, books, taking, job, now, PREEMPTED)
+        else:
+            where = _nearest(held.own[job], counts[n], _delays(case, job))
+            allocate(case, books, taking, job, where, books.jobs[job, PS], now)
+    for n in np.flatnonzero(counts > present):
+        job = jobs[n]
+        allocate(case, books, taking, job, _where(case, books, taking, job, counts[n]), books.jobs[job, PS], now)
+
+
+@compiled
+def _where(case: Case, books: Books, taking: Taking, job: int, n: int) -> Ints:
+    """`n` workers by server: those it has, or where its data are if it has none, and further ones."""
+    held, delays, there = taking.held, _delays(case, job), _supplied(books, job, len(taking.capacity))
+    room = books.free[:, held.kind[job]].copy()
+    if held.running[job]:
+        where = held.own[job].copy()
+    else:
+        where = _nearest(np.minimum(there, room), n, delays)
+        room -= where
+    more = n - where.sum()
+    if more == 0:
+        return where
+    for s in range(len(room)):
+        if room[s] == 0:
+            delays[s] = NEVER
+    forgive(room, there - where, more, delays)
+    server, count = np.zeros(n, np.int64), np.zeros(n, np.int64)
+    for i in range(place(room, delays, more, server, count)):
+        where[server[i]] += count[i]
+    return where
+
+
+@compiled
+def _nearest(where: Ints, n: int, delays: Ints) -> Ints:
+    """`n` of these workers by (delay, server), or all of them."""
+    kept, left = np.zeros(len(where), np.int64), n
+    for s in np.argsort(delays, kind="mergesort"):
+        kept[s] = min(where[s], left)
+        left -= kept[s]
+    return kept
+
+
+@compiled
+def _delays(case: Case, job: int) -> Ints:
+    """Upload delay of a job to each server [µs]."""
+    out = np.empty(len(case.delays.cloud), np.int64)
+    for s in range(len(out)):
+        out[s] = upload_delay(case.delays, job, s)
+    return out
+
+
+@compiled
+def _supplied(books: Books, job: int, servers: int) -> Ints:
+    """Of how many workers of a job each server has the data."""
+    there, at = np.zeros(servers, np.int64), books.jobs[job, DATA]
+    while at >= 0:
+        there[books.data[at, 0]] += books.data[at, 1]
+        at = books.data[at, 3]
+    return there

@@ -1,0 +1,81 @@
+"""A decision of Preemptive, compiled: as :mod:`skedge.policies.gangs.preemptive`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from skedge.core.jit import compiled
+from skedge.core.model import Ints
+from skedge.policies.gangs.preemptive import Room, estimate, merged, take
+
+from .decide import MOVED, PREEMPTED, all_ps
+from .each import remaining
+from .state import ACTIVE, LEFT, NO_PS, PS, RANKED, Books, Case
+from .taking import Taking, allocate, suspend_each
+
+
+@compiled
+def take_in_turn(case: Case, books: Books, taking: Taking, now: int) -> None:
+    """Rank the jobs, let them take in turn, carry out what changes."""
+    ranked = _rank(case, books, taking, now)
+    taking.lists[RANKED, : len(ranked)] = ranked
+    taking.at[RANKED] = len(ranked)
+    room = _room(case, books, taking)
+    jobs, plan, zeta = take(ranked, taking.held, taking.stored, room, case.delays)
+    _carry_out(case, books, taking, jobs, plan, zeta, now)
+
+
+@compiled
+def _rank(case: Case, books: Books, taking: Taking, now: int) -> Ints:
+    """Rank the jobs in the system anew that run or are stale."""
+    held, n = taking.held, 0
+    anew, left = np.empty(taking.at[ACTIVE], np.int64), np.empty(taking.at[ACTIVE], np.int64)
+    for job in taking.lists[ACTIVE, : taking.at[ACTIVE]]:
+        if held.running[job] or held.stale[job]:
+            held.stale[job] = 1
+            anew[n] = job
+            left[n] = remaining(books, taking.crews, job, now) if held.running[job] else books.jobs[job, LEFT]
+            n += 1
+    anew = anew[:n]
+    estimate(anew, left[:n], taking.work, case.slots, held)
+    anew = anew[np.argsort(held.estimate[anew], kind="mergesort")]
+    ranked = merged(taking.lists[RANKED, : taking.at[RANKED]], anew, held.estimate, held.stale)
+    for job in anew:
+        held.stale[job] = 0
+    return ranked
+
+
+@compiled
+def _room(case: Case, books: Books, taking: Taking) -> Room:
+    """What is left to take."""
+    ps_free = np.zeros((len(taking.capacity), case.ps_types), np.int64)
+    if case.one_server:
+        for p in range(len(taking.capacity) * case.ps_types):
+            for i in range(case.ps_first[p], case.ps_first[p + 1]):
+                ps_free[p // case.ps_types, p % case.ps_types] += books.ps_job[case.ps_list[i]] < 0
+    return Room(taking.capacity.copy(), all_ps(case), ps_free, case.one_server, case.overhead, 1)
+
+
+@compiled
+def _carry_out(case: Case, books: Books, taking: Taking, jobs: Ints, plan: Ints, zeta: Ints, now: int) -> None:
+    """First what is taken from running jobs, then what they get, then those that begin: beside their PS first."""
+    held = taking.held
+    ran, ps = held.running[jobs], books.jobs[jobs, PS]
+    grows, begins = np.zeros(len(jobs), np.bool_), np.zeros(len(jobs), np.bool_)
+    for n in range(len(jobs)):
+        job = jobs[n]
+        begins[n] = ran[n] == 0
+        if begins[n]:
+            continue
+        kept, own = np.minimum(plan[n], held.own[job]), held.own[job]
+        grows[n] = (plan[n] > own).any()
+        if not kept.any():
+            suspend_each(case, books, taking, job, now, MOVED if plan[n].any() else PREEMPTED)
+        elif (kept < own).any():
+            allocate(case, books, taking, job, kept, ps[n], now)
+    for i in np.flatnonzero(grows):
+        allocate(case, books, taking, jobs[i], plan[i], ps[i], now)
+    for beside in (1, 0):
+        for i in np.flatnonzero(begins)[::-1]:
+            if zeta[i] == beside:
+                allocate(case, books, taking, jobs[i], plan[i], NO_PS, now)

@@ -1,0 +1,139 @@
+"""Verdicts on a study's claim: tests of paired differences over seeds, corrected for their number.
+
+A part of a claim states that a mean over seeds is above 0, or within a margin of 0. Each is tested by Student's t.
+Where a claim has several parts, their p-values are corrected by Holm's method; where seeds are added until the claim is
+decided, the level of each look at them is its share of 5 % (Bonferroni). Three verdicts are possible: the claim
+*holds*, it *does not hold*, or these seeds have *not decided* it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from skedge.analysis.intervals import FEWEST, Estimate, bounded
+from skedge.core.model import Floats
+
+LEVEL = 0.05
+"""Probability that any verdict of a study is wrong."""
+
+
+class Verdict(StrEnum):
+    """What the seeds say of a claim."""
+
+    HOLDS = "holds"
+    FAILS = "does not hold"
+    OPEN = "not decided"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a claim that can be checked.
+
+    Attributes
+    ----------
+    text
+        The part in words.
+    values
+        A number for each seed: the part states that their mean is above 0 or, with `within`, that it is not further
+        from 0 than that. Instead, True or False where nothing is random.
+    numbers
+        What was measured, for readers.
+    within
+        The margin, in the unit of the values.
+    least
+        The smallest mean above 0 that matters: the part does not hold if the mean is surely smaller.
+    """
+
+    text: str
+    values: tuple[float, ...] | bool
+    numbers: str
+    within: float | None = None
+    least: float = 0.0
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The verdict on a part.
+
+    Attributes
+    ----------
+    p
+        The p-value, corrected for the number of parts; None where nothing was tested.
+    effect
+        Cohen's d of the paired differences: their mean divided by their standard deviation; None if they are equal.
+    difference
+        The mean of the values with its 95 % BCa bootstrap interval; None where nothing is random.
+    """
+
+    part: Part
+    verdict: Verdict
+    p: float | None = None
+    effect: float | None = None
+    difference: Estimate | None = None
+
+
+def judge(parts: Sequence[Part], looks: int = 1) -> list[Judgement]:
+    """The verdict on each part, after one of this number of looks at the seeds."""
+    tests = [_tested(part) for part in parts]
+    corrected = iter(holm([p for verdict, p in tests if p is not None]))
+    return [
+        Judgement(part, verdict, None, *_sizes(part))
+        if p is None
+        else _decided(part, verdict, next(corrected), LEVEL / looks)
+        for part, (verdict, p) in zip(parts, tests, strict=True)
+    ]
+
+
+def overall(judgements: Sequence[Judgement]) -> Verdict:
+    """The verdict on the claim: it holds if all its parts do, and does not if one of them does not."""
+    verdicts = {judgement.verdict for judgement in judgements}
+    return next((one for one in (Verdict.FAILS, Verdict.OPEN) if one in verdicts), Verdict.HOLDS)
+
+
+def holm(p: Sequence[float]) -> list[float]:
+    """P-values corrected for their number (S. Holm, 1979): the chance of any false rejection stays at the level."""
+    found, largest = [0.0] * len(p), 0.0
+    for rank, i in enumerate(sorted(range(len(p)), key=p.__getitem__)):
+        largest = found[i] = max(largest, min((len(p) - rank) * p[i], 1.0))
+    return found
+
+
+def _decided(part: Part, verdict: Verdict, p: float, level: float) -> Judgement:
+    return Judgement(part, verdict if p < level else Verdict.OPEN, p, *_sizes(part))
+
+
+def _tested(part: Part) -> tuple[Verdict, float | None]:
+    """The verdict that the values are nearer to, and its p-value; None where there is nothing to test."""
+    if isinstance(part.values, bool):
+        return (Verdict.HOLDS if part.values else Verdict.FAILS), None
+    values = np.array(part.values, float)
+    if len(values) < FEWEST:
+        return Verdict.OPEN, None
+    if (values == values[0]).all():
+        holds = values[0] > 0 if part.within is None else abs(values[0]) <= part.within
+        return (Verdict.HOLDS if holds else Verdict.FAILS), 0.0
+    if part.within is None:
+        holds, fails = _chance(values, 0.0), _chance(-values, -part.least)
+    else:
+        holds = max(_chance(values, -part.within), _chance(-values, -part.within))
+        fails = min(_chance(values, part.within), _chance(-values, part.within))
+    return (Verdict.HOLDS, min(2 * holds, 1.0)) if holds <= fails else (Verdict.FAILS, min(2 * fails, 1.0))
+
+
+def _chance(values: Floats, at: float) -> float:
+    """The one-sided p-value of the hypothesis that the mean is at most `at`."""
+    from scipy.stats import ttest_1samp  # noqa: PLC0415 - takes a second to import
+
+    return float(ttest_1samp(values, at, alternative="greater").pvalue)
+
+
+def _sizes(part: Part) -> tuple[float | None, Estimate | None]:
+    if isinstance(part.values, bool):
+        return None, None
+    values = np.array(part.values, float)
+    spread = float(values.std(ddof=1)) if len(values) > 1 else 0.0
+    return (float(values.mean()) / spread if spread > 0 else None), bounded(values)

@@ -1,0 +1,21 @@
+"""Verdicts of studies on rows made by hand."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from skedge.studies.judge import judge
+from skedge.studies.outcome import Outcome
+
+
+def verdicts(outcome: Outcome) -> str:
+    """The verdict on each part: y holds, n does not, ? not decided."""
+    return "".join(
+        {"holds": "y", "does not hold": "n", "not decided": "?"}[one.verdict] for one in judge(outcome.parts)
+    )
+
+
+def repeated(rows: pl.DataFrame, times: int = 3) -> pl.DataFrame:
+    """The rows with further seeds whose numbers are the same again."""
+    seeds = 1 + int(rows["seed"].max())  # type: ignore[call-overload]
+    return pl.concat([rows.with_columns(pl.col("seed") + k * seeds) for k in range(times)])

@@ -1,0 +1,108 @@
+"""Verdicts: by textbook numbers, and as often wrong as they say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.random import default_rng
+from scipy.stats import false_discovery_control, ttest_rel
+
+from skedge.studies.judge import Judgement, Part, Verdict, holm, judge, overall
+
+HOLDS, FAILS, OPEN = Verdict.HOLDS, Verdict.FAILS, Verdict.OPEN
+
+
+def of(*values: float, **more: Any) -> Part:
+    return Part("a part", values, "", **more)
+
+
+def one(*values: float, **more: Any) -> Judgement:
+    (judgement,) = judge([of(*values, **more)])
+    return judgement
+
+
+def test_holm_by_hand() -> None:
+    """4 x 0.01; 3 x 0.02 = 0.06; 2 x 0.03 = 0.06; 1 x 0.04, but not below the ones before."""
+    assert holm([0.04, 0.01, 0.03, 0.02]) == pytest.approx([0.06, 0.04, 0.06, 0.06])
+    assert holm([0.5, 0.9]) == [1.0, 1.0]
+    assert holm([]) == []
+    smaller = false_discovery_control([0.01, 0.02, 0.03, 0.04])
+    assert all(ours >= theirs for ours, theirs in zip(holm([0.01, 0.02, 0.03, 0.04]), smaller, strict=True))
+
+
+def test_a_part_is_a_paired_t_test_with_effect_and_interval() -> None:
+    """The two-sided p-value of scipy's paired test; d by hand."""
+    ours, theirs = np.array([5.1, 4.9, 6.0, 5.5, 5.2, 5.8]), np.array([4.0, 4.5, 5.0, 5.1, 4.4, 4.6])
+    found = one(*(ours - theirs))
+    assert found.verdict is HOLDS
+    assert found.p == pytest.approx(ttest_rel(ours, theirs).pvalue)
+    differences = ours - theirs
+    assert found.effect == pytest.approx(differences.mean() / differences.std(ddof=1))
+    assert found.difference is not None
+    assert found.difference.low is not None
+    assert 0 < found.difference.low < found.difference.mean == pytest.approx(differences.mean())
+    assert one(*(theirs - ours)).verdict is FAILS
+
+
+def test_what_seeds_say_little_about_is_not_decided() -> None:
+    assert one(1.0, -1.2, 0.8, -0.7, 0.3, -0.1).verdict is OPEN
+    assert one(1.0, 1.1, 1.2, 1.1).verdict is OPEN, "fewer than five seeds decide nothing"
+
+
+def test_where_nothing_varies_the_sign_decides() -> None:
+    assert one(*[0.5] * 5).verdict is HOLDS
+    assert one(*[0.0] * 5).verdict is FAILS, "a tie is not above"
+    assert one(*[0.1] * 5, within=0.1).verdict is HOLDS
+    assert one(*[0.1] * 5, within=0.09).verdict is FAILS
+    assert [judge([Part("", given, "")])[0].verdict for given in (True, False)] == [HOLDS, FAILS]
+
+
+def test_a_lead_that_does_not_matter_does_not_hold() -> None:
+    """The mean is 0.001, with or without noise around 0: surely less than 1."""
+    values = (0.02, -0.02, 0.03, -0.025, 0.01, -0.01)
+    assert one(*values).verdict is OPEN
+    assert one(*values, least=1.0).verdict is FAILS
+    assert one(*(0.5 + value for value in values), least=1.0).verdict is HOLDS, "small, but surely above 0"
+
+
+def test_within_a_margin_on_both_sides() -> None:
+    near = (0.01, -0.01, 0.02, -0.02, 0.0, 0.01)
+    assert one(*near, within=0.1).verdict is HOLDS
+    assert one(*(1 + value for value in near), within=0.1).verdict is FAILS
+    assert one(*(-1 - value for value in near), within=0.1).verdict is FAILS
+    assert one(*(10 * value for value in near), within=0.1).verdict is OPEN
+
+
+def test_the_claim_is_as_its_worst_part() -> None:
+    assert overall(judge([of(*[1.0] * 5), of(*[1.0] * 5)])) is HOLDS
+    assert overall(judge([of(*[1.0] * 5), of(1.0, -1.0, 1.0, -1.0, 0.5)])) is OPEN
+    assert overall(judge([of(*[-1.0] * 5), of(1.0, -1.0, 1.0, -1.0, 0.5)])) is FAILS
+
+
+def test_more_parts_and_more_looks_ask_for_more_evidence() -> None:
+    """p = 0.03 alone decides; among five parts, or at one of four looks, it does not."""
+    rng = default_rng(3)
+    noise = rng.standard_normal(10)
+    values = 0.735 + (noise - noise.mean()) / noise.std(ddof=1)
+    part = of(*values)
+    (alone,) = judge([part])
+    assert alone.p == pytest.approx(0.045, abs=0.01)
+    assert alone.verdict is HOLDS
+    assert judge([part], looks=4)[0].verdict is OPEN
+    assert {judgement.verdict for judgement in judge([part] * 5)} == {OPEN}
+
+
+def test_verdicts_are_wrong_at_most_as_often_as_they_say() -> None:
+    """Means of 0, three parts, looks after 8, 16 and 32 seeds: a verdict on 5 % of 400 studies, and two sigma."""
+    rng, wrong = default_rng(7), 0
+    for _ in range(400):
+        values = rng.standard_normal((3, 32))
+        for look in (8, 16, 32):
+            verdicts = {found.verdict for found in judge([of(*row[:look]) for row in values], looks=3)}
+            if verdicts != {OPEN}:
+                wrong += 1
+                break
+    assert wrong <= 0.05 * 400 + 2 * (0.05 * 0.95 * 400) ** 0.5
+    assert wrong > 0, "otherwise the test would say nothing"
