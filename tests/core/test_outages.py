@@ -147,7 +147,7 @@ class Growing(list[object]):
 def test_a_forecast_neither_copies_the_record_nor_adds_to_it() -> None:
     kernel = Kernel(two_servers(), Script([dispatch(A, 0, 1)], [AssignPS(A, 0)]))
     handled(kernel, arrival(A), Event(0, started=(A,)))
-    made = kernel.record.decisions.dispatches = Growing(kernel.record.decisions.dispatches)  # type: ignore[assignment]
+    made = kernel.record.decisions.orders = Growing(kernel.record.decisions.orders)  # type: ignore[assignment]
     assert forecast(kernel, 4 * S) == {A: 10 * S}
     assert (len(made), list(kernel.record.ps), kernel.record.ps_since) == (1, [], {A: 0})
 

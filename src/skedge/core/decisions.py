@@ -116,7 +116,8 @@ class Decisions:
     def table(self, dispatches: Dispatches | None = None) -> pl.DataFrame:
         """The decisions so far, in order; `dispatches`: those of a compiled run, which makes no orders."""
         sent = Dispatches.of(self.orders) if dispatches is None else dispatches
-        return pl.concat([self._of_dispatches(sent), self._others()]).sort("time", maintain_order=True)
+        full = pl.concat([self._of_dispatches(sent), self._others()])
+        return full if full["time"].is_sorted() else full.sort("time", maintain_order=True)
 
     def _others(self) -> pl.DataFrame:
         table, types = rows_of_buffer(self.rows, 6), self.schema

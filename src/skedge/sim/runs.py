@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 from array import array
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from skedge.core.books.gangs import Gangs
 from skedge.core.books.shares import joined_at
@@ -17,6 +19,15 @@ from skedge.core.schedule import schema, server_column
 
 from .lanes import RUN_CHUNK, RUN_END, RUN_JOB, RUN_LANE, RUN_PREEMPTED, RUN_START
 
+_ON_LANES = {
+    "job": (RUN_JOB, np.int32), "chunk": (RUN_CHUNK, np.int32), "lane": (RUN_LANE, np.int32),
+    "start": (RUN_START, np.int64), "end": (RUN_END, np.int64), "preempted": (RUN_PREEMPTED, np.bool_),
+}  # fmt: skip
+"""Columns of the runs on lanes that are kept, with their places in :mod:`skedge.sim.lanes` and types."""
+
+
+Narrow = NDArray[np.int32]
+
 
 class RunLog:
     """Runs on lanes, in the cloud and of gangs; :meth:`table` combines them."""
@@ -24,14 +35,14 @@ class RunLog:
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
         self.schema = schema(scenario.cluster.server_ids)["runs"]
-        self.lane_parts: list[Ints] = []
+        self.lane_parts: list[pl.DataFrame] = []
         self.cloud_parts: list[tuple[int, Ints, int, int, int]] = []
         self.gang_rows, self.site_rows = array("q"), array("q")
         self.zeta = np.zeros(len(scenario.jobs), np.int64)
 
     def lane_runs(self, runs: Ints) -> None:
-        """Record finished runs on lanes, with columns as in :mod:`skedge.sim.lanes`."""
-        self.lane_parts.append(runs)
+        """Record finished runs on lanes, with columns as in :mod:`skedge.sim.lanes`; copies them to narrow columns."""
+        self.lane_parts.append(_on_lanes(runs))
 
     def note_zeta(self, job: int, zeta: int) -> None:
         """Record zeta of a dispatched job whose cloud chunks have lanes of their own; 1: wholly in the cloud."""
@@ -83,33 +94,31 @@ class RunLog:
         return full.sort("start", "job", "chunk", "server", maintain_order=True)
 
     def _lane_table(self) -> pl.DataFrame:
-        runs = np.concatenate([np.empty((0, 6), np.int64), *self.lane_parts])
-        self.lane_parts = [runs]
-        job, length = runs[:, RUN_JOB], runs[:, RUN_END] - runs[:, RUN_START]
-        work = self.scenario.jobs.minibatches[job] * (length / self._time_in_all(runs))
-        server, lane = self._places(runs[:, RUN_LANE])
+        self.lane_parts = [pl.concat([_on_lanes(np.zeros((0, 6), np.int64)), *self.lane_parts], rechunk=True)]
+        runs = {column.name: column.to_numpy() for column in self.lane_parts[0]}
+        job, start, end = runs["job"], runs["start"], runs["end"]
+        work = self.scenario.jobs.minibatches[job] * ((end - start) / self._time_in_all(runs))
+        server, lane = self._places(runs["lane"])
         return self._frame(
-            job, runs[:, RUN_CHUNK], server, lane,
-            runs[:, RUN_START], runs[:, RUN_END], work, self.zeta[job] == 1, runs[:, RUN_PREEMPTED] == 1,
+            job, runs["chunk"], server, lane, start, end, work, self.zeta[job] == 1, runs["preempted"]
         )  # fmt: skip
 
-    def _places(self, lane: Ints) -> tuple[Ints, pl.Series]:
+    def _places(self, lane: Narrow) -> tuple[Narrow, pl.Series]:
         """Server and lane of runs; lanes of chunks in the cloud follow the cluster's lanes."""
         cluster = self.scenario.cluster
-        edge = lane < cluster.lanes
-        server = np.full(len(lane), -1 if cluster.cloud is None else cluster.cloud)
-        server[edge] = cluster.lane_server[lane[edge]]
-        return server, pl.Series(lane.astype(np.int32)).set(pl.Series(~edge), None)
+        cloud = -1 if cluster.cloud is None else cluster.cloud
+        servers = np.append(cluster.lane_server, cloud).astype(np.int32)
+        return servers[np.minimum(lane, cluster.lanes)], pl.Series(lane).set(pl.Series(lane >= cluster.lanes), None)
 
-    def _time_in_all(self, runs: Ints) -> Floats:
+    def _time_in_all(self, runs: Mapping[str, Any]) -> Floats:
         """Lane time of each run's chunk over all its runs: p plus the overhead of its preemptions."""
-        job = runs[:, RUN_JOB]
+        job = runs["job"]
         each = self.scenario.true_chunk_time[job, self.zeta[job]].astype(np.float64)
         overhead = self.scenario.physics.checkpoint_overhead
         if overhead == 0:
             return each
-        key = self._first_chunk[job] + runs[:, RUN_CHUNK]
-        times = np.bincount(key, weights=runs[:, RUN_PREEMPTED], minlength=int(self._first_chunk[-1]))
+        key = self._first_chunk[job] + runs["chunk"]
+        times = np.bincount(key, weights=runs["preempted"], minlength=int(self._first_chunk[-1]))
         return each + overhead * times[key]
 
     @property
@@ -129,7 +138,7 @@ class RunLog:
         self,
         job: Ints,
         chunk: Ints,
-        server: Ints,
+        server: Narrow | Ints,
         lane: pl.Series | None,
         start: Ints,
         end: Ints,
@@ -143,8 +152,8 @@ class RunLog:
             "server": server_column(server, self.scenario.cluster.server_ids),
             "lane": pl.Series([None], dtype=pl.Int32).new_from_index(0, len(job)) if lane is None else lane,
             "workers": np.ones(len(job), np.int32),
-            "start": start,
-            "compute_from": start,
+            "start": (begins := pl.Series(start)),
+            "compute_from": begins,
             "end": end,
             "work": work,
             "colocated": colocated,
@@ -188,6 +197,10 @@ class RunLog:
             "preempted": preempted == 1,
         }
         return pl.DataFrame(columns).cast(self.schema)
+
+
+def _on_lanes(runs: Ints) -> pl.DataFrame:
+    return pl.DataFrame({name: runs[:, column].astype(kind) for name, (column, kind) in _ON_LANES.items()})
 
 
 def _nobody(rows: int) -> pl.Series:

@@ -173,7 +173,7 @@ class SimulatedWorld:
     def _drain(self) -> None:
         """Empty the output buffers."""
         self._drain_facts()
-        self.log.lane_runs(self.truth.runs[: self.truth.size[truth_of.RUNS]].copy())
+        self.log.lane_runs(self.truth.runs[: self.truth.size[truth_of.RUNS]])
         self.truth.size[truth_of.RUNS] = 0
 
     # -- orders --------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import polars as pl
 
 from skedge.core.decisions import Dispatches
 from skedge.core.errors import StateError
@@ -80,27 +81,34 @@ def simulate(scenario: Scenario, policy: Policy, progress: Callable[[Event], Non
         raise no_ps_left(scenario.jobs.ids[books.at[STUCK] - 1], int(books.at[NOW]))
     if books.at[IMPOSSIBLE]:
         raise StateError("a lane is reported to have finished a chunk that it did not have")
-    return _record(scenario, books, log)
+    _in_cloud(books, log)
+    runs = log.table()
+    del log  # it takes as much memory as the table
+    return _record(scenario, books, runs)
 
 
 def _drain(books: Books, log: RunLog) -> None:
     """Take the finished runs out of their buffer."""
     size = books.truth.size
-    log.lane_runs(books.truth.runs[: size[RUNS]].copy())
+    log.lane_runs(books.truth.runs[: size[RUNS]])
     size[RUNS] = 0
 
 
-def _record(scenario: Scenario, books: Books, log: RunLog) -> Schedule:
-    """The tables, made of the rows as :class:`~skedge.core.record.Record` and the world's log make them."""
+def _in_cloud(books: Books, log: RunLog) -> None:
+    """Log the runs in the cloud."""
+    chunks = books.jobs[:, CHUNKS]
+    for job, n, start, end, zeta in books.cloud_runs[: books.at[CLOUD_ROWS]].tolist():
+        log.cloud_runs(job, np.arange(chunks[job] - n, chunks[job]), start, end, zeta)
+
+
+def _record(scenario: Scenario, books: Books, runs: pl.DataFrame) -> Schedule:
+    """The tables, made of the rows as :class:`~skedge.core.record.Record` makes them."""
     record, sent = Record(scenario, Plans()), books.jobs[:, SENT]
     for job in np.flatnonzero(sent < 0).tolist():
         record.reject(int(books.jobs[job, ARRIVAL]), Reject(job, NO_WORKER))
     record.ps.frombytes(books.ps[: books.at[PS_ROWS]].tobytes())
     record.admitted = {int(job): int(sent[job]) for job in np.flatnonzero(sent >= 0)}
-    chunks = books.jobs[:, CHUNKS]
-    for job, n, start, end, zeta in books.cloud_runs[: books.at[CLOUD_ROWS]].tolist():
-        log.cloud_runs(job, np.arange(chunks[job] - n, chunks[job]), start, end, zeta)
-    return record.schedule(log.table(), _dispatches(books))
+    return record.schedule(runs, _dispatches(books))
 
 
 def _dispatches(books: Books) -> Dispatches:
