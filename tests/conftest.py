@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -47,6 +48,13 @@ class Said:
     def words(self) -> str:
         """Standard error on one line, without the frame of usage errors."""
         return " ".join(self.err.replace("│", " ").split())
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _interruptible() -> None:
+    """Commands that tests interrupt can be: a shell's ``&`` leaves SIGINT ignored, and processes inherit that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
