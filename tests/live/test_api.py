@@ -91,6 +91,18 @@ def test_a_submission_that_is_repeated_with_its_key_is_one_job(controller: Contr
     assert [row["job"] for row in controller.client.get("/jobs").json()] == ["net", "net-2", "net-3"]
 
 
+def test_a_what_if_is_answered_and_changes_nothing(controller: Controller) -> None:
+    controller.submit()
+    more = {name: value for name, value in SPEC.items() if name != "train"}
+    answer = controller.client.post("/whatif", json={"submit": more}).json()
+    assert [row["job"] for row in answer["jobs"]] == ["net", "net-2"]
+    assert answer["jobs"][1]["completion_after_s"] > answer["now_s"]
+    assert [row["job"] for row in controller.client.get("/jobs").json()] == ["net"]
+    refused = controller.client.post("/whatif", json={"drain": "west"})
+    assert refused.status_code == 400
+    assert refused.json()["error"] == "drain: server 'west' is unknown; there are edge-0"
+
+
 def test_a_key_of_another_spec_is_refused(controller: Controller) -> None:
     controller.submit("k1")
     answer = controller.submit("k1", epochs=3)

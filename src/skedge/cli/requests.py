@@ -43,7 +43,7 @@ def address_in(state: Path) -> dict[str, Any] | None:
     return found
 
 
-def _ask(state: Path, method: str, path: str, headers: Mapping[str, str] | None = None, **given: Any) -> Any:
+def ask(state: Path, method: str, path: str, headers: Mapping[str, str] | None = None, **given: Any) -> Any:
     """The service's answer.
 
     Raises
@@ -94,7 +94,7 @@ def submit(
 def _send_code(state: Path, path: Path) -> str:
     """Send a job's code to the service; returns its name."""
     code = pack(path)
-    _ask(state, "PUT", f"/code/{digest(code)}", content=code)
+    ask(state, "PUT", f"/code/{digest(code)}", content=code)
     return digest(code)
 
 
@@ -102,10 +102,10 @@ def _submit_once(state: Path, fields: dict[str, Any], key: str) -> str:
     """Submit a job, and repeat the request with the same key if no answer comes; returns the job's name."""
     for _ in range(_TRIES - 1):
         with suppress(NoAnswerError):
-            return str(_ask(state, "POST", "/jobs", {"Idempotency-Key": key}, json=fields))
+            return str(ask(state, "POST", "/jobs", {"Idempotency-Key": key}, json=fields))
         time.sleep(_PAUSE_S)
     try:
-        return str(_ask(state, "POST", "/jobs", {"Idempotency-Key": key}, json=fields))
+        return str(ask(state, "POST", "/jobs", {"Idempotency-Key": key}, json=fields))
     except NoAnswerError as error:
         again = f"the job may or may not be submitted: `skedge submit SPEC --key {key}` repeats the request safely"
         raise NoAnswerError(f"{error}; {again}") from error
@@ -125,7 +125,7 @@ def queue(
     as_json: JsonOption = False,
 ) -> None:
     """List all jobs: state, progress, expected completion, and why they wait."""
-    rows = _ask(state, "GET", "/jobs")
+    rows = ask(state, "GET", "/jobs")
     if only is not None and only.upper() not in STATES:
         raise InputError(f"--only {only!r}: is no state of a job; the states are {', '.join(STATES)}")
     if only is not None:
@@ -143,7 +143,7 @@ def queue(
 
 def describe(job: JobArgument, state: StateOption = STATE, as_json: JsonOption = False) -> None:
     """Show one job: why it waits, with numbers, and its expected completion."""
-    found = _ask(state, "GET", f"/jobs/{job}")
+    found = ask(state, "GET", f"/jobs/{job}")
     if as_json:
         print_json(found)
         return
@@ -178,13 +178,13 @@ def logs(
     tail: Annotated[int | None, typer.Option(help="Number of lines to print, from the end.", min=1)] = None,
 ) -> None:
     """Print the log of a job: the decisions about it, and its losses."""
-    lines = _ask(state, "GET", f"/jobs/{job}/logs").splitlines(keepends=True)
+    lines = ask(state, "GET", f"/jobs/{job}/logs").splitlines(keepends=True)
     sys.stdout.write("".join(lines if tail is None else lines[-tail:]))
 
 
 def cancel(job: JobArgument, state: StateOption = STATE, as_json: JsonOption = False) -> None:
     """Cancel a job that is in the system."""
-    _ask(state, "POST", f"/jobs/{job}/cancel")
+    ask(state, "POST", f"/jobs/{job}/cancel")
     said({"job": job}, f"{job} cancelled", as_json=as_json)
 
 
@@ -196,7 +196,7 @@ def events(
 ) -> None:
     """List events and decisions in order; with --json one line each."""
     while True:
-        rows = _ask(state, "GET", "/events", params={"since": since})
+        rows = ask(state, "GET", "/events", params={"since": since})
         if as_json:
             for row in rows:
                 sys.stdout.write(json.dumps(row) + "\n")
@@ -211,7 +211,7 @@ def events(
 
 def servers(state: StateOption = STATE, as_json: JsonOption = False) -> None:
     """List the servers: up, lost or cordoned, and the jobs on them."""
-    rows = _ask(state, "GET", "/servers")
+    rows = ask(state, "GET", "/servers")
     if as_json:
         print_json(rows)
         return
@@ -224,11 +224,11 @@ def servers(state: StateOption = STATE, as_json: JsonOption = False) -> None:
 
 def cordon(server: ServerArgument, state: StateOption = STATE, as_json: JsonOption = False) -> None:
     """Take a server out of service: its work moves elsewhere after the mini-batches under way."""
-    _ask(state, "POST", f"/servers/{server}/cordon")
+    ask(state, "POST", f"/servers/{server}/cordon")
     said({"server": server}, f"{server} cordoned", as_json=as_json)
 
 
 def uncordon(server: ServerArgument, state: StateOption = STATE, as_json: JsonOption = False) -> None:
     """Put a cordoned server back into service."""
-    _ask(state, "POST", f"/servers/{server}/uncordon")
+    ask(state, "POST", f"/servers/{server}/uncordon")
     said({"server": server}, f"{server} back in service", as_json=as_json)

@@ -28,6 +28,7 @@ from skedge.live.world.ray_world import NoEngine
 from skedge.live.world.site_world import world_of
 from skedge.run import Run, for_service
 from skedge.runs.meta import meta_of
+from skedge.whatif import what_if, written
 
 from .journal import SqlJournal
 from .limits import Limits
@@ -245,7 +246,8 @@ class Service:
 
     def queue(self) -> list[dict[str, Any]]:
         """One row per job."""
-        return self.ask(self.standing.rows)
+        ends = self._ends()
+        return self.ask(lambda: self.standing.rows(ends))
 
     def describe(self, job: str) -> dict[str, Any]:
         """Everything known about a job.
@@ -255,7 +257,22 @@ class Service:
         InputError
             If there is no job of that name.
         """
-        return self.ask(lambda: self.standing.job(self._job(job)))
+        ends = self._ends()
+        return self.ask(lambda: self.standing.job(self._job(job), ends))
+
+    def what_if(self, question: dict[str, Any]) -> dict[str, Any]:
+        """The effects of a change on every job (:mod:`skedge.whatif`); nothing is changed.
+
+        Raises
+        ------
+        InputError
+            If the question is wrong.
+        """
+        return written(what_if(self.ask(self.standing.present), question))
+
+    def _ends(self) -> dict[int, int]:
+        """Forecast completions [µs], simulated in the caller's thread."""
+        return self.ask(self.standing.present).foresee().completions if self.world.in_system else {}
 
     def events(self, since: int = 0) -> list[dict[str, Any]]:
         """The event log, from entry number `since` on."""

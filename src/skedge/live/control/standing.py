@@ -10,7 +10,7 @@ from skedge.core.kernel import Kernel
 from skedge.core.state import REJECTED
 from skedge.core.time import SECOND
 from skedge.live.world.ray_world import RayWorld
-from skedge.sim.what_if import forecast
+from skedge.sim.what_if import Present
 from skedge.why import why
 
 
@@ -71,17 +71,16 @@ class Standing:
 
     # -- answers -------------------------------------------------------------------------------------------------
 
-    def rows(self) -> list[dict[str, Any]]:
-        """One row per job."""
-        ends = self._forecast()
+    def rows(self, ends: Mapping[int, int]) -> list[dict[str, Any]]:
+        """One row per job, with the forecast completions `ends` [µs]."""
         return [self._row(job, ends) for job in range(self.kernel.arrived)]
 
-    def job(self, job: int) -> dict[str, Any]:
-        """Everything known about a job."""
+    def job(self, job: int, ends: Mapping[int, int]) -> dict[str, Any]:
+        """Everything known about a job, with the forecast completions `ends` [µs]."""
         world, name = self.world, self.kernel.scenario.jobs.ids[job]
         program = world.program(job)
         return {
-            **self._row(job, self._forecast()),
+            **self._row(job, ends),
             "announced": self.kernel.scenario.jobs.frame.row(job, named=True),
             "train": {"factory": program.factory, "args": dict(program.args), "code": world.facts.modules.get(job)},
             "progress_by_chunk": self._progress(job),
@@ -121,14 +120,11 @@ class Standing:
         """Servers that train a job now."""
         return self.world.servers_of(job, self.kernel.gangs.placed.get(job, ()))
 
-    def _forecast(self) -> dict[int, int]:
-        """Forecast completions of the jobs in the system [µs], by a what-if simulation from the current state."""
-        if not self.world.in_system:
-            return {}
+    def present(self) -> Present:
+        """A copy of the present state, which forecasts are made from in other threads."""
         now = max(self.world.real_now(), self.kernel.now)
-        return forecast(
-            self.kernel, now, self.world.lanes.in_the_cloud(now, self.kernel.chunk_time), self.world.agenda.wakes
-        )
+        in_cloud = self.world.lanes.in_the_cloud(now, self.kernel.chunk_time)
+        return Present(self.kernel, now, in_cloud, self.world.agenda.wakes).copy()
 
     def _row(self, job: int, ends: Mapping[int, int]) -> dict[str, Any]:
         kernel, world = self.kernel, self.world
