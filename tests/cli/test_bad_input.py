@@ -200,7 +200,10 @@ WRONG_OPTIONS = [
     (("run",), "Missing", 2),
     (("nosuch",), "nosuch", 2),
     (("trace", "describe", "x", "--format", "nosuch"), "'nosuch' is not one of", 2),
-    (("trace", "describe", "x"), "'--format'", 2),
+    (("trace", "describe", "x"), "x: cannot be read: No such file or directory", 1),
+    (("trace", "describe", "x", "--arrival", "a"), "options of columns: gpus: is missing; it is needed", 1),
+    (("trace", "describe", "x", "--arrival", "a", "--format", "swf"), "give one of them", 1),
+    (("trace", "describe", "x", "--map", "m.yaml"), "m.yaml: cannot be read", 1),
     (("compare", "demo", "--processes", 0), "processes: 0; it must be at least 1, or -1", 1),
     (("compare", "demo", "--policies", "srtf,fifo,srtf"), "'srtf' is named twice; name each once", 1),
     (

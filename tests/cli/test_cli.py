@@ -417,7 +417,7 @@ def test_policies_lists_names_needs_parameters_and_defaults(skedge: Skedge) -> N
 
 def test_trace_describe_prints_the_figures_of_the_trace(skedge: Skedge, philly: Path) -> None:
     """12 jobs, 18 GPU-hours over 110 min on 18 GPUs: load 18 / (110 / 60) / 18."""
-    told = skedge("trace", "describe", philly, "--format", "philly-csv", "--gpus", 18, "--json").json
+    told = skedge("trace", "describe", philly, "--format", "philly-csv", "--cluster-gpus", 18, "--json").json
     assert told == json.loads(json.dumps(describe(read_trace(philly, "philly-csv"), 18)))
     assert (told["jobs"], told["gpu_hours"], told["span_s"]) == (12, 18.0, 6600.0)
     assert told["load"] == pytest.approx(60 / 110)

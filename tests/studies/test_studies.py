@@ -63,8 +63,8 @@ def test_a_study_file_has_its_figure_as_name_and_asks_for_scenarios_that_are_val
 def test_the_command_lists_the_figures_of_a_paper_with_their_claims(skedge: Skedge) -> None:
     """For people and for machines; the figures are the paper's claims, accuracy is ours."""
     told = {row["figure"]: row for row in skedge("reproduce", "jsac22", "--json").json}
-    theirs = ("fig10", "fig12", "fig13", "fig3", "fig4", "fig5", "fig6", "fig7", "fig8", "fig9")
-    figures = {"accuracy": True, **dict.fromkeys(theirs, False)}
+    theirs = ("fig10", "fig11", "fig12", "fig13", "fig3", "fig4", "fig5", "fig6", "fig7", "fig8", "fig9")
+    figures = {**dict.fromkeys(("accuracy", "sec6", "slots"), True), **dict.fromkeys(theirs, False)}
     assert {figure: row["ours"] for figure, row in told.items()} == figures
     printed = skedge("reproduce", "jsac22")
     assert printed.code == 0
@@ -75,11 +75,11 @@ def test_the_command_lists_the_figures_of_a_paper_with_their_claims(skedge: Sked
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("nobody99",), "paper 'nobody99' has no studies; there are jsac22, okita, pdors, she"),
+        (("nobody99",), "paper 'nobody99' has no studies; there are cross, jsac22, okita, pdors, she"),
         (
             ("jsac22", "fig99"),
-            "figure 'fig99' of jsac22 is not there; there are accuracy, fig10, fig12, fig13, fig3, fig4, fig5, fig6, "
-            "fig7, fig8, fig9",
+            "figure 'fig99' of jsac22 is not there; there are accuracy, fig10, fig11, fig12, fig13, fig3, fig4, fig5, "
+            "fig6, fig7, fig8, fig9, sec6, slots",
         ),
     ],
 )

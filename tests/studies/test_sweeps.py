@@ -17,6 +17,8 @@ from skedge.core.errors import InputError
 from skedge.core.registry import make_policy
 from skedge.run import offers, prepared
 from skedge.scenario.file import scenario_from_dict
+from skedge.scenario.save import digest_of
+from skedge.studies.kinds.course import BUSY, Course
 from skedge.studies.kinds.feasibility import Feasibility
 from skedge.studies.kinds.sweep import Gain, Sweep
 from skedge.studies.study import Hypothesis, read_study
@@ -77,20 +79,26 @@ def test_a_simulated_study_asks_for_scenarios_that_its_policies_fit(path: Path) 
         *settings.rises,
         *settings.falls,
         *(p for of in settings.below for p in of),
+        *(settings.busy if isinstance(settings, Course) else ()),
     }
     assert named - {None} <= set(settings.policies)
     if settings.with_trace and not REAL.is_file():
         pytest.skip("the real trace is not here (it is not shipped)")
     asked = list(settings.simulations(1, REAL if settings.with_trace else None))
     assert len({one.label for one in asked}) == len(asked)
-    sizes = set()
+    digests = set()
     for one in {str(one.data): one for one in asked}.values():
         scenario = scenario_from_dict(one.data, one.label, Path())
-        sizes.add((len(scenario.cluster.servers), len(scenario.jobs), type(scenario.jobs.latency[0])))
+        digests.add(digest_of(scenario))
         assert scenario.seed == one.seed
-    assert len(sizes) == (1 if settings.vary is None else len(settings.values))
+    variants = len(settings.variants) if isinstance(settings, Gain) else 1
+    in_policies = settings.vary is None and not settings.cases
+    if settings.cases:
+        assert len(digests) > 1, "two cases may be one: a cost is rounded up to whole slots"
+    else:
+        assert len(digests) == (1 if in_policies else variants * len(settings.values))
     policies = {one.policy for one in asked}
-    assert len(policies) == len(settings.policies) * (len(settings.values) if settings.vary is None else 1)
+    assert len(policies) == len(settings.policies) * (len(settings.values) if in_policies else 1)
     for policy in policies:
         assert make_policy(policy).needs <= offers(scenario)
     prepared(settings.best or min(policies), scenario)
@@ -177,6 +185,42 @@ def test_the_lead_is_largest_at_one_name() -> None:
     assert verdicts(named.model_copy(update={"most_at": "y"}).outcome(table)) == "yyn"
 
 
+def test_cases_are_named_settings_and_are_compared_in_pairs() -> None:
+    """a is 5 under the first and 8 under the second; b stands beside."""
+    cases = {"few": {"workload.synthetic.jobs": 3}, "many": {"workload.synthetic.jobs": 4}}
+    study = Sweep(
+        kind="sweep", base="s4", cases=cases, axis="jobs", policies=["a", "b"], metric="utility_total",
+        also=["late_share"], below_at=[("few", "many"), ("many", "few")],
+    )  # fmt: skip
+    assert study.values == ["few", "many"]
+    assert [one.data["workload"]["synthetic"]["jobs"] for one in study.simulations(0, None)] == [3, 3, 4, 4]
+    named = pl.col("at").replace_strict({10: "few", 20: "many"})
+    outcome = study.outcome(
+        repeated(rows(a=[[5, 8]], b=[[1, 1]]).with_columns(at=named, late_share=pl.lit(None, pl.Float64)), 5)
+    )
+    assert verdicts(outcome) == "yn"
+    assert outcome.columns == ("policy", "jobs", "utility_total", "late_share")
+    assert {row[-1] for row in outcome.rows} == {None}, "a metric that no run has"
+
+
+def test_a_course_is_judged_by_its_largest_share() -> None:
+    """a has all workers for a slot, b never more than 90 %; after its end a run has none."""
+    study = Course(
+        kind="course", base="s1", values=["x"], axis="workload", policies=["a", "b"], metric="makespan_s",
+        below=[("a", "b")], busy=["a", "b"], slots=3,
+    )  # fmt: skip
+    of = {"a": (2.0, [0.5, 1.0]), "b": (3.0, [0.2, 0.9, 0.9])}
+    table = pl.DataFrame(
+        [{"policy": p, "seed": 0, "at": "x", "value": value, BUSY: busy} for p, (value, busy) in of.items()]
+    )
+    outcome = study.outcome(repeated(table, 5))
+    assert verdicts(outcome) == "yyn"
+    assert [[value.mean for value in line.values] for line in outcome.figure.lines] == [
+        [0.5, 1.0, 0.0],
+        [0.2, 0.9, 0.9],
+    ]
+
+
 def test_a_gain_is_the_ratio_of_means_by_variant() -> None:
     """(3 + 5) / (2 + 2) = 2 at 10 jobs against 6 / 4: larger in the first."""
     gain = Gain(**{**TWO.model_dump(), "kind": "gain", "values": [10], "variants": {"much": {}, "little": {}}})
@@ -252,8 +296,8 @@ def test_seeds_are_added_until_the_claim_is_decided(monkeypatch: pytest.MonkeyPa
     )
     monkeypatch.setattr("skedge.cli.study.find", lambda *_: study)
 
-    def measured(asked: list[Any], metric: str, *_: Any) -> list[dict[str, Any]]:
-        seen.append((metric, {one.seed for one in asked}))
+    def measured(asked: list[Any], metrics: tuple[str, ...], *_: Any) -> list[dict[str, Any]]:
+        seen.append((metrics, {one.seed for one in asked}))
         return [
             {"seed": one.seed, **one.place, "value": 1.0 + (one.policy == "oasis" and one.seed > 3), "late": None}
             for one in asked
@@ -262,7 +306,7 @@ def test_seeds_are_added_until_the_claim_is_decided(monkeypatch: pytest.MonkeyPa
     seen: list[Any] = []
     monkeypatch.setattr("skedge.cli.study.simulate.carry_out", measured)
     found = skedge("reproduce", "pdors", "fig8", "--out", "f", "--json").json
-    assert seen[:2] == [("utility_total", set(range(5))), ("utility_total", set(range(5, 10)))]
-    assert {metric for metric, _ in seen[2:]} == {"jobs"}
+    assert seen[:2] == [(("utility_total",), set(range(5))), (("utility_total",), set(range(5, 10)))]
+    assert {metrics for metrics, _ in seen[2:]} == {("jobs",)}
     assert (found["verdict"], found["seeds"]) == ("does not hold", list(range(10)))
     assert [reason["verdict"] for reason in found["reasons"]] == ["does not hold"]

@@ -12,7 +12,7 @@ import pytest
 from builders.paths import TRACES
 from skedge.core.errors import TraceError
 from skedge.traces.describe import describe, rows
-from skedge.traces.formats import read_trace
+from skedge.traces.formats import FORMATS, read_trace
 from skedge.traces.frame import TRACE_SCHEMA, check_frame, stretched
 from skedge.traces.readers.philly import read_machines, read_philly_csv, read_philly_log
 from skedge.traces.readers.swf import read_swf
@@ -382,7 +382,7 @@ def test_a_wrong_swf_number_is_refused_with_line_and_column(tmp_path):
 def test_formats_are_read_by_name_and_an_unknown_one_is_refused(tmp_path):
     path = write(tmp_path / "log.swf", SWF)
     assert read_trace(path, "swf", ALL).frame.equals(read_swf(path, ALL).frame)
-    known = "google-events, google-jobs, philly-csv, philly-log, swf"
+    known = ", ".join(FORMATS)
     with pytest.raises(TraceError, match=f"format 'csv' is unknown; there are {known}"):
         read_trace(path, "csv")
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import polars as pl
 import typer
 from rich.progress import Progress
-from rich.table import Table
+from rich.table import Column, Table
 
 from skedge.core.errors import InputError
 from skedge.run import Run, new_folder
@@ -35,7 +35,7 @@ from .progress import keeping, progress
 
 
 def reproduce(
-    paper: Annotated[str, typer.Argument(help="The paper: jsac22, okita, pdors, she.")],
+    paper: Annotated[str, typer.Argument(help="The paper: jsac22, okita, pdors, she; or cross, across papers.")],
     figure: Annotated[str | None, typer.Argument(help="The figure; omit to list the available figures.")] = None,
     folder: Annotated[Path | None, typer.Option("--out", help="New folder; default PAPER-FIGURE.")] = None,
     seeds: Annotated[
@@ -77,7 +77,7 @@ def _list(studies: list[Study], *, as_json: bool) -> None:
     for study in studies:
         whose = "ours" if study.ours else "the paper's"
         table.add_row(
-            study.figure,
+            study.figures,
             study.claim,
             whose,
             "–".join(map(str, dict.fromkeys((study.seeds, study.cap)))),
@@ -159,7 +159,7 @@ def _simulated(settings: Sweep, seeds: range, how: How, watch: _Watch) -> list[d
     """Run the points of a simulated study."""
     asked = [one for seed in seeds for one in settings.simulations(seed, how.trace)]
     watch.more(len(asked))
-    return simulate.carry_out(asked, settings.metric, watch.done, how.where)
+    return simulate.carry_out(asked, settings.metrics, watch.done, how.where)
 
 
 @contextmanager
@@ -192,7 +192,7 @@ _WORDS = {Verdict.HOLDS: "yes ", Verdict.FAILS: "NO  ", Verdict.OPEN: "open"}
 
 
 def _show(found: Findings, folder: Path) -> None:
-    table = Table(*found.outcome.columns, title=found.study.title)
+    table = Table(*(Column(name, overflow="fold") for name in found.outcome.columns), title=found.study.title)
     for row in found.outcome.rows:
         table.add_row(*(shown(cell) for cell in row))
     out.print(table)

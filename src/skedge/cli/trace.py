@@ -9,15 +9,23 @@ from typing import Annotated, Any
 
 import typer
 import yaml
+from rich.bar import Bar
 from rich.table import Table
 
 from skedge.core.errors import TraceError
 from skedge.core.kinds import kind_of
+from skedge.report.build import write_report
+from skedge.report.histograms import Histogram, histograms
+from skedge.report.trace_page import trace_page
 from skedge.run import new_folder
 from skedge.scenario.file import scenario_from_dict, shipped
+from skedge.scenario.mapping_file import mapping_of, read_mapping
 from skedge.scenario.save import save_scenario
 from skedge.traces.describe import describe, rows
-from skedge.traces.formats import READERS, read_trace
+from skedge.traces.formats import FORMATS, read_trace
+from skedge.traces.frame import Trace
+from skedge.traces.readers.mapped import TraceMapping
+from skedge.traces.unmapped import unmapped
 
 from .console import out, print_json, source_text
 from .options import with_groups
@@ -29,7 +37,7 @@ trace_app = typer.Typer(
     add_completion=False,
 )
 
-Format = StrEnum("Format", {name: name for name in READERS})  # type: ignore[misc]
+Format = StrEnum("Format", {name: name for name in FORMATS})  # type: ignore[misc]
 
 
 class Make(StrEnum):
@@ -48,45 +56,106 @@ class Fractional(StrEnum):
     ceil = "ceil"
 
 
-TraceArgument = Annotated[Path, typer.Argument(help="The trace file; may be compressed (.gz).")]
-FormatOption = Annotated[Format, typer.Option("--format", help="Format of the file.")]
-StatusesOption = Annotated[
-    str, typer.Option(help="Jobs to take by status: passed, failed, killed, separated by commas.")
-]
-FractionalOption = Annotated[
-    Fractional, typer.Option(help="Jobs that request a fraction of a GPU: skip, or round up to whole GPUs (ceil).")
-]
+def _column(about: str) -> Any:
+    return typer.Option(help=about, rich_help_panel="Columns")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A trace file, and how it is read: a format by name, a mapping file, or columns."""
+
+    path: Annotated[Path, typer.Argument(help="The trace file; may be compressed (.gz).")]
+    form: Annotated[Format | None, typer.Option("--format", help="Format of the file.")] = None
+    mapping: Annotated[Path | None, typer.Option("--map", help="Instead: file that maps its columns (YAML).")] = None
+    arrival: Annotated[str | None, _column("Instead of both: the column of the submission time.")] = None
+    duration: Annotated[str | None, _column("Column of the running time [s].")] = None
+    start: Annotated[str | None, _column("Instead of --duration: column of the time when the job started.")] = None
+    end: Annotated[str | None, _column("Column of the time when it ended.")] = None
+    gpus: Annotated[str | None, _column("Column of the GPUs, or a product such as 'percent / 100'.")] = None
+    id: Annotated[str | None, _column("Column of the job's name.")] = None
+    user: Annotated[str | None, _column("Column of the user.")] = None
+    status: Annotated[str | None, _column("Column of the final state.")] = None
+    time: Annotated[str | None, _column("Unit or format of times: s, ms, us, ns, min, h, d, iso, or %d/%m/%Y.")] = None
+    statuses: Annotated[
+        str, typer.Option(help="Jobs to take by status: passed, failed, killed, separated by commas.")
+    ] = "passed"
+    fractional: Annotated[
+        Fractional, typer.Option(help="Jobs that request a fraction of a GPU: skip, or round up to whole GPUs (ceil).")
+    ] = Fractional.skip
+
+    def how(self) -> str | TraceMapping:
+        """The format's name, or the mapping."""
+        given = {name: getattr(self, name) for name in _COLUMNS if getattr(self, name) is not None}
+        ways = [self.form is not None, self.mapping is not None, bool(given)]
+        if sum(ways) > 1:
+            raise TraceError("--format, --map and options of columns: give one of them")
+        if self.form is not None:
+            return self.form.value
+        if self.mapping is not None:
+            return read_mapping(self.mapping)
+        if not given:
+            raise unmapped(self.path)
+        return mapping_of(given, "options of columns")
+
+    def trace(self) -> Trace:
+        """The trace."""
+        return read_trace(self.path, self.how(), _statuses(self.statuses), self.fractional.value)
+
+    def fields(self) -> dict[str, Any]:
+        """The trace as a scenario file has it."""
+        how = self.how()
+        form = {"format": how} if isinstance(how, str) else {"map": how.model_dump(exclude_defaults=True)}
+        statuses = list(_statuses(self.statuses))
+        return {"path": str(self.path.resolve()), **form, "statuses": statuses, "fractional": self.fractional.value}
+
+
+_COLUMNS = ("arrival", "duration", "start", "end", "gpus", "id", "user", "status", "time")
+"""Fields of a :class:`Source` that are those of a mapping."""
 
 
 @trace_app.command("describe")
+@with_groups
 def describe_command(
-    path: TraceArgument,
-    form: FormatOption,
-    statuses: StatusesOption = "passed",
-    fractional: FractionalOption = Fractional.skip,
-    gpus: Annotated[int | None, typer.Option(help="GPUs of a cluster, for the offered load.", min=1)] = None,
+    source: Source,
+    cluster_gpus: Annotated[int | None, typer.Option(help="GPUs of a cluster, for the offered load.", min=1)] = None,
+    html: Annotated[Path | None, typer.Option(help="Also draw a page.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Describe a trace: arrivals, sizes, durations, load."""
-    figures = describe(read_trace(path, form.value, _statuses(statuses), fractional.value), gpus)
+    """Describe a trace: arrivals, sizes, durations, load, users; as a table, as pictures."""
+    trace = source.trace()
+    figures = describe(trace, cluster_gpus)
+    pictures = histograms(trace.frame)
+    if html is not None:
+        write_report(html, trace_page(source.path.name, rows(figures), pictures))
     if as_json:
         print_json(figures)
         return
-    table = Table("figure", "value", title=str(path.name))
+    table = Table("figure", "value", title=str(source.path.name))
     for name, value in rows(figures):
         table.add_row(name, value)
     out.print(table)
+    for picture in pictures:
+        out.print(_bars(picture))
+
+
+def _bars(picture: Histogram) -> Table:
+    """The histogram as bars of characters."""
+    table = Table(title=picture.title, box=None, show_header=False)
+    most = max(picture.counts)
+    for label, count in zip(picture.labels, picture.counts, strict=True):
+        table.add_row(label, Bar(most, 0, count, width=_BAR), f"{count:,}")
+    return table
+
+
+_BAR = 40
+"""Width of the longest bar [characters]."""
 
 
 @dataclass(frozen=True)
 class Conversion:
-    """A trace, and the scenario to make from it."""
+    """The scenario to make from a trace."""
 
-    path: TraceArgument
-    form: FormatOption
     folder: Annotated[Path, typer.Option("--out", help="New folder for scenario.yaml and jobs.parquet.")]
-    statuses: StatusesOption = "passed"
-    fractional: FractionalOption = Fractional.skip
     make: Annotated[
         Make,
         typer.Option(
@@ -114,31 +183,23 @@ class Conversion:
     classes: Annotated[bool, typer.Option(help="pdors: utilities follow Google's scheduling classes.")] = False
     seed: Annotated[int, typer.Option(help="Seed of all random draws.", min=0)] = 0
 
-    def scenario(self) -> dict[str, Any]:
+    def scenario(self, source: Source) -> dict[str, Any]:
         """The scenario as the fields of a scenario file."""
-        data: dict[str, Any] = {"name": self.path.name.split(".")[0], "seed": self.seed}
+        trace = source.fields() | {"skip": self.skip} | ({} if self.first is None else {"first": self.first})
+        data: dict[str, Any] = {"name": source.path.name.split(".")[0], "seed": self.seed}
         if self.make is Make.pdors:
-            data |= self._like_s4()
+            data |= self._like_s4(trace)
         else:
             wanted = {"load": self.load} if self.servers is None else {"servers": self.servers}
             listed = self.machines if self.machines == "philly-like" else str(Path(self.machines).resolve())
             drawn = {**wanted, "machines": listed, "worker_types": self.worker_types, "cloud": self.cloud}
             data["cluster"] = {"draw": drawn}
-            data["workload"] = {"trace": self._source(), "make": self.make.value, "chunks": _chunks(self.chunks)}
+            data["workload"] = {"trace": trace, "make": self.make.value, "chunks": _chunks(self.chunks)}
         if self.checkpoint_overhead is not None:
             data["physics"] = data.get("physics", {}) | {"checkpoint_overhead": self.checkpoint_overhead}
         return data
 
-    def _source(self) -> dict[str, Any]:
-        return {
-            "path": str(self.path.resolve()),
-            "format": self.form.value,
-            "statuses": list(_statuses(self.statuses)),
-            "fractional": self.fractional.value,
-            "skip": self.skip,
-        } | ({} if self.first is None else {"first": self.first})
-
-    def _like_s4(self) -> dict[str, Any]:
+    def _like_s4(self, trace: dict[str, Any]) -> dict[str, Any]:
         """Fields of s4 with the trace's submissions, scaled so that the last one is at the start of the last slot."""
         fields = yaml.safe_load(shipped("s4").read_text(encoding="utf-8"))
         draw = fields["cluster"]["draw"]
@@ -146,7 +207,7 @@ class Conversion:
             "slot": fields["slot"],
             "physics": fields["physics"] | {"horizon": f"{self.slots}h"},
             "cluster": {"draw": draw if self.servers is None else draw | {"servers": self.servers}},
-            "workload": {"trace": self._source() | {"span": f"{self.slots - 1}h"}, "make": "pdors"}
+            "workload": {"trace": trace | {"span": f"{self.slots - 1}h"}, "make": "pdors"}
             | ({"mix": "classes"} if self.classes else {}),
         }
 
@@ -155,12 +216,13 @@ class Conversion:
 @with_groups
 def convert_command(
     context: typer.Context,
+    source: Source,
     wanted: Conversion,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Make a scenario from a trace, for `skedge run FOLDER/scenario.yaml`."""
     _check_used(context, wanted.make)
-    scenario = scenario_from_dict(wanted.scenario(), "trace convert", Path())
+    scenario = scenario_from_dict(wanted.scenario(source), "trace convert", Path())
     with new_folder(wanted.folder) as aside:
         save_scenario(scenario, aside)
     cluster = scenario.cluster

@@ -23,7 +23,9 @@ from skedge.traces.makers.site_jobs import SiteRanges, site_jobs
 from skedge.traces.makers.synthetic import at_slots, philly_like
 from skedge.traces.makers.value_jobs import ValueRanges, value_jobs
 from skedge.traces.makers.workload import Made, PaperRanges, TraceShares, divisible_jobs, paper_jobs, rigid_jobs
+from skedge.traces.readers.mapped import TraceMapping
 
+from .mapping_file import read_mapping
 from .schema import JobForm, LatencyForm, ScenarioForm, SyntheticForm, TraceForm, WorkloadForm
 
 _TRACE_STREAM, _JOBS_STREAM = 1, 2
@@ -79,7 +81,7 @@ def _source(form: WorkloadForm, trace: Trace, taken: pl.DataFrame, made: Made) -
     """The origin of the jobs: rows read, omitted and changed, and GPU-hours of the trace and of the jobs made."""
     origin: dict[str, Any] = {"synthetic": trace.source}
     if form.trace is not None:
-        origin = {"trace": Path(form.trace.path).name, "format": form.trace.format, "rows": trace.rows}
+        origin = {"trace": Path(form.trace.path).name, "format": form.trace.format or "mapped", "rows": trace.rows}
         origin |= {"skipped": trace.skipped, "outside skip and first": len(trace.frame) - len(taken)}
     changed = {what: n for what, n in (trace.changed | made.changed).items() if n}
     source = origin | {"make": form.making, "jobs": len(taken), "changed": changed}
@@ -119,9 +121,15 @@ def latest_s(jobs: pl.DataFrame) -> float:
 def _trace(form: WorkloadForm, rng: Generator, base: Path, slot_s: float) -> Trace:
     if form.trace is not None:
         t = form.trace
-        return read_trace(base / t.path, t.format, t.statuses, t.fractional)
+        return read_trace(base / t.path, _format(t, base), t.statuses, t.fractional)
     assert form.synthetic is not None  # noqa: S101  the form has exactly one source
     return Trace(_synthetic(form.synthetic, rng, slot_s), form.synthetic.arrivals)
+
+
+def _format(form: TraceForm, base: Path) -> str | TraceMapping:
+    if isinstance(form.map, str):
+        return read_mapping(base / form.map)
+    return form.map or str(form.format)
 
 
 def _synthetic(form: SyntheticForm, rng: Generator, slot_s: float) -> pl.DataFrame:

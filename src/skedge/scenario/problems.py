@@ -12,13 +12,13 @@ from pydantic import BaseModel, ValidationError
 from .schema import COSTS, ScenarioForm
 
 
-def problems(error: ValidationError) -> Iterator[str]:
-    """Yield one line per error: ``field.path: value: what would be right``."""
+def problems(error: ValidationError, whole: type[BaseModel] = ScenarioForm) -> Iterator[str]:
+    """Yield one line per error in a file of the form `whole`: ``field.path: value: what would be right``."""
     for one in error.errors(include_url=False):
         loc = tuple(part for part in one["loc"] if part not in COSTS)
         place, value = _place(loc), _short(one["input"])
         if one["type"] == "extra_forbidden":
-            yield f"{place}: {_unknown(loc)}"
+            yield f"{place}: {_unknown(loc, whole)}"
         elif one["type"] == "missing":
             yield f"{place}: is missing; it is needed"
         else:
@@ -54,9 +54,8 @@ def _short(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _unknown(loc: tuple[int | str, ...]) -> str:
+def _unknown(loc: tuple[int | str, ...], form: type[BaseModel]) -> str:
     """The message that the last part of `loc` is not a field, with the fields there are."""
-    form: type[BaseModel] = ScenarioForm
     for part in loc[:-1]:
         if isinstance(part, str):
             form = _form_in(form.model_fields[part].annotation) or form

@@ -21,6 +21,8 @@ from pydantic import (
 from skedge.core import fields
 from skedge.core.fields import Each, Maybe, Pair, Rule
 from skedge.core.job_fields import JOB_FIELDS, JobField
+from skedge.traces.formats import FORMATS
+from skedge.traces.readers.mapped import TraceMapping
 
 from .values import (
     Amount,
@@ -189,12 +191,17 @@ class TraceForm(_Form):
     """A trace file."""
 
     path: str
-    format: Literal["google-events", "google-jobs", "philly-csv", "philly-log", "swf"]
+    format: Literal[*FORMATS] | None = None  # type: ignore[valid-type]
+    map: TraceMapping | str | None = Field(None, description="instead of format: a mapping, or the path of its file")
     statuses: list[Literal["passed", "failed", "killed"]] = Field(["passed"], min_length=1)
     skip: Count = Field(0, ge=0, description="number of jobs to skip at the start")
     first: Count | None = Field(None, ge=1, description="number of jobs to take after that; default: all")
     fractional: Literal["skip", "ceil"] = Field("skip", description="fractions of a GPU: skip the job, or round up")
     span: Span | None = Field(None, description="stretch or compress the submissions to this span")
+
+    @model_validator(mode="after")
+    def _one_form(self) -> TraceForm:
+        return _exactly_one(self, "format", "map")
 
 
 class TrainForm(_Form):

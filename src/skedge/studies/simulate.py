@@ -9,15 +9,18 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from skedge.analysis.metrics.metrics import utilisation
 from skedge.core.errors import SkedgeError
 from skedge.core.scenario import Scenario
+from skedge.core.time import SECOND
 from skedge.optimum.problems import problem_of
 from skedge.optimum.types import best_bound
-from skedge.run import run
+from skedge.run import Run, run
 from skedge.runs.sweep import Point, Where, key_of
 from skedge.runs.sweep import carry_out as carry_out_points
 from skedge.scenario.file import scenario_from_dict
 from skedge.scenario.save import digest_of
+from skedge.studies.kinds.course import BUSY
 from skedge.studies.kinds.ratio import Instance, Ratio
 from skedge.studies.kinds.ratios import Ratios
 from skedge.studies.kinds.sweep import Simulation
@@ -25,30 +28,31 @@ from skedge.studies.kinds.sweep import Simulation
 Verified = tuple[str, ...]
 """Rules that a record breaks, one sentence each."""
 
+Numbers = dict[str, Any]
+"""What was measured of a run, by column."""
+
 
 def carry_out(
     simulations: Sequence[Simulation],
-    metric: str,
+    metrics: tuple[str, ...],
     progress: Callable[[str, Verified], None],
     where: Where | None = None,
 ) -> list[dict[str, Any]]:
     """Run all of them; returns one row of results each, in the order of the requests.
 
-    A row has the metric, `value`, and `late`: the jobs finished after the horizon, None without one.
+    A row has the first of the `metrics` as `value`, the others by their names, and `late`: the jobs finished after the
+    horizon, None without one.
 
     `progress` is called with a run's label, and the rules that its record breaks, when the run is done.
     """
-    found: dict[str, tuple[float, int | None]] = {}
+    found: dict[str, Numbers] = {}
     where = where or Where()
-    points = [_point(where, _one, one.label, one.data, one.policy, metric) for one in simulations]
+    points = [_point(where, _one, one.label, one.data, one.policy, metrics) for one in simulations]
     with closing(carry_out_points(points, where)) as done:
         for label, numbers, broken in done:
             found[label] = numbers
             progress(label, broken)
-    return [
-        {"seed": one.seed, **one.place, **dict(zip(("value", "late"), found[one.label], strict=True))}
-        for one in simulations
-    ]
+    return [{"seed": one.seed, **one.place, **found[one.label]} for one in simulations]
 
 
 def _point(where: Where, function: Callable[..., Any], label: str, data: dict[str, Any], *given: Any) -> Point:
@@ -64,15 +68,24 @@ def _scenario(label: str, source: dict[str, Any] | Scenario) -> Scenario:
 
 
 def _one(
-    label: str, source: dict[str, Any] | Scenario, policy: str, metric: str
-) -> tuple[str, tuple[float, int | None], Verified]:
+    label: str, source: dict[str, Any] | Scenario, policy: str, metrics: tuple[str, ...]
+) -> tuple[str, Numbers, Verified]:
     done = run(_scenario(label, source), policy)
     broken = tuple(f"{v.rule} {v.constraint}: {v.message}" for v in done.verify(limit=3))
-    return (
-        label,
-        (float({**done.metrics, "decisions_s": done.decisions_s}[metric]), done.metrics["finished_after_horizon"]),
-        broken,
-    )
+    first, *others = (_measured(done, metric) for metric in metrics)
+    numbers = {"value": first, "late": done.metrics["finished_after_horizon"]}
+    return label, numbers | dict(zip(metrics[1:], others, strict=True)), broken
+
+
+def _measured(done: Run, metric: str) -> Any:
+    """A metric of a run, the CPU time of its decisions, or the share of busy workers at each slot's beginning."""
+    if metric == "decisions_s":
+        return done.decisions_s
+    if metric == BUSY:
+        slots = round(done.metrics["makespan_s"] * SECOND) // done.scenario.physics.slot
+        return utilisation(done.scenario, done.schedule, slots + 1)["busy_share"].to_list()
+    value = done.metrics[metric]
+    return None if value is None else float(value)
 
 
 def set_against_bounds(

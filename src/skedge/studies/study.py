@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from skedge.core.errors import InputError
 from skedge.scenario.schema import ServerForm
 from skedge.studies.kinds.at_sites import AtSites
+from skedge.studies.kinds.course import Course
 from skedge.studies.kinds.curves import Curves
 from skedge.studies.kinds.disturbed import Disturbed
 from skedge.studies.kinds.feasibility import Feasibility
@@ -50,6 +51,8 @@ class Study(BaseModel):
 
     Attributes
     ----------
+    also
+        Further figures of the paper that it reproduces.
     claim
         The paper's claim about the figure; our own claim, if `ours`.
     seeds, cap
@@ -71,6 +74,7 @@ class Study(BaseModel):
 
     paper: str
     figure: str
+    also: list[str] = []
     title: str
     claim: str
     ours: bool = False
@@ -81,13 +85,18 @@ class Study(BaseModel):
     servers: list[ServerForm] = []
     job: dict[str, Any] = {}
     scenario: dict[str, Any] = {}
-    settings: Annotated[Trained | Sweep | Gain | Feasibility | Ratio | Ratios, Field(discriminator="kind")]
+    settings: Annotated[Trained | Sweep | Gain | Course | Feasibility | Ratio | Ratios, Field(discriminator="kind")]
     hypotheses: list[Hypothesis] = []
 
     @property
     def name(self) -> str:
         """Paper and figure, as in a file name."""
         return f"{self.paper}-{self.figure}"
+
+    @property
+    def figures(self) -> str:
+        """The figures that it reproduces, in words."""
+        return ", ".join((self.figure, *self.also))
 
     @property
     def looks(self) -> tuple[int, ...]:
@@ -133,7 +142,7 @@ def find(paper: str, figure: str) -> Study:
     InputError
         If there is none; says which figures there are.
     """
-    studies = {study.figure: study for study in known(paper)}
+    studies = {figure: study for study in known(paper) for figure in (study.figure, *study.also)}
     if figure not in studies:
         raise InputError(f"figure {figure!r} of {paper} is not there; there are {', '.join(studies)}")
     return studies[figure]

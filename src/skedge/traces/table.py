@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import gzip
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -36,42 +38,80 @@ def read_bytes(path: Path) -> bytes:
         raise TraceError(f"{path}: cannot be read: {error.strerror}") from error
 
 
-def read_table(path: Path, needed: Sequence[str]) -> pl.DataFrame:
-    """Read a CSV file with a header as stripped text columns, plus `_line`: the line in the file.
+def read_table(
+    path: Path,
+    needed: Sequence[str],
+    *,
+    columns: Sequence[str] | None = None,
+    separator: str = ",",
+    only: Collection[str] | None = None,
+) -> pl.DataFrame:
+    """Read a CSV file as stripped text columns, plus `_line`: the line in the file.
 
     Blank lines are kept, so that line numbers are right; :func:`filled` removes them.
+
+    Parameters
+    ----------
+    path
+        The file.
+    needed
+        Columns that must be there.
+    columns
+        Names of the columns of a file without a header.
+    separator
+        Separator of the columns.
+    only
+        Columns to read where they are there; None: all.
 
     Raises
     ------
     TraceError
         If the file cannot be read as CSV or lacks one of the columns `needed`.
     """
-    try:
-        table = pl.read_csv(read_bytes(path), infer_schema=False)
-    except pl.exceptions.PolarsError as error:
-        raise TraceError(f"{path}: cannot be read as CSV: {str(error).splitlines()[0]}") from error
-    names = [c.strip() for c in table.columns]
+    content = read_bytes(path)
+    header = columns is None
+    first = _csv(path, content, has_header=False, separator=separator, n_rows=1)
+    names = [(name or "").strip() for name in first.row(0)]
+    if columns is not None and len(names) != len(columns):
+        raise TraceError(f"{path}: has {len(names)} columns; the mapping names {len(columns)}: {', '.join(columns)}")
+    names = list(columns or names)
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise TraceError(f"{path}: line 1: column {twice!r} is there twice")
-    table = table.rename(dict(zip(table.columns, names, strict=True)))
+    check_columns(names, path, needed)
+    taken = [i for i, name in enumerate(names) if only is None or name in only] or [0]
+    table = _csv(path, content, has_header=header, separator=separator, columns=taken)
+    table = table.rename(dict(zip(table.columns, (names[i] for i in taken), strict=True)))
     table = table.with_columns(pl.all().str.strip_chars().fill_null(""))
-    check_columns(table, path, needed)
-    return table.select(pl.exclude("_line")).with_row_index("_line", offset=2)
+    return table.select(pl.exclude("_line")).with_row_index("_line", offset=2 if header else 1)
 
 
-def check_columns(table: pl.DataFrame, path: Path, needed: Sequence[str]) -> None:
+def _csv(path: Path, content: bytes, **how: Any) -> pl.DataFrame:
+    try:
+        return pl.read_csv(content, infer_schema=False, **how)
+    except pl.exceptions.PolarsError as error:
+        raise TraceError(f"{path}: cannot be read as CSV: {str(error).splitlines()[0]}") from error
+
+
+def check_columns(there: Sequence[str], path: Path, needed: Sequence[str]) -> None:
     """Require the columns `needed`.
 
     Raises
     ------
     TraceError
-        Names the first missing column, and the columns of the file.
+        Names the first missing column, the nearest one, and the columns of the file.
     """
-    missing = [c for c in needed if c not in table.columns]
-    if missing:
-        have = ", ".join(c for c in table.columns if c and c != "_line")
-        raise TraceError(f"{path}: line 1: column {missing[0]!r} is missing; the file has {have}")
+    missing = next((c for c in needed if c not in there), None)
+    if missing is not None:
+        have = [c for c in there if c and c != "_line"]
+        near = difflib.get_close_matches(missing.lower(), [c.lower() for c in have], 1, cutoff=0.4)
+        meant = next((f" (did you mean {c!r}?)" for c in have if c.lower() in near), "")
+        raise TraceError(f"{path}: line 1: column {missing!r} is missing{meant}; the file has {', '.join(have)}")
+
+
+def column_named(table: pl.DataFrame, path: Path, name: str) -> None:
+    """Require a column of `table`; errors as :func:`check_columns`."""
+    check_columns(table.columns, path, [name])
 
 
 def filled(table: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, int]]:
@@ -114,7 +154,7 @@ def numbers(
     most = _LARGEST if high is None else high
     good = value.is_finite() & value.is_between(low, most) & ((value == value.round()) | (not whole))
     right = "" if low == -float("inf") else f" >= {low:g}" if high is None else f" from {low:g} to {high:g}"
-    _refuse(table, good.is_null() | ~good, path, column, f"a {'whole ' if whole else ''}number{right}")
+    refuse(table, good.is_null() | ~good, path, column, f"a {'whole ' if whole else ''}number{right}")
     return table.select(value.cast(pl.Int64) if whole else value).to_series()
 
 
@@ -127,7 +167,7 @@ def stamps(table: pl.DataFrame, path: Path, column: str) -> pl.Series:
         Names the first line whose value is not such a time.
     """
     value = pl.col(column).str.to_datetime(STAMP, strict=False)
-    _refuse(table, value.is_null(), path, column, "a time like 2017-10-07 01:11:39")
+    refuse(table, value.is_null(), path, column, "a time like 2017-10-07 01:11:39")
     return table.select(value.dt.epoch("s").cast(pl.Float64)).to_series()
 
 
@@ -139,11 +179,18 @@ def words(table: pl.DataFrame, path: Path, column: str, meaning: dict[str, str])
     TraceError
         Names the first line whose value is not in `meaning`.
     """
-    _refuse(table, ~pl.col(column).is_in(list(meaning)), path, column, f"one of {', '.join(meaning)}")
+    refuse(table, ~pl.col(column).is_in(list(meaning)), path, column, f"one of {', '.join(meaning)}")
     return table[column].replace_strict(meaning, return_dtype=pl.String)
 
 
-def _refuse(table: pl.DataFrame, wrong: pl.Expr, path: Path, column: str, right: str) -> None:
+def refuse(table: pl.DataFrame, wrong: pl.Expr, path: Path, column: str, right: str) -> None:
+    """Refuse the first row for which `wrong` holds: `right` says what the value must be.
+
+    Raises
+    ------
+    TraceError
+        Names file, line, column and value.
+    """
     bad = table.filter(wrong).head(1)
     if len(bad):
         line, value = bad["_line"][0], bad[column][0]

@@ -1,6 +1,7 @@
 """Simulated studies: a metric of several policies over a field of a scenario.
 
-JSAC'22 Fig. 7 to 10; She et al. Fig. 3 to 13; PD-ORS Fig. 6 to 9, 11 and 12 to 17; Okita Fig. 9 to 14.
+JSAC'22 Fig. 7 to 10; She et al. Fig. 3 to 13; PD-ORS Fig. 6 to 9, 11 and 12 to 17; Okita Fig. 9 to 14; the studies
+across papers.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 import polars as pl
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from skedge.core.errors import InputError
 from skedge.core.model import Floats
@@ -52,6 +53,8 @@ class Sweep(BaseModel):
     vary, values, axis
         The varied field, its values (numbers or names), and the title of the axis. Without a field the values take the
         place of ``{at}`` in the policies.
+    cases
+        Instead of `vary` and `values`: names, and the fields that each sets.
     with_trace
         True: the arrivals are those of a trace file that the user names; every seed takes another part of it.
     policies
@@ -60,6 +63,8 @@ class Sweep(BaseModel):
         If given, the claim: this policy is better than each other one at each value.
     metric, lower
         The metric compared, and whether lower values are better.
+    also
+        Further metrics that are shown beside it.
     base_policy
         If given, all values are divided by this policy's at the same seed and value.
     log
@@ -70,6 +75,8 @@ class Sweep(BaseModel):
         The value at which the gap is claimed to be largest.
     below
         Pairs of policies: the metric of the first is claimed to be below that of the second at each value.
+    below_at
+        Pairs of values: the metric of the first policy is claimed to be below at the first than at the second.
     rises, falls
         Policies whose metric is claimed to rise, or to fall, with the field.
     flat
@@ -87,22 +94,35 @@ class Sweep(BaseModel):
     set: dict[str, Any] = {}
     vary: str | None = None
     values: list[int] | list[float] | list[str] = Field(min_length=1)
+    cases: dict[str, dict[str, Any]] = {}
     axis: str
     with_trace: bool = False
     policies: list[str] = Field(min_length=1)
     best: str | None = None
     metric: str
+    also: list[str] = []
     base_policy: str | None = None
     lower: bool = False
     log: bool = False
     grows: bool = False
     most_at: str | None = None
     below: list[tuple[str, str]] = []
+    below_at: list[tuple[str, str]] = []
     rises: list[str] = []
     falls: list[str] = []
     flat: float | None = Field(None, gt=0)
     at_most: float | None = None
     largest_at: float | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _values_are_the_cases(cls, given: dict[str, Any]) -> dict[str, Any]:
+        return {**given, "values": list(given["cases"])} if given.get("cases") else given
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """All metrics that are measured; claims are about the first."""
+        return (self.metric, *self.also)
 
     def simulations(self, seed: int, trace: Path | None) -> Iterator[Simulation]:
         """All runs of a seed: every policy at every value.
@@ -127,7 +147,7 @@ class Sweep(BaseModel):
             yield {"at": value}, self._data(self.set | self._varied(value), seed, trace)
 
     def _varied(self, value: Value) -> dict[str, Any]:
-        return {} if self.vary is None else {self.vary: value}
+        return self.cases.get(str(value), {}) if self.vary is None else {self.vary: value}
 
     def _data(self, fields: dict[str, Any], seed: int, trace: Path | None) -> dict[str, Any]:
         """The base scenario with `fields` set and, with a trace, the seed's part of it."""
@@ -145,9 +165,10 @@ class Sweep(BaseModel):
         name = f"log10 of {self.metric}" if self.log else self.metric
         if self.base_policy is not None:
             name = f"{name} over that of {self.base_policy}"
-        shown_of = {"value": name} | ({} if _without(rows, "late") else {"late": "jobs finished after T"})
+        late = {} if _without(rows, "late") else {"late": "jobs finished after T"}
+        shown_of = {"value": name, **late} | {metric: metric for metric in self.also}
         table: list[tuple[Cell, ...]] = [
-            (policy, value, *(mean_of(of.filter(pl.col("at") == value)[column]) for column in shown_of))
+            (policy, value, *(_mean(of.filter(pl.col("at") == value)[column]) for column in shown_of))
             for policy, of in by_policy.items()
             for value in self.values
         ]
@@ -170,6 +191,8 @@ class Sweep(BaseModel):
             yield from self._of_the_best(by_policy, self.best)
         for ours, theirs in self.below:
             yield from self._better(by_policy, ours, theirs, lower=True)
+        for low, high in self.below_at:
+            yield self._below_at(first, low, high)
         for policy in self.rises:
             yield self._trend(by_policy[policy], policy, 1)
         for policy in self.falls:
@@ -180,7 +203,6 @@ class Sweep(BaseModel):
         if self.at_most is not None:
             for value in self.values:
                 yield self._at_most(first.filter(pl.col("at") == value)["value"], value, self.at_most)
-
         if self.largest_at is not None:
             yield from self._largest(first, self.largest_at)
 
@@ -256,12 +278,19 @@ class Sweep(BaseModel):
         text = f"{self.policies[0]} is at most {at_most:g} {self._where(value)}"
         return Part(text, tuple(at_most - values), shown(mean_of(values)))
 
+    def _below_at(self, rows: pl.DataFrame, one: str, other: str) -> Part:
+        here, there = (rows.filter(pl.col("at") == value)["value"] for value in (one, other))
+        numbers, least = f"{shown(mean_of(here))} against {shown(mean_of(there))}", MATTERS * abs(mean_of(there).mean)
+        text = f"{self.policies[0]} is lower {self._where(one)} than {self._where(other)}"
+        return Part(text, tuple(there - here), numbers, least=least)
+
     def _largest(self, rows: pl.DataFrame, at: float) -> Iterator[Part]:
         here = rows.filter(pl.col("at") == at)["value"]
         for value in (value for value in list[Value](self.values) if value != at):
             there = rows.filter(pl.col("at") == value)["value"]
             text = f"{self.policies[0]} is larger {self._where(at)} than {self._where(value)}"
-            yield Part(text, tuple(here - there), f"{shown(mean_of(here))} against {shown(mean_of(there))}")
+            numbers = f"{shown(mean_of(here))} against {shown(mean_of(there))}"
+            yield Part(text, tuple(here - there), numbers, least=MATTERS * abs(mean_of(there).mean))
 
     def _most(self, lead: pl.DataFrame, gap: str, at: str) -> Iterator[Part]:
         """That the gap is larger at `at` than at each other value."""
@@ -270,6 +299,12 @@ class Sweep(BaseModel):
             text = f"the gap between {gap} is larger under {at} than under {value}"
             numbers = f"{shown(mean_of(wide[at]))} against {shown(mean_of(wide[value]))}"
             yield Part(text, tuple(wide[at] - wide[value]), numbers)
+
+
+def _mean(values: pl.Series) -> Cell:
+    """The mean of the values that there are, or None."""
+    there = values.drop_nulls()
+    return mean_of(there) if len(there) else None
 
 
 def _without(rows: pl.DataFrame, column: str) -> bool:

@@ -173,7 +173,7 @@ def read_philly_csv(
     path = Path(path)
     table, blank = filled(read_table(path, ()))
     passed = not set(table.columns) & {"u_id", "new_status", "run_time"}
-    check_columns(table, path, _PASS_ONLY if passed else _ALL_STATUSES)
+    check_columns(table.columns, path, _PASS_ONLY if passed else _ALL_STATUSES)
     frame = _pass_only(table, path) if passed else _all_statuses(table, path)
     return finished(frame, path, statuses, blank, fractional)
 

@@ -1,0 +1,62 @@
+"""The share of busy workers over time, beside the submissions (JSAC'22 Fig. 11)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+import polars as pl
+from pydantic import Field
+
+from skedge.studies.figure import Figure, Line
+from skedge.studies.judge import Part
+from skedge.studies.outcome import Outcome, mean_of, points, shown
+
+from .sweep import Sweep
+
+BUSY = "busy_share_by_slot"
+"""A list: the share of the edge workers that are held, at the beginning of each slot from the first arrival on."""
+
+
+class Course(Sweep):
+    """Settings of a study of how busy the edge is over time; its metric is measured once a run, as in a sweep.
+
+    Attributes
+    ----------
+    slots
+        Number of slots that the figure shows.
+    busy
+        Policies whose share of busy workers is claimed to reach 100 %, at least once.
+    """
+
+    kind: Literal["course"]  # type: ignore[assignment]
+    slots: int = Field(ge=2)
+    busy: list[str]
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The metrics of the sweep, and the share of busy workers over time."""
+        return (*super().metrics, BUSY)
+
+    def outcome(self, rows: pl.DataFrame) -> Outcome:
+        """Judge the sweep's claim, and whether all workers are busy at some time."""
+        found = super().outcome(rows.drop(BUSY))
+        by_policy = {policy: rows.filter(pl.col("policy") == policy).sort("seed") for policy in self.policies}
+        lines = tuple(self._course(policy, of[BUSY]) for policy, of in by_policy.items())
+        figure = Figure("Share of busy edge workers over time", "slots", "share of busy workers", lines, guides=(1.0,))
+        return replace(
+            found, parts=(*found.parts, *(_reached(one, by_policy[one]) for one in self.busy)), figure=figure
+        )
+
+    def _course(self, policy: str, courses: pl.Series) -> Line:
+        """The mean over the seeds at some forty slots; a run that has ended holds no worker."""
+        at = range(0, self.slots, -(-self.slots // 40))
+        shares = [[course[slot] if slot < len(course) else 0.0 for course in courses.to_list()] for slot in at]
+        return Line(policy, tuple(map(float, at)), tuple(map(mean_of, shares)))
+
+
+def _reached(policy: str, rows: pl.DataFrame) -> Part:
+    """That the largest share of busy workers is 99.5 % or more, which is 100 % in a figure."""
+    largest = np.array([max(course) for course in rows[BUSY].to_list()])
+    return Part(f"{policy} reaches 100 %", tuple(largest - 0.995), f"{shown(points(mean_of(largest)), 1)} %")
