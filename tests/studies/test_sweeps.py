@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from builders.paths import TRACES
-from builders.studies import repeated, verdicts
+from builders.studies import WRITTEN, repeated, verdicts
 from skedge.core.errors import InputError
 from skedge.core.registry import make_policy
 from skedge.run import offers, prepared
@@ -267,12 +267,7 @@ def test_a_figure_from_its_formula_is_written(skedge: Skedge) -> None:
     """The folder has what that of any study has."""
     told = skedge("reproduce", "pdors", "fig5", "--out", "f", "--json").json
     assert (told["verdict"], told["runs"], told["violations"]) == ("holds", 0, {})
-    assert {path.name for path in Path("f").iterdir()} == {
-        "figure.svg",
-        "report.html",
-        "results.json",
-        "results.parquet",
-    }
+    assert {path.name for path in Path("f").iterdir()} == WRITTEN
 
 
 def test_a_sweep_is_carried_out_and_verified(monkeypatch: pytest.MonkeyPatch, skedge: Skedge) -> None:
@@ -304,7 +299,7 @@ def test_seeds_are_added_until_the_claim_is_decided(monkeypatch: pytest.MonkeyPa
         ]
 
     seen: list[Any] = []
-    monkeypatch.setattr("skedge.cli.study.simulate.carry_out", measured)
+    monkeypatch.setattr("skedge.studies.runner.simulate.carry_out", measured)
     found = skedge("reproduce", "pdors", "fig8", "--out", "f", "--json").json
     assert seen[:2] == [(("utility_total",), set(range(5))), (("utility_total",), set(range(5, 10)))]
     assert {metrics for metrics, _ in seen[2:]} == {("jobs",)}

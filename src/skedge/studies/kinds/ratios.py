@@ -102,7 +102,9 @@ class Ratios(BaseModel):
         x = tuple(map(float, range(len(names))))
         lines = tuple(Line(policy, x, of, joined=False) for policy, of in means.items())
         title = "ratio to the optimum, or its bound"
-        figure = Figure(title, ", ".join(axis.axis for axis in self.over), title, lines, names=names, guides=(1.0,))
+        figure = Figure(
+            title, ", ".join(axis.axis for axis in self.over), title, lines, names=names, guides=((1.0, "the optimum"),)
+        )
         return Outcome(tuple(parts), ("policy", "at", "ratio"), tuple(table), figure)
 
     def _by_seed(self, rows: pl.DataFrame, policy: str, at: int) -> pl.Series:

@@ -354,7 +354,7 @@ class Gain(Sweep):
             (line.label, int(x), value) for line in lines for x, value in zip(line.x, line.values, strict=True)
         ]
         name = f"{self.metric} of {self.best} over that of {other}"
-        figure = Figure(f"{name}, over {self.axis}", self.axis, name, lines, guides=(1.0,))
+        figure = Figure(f"{name}, over {self.axis}", self.axis, name, lines, guides=((1.0, "no gain"),))
         return Outcome(parts, ("mix", self.axis, name), tuple(table), figure)
 
     def _by_seed(self, variant: str, other: str, rows: pl.DataFrame) -> Floats:
