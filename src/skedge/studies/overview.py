@@ -70,7 +70,7 @@ def _summary(studies: Sequence[Study], found: Mapping[str, Results]) -> list[str
     return [
         f"Of the papers' claims {_counted(theirs)}. Of our own {_counted(ours)}. {runs:,} runs, each checked against "
         "every rule of the model. A verdict is a paired test over seeds, corrected for the number of its parts and "
-        "of the looks at the seeds ([how](../studies.md)); each figure's page has the parts, the numbers, the setting "
+        "of the looks at the seeds; each figure's page has the parts, the numbers, the setting "
         "and, where the claim does not hold, the reasons that were tried.",
     ]
 
