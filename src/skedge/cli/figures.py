@@ -43,10 +43,10 @@ class Chosen:
 
 
 def every_figure(chosen: Chosen, trace: Path | None, ray: str | None, *, as_json: bool) -> None:
-    """Run all studies that are not finished, then write the page with all verdicts."""
+    """Run all studies that are not finished, the short ones first; the page with all verdicts follows each."""
     studies = [_quick(study) if chosen.quick else study for study in every()]
     missing = {study.name: why for study in studies if (why := _missing(study, chosen, trace)) is not None}
-    asked = [study for study in studies if study.name not in missing]
+    asked = sorted((study for study in studies if study.name not in missing), key=lambda study: study.minutes)
     _make(chosen.folder)
     seconds = _Seconds(chosen.folder / "times.json")
     done = 0.0
@@ -59,8 +59,8 @@ def every_figure(chosen: Chosen, trace: Path | None, ray: str | None, *, as_json
             if _one(study, chosen, How(trace, Where(-1, ray), chosen.folder, bar), seconds):
                 done += study.minutes
             bar.update(whole, advance=1)
+            write_overview(chosen.folder, studies, missing)
     shutil.rmtree(chosen.folder / ".points", ignore_errors=True)
-    write_overview(chosen.folder, studies, missing)
     _show(chosen.folder, asked, missing, seconds.by_study, as_json=as_json)
 
 

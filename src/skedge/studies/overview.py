@@ -47,7 +47,8 @@ def finish(folder: Path, key: str) -> None:
 
 def write_overview(folder: Path, studies: Sequence[Study], missing: Mapping[str, str]) -> None:
     """Write ``index.md`` into the folder of the studies' folders; `missing`: why a study was not run, by its name."""
-    found = {study.name: results_of(folder / study.name) for study in studies if study.name not in missing}
+    there = (study.name for study in studies if study.name not in missing and (folder / study.name).is_dir())
+    found = {name: results_of(folder / name) for name in there}
     lines = ["# Every figure again", "", *_summary(studies, found), ""]
     for paper, heading in PAPERS.items():
         rows = [_row(study, found.get(study.name), missing) for study in studies if study.paper == paper]
@@ -85,7 +86,7 @@ def _counted(results: Sequence[Results]) -> str:
 
 def _row(study: Study, found: Results | None, missing: Mapping[str, str]) -> str:
     if found is None:
-        return f"| {study.figures} | {study.claim} | not run: {missing[study.name]} | |"
+        return f"| {study.figures} | {study.claim} | not run: {missing.get(study.name, 'not yet')} | |"
     verdict = "; ".join([f"**{found['verdict']}**", *(_reason(one) for one in found["reasons"])])
     page = f"[{study.figures}]({study.name}/report.html)"
     return f"| {page} | {study.claim} | {verdict} | {len(found['seeds'])} |"
