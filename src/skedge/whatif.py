@@ -20,7 +20,8 @@ import polars as pl
 
 from .core.errors import InputError
 from .core.kernel import Kernel
-from .core.model import Cluster, Server
+from .core.kinds import kind_of
+from .core.model import Cluster
 from .core.policy import AnyPolicy
 from .core.registry import spec_of
 from .core.scenario import Jobs, Scenario
@@ -118,13 +119,12 @@ def _policy(present: Present, policy: Any) -> Answer:
 
 
 def _add(present: Present, fields: Any) -> Answer:
-    cluster = present.kernel.scenario.cluster
-    if cluster.transfer_cost is not None:
-        raise InputError("add: at sites a server needs transfer costs to all others; change the cluster file instead")
     server = server_from(fields, "add")
-    return _anew(
-        present, lambda scenario: _on(scenario, _with(scenario.cluster, server)), spec_of(present.kernel.policy)
-    )
+
+    def wider(scenario: Scenario) -> Scenario:
+        return _on(scenario, kind_of(scenario.cluster).with_server(scenario.cluster, server))
+
+    return _anew(present, wider, spec_of(present.kernel.policy))
 
 
 _ANSWERS: dict[str, Callable[[Present, Any], Answer]] = {
@@ -154,18 +154,8 @@ def remaining(present: Present) -> Scenario:
     )
     given = {name: scenario.jobs.given[name] for name in frame["id"] if name in scenario.jobs.given}
     whole = replace(scenario, jobs=Jobs(frame, scenario.cluster, given))
-    out = set(np.flatnonzero(~kernel.in_service).tolist())
-    return _on(whole, _without(scenario.cluster, out)) if out else whole
-
-
-def _with(cluster: Cluster, server: Server) -> Cluster:
-    return Cluster([*cluster.servers, server])
-
-
-def _without(cluster: Cluster, out: set[int]) -> Cluster:
-    kept = [i for i in range(len(cluster.servers)) if i not in out]
-    cost = None if cluster.transfer_cost is None else cluster.transfer_cost[np.ix_(kept, kept)]
-    return Cluster([cluster.servers[i] for i in kept], cost, asymmetric=cluster.asymmetric)
+    cluster, there = scenario.cluster, np.flatnonzero(kernel.in_service).tolist()
+    return whole if len(there) == len(cluster.servers) else _on(whole, kind_of(cluster).only(cluster, there))
 
 
 def _on(scenario: Scenario, cluster: Cluster) -> Scenario:

@@ -164,6 +164,7 @@ def test_a_question_changes_nothing() -> None:
 SPEC = {
     "name": "new",
     "epochs": 2,
+    "chunks": 2,
     "minibatches": 4,
     "minibatch_s": 1.0,
     "resources": {"worker_type": "a", "ps_type": "p"},

@@ -183,11 +183,8 @@ class Present:
             elsewhere = len(kernel.lost.get(job, ())) + (0 if cloud is None else cloud.chunks)
             if kernel.standing[job] == DISPATCHED:
                 found[job] = max(int(on_lanes[job]) + elsewhere, 1) / int(total[job])
-            elif kernel.books.work is not None:
-                found[job] = float(kernel.books.work.left[job].sum() / total[job])
             else:
-                gangs = kernel.gangs
-                found[job] = gangs.left_of(job, self.now) / int(gangs.work[job, gangs.zeta[job]])
+                found[job] = kernel.books.share_left(kernel.gangs, job, self.now)
         return found
 
 
