@@ -56,7 +56,8 @@ def every_figure(chosen: Chosen, trace: Path | None, ray: str | None, *, as_json
         for study in asked:
             left = sum(one.minutes for one in asked) - done
             bar.update(whole, at=f"{study.name}; {_left(time.monotonic() - began, done, left)}")
-            if _one(study, chosen, How(trace, Where(-1, ray), chosen.folder, bar), seconds):
+            given = trace if study.with_trace else None
+            if _one(study, chosen, How(given, Where(-1, ray), chosen.folder, bar), seconds):
                 done += study.minutes
             bar.update(whole, advance=1)
             write_overview(chosen.folder, studies, missing)
@@ -97,7 +98,7 @@ def _missing(study: Study, chosen: Chosen, trace: Path | None) -> str | None:
         return "it trains for real, which needs the extra `live`"
     if isinstance(study.settings, Ratio | Ratios) and find_spec("highspy") is None:
         return "it needs the extra `optimum`"
-    if getattr(study.settings, "with_trace", False) and trace is None:
+    if study.with_trace and trace is None:
         return "it needs Google's table of jobs, `--trace FILE`"
     return None
 

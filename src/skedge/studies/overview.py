@@ -29,9 +29,8 @@ Results = Mapping[str, Any]
 
 
 def key_of_study(study: Study, seeds: int | None, trace: Path | None) -> str:
-    """Equal keys mean equal results of a simulated study: of its file, the seeds, the trace and the program."""
-    with_trace = getattr(study.settings, "with_trace", False) and trace is not None
-    return key_of(study.model_dump_json(), seeds, trace.read_bytes() if with_trace and trace else None)
+    """Equal keys mean equal results of a simulated study: of its file, the seeds, its trace and the program."""
+    return key_of(study.model_dump_json(), seeds, trace.read_bytes() if study.with_trace and trace else None)
 
 
 def is_finished(folder: Path, key: str) -> bool:
