@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from itertools import count
+from itertools import chain, count
 from typing import Any
 
 import numpy as np
@@ -178,6 +178,61 @@ def _compared(present: Present, before: Foreseen, after: Foreseen) -> Answer:
 
 def _s(time: int | None) -> float | None:
     return None if time is None else time / SECOND
+
+
+# -- what would help ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Help:
+    """A change with which a waiting job would start earlier, found by trying.
+
+    Attributes
+    ----------
+    change
+        In words.
+    start_s, completion_s
+        With the change [s].
+    """
+
+    change: str
+    start_s: float
+    completion_s: float | None
+
+
+def what_would_help(present: Present, job: int) -> tuple[Help, ...]:
+    """The changes that let a waiting job start earlier; `present` is not changed.
+
+    Tried are each server that is out of service, back in it; and, for a job that has not begun, fewer workers: half,
+    a quarter and so on to one, of which the first that helps is told. That job is submitted again, behind the others.
+    Nothing is tried for a job that runs now.
+    """
+    expected = present.foresee().starts.get(job)
+    if expected is not None and expected <= present.now:
+        return ()
+    changes = chain(_with_servers_back(present, job), _with_fewer_workers(present, job))
+    found: dict[str, Help] = {}
+    for kind, words, changed, number in changes:
+        foreseen = changed.foresee()
+        start = foreseen.starts.get(number)
+        if kind not in found and start is not None and (expected is None or start < expected):
+            found[kind] = Help(words, start / SECOND, _s(foreseen.completions.get(number)))
+    return tuple(found.values())
+
+
+def _with_servers_back(present: Present, job: int) -> Iterator[tuple[str, str, Present, int]]:
+    for server in np.flatnonzero(~present.kernel.in_service).tolist():
+        name, changed = present.kernel.scenario.cluster.server_ids[server], present.copy()
+        changed.restore(server)
+        yield name, f"if {name} came back", changed, job
+
+
+def _with_fewer_workers(present: Present, job: int) -> Iterator[tuple[str, str, Present, int]]:
+    workers = int(present.kernel.scenario.jobs.workers[job])
+    while workers > 1 and present.left().get(job) == 1.0:
+        workers //= 2
+        changed = present.copy()
+        yield "workers", f"with {workers} worker{'s' if workers > 1 else ''}", changed, changed.resubmit(job, workers)
 
 
 # -- recorded runs -----------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from skedge.sim.lanes import TOLD, TOUCHED
 from skedge.sim.what_if import Present
 from skedge.sim.world import SimulatedWorld
 from skedge.testing import small_scenario
-from skedge.whatif import remaining, replayed, state_at, what_if
+from skedge.whatif import remaining, replayed, state_at, what_if, what_would_help
 
 POLICIES = ["aonline", "aonline:cloud=false", "srtf", "tiresias:limit_s=20", "fifo", "drf", "preemptive", "batch"]
 JOBS = 16
@@ -177,6 +177,48 @@ def test_a_job_that_is_asked_about_has_a_name_of_its_own() -> None:
     assert (new.job, new.completion_before_s) == ("j0-2", None)
     assert new.start_after_s is not None
     assert new.start_after_s >= 100.0
+
+
+def waiting(present: Present) -> list[int]:
+    """The jobs that do not run now and are foreseen to start later."""
+    return [job for job, start in present.foresee().starts.items() if start > present.now]
+
+
+@pytest.mark.parametrize("policy", ["fifo", "srtf", "drf"])
+def test_what_would_help_is_found_by_trying(policy: str) -> None:
+    """A server that came back, and fewer workers: each starts the job earlier, as a forecast of that change says."""
+    present = state_at(scenario(0), policy, 100.0)
+    present.drain(0)
+    before, found = present.foresee(), dict[str, int]()
+    for number in waiting(present):
+        for one in what_would_help(present, number):
+            assert one.start_s < before.starts[number] / SECOND
+            changed, after = present.copy(), number
+            if one.change == "if e0 came back":
+                changed.restore(0)
+            else:
+                after = changed.resubmit(number, int(one.change.split()[1]))
+            assert one.start_s == changed.foresee().starts[after] / SECOND
+            found[one.change.split()[0]] = found.get(one.change.split()[0], 0) + 1
+    assert found.get("if", 0) > 0
+    assert present.foresee() == before, "nothing is changed by it"
+
+
+def test_fewer_workers_start_a_job_that_waits_for_many() -> None:
+    """Every lane but one is taken: with one worker the job starts as it arrives, with two it waits."""
+    like = small_scenario(0, jobs=1)
+    lanes = int((like.cluster.lane_type == like.cluster.lane_type[0]).sum())
+    kind = like.cluster.worker_types[int(like.cluster.lane_type[0])]
+    long = {"arrival_s": 0.0, "worker_type": kind, "chunks": lanes, "epochs": 3, "minibatches": 9, "minibatch_s": 9.0}
+    taken = replace(job(0, 0), **{**long, "workers": lanes - 1})
+    asked = replace(job(1, 0), **{**long, "arrival_s": 1.0, "workers": 2})
+    table, uploads = job_table([taken, asked])
+    present = state_at(replace(like, jobs=Jobs(table, like.cluster, uploads)), "fifo", 1.0)
+    assert waiting(present) == [1]
+    (found,) = what_would_help(present, 1)
+    assert found.change == "with 1 worker"
+    assert found.start_s < present.foresee().starts[1] / SECOND
+    assert what_would_help(present, 0) == (), "it runs"
 
 
 @pytest.mark.parametrize(

@@ -133,12 +133,18 @@ def queue(
     if as_json:
         print_json(rows)
         return
-    table = Table("job", "state", "progress", "servers", "complete in", "reason")
+    table = Table("job", "state", "progress", "servers", "starts in", "completes in", "reason")
     for row in rows:
-        left = "" if row["forecast_s"] is None else duration(max(row["forecast_s"] - row["now_s"], 0.0))
+        starts, left = _until(row, "start_s"), _until(row, "forecast_s")
         reason = row["reason"]["token"] if row["state"] != "RUNNING" else ""
-        table.add_row(row["job"], row["state"], f"{row['progress']:.0%}", ", ".join(row["servers"]), left, reason)
+        progress = f"{row['progress']:.0%}"
+        table.add_row(row["job"], row["state"], progress, ", ".join(row["servers"]), starts, left, reason)
     out.print(table)
+
+
+def _until(row: Mapping[str, Any], name: str) -> str:
+    """The time from now to a field of `row`, in words; nothing if there is none."""
+    return "" if row[name] is None else duration(max(row[name] - row["now_s"], 0.0))
 
 
 def describe(job: JobArgument, state: StateOption = STATE, as_json: JsonOption = False) -> None:
@@ -156,8 +162,14 @@ def describe(job: JobArgument, state: StateOption = STATE, as_json: JsonOption =
         on = (f"{server} {', '.join(devices)}" for server, devices in found["devices"].items())
         out.print(f"devices: {'; '.join(on)}", soft_wrap=True)
     if found["forecast_s"] is not None:
-        left = max(found["forecast_s"] - found["now_s"], 0.0)
-        out.print(f"forecast: complete in {duration(left)}, at {found['forecast_s']:.1f} s, if no other job comes")
+        at = f"{found['forecast_s']:.1f} s"
+        out.print(f"forecast: complete in {_until(found, 'forecast_s')}, at {at}, if no other job comes")
+    if found["forecast_from_s"] is not None:
+        out.print(f"in 4 of 5 cases between {found['forecast_from_s']:.1f} and {found['forecast_to_s']:.1f} s")
+    if found["start_s"] is not None:
+        out.print(f"starts in {_until(found, 'start_s')}, at {found['start_s']:.1f} s")
+    for one in found["help"]:
+        out.print(f"{one['change']}: starts at {one['start_s']:.1f} s")
     if found["accuracy"] is not None:
         out.print(f"{found['metric'] or 'accuracy'}: {found['accuracy']:.3f}")
     elif found["unmeasured"]:

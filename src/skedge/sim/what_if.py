@@ -8,13 +8,14 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import polars as pl
 
 from skedge.core.drive import drive
 from skedge.core.events import CANCELLED, CLOUD, Dispatch, Event, Order, Reserve, WakeAt
 from skedge.core.kernel import Kernel
 from skedge.core.lanes.lanes import COUNT, JOB, Lanes, bring_to
 from skedge.core.model import Ints, Job
-from skedge.core.network import upload_delay
+from skedge.core.network import upload_delay, upload_row
 from skedge.core.scenario import Scenario
 from skedge.core.state import DISPATCHED
 from skedge.core.time import SECOND, whole_slots
@@ -106,6 +107,22 @@ class Present:
         scenario = self.kernel.scenario
         last = int(scenario.jobs.arrival[-1]) if len(scenario.jobs) else -1
         self.kernel.extend(scenario.with_job(replace(job, arrival_s=max(self.now, last + 1) / SECOND)))
+        self.submitted += 1
+        return len(scenario.jobs)
+
+    def resubmit(self, job: int, workers: int) -> int:
+        """Cancel a job that has not begun and submit it again with other workers; returns its new number.
+
+        Its uploads take what they took before.
+        """
+        scenario, cluster = self.kernel.scenario, self.kernel.scenario.cluster
+        name = _unused(scenario, scenario.jobs.ids[job])
+        last = int(scenario.jobs.arrival[-1])
+        arrival = pl.lit(max(self.now, last + 1) / SECOND)
+        frame = scenario.jobs.frame[[job]].with_columns(id=pl.lit(name), workers=pl.lit(workers), arrival_s=arrival)
+        delays = upload_row(scenario.delays, job) / SECOND
+        self.cancel(job)
+        self.kernel.extend(scenario.with_rows(frame, {name: dict(zip(cluster.server_ids, delays, strict=True))}))
         self.submitted += 1
         return len(scenario.jobs)
 
@@ -242,6 +259,13 @@ class _Ahead(SimulatedWorld):
 
     def _zeta(self, order: Dispatch) -> int:
         return int(self.kernel.wholly_in_cloud(order.job))
+
+
+def _unused(scenario: Scenario, name: str) -> str:
+    """`name` with as many apostrophes as make it a new id."""
+    while name in scenario.jobs.index:
+        name += "'"
+    return name
 
 
 def _with(scenario: Scenario, physics: object) -> Scenario:
