@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable
 from functools import partial
 
 import gymnasium
@@ -25,7 +26,7 @@ UNSEEN = range(100, 105)
 
 
 def trained(steps: int) -> MaskablePPO:
-    """The model after so many decisions."""
+    """The model after this number of decisions."""
     torch.set_num_threads(1)
     env = gymnasium.make("skedge/ChunkDispatch-v0")
     network = {"net_arch": [64, 64]}
@@ -35,10 +36,14 @@ def trained(steps: int) -> MaskablePPO:
     return model.learn(steps)
 
 
-def choose(model: MaskablePPO, question: Question) -> int:
-    """The action that the model finds best."""
-    action, _ = model.predict(question.observation, action_masks=question.mask, deterministic=True)
-    return int(action)
+def chooser(model: MaskablePPO) -> Callable[[Question], int]:
+    """What answers a question with the action that the model finds best."""
+
+    def choose(question: Question) -> int:
+        action, _ = model.predict(question.observation, action_masks=question.mask, deterministic=True)
+        return int(action)
+
+    return choose  # a function, as each run has a copy of its policy, and a model cannot be copied
 
 
 def main() -> None:
@@ -48,7 +53,7 @@ def main() -> None:
     began = time.process_time()
     model = trained(parser.parse_args().steps)
     print(f"trained in {time.process_time() - began:.0f} s of CPU")
-    policies = [ChunkDispatcher(partial(choose, model)), ChunkDispatcher(), "aonline", "srtf"]
+    policies = [ChunkDispatcher(chooser(model)), ChunkDispatcher(), "aonline", "srtf"]
     names = ["trained", "first lane", "aonline", "srtf"]
     for name, policy in zip(names, policies, strict=True):
         found = skedge.compare(partial(skedge.default_scenario, "gym-dispatch"), [policy], UNSEEN, processes=1)

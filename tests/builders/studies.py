@@ -7,6 +7,17 @@ import polars as pl
 from skedge.studies.judge import judge
 from skedge.studies.outcome import Outcome
 
+WRITTEN = {
+    "figure.csv",
+    "figure.pdf",
+    "figure.png",
+    "figure.svg",
+    "report.html",
+    "results.json",
+    "results.parquet",
+}
+"""The files of a study's folder."""
+
 
 def verdicts(outcome: Outcome) -> str:
     """The verdict on each part: y holds, n does not, ? not decided."""

@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from builders.studies import repeated, verdicts
+from builders.studies import WRITTEN, repeated, verdicts
 from skedge.compare import Estimate
 from skedge.scenario.file import scenario_from_dict
 from skedge.studies.figure import Figure, Line, svg, ticks
@@ -301,7 +301,7 @@ def test_the_difference_of_accuracies_is_paired_by_seed() -> None:
     mean, seeds = outcome.figure.lines
     assert [value.mean for value in mean.values] == pytest.approx([0.1])
     assert [value.mean for value in seeds.values] == pytest.approx([100 * d for d in differences])
-    assert outcome.figure.guides == (-2.0, 2.0)
+    assert [y for y, _ in outcome.figure.guides] == [-2.0, 2.0]
 
 
 @pytest.mark.parametrize("difference", [0.03, -0.03])
@@ -404,12 +404,14 @@ def test_the_page_says_claim_verdict_numbers_and_how_to_repeat(found: Findings) 
 def test_results_are_kept_for_machines_as_json_and_parquet(found: Findings, tmp_path: Path) -> None:
     """Every row that was measured, and the verdict with its numbers."""
     write_findings(found, tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "figure.svg", "report.html", "results.json", "results.parquet",
-    ]  # fmt: skip
+    assert {path.name for path in tmp_path.iterdir()} == WRITTEN
+    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "figure.pdf").read_bytes().startswith(b"%PDF")
+    points = pl.read_csv(tmp_path / "figure.csv")
+    assert points.columns == ["line", "x", "mean", "low", "high"]
+    assert len(points) == sum(len(line.x) for line in found.outcome.figure.lines)
     kept = json.loads((tmp_path / "results.json").read_text())
     assert kept["verdict"] == "holds"
-    assert pl.DataFrame(kept["rows"]).equals(found.rows)
     assert pl.read_parquet(tmp_path / "results.parquet").equals(found.rows)
     assert kept["table"][0]["difference, points"]["mean"] == pytest.approx(0.25)
     assert kept["setting"]["settings"]["kind"] == "disturbed"

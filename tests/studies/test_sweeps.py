@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from builders.paths import TRACES
-from builders.studies import repeated, verdicts
+from builders.studies import WRITTEN, repeated, verdicts
 from skedge.core.errors import InputError
 from skedge.core.registry import make_policy
 from skedge.run import offers, prepared
@@ -98,7 +98,8 @@ def test_a_simulated_study_asks_for_scenarios_that_its_policies_fit(path: Path) 
     else:
         assert len(digests) == (1 if in_policies else variants * len(settings.values))
     policies = {one.policy for one in asked}
-    assert len(policies) == len(settings.policies) * (len(settings.values) if in_policies else 1)
+    each = [*settings.policies, *settings.beside]
+    assert len(policies) == len(each) * (len(settings.values) if in_policies else 1)
     for policy in policies:
         assert make_policy(policy).needs <= offers(scenario)
     prepared(settings.best or min(policies), scenario)
@@ -148,6 +149,16 @@ def test_a_tie_is_no_lead_and_a_falling_one_does_not_grow() -> None:
     """Equal at 10 jobs; and 3 ahead, then 1."""
     assert verdicts(TWO.outcome(repeated(rows(a=[[4, 9]], b=[[4, 7]]), 5))) == "nyy"
     assert verdicts(TWO.outcome(repeated(rows(a=[[7, 8]], b=[[4, 7]]), 5))) == "yyn"
+
+
+def test_policies_beside_are_shown_and_not_judged() -> None:
+    """They are run, have rows in the table and a line, and are part of no claim."""
+    study = TWO.model_copy(update={"beside": ["c"]})
+    outcome = study.outcome(rows(a=[[3, 5]] * 5, b=[[2, 3]] * 5, c=[[9, 9]] * 5))
+    assert verdicts(outcome) == verdicts(TWO.outcome(rows(a=[[3, 5]] * 5, b=[[2, 3]] * 5)))
+    assert [row[0] for row in outcome.rows] == ["a", "a", "b", "b", "c", "c"]
+    assert [line.label for line in outcome.figure.lines] == ["a", "b", "c"]
+    assert {one.policy for one in study.simulations(0, None)} == {"a", "b", "c"}
 
 
 def test_where_less_is_better_less_wins() -> None:
@@ -267,12 +278,7 @@ def test_a_figure_from_its_formula_is_written(skedge: Skedge) -> None:
     """The folder has what that of any study has."""
     told = skedge("reproduce", "pdors", "fig5", "--out", "f", "--json").json
     assert (told["verdict"], told["runs"], told["violations"]) == ("holds", 0, {})
-    assert {path.name for path in Path("f").iterdir()} == {
-        "figure.svg",
-        "report.html",
-        "results.json",
-        "results.parquet",
-    }
+    assert {path.name for path in Path("f").iterdir()} == WRITTEN
 
 
 def test_a_sweep_is_carried_out_and_verified(monkeypatch: pytest.MonkeyPatch, skedge: Skedge) -> None:
@@ -304,7 +310,7 @@ def test_seeds_are_added_until_the_claim_is_decided(monkeypatch: pytest.MonkeyPa
         ]
 
     seen: list[Any] = []
-    monkeypatch.setattr("skedge.cli.study.simulate.carry_out", measured)
+    monkeypatch.setattr("skedge.studies.runner.simulate.carry_out", measured)
     found = skedge("reproduce", "pdors", "fig8", "--out", "f", "--json").json
     assert seen[:2] == [(("utility_total",), set(range(5))), (("utility_total",), set(range(5, 10)))]
     assert {metrics for metrics, _ in seen[2:]} == {("jobs",)}

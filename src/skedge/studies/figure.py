@@ -16,9 +16,13 @@ from skedge.analysis.intervals import Estimate
 _COLOURS = ("#0072b2", "#d55e00", "#008a64", "#b0508a", "#9a6a00", "#3a9bd5", "#444444", "#7a4fbf")
 """Colours safe for colour-blind readers, as in the report's style sheet."""
 
+_FAINT = "var(--faint, #59656f)"
 _DASHES = ("", "9 4", "3 3", "12 3 3 3")
 _WIDTH, _HEIGHT = 760, 420
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 20, 20, 90
+_IN_A_ROW, _ROW = 4, 22
+"""Labels in a row of the legend, and a row's height."""
+
 _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 
 
@@ -51,7 +55,7 @@ class Figure:
     names
         Labels of the numbers 0, 1, ... on the x axis, if it is categorical.
     guides
-        Values of y marked by a horizontal line.
+        Values of y marked by a horizontal line, each with its label.
     limits
         Limits of y, if any; intervals are cut there.
     """
@@ -61,7 +65,7 @@ class Figure:
     y: str
     lines: tuple[Line, ...]
     names: tuple[str, ...] = ()
-    guides: tuple[float, ...] = ()
+    guides: tuple[tuple[float, str], ...] = ()
     limits: tuple[float, float] | None = None
 
 
@@ -83,9 +87,10 @@ def svg(figure: Figure) -> str:
     frame = _frame(figure)
     inside = [*_axes(figure, frame), *_guides(figure, frame)]
     for i, line in enumerate(figure.lines):
-        inside += [*_drawn(line, i, frame), *_legend(line, i, len(figure.lines))]
+        inside += [*_drawn(line, i, frame), *_legend(line, i, min(len(figure.lines), _IN_A_ROW))]
+    height = _HEIGHT + _ROW * ((len(figure.lines) - 1) // _IN_A_ROW)
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" role="img" '
         f'font-family="system-ui, sans-serif" font-size="13" fill="var(--ink, #1a2129)">'
         f"<title>{escape(figure.title)}</title>{''.join(inside)}</svg>"
     )
@@ -110,7 +115,8 @@ def _frame(figure: Figure) -> _Frame:
 def _extent(figure: Figure) -> tuple[float, float]:
     """The range of all values and 0, with a margin."""
     ends = [end for line in figure.lines for v in line.values for end in (v.mean, v.low, v.high) if end is not None]
-    low, high = min(0.0, *ends, *figure.guides), max(0.0, *ends, *figure.guides)
+    ends += [y for y, _ in figure.guides]
+    low, high = min(0.0, *ends), max(0.0, *ends)
     room = 0.06 * (high - low) or 1.0
     return low - (room if low < 0 else 0.0), high + room
 
@@ -142,15 +148,18 @@ def _x_ticks(figure: Figure) -> Sequence[float]:
 
 
 def _guides(figure: Figure, frame: _Frame) -> list[str]:
-    ends = [[frame.at(x, y) for x in frame.x] for y in figure.guides]
-    return [_path(both, "var(--faint, #59656f)", 1, "2 4") for both in ends]
+    made = []
+    for y, label in figure.guides:
+        left, right = (frame.at(x, y) for x in frame.x)
+        made += [_path([left, right], _FAINT, 1, "2 4"), _text(right[0] - 4, right[1] - 5, label, "end", _FAINT)]
+    return made
 
 
 def _drawn(line: Line, i: int, frame: _Frame) -> list[str]:
     """One line: its points, intervals and connecting line, in a group that can be found by its label."""
     colour = _colour(i)
     means = [frame.at(x, v.mean) for x, v in zip(line.x, line.values, strict=True)]
-    made = [_path(means, colour, 2, _DASHES[i % len(_DASHES)])] if line.joined and len(means) > 1 else []
+    made = [_path(means, colour, 2, _dash(i))] if line.joined and len(means) > 1 else []
     for x, value in zip(line.x, line.values, strict=True):
         if value.low is not None and value.high is not None:
             made.append(_path([frame.at(x, value.low), frame.at(x, value.high)], colour, 1))
@@ -158,15 +167,21 @@ def _drawn(line: Line, i: int, frame: _Frame) -> list[str]:
     return [f'<g data-line="{escape(line.label)}">', *made, "</g>"]
 
 
-def _legend(line: Line, i: int, lines: int) -> list[str]:
-    x = _LEFT + i * (_WIDTH - _LEFT - _RIGHT) / lines
-    y = _HEIGHT - 16
-    mark = _path([(x, y - 4), (x + 26, y - 4)], _colour(i), 2, _DASHES[i % len(_DASHES)])
+def _legend(line: Line, i: int, columns: int) -> list[str]:
+    row, column = divmod(i, columns)
+    x = _LEFT + column * (_WIDTH - _LEFT - _RIGHT) / columns
+    y = _HEIGHT - 16 + _ROW * row
+    mark = _path([(x, y - 4), (x + 26, y - 4)], _colour(i), 2, _dash(i))
     return [mark if line.joined else _point(x + 13, y - 4, _colour(i)), _text(x + 32, y, line.label, "start")]
 
 
 def _colour(i: int) -> str:
     return f"var(--line-{i % len(_COLOURS) + 1}, {_COLOURS[i % len(_COLOURS)]})"
+
+
+def _dash(i: int) -> str:
+    """The dashes of a line; they and the colour are different for each of the first 16."""
+    return _DASHES[(i + i // len(_COLOURS)) % len(_DASHES)]
 
 
 def _point(x: float, y: float, colour: str) -> str:
@@ -179,5 +194,6 @@ def _path(places: Sequence[tuple[float, float]], colour: str, width: float, dash
     return f'<polyline points="{steps}" fill="none" stroke="{colour}" stroke-width="{width}"{dashed}/>'
 
 
-def _text(x: float, y: float, text: str, anchor: str = "middle") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
+def _text(x: float, y: float, text: str, anchor: str = "middle", colour: str = "") -> str:
+    fill = f' fill="{colour}"' if colour else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{fill}>{escape(text)}</text>'

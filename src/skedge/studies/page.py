@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import importlib.resources
 import json
+import subprocess
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from functools import cached_property
+from dataclasses import asdict, dataclass, replace
+from functools import cache, cached_property
 from html import escape
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -19,9 +20,10 @@ import polars as pl
 from skedge.analysis.intervals import Estimate
 from skedge.report.build import write_report
 
-from .figure import svg
+from .figure import Figure, svg
 from .judge import Judgement, Verdict, judge, overall
 from .outcome import Cell, Outcome, shown
+from .pictures import can_draw, write_pictures
 from .study import Hypothesis, Study
 
 _LIBRARIES = ("skedge", "torch", "ray")
@@ -74,10 +76,22 @@ class Findings:
         return overall(self.judgements)
 
     @property
+    def broken(self) -> bool:
+        """Whether a record breaks a rule of the model, those under hypotheses included."""
+        return bool(self.violations) or any(one.broken for _, one in self.reasons)
+
+    @property
     def tally(self) -> str:
         """In words: on how many parts there is which verdict."""
         counts = Counter(judgement.verdict for judgement in self.judgements)
         return ", ".join(f"{counts[verdict]} {_OF_PARTS[verdict]}" for verdict in Verdict if counts[verdict])
+
+    @property
+    def figure(self) -> Figure:
+        """The figure, with the levels that the paper prints."""
+        figure = self.outcome.figure
+        levels = tuple((one.at, f"the paper: {one.text}") for one in self.study.printed if one.at is not None)
+        return replace(figure, guides=figure.guides + levels)
 
     @property
     def sentences(self) -> list[str]:
@@ -94,7 +108,7 @@ class Findings:
     @property
     def command(self) -> str:
         """The command that repeats the study."""
-        trace = " --trace FILE" if getattr(self.study.settings, "with_trace", False) else ""
+        trace = " --trace FILE" if self.study.with_trace else ""
         return f"skedge reproduce {self.study.paper} {self.study.figure} --seeds {self.seeds}{trace}"
 
     @property
@@ -122,6 +136,7 @@ class Findings:
                     "parts": [_judged(j) for j in one.judgements],
                     "seeds": list(range(one.seeds)),
                     "runs": one.runs,
+                    "violations": {label: list(of) for label, of in one.violations.items()},
                 }
                 for hypothesis, one in self.reasons
             ],
@@ -136,12 +151,31 @@ class Findings:
 
 
 def write_findings(found: Findings, folder: Path) -> None:
-    """Write ``results.json``, ``results.parquet``, ``figure.svg`` and ``report.html`` into `folder`."""
-    plain = {**found.plain(), "rows": found.rows.to_dicts()}
-    (folder / "results.json").write_text(json.dumps(plain, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    """Write what was found into `folder`.
+
+    ``report.html``; ``results.json`` and ``results.parquet``, a row for each thing measured; the figure as
+    ``figure.svg`` and, with the extra `figures`, ``figure.png`` and ``figure.pdf``; its points in ``figure.csv``.
+    """
+    drawn = svg(found.figure) + "\n"
+    plain = json.dumps(found.plain(), indent=2, allow_nan=False)
+    (folder / "results.json").write_text(plain + "\n", encoding="utf-8")
     found.rows.write_parquet(folder / "results.parquet")
-    (folder / "figure.svg").write_text(svg(found.outcome.figure) + "\n", encoding="utf-8")
+    (folder / "figure.svg").write_text(drawn, encoding="utf-8")
+    _points(found.figure).write_csv(folder / "figure.csv")
+    if can_draw():
+        write_pictures(drawn, folder)
     write_report(folder / "report.html", page(found))
+
+
+def _points(figure: Figure) -> pl.DataFrame:
+    """The points of a figure: line, x, mean and the ends of its 95 % interval."""
+    rows = [
+        (line.label, figure.names[int(x)] if figure.names else f"{x:g}", value.mean, value.low, value.high)
+        for line in figure.lines
+        for x, value in zip(line.x, line.values, strict=True)
+    ]
+    columns = {"line": pl.String, "x": pl.String, "mean": pl.Float64, "low": pl.Float64, "high": pl.Float64}
+    return pl.DataFrame(rows, columns, orient="row")
 
 
 def page(found: Findings) -> str:
@@ -158,17 +192,18 @@ def page(found: Findings) -> str:
         f"<header><h1>{escape(study.title)}</h1>",
         f'<p id="lede">{escape(whose)}: {escape(study.claim)}. '
         f"<strong>{escape(found.sentences[0])}</strong></p></header>",
-        f"<main><section>{svg(outcome.figure)}",
-        f'<p class="hint">{escape(_HINT)}</p></section>',
+        f"<main><section>{svg(found.figure)}",
+        f'<p class="hint">{escape(_HINT)} {_files()}</p></section>',
         _section(
             "The claim, part by part",
             _table(("part", "verdict", "numbers", "p", "effect (d)"), parts) + f'<p class="hint">{escape(_TESTS)}</p>',
         ),
         *([_section("Reasons", _list(found.sentences[1:]))] if found.reasons else []),
         _section("What was measured", _table(outcome.columns, table)),
+        *([_section("What the paper prints", _list([one.text for one in study.printed]))] if study.printed else []),
         _section("Where the setting departs from the paper's", _list(study.scaled)),
         _section("Rules of the model", f"<p>{escape(found.verified)}</p>{_list(broken)}"),
-        _section("Repeat with", f"<pre><code>{escape(found.command)}</code></pre>"),
+        _section("Repeat with", f"<pre><code>{escape(found.command)}</code></pre>{_made_by(found)}"),
         "</main>",
     ]
     return (
@@ -182,12 +217,31 @@ def page(found: Findings) -> str:
     )
 
 
+def _files() -> str:
+    """Links to the figure in other forms, and to its numbers."""
+    names = ["figure.svg", *(["figure.png", "figure.pdf"] if can_draw() else []), "figure.csv", "results.json"]
+    return " ".join(f'<a href="{name}">{name}</a>' for name in names)
+
+
+def _made_by(found: Findings) -> str:
+    """The setting, and the versions of the program and its libraries."""
+    plain = found.plain()
+    setting = escape(json.dumps(plain["setting"], indent=2, ensure_ascii=False))
+    versions = escape(", ".join(f"{name} {number}" for name, number in plain["versions"].items()))
+    return f"<p>{versions}</p><details><summary>The setting</summary><pre><code>{setting}</code></pre></details>"
+
+
+@cache
 def _versions() -> dict[str, str]:
-    """Versions of the installed libraries, as not every study needs the extras."""
+    """Versions of the installed libraries, as not every study needs the extras; in a checkout, the sources' commit."""
     found = {}
     for name in _LIBRARIES:
         with suppress(PackageNotFoundError):
             found[name] = version(name)
+    asked = ["git", "-C", str(importlib.resources.files("skedge")), "log", "-1", "--format=%h", "--", "."]
+    with suppress(OSError):
+        commit = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()  # noqa: S603 - fixed
+        found |= {"commit": commit} if commit else {}
     return found
 
 

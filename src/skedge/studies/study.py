@@ -46,6 +46,23 @@ class Hypothesis(BaseModel):
     settings: dict[str, Any] = Field(min_length=1)
 
 
+class Printed(BaseModel):
+    """A number that the paper prints.
+
+    Attributes
+    ----------
+    text
+        What the paper says.
+    at
+        The number as a value of the figure's y axis, where a line marks it; None: nowhere.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    text: str
+    at: float | None = None
+
+
 class Study(BaseModel):
     """A study file.
 
@@ -55,6 +72,8 @@ class Study(BaseModel):
         Further figures of the paper that it reproduces.
     claim
         The paper's claim about the figure; our own claim, if `ours`.
+    printed
+        Numbers that the paper's text gives for the figure.
     seeds, cap
         Number of seeds (0, 1, ...) at the first look. It doubles until the claim is decided, or `cap` is reached.
     minutes
@@ -78,6 +97,7 @@ class Study(BaseModel):
     title: str
     claim: str
     ours: bool = False
+    printed: list[Printed] = []
     seeds: int = Field(8, ge=1)
     cap: int = Field(64, ge=1)
     minutes: float = Field(gt=0)
@@ -97,6 +117,16 @@ class Study(BaseModel):
     def figures(self) -> str:
         """The figures that it reproduces, in words."""
         return ", ".join((self.figure, *self.also))
+
+    @property
+    def trained(self) -> bool:
+        """Whether its runs train for real."""
+        return isinstance(self.settings, Trained)
+
+    @property
+    def with_trace(self) -> bool:
+        """Whether its arrivals are those of a trace, which is not shipped."""
+        return getattr(self.settings, "with_trace", False)
 
     @property
     def looks(self) -> tuple[int, ...]:
@@ -119,6 +149,12 @@ def read_study(path: Path) -> Study:
     return Study.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
 
 
+def every() -> list[Study]:
+    """All studies, by paper and figure."""
+    folder = Path(str(importlib.resources.files(__package__))) / "figures"
+    return [read_study(path) for path in sorted(folder.glob("*.toml"))]
+
+
 def known(paper: str) -> list[Study]:
     """The studies of a paper, by figure.
 
@@ -127,10 +163,10 @@ def known(paper: str) -> list[Study]:
     InputError
         If there are none; says which papers there are.
     """
-    every = _studies()
-    found = [study for study in every if study.paper == paper]
+    studies = every()
+    found = [study for study in studies if study.paper == paper]
     if not found:
-        raise InputError(f"paper {paper!r} has no studies; there are {', '.join(sorted({s.paper for s in every}))}")
+        raise InputError(f"paper {paper!r} has no studies; there are {', '.join(sorted({s.paper for s in studies}))}")
     return found
 
 
@@ -146,8 +182,3 @@ def find(paper: str, figure: str) -> Study:
     if figure not in studies:
         raise InputError(f"figure {figure!r} of {paper} is not there; there are {', '.join(studies)}")
     return studies[figure]
-
-
-def _studies() -> list[Study]:
-    folder = Path(str(importlib.resources.files(__package__))) / "figures"
-    return [read_study(path) for path in sorted(folder.glob("*.toml"))]

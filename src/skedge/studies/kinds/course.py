@@ -44,7 +44,9 @@ class Course(Sweep):
         found = super().outcome(rows.drop(BUSY))
         by_policy = {policy: rows.filter(pl.col("policy") == policy).sort("seed") for policy in self.policies}
         lines = tuple(self._course(policy, of[BUSY]) for policy, of in by_policy.items())
-        figure = Figure("Share of busy edge workers over time", "slots", "share of busy workers", lines, guides=(1.0,))
+        figure = Figure(
+            "Share of busy edge workers over time", "slots", "share of busy workers", lines, guides=((1.0, "all"),)
+        )
         return replace(
             found, parts=(*found.parts, *(_reached(one, by_policy[one]) for one in self.busy)), figure=figure
         )

@@ -83,7 +83,7 @@ class Disturbed(BaseModel):
             Line("mean, 95 % interval", at, means, joined=False),
             Line("a seed", tuple(x + 0.1 for x, _ in seeds), tuple(Estimate(d) for _, d in seeds), joined=False),
         )
-        guides = (-100 * self.margin, 100 * self.margin)
+        guides = tuple((sign * 100 * self.margin, "the margin") for sign in (-1, 1))
         title = "Accuracy preempted less accuracy undisturbed"
         return Figure(title, "model", "difference [points]", lines, tuple(by_job), guides)
 

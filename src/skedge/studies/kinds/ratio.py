@@ -71,7 +71,7 @@ class Ratio(BaseModel):
     rises: bool = False
 
     @property
-    def policies(self) -> tuple[str, ...]:
+    def all_policies(self) -> tuple[str, ...]:
         """The policies to run, as in :class:`.ratios.Ratios`."""
         return (self.policy,)
 
@@ -101,7 +101,7 @@ class Ratio(BaseModel):
             for x, value in zip(line.x, line.values, strict=True)
         ]
         name = f"ratio of {self.policy} to the optimum, or its bound"
-        figure = Figure(f"{name}, over {self.axis}", self.axis, name, tuple(lines), guides=(1.0,))
+        figure = Figure(f"{name}, over {self.axis}", self.axis, name, tuple(lines), guides=((1.0, "the optimum"),))
         return Outcome(tuple(parts), ("eps", self.axis, "ratio"), tuple(table), figure)
 
     def _by_seed(self, rows: pl.DataFrame, epsilon: float) -> Floats:

@@ -1,0 +1,161 @@
+"""``skedge reproduce all``: every figure of the papers, in one folder that is continued where it stopped."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.table import Table
+
+from skedge.core.errors import InputError
+from skedge.run import new_folder
+from skedge.runs.sweep import Kept, Where
+from skedge.studies.kinds.ratio import Ratio
+from skedge.studies.kinds.ratios import Ratios
+from skedge.studies.overview import finish, is_finished, key_of_study, write_overview
+from skedge.studies.page import write_findings
+from skedge.studies.pictures import HINT, can_draw
+from skedge.studies.runner import How, findings
+from skedge.studies.study import Study, every
+
+from .console import duration, err, out, print_json
+from .progress import progress
+
+_SOLVE_S = 1.0
+"""Limit of the solvers under ``--quick`` [s]."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The folder of all figures, the seeds, and which studies are run: quickly, with or without those that train."""
+
+    folder: Path
+    seeds: int | None
+    quick: bool
+    trained: bool
+
+
+def every_figure(chosen: Chosen, trace: Path | None, ray: str | None, *, as_json: bool) -> None:
+    """Run all studies that are not finished, the short ones first; the page with all verdicts follows each."""
+    studies = [_quick(study) if chosen.quick else study for study in every()]
+    missing = {study.name: why for study in studies if (why := _missing(study, chosen, trace)) is not None}
+    asked = sorted((study for study in studies if study.name not in missing), key=lambda study: study.minutes)
+    _make(chosen.folder)
+    seconds = _Seconds(chosen.folder / "times.json")
+    done = 0.0
+    with progress(quiet=as_json) as bar:
+        whole = bar.add_task("figures", total=len(asked), at="")
+        began = time.monotonic()
+        for study in asked:
+            left = sum(one.minutes for one in asked) - done
+            bar.update(whole, at=f"{study.name}; {_left(time.monotonic() - began, done, left)}")
+            given = trace if study.with_trace else None
+            if _one(study, chosen, How(given, Where(-1, ray), chosen.folder, bar), seconds):
+                done += study.minutes
+            bar.update(whole, advance=1)
+            write_overview(chosen.folder, studies, missing)
+    shutil.rmtree(chosen.folder / ".points", ignore_errors=True)
+    _show(chosen.folder, asked, missing, seconds.by_study, as_json=as_json)
+
+
+def _one(study: Study, chosen: Chosen, how: How, seconds: _Seconds) -> bool:
+    """Run a study unless it is finished; returns whether it was run."""
+    folder, key = chosen.folder / study.name, key_of_study(study, chosen.seeds, how.trace)
+    if is_finished(folder, key):
+        return False
+    points = chosen.folder / ".points" / study.name
+    began = time.monotonic()
+    with new_folder(folder, replacing=True) as inside:
+        found = findings(study, chosen.seeds, How(how.trace, Where(-1, how.where.ray, Kept(points)), inside, how.bar))
+        write_findings(found, inside)
+        finish(inside, key)
+    seconds.add(study.name, time.monotonic() - began)
+    shutil.rmtree(points, ignore_errors=True)
+    return True
+
+
+def _quick(study: Study) -> Study:
+    """The study with one seed, without hypotheses and with little time for solvers."""
+    settings = study.settings
+    if isinstance(settings, Ratio | Ratios):
+        settings = settings.model_copy(update={"solve_s": min(settings.solve_s, _SOLVE_S)})
+    minutes = study.minutes / study.seeds
+    return study.model_copy(update={"settings": settings, "hypotheses": [], "minutes": minutes, "seeds": 1, "cap": 1})
+
+
+def _missing(study: Study, chosen: Chosen, trace: Path | None) -> str | None:
+    """Why a study is not run, in words; None if it is."""
+    if study.trained and not chosen.trained:
+        return "it trains for real"
+    if study.trained and (find_spec("torch") is None or find_spec("ray") is None):
+        return "it trains for real, which needs the extra `live`"
+    if isinstance(study.settings, Ratio | Ratios) and find_spec("highspy") is None:
+        return "it needs the extra `optimum`"
+    if study.with_trace and trace is None:
+        return "it needs Google's table of jobs, `--trace FILE`"
+    return None
+
+
+def _left(elapsed: float, done: float, left: float) -> str:
+    """The time left in words, from the stated minutes of the studies and the time that those run now have taken."""
+    minute = elapsed / done if done > 0 else 60.0
+    return f"about {duration(minute * left)} left"
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder}: no folder can be made there: {error.strerror}") from error
+
+
+class _Seconds:
+    """How long each study took [s], kept in a file beside the results: times are not the same again."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.by_study: dict[str, float] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+    def add(self, name: str, seconds: float) -> None:
+        """Note a study's time."""
+        self.by_study[name] = round(seconds, 1)
+        self.path.write_text(json.dumps(self.by_study, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def _show(
+    folder: Path,
+    studies: Sequence[Study],
+    missing: Mapping[str, str],
+    seconds: Mapping[str, float],
+    *,
+    as_json: bool,
+) -> None:
+    results = {
+        one.name: json.loads((folder / one.name / "results.json").read_text(encoding="utf-8")) for one in studies
+    }
+    if as_json:
+        verdicts = {name: of["verdict"] for name, of in results.items()}
+        print_json({"folder": str(folder), "verdicts": verdicts, "seconds": dict(seconds), "not_run": dict(missing)})
+    else:
+        table = Table("study", "verdict", "seeds", "runs", "time")
+        for name, of in results.items():
+            table.add_row(name, of["verdict"], str(len(of["seeds"])), str(of["runs"]), duration(seconds.get(name, 0.0)))
+        out.print(table)
+        for name, why in missing.items():
+            out.print(f"{name} was not run: {why}", soft_wrap=True)
+        out.print(f"all verdicts: {folder / 'index.md'}; a figure: {folder / 'NAME' / 'report.html'}", soft_wrap=True)
+        if not can_draw():
+            err.print(HINT, style="dim", soft_wrap=True)
+    if any(_broken(of) for of in results.values()):
+        raise typer.Exit(1)
+
+
+def _broken(of: Mapping[str, Any]) -> bool:
+    return bool(of["violations"]) or any(one["violations"] for one in of["reasons"])

@@ -1,0 +1,96 @@
+"""All figures in one folder: which studies are still to be run, and a page with the verdict on every claim."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from skedge.runs.sweep import key_of
+
+from .judge import Verdict
+from .study import Study
+
+PAPERS = {
+    "jsac22": "A_online, preemptive (JSAC'22)",
+    "she": "A_online, batch (She et al.)",
+    "okita": "Okita",
+    "pdors": "PD-ORS",
+    "cross": "Across papers",
+}
+"""The papers in the order of the page, with their headings."""
+
+_RESULTS, _KEY = "results.json", "key"
+
+Results = Mapping[str, Any]
+"""The content of a study's ``results.json``."""
+
+
+def key_of_study(study: Study, seeds: int | None, trace: Path | None) -> str:
+    """Equal keys mean equal results of a simulated study: of its file, the seeds, its trace and the program."""
+    return key_of(study.model_dump_json(), seeds, trace.read_bytes() if study.with_trace and trace else None)
+
+
+def is_finished(folder: Path, key: str) -> bool:
+    """Whether a study's folder holds the results of this key."""
+    there = folder / _KEY
+    return there.is_file() and there.read_text(encoding="utf-8").strip() == key
+
+
+def finish(folder: Path, key: str) -> None:
+    """Mark a study's folder as finished."""
+    (folder / _KEY).write_text(key + "\n", encoding="utf-8")
+
+
+def write_overview(folder: Path, studies: Sequence[Study], missing: Mapping[str, str]) -> None:
+    """Write ``index.md`` into the folder of the studies' folders; `missing`: why a study was not run, by its name."""
+    there = (study.name for study in studies if study.name not in missing and (folder / study.name).is_dir())
+    found = {name: results_of(folder / name) for name in there}
+    lines = ["# Every figure again", "", *_summary(studies, found), ""]
+    for paper, heading in PAPERS.items():
+        rows = [_row(study, found.get(study.name), missing) for study in studies if study.paper == paper]
+        if rows:
+            lines += [f"## {heading}", "", "| figure | claim | verdict | seeds |", "|---|---|---|---|", *rows, ""]
+    (folder / "index.md").write_text("\n".join(lines), encoding="utf-8")
+
+
+def results_of(folder: Path) -> Results:
+    """The results in a study's folder."""
+    found: Results = json.loads((folder / _RESULTS).read_text(encoding="utf-8"))
+    return found
+
+
+def _summary(studies: Sequence[Study], found: Mapping[str, Results]) -> list[str]:
+    """In words: how many claims hold."""
+    theirs = [found[study.name] for study in studies if study.name in found and not study.ours]
+    ours = [found[study.name] for study in studies if study.name in found and study.ours]
+    runs = sum(of["runs"] + sum(one["runs"] for one in of["reasons"]) for of in found.values())
+    return [
+        f"Of the papers' claims {_counted(theirs)}. Of our own {_counted(ours)}. {runs:,} runs, each checked against "
+        "every rule of the model. A verdict is a paired test over seeds, corrected for the number of its parts and "
+        "of the looks at the seeds; each figure's page has the parts, the numbers, the setting "
+        "and, where the claim does not hold, the reasons that were tried.",
+    ]
+
+
+def _counted(results: Sequence[Results]) -> str:
+    counts = Counter(of["verdict"] for of in results)
+    words = {Verdict.HOLDS: "hold", Verdict.FAILS: "do not hold", Verdict.OPEN: "are not decided"}
+    said = ", ".join(f"{counts[verdict]} {word}" for verdict, word in words.items())
+    share = f" ({counts[Verdict.HOLDS] / len(results):.0%} hold)" if results else ""
+    return f"{said}{share}"
+
+
+def _row(study: Study, found: Results | None, missing: Mapping[str, str]) -> str:
+    if found is None:
+        return f"| {study.figures} | {study.claim} | not run: {missing.get(study.name, 'not yet')} | |"
+    verdict = "; ".join([f"**{found['verdict']}**", *(_reason(one) for one in found["reasons"])])
+    page = f"[{study.figures}]({study.name}/report.html)"
+    return f"| {page} | {study.claim} | {verdict} | {len(found['seeds'])} |"
+
+
+def _reason(one: Mapping[str, Any]) -> str:
+    words = {str(Verdict.HOLDS): "holds if", str(Verdict.FAILS): "nor if"}
+    return f"{words.get(one['verdict'], 'open if')} {one['text']}"

@@ -1,0 +1,94 @@
+"""``skedge reproduce all``: a folder of figures that is continued, and the page with all verdicts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from skedge.studies.runner import findings
+from skedge.studies.study import Hypothesis, Study, find
+
+Skedge = Callable[..., Any]
+
+
+@pytest.fixture
+def few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Study]:
+    """Three small studies in place of all: a formula, a sweep whose claim fails, and one that trains."""
+    monkeypatch.chdir(tmp_path)
+    whole = find("pdors", "fig8")
+    small = whole.settings.model_copy(update={"values": [3], "set": {"cluster.draw.servers": 5}, "grows": False})
+    why = Hypothesis(about="setting", text="there are 4 jobs", settings={"values": [4]})
+    sweep = whole.model_copy(update={"settings": small, "seeds": 5, "cap": 5, "hypotheses": [why]})
+    studies = [find("pdors", "fig5"), sweep, find("jsac22", "fig3")]
+    monkeypatch.setattr("skedge.cli.figures.every", lambda: studies)
+    return studies
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """All files but the times, by their paths."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "times.json")
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def test_all_figures_are_run_judged_and_listed(few: list[Study], skedge: Skedge) -> None:
+    """Two are run; the page links to them, says how many claims hold, and why the third was not run."""
+    told = skedge("reproduce", "all", "--simulated", "--out", "f", "--json").json
+    assert told["verdicts"] == {"pdors-fig5": "holds", "pdors-fig8": "does not hold"}
+    assert told["not_run"] == {"jsac22-fig3": "it trains for real"}
+    page = Path("f/index.md").read_text()
+    assert "Of the papers' claims 1 hold, 1 do not hold, 0 are not decided (50% hold)." in page
+    assert "[fig5](pdors-fig5/report.html)" in page
+    assert "**does not hold**; open if there are 4 jobs" in page
+    assert f"| fig3 | {few[2].claim} | not run: it trains for real | |" in page
+    assert not Path("f/.points").exists()
+
+
+def test_what_was_ended_half_way_gives_the_same_bytes(
+    few: list[Study], skedge: Skedge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ended within the second study, then continued: the first is left as it is, and finished points are found."""
+
+    def ended(study: Study, *rest: Any) -> Any:
+        asked.append(study.name)
+        found = findings(study, *rest)
+        if study.name == few[1].name and dying:
+            raise KeyboardInterrupt
+        return found
+
+    asked, dying = list[str](), True
+    whole = skedge("reproduce", "all", "--simulated", "--out", "whole")
+    assert whole.code == 0
+    monkeypatch.setattr("skedge.cli.figures.findings", ended)
+    assert skedge("reproduce", "all", "--simulated", "--out", "f").code != 0
+    assert len(list(Path("f/.points/pdors-fig8").iterdir())) == 20, "2 policies, 5 seeds, the claim and a hypothesis"
+    dying = False
+    assert skedge("reproduce", "all", "--simulated", "--out", "f").code == 0
+    assert asked == ["pdors-fig5", "pdors-fig8", "pdors-fig8"]
+    assert contents(Path("f")) == contents(Path("whole"))
+
+
+def test_quickly_there_is_one_seed_and_nothing_is_decided(few: list[Study], skedge: Skedge) -> None:
+    """It shows that every study runs. A trace is for those that take one."""
+    assert [study.name for study in few][2] == "jsac22-fig3"
+    Path("jobs.csv").touch()
+    told = skedge("reproduce", "all", "--quick", "--out", "f", "--trace", "jobs.csv", "--json").json
+    assert told["verdicts"] == {"pdors-fig5": "holds", "pdors-fig8": "not decided"}
+    assert json.loads(Path("f/pdors-fig8/results.json").read_text())["seeds"] == [0]
+    assert set(json.loads(Path("f/times.json").read_text())) == set(told["verdicts"])
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("all", "fig3"), "reproduce all takes no figure, and continues in its --out by itself, without --resume"),
+        (("pdors", "fig5", "--quick"), "--quick and --simulated are for all figures: skedge reproduce all"),
+    ],
+)
+def test_options_that_do_not_fit_are_one_sentence(skedge: Skedge, words: tuple[str, ...], says: str) -> None:
+    """Before anything runs."""
+    told = skedge("reproduce", *words)
+    assert (told.code, told.words) == (1, f"skedge: {says}")
