@@ -1,7 +1,7 @@
 """Train a small policy that dispatches chunks, and set it beside A_online.
 
     pip install 'skedge[gym]' sb3-contrib
-    python docs/examples/train_dispatch.py [--steps 60000]
+    python docs/examples/gym/train_dispatch.py [--steps 60000]
 
 Proximal policy optimisation with masked actions (sb3-contrib) on 32 instances of the scenario `gym-dispatch`; the
 comparison is on five others, and every run in it is verified. Some minutes on one core.
