@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -14,12 +15,13 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 from hostile import of_our_list, of_schemathesis
+from prometheus_client.parser import text_string_to_metric_families
 
 from skedge.core.errors import InputError
 from skedge.core.model import Cluster, Physics, Server, job_table
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import SECOND
-from skedge.live.control.api import make_api
+from skedge.live.control.api import _stream, make_api
 from skedge.live.control.guard import Guard
 from skedge.live.control.journal import SqlJournal
 from skedge.live.control.limits import Limits
@@ -69,6 +71,13 @@ class Controller:
         headers = {"Idempotency-Key": key} if key else {}
         return self.client.post("/jobs", json={**SPEC, **changes}, headers=headers)
 
+    def comes_to(self, job: str, state: str) -> None:
+        """Wait until a job is in a state."""
+        deadline = time.monotonic() + 20
+        while self.client.get(f"/jobs/{job}").json()["state"] != state:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
     def end(self) -> None:
         self.service.down()
         self.thread.join(20)
@@ -112,6 +121,67 @@ def test_a_job_has_its_forecast_and_what_would_help(controller: Controller) -> N
     assert (found["forecast_from_s"], found["forecast_to_s"], found["help"]) == (None, None, [])
     assert controller.client.get("/jobs").json()[0]["start_s"] == pytest.approx(found["start_s"], abs=60)
     assert controller.client.get("/health").json()["forecasts"] == {"checked": 0, "held": None}
+
+
+def test_jobs_and_events_come_in_pages(controller: Controller) -> None:
+    for _ in range(3):
+        controller.submit()
+    controller.client.post("/jobs/net-2/cancel")
+    controller.comes_to("net-2", "CANCELLED")
+
+    def named(query: str) -> list[str]:
+        return [row["job"] for row in controller.client.get(f"/jobs?{query}").json()]
+
+    assert named("most=2") == ["net", "net-2"]
+    assert named("since=1&most=1") == ["net-2"]
+    assert named("state=PENDING") == ["net", "net-3"]
+    assert named("state=cancelled,running") == ["net-2"]
+    assert named("since=3") == []
+    events = controller.client.get("/events").json()
+    assert controller.client.get("/events?since=2&most=3").json() == events[2:5]
+    for query, says in (("state=LAZY", "state 'LAZY'"), ("most=0", "query.most"), ("since=-1", "query.since")):
+        answer = controller.client.get(f"/jobs?{query}")
+        assert (answer.status_code, says in answer.json()["error"]) == (400, True)
+
+
+def test_events_are_streamed_from_where_the_reader_was(controller: Controller) -> None:
+    controller.submit()
+    events = controller.client.get("/events").json()
+
+    async def first(since: int, entries: int) -> list[str]:
+        stream = _stream(controller.service, since)
+        return [await anext(stream) for _ in range(entries)]
+
+    found = asyncio.run(first(1, len(events) - 1))
+    assert found[0].splitlines() == ["id: 1", f"event: {events[1]['what']}", f"data: {json.dumps(events[1])}", ""]
+    assert len(found) == len(events) - 1
+    controller.service.world.inbox.ending = True
+    answer = controller.client.get("/events/stream", headers={"Last-Event-ID": "0"})
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
+
+
+def test_what_prometheus_scrapes_counts_what_happened(controller: Controller) -> None:
+    controller.submit()
+    controller.submit()
+    controller.client.post("/jobs/net/cancel")
+    controller.comes_to("net", "CANCELLED")
+    values = {
+        f"{sample.name}{sorted(sample.labels.values())}": sample.value
+        for family in text_string_to_metric_families(controller.client.get("/metrics").text)
+        for sample in family.samples
+    }
+    assert values["skedge_submitted_jobs_total[]"] == 2
+    assert values["skedge_finished_jobs_total['CANCELLED']"] == 1
+    assert values["skedge_jobs['PENDING']"] == values["skedge_jobs['CANCELLED']"] == 1
+    assert values["skedge_jobs['RUNNING']"] == values["skedge_server_busy_ratio['edge-0']"] == 0
+    assert values["skedge_pending_jobs['uploading']"] == 1
+    assert values["skedge_server_up['edge-0']"] == 1
+    assert values["skedge_decision_seconds_count[]"] >= 3
+    assert values["skedge_journal_blocked[]"] == 0
+    dashboard = (Path(__file__).parents[2] / "deploy" / "grafana.json").read_text()
+    shown = {name.removesuffix("_bucket") for name in re.findall(r"skedge_\w+", dashboard)}
+    given = {key.partition("[")[0].removesuffix("_bucket") for key in values}
+    assert shown - given == {"skedge_forecast_held_ratio"}, "a metric of the dashboard; one has no value yet"
 
 
 def test_a_key_of_another_spec_is_refused(controller: Controller) -> None:

@@ -125,11 +125,9 @@ def queue(
     as_json: JsonOption = False,
 ) -> None:
     """List all jobs: state, progress, expected completion, and why they wait."""
-    rows = ask(state, "GET", "/jobs")
     if only is not None and only.upper() not in STATES:
         raise InputError(f"--only {only!r}: is no state of a job; the states are {', '.join(STATES)}")
-    if only is not None:
-        rows = [row for row in rows if row["state"] == only.upper()]
+    rows = _pages(state, "/jobs", {} if only is None else {"state": only})
     if as_json:
         print_json(rows)
         return
@@ -140,6 +138,15 @@ def queue(
         progress = f"{row['progress']:.0%}"
         table.add_row(row["job"], row["state"], progress, ", ".join(row["servers"]), starts, left, reason)
     out.print(table)
+
+
+def _pages(state: Path, path: str, params: Mapping[str, Any], since: int = 0) -> list[dict[str, Any]]:
+    """All rows from number `since` on, page by page."""
+    found: list[dict[str, Any]] = []
+    while page := ask(state, "GET", path, params={**params, "since": since}):
+        found += page
+        since = page[-1]["n"] + 1
+    return found
 
 
 def _until(row: Mapping[str, Any], name: str) -> str:
@@ -208,7 +215,7 @@ def events(
 ) -> None:
     """List events and decisions in order; with --json one line each."""
     while True:
-        rows = ask(state, "GET", "/events", params={"since": since})
+        rows = _pages(state, "/events", {}, since)
         if as_json:
             for row in rows:
                 sys.stdout.write(json.dumps(row) + "\n")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -30,9 +30,15 @@ class Forecasts:
     interval of a new forecast lies between the 10 % and the 90 % quantile of the last errors times the time foreseen.
     A job's first forecast counts, and then each one at which the time left has halved since: a long job has more, but
     only by the logarithm.
+
+    Parameters
+    ----------
+    off
+        Called with each error when it is measured.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, off: Callable[[float], object] | None = None) -> None:
+        self._off = off
         self._made: dict[int, list[Made]] = {}
         self._errors: deque[float] = deque(maxlen=_KEPT)
         self._inside: deque[bool] = deque(maxlen=_KEPT)
@@ -53,6 +59,8 @@ class Forecasts:
             if made.end <= made.at:
                 continue
             self._errors.append((time - made.at) / (made.end - made.at))
+            if self._off is not None:
+                self._off(self._errors[-1])
             if made.interval is not None:
                 self._inside.append(made.interval[0] <= time <= made.interval[1])
 

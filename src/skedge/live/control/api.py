@@ -6,13 +6,16 @@ large 413, both before the body is read. While the controller is too busy to ans
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-from collections.abc import Callable
+import json
+from collections.abc import AsyncIterator, Callable
 from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, Header, Request
+from fastapi import Depends, FastAPI, Header, Query, Request
+from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
 from starlette.exceptions import HTTPException  # FastAPI answers unknown paths with this one
 
 from skedge.core.errors import InputError
@@ -21,8 +24,18 @@ from skedge.scenario.schema import JobForm
 from .audit import AUDIT, Audit
 from .guard import Guard
 from .limits import spec_in
-from .service import Service
+from .service import PAGE, Service
+from .states import STATES
 from .submissions import BusyError
+
+_PAUSE_S, _ALIVE_S = 0.5, 15.0
+"""Between two looks at the event log for a stream, and longest silence of a stream [s]."""
+
+Since = Annotated[int, Query(ge=0, le=2**53)]
+"""Number of the first row."""
+
+Most = Annotated[int, Query(ge=1, le=10_000)]
+"""Most rows of the answer."""
 
 
 async def _spec_of(request: Request) -> dict[str, Any]:
@@ -40,11 +53,13 @@ def make_api(service: Service, token: str) -> FastAPI:
     ``GET /health``           policy and number of jobs
     ``PUT /code/SHA256``      the code of jobs to come
     ``POST /jobs``            a job spec, perhaps with a header ``Idempotency-Key``; gives the name
-    ``GET /jobs``             :meth:`.service.Service.queue`
+    ``GET /jobs``             :meth:`.service.Service.queue`: ``?state=RUNNING,PENDING&since=N&most=M``
     ``GET /jobs/JOB``         :meth:`.service.Service.describe`
     ``GET /jobs/JOB/logs``    text
     ``POST /jobs/JOB/cancel``
-    ``GET /events?since=N``   :meth:`.service.Service.events`
+    ``GET /events``           :meth:`.service.Service.events`: ``?since=N&most=M``
+    ``GET /events/stream``    the same as they happen, as server-sent events; ``Last-Event-ID`` continues
+    ``GET /metrics``          for Prometheus: :mod:`.metrics`
     ``POST /whatif``          a question; gives :meth:`.service.Service.what_if`
     ``GET /servers``          :meth:`.service.Service.servers`
     ``POST /servers/S/cordon`` and ``/servers/S/uncordon``
@@ -57,6 +72,16 @@ def make_api(service: Service, token: str) -> FastAPI:
         spec: Annotated[dict[str, Any], Depends(_spec_of)], idempotency_key: Annotated[str, Header()] = ""
     ) -> str:
         return service.submit(spec, idempotency_key)
+
+    def queue(state: str = "", since: Since = 0, most: Most = PAGE) -> list[dict[str, Any]]:
+        return service.queue(_states_in(state), since, most)
+
+    def events(since: Since = 0, most: Most = PAGE) -> list[dict[str, Any]]:
+        return service.events(since, most)
+
+    def stream(since: Since = 0, last_event_id: Annotated[int | None, Header(ge=0)] = None) -> StreamingResponse:
+        first = since if last_event_id is None else last_event_id + 1
+        return StreamingResponse(_stream(service, first), media_type="text/event-stream")
 
     def ask_what_if(question: Annotated[dict[str, Any], Depends(_spec_of)]) -> dict[str, Any]:
         return service.what_if(question)
@@ -71,10 +96,10 @@ def make_api(service: Service, token: str) -> FastAPI:
         ("GET", "/health", service.health),
         ("POST", "/jobs", audit.of("submit", submit)),
         ("PUT", "/code/{name}", audit.of("code", keep_code)),
-        ("GET", "/jobs", service.queue),
+        ("GET", "/jobs", queue),
         ("GET", "/jobs/{job}", service.describe),
         ("POST", "/jobs/{job}/cancel", audit.of("cancel", service.cancel)),
-        ("GET", "/events", service.events),
+        ("GET", "/events", events),
         ("POST", "/whatif", ask_what_if),
         ("GET", "/servers", service.servers),
         ("POST", "/servers/{server}/cordon", audit.of("cordon", service.cordon)),
@@ -84,11 +109,37 @@ def make_api(service: Service, token: str) -> FastAPI:
     for method, path, answer in routes:
         api.add_api_route(path, answer, methods=[method])
     api.add_api_route("/jobs/{job}/logs", service.logs, response_class=PlainTextResponse)
+    api.add_api_route("/metrics", service.metrics.text, response_class=PlainTextResponse)
+    api.add_api_route("/events/stream", stream, include_in_schema=False)  # it has no end, which OpenAPI cannot say
     api.add_exception_handler(InputError, _refused)
     api.add_exception_handler(RequestValidationError, _malformed)
     api.add_exception_handler(HTTPException, _no_such)
     _describe_spec(api)
     return api
+
+
+def _states_in(words: str) -> tuple[str, ...]:
+    """The states named in a list with commas; all of them if it is empty."""
+    named = tuple(word for word in words.upper().split(",") if word)
+    for word in named:
+        if word not in STATES:
+            raise InputError(f"state {word!r}: is no state of a job; the states are {', '.join(STATES)}")
+    return named or STATES
+
+
+async def _stream(service: Service, since: int) -> AsyncIterator[str]:
+    """Entries of the event log as server-sent events, from number `since` on, until the service ends."""
+    quiet = 0.0
+    while not service.world.inbox.ending:
+        entries = await run_in_threadpool(service.events, since)
+        for entry in entries:
+            yield f"id: {entry['n']}\nevent: {entry['what']}\ndata: {json.dumps(entry)}\n\n"
+        since, quiet = since + len(entries), 0.0 if entries else quiet + _PAUSE_S
+        if quiet >= _ALIVE_S:
+            quiet = 0.0
+            yield ": nothing new\n\n"  # a comment, so that a proxy keeps the connection
+        if not entries:
+            await asyncio.sleep(_PAUSE_S)
 
 
 def _describe_spec(api: FastAPI) -> None:

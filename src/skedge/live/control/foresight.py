@@ -33,10 +33,12 @@ class Foresight:
     ----------
     present
         Returns a copy of the present state, or None if no job is in the system; it is made by the controller's thread.
+    off
+        Called with each error that is measured (:class:`~skedge.sim.forecasts.Forecasts`).
     """
 
-    def __init__(self, present: Callable[[], Present | None]) -> None:
-        self._present, self.forecasts, self._lock = present, Forecasts(), threading.Lock()
+    def __init__(self, present: Callable[[], Present | None], off: Callable[[float], object]) -> None:
+        self._present, self.forecasts, self._lock = present, Forecasts(off), threading.Lock()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._look, name="forecasts", daemon=True)
 

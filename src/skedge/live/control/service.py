@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import asdict
@@ -35,16 +35,42 @@ from skedge.whatif import what_if, what_would_help, written
 from .foresight import Foresight
 from .journal import SqlJournal
 from .limits import Limits
+from .metrics import Metrics, Read
 from .retention import Retention
 from .standing import Standing
+from .states import STATES
 from .submissions import BusyError, Submissions
 
 Answer = TypeVar("Answer")
 
 JOURNAL = "journal.db"
 
+PAGE = 1000
+"""Most rows of one answer, unless another number is asked for."""
+
 _ANSWER_S, _LOOK_S = 60.0, 0.2
 """How long a caller waits for the controller's thread, and how often it checks whether the journal is full [s]."""
+
+
+def _ignored(_: float) -> None:
+    """Takes a time that nobody measures."""
+
+
+class _Timed(Kernel):
+    """A kernel that measures how long it takes to answer: `took` is called with the time of each answer [s]."""
+
+    took: Callable[[float], None] = staticmethod(_ignored)
+
+    def handle(self, event: Event) -> list[Order]:
+        """As every kernel does; the journal is written in that time."""
+        began = time.perf_counter()
+        orders = super().handle(event)
+        self.took(time.perf_counter() - began)
+        return orders
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies, on which forecasts are made: they measure nothing."""
+        return {**super().__getstate__(), "took": _ignored}
 
 
 class Service:
@@ -93,10 +119,12 @@ class Service:
             submit=lambda given, now: self.submissions.take(given, now / SECOND),
             job_log=self._log_line,
         )
-        self.kernel = Kernel(scenario, self.policy, journal)
+        self.metrics = Metrics(self._read)
+        self.kernel = _Timed(scenario, self.policy, journal)
+        self.kernel.took = self.metrics.decided.observe
         self.submissions = Submissions(folder, self.limits, self.kernel, self.world, journal)
         self.standing = Standing(self.kernel, self.world, self._log_line)
-        self.foresight = Foresight(self._present)
+        self.foresight = Foresight(self._present, self.metrics.off.observe)
         self.retention = Retention(Checkpoints(engine.url), self.world.real_now, self.limits.keep_days)
 
     # -- the loop ------------------------------------------------------------------------------------------------
@@ -115,6 +143,8 @@ class Service:
 
     def _note(self, event: Event, orders: list[Order]) -> None:
         self.standing.note(event, orders)
+        if not self.world.inbox.rebuilding:
+            self.metrics.note(event)
         for job in event.finished:
             self.foresight.completed(job, event.time)
         for job in event.left:
@@ -259,10 +289,10 @@ class Service:
 
     # -- answers -------------------------------------------------------------------------------------------------
 
-    def queue(self) -> list[dict[str, Any]]:
-        """One row per job."""
+    def queue(self, states: Collection[str] = STATES, since: int = 0, most: int = PAGE) -> list[dict[str, Any]]:
+        """One row for each of the first `most` jobs from number `since` on that are in one of `states`."""
         outlook = self.foresight.outlook()
-        return self.ask(lambda: self.standing.rows(outlook))
+        return self.ask(lambda: self.standing.rows(outlook, states, since, most))
 
     def describe(self, job: str) -> dict[str, Any]:
         """Everything known about a job.
@@ -291,9 +321,18 @@ class Service:
         """A copy of the present state, if a job is in the system."""
         return self.ask(self.standing.present) if self.world.in_system else None
 
-    def events(self, since: int = 0) -> list[dict[str, Any]]:
-        """The event log, from entry number `since` on."""
-        return self.ask(lambda: self.standing.happened[since:])
+    def events(self, since: int = 0, most: int = PAGE) -> list[dict[str, Any]]:
+        """At most `most` entries of the event log, from number `since` on."""
+        return self.ask(lambda: self.standing.happened[since : since + most])
+
+    def _read(self) -> Read:
+        """The metrics that are read when asked."""
+        held = self.foresight.calibration()["held"]
+        return {
+            **self.ask(self.standing.read),
+            "skedge_forecast_held_ratio": {} if held is None else {(): held},
+            "skedge_journal_blocked": {(): float(bool(self.journal.blocked))},
+        }
 
     def servers(self) -> list[dict[str, Any]]:
         """One row per server."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from itertools import islice
 from typing import Any
+
+import numpy as np
 
 from skedge.core.events import CANCELLED, CLOUD, Event, Order, Transfer
 from skedge.core.kernel import Kernel
@@ -14,6 +17,8 @@ from skedge.sim.what_if import Present
 from skedge.why import why
 
 from .foresight import Outlook
+from .metrics import Read, by_label
+from .states import STATES
 
 
 class Standing:
@@ -73,9 +78,10 @@ class Standing:
 
     # -- answers -------------------------------------------------------------------------------------------------
 
-    def rows(self, outlook: Outlook) -> list[dict[str, Any]]:
-        """One row per job, with its forecast."""
-        return [self._row(job, outlook) for job in range(self.kernel.arrived)]
+    def rows(self, outlook: Outlook, states: Collection[str], since: int, most: int) -> list[dict[str, Any]]:
+        """One row for each of the first `most` jobs from number `since` on that are in one of `states`."""
+        chosen = (job for job in range(since, self.kernel.arrived) if self.state(job) in states)
+        return [self._row(job, outlook) for job in islice(chosen, most)]
 
     def job(self, job: int, outlook: Outlook) -> dict[str, Any]:
         """Everything known about a job, with its forecast."""
@@ -118,6 +124,32 @@ class Standing:
             for i, server in enumerate(cluster.servers)
         ]
 
+    def read(self) -> Read:
+        """The metrics that are read when asked."""
+        kernel, now, servers = self.kernel, max(self.world.real_now(), self.kernel.now), self.servers()
+        waiting = (job for job in self.world.in_system if not kernel.is_running(job))
+        reasons = (why(kernel, job, now, self.world.uploads.behind(job, now)).token for job in waiting)
+        names = [(of["server"],) for of in servers]
+        return {
+            "skedge_jobs": by_label((self.state(job) for job in range(kernel.arrived)), STATES),
+            "skedge_pending_jobs": by_label(reasons),
+            "skedge_server_busy_ratio": dict(zip(names, self._busy(), strict=True)),
+            "skedge_server_up": {name: float(of["state"] == "up") for name, of in zip(names, servers, strict=True)},
+        }
+
+    def _busy(self) -> list[float]:
+        """Share of each server that is in use: of its worker slots, or of its scarcest resource."""
+        kernel, cluster = self.kernel, self.kernel.scenario.cluster
+        lanes, used = np.bincount(cluster.lane_server, minlength=len(cluster.servers)), np.zeros(len(cluster.servers))
+        for job in self.world.in_system:
+            placed = kernel.gangs.placed.get(job)
+            for server, n in placed if placed is not None else self.world.teams_of(job):
+                used[server] += n
+        slots = np.divide(used, lanes, out=np.zeros(len(used)), where=lanes > 0)
+        amounts, free = kernel.books.amounts, kernel.books.free
+        held = np.divide(amounts - free, amounts, out=np.zeros(amounts.shape), where=amounts > 0)
+        return [float(share) for share in np.maximum(slots, held.max(axis=1, initial=0.0))]
+
     def _on(self, job: int) -> set[int]:
         """Servers that train a job now."""
         return self.world.servers_of(job, self.kernel.gangs.placed.get(job, ()))
@@ -135,6 +167,7 @@ class Standing:
         done = sum(self._progress(job))
         history, in_system = self.history.get(kernel.scenario.jobs.ids[job]), job in world.in_system
         return {
+            "n": job,
             "job": kernel.scenario.jobs.ids[job],
             "state": self.state(job),
             "submitted_s": int(kernel.scenario.jobs.arrival[job]) / SECOND,
