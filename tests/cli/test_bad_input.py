@@ -61,8 +61,8 @@ WRONG_SCENARIOS = {
     "a time beyond all sense": ("arrival_s: 10", "arrival_s: 1e300", "arrival_s: 1e+300: it must be less than"),
     "a time in an unknown unit": ("minibatch_s: 15s", "minibatch_s: 15 parsecs", "'15 parsecs': it must be a duration"),
     "no chunks": ("chunks: 3", "chunks: 0", "workload.jobs[0].chunks: 0: it must be greater than or equal to 1"),
-    "half a chunk": ("chunks: 3", "chunks: 2.5", "workload.jobs[0].chunks: 2.5: it must be a valid integer"),
-    "chunks in words": ("chunks: 3", "chunks: three", "workload.jobs[0].chunks: 'three': it must be a valid integer"),
+    "half a chunk": ("chunks: 3", "chunks: 2.5", "workload.jobs[0].chunks: 2.5: it must be a whole number"),
+    "chunks in words": ("chunks: 3", "chunks: three", "workload.jobs[0].chunks: 'three': it must be a whole number"),
     "more chunks than can be": ("chunks: 3", "chunks: 100000000000", "job 'b': chunks = 1e+11; with the jobs before"),
     "more work than can be": ("epochs: 2", "epochs: 100000000000000", "job 'b': chunks x epochs x minibatches"),
     "a number beyond 64 bits": ("epochs: 2", f"epochs: {10**30}", f"epochs: {10**30}: it must be less than"),
@@ -168,8 +168,9 @@ def test_a_scenario_that_is_not_there_is_one_error(
 
 WRONG_POLICIES = [
     ("nope", "policy 'nope' is unknown; known are aonline, batch"),
+    ("aonlin", "policy 'aonlin' is unknown (did you mean aonline?); known are aonline, batch"),
     ("", "policy '' is unknown"),
-    ("aonline:clud=false", "it has no parameter 'clud'; it takes q_mode"),
+    ("aonline:clud=false", "it has no parameter 'clud' (did you mean cloud?); it takes q_mode"),
     ("aonline:cloud=perhaps", "cloud = 'perhaps'"),
     ("aonline:q_mode=best", "q_mode = 'best'"),
     ("aonline:cloud", "'cloud' has no value; write name:key=value"),
@@ -194,8 +195,10 @@ def test_a_wrong_policy_is_refused_before_anything_runs(
 
 WRONG_OPTIONS = [
     (("compare", "demo", "--seeds", 0), "'--seeds'", 2),
-    (("compare", "demo", "--seeds", "many"), "'--seeds'", 2),
-    (("run", "demo", "--seed", -1), "'--seed'", 2),
+    (("compare", "demo", "--seeds", "many"), "'--seeds': 'many': it must be a whole number", 2),
+    (("run", "demo", "--seed", -1), "'--seed': '-1': it must be greater than or equal to 0", 2),
+    (("optimum", "demo", "--time-limit", "x"), "'--time-limit': 'x': it must be a number", 2),
+    (("export", "r", "--format", "pdf", "--out", "x"), "'--format': 'pdf' is not one of 'batsim', 'chrome'", 2),
     (("run", "demo", "--nosuch"), "--nosuch", 2),
     (("run",), "Missing", 2),
     (("nosuch",), "nosuch", 2),

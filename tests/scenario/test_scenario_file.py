@@ -190,7 +190,7 @@ def test_a_seed_given_to_load_replaces_the_files(tmp_path):
         ("arrival_s: 1h", "arrival_s: .nan", r"workload\.jobs\[0\]\.arrival_s: nan: it must be"),
         ("arrival_s: 1h", "arrival_s: true", r"workload\.jobs\[0\]\.arrival_s: True: it must be a duration"),
         ("chunks: 3", "chunks: 0", r"workload\.jobs\[0\]\.chunks: 0: it must be greater than or equal to 1"),
-        ("chunks: 3", "chunks: 2.5", r"workload\.jobs\[0\]\.chunks: 2\.5: it must be a valid integer"),
+        ("chunks: 3", "chunks: 2.5", r"workload\.jobs\[0\]\.chunks: 2\.5: it must be a whole number"),
         ("minibatches: 4, ", "", r"workload\.jobs\[0\]\.minibatches: is missing"),
         ("gradient_mb: 30", "gradient_mb: .inf", r"workload\.jobs\[1\]\.gradient_mb: inf: it must be a finite number"),
         ("bandwidth_mbps: 800", "bandwidth_mbps: 0", r"workload\.jobs\[1\]\.bandwidth_mbps: 0"),

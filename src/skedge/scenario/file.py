@@ -21,6 +21,7 @@ from skedge.core.errors import InputError, ScenarioError, TraceError
 from skedge.core.model import PS, WORKER, Cluster, Physics, Server, job_table
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import ticks
+from skedge.core.wording import did_you_mean
 from skedge.traces.makers.workload import RESTORE_S
 
 from .cluster_draw import draw_cluster, drawn_types
@@ -162,7 +163,9 @@ def shipped(kind: str) -> Path:
     folder = Path(str(importlib.resources.files("skedge"))) / "scenarios"
     kinds = sorted(path.stem for path in folder.glob("*.yaml"))
     if kind not in kinds:
-        raise ScenarioError(f"scenario {kind!r} is not shipped; there are {', '.join(kinds)}")
+        raise ScenarioError(
+            f"scenario {kind!r} is not shipped{did_you_mean(kind, kinds)}; there are {', '.join(kinds)}"
+        )
     return folder / f"{kind}.yaml"
 
 

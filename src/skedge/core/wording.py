@@ -1,0 +1,27 @@
+"""Words that errors share: the name that was meant, and Pydantic's messages in plain English."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+_PLAINER = {
+    "a valid integer": "a whole number",
+    "a valid number": "a number",
+    "a valid boolean": "true or false",
+    "a valid string": "text",
+    "a valid list": "a list",
+}
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """`` (did you mean x?)`` with the known name nearest to `name`; empty if none is near."""
+    return next((f" (did you mean {near}?)" for near in get_close_matches(name, list(known), 1)), "")
+
+
+def in_our_words(message: str) -> str:
+    """A message of Pydantic's without the names of Python's types: ``it must be a whole number``."""
+    message = message.removeprefix("Value error, ").replace("Input should be", "it must be")
+    message, _, _ = message.partition(", unable to parse")
+    return re.sub("|".join(_PLAINER), lambda found: _PLAINER[found[0]], message)
