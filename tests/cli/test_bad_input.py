@@ -487,6 +487,21 @@ def test_a_report_that_cannot_be_written_fails_before_the_comparison(
     assert files() == {"small.yaml", "there"}
 
 
+def test_a_file_that_is_no_report_is_not_replaced_by_one(
+    skedge: Skedge, small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("skedge.cli.compare.compare", None)
+    before = small.read_bytes()
+    refused(skedge("compare", small, "--report", small), f"{small}: exists and is not a report of skedge")
+    assert small.read_bytes() == before
+
+
+def test_an_earlier_report_is_replaced_and_the_output_says_so(skedge: Skedge, small: Path) -> None:
+    words = ("compare", small, "--policies", "srtf", "--seeds", 1, "--processes", 1)
+    assert "replaced" not in skedge(*words).out
+    assert "comparison.html (an earlier report was replaced)" in skedge(*words).out
+
+
 def test_a_report_name_that_is_too_long_is_one_error_and_leaves_nothing(skedge: Skedge, small: Path) -> None:
     """What only the system knows is told when it says so."""
     words = ("--policies", "srtf", "--seeds", 1, "--processes", 1, "--report", "n" * 300)
