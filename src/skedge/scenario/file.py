@@ -249,8 +249,8 @@ def job_from_spec(data: object, where: str) -> JobForm:
     try:
         jobs = _form(whole, where, None, ScenarioForm).workload.jobs
     except ScenarioError as error:
-        said = str(error).replace("workload.jobs[0].id", "name").replace(_IN_SPEC, "")
-        raise ScenarioError(said.replace("there are id, arrival_s,", "there are name, resources,")) from error
+        message = str(error).replace("workload.jobs[0].id", "name").replace(_IN_SPEC, "")
+        raise ScenarioError(message.replace("there are id, arrival_s,", "there are name, resources,")) from error
     assert jobs is not None  # noqa: S101  it was just given
     return jobs[0]
 
