@@ -19,6 +19,7 @@ from .core.kernel import Kernel
 from .core.model import Cluster
 from .core.policy import Policy, View
 from .core.time import SECOND
+from .core.wording import some_of
 from .optimum.types import PLANNED
 from .run import Run, prepared
 from .sim.world import SimulatedWorld
@@ -117,8 +118,7 @@ def explain(run: Run, job: str, at_s: float | None = None) -> Explanation:
     """
     index = run.scenario.jobs.index.get(job)
     if index is None:
-        near = ", ".join(run.scenario.jobs.ids[:5])
-        raise InputError(f"job {job!r} is not in this run; its jobs are {near}, … ({len(run.scenario.jobs)} in all)")
+        raise InputError(f"job {job!r} is not in this run; its jobs are {some_of(run.scenario.jobs.ids)}")
     at = None if at_s is None else round(at_s * SECOND)
     if run.policy == PLANNED:
         time, verb, reason = _on_record(run, index, at)

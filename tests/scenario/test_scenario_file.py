@@ -198,7 +198,7 @@ def test_a_seed_given_to_load_replaces_the_files(tmp_path):
         ("{fast: 2, slow: 1}", "{fast: -2}", r"cluster\.servers\[0\]\.workers\.fast: -2"),
         ("slot: 30min", "slot: 0", r"slot: 0: it must be greater than 0"),
         ("speedup: 1.2", "speedup: 0", r"physics\.speedup: 0: it must be greater than 0"),
-        ("upload: {edge2", "upload: {edge9", "job 'a': upload names server 'edge9'"),
+        ("upload: {edge2", "upload: {edge9", "job 'a': upload: there is no server 'edge9'"),
         ("- {id: far, kind: cloud}", "- {id: edge1, kind: cloud}", "id 'edge1' is used twice"),
         ("id: b,", "id: a,", "id = 'a'; it must be unique"),
     ],

@@ -21,7 +21,7 @@ from skedge.core.errors import InputError, ScenarioError, TraceError
 from skedge.core.model import PS, WORKER, Cluster, Physics, Server, job_table
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import ticks
-from skedge.core.wording import did_you_mean
+from skedge.core.wording import did_you_mean, some_of
 from skedge.traces.makers.workload import RESTORE_S
 
 from .cluster_draw import draw_cluster, drawn_types
@@ -396,7 +396,8 @@ def _check_given(scenario: Scenario) -> None:
     for job, delays in jobs.given.items():
         for server in delays:
             if server not in servers:
-                raise ScenarioError(f"job {job!r}: upload names server {server!r}, which does not exist")
+                meant, known = did_you_mean(server, servers), some_of(scenario.cluster.server_ids)
+                raise ScenarioError(f"job {job!r}: upload: there is no server {server!r}{meant}; there are {known}")
     _check_all_given(scenario)
 
 
