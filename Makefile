@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench live-demo test-live docs clean
+.PHONY: demo test lint bench reproduce live-demo test-live docs clean
 
 demo: $(VENV)/.run ## the main job: set up, then six policies side by side, a table and report.html
 	$(BIN)/skedge demo
@@ -18,6 +18,9 @@ lint: $(VENV)/.dev
 
 bench: $(VENV)/.live ## all measures of speed, into docs/bench.md; TRACE=, MACHINES= (Philly's files), PEER= (Tiresias's simulator) if there
 	$(BIN)/python benchmarks/bench.py $(TRACE) $(MACHINES) $(if $(PEER),--peer $(PEER)) $(if $(PEER_PYTHON),--peer-python $(PEER_PYTHON))
+
+reproduce: $(VENV)/.figures ## every figure of the papers into docs/figures, continued where it stopped; TRACE= (Google's jobs) if there; QUICK=1: in 10 minutes, elsewhere
+	$(BIN)/skedge reproduce all $(if $(QUICK),--quick --out figures-quick,--out docs/figures) $(if $(TRACE),--trace $(TRACE))
 
 live-demo: $(VENV)/.live ## real training on Ray, on this machine: three edge servers and a cloud, six jobs
 	$(BIN)/skedge live live-demo --out skedge-live --replace
@@ -44,9 +47,14 @@ $(VENV)/.live: pyproject.toml constraints.txt | $(VENV)/bin/pip
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[live]'
 	touch $@ $(VENV)/.run
 
+$(VENV)/.figures: pyproject.toml constraints.txt | $(VENV)/bin/pip
+	@echo "installing PyTorch for the CPU, Ray and solvers into $(VENV): some minutes the first time"
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[figures,live,optimum]'
+	touch $@ $(VENV)/.run $(VENV)/.live
+
 $(VENV)/.docs: pyproject.toml constraints.txt | $(VENV)/bin/pip
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[docs]'
 	touch $@ $(VENV)/.run
 
 clean: ## remove the virtual environment and everything that a run leaves behind
-	rm -rf $(VENV) skedge-demo skedge-live runs comparison.html site
+	rm -rf $(VENV) skedge-demo skedge-live runs comparison.html site figures figures-quick

@@ -17,7 +17,7 @@ from skedge.core.lanes.lanes import COUNT, JOB
 from skedge.core.scenario import Scenario
 from skedge.core.state import DISPATCHED
 from skedge.run import for_service, prepared
-from skedge.sim.what_if import InCloud, forecast
+from skedge.sim.what_if import InCloud, Present
 from skedge.sim.world import CLOUD_ENDS, CLOUD_STARTS, WAKE, SimulatedWorld
 from skedge.testing import small_scenario
 from skedge.why import why
@@ -128,7 +128,7 @@ def test_a_measured_speed_stretches_what_is_left_and_what_is_foreseen() -> None:
     """A runs 10 s chunks on lanes 0 and 1 from 0 on; at 4 s they are told to take twice as long: 6 s left become 12."""
     kernel = Kernel(two_servers(), Script([dispatch(A, 0, 1)], [AssignPS(A, 0)]))
     handled(kernel, arrival(A), Event(0, started=(A,)), Event(4 * S, measured=((A, 2.0),)))
-    assert forecast(kernel, 4 * S) == {A: 16 * S}
+    assert Present(kernel, 4 * S).foresee().completions == {A: 16 * S}
     assert kernel.chunk_time[A, 0] == 20 * S
     gangs = after_arrivals(allocate(A, (0, 2)))
     handled(gangs, Event(4 * S, measured=((A, 2.0),)))
@@ -148,7 +148,7 @@ def test_a_forecast_neither_copies_the_record_nor_adds_to_it() -> None:
     kernel = Kernel(two_servers(), Script([dispatch(A, 0, 1)], [AssignPS(A, 0)]))
     handled(kernel, arrival(A), Event(0, started=(A,)))
     made = kernel.record.decisions.orders = Growing(kernel.record.decisions.orders)  # type: ignore[assignment]
-    assert forecast(kernel, 4 * S) == {A: 10 * S}
+    assert Present(kernel, 4 * S).foresee().completions == {A: 10 * S}
     assert (len(made), list(kernel.record.ps), kernel.record.ps_since) == (1, [], {A: 0})
 
 
@@ -185,7 +185,9 @@ def test_a_forecast_is_what_happens_when_no_other_job_comes(policy: str, seed: i
         completions |= dict.fromkeys(event.finished, event.time)
         since += kernel.arrived == len(kernel.scenario.jobs)
         if since in (1, 11):
-            foreseen.append((event.time, forecast(kernel, kernel.now, in_cloud(world), wakes(world))))
+            foreseen.append(
+                (event.time, Present(kernel, kernel.now, in_cloud(world), wakes(world)).foresee().completions)
+            )
     assert foreseen
     for time, ahead in foreseen:
         assert ahead == {job: end for job, end in completions.items() if end > time}
@@ -208,7 +210,7 @@ def test_every_job_is_complete_after_two_servers_were_lost_and_came_back(policy:
         if change[1]:
             assert standing_on(kernel, change[0]) == []
     to_cloud = {job for job, lanes in kernel.sent.items() if (lanes == CLOUD).any()}
-    assert set(forecast(kernel, now + 3 * S, clouds, wakes(world))) >= left - to_cloud
+    assert set(Present(kernel, now + 3 * S, clouds, wakes(world)).foresee().completions) >= left - to_cloud
 
 
 def lost_with(kernel: Kernel, server: int) -> tuple[tuple[int, tuple[int, ...]], ...]:

@@ -21,7 +21,7 @@ from skedge.core.errors import OrderError
 from skedge.core.events import CLOUD, AssignPS, Event, ps_in
 from skedge.core.kernel import Kernel
 from skedge.core.schedule import Schedule, schema
-from skedge.sim.what_if import forecast
+from skedge.sim.what_if import Present
 
 RANK = 18 * S
 
@@ -181,7 +181,7 @@ def test_the_forecast_of_a_job_that_is_back_in_the_cloud_has_its_whole_or_divide
         kernel = Kernel(talkative, Script([dispatch(A, CLOUD, CLOUD)]))
         handled(kernel, arrival(A), OUT)
         kernel.policy = Answers(orders)
-        assert forecast(kernel, 6 * S, wakes=orders) == {A: end}
+        assert Present(kernel, 6 * S, wakes=orders).foresee().completions == {A: end}
         assert np.array_equal(kernel.sent[A], [CLOUD, CLOUD]), "the forecast is made on a copy"
 
 

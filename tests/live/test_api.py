@@ -91,6 +91,29 @@ def test_a_submission_that_is_repeated_with_its_key_is_one_job(controller: Contr
     assert [row["job"] for row in controller.client.get("/jobs").json()] == ["net", "net-2", "net-3"]
 
 
+def test_a_what_if_is_answered_and_changes_nothing(controller: Controller) -> None:
+    controller.submit()
+    more = {name: value for name, value in SPEC.items() if name != "train"}
+    answer = controller.client.post("/whatif", json={"submit": more}).json()
+    assert [row["job"] for row in answer["jobs"]] == ["net", "net-2"]
+    assert answer["jobs"][1]["completion_after_s"] > answer["now_s"]
+    assert [row["job"] for row in controller.client.get("/jobs").json()] == ["net"]
+    refused = controller.client.post("/whatif", json={"drain": "west"})
+    assert refused.status_code == 400
+    assert refused.json()["error"] == "drain: server 'west' is unknown; there are edge-0"
+
+
+def test_a_job_has_its_forecast_and_what_would_help(controller: Controller) -> None:
+    """Its data are on the way for 900 s: it starts then, and nothing helps. No interval, as no error was measured."""
+    controller.submit()
+    found = controller.client.get("/jobs/net").json()
+    assert found["start_s"] >= 900
+    assert found["forecast_s"] > found["start_s"]
+    assert (found["forecast_from_s"], found["forecast_to_s"], found["help"]) == (None, None, [])
+    assert controller.client.get("/jobs").json()[0]["start_s"] == pytest.approx(found["start_s"], abs=60)
+    assert controller.client.get("/health").json()["forecasts"] == {"checked": 0, "held": None}
+
+
 def test_a_key_of_another_spec_is_refused(controller: Controller) -> None:
     controller.submit("k1")
     answer = controller.submit("k1", epochs=3)

@@ -74,7 +74,7 @@ def _level(of: Ratios) -> pl.DataFrame:
     return pl.DataFrame(
         [
             {"seed": 0, "at": one.at, "policy": policy, "value": 1.0, "best": 1.0, "bound": 1.0}
-            for policy in of.policies
+            for policy in of.all_policies
             for one in of.instances(0)
         ]
     )

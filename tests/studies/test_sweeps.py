@@ -98,7 +98,8 @@ def test_a_simulated_study_asks_for_scenarios_that_its_policies_fit(path: Path) 
     else:
         assert len(digests) == (1 if in_policies else variants * len(settings.values))
     policies = {one.policy for one in asked}
-    assert len(policies) == len(settings.policies) * (len(settings.values) if in_policies else 1)
+    each = [*settings.policies, *settings.beside]
+    assert len(policies) == len(each) * (len(settings.values) if in_policies else 1)
     for policy in policies:
         assert make_policy(policy).needs <= offers(scenario)
     prepared(settings.best or min(policies), scenario)
@@ -148,6 +149,16 @@ def test_a_tie_is_no_lead_and_a_falling_one_does_not_grow() -> None:
     """Equal at 10 jobs; and 3 ahead, then 1."""
     assert verdicts(TWO.outcome(repeated(rows(a=[[4, 9]], b=[[4, 7]]), 5))) == "nyy"
     assert verdicts(TWO.outcome(repeated(rows(a=[[7, 8]], b=[[4, 7]]), 5))) == "yyn"
+
+
+def test_policies_beside_are_shown_and_not_judged() -> None:
+    """They are run, have rows in the table and a line, and are part of no claim."""
+    study = TWO.model_copy(update={"beside": ["c"]})
+    outcome = study.outcome(rows(a=[[3, 5]] * 5, b=[[2, 3]] * 5, c=[[9, 9]] * 5))
+    assert verdicts(outcome) == verdicts(TWO.outcome(rows(a=[[3, 5]] * 5, b=[[2, 3]] * 5)))
+    assert [row[0] for row in outcome.rows] == ["a", "a", "b", "b", "c", "c"]
+    assert [line.label for line in outcome.figure.lines] == ["a", "b", "c"]
+    assert {one.policy for one in study.simulations(0, None)} == {"a", "b", "c"}
 
 
 def test_where_less_is_better_less_wins() -> None:

@@ -43,10 +43,10 @@ class Chosen:
 
 
 def every_figure(chosen: Chosen, trace: Path | None, ray: str | None, *, as_json: bool) -> None:
-    """Run all studies that are not finished, then write the page with all verdicts."""
+    """Run all studies that are not finished, the short ones first; the page with all verdicts follows each."""
     studies = [_quick(study) if chosen.quick else study for study in every()]
     missing = {study.name: why for study in studies if (why := _missing(study, chosen, trace)) is not None}
-    asked = [study for study in studies if study.name not in missing]
+    asked = sorted((study for study in studies if study.name not in missing), key=lambda study: study.minutes)
     _make(chosen.folder)
     seconds = _Seconds(chosen.folder / "times.json")
     done = 0.0
@@ -56,11 +56,12 @@ def every_figure(chosen: Chosen, trace: Path | None, ray: str | None, *, as_json
         for study in asked:
             left = sum(one.minutes for one in asked) - done
             bar.update(whole, at=f"{study.name}; {_left(time.monotonic() - began, done, left)}")
-            if _one(study, chosen, How(trace, Where(-1, ray), chosen.folder, bar), seconds):
+            given = trace if study.with_trace else None
+            if _one(study, chosen, How(given, Where(-1, ray), chosen.folder, bar), seconds):
                 done += study.minutes
             bar.update(whole, advance=1)
+            write_overview(chosen.folder, studies, missing)
     shutil.rmtree(chosen.folder / ".points", ignore_errors=True)
-    write_overview(chosen.folder, studies, missing)
     _show(chosen.folder, asked, missing, seconds.by_study, as_json=as_json)
 
 
@@ -97,7 +98,7 @@ def _missing(study: Study, chosen: Chosen, trace: Path | None) -> str | None:
         return "it trains for real, which needs the extra `live`"
     if isinstance(study.settings, Ratio | Ratios) and find_spec("highspy") is None:
         return "it needs the extra `optimum`"
-    if getattr(study.settings, "with_trace", False) and trace is None:
+    if study.with_trace and trace is None:
         return "it needs Google's table of jobs, `--trace FILE`"
     return None
 

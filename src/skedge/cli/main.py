@@ -43,6 +43,7 @@ SECTIONS = {
         ),
         "metrics": ("metrics:metrics", "Print the metrics of a run."),
         "policies": ("policies:policies", "List the policies, their needs and their parameters."),
+        "replay": ("whatif:replay", "Simulate a recorded run under another policy, and compare every job."),
         "trace": ("trace:trace_app", "Describe real traces, and make scenarios from them."),
         "export": ("export:export", "Export a run for Evalys (Batsim's files), or for Perfetto (Chrome-trace JSON)."),
     },
@@ -75,6 +76,10 @@ SECTIONS = {
         ),
         "queue": ("requests:queue", "List all jobs: state, progress, expected completion, and why they wait."),
         "describe": ("requests:describe", "Show one job: why it waits, with numbers, and its expected completion."),
+        "whatif": (
+            "whatif:whatif_app",
+            "What a submission, a drained or added server, or another policy would do to every job.",
+        ),
         "logs": ("requests:logs", "Print the log of a job: the decisions about it, and its losses."),
         "cancel": ("requests:cancel", "Cancel a job that is in the system."),
         "events": ("requests:events", "List events and decisions in order; with --json one line each."),

@@ -43,7 +43,7 @@ def address_in(state: Path) -> dict[str, Any] | None:
     return found
 
 
-def _ask(state: Path, method: str, path: str, headers: Mapping[str, str] | None = None, **given: Any) -> Any:
+def ask(state: Path, method: str, path: str, headers: Mapping[str, str] | None = None, **given: Any) -> Any:
     """The service's answer.
 
     Raises
@@ -94,7 +94,7 @@ def submit(
 def _send_code(state: Path, path: Path) -> str:
     """Send a job's code to the service; returns its name."""
     code = pack(path)
-    _ask(state, "PUT", f"/code/{digest(code)}", content=code)
+    ask(state, "PUT", f"/code/{digest(code)}", content=code)
     return digest(code)
 
 
@@ -102,10 +102,10 @@ def _submit_once(state: Path, fields: dict[str, Any], key: str) -> str:
     """Submit a job, and repeat the request with the same key if no answer comes; returns the job's name."""
     for _ in range(_TRIES - 1):
         with suppress(NoAnswerError):
-            return str(_ask(state, "POST", "/jobs", {"Idempotency-Key": key}, json=fields))
+            return str(ask(state, "POST", "/jobs", {"Idempotency-Key": key}, json=fields))
         time.sleep(_PAUSE_S)
     try:
-        return str(_ask(state, "POST", "/jobs", {"Idempotency-Key": key}, json=fields))
+        return str(ask(state, "POST", "/jobs", {"Idempotency-Key": key}, json=fields))
     except NoAnswerError as error:
         again = f"the job may or may not be submitted: `skedge submit SPEC --key {key}` repeats the request safely"
         raise NoAnswerError(f"{error}; {again}") from error
@@ -125,7 +125,7 @@ def queue(
     as_json: JsonOption = False,
 ) -> None:
     """List all jobs: state, progress, expected completion, and why they wait."""
-    rows = _ask(state, "GET", "/jobs")
+    rows = ask(state, "GET", "/jobs")
     if only is not None and only.upper() not in STATES:
         raise InputError(f"--only {only!r}: is no state of a job; the states are {', '.join(STATES)}")
     if only is not None:
@@ -133,17 +133,23 @@ def queue(
     if as_json:
         print_json(rows)
         return
-    table = Table("job", "state", "progress", "servers", "complete in", "reason")
+    table = Table("job", "state", "progress", "servers", "starts in", "completes in", "reason")
     for row in rows:
-        left = "" if row["forecast_s"] is None else duration(max(row["forecast_s"] - row["now_s"], 0.0))
+        starts, left = _until(row, "start_s"), _until(row, "forecast_s")
         reason = row["reason"]["token"] if row["state"] != "RUNNING" else ""
-        table.add_row(row["job"], row["state"], f"{row['progress']:.0%}", ", ".join(row["servers"]), left, reason)
+        progress = f"{row['progress']:.0%}"
+        table.add_row(row["job"], row["state"], progress, ", ".join(row["servers"]), starts, left, reason)
     out.print(table)
+
+
+def _until(row: Mapping[str, Any], name: str) -> str:
+    """The time from now to a field of `row`, in words; nothing if there is none."""
+    return "" if row[name] is None else duration(max(row[name] - row["now_s"], 0.0))
 
 
 def describe(job: JobArgument, state: StateOption = STATE, as_json: JsonOption = False) -> None:
     """Show one job: why it waits, with numbers, and its expected completion."""
-    found = _ask(state, "GET", f"/jobs/{job}")
+    found = ask(state, "GET", f"/jobs/{job}")
     if as_json:
         print_json(found)
         return
@@ -156,8 +162,14 @@ def describe(job: JobArgument, state: StateOption = STATE, as_json: JsonOption =
         on = (f"{server} {', '.join(devices)}" for server, devices in found["devices"].items())
         out.print(f"devices: {'; '.join(on)}", soft_wrap=True)
     if found["forecast_s"] is not None:
-        left = max(found["forecast_s"] - found["now_s"], 0.0)
-        out.print(f"forecast: complete in {duration(left)}, at {found['forecast_s']:.1f} s, if no other job comes")
+        at = f"{found['forecast_s']:.1f} s"
+        out.print(f"forecast: complete in {_until(found, 'forecast_s')}, at {at}, if no other job comes")
+    if found["forecast_from_s"] is not None:
+        out.print(f"in 4 of 5 cases between {found['forecast_from_s']:.1f} and {found['forecast_to_s']:.1f} s")
+    if found["start_s"] is not None:
+        out.print(f"starts in {_until(found, 'start_s')}, at {found['start_s']:.1f} s")
+    for one in found["help"]:
+        out.print(f"{one['change']}: starts at {one['start_s']:.1f} s")
     if found["accuracy"] is not None:
         out.print(f"{found['metric'] or 'accuracy'}: {found['accuracy']:.3f}")
     elif found["unmeasured"]:
@@ -178,13 +190,13 @@ def logs(
     tail: Annotated[int | None, typer.Option(help="Number of lines to print, from the end.", min=1)] = None,
 ) -> None:
     """Print the log of a job: the decisions about it, and its losses."""
-    lines = _ask(state, "GET", f"/jobs/{job}/logs").splitlines(keepends=True)
+    lines = ask(state, "GET", f"/jobs/{job}/logs").splitlines(keepends=True)
     sys.stdout.write("".join(lines if tail is None else lines[-tail:]))
 
 
 def cancel(job: JobArgument, state: StateOption = STATE, as_json: JsonOption = False) -> None:
     """Cancel a job that is in the system."""
-    _ask(state, "POST", f"/jobs/{job}/cancel")
+    ask(state, "POST", f"/jobs/{job}/cancel")
     print_answer({"job": job}, f"{job} cancelled", as_json=as_json)
 
 
@@ -196,7 +208,7 @@ def events(
 ) -> None:
     """List events and decisions in order; with --json one line each."""
     while True:
-        rows = _ask(state, "GET", "/events", params={"since": since})
+        rows = ask(state, "GET", "/events", params={"since": since})
         if as_json:
             for row in rows:
                 sys.stdout.write(json.dumps(row) + "\n")
@@ -211,7 +223,7 @@ def events(
 
 def servers(state: StateOption = STATE, as_json: JsonOption = False) -> None:
     """List the servers: up, lost or cordoned, and the jobs on them."""
-    rows = _ask(state, "GET", "/servers")
+    rows = ask(state, "GET", "/servers")
     if as_json:
         print_json(rows)
         return
@@ -224,11 +236,11 @@ def servers(state: StateOption = STATE, as_json: JsonOption = False) -> None:
 
 def cordon(server: ServerArgument, state: StateOption = STATE, as_json: JsonOption = False) -> None:
     """Take a server out of service: its work moves elsewhere after the mini-batches under way."""
-    _ask(state, "POST", f"/servers/{server}/cordon")
+    ask(state, "POST", f"/servers/{server}/cordon")
     print_answer({"server": server}, f"{server} cordoned", as_json=as_json)
 
 
 def uncordon(server: ServerArgument, state: StateOption = STATE, as_json: JsonOption = False) -> None:
     """Put a cordoned server back into service."""
-    _ask(state, "POST", f"/servers/{server}/uncordon")
+    ask(state, "POST", f"/servers/{server}/uncordon")
     print_answer({"server": server}, f"{server} back in service", as_json=as_json)

@@ -15,7 +15,7 @@ Step 1 is in ``absorb.py``, steps 3 and 4 are in ``apply.py``; both change the :
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from .absorb import absorb
 from .apply import apply
@@ -64,6 +64,10 @@ class Kernel(State):
         if self.journal is not None:
             self.journal.append(event, orders)  # 5
         return orders
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies, which forecasts are made on: without the journal and with an empty record, as both grow."""
+        return {**vars(self), "journal": None, "record": self.record.emptied(self.plans)}
 
     def _check_answer(self, event: Event, orders: list[Order]) -> None:
         """Check the conditions on all orders of one event together."""

@@ -9,7 +9,7 @@ import numpy as np
 from .errors import InputError, ScenarioError
 from .job_checks import check_at_sites, check_on_resources, check_on_slots
 from .job_fields import Floats, Ints, Kind
-from .model import Cluster, Physics
+from .model import Cluster, Physics, Server
 from .speed import work_ticks
 
 if TYPE_CHECKING:
@@ -82,6 +82,14 @@ class OnSlots:
     def check(self, scenario: Scenario) -> None:
         """Reject physics that do not go with the cluster."""
 
+    def with_server(self, cluster: Cluster, server: Server) -> Cluster:
+        """The cluster with one server more."""
+        return Cluster([*cluster.servers, server])
+
+    def only(self, cluster: Cluster, servers: list[int]) -> Cluster:
+        """The cluster with only these of its servers."""
+        return Cluster([cluster.servers[i] for i in servers])
+
     def work(self, scenario: Scenario, factor: Floats) -> Ints:
         """Work of a gang [worker-µs], D p, by job and zeta, for durations of `factor` times the announced."""
         return scenario.jobs.chunks[:, None] * scenario.chunk_times(factor, whole=False)
@@ -151,6 +159,21 @@ class AtSites(OnResources):
 
     def check_live(self, scenario: Scenario) -> None:
         """Nothing to reject."""
+
+    def with_server(self, cluster: Cluster, server: Server) -> Cluster:  # noqa: ARG002 - refused
+        """Refuse it: a server alone has no transfer costs.
+
+        Raises
+        ------
+        InputError
+            Always.
+        """
+        raise InputError("add: at sites a server needs transfer costs to all others; change the cluster file instead")
+
+    def only(self, cluster: Cluster, servers: list[int]) -> Cluster:
+        """The cluster with only these of its servers."""
+        cost = np.asarray(cluster.transfer_cost)[np.ix_(servers, servers)]
+        return Cluster([cluster.servers[i] for i in servers], cost, asymmetric=cluster.asymmetric)
 
     def check(self, scenario: Scenario) -> None:
         """Check that time is slotted and each worker trains a chunk per slot, or rounding down leaves no work (O11)."""

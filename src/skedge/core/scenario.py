@@ -210,7 +210,10 @@ class Scenario:
         ScenarioError
             If the job does not fit the cluster, its id is already used, or it does not arrive after all others.
         """
-        frame, given = job_table([job])
+        return self.with_rows(*job_table([job]))
+
+    def with_rows(self, frame: pl.DataFrame, given: Mapping[str, Mapping[str, float]]) -> Scenario:
+        """The scenario with the jobs of a table, and their upload delays, after the others (:meth:`with_job`)."""
         alone = replace(self, jobs=Jobs(frame, self.cluster, given))
         if not len(self.jobs):
             return alone

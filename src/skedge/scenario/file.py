@@ -44,6 +44,7 @@ __all__ = [
     "read_spec",
     "scenario_from_dict",
     "scenario_of",
+    "server_from",
     "server_of",
     "shipped",
     "trainings",
@@ -363,6 +364,17 @@ def server_of(form: ServerForm) -> Server:
     """The server that a form describes."""
     slots = {WORKER + name: n for name, n in form.workers.items()} | {PS + name: n for name, n in form.ps.items()}
     return Server(form.id, form.kind, slots | form.resources, form.storage_mb, form.site, form.gpus)
+
+
+def server_from(data: object, where: str) -> Server:
+    """The server described by the fields of one in a cluster file.
+
+    Raises
+    ------
+    ScenarioError
+        If it is wrong: all problems at once, one per line.
+    """
+    return server_of(_form(data, where, None, ServerForm))
 
 
 def _physics(form: ClusterFileForm) -> Physics:

@@ -1,4 +1,4 @@
-"""Forecast: the present state of a kernel, simulated to the end with announced durations and no further arrivals."""
+"""What-if: the present state of a kernel, changed if wanted, simulated to the end with announced durations."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import polars as pl
 
 from skedge.core.drive import drive
-from skedge.core.events import Dispatch, Event, Order
+from skedge.core.events import CANCELLED, CLOUD, Dispatch, Event, Order, Reserve, WakeAt
 from skedge.core.kernel import Kernel
 from skedge.core.lanes.lanes import COUNT, JOB, Lanes, bring_to
-from skedge.core.model import Ints
+from skedge.core.model import Ints, Job
+from skedge.core.network import upload_delay, upload_row
 from skedge.core.scenario import Scenario
 from skedge.core.state import DISPATCHED
+from skedge.core.time import SECOND, whole_slots
 
 from .lanes import TOLD, TOUCHED
 from .world import CLOUD_ENDS, CLOUD_STARTS, WAKE, SimulatedWorld
@@ -28,63 +31,198 @@ class InCloud(NamedTuple):
     start: int
     end: int
 
+    def joined(self, other: InCloud) -> InCloud:
+        """Both, as one part: the job completes with the later of them."""
+        return InCloud(self.chunks + other.chunks, min(self.start, other.start), max(self.end, other.end))
 
-def forecast(
-    kernel: Kernel, now: int, in_cloud: Mapping[int, InCloud] | None = None, wakes: Iterable[int] = ()
-) -> dict[int, int]:
-    """Expected completion of each job in the system [µs], by running the policy on a copy of the kernel.
+
+class Foreseen(NamedTuple):
+    """What a forecast has for each job [µs]; jobs for which it never comes are missing.
+
+    Attributes
+    ----------
+    starts
+        When each job in the system next runs: it holds workers or has a chunk in service; the present if it does now.
+    completions
+        Expected completions of the jobs in the system.
+    """
+
+    starts: dict[int, int]
+    completions: dict[int, int]
+
+
+class Present:
+    """The state of a run at one moment: what a forecast starts from, and what changes are tried on.
+
+    The methods that change something change the kernel: take a :meth:`copy` for each question.
 
     Parameters
     ----------
     kernel
-        Not changed.
+        Policy included.
     now
-        The present [µs], not before the kernel's present.
+        The present [µs]; that of the kernel if it is earlier.
     in_cloud
         The chunks in the cloud, by job, which the kernel does not track.
     wakes
         Wake-up times requested by the policy [µs].
-
-    Returns
-    -------
-    Completions by job. Jobs that will never complete in the present state (servers out of service) are omitted.
     """
-    copy = _copy(kernel)
-    world = _Ahead(copy, now, in_cloud or {}, wakes)
-    completions: dict[int, int] = {}
 
-    def note(event: Event, _: list[Order]) -> None:
-        completions.update(dict.fromkeys(event.finished, event.time))
+    def __init__(
+        self, kernel: Kernel, now: int, in_cloud: Mapping[int, InCloud] | None = None, wakes: Iterable[int] = ()
+    ) -> None:
+        self.kernel, self.now = kernel, max(now, kernel.now)
+        self.in_cloud, self.wakes, self.submitted = dict(in_cloud or {}), list(wakes), 0
 
-    drive(copy, world, note)
-    return completions
+    def copy(self) -> Present:
+        """A copy whose kernel has no journal and an empty record, which grow without end."""
+        scenario = self.kernel.scenario
+        memo: dict[int, Any] = {id(part): part for part in (scenario, scenario.jobs)}
+        return deepcopy(self, memo)
 
+    def foresee(self) -> Foreseen:
+        """Run the policy to the end on a copy, with no arrivals but those of :meth:`submit`."""
+        copy = self.copy()
+        kernel = copy.kernel
+        foreseen = Foreseen(dict.fromkeys(kernel.running, self.now), {})
 
-def _copy(kernel: Kernel) -> Kernel:
-    """A copy of `kernel` without its journal and its record, which grow without end."""
-    scenario, plans = kernel.scenario, deepcopy(kernel.plans)
-    memo: dict[int, Any] = {id(part): part for part in (scenario, scenario.jobs)}
-    memo |= {id(kernel.journal): None, id(kernel.plans): plans, id(kernel.record): kernel.record.emptied(plans)}
-    return deepcopy(kernel, memo)
+        def note(event: Event, _: list[Order]) -> None:
+            foreseen.completions.update(dict.fromkeys(event.finished, event.time))
+            for job in kernel.running:
+                foreseen.starts.setdefault(job, event.time)
+
+        drive(kernel, _Ahead(copy), note)
+        return foreseen
+
+    # -- changes -------------------------------------------------------------------------------------------------
+
+    def submit(self, job: Job) -> int:
+        """Have a job arrive now, after all of the scenario; returns its number.
+
+        Raises
+        ------
+        ScenarioError
+            If the job does not fit the cluster, or its id is already used.
+        """
+        scenario = self.kernel.scenario
+        last = int(scenario.jobs.arrival[-1]) if len(scenario.jobs) else -1
+        self.kernel.extend(scenario.with_job(replace(job, arrival_s=max(self.now, last + 1) / SECOND)))
+        self.submitted += 1
+        return len(scenario.jobs)
+
+    def resubmit(self, job: int, workers: int) -> int:
+        """Cancel a job that has not begun and submit it again with other workers; returns its new number.
+
+        Its uploads take what they took before.
+        """
+        scenario, cluster = self.kernel.scenario, self.kernel.scenario.cluster
+        name = _unused(scenario, scenario.jobs.ids[job])
+        last = int(scenario.jobs.arrival[-1])
+        arrival = pl.lit(max(self.now, last + 1) / SECOND)
+        frame = scenario.jobs.frame[[job]].with_columns(id=pl.lit(name), workers=pl.lit(workers), arrival_s=arrival)
+        delays = upload_row(scenario.delays, job) / SECOND
+        self.cancel(job)
+        self.kernel.extend(scenario.with_rows(frame, {name: dict(zip(cluster.server_ids, delays, strict=True))}))
+        self.submitted += 1
+        return len(scenario.jobs)
+
+    def cancel(self, job: int) -> None:
+        """Remove a job that is in the system."""
+        self.in_cloud.pop(job, None)
+        self.happens(Event(self._instant(), failed=((job, CANCELLED),)))
+
+    def drain(self, server: int) -> None:
+        """Take a server out of service; a chunk under way there counts as a whole one elsewhere."""
+        lost = self._chunks_on(server)
+        for job, _ in lost if server == self.kernel.scenario.cluster.cloud else ():
+            self.in_cloud.pop(job, None)
+        self.happens(Event(self._instant(), servers=((server, "server_cordoned"),), lost=lost))
+
+    def restore(self, server: int) -> None:
+        """Put a server back into service."""
+        self.happens(Event(self._instant(), servers=((server, ""),)))
+
+    def happens(self, event: Event) -> list[Order]:
+        """Have the kernel answer an event, and keep what its orders mean for the cloud and for wake-ups."""
+        orders = self.kernel.handle(event)
+        self.now = max(self.now, event.time)
+        for job in event.left:
+            self.in_cloud.pop(job, None)
+        for order in orders:
+            if isinstance(order, Dispatch):
+                self._send_to_cloud(order)
+            elif isinstance(order, WakeAt):
+                self.wakes.append(order.time)
+            elif isinstance(order, Reserve):
+                self.wakes += [order.start, order.end]
+        self.wakes = [time for time in self.wakes if time > event.time]
+        return orders
+
+    def _instant(self) -> int:
+        """The present, or the next boundary between slots if time is slotted [µs]."""
+        return int(whole_slots(np.array([self.now]), self.kernel.scenario.physics.step)[0])
+
+    def _send_to_cloud(self, order: Dispatch) -> None:
+        kernel, cloud, chunks = self.kernel, self.kernel.scenario.cluster.cloud, int((order.lane == CLOUD).sum())
+        if not chunks or cloud is None:
+            return
+        start = kernel.now + int(upload_delay(kernel.scenario.delays, order.job, cloud))
+        zeta = int(kernel.wholly_in_cloud(order.job))
+        part = InCloud(chunks, start, start + int(kernel.chunk_time[order.job, zeta]))
+        before = self.in_cloud.get(order.job)
+        self.in_cloud[order.job] = part if before is None else before.joined(part)
+
+    def _chunks_on(self, server: int) -> tuple[tuple[int, tuple[int, ...]], ...]:
+        """The untrained chunks on a server, by job; which of a job's chunks on a lane are left makes no difference."""
+        kernel, found = self.kernel, dict[int, list[int]]()
+        cluster = kernel.scenario.cluster
+        lanes = np.flatnonzero(cluster.lane_server == server)
+        bring_to(kernel.belief, lanes, self.now)
+        there = [(lane, job, count) for lane in lanes.tolist() for job, count in _jobs_on(kernel.belief, lane)]
+        if server == cluster.cloud:
+            there += [(CLOUD, job, part.chunks) for job, part in self.in_cloud.items()]
+        for lane, job, count in there:
+            sent = set(np.flatnonzero(kernel.sent[job] == lane).tolist()) - kernel.lost.get(job, set())
+            found.setdefault(job, []).extend(sorted(sent)[:count])
+        return tuple((job, tuple(chunks)) for job, chunks in sorted(found.items()))
+
+    # -- what is left --------------------------------------------------------------------------------------------
+
+    def left(self) -> dict[int, float]:
+        """Share of each job in the system that is left to train, in (0, 1]; a chunk under way counts as a whole one."""
+        kernel = self.kernel
+        lanes = np.arange(len(kernel.belief.clock))
+        bring_to(kernel.belief, lanes, self.now)
+        on_lanes, total = _chunks_of(kernel.belief, len(kernel.standing)), kernel.scenario.jobs.chunks
+        found = {}
+        for job in kernel.active().tolist():
+            cloud = self.in_cloud.get(job)
+            elsewhere = len(kernel.lost.get(job, ())) + (0 if cloud is None else cloud.chunks)
+            if kernel.standing[job] == DISPATCHED:
+                found[job] = max(int(on_lanes[job]) + elsewhere, 1) / int(total[job])
+            else:
+                found[job] = kernel.books.share_left(kernel.gangs, job, self.now)
+        return found
 
 
 class _Ahead(SimulatedWorld):
     """A simulation that begins in the state that a kernel believes in."""
 
-    def __init__(self, kernel: Kernel, now: int, in_cloud: Mapping[int, InCloud], wakes: Iterable[int]) -> None:
+    def __init__(self, present: Present) -> None:
+        kernel, now = present.kernel, present.now
         physics = replace(kernel.scenario.physics, estimate_error=0.0)
         scenario = kernel.scenario if physics == kernel.scenario.physics else _with(kernel.scenario, physics)
         # the kernel does not know which chunks are ahead, so the forecast assumes that none has to wait
         super().__init__(scenario, preemptive=bool(kernel.belief.preemptive), bound_lag=False)
         self.kernel = kernel
         self.now, self.arrived, self.dispatches = now, kernel.arrived, kernel.dispatches
-        self.arrivals = self.arrivals[: kernel.arrived]
+        self.arrivals = self.arrivals[: kernel.arrived + present.submitted]
         self._lanes_from(kernel)
         self.gangs = deepcopy(kernel.gangs)
         self.holding.resume(kernel.books.work)
-        for job, part in in_cloud.items():
+        for job, part in present.in_cloud.items():
             self._cloud_from(job, part)
-        for time in wakes:
+        for time in present.wakes:
             self._note(max(time, now), WAKE, -1)
         self.unsettled = True
 
@@ -92,7 +230,7 @@ class _Ahead(SimulatedWorld):
         lanes = deepcopy(kernel.belief)
         bring_to(lanes, np.arange(len(lanes.clock)), self.now)
         truth = self.truth = self.truth._replace(lanes=lanes)
-        truth.left[:] = _chunks_of(lanes, len(truth.left))
+        truth.left[: kernel.arrived] = _chunks_of(lanes, len(truth.left))[: kernel.arrived]
         for job, chunks in kernel.lost.items():
             truth.left[job] += len(chunks)
         dispatched = np.flatnonzero(kernel.standing == DISPATCHED)
@@ -123,6 +261,13 @@ class _Ahead(SimulatedWorld):
         return int(self.kernel.wholly_in_cloud(order.job))
 
 
+def _unused(scenario: Scenario, name: str) -> str:
+    """`name` with as many apostrophes as make it a new id."""
+    while name in scenario.jobs.index:
+        name += "'"
+    return name
+
+
 def _with(scenario: Scenario, physics: object) -> Scenario:
     return replace(scenario, physics=physics)  # type: ignore[arg-type]
 
@@ -134,3 +279,9 @@ def _chunks_of(lanes: Lanes, jobs: int) -> Ints:
         rows = table[np.arange(table.shape[1]) < used[:, None]]
         np.add.at(total, rows[:, JOB], rows[:, COUNT])
     return total
+
+
+def _jobs_on(lanes: Lanes, lane: int) -> list[tuple[int, int]]:
+    """(job, uncompleted chunks) of each group on a lane or on its way there."""
+    parts = (lanes.rows[lane, : lanes.waiting[lane]], lanes.transit[lane, : lanes.coming[lane]])
+    return [(int(row[JOB]), int(row[COUNT])) for part in parts for row in part]

@@ -29,9 +29,8 @@ Results = Mapping[str, Any]
 
 
 def key_of_study(study: Study, seeds: int | None, trace: Path | None) -> str:
-    """Equal keys mean equal results of a simulated study: of its file, the seeds, the trace and the program."""
-    with_trace = getattr(study.settings, "with_trace", False) and trace is not None
-    return key_of(study.model_dump_json(), seeds, trace.read_bytes() if with_trace and trace else None)
+    """Equal keys mean equal results of a simulated study: of its file, the seeds, its trace and the program."""
+    return key_of(study.model_dump_json(), seeds, trace.read_bytes() if study.with_trace and trace else None)
 
 
 def is_finished(folder: Path, key: str) -> bool:
@@ -47,7 +46,8 @@ def finish(folder: Path, key: str) -> None:
 
 def write_overview(folder: Path, studies: Sequence[Study], missing: Mapping[str, str]) -> None:
     """Write ``index.md`` into the folder of the studies' folders; `missing`: why a study was not run, by its name."""
-    found = {study.name: results_of(folder / study.name) for study in studies if study.name not in missing}
+    there = (study.name for study in studies if study.name not in missing and (folder / study.name).is_dir())
+    found = {name: results_of(folder / name) for name in there}
     lines = ["# Every figure again", "", *_summary(studies, found), ""]
     for paper, heading in PAPERS.items():
         rows = [_row(study, found.get(study.name), missing) for study in studies if study.paper == paper]
@@ -70,7 +70,7 @@ def _summary(studies: Sequence[Study], found: Mapping[str, Results]) -> list[str
     return [
         f"Of the papers' claims {_counted(theirs)}. Of our own {_counted(ours)}. {runs:,} runs, each checked against "
         "every rule of the model. A verdict is a paired test over seeds, corrected for the number of its parts and "
-        "of the looks at the seeds ([how](../studies.md)); each figure's page has the parts, the numbers, the setting "
+        "of the looks at the seeds; each figure's page has the parts, the numbers, the setting "
         "and, where the claim does not hold, the reasons that were tried.",
     ]
 
@@ -85,7 +85,7 @@ def _counted(results: Sequence[Results]) -> str:
 
 def _row(study: Study, found: Results | None, missing: Mapping[str, str]) -> str:
     if found is None:
-        return f"| {study.figures} | {study.claim} | not run: {missing[study.name]} | |"
+        return f"| {study.figures} | {study.claim} | not run: {missing.get(study.name, 'not yet')} | |"
     verdict = "; ".join([f"**{found['verdict']}**", *(_reason(one) for one in found["reasons"])])
     page = f"[{study.figures}]({study.name}/report.html)"
     return f"| {page} | {study.claim} | {verdict} | {len(found['seeds'])} |"

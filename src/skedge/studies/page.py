@@ -108,7 +108,7 @@ class Findings:
     @property
     def command(self) -> str:
         """The command that repeats the study."""
-        trace = " --trace FILE" if getattr(self.study.settings, "with_trace", False) else ""
+        trace = " --trace FILE" if self.study.with_trace else ""
         return f"skedge reproduce {self.study.paper} {self.study.figure} --seeds {self.seeds}{trace}"
 
     @property

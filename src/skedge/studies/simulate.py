@@ -119,7 +119,7 @@ def _ratios(
         found = problem.optimum(scenario, settings.solve_s)
         bound, best = found.bound, found.value
     rows, broken = [], []
-    for policy, epsilon in product(settings.policies, settings.epsilons):
+    for policy, epsilon in product(settings.all_policies, settings.epsilons):
         faster = replace(scenario, physics=replace(scenario.physics, speedup=1 + epsilon))
         done = run(faster, policy)
         broken += [f"{v.rule} {v.constraint}: {v.message}" for v in done.verify(limit=3)]

@@ -124,6 +124,11 @@ class Study(BaseModel):
         return isinstance(self.settings, Trained)
 
     @property
+    def with_trace(self) -> bool:
+        """Whether its arrivals are those of a trace, which is not shipped."""
+        return getattr(self.settings, "with_trace", False)
+
+    @property
     def looks(self) -> tuple[int, ...]:
         """Numbers of seeds after which the claim is judged."""
         found = [self.seeds]

@@ -160,6 +160,10 @@ class Books:
         """
         raise OrderError("M31", f"job {self.scenario.jobs.ids[order.job]!r}: a transfer needs a cluster of sites")
 
+    def share_left(self, gangs: Gangs, job: int, now: int) -> float:
+        """Share of a gang's work that is left to train, in (0, 1]."""
+        return gangs.left_of(job, now) / int(gangs.work[job, gangs.zeta[job]])
+
     def chunks_left(self, job: int) -> Ints:  # noqa: ARG002 - sites ask for it
         """Untrained chunks of `job` by site, shape ``(servers,)``."""
         raise StateError("chunks_left needs a cluster of sites (transfer_cost)")
@@ -324,6 +328,10 @@ class SiteBooks(ResourceBooks):
     def chunks_left(self, job: int) -> Ints:
         """Untrained chunks of `job` by site."""
         return self.work.left[job]
+
+    def share_left(self, gangs: Gangs, job: int, now: int) -> float:  # noqa: ARG002 - what is trained counts by slot
+        """Share of the chunks that is left to train."""
+        return float(self.work.left[job].sum() / self.scenario.jobs.chunks[job])
 
 
 def _not_there(job: int, done: Placement) -> StateError:

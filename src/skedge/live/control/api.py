@@ -45,6 +45,7 @@ def make_api(service: Service, token: str) -> FastAPI:
     ``GET /jobs/JOB/logs``    text
     ``POST /jobs/JOB/cancel``
     ``GET /events?since=N``   :meth:`.service.Service.events`
+    ``POST /whatif``          a question; gives :meth:`.service.Service.what_if`
     ``GET /servers``          :meth:`.service.Service.servers`
     ``POST /servers/S/cordon`` and ``/servers/S/uncordon``
     ``POST /down``
@@ -56,6 +57,9 @@ def make_api(service: Service, token: str) -> FastAPI:
         spec: Annotated[dict[str, Any], Depends(_spec_of)], idempotency_key: Annotated[str, Header()] = ""
     ) -> str:
         return service.submit(spec, idempotency_key)
+
+    def ask_what_if(question: Annotated[dict[str, Any], Depends(_spec_of)]) -> dict[str, Any]:
+        return service.what_if(question)
 
     def keep_code(name: str, code: Annotated[bytes, Depends(_body_of)]) -> None:
         service.submissions.keep_code(name, code)
@@ -71,6 +75,7 @@ def make_api(service: Service, token: str) -> FastAPI:
         ("GET", "/jobs/{job}", service.describe),
         ("POST", "/jobs/{job}/cancel", audit.of("cancel", service.cancel)),
         ("GET", "/events", service.events),
+        ("POST", "/whatif", ask_what_if),
         ("GET", "/servers", service.servers),
         ("POST", "/servers/{server}/cordon", audit.of("cordon", service.cordon)),
         ("POST", "/servers/{server}/uncordon", audit.of("uncordon", service.uncordon)),

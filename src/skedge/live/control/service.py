@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,7 +29,10 @@ from skedge.live.world.ray_world import NoEngine
 from skedge.live.world.site_world import world_of
 from skedge.run import Run, for_service
 from skedge.runs.meta import meta_of
+from skedge.sim.what_if import Present
+from skedge.whatif import what_if, what_would_help, written
 
+from .foresight import Foresight
 from .journal import SqlJournal
 from .limits import Limits
 from .retention import Retention
@@ -92,6 +96,7 @@ class Service:
         self.kernel = Kernel(scenario, self.policy, journal)
         self.submissions = Submissions(folder, self.limits, self.kernel, self.world, journal)
         self.standing = Standing(self.kernel, self.world, self._log_line)
+        self.foresight = Foresight(self._present)
         self.retention = Retention(Checkpoints(engine.url), self.world.real_now, self.limits.keep_days)
 
     # -- the loop ------------------------------------------------------------------------------------------------
@@ -100,15 +105,20 @@ class Service:
         """Serve until :meth:`down`."""
         if self.engine.acts:
             self.retention.thread.start()
+            self.foresight.start()
         try:
             drive(self.kernel, self.world, self._note)
         finally:
+            self.foresight.end()
             self.retention.end()
             self.world.close()
 
     def _note(self, event: Event, orders: list[Order]) -> None:
         self.standing.note(event, orders)
+        for job in event.finished:
+            self.foresight.completed(job, event.time)
         for job in event.left:
+            self.foresight.left(job)
             self.retention.note(self.kernel.scenario.jobs.ids[job], event.time)
 
     def record(self) -> Run:
@@ -239,13 +249,20 @@ class Service:
 
         jobs, read_only = self.ask(lambda: (self.kernel.arrived, why()))
         aside = [content["job"]["id"] for content in self.journal.aside]
-        return {"policy": self.policy.name, "jobs": jobs, "read_only": read_only, "quarantined": aside}
+        return {
+            "policy": self.policy.name,
+            "jobs": jobs,
+            "read_only": read_only,
+            "quarantined": aside,
+            "forecasts": self.foresight.calibration(),
+        }
 
     # -- answers -------------------------------------------------------------------------------------------------
 
     def queue(self) -> list[dict[str, Any]]:
         """One row per job."""
-        return self.ask(self.standing.rows)
+        outlook = self.foresight.outlook()
+        return self.ask(lambda: self.standing.rows(outlook))
 
     def describe(self, job: str) -> dict[str, Any]:
         """Everything known about a job.
@@ -255,7 +272,24 @@ class Service:
         InputError
             If there is no job of that name.
         """
-        return self.ask(lambda: self.standing.job(self._job(job)))
+        outlook = self.foresight.outlook()
+        found = self.ask(lambda: self.standing.job(self._job(job), outlook))
+        present = self._present() if found["start_s"] is not None else None
+        return {**found, "help": [asdict(one) for one in what_would_help(present, self._job(job))] if present else []}
+
+    def what_if(self, question: dict[str, Any]) -> dict[str, Any]:
+        """The effects of a change on every job (:mod:`skedge.whatif`); nothing is changed.
+
+        Raises
+        ------
+        InputError
+            If the question is wrong.
+        """
+        return written(what_if(self.ask(self.standing.present), question))
+
+    def _present(self) -> Present | None:
+        """A copy of the present state, if a job is in the system."""
+        return self.ask(self.standing.present) if self.world.in_system else None
 
     def events(self, since: int = 0) -> list[dict[str, Any]]:
         """The event log, from entry number `since` on."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from skedge.core.events import CANCELLED, CLOUD, Event, Order, Transfer
@@ -10,8 +10,10 @@ from skedge.core.kernel import Kernel
 from skedge.core.state import REJECTED
 from skedge.core.time import SECOND
 from skedge.live.world.ray_world import RayWorld
-from skedge.sim.what_if import forecast
+from skedge.sim.what_if import Present
 from skedge.why import why
+
+from .foresight import Outlook
 
 
 class Standing:
@@ -71,17 +73,16 @@ class Standing:
 
     # -- answers -------------------------------------------------------------------------------------------------
 
-    def rows(self) -> list[dict[str, Any]]:
-        """One row per job."""
-        ends = self._forecast()
-        return [self._row(job, ends) for job in range(self.kernel.arrived)]
+    def rows(self, outlook: Outlook) -> list[dict[str, Any]]:
+        """One row per job, with its forecast."""
+        return [self._row(job, outlook) for job in range(self.kernel.arrived)]
 
-    def job(self, job: int) -> dict[str, Any]:
-        """Everything known about a job."""
+    def job(self, job: int, outlook: Outlook) -> dict[str, Any]:
+        """Everything known about a job, with its forecast."""
         world, name = self.world, self.kernel.scenario.jobs.ids[job]
         program = world.program(job)
         return {
-            **self._row(job, self._forecast()),
+            **self._row(job, outlook),
             "announced": self.kernel.scenario.jobs.frame.row(job, named=True),
             "train": {"factory": program.factory, "args": dict(program.args), "code": world.facts.modules.get(job)},
             "progress_by_chunk": self._progress(job),
@@ -121,16 +122,13 @@ class Standing:
         """Servers that train a job now."""
         return self.world.servers_of(job, self.kernel.gangs.placed.get(job, ()))
 
-    def _forecast(self) -> dict[int, int]:
-        """Forecast completions of the jobs in the system [µs], by a what-if simulation from the current state."""
-        if not self.world.in_system:
-            return {}
+    def present(self) -> Present:
+        """A copy of the present state, which forecasts are made from in other threads."""
         now = max(self.world.real_now(), self.kernel.now)
-        return forecast(
-            self.kernel, now, self.world.lanes.in_the_cloud(now, self.kernel.chunk_time), self.world.agenda.wakes
-        )
+        in_cloud = self.world.lanes.in_the_cloud(now, self.kernel.chunk_time)
+        return Present(self.kernel, now, in_cloud, self.world.agenda.wakes).copy()
 
-    def _row(self, job: int, ends: Mapping[int, int]) -> dict[str, Any]:
+    def _row(self, job: int, outlook: Outlook) -> dict[str, Any]:
         kernel, world = self.kernel, self.world
         now, program = max(world.real_now(), kernel.now), world.program(job)
         reason = why(kernel, job, now, world.uploads.behind(job, now))
@@ -143,7 +141,7 @@ class Standing:
             "ended_s": history[-1]["time_s"] if history and not in_system else None,
             "progress": done / (program.steps * program.chunks),
             "servers": sorted(kernel.scenario.cluster.server_ids[server] for server in self._on(job)),
-            "forecast_s": ends[job] / SECOND if job in ends else None,
+            **_forecast(job, outlook, self.kernel.now),
             "now_s": world.real_now() / SECOND,
             "reason": {
                 "token": reason.token,
@@ -179,3 +177,16 @@ class Standing:
         if self.kernel.is_running(job):
             return "RUNNING"
         return "SUSPENDED" if job in self.ran or job in self.kernel.gangs.started else "PENDING"
+
+
+def _forecast(job: int, outlook: Outlook, now: int) -> dict[str, float | None]:
+    """When a waiting job starts, when it completes, and the interval of that [s]; None: not foreseen."""
+    start, end = outlook.starts.get(job), outlook.completions.get(job)
+    low, high = outlook.intervals.get(job) or (None, None)
+    times = {
+        "start_s": start if start is not None and start > now else None,
+        "forecast_s": end,
+        "forecast_from_s": low,
+        "forecast_to_s": high,
+    }
+    return {name: None if time is None else time / SECOND for name, time in times.items()}

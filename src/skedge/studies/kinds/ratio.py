@@ -71,7 +71,7 @@ class Ratio(BaseModel):
     rises: bool = False
 
     @property
-    def policies(self) -> tuple[str, ...]:
+    def all_policies(self) -> tuple[str, ...]:
         """The policies to run, as in :class:`.ratios.Ratios`."""
         return (self.policy,)
 

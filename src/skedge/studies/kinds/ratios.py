@@ -47,7 +47,9 @@ class Ratios(BaseModel):
     problem
         Name of the optimum (:data:`skedge.optimum.problems.PROBLEMS`); default: the first that applies.
     policies
-        The policies to run; the claim: the ratios of the first are below those of the others, if there are others.
+        The policies of the claim: the ratios of the first are below those of the others, if there are others.
+    beside
+        Further policies, run and shown beside those of the claim.
     solve_s
         Time limit of the solvers per scenario [s].
     below
@@ -62,8 +64,14 @@ class Ratios(BaseModel):
     over: list[Axis] = Field(min_length=1)
     problem: str | None = None
     policies: list[str] = Field(min_length=1)
+    beside: list[str] = []
     solve_s: float = Field(gt=0)
     below: float | None = Field(None, gt=1)
+
+    @property
+    def all_policies(self) -> tuple[str, ...]:
+        """The policies to run."""
+        return (*self.policies, *self.beside)
 
     @property
     def epsilons(self) -> tuple[float, ...]:
@@ -89,7 +97,7 @@ class Ratios(BaseModel):
     def outcome(self, rows: pl.DataFrame) -> Outcome:
         """Judge how large the ratio of the first is, and whether it is the smallest, point by point."""
         names = tuple(self._name(point) for point in self._points)
-        means = {policy: self._means(rows, policy) for policy in self.policies}
+        means = {policy: self._means(rows, policy) for policy in self.all_policies}
         _, *others = self.policies
         parts: list[Part] = []
         if self.below is not None:

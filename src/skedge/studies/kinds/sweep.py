@@ -58,7 +58,9 @@ class Sweep(BaseModel):
     with_trace
         True: the arrivals are those of a trace file that the user names; every seed takes another part of it.
     policies
-        The policies to run. The figure's labels are the policies as given.
+        The policies of the claim. The figure's labels are the policies as given.
+    beside
+        Further policies, run and shown beside those of the claim.
     best
         If given, the claim: this policy is better than each other one at each value.
     metric, lower
@@ -98,6 +100,7 @@ class Sweep(BaseModel):
     axis: str
     with_trace: bool = False
     policies: list[str] = Field(min_length=1)
+    beside: list[str] = []
     best: str | None = None
     metric: str
     also: list[str] = []
@@ -137,7 +140,7 @@ class Sweep(BaseModel):
         if trace is not None and not self.with_trace:
             raise InputError(f"--trace {str(trace)!r}: this study draws its arrivals and takes no trace")
         for name, data in self._scenarios(seed, trace):
-            for policy in self.policies:
+            for policy in (*self.policies, *self.beside):
                 place: dict[str, Value] = {**name, "policy": policy}
                 label = "-".join(str(part) for part in (*place.values(), f"seed{seed}"))
                 yield Simulation(label, policy.format(at=name["at"]), seed, data, place)
@@ -161,7 +164,7 @@ class Sweep(BaseModel):
     def outcome(self, rows: pl.DataFrame) -> Outcome:
         """Judge each part of the claim."""
         rows = self._scaled(rows).sort("seed", "at")
-        by_policy = {policy: rows.filter(pl.col("policy") == policy) for policy in self.policies}
+        by_policy = {policy: rows.filter(pl.col("policy") == policy) for policy in (*self.policies, *self.beside)}
         name = f"log10 of {self.metric}" if self.log else self.metric
         if self.base_policy is not None:
             name = f"{name} over that of {self.base_policy}"

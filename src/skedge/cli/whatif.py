@@ -1,0 +1,136 @@
+"""``skedge whatif`` and ``skedge replay``: effects on every job, of a running service or of a recorded run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from skedge.core.errors import InputError
+from skedge.run import load_whole
+from skedge.scenario.yaml import read_yaml
+from skedge.whatif import replayed, state_at, what_if, written
+
+from .console import duration, out, print_json
+from .options import STATE, JsonOption, RunArgument, ServerArgument, StateOption
+from .requests import ask
+
+_SHOWN = 20
+"""Most jobs that a table lists; --json has all."""
+
+RunOption = Annotated[Path | None, typer.Option("--run", help="A run folder, instead of the service.")]
+AtOption = Annotated[float | None, typer.Option("--at", help="With --run: the moment of the question [s].", min=0)]
+
+whatif_app = typer.Typer(
+    help="What a submission, a drained or added server, or another policy would do to every job.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    add_completion=False,
+)
+
+
+@whatif_app.callback()
+def whatif() -> None:
+    """What a submission, a drained or added server, or another policy would do to every job."""
+
+
+@whatif_app.command()
+def submit(
+    spec: Annotated[Path, typer.Argument(help="A job spec (YAML).")],
+    state: StateOption = STATE,
+    folder: RunOption = None,
+    at: AtOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """What if this job were submitted now."""
+    _answer({"submit": read_yaml(spec)}, state, folder, at, as_json=as_json)
+
+
+@whatif_app.command()
+def drain(
+    server: ServerArgument,
+    state: StateOption = STATE,
+    folder: RunOption = None,
+    at: AtOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """What if this server were taken out of service now."""
+    _answer({"drain": server}, state, folder, at, as_json=as_json)
+
+
+@whatif_app.command()
+def add(
+    server: Annotated[Path, typer.Argument(help="A server (YAML), as in the servers of a cluster file.")],
+    state: StateOption = STATE,
+    folder: RunOption = None,
+    at: AtOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """What if there were this server, too; both sides begin anew with what is left to train."""
+    _answer({"add": read_yaml(server)}, state, folder, at, as_json=as_json)
+
+
+@whatif_app.command()
+def policy(
+    name: Annotated[str, typer.Argument(metavar="POLICY", help="name or name:key=value,…")],
+    state: StateOption = STATE,
+    folder: RunOption = None,
+    at: AtOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """What if this were the policy; both sides begin anew with what is left to train."""
+    _answer({"policy": name}, state, folder, at, as_json=as_json)
+
+
+def _answer(question: dict[str, Any], state: Path, folder: Path | None, at: float | None, *, as_json: bool) -> None:
+    if (folder is None) != (at is None):
+        raise InputError("--run and --at go together: a run folder, and a moment in it")
+    if folder is None or at is None:
+        found = ask(state, "POST", "/whatif", json=question)
+    else:
+        kept = load_whole(folder)
+        found = written(what_if(state_at(kept.scenario, kept.policy, at), question))
+    _print(found, as_json=as_json)
+
+
+def replay(
+    folder: RunArgument,
+    name: Annotated[str, typer.Option("--policy", help="name or name:key=value,…")],
+    save: Annotated[Path | None, typer.Option("--out", help="New run folder for the run.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Simulate a recorded run under another policy, and compare every job."""
+    answer, after = replayed(load_whole(folder), name)
+    if save is not None:
+        after.save(save)
+    _print(written(answer), as_json=as_json)
+
+
+def _print(found: Mapping[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(found)
+        return
+    jobs = sorted(found["jobs"], key=lambda row: -abs(row["later_s"] or 0.0))
+    table = Table("job", "starts at", "would start at", "completes at", "would complete at", "later by")
+    for row in jobs[:_SHOWN]:
+        table.add_row(row["job"], *_cells(row))
+    out.print(table)
+    if len(jobs) > _SHOWN:
+        out.print(f"and {len(jobs) - _SHOWN} jobs more, which change less; --json shows all")
+    moved = [row["later_s"] for row in jobs if row["later_s"]]
+    sooner = sum(1 for later in moved if later < 0)
+    out.print(f"{sooner} jobs complete sooner, {len(moved) - sooner} later; in sum {_signed(found['later_s'])}")
+
+
+def _cells(row: Mapping[str, Any]) -> Sequence[str]:
+    times = ("start_before_s", "start_after_s", "completion_before_s", "completion_after_s")
+    return [*("–" if row[name] is None else f"{row[name]:.1f} s" for name in times), _signed(row["later_s"])]
+
+
+def _signed(seconds: float | None) -> str:
+    if seconds is None:
+        return "–"
+    return f"{duration(abs(seconds))} {'sooner' if seconds < 0 else 'later'}" if seconds else "0 s"

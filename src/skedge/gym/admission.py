@@ -1,0 +1,91 @@
+"""Admission: whether the job that arrived is admitted, and on which server it runs (the decisions of PD-ORS, OASiS).
+
+An admitted job runs from its arrival to its end on one server, with as many workers as fit there, at most its batch,
+and the PSs that they need. Action 0 rejects it; action 1 + i places it on server i.
+
+Features of placing it on a server: workers that fit, of its batch; the utility that it would have, of its height; 1 if
+it is possible; the largest share of a resource of the server that is held now, and that would be held. In all actions,
+also that of rejecting: its height, by 100; its target time, of the horizon; the part of the horizon that is over.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from skedge.core.events import Allocate, Event, Reject, pairs
+from skedge.core.model import Cluster, Floats
+from skedge.core.policy import Need, View
+from skedge.core.speed import servers_for
+from skedge.core.value import Sigmoid
+
+from .asking import Asked, Asking, Question
+
+_HEIGHT = 100.0
+"""Utility to which heights are relative: the largest that PD-ORS draws."""
+
+_PLACED = slice(0, 5)
+
+
+class Admission(Asking):
+    """Places every job that arrives on the server that `choose` names, or rejects it."""
+
+    name: ClassVar[str] = "gym-admission"
+    needs: ClassVar[frozenset[Need]] = frozenset({"resources", "a utility of every job", "a horizon"})
+    features = 8
+
+    def actions(self, cluster: Cluster) -> int:
+        """Rejection, and the servers."""
+        return len(cluster.servers) + 1
+
+    def questions(self, event: Event, view: View) -> Asked:
+        """A question for each job that arrived, and its order."""
+        for job in event.arrived:
+            workers = np.array([self._fitting(job, server, view) for server in range(len(self.cluster.servers))])
+            mask = np.concatenate([[True], workers > 0])
+            chosen = yield Question(self._observed(job, workers, mask, view), mask)
+            if chosen == 0:
+                yield Reject(job, "chosen")
+            else:
+                n = int(workers[chosen - 1])
+                ps = servers_for(n, float(view.jobs.ratio[job]))
+                at = np.arange(len(workers)) == chosen - 1
+                yield Allocate(job, pairs(at * n), pairs(at * ps), "chosen")
+
+    def _fitting(self, job: int, server: int, view: View) -> int:
+        """The most workers of `job`, with their PSs, that fit what is free on `server`."""
+        free, batch = view.free[server], int(view.jobs.batch[job])
+        return next((n for n in range(batch, 0, -1) if (self._amounts(job, n, view) <= free).all()), 0)
+
+    @staticmethod
+    def _amounts(job: int, workers: int, view: View) -> Floats:
+        """What `workers` workers of `job` and their PSs take of each resource."""
+        jobs = view.jobs
+        return workers * jobs.worker_needs[job] + servers_for(workers, float(jobs.ratio[job])) * jobs.ps_needs[job]
+
+    def _observed(self, job: int, workers: np.ndarray, mask: np.ndarray, view: View) -> np.ndarray:
+        physics, utility = self.physics, view.utility(job)
+        horizon = physics.horizon
+        assert utility is not None  # noqa: S101  the policy's needs
+        assert horizon is not None  # noqa: S101  the policy's needs
+        columns = np.zeros((len(mask), self.features))
+        for server, n in enumerate(workers.tolist()):
+            columns[server + 1, _PLACED] = self._placed(job, server, n, utility, view)
+        columns[:, 5] = min(utility.height / _HEIGHT, 1.0)
+        columns[:, 6] = min(max(utility.target * physics.slot / horizon, 0.0), 1.0)
+        columns[:, 7] = min(view.now / horizon, 1.0)
+        return columns.astype(np.float32)
+
+    def _placed(self, job: int, server: int, n: int, utility: Sigmoid, view: View) -> tuple[float, ...]:
+        """Features of placing the job on one server with `n` workers."""
+        capacity = np.where(view.amounts[server] > 0, view.amounts[server], np.inf)
+        held = float(((view.amounts[server] - view.free[server]) / capacity).max())
+        if n == 0:
+            return 0.0, 0.0, 0.0, held, held
+        together = int(self.physics.colocation == "one_server")
+        slots = view.work[job, together] / n / self.physics.slot
+        will = float(((view.amounts[server] - view.free[server] + self._amounts(job, n, view)) / capacity).max())
+        late = view.now + slots * self.physics.slot > (self.physics.horizon or 0)
+        worth = 0.0 if late else utility(slots) / utility.height
+        return n / int(view.jobs.batch[job]), worth, 1.0, held, min(will, 1.0)

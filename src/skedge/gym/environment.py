@@ -1,0 +1,181 @@
+"""The environment of Gymnasium: an episode is a run of a scenario, a step is an answer to a question of the policy."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from skedge.core.errors import InputError
+from skedge.core.events import Event
+from skedge.core.scenario import Scenario
+from skedge.optimum.problems import Reference, reference
+from skedge.run import Run, offers
+from skedge.runs.meta import meta_of
+from skedge.scenario.file import Source, scenario_of
+from skedge.sim.world import SimulatedWorld
+
+from .admission import Admission
+from .asking import AskedKernel, Asking, Mask, Observation, Question
+from .dispatch import ChunkDispatcher
+
+INSTANCES = 32
+"""Default number of instances of a scenario that episodes are drawn from."""
+
+
+class SchedulingEnv(gymnasium.Env[Observation, np.int64]):
+    """A scenario whose policy asks for each decision.
+
+    An episode is one run of one instance, which is the scenario at a seed: 0 to `instances` - 1, drawn by the
+    generator of ``reset(seed=...)``, or ``reset(options={"instance": 7})``. An instance has the same jobs every time.
+
+    Observations are the features of each action, shape ``(actions, features)``, in [0, 1]; actions are numbers of
+    those that ``info["action_mask"]`` allows. A reward is the change of the objective since the step before, over the
+    instance's bound: for completion times, minus the time that jobs spent in the system. The return of an episode is
+    therefore minus the ratio of its total JCT to the bound (at most -1), or its total utility over the bound (at most
+    1). At the end, ``info["run"]`` is the run, to verify and measure like any other.
+
+    Parameters
+    ----------
+    policy
+        Asks the questions.
+    problem
+        Name of the problem whose bound rewards are relative to (:mod:`skedge.optimum.problems`).
+    scenario
+        A scenario file, the name of a shipped one, or a function of the seed; its cluster must have the same actions
+        at every seed.
+    instances
+        Number of instances to draw from.
+
+    Raises
+    ------
+    InputError
+        If the policy does not fit the scenario, or an action is not possible.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - as Gymnasium has it
+
+    def __init__(self, policy: Asking, problem: str, scenario: Source, instances: int = INSTANCES) -> None:
+        if instances < 1:
+            raise InputError(f"instances: {instances}; it must be at least 1")
+        self.policy, self.problem, self.source, self.instances = policy, problem, scenario, instances
+        self._known: dict[int, tuple[Scenario, Reference]] = {}
+        first, _ = self._instance(0)
+        actions = policy.actions(first.cluster)
+        self.action_space = spaces.Discrete(actions)
+        self.observation_space = spaces.Box(0.0, 1.0, (actions, policy.features), np.float32)
+        self._question: Question | None = None
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Begin a run of an instance; its first question."""
+        super().reset(seed=seed)
+        instance = int((options or {}).get("instance", self.np_random.integers(self.instances)))
+        scenario, self.reference = self._instance(instance)
+        self._episode = _Episode(scenario, self.policy)
+        self._paid = 0.0
+        question = self._episode.next(None)
+        if question is None:
+            raise InputError(f"{scenario.name}: it has no decision at seed {instance}")
+        self._question = question
+        return question.observation, {"action_mask": question.mask.astype(np.int8), "instance": instance}
+
+    def step(self, action: np.int64) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """Answer the question; the next one, or at the end the same observation without possible actions."""
+        asked, chosen = self._asked(), int(action)
+        if not (0 <= chosen < len(asked.mask) and asked.mask[chosen]):
+            possible = ", ".join(map(str, np.flatnonzero(asked.mask)))
+            raise InputError(f"action {chosen}: is not possible now; possible are {possible}")
+        self._question = self._episode.next(chosen)
+        value = self._episode.value(self.reference.sense)
+        reward, self._paid = (value - self._paid) / self.reference.bound.value, value
+        if self._question is not None:
+            return self._question.observation, reward, False, False, self._info()
+        return asked.observation, reward, True, False, self._info() | {"run": self._episode.run()}
+
+    def action_masks(self) -> Mask:
+        """Which actions are possible, as sb3-contrib's MaskablePPO asks for it."""
+        return self._asked().mask
+
+    def _asked(self) -> Question:
+        if self._question is None:
+            raise InputError("the episode has ended, or not begun; call reset first")
+        return self._question
+
+    def _info(self) -> dict[str, Any]:
+        mask = np.zeros(int(self.action_space.n), np.int8) if self._question is None else self._question.mask
+        return {"action_mask": mask.astype(np.int8)}
+
+    def _instance(self, seed: int) -> tuple[Scenario, Reference]:
+        """The scenario at `seed` and its bound, both computed once."""
+        if seed not in self._known:
+            scenario = scenario_of(self.source, seed)
+            lacking = self.policy.needs - offers(scenario)
+            if lacking:
+                raise InputError(f"{scenario.name}: this environment needs {', '.join(sorted(lacking))}")
+            found = reference(scenario, (self.problem,))
+            if found is None:
+                raise InputError(f"{scenario.name}: there is no bound of problem {self.problem!r}")
+            self._known[seed] = scenario, found
+        return self._known[seed]
+
+
+class _Episode:
+    """A run that stops at each question."""
+
+    def __init__(self, scenario: Scenario, policy: Asking) -> None:
+        self.scenario = scenario
+        self.kernel = AskedKernel(scenario, policy)
+        self.world = SimulatedWorld(scenario, preemptive=policy.lanes.preemptive)
+        self.waited = self.utility = 0.0
+        self.active = self.at = 0
+        self._steps = self._drive()
+
+    def next(self, answer: int | None) -> Question | None:
+        """The next question, after the answer to the one before; None at the end."""
+        try:
+            return next(self._steps) if answer is None else self._steps.send(answer)
+        except StopIteration:
+            return None
+
+    def _drive(self) -> Generator[Question, int, None]:
+        while (event := self.world.next_event()) is not None:
+            self._count(event)
+            orders = yield from self.kernel.asked(event)
+            for order in orders:
+                self.world.perform(order)
+            self.active = len(self.kernel.active())
+        self.kernel.validate_state()
+
+    def _count(self, event: Event) -> None:
+        """Add the time that jobs spent in the system, and the utility of those that have finished."""
+        self.waited += self.active * (event.time - self.at) / 1e6
+        self.at = event.time
+        physics, jobs = self.scenario.physics, self.scenario.jobs
+        for job in event.finished:
+            value, late = jobs.utility[job], physics.horizon is not None and event.time > physics.horizon
+            if value is not None and not late:
+                self.utility += value((event.time - int(jobs.arrival[job])) / physics.slot)
+
+    def value(self, sense: str) -> float:
+        """The objective so far: minus the total time in the system [s], or the total utility."""
+        return -self.waited if sense == "lower" else self.utility
+
+    def run(self) -> Run:
+        """The record of the run that has ended."""
+        policy = self.kernel.policy
+        return Run(self.scenario, meta_of(self.scenario, policy), self.kernel.record.schedule(self.world.runs()))
+
+
+def chunk_dispatch(scenario: Source = "gym-dispatch", instances: int = INSTANCES) -> SchedulingEnv:
+    """``skedge/ChunkDispatch-v0``: total JCT, relative to the bound of schedules that dispatch chunks."""
+    return SchedulingEnv(ChunkDispatcher(), "chunks", scenario, instances)
+
+
+def admission(scenario: Source = "gym-admission", instances: int = INSTANCES) -> SchedulingEnv:
+    """``skedge/Admission-v0``: total utility, relative to its bound."""
+    return SchedulingEnv(Admission(), "utility", scenario, instances)

@@ -1,0 +1,300 @@
+"""What-if questions: what a submission, a drained or added server, or another policy would do to every job.
+
+A question is a mapping with one field, as the service's API takes it: ``submit`` (a job spec), ``drain`` (a server's
+id), ``add`` (a server of a cluster file) or ``policy`` (``name:key=value,…``). The answer compares two forecasts.
+
+``submit`` and ``drain`` are tried on the present state. A running service keeps its policy and its servers, so
+``policy`` and ``add`` are compared anew: every job in the system arrives now with the share of its work that is left,
+once under the present policy on the present servers, once with the change. Uploads are made again in both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from itertools import chain, count
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from .core.errors import InputError
+from .core.kernel import Kernel
+from .core.kinds import kind_of
+from .core.model import Cluster
+from .core.policy import AnyPolicy
+from .core.registry import spec_of
+from .core.scenario import Jobs, Scenario
+from .core.time import SECOND, ticks, whole_slots
+from .run import Run, prepared, run
+from .scenario.file import job_from_spec, job_of, server_from
+from .sim.what_if import Foreseen, Present
+from .sim.world import SimulatedWorld
+
+_SCALED = ("minibatch_s", "ps_update_s", "gradient_mb")
+"""The columns that the time of a mini-batch, m + G + 2 q / b, is linear in."""
+
+_UNTRAINED = {"factory": "none:none"}
+"""Stands for `train` in a job spec that has none: nothing is trained."""
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What a change does to one job: start and completion [s], None where it never comes."""
+
+    job: str
+    start_before_s: float | None
+    start_after_s: float | None
+    completion_before_s: float | None
+    completion_after_s: float | None
+
+    @property
+    def later_s(self) -> float | None:
+        """By how much the job completes later, if it completes with and without the change [s]."""
+        if self.completion_before_s is None or self.completion_after_s is None:
+            return None
+        return self.completion_after_s - self.completion_before_s
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The effects on all jobs in the system, and on the one submitted.
+
+    Attributes
+    ----------
+    now_s
+        The moment of the question [s].
+    """
+
+    now_s: float
+    effects: tuple[Effect, ...]
+
+    @property
+    def later_s(self) -> float:
+        """Sum over the jobs that complete with and without the change [s]."""
+        return sum(effect.later_s or 0.0 for effect in self.effects)
+
+
+def what_if(present: Present, question: Mapping[str, Any]) -> Answer:
+    """Answer a question; `present` is not changed.
+
+    Raises
+    ------
+    InputError
+        If the question is wrong, or does not fit the cluster; names the field.
+    """
+    if len(question) != 1 or next(iter(question)) not in _ANSWERS:
+        raise InputError(f"what-if: {', '.join(question) or 'nothing'}: must be one of {', '.join(_ANSWERS)}")
+    ((asked, value),) = question.items()
+    return _ANSWERS[asked](present.copy(), value)
+
+
+def _submit(present: Present, spec: Any) -> Answer:
+    before = present.foresee()
+    fields = {"train": _UNTRAINED, **spec} if isinstance(spec, Mapping) else spec
+    job = job_of(job_from_spec(fields, "job spec"))
+    names = present.kernel.scenario.jobs.index
+    present.submit(replace(job, id=next(name for name in _names(job.id) if name not in names)))
+    return _compared(present, before, present.foresee())
+
+
+def _names(name: str) -> Iterator[str]:
+    """`name`, then name-2, name-3 and so on."""
+    yield name
+    yield from (f"{name}-{number}" for number in count(2))
+
+
+def _drain(present: Present, server: Any) -> Answer:
+    servers, before = present.kernel.scenario.cluster.server_ids, present.foresee()
+    if server not in servers:
+        raise InputError(f"drain: server {server!r} is unknown; there are {', '.join(servers)}")
+    if not present.kernel.in_service[servers.index(server)]:
+        raise InputError(f"drain: server {server!r} is out of service already")
+    present.drain(servers.index(server))
+    return _compared(present, before, present.foresee())
+
+
+def _policy(present: Present, policy: Any) -> Answer:
+    return _anew(present, lambda scenario: scenario, str(policy))
+
+
+def _add(present: Present, fields: Any) -> Answer:
+    server = server_from(fields, "add")
+
+    def wider(scenario: Scenario) -> Scenario:
+        return _on(scenario, kind_of(scenario.cluster).with_server(scenario.cluster, server))
+
+    return _anew(present, wider, spec_of(present.kernel.policy))
+
+
+_ANSWERS: dict[str, Callable[[Present, Any], Answer]] = {
+    "submit": _submit, "drain": _drain, "add": _add, "policy": _policy,
+}  # fmt: skip
+"""What answers each kind of question, on a copy of the state."""
+
+
+def _anew(present: Present, changed: Callable[[Scenario], Scenario], policy: AnyPolicy) -> Answer:
+    """Compare runs of what is left to train: as it is, and changed."""
+    scenario = remaining(present)
+    before = run(scenario, spec_of(present.kernel.policy))
+    after = run(changed(scenario), policy)
+    return Answer(present.now / SECOND, _effects(before, after))
+
+
+def remaining(present: Present) -> Scenario:
+    """The jobs in the system as a scenario: all arrive now, with the share of their work that is left.
+
+    Servers that are out of service are left out.
+    """
+    kernel, left = present.kernel, present.left()
+    scenario, jobs = kernel.scenario, kernel.active()
+    share = np.array([left[job] * kernel.factor.get(job, 1.0) for job in jobs.tolist()])
+    frame = scenario.jobs.frame[jobs.tolist()].with_columns(
+        pl.lit(present.now / SECOND).alias("arrival_s"), *(pl.col(name) * share for name in _SCALED)
+    )
+    given = {name: scenario.jobs.given[name] for name in frame["id"] if name in scenario.jobs.given}
+    whole = replace(scenario, jobs=Jobs(frame, scenario.cluster, given))
+    cluster, there = scenario.cluster, np.flatnonzero(kernel.in_service).tolist()
+    return whole if len(there) == len(cluster.servers) else _on(whole, kind_of(cluster).only(cluster, there))
+
+
+def _on(scenario: Scenario, cluster: Cluster) -> Scenario:
+    """The scenario on another cluster."""
+    return replace(scenario, cluster=cluster, jobs=Jobs(scenario.jobs.frame, cluster, scenario.jobs.given))
+
+
+def _compared(present: Present, before: Foreseen, after: Foreseen) -> Answer:
+    kernel = present.kernel
+    jobs = sorted({*kernel.active().tolist(), *before.completions, *range(kernel.arrived, len(kernel.scenario.jobs))})
+    effects = (
+        Effect(
+            kernel.scenario.jobs.ids[job], _s(before.starts.get(job)), _s(after.starts.get(job)),
+            _s(before.completions.get(job)), _s(after.completions.get(job)),
+        )
+        for job in jobs
+    )  # fmt: skip
+    return Answer(present.now / SECOND, tuple(effects))
+
+
+def _s(time: int | None) -> float | None:
+    return None if time is None else time / SECOND
+
+
+# -- what would help ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Help:
+    """A change with which a waiting job would start earlier, found by trying.
+
+    Attributes
+    ----------
+    change
+        In words.
+    start_s, completion_s
+        With the change [s].
+    """
+
+    change: str
+    start_s: float
+    completion_s: float | None
+
+
+def what_would_help(present: Present, job: int) -> tuple[Help, ...]:
+    """The changes that let a waiting job start earlier; `present` is not changed.
+
+    Tried are each server that is out of service, back in it; and, for a job that has not begun, fewer workers: half,
+    a quarter and so on to one, of which the first that helps is told. That job is submitted again, behind the others.
+    Nothing is tried for a job that runs now.
+    """
+    expected = present.foresee().starts.get(job)
+    if expected is not None and expected <= present.now:
+        return ()
+    changes = chain(_with_servers_back(present, job), _with_fewer_workers(present, job))
+    found: dict[str, Help] = {}
+    for kind, words, changed, number in changes:
+        foreseen = changed.foresee()
+        start = foreseen.starts.get(number)
+        if kind not in found and start is not None and (expected is None or start < expected):
+            found[kind] = Help(words, start / SECOND, _s(foreseen.completions.get(number)))
+    return tuple(found.values())
+
+
+def _with_servers_back(present: Present, job: int) -> Iterator[tuple[str, str, Present, int]]:
+    for server in np.flatnonzero(~present.kernel.in_service).tolist():
+        name, changed = present.kernel.scenario.cluster.server_ids[server], present.copy()
+        changed.restore(server)
+        yield name, f"if {name} came back", changed, job
+
+
+def _with_fewer_workers(present: Present, job: int) -> Iterator[tuple[str, str, Present, int]]:
+    workers = int(present.kernel.scenario.jobs.workers[job])
+    while workers > 1 and present.left().get(job) == 1.0:
+        workers //= 2
+        changed = present.copy()
+        yield "workers", f"with {workers} worker{'s' if workers > 1 else ''}", changed, changed.resubmit(job, workers)
+
+
+# -- recorded runs -----------------------------------------------------------------------------------------------------
+
+
+def state_at(scenario: Scenario, policy: AnyPolicy, at_s: float) -> Present:
+    """The state of a simulation at a time, with only the jobs that had arrived by then.
+
+    Raises
+    ------
+    PolicyError
+        If the policy does not fit the scenario.
+    """
+    made, at = prepared(policy, scenario), ticks(at_s)
+    known = _first(scenario, int((whole_slots(scenario.jobs.arrival, scenario.physics.step) <= at).sum()))
+    world = SimulatedWorld(known, preemptive=made.lanes.preemptive)
+    present = Present(Kernel(known, made), 0)
+    while (event := world.next_event()) is not None and event.time <= at:
+        for order in present.happens(event):
+            world.perform(order)
+    present.now = at
+    present.in_cloud = {job: part for job, part in present.in_cloud.items() if part.end > at}
+    return present
+
+
+def _first(scenario: Scenario, jobs: int) -> Scenario:
+    """The scenario with its first jobs only."""
+    frame = scenario.jobs.frame.head(jobs)
+    given = {name: scenario.jobs.given[name] for name in frame["id"] if name in scenario.jobs.given}
+    return replace(scenario, jobs=Jobs(frame, scenario.cluster, given))
+
+
+def replayed(recorded: Run, policy: AnyPolicy) -> tuple[Answer, Run]:
+    """A recorded run under another policy: the effects on all its jobs, and the new run.
+
+    A live record is compared with its own simulation, so that both have the announced times.
+
+    Raises
+    ------
+    PolicyError
+        If the policy is unknown or does not fit the scenario.
+    """
+    before = run(recorded.scenario, recorded.policy) if recorded.live else recorded
+    after = run(recorded.scenario, policy)
+    return Answer(0.0, _effects(before, after)), after
+
+
+def _effects(before: Run, after: Run) -> tuple[Effect, ...]:
+    (starts, ends), (new_starts, new_ends) = _times(before), _times(after)
+    return tuple(
+        Effect(name, starts.get(job), new_starts.get(job), ends[job], new_ends[job])
+        for job, name in enumerate(before.scenario.jobs.ids)
+    )
+
+
+def _times(of: Run) -> tuple[dict[int, float], list[float | None]]:
+    """Start of the first run of each job that ran, and completion of each job [s]."""
+    starts = of.schedule.runs.group_by("job").agg(pl.col("start").min())
+    return {job: start / SECOND for job, start in starts.iter_rows()}, [_s(time) for time in of.jobs["completion"]]
+
+
+def written(answer: Answer) -> dict[str, Any]:
+    """The answer as plain JSON types: ``now_s``, ``later_s``, and ``jobs`` with a row for each."""
+    rows = [{**asdict(effect), "later_s": effect.later_s} for effect in answer.effects]
+    return {"now_s": answer.now_s, "later_s": answer.later_s, "jobs": rows}

@@ -1,0 +1,121 @@
+"""The environments of Gymnasium: the rules of the library, rewards against the bound, and policies that are trained."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+
+import skedge
+from skedge.analysis.verify.rules import Violation
+from skedge.core.errors import InputError
+
+gymnasium = pytest.importorskip("gymnasium")
+
+from gymnasium.utils.env_checker import check_env  # noqa: E402
+
+from skedge.gym import Admission, ChunkDispatcher, SchedulingEnv  # noqa: E402
+from skedge.testing import check_policy  # noqa: E402
+
+NAMES = ["skedge/ChunkDispatch-v0", "skedge/Admission-v0"]
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def env(request) -> SchedulingEnv:
+    return gymnasium.make(request.param, instances=2).unwrapped
+
+
+def played(env: SchedulingEnv, instance: int, rng: np.random.Generator | None = None) -> tuple[list, float, dict]:
+    """Observations and return of an episode with random actions, or the first possible ones; the last info."""
+    observation, info = env.reset(seed=0, options={"instance": instance})
+    seen, total, done = [observation], 0.0, False
+    while not done:
+        possible = np.flatnonzero(info["action_mask"])
+        action = possible[0] if rng is None else rng.choice(possible)
+        observation, reward, done, _, info = env.step(action)
+        seen.append(observation)
+        total += reward
+    return seen, total, info
+
+
+def test_the_checker_of_gymnasium_has_nothing_to_say(env):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_env(env, skip_render_check=True)
+
+
+def test_the_return_is_the_objective_over_the_bound_and_the_run_is_sound(env):
+    _, total, info = played(env, 1, np.random.default_rng(0))
+    run, to = info["run"], env.reference
+    value = run.metrics[to.metric] / to.bound.value
+    assert total == pytest.approx(-value if to.sense == "lower" else value, rel=1e-9)
+    assert (value >= 1) == (to.sense == "lower")
+    assert run.verify() == []
+
+
+def test_an_instance_and_the_actions_determine_the_episode(env):
+    first, again = (played(env, 0, np.random.default_rng(3)) for _ in range(2))
+    assert np.array_equal(first[0], again[0])
+    assert first[1] == again[1]
+    other = played(env, 1, np.random.default_rng(3))
+    assert not np.array_equal(first[0][0], other[0][0])
+
+
+def test_observations_are_in_the_space_and_masks_allow_an_action(env):
+    seen, _, _ = played(env, 0, np.random.default_rng(1))
+    assert all(observation in env.observation_space for observation in seen)
+    env.reset(seed=1)
+    assert env.action_masks().any()
+    assert env.action_masks().shape == (env.action_space.n,)
+
+
+def test_a_policy_that_answers_by_itself_makes_the_run_of_the_environment(env):
+    _, _, info = played(env, 1)
+    alone = skedge.run(info["run"].scenario, type(env.policy)())
+    assert alone.schedule.jobs.equals(info["run"].schedule.jobs)
+    assert alone.schedule.runs.equals(info["run"].schedule.runs)
+
+
+def test_an_impossible_action_is_refused(env):
+    env.reset(seed=0)
+    with pytest.raises(InputError, match=r"action 99: is not possible now; possible are 0"):
+        env.step(99)
+
+
+def test_a_step_after_the_end_is_refused(env):
+    played(env, 0)
+    with pytest.raises(InputError, match="call reset first"):
+        env.step(0)
+
+
+@pytest.mark.parametrize("policy", [ChunkDispatcher, Admission])
+def test_what_answers_is_a_policy_that_keeps_the_contract(policy):
+    check_policy(policy)
+
+
+def test_a_dispatcher_that_sends_all_to_the_slowest_lane_is_worse_than_a_online():
+    """The choice matters: rewards part good answers from bad ones."""
+    scenario = skedge.default_scenario("gym-dispatch", 1)
+    one = skedge.run(scenario, ChunkDispatcher())
+    best = skedge.run(scenario, "aonline")
+    assert one.metrics["jct_total_s"] > 1.5 * best.metrics["jct_total_s"]
+    assert one.verify() == list[Violation]()
+
+
+def test_a_scenario_that_does_not_fit_is_refused():
+    with pytest.raises(InputError, match="this environment needs a horizon, a utility of every job"):
+        gymnasium.make(NAMES[1], scenario="gym-dispatch")
+
+
+def test_without_the_extra_it_is_said_in_a_sentence():
+    code = """
+import importlib.util as util
+find = util.find_spec
+util.find_spec = lambda name, *more: None if name == "gymnasium" else find(name, *more)
+import skedge.gym
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "this needs the extra `gym`: pip install 'skedge[gym]'" in ended.stderr
