@@ -20,7 +20,7 @@ def main() -> None:
         sys.stderr.write("skedge: interrupted; nothing was written\n")
         sys.exit(130)
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # what is done or undone is so: one more changes nothing
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the outcome is settled: another Ctrl-C must not change it
         gc.freeze()  # Python's final garbage collection takes longer than `skedge --help`
 
 

@@ -304,7 +304,7 @@ def compare(
     if isinstance(seeds, int):
         seeds = range(seeds)
     if not seeds:
-        raise InputError("seeds: there is none; compare at least one")
+        raise InputError("seeds: the list is empty; compare at least one")
     if processes == 0 or processes < -1:
         raise InputError(f"processes: {processes}; it must be at least 1, or -1 for one per core")
     where = Where(processes, ray, Kept(resume) if isinstance(resume, Path) else resume)
@@ -361,7 +361,7 @@ class _Entrant:
 def _entrants(policies: Sequence[AnyPolicy]) -> list[_Entrant]:
     """Reject policies that are wrong before any run begins."""
     if not policies:
-        raise PolicyError("policies: there is none; name at least one")
+        raise PolicyError("policies: the list is empty; name at least one")
     seen: dict[tuple[str, str], str] = {}
     entrants = []
     for given in policies:
@@ -379,7 +379,7 @@ def _entrants(policies: Sequence[AnyPolicy]) -> list[_Entrant]:
 class _Sample:
     """The scenario at the seed of number `i`: where it is from and, for points that are sent or kept, its digest.
 
-    `number` tells the samples of a sweep apart.
+    `number` identifies a sample within a sweep.
     """
 
     i: int
@@ -406,7 +406,7 @@ def _runs(
     where: Where,
     verify: bool,
     folder: Path | None,
-    told: Callable[[str, int], None],
+    progress: Callable[[str, int], None],
 ) -> dict[str, list[_Made]]:
     """The results of the runs by policy. Those that are carried out elsewhere come back to be written."""
     made: dict[tuple[str, int], _Made] = {}
@@ -424,7 +424,7 @@ def _runs(
         if folder is not None and one.run is not None and not where.here:
             one.run.write(_new(folder, one.policy, one.seed))
         made[one.policy, one.number] = one if one.i == 0 else replace(one, run=None)
-        told(one.policy, one.seed)
+        progress(one.policy, one.seed)
     return {policy.label: [made[policy.label, sample.number] for sample in samples] for policy in policies}
 
 
@@ -445,7 +445,7 @@ def _run_point(sample: _Sample, policy: _Entrant, where: Where, verify: bool, fo
 
 
 def _references(
-    samples: Sequence[_Sample], made: dict[str, list[_Made]], where: Where, told: Callable[[str, int], None]
+    samples: Sequence[_Sample], made: dict[str, list[_Made]], where: Where, progress: Callable[[str, int], None]
 ) -> tuple[Reference | None, ...]:
     """The bound of each sample that holds for all its runs."""
     points = []
@@ -455,7 +455,7 @@ def _references(
     found: dict[int, Reference | None] = {}
     for number, seed, one in _carried_out(points, where, "bounds"):
         found[number] = one
-        told("bound", seed)
+        progress("bound", seed)
     return tuple(found[sample.number] for sample in samples)
 
 

@@ -6,7 +6,7 @@ the terms behind it (:meth:`skedge.core.policy.Policy.terms`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from .core.kernel import Kernel
 from .core.model import Cluster
 from .core.policy import Policy, View
 from .core.time import SECOND
+from .core.wording import some_of
 from .optimum.types import PLANNED
 from .run import Run, prepared
 from .sim.world import SimulatedWorld
@@ -42,7 +43,7 @@ class _DecisionReached(Exception):  # noqa: N818 - stops a replay, not an error
         self.time, self.order, self.terms = time, order, terms
 
 
-_FORESEEN = "nothing then: skedge optimum made the plan with all jobs known in advance"
+_FORESEEN = "nothing at that time: skedge optimum planned with all jobs known in advance"
 
 _PLACES = Dispatch, Allocate, Reserve, Reject
 _DECIDES = *_PLACES, Postpone, Suspend, Transfer
@@ -88,6 +89,8 @@ class Explanation:
         The quantities that the policy compared; None if it does not report them.
     timeline
         The job's history in time order: columns time_s, until_s, what, server, detail.
+    later_s
+        Times of the later decisions on the job [s].
     """
 
     job: str
@@ -96,6 +99,7 @@ class Explanation:
     reason: str
     terms: Mapping[str, Any] | None
     timeline: pl.DataFrame
+    later_s: list[float]
 
 
 def explain(run: Run, job: str, at_s: float | None = None) -> Explanation:
@@ -114,26 +118,32 @@ def explain(run: Run, job: str, at_s: float | None = None) -> Explanation:
     """
     index = run.scenario.jobs.index.get(job)
     if index is None:
-        near = ", ".join(run.scenario.jobs.ids[:5])
-        raise InputError(f"job {job!r} is not in this run; its jobs are {near}, … ({len(run.scenario.jobs)} in all)")
+        raise InputError(f"job {job!r} is not in this run; its jobs are {some_of(run.scenario.jobs.ids)}")
     at = None if at_s is None else round(at_s * SECOND)
     if run.policy == PLANNED:
         time, verb, reason = _on_record(run, index, at)
-        return Explanation(job, time / SECOND, verb, reason, {"compares": _FORESEEN}, timeline(run, index))
-    reached = _replay(run, index, at)
-    verb = type(reached.order).__name__.lower()
-    reason = getattr(reached.order, "reason", "")
-    return Explanation(job, reached.time / SECOND, verb, reason, reached.terms, timeline(run, index))
+        terms: Mapping[str, Any] | None = {"compares": _FORESEEN}
+    else:
+        reached = _replay(run, index, at)
+        time, verb, terms = reached.time, type(reached.order).__name__.lower(), reached.terms
+        reason = getattr(reached.order, "reason", "")
+    later = _decisions(run, index, _DECIDES, time + 1)["time"].unique().sort()
+    later_s = [one / SECOND for one in later.to_list()]
+    return Explanation(job, time / SECOND, verb, reason, terms, timeline(run, index), later_s)
+
+
+def _decisions(run: Run, job: int, kinds: Sequence[type[Order]], since: int) -> pl.DataFrame:
+    """The recorded decisions of `kinds` on `job` from `since` on [µs]."""
+    return run.schedule.decisions.filter(
+        pl.col("job") == job,
+        pl.col("verb").cast(pl.String).is_in([kind.__name__.lower() for kind in kinds]),
+        pl.col("time") >= since,
+    )
 
 
 def _on_record(run: Run, job: int, at: int | None) -> tuple[int, str, str]:
     """Time [µs], verb and reason of the decision to explain, from the record."""
-    kinds = _PLACES if at is None else _DECIDES
-    own = run.schedule.decisions.filter(
-        pl.col("job") == job,
-        pl.col("verb").cast(pl.String).is_in([kind.__name__.lower() for kind in kinds]),
-        pl.col("time") >= (at or 0),
-    )
+    own = _decisions(run, job, _PLACES if at is None else _DECIDES, at or 0)
     if not len(own):
         raise _never(run, job, at)
     return own.select("time", pl.col("verb").cast(pl.String), pl.col("reason").cast(pl.String)).row(0)

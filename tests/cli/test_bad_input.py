@@ -61,8 +61,8 @@ WRONG_SCENARIOS = {
     "a time beyond all sense": ("arrival_s: 10", "arrival_s: 1e300", "arrival_s: 1e+300: it must be less than"),
     "a time in an unknown unit": ("minibatch_s: 15s", "minibatch_s: 15 parsecs", "'15 parsecs': it must be a duration"),
     "no chunks": ("chunks: 3", "chunks: 0", "workload.jobs[0].chunks: 0: it must be greater than or equal to 1"),
-    "half a chunk": ("chunks: 3", "chunks: 2.5", "workload.jobs[0].chunks: 2.5: it must be a valid integer"),
-    "chunks in words": ("chunks: 3", "chunks: three", "workload.jobs[0].chunks: 'three': it must be a valid integer"),
+    "half a chunk": ("chunks: 3", "chunks: 2.5", "workload.jobs[0].chunks: 2.5: it must be a whole number"),
+    "chunks in words": ("chunks: 3", "chunks: three", "workload.jobs[0].chunks: 'three': it must be a whole number"),
     "more chunks than can be": ("chunks: 3", "chunks: 100000000000", "job 'b': chunks = 1e+11; with the jobs before"),
     "more work than can be": ("epochs: 2", "epochs: 100000000000000", "job 'b': chunks x epochs x minibatches"),
     "a number beyond 64 bits": ("epochs: 2", f"epochs: {10**30}", f"epochs: {10**30}: it must be less than"),
@@ -85,7 +85,7 @@ WRONG_SCENARIOS = {
     "more workers than can be": ("fast: 2", "fast: 100000000000", "workers.fast: 100000000000: it must be less than"),
     "no servers at all": ("cluster:", "cluster:\n  draw: {servers: 1}", "it must have exactly one of servers, draw"),
     "two sources of jobs": ("workload:", "workload:\n  synthetic: {jobs: 3}", "it must have exactly one of synthetic"),
-    "a delay to nowhere": ("id: a,", "id: a, upload: {moon: 3},", "'moon', which does not exist"),
+    "a delay to nowhere": ("id: a,", "id: a, upload: {moon: 3},", "there is no server 'moon'; there are edge1"),
     "a range upside down": ("id: a,", "id: a, upload_edge_s: [9, 3],", "upload_edge_s"),
     "a seed below 0": ("seed: 3", "seed: -1", "seed: -1: it must be greater than or equal to 0"),
     "a slot of no length": ("seed: 3", "slot: 0", "slot: 0: it must be greater than 0"),
@@ -168,9 +168,10 @@ def test_a_scenario_that_is_not_there_is_one_error(
 
 WRONG_POLICIES = [
     ("nope", "policy 'nope' is unknown; known are aonline, batch"),
+    ("aonlin", "policy 'aonlin' is unknown (did you mean aonline?); known are aonline, batch"),
     ("", "policy '' is unknown"),
-    ("aonline:clud=false", "it has no parameter 'clud'; it takes q_mode"),
-    ("aonline:cloud=perhaps", "cloud = 'perhaps'"),
+    ("aonline:clud=false", "it has no parameter 'clud' (did you mean cloud?); it takes q_mode"),
+    ("aonline:cloud=perhaps", "cloud = 'perhaps': it must be true or false"),
     ("aonline:q_mode=best", "q_mode = 'best'"),
     ("aonline:cloud", "'cloud' has no value; write name:key=value"),
     ("tiresias:limit_s=-5", "limit_s = '-5'"),
@@ -194,8 +195,10 @@ def test_a_wrong_policy_is_refused_before_anything_runs(
 
 WRONG_OPTIONS = [
     (("compare", "demo", "--seeds", 0), "'--seeds'", 2),
-    (("compare", "demo", "--seeds", "many"), "'--seeds'", 2),
-    (("run", "demo", "--seed", -1), "'--seed'", 2),
+    (("compare", "demo", "--seeds", "many"), "'--seeds': 'many': it must be a whole number", 2),
+    (("run", "demo", "--seed", -1), "'--seed': '-1': it must be greater than or equal to 0", 2),
+    (("optimum", "demo", "--time-limit", "x"), "'--time-limit': 'x': it must be a number", 2),
+    (("export", "r", "--format", "pdf", "--out", "x"), "'--format': 'pdf' is not one of 'batsim', 'chrome'", 2),
     (("run", "demo", "--nosuch"), "--nosuch", 2),
     (("run",), "Missing", 2),
     (("nosuch",), "nosuch", 2),
@@ -482,6 +485,21 @@ def test_a_report_that_cannot_be_written_fails_before_the_comparison(
     Path("there").mkdir()
     refused(skedge("compare", small, "--report", report), message)
     assert files() == {"small.yaml", "there"}
+
+
+def test_a_file_that_is_no_report_is_not_replaced_by_one(
+    skedge: Skedge, small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("skedge.cli.compare.compare", None)
+    before = small.read_bytes()
+    refused(skedge("compare", small, "--report", small), f"{small}: exists and is not a report of skedge")
+    assert small.read_bytes() == before
+
+
+def test_an_earlier_report_is_replaced_and_the_output_says_so(skedge: Skedge, small: Path) -> None:
+    words = ("compare", small, "--policies", "srtf", "--seeds", 1, "--processes", 1)
+    assert "replaced" not in skedge(*words).out
+    assert "comparison.html (an earlier report was replaced)" in skedge(*words).out
 
 
 def test_a_report_name_that_is_too_long_is_one_error_and_leaves_nothing(skedge: Skedge, small: Path) -> None:

@@ -354,6 +354,8 @@ def test_namespace_image_and_storage_class_are_where_they_belong() -> None:
         (("--namespace", "a" * 64), "at most 63"),
         (("--image", ""), "--image '': it must be an image's name"),
         (("--image", "a b"), "--image 'a b'"),
+        (("--image", ":tag"), "--image ':tag'"),
+        (("--image", "a/B:tag:tag"), "--image 'a/B:tag:tag'"),
         (("--chunks-path", "data"), "--chunks-path 'data': it must be an absolute path"),
         (("--chunks-path", "/data/../etc"), "without '..'"),
     ],

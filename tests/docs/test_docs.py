@@ -226,3 +226,29 @@ def test_the_guide_has_every_command_of_the_service() -> None:
 
 def test_the_guide_has_every_reason_token() -> None:
     assert dict(re.findall(r"^\| `([a-z_]+)` \| (.*?) \|$", GUIDE, re.MULTILINE)) == TOKENS
+
+
+# --- paths that pages name
+
+NAMED_PATH = re.compile(r"`((?:src|tests|benchmarks|docs|\.\.)/[\w./*-]+)`")
+
+WRITTEN = {"docs/figures"}
+"""What commands write: `make reproduce`."""
+
+
+def missing_paths(text: str) -> list[str]:
+    """Paths of the repository in code spans that do not exist, or lead out of it."""
+    named = [path for path in NAMED_PATH.findall(text) if path not in WRITTEN]
+    return [path for path in named if path.startswith("..") or not any(ROOT.glob(path))]
+
+
+def test_every_path_that_a_page_names_exists() -> None:
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md")]
+    assert [(page.name, path) for page in pages for path in missing_paths(page.read_text("utf-8"))] == []
+
+
+def test_a_planted_path_is_seen() -> None:
+    assert missing_paths("`tests/test_verify*.py`, `../shared/x.py`, `tests/analysis`") == [
+        "tests/test_verify*.py",
+        "../shared/x.py",
+    ]

@@ -234,7 +234,7 @@ def test_a_scenario_without_sites_has_no_such_problem(skedge: Callable[..., Any]
 def test_where_the_program_is_too_large_no_solver_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(site_problem, "MOST", 10)
     found = optimum_of_sites(site_scenario(1, sites=3, jobs=3), 5)
-    assert [attempt.said for attempt in found.attempts] == ["not asked: more than 10 variables"] * 2
+    assert [attempt.message for attempt in found.attempts] == ["not asked: more than 10 variables"] * 2
     assert found.source in POLICIES
     assert not found.proved
 

@@ -63,7 +63,9 @@ def test_a_broken_plug_in_does_not_hide_a_wrong_parameter_or_name_of_another_pol
     """Neither is looked up in the plug-ins."""
     with pytest.raises(PolicyError, match="cloud = 'perhaps'"):
         make_policy("aonline:cloud=perhaps")
-    with pytest.raises(PolicyError, match="policy 'aonlin' is unknown; known are aonline, batch"):
+    with pytest.raises(
+        PolicyError, match=r"policy 'aonlin' is unknown \(did you mean aonline\?\); known are aonline, batch"
+    ):
         make_policy("aonlin")
 
 

@@ -156,6 +156,20 @@ def test_the_first_decision_of_a_gang_policy_on_each_job_is_explained(policy: st
         assert said.terms["needs_workers"] == result.scenario.jobs.workers[job]
 
 
+def test_every_later_decision_on_a_job_is_named_and_can_be_explained() -> None:
+    """From one decision to the next by the time that is named, until there is none."""
+    result = run(small_scenario(0), "srtf")
+    verbs = pl.col("verb").cast(pl.String).is_in(["allocate", "suspend"])
+    decided = result.schedule.decisions.filter(verbs).group_by("job").agg(pl.col("time").unique().sort())
+    job, times = decided.sort(pl.col("time").list.len()).row(-1)
+    assert len(times) > 1
+    said = explain(result, result.scenario.jobs.ids[job])
+    for time in times:
+        assert said.time_s * SECOND == pytest.approx(time)
+        assert said.later_s == [later / SECOND for later in times if later > time]
+        said = explain(result, said.job, said.later_s[0]) if said.later_s else said
+
+
 def test_what_others_have_left_is_explained_in_seconds_of_the_gang() -> None:
     """Two chunks of 8 s on a gang of 2 are 8 s of work, 2 s done when a job of 4 s comes and displaces it."""
     cluster = Cluster([Server("e", capacity={"worker:slow": 2, "ps:cpu": 2})])

@@ -49,7 +49,8 @@ class Output:
     """What a comparison writes."""
 
     report: Annotated[
-        Path | None, typer.Option(help="Report file; default comparison.html, or report.html in --out.")
+        Path | None,
+        typer.Option(help="Report file, replacing an earlier one; default comparison.html, or report.html in --out."),
     ] = None
     folder: Annotated[
         Path | None,
@@ -127,6 +128,7 @@ def compare_command(
 ) -> None:
     """Compare policies over several seeds, in parallel, every run verified, with 95 % confidence intervals."""
     page, folder = output.page(), output.folder
+    replaced = " (an earlier report was replaced)" if os.path.isfile(page) else ""
     first = scenario_of(scenario).seed
     names = split_policies(policies)
     title, command = f"skedge: {scenario}", f"skedge compare {scenario} --policies {policies} --seeds {seeds}"
@@ -147,7 +149,7 @@ def compare_command(
         _write_page(made, page, comparison.report(title, command))
     _show(comparison, as_json=as_json)
     if not as_json:
-        out.print(f"the picture (first seed):  {page}", soft_wrap=True)
+        out.print(f"the picture (first seed):  {page}{replaced}", soft_wrap=True)
     _fail_on_broken(comparison)
 
 
@@ -208,6 +210,18 @@ def _check_report(path: Path) -> None:
         wrong = f"{path.parent} is not writable"
     if wrong is not None:
         raise InputError(f"{path}: the report cannot be written: {wrong}; name a file in an existing folder")
+    if os.path.isfile(path) and not _is_report(path):
+        raise InputError(f"{path}: exists and is not a report of skedge; name another file with --report")
+
+
+def _is_report(path: Path) -> bool:
+    """Whether a file is a report of an earlier comparison, so that it may be replaced."""
+    with path.open("rb") as file:
+        return b"<title>skedge" in file.read(_HEAD)
+
+
+_HEAD = 4096
+"""Bytes of a report in which its title is."""
 
 
 @contextmanager

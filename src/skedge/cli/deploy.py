@@ -62,8 +62,8 @@ def kuberay(
     if file is not None:
         _write(file, as_yaml(documents))
     if as_json:
-        told = {"file": None if file is None else str(file), "crd": None if crd is None else str(crd)}
-        print_json({**told, "groups": groups, "documents": documents})
+        written = {"file": None if file is None else str(file), "crd": None if crd is None else str(crd)}
+        print_json({**written, "groups": groups, "documents": documents})
     elif file is None:
         typer.echo(as_yaml(documents), nl=False)
     else:

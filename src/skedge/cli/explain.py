@@ -45,10 +45,21 @@ def print_explanation(explanation: Explanation, chunks: int) -> None:
         _print_chunks(terms, chunks)
     else:
         _print_terms(terms)
+    _print_later(explanation.later_s)
     table = Table("from [s]", "until [s]", "what", "server", "", title="timeline")
     for since, until, what, server, detail in explanation.timeline.iter_rows():
         table.add_row(f"{since:.6f}", "" if until is None else f"{until:.6f}", what, server or "", detail)
     out.print(table)
+
+
+def _print_later(times_s: Sequence[float]) -> None:
+    if times_s:
+        named = ", ".join(f"{time:.15g}" for time in times_s[:3])
+        more = ", …" if len(times_s) > 3 else ""
+        out.print(
+            f"later decisions: {len(times_s)}, at {named}{more} s; --at {times_s[0]:.15g} explains the next",
+            soft_wrap=True,
+        )
 
 
 def _print_chunks(terms: Mapping[str, Any], chunks: int) -> None:
@@ -83,7 +94,7 @@ def _option(option: Mapping[str, Any]) -> Sequence[str]:
 def _print_terms(terms: Mapping[str, Any]) -> None:
     for key, value in terms.items():
         if not isinstance(value, list):
-            out.print(f"{key}: {value}")
+            out.print(f"{key}: {value}", soft_wrap=True)
             continue
         table = Table(*(value[0] if value else ["nothing"]), title=f"{key} ({len(value)})")
         for row in value[:20]:

@@ -145,6 +145,14 @@ class LazyGroup(TyperGroup):
         super().__init__(**given)
         self.commands = {name: LazyCommand(name, *of) for name, of in COMMANDS.items()}
 
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; an option's wrong value is refused in our words, not in Pydantic's."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = _readable(error)
+            raise
+
     def format_commands(self, _ctx: Any, formatter: Any) -> None:
         """Write the commands by section."""
         longest = max(map(len, COMMANDS))
@@ -153,6 +161,19 @@ class LazyGroup(TyperGroup):
                 formatter.write_dl(
                     [(name.ljust(longest), _first_clause(about)) for name, (_, about) in section.items()]
                 )
+
+
+def _readable(error: typer.BadParameter) -> str:
+    """The message of an error: where it is Pydantic's, the value and what would be right."""
+    from pydantic import ValidationError  # noqa: PLC0415 - typer has imported it, but not before a value is read
+
+    from skedge.core.wording import in_our_words  # noqa: PLC0415 - only for errors
+
+    if not isinstance(error.__cause__, ValidationError):
+        return error.message
+    found = error.__cause__.errors()[0]
+    message = in_our_words(found["msg"])
+    return message if repr(found["input"]) in message else f"{found['input']!r}: {message}"
 
 
 def _first_clause(sentence: str) -> str:

@@ -100,7 +100,7 @@ def _show(found: Optimum, title: str, folder: Path | None) -> None:
     for attempt in found.attempts:
         value = "no schedule" if attempt.value is None else f"{attempt.value:.10g}"
         bound = "nothing proved" if attempt.bound is None else f"bound {attempt.bound:.10g}"
-        out.print(f"{attempt.solver}: {value}, {bound}, {attempt.seconds:.1f} s: {attempt.said}", soft_wrap=True)
+        out.print(f"{attempt.solver}: {value}, {bound}, {attempt.seconds:.1f} s: {attempt.message}", soft_wrap=True)
     word = "optimal" if found.proved else f"best found, gap {found.gap:.2%}"
     out.print(f"{found.metric} = {found.value:.10g}: {word} (by {found.source})", soft_wrap=True)
     out.print(f"no schedule is better than {found.bound.value:.10g} ({found.bound.name})", soft_wrap=True)

@@ -52,7 +52,7 @@ def working(what: str) -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def keeping(folder: Path | None, *, quiet: bool) -> Iterator[Kept | None]:
-    """Keep finished points in `folder`; how many it has is said at the beginning, and if the command is ended."""
+    """Keep finished points in `folder`; print their number at the beginning and if the command is ended."""
     if folder is None:
         yield None
         return

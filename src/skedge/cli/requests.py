@@ -70,8 +70,8 @@ def ask(state: Path, method: str, path: str, headers: Mapping[str, str] | None =
         ) from error
     if answer.is_success:
         return answer.json() if answer.headers["content-type"].startswith("application/json") else answer.text
-    said = answer.json() if answer.headers["content-type"].startswith("application/json") else {}
-    sentence = said.get("error") or said.get("detail") or f"the service answers {answer.status_code}"
+    body = answer.json() if answer.headers["content-type"].startswith("application/json") else {}
+    sentence = body.get("error") or body.get("detail") or f"the service answers {answer.status_code}"
     raise (NoAnswerError if answer.status_code == _BUSY else InputError)(sentence)
 
 
@@ -88,7 +88,7 @@ def submit(
     if "code" in fields["train"]:
         fields["train"] = {**fields["train"], "code": _send_code(state, Path(fields["train"]["code"]))}
     job = _submit_once(state, fields, key)
-    said({"job": job}, f"{job} submitted", as_json=as_json)
+    print_answer({"job": job}, f"{job} submitted", as_json=as_json)
 
 
 def _send_code(state: Path, path: Path) -> str:
@@ -111,7 +111,7 @@ def _submit_once(state: Path, fields: dict[str, Any], key: str) -> str:
         raise NoAnswerError(f"{error}; {again}") from error
 
 
-def said(found: dict[str, Any], sentence: str, *, as_json: bool) -> None:
+def print_answer(found: dict[str, Any], sentence: str, *, as_json: bool) -> None:
     """Print an answer: a sentence, or with --json what it says."""
     if as_json:
         print_json(found)
@@ -204,7 +204,7 @@ def logs(
 def cancel(job: JobArgument, state: StateOption = STATE, as_json: JsonOption = False) -> None:
     """Cancel a job that is in the system."""
     ask(state, "POST", f"/jobs/{job}/cancel")
-    said({"job": job}, f"{job} cancelled", as_json=as_json)
+    print_answer({"job": job}, f"{job} cancelled", as_json=as_json)
 
 
 def events(
@@ -244,10 +244,10 @@ def servers(state: StateOption = STATE, as_json: JsonOption = False) -> None:
 def cordon(server: ServerArgument, state: StateOption = STATE, as_json: JsonOption = False) -> None:
     """Take a server out of service: its work moves elsewhere after the mini-batches under way."""
     ask(state, "POST", f"/servers/{server}/cordon")
-    said({"server": server}, f"{server} cordoned", as_json=as_json)
+    print_answer({"server": server}, f"{server} cordoned", as_json=as_json)
 
 
 def uncordon(server: ServerArgument, state: StateOption = STATE, as_json: JsonOption = False) -> None:
     """Put a cordoned server back into service."""
     ask(state, "POST", f"/servers/{server}/uncordon")
-    said({"server": server}, f"{server} back in service", as_json=as_json)
+    print_answer({"server": server}, f"{server} back in service", as_json=as_json)

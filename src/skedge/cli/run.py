@@ -40,8 +40,8 @@ def run(
     target = folder or Path("runs") / folder_name(f"{loaded.name}-{policy}-seed{loaded.seed}")
     with new_folder(target) as inside:
         with progress(quiet=as_json) as bar:
-            told = JobProgress(bar, len(loaded.jobs), made.name)
-            result = run_policy(loaded, made, progress=told, profile=watch if profile else None)
+            shown = JobProgress(bar, len(loaded.jobs), made.name)
+            result = run_policy(loaded, made, progress=shown, profile=watch if profile else None)
         with watch.counting("verify"):
             violations = result.verify() if verify else []
         with watch.counting("write"):

@@ -46,7 +46,7 @@ from .console import err, out, print_json
 from .extra import check_live
 from .options import STATE, JobArgument, JsonOption, StateOption, with_groups
 from .progress import working
-from .requests import address_in, said
+from .requests import address_in, print_answer
 
 _UP_S = 180.0
 """Longest time that a start may spend in one step [s]."""
@@ -147,7 +147,7 @@ def _wait_up(process: subprocess.Popen[bytes], state: Path, began: int, *, quiet
         If the service ends before it answers; the message says why.
     """
     try:
-        with nullcontext(_unsaid) if quiet else working("starting the service") as say:
+        with nullcontext(_ignored) if quiet else working("starting the service") as say:
             found = _started(process, state, say)
     except KeyboardInterrupt:
         _end(process)
@@ -178,7 +178,7 @@ def _started(process: subprocess.Popen[bytes], state: Path, say: Callable[[str],
     return None
 
 
-def _unsaid(_: str) -> None:
+def _ignored(_: str) -> None:
     """Ignores progress: with --json only the answer is printed."""
 
 
@@ -191,8 +191,8 @@ def _starting(state: Path) -> str:
 
 def _last_words(lines: list[str]) -> str:
     """The last informative line of a log, preferably not the supervisor's line about how a process ended."""
-    said = [line for line in lines if not line.startswith("the controller, process")]
-    return (said or lines or ["it said nothing"])[-1]
+    informative = [line for line in lines if not line.startswith("the controller, process")]
+    return (informative or lines or ["its log is empty"])[-1]
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -223,7 +223,7 @@ def down(state: StateOption = STATE, as_json: JsonOption = False) -> None:
     if _alive(running):
         raise SkedgeError(f"the service (process {running}) has not ended within {_DOWN_S:g} s")
     Audit(state / AUDIT, _user()).note("down", {}, "done")
-    said({"down": True}, "down", as_json=as_json)
+    print_answer({"down": True}, "down", as_json=as_json)
 
 
 def _new_state(state: Path) -> int | None:
@@ -279,7 +279,7 @@ def record(
         run.write(inside)
         copy_codes(state, inside)
     found = {"folder": str(folder), "jobs": len(run.jobs), "violations": [asdict(v) for v in violations]}
-    said(found, f"{len(run.jobs)} jobs recorded in {folder}, {len(violations)} violations", as_json=as_json)
+    print_answer(found, f"{len(run.jobs)} jobs recorded in {folder}, {len(violations)} violations", as_json=as_json)
     for violation in violations if not as_json else ():
         err.print(f"{violation.rule} {violation.job}: {violation.message}", soft_wrap=True, highlight=False)
     if violations:
@@ -298,7 +298,7 @@ def backup(
     settings = read_settings(state)
     with new_folder(folder) as inside:
         copy_state(state, settings, inside)
-    said({"folder": str(folder)}, f"{state} is copied to {folder}", as_json=as_json)
+    print_answer({"folder": str(folder)}, f"{state} is copied to {folder}", as_json=as_json)
 
 
 def fetch(
@@ -314,7 +314,7 @@ def fetch(
     check_name(job, "job")
     found = by.fetch(read_settings(state).checkpoints_of(state), job, folder)
     trained = f"{sum(found.progress)} mini-batches in {found.version} updates"
-    said(asdict(found), f"{found.file}: {trained}, sha256 {found.sha256}", as_json=as_json)
+    print_answer(asdict(found), f"{found.file}: {trained}, sha256 {found.sha256}", as_json=as_json)
 
 
 def _user() -> str:
@@ -341,4 +341,4 @@ def quarantine(job: JobArgument, state: StateOption = STATE, as_json: JsonOption
     finally:
         journal.close()
         os.close(lock)
-    said({"quarantined": job}, f"{job} is put aside: the next `skedge up` goes on without it", as_json=as_json)
+    print_answer({"quarantined": job}, f"{job} is quarantined; `skedge up` continues without it", as_json=as_json)

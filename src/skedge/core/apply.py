@@ -63,7 +63,7 @@ def _dispatch(state: State, order: Dispatch) -> None:
         raise OrderError("M6", f"job {name!r} has {len(chunks)} chunks to place; the dispatch places {len(lane)}")
     edge = lane[lane != CLOUD]
     if len(edge) < len(lane) and cluster.cloud is None:
-        raise OrderError("M3", f"job {name!r} is sent to the cloud, and there is none")
+        raise OrderError("M3", f"job {name!r} is sent to the cloud, which this cluster does not have")
     if len(edge) and (edge.min() < 0 or edge.max() >= cluster.lanes):
         raise OrderError("M3", f"job {name!r} is sent to a lane that does not exist")
     if (cluster.lane_type[edge] != jobs.worker_type[job]).any():

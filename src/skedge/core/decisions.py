@@ -16,7 +16,7 @@ from .schedule import VERBS, Columns, server_column
 
 _CODES = {verb: code for code, verb in enumerate(VERBS)}
 _NONE = float("nan")
-"""Stands for a value that is not given."""
+"""A value that is not given."""
 
 Small = NDArray[np.int32]
 

@@ -7,7 +7,7 @@
     │   ├── ScenarioError     a scenario file or the jobs and servers that it names
     │   ├── TraceError        a trace file
     │   └── PolicyError       an unknown policy, or a parameter that it does not take
-    │       └── UnknownColumnError    a policy asks for a column of the jobs that there is not
+    │       └── UnknownColumnError    a policy asks for a column that the jobs do not have
     ├── OrderError            a policy's order breaks a rule; has the rule's name
     ├── StateError            the kernel's books are inconsistent (a bug in skedge or the world)
     ├── SolverError           a solver failed or ran out of time
@@ -39,7 +39,7 @@ class PolicyError(InputError):
 
 
 class UnknownColumnError(PolicyError, AttributeError):
-    """A policy asks for a column of the jobs that there is not; the message lists the columns."""
+    """A policy asks for a column that the jobs do not have; the message lists the columns."""
 
 
 class OrderError(SkedgeError):

@@ -148,7 +148,7 @@ def _njit(function: Callable[..., object], folder: str = "kernels", **options: A
 
 
 watchers: list[Callable[[], None]] = []
-"""Called whenever a kernel is compiled that Python calls: the command line says so."""
+"""Called whenever a kernel that Python calls is compiled; the command line uses it to say what it waits for."""
 
 
 @cache

@@ -142,8 +142,8 @@ def schema_of(frame: pl.DataFrame) -> dict[str, Any]:
     extra = {name: kind for name, kind in EXTRA_SCHEMA.items() if name in frame.columns}
     needs = dict.fromkeys((c for c in frame.columns if c.startswith((WORKER_NEEDS, PS_NEEDS))), pl.Float64)
     data = dict.fromkeys((c for c in frame.columns if c.startswith(DATA)), pl.Int64)
-    said = {name: kind for name, kind in (extra | needs | data).items() if frame[name].null_count() < len(frame)}
-    return {**JOB_SCHEMA, **said}
+    present = {name: kind for name, kind in (extra | needs | data).items() if frame[name].null_count() < len(frame)}
+    return {**JOB_SCHEMA, **present}
 
 
 def _utility_is_whole(frame: pl.DataFrame) -> None:

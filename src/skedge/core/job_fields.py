@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 
 import numpy as np
@@ -22,6 +21,7 @@ from .fields import Each, Maybe, Number, Pair, Rule, made_of, settle, shown, tex
 from .latency import KINDS, LatencyCost, latency_columns, numbers_of
 from .time import LONGEST_S
 from .value import Sigmoid
+from .wording import did_you_mean
 
 if TYPE_CHECKING:
     import polars as pl
@@ -318,6 +318,5 @@ class JobColumns:
                 vars(self)[name] = column
                 return column
             columns = [f.name for f in fields(JobColumns)]
-            close = get_close_matches(name, columns, n=1)
-            guess = f" (did you mean {close[0]}?)" if close else ""
-            raise UnknownColumnError(f"jobs.{name}: is not a column{guess}; there are {', '.join(columns)}")
+            meant = did_you_mean(name, columns)
+            raise UnknownColumnError(f"jobs.{name}: is not a column{meant}; there are {', '.join(columns)}")

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from .errors import PolicyError
 from .policy import AnyPolicy, Need, Policy
+from .wording import did_you_mean, in_our_words
 
 
 def registered() -> dict[str, EntryPoint]:
@@ -35,7 +36,7 @@ def make_policy(spec: str) -> Policy:
     name, _, given = spec.partition(":")
     points = registered()
     if name not in points:
-        raise PolicyError(f"policy {name!r} is unknown; known are {', '.join(points)}")
+        raise PolicyError(f"policy {name!r} is unknown{did_you_mean(name, points)}; known are {', '.join(points)}")
     factory = _loaded(name, points[name])
     pairs = [part.partition("=") for part in given.split(",") if part]
     keys = [key.strip() for key, _, _ in pairs]
@@ -113,17 +114,8 @@ def _explained(spec: str, factory: Any, error: ValidationError) -> str:
     first, key = errors[0], str(next(iter(errors[0]["loc"]), ""))
     takes = ", ".join(factory.Parameters.model_fields) or "none"
     if first["type"] == "extra_forbidden":
-        return f"policy {spec!r}: it has no parameter {key!r}; it takes {takes}"
+        meant = did_you_mean(key, factory.Parameters.model_fields)
+        return f"policy {spec!r}: it has no parameter {key!r}{meant}; it takes {takes}"
     about_it = [one["msg"] for one in errors if one["loc"][:1] == first["loc"][:1]]
-    said = ", or ".join(dict.fromkeys(_in_our_words(message) for message in about_it))
-    if not key:
-        return f"policy {spec!r}: {said}"
-    must = "it must be " if first["msg"].startswith(_SHOULD) else ""
-    return f"policy {spec!r}: {key} = {first['input']!r}: {must}{said}"
-
-
-_SHOULD = "Input should be "
-
-
-def _in_our_words(message: str) -> str:
-    return message.removeprefix("Value error, ").removeprefix(_SHOULD).partition(", unable to parse")[0]
+    wrong = ", or ".join(dict.fromkeys(map(in_our_words, about_it))).replace(", or it must be ", ", or ")
+    return f"policy {spec!r}: {key} = {first['input']!r}: {wrong}" if key else f"policy {spec!r}: {wrong}"

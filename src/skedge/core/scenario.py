@@ -218,7 +218,7 @@ class Scenario:
         if not len(self.jobs):
             return alone
         both = replace(self, jobs=self.jobs.followed_by(alone.jobs))
-        for name in vars(self).keys() - {f.name for f in fields(self)}:  # all that is derived is so for each job alone
+        for name in vars(self).keys() - {f.name for f in fields(self)}:  # derived values are per job
             vars(both)[name] = _joined(vars(self)[name], getattr(alone, name))
         return both
 

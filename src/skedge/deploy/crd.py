@@ -5,7 +5,6 @@ The schema of a CRD is *structural*: an API server silently drops fields that it
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import yaml
 
 from skedge.core.errors import InputError
+from skedge.core.wording import did_you_mean
 
 Schema = dict[str, Any]
 
@@ -150,9 +150,7 @@ def _sentences(error: Any) -> Iterator[str]:
 
 
 def _instead(name: str, there: Mapping[str, Any]) -> str:
-    near = difflib.get_close_matches(name, there, 1)
-    meant = f" (did you mean {near[0]}?)" if near else ""
-    return f"{meant}; there are {', '.join(sorted(there))}" if there else "; it takes no fields"
+    return f"{did_you_mean(name, there)}; there are {', '.join(sorted(there))}" if there else "; it takes no fields"
 
 
 def _other(wanted: object) -> str:

@@ -69,6 +69,9 @@ _LONGEST_GROUP = 40
 
 _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_IMAGE = re.compile(r"\w[\w.-]*(:\d+)?(/[a-z0-9][a-z0-9._-]*)*(:\w[\w.-]{0,127})?(@\w+:[0-9a-f]{32,})?", re.ASCII)
+"""``registry:port/path:tag@digest``, all but the first optional."""
+
 _TAKEN_BY_KUBERAY = "headgroup"
 
 Manifest = dict[str, Any]
@@ -107,7 +110,7 @@ class Settings:
                 f"--namespace {self.namespace!r}: it must be at most 63 lower-case letters, digits and dashes, with no "
                 "dash at either end"
             )
-        if not self.image or self.image.split() != [self.image]:
+        if not _IMAGE.fullmatch(self.image):
             raise InputError(f"--image {self.image!r}: it must be an image's name, such as registry.example/skedge:1")
         if not self.chunks_path.startswith("/") or ".." in self.chunks_path.split("/"):
             raise InputError(f"--chunks-path {self.chunks_path!r}: it must be an absolute path without '..'")

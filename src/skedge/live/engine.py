@@ -96,7 +96,7 @@ class Engine:
         self.idle: dict[int, list[Any]] = {}
         self.returned = threading.Condition()
         self.watching: threading.Thread | None = None
-        self.tell: Callable[[int, str], None] = _nobody
+        self.tell: Callable[[int, str], None] = _ignored
         self.lost: set[int] = set()
         self.ended = threading.Event()
         try:
@@ -339,7 +339,7 @@ class Engine:
             (self.folder / PIDS).unlink(missing_ok=True)
 
 
-def _nobody(server: int, what: str) -> None:
+def _ignored(server: int, what: str) -> None:
     """Ignores reports made before :meth:`Engine.watch`."""
 
 

@@ -195,14 +195,14 @@ def profile(
     TrainingError
         If a job cannot be trained; the message names it.
     """
-    bench = _Bench(scenario, works, engine, load)
+    profiler = _Profiler(scenario, works, engine, load)
     found: dict[Any, Speed] = {}
     speeds = []
     for job, name in enumerate(scenario.jobs.ids):
-        for server in bench.servers_for(job):
+        for server in profiler.servers_for(job):
             key = _same(works[name], scenario, job), server
             if key not in found:
-                found[key] = bench.measure(job, server, minibatches)
+                found[key] = profiler.measure(job, server, minibatches)
             speeds.append(replace(found[key], job=name, epochs=works[name].epochs))
             if progress is not None:
                 progress(name, scenario.cluster.label(server))
@@ -243,7 +243,7 @@ def _same(work: Program, scenario: Scenario, job: int) -> Any:
     return work.factory, tuple(sorted(work.args.items())), work.minibatches, work.chunks, types
 
 
-class _Bench:
+class _Profiler:
     """Measures jobs of a scenario on a running engine, under the load of the scenario's other jobs."""
 
     def __init__(self, scenario: Scenario, works: Mapping[str, Program], engine: Engine, load: int | None) -> None:

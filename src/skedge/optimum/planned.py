@@ -45,8 +45,8 @@ class PlannedChunks(AOnline):
 
     def _dispatch(self, job: int, lost: tuple[int, ...] | None, view: View) -> Dispatch:  # noqa: ARG002
         lane = self.lanes_of[job]
-        unsaid = np.full(len(lane), np.nan)
-        return Dispatch(job, lane, self.rank_of[job], unsaid, np.zeros(len(lane), np.int64), "planned")
+        unknown = np.full(len(lane), np.nan)
+        return Dispatch(job, lane, self.rank_of[job], unknown, np.zeros(len(lane), np.int64), "planned")
 
 
 class PlannedGangs(Basis):

@@ -11,6 +11,7 @@ from skedge.core.errors import InputError
 from skedge.core.job_fields import Kind
 from skedge.core.scenario import Scenario
 from skedge.core.schedule import Schedule
+from skedge.core.wording import did_you_mean
 from skedge.optimum.chunks.bounds import chunk_bounds
 from skedge.optimum.chunks.problem import optimum_of_chunks
 from skedge.optimum.gangs.bounds import gang_bounds
@@ -143,7 +144,9 @@ def problem_of(scenario: Scenario, name: str | None = None) -> tuple[str, Proble
     """
     if name is not None:
         if name not in PROBLEMS:
-            raise InputError(f"problem {name!r} is unknown; known are {', '.join(PROBLEMS)}")
+            raise InputError(
+                f"problem {name!r} is unknown{did_you_mean(name, PROBLEMS)}; known are {', '.join(PROBLEMS)}"
+            )
         if not PROBLEMS[name].applies(scenario):
             others = ", ".join(one for one, problem in PROBLEMS.items() if problem.applies(scenario)) or "none"
             raise InputError(f"{scenario.name} has no problem {name!r} ({PROBLEMS[name].title}); it has {others}")

@@ -22,7 +22,7 @@ class Found(Generic[T]):
 
     solution: T | None
     bound: float | None
-    said: str
+    message: str
 
 
 def cp_tools() -> Any:
@@ -63,11 +63,11 @@ def cp_solve(model: Any, seconds: float, read: Callable[[Any], T]) -> Found[T]:
     solver.parameters.num_workers = 2
     solver.parameters.random_seed = 0
     status = solver.solve(model)
-    said = solver.status_name(status).lower()
+    message = solver.status_name(status).lower()
     if status not in (cp.OPTIMAL, cp.FEASIBLE):
         bound = solver.best_objective_bound if status == cp.UNKNOWN else None
-        return Found(None, bound if bound is not None and math.isfinite(bound) else None, said)
-    return Found(read(solver.value), float(solver.best_objective_bound), said)
+        return Found(None, bound if bound is not None and math.isfinite(bound) else None, message)
+    return Found(read(solver.value), float(solver.best_objective_bound), message)
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ def cp_milp(cost: Floats, upper: Floats, rows: Rows, start: Floats, seconds: flo
         m.add_hint(variable, int(hint))
     found = cp_solve(m, seconds, lambda read: np.array([read(v) for v in x], float))
     lost = float(upper @ (np.abs(cost) > 0)) * 0.5 / scale
-    return Found(found.solution, None if found.bound is None else found.bound / scale - lost, found.said)
+    return Found(found.solution, None if found.bound is None else found.bound / scale - lost, found.message)
 
 
 def _weighted(variables: list[Any], weights: Floats) -> Any:

@@ -12,10 +12,10 @@ Sense = Literal["lower", "higher"]
 """Whether lower or higher values of an objective are better."""
 
 ROUNDING = 1e-9
-"""By so much of themselves bounds are relaxed, so that float arithmetic cannot make them beat a schedule."""
+"""Relative slack on every bound, so that rounding cannot make a bound beat a schedule."""
 
 PLANNED = "optimum"
-"""What a run that carried out a plan says its policy is; no policy has this name, so it cannot be replayed."""
+"""Policy name of a run that carried out a plan; no policy has this name, so it cannot be replayed."""
 
 SAME = 1e-6
 """A value and a bound that differ by less than this part of the value have met: ten of a MILP's tolerances."""
@@ -60,7 +60,7 @@ class Attempt:
         Value of the best schedule that it found, and the bound that it proved; None if it has none.
     seconds
         Wall time [s].
-    said
+    message
         The solver's status message.
     """
 
@@ -68,7 +68,7 @@ class Attempt:
     value: float | None
     bound: float | None
     seconds: float
-    said: str
+    message: str
 
 
 @dataclass(frozen=True)

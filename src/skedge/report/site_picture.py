@@ -74,7 +74,7 @@ def drawn(scenario: Scenario, found: Flows, places: Places, widest_mb: float | N
     """Draw given flows at given places, as described in :func:`site_picture`."""
     canvas = _Canvas(found, places, widest_mb or float(found.moved.max(initial=0.0)) or 1.0)
     arrows = [canvas.arrow(*pair) for pair in reversed(found.pairs[:ARROWS])]
-    nodes = [canvas.node(i, _told(scenario, found, i)) for i in range(len(found.names))]
+    nodes = [canvas.node(i, _tooltip(scenario, found, i)) for i in range(len(found.names))]
     inside = [*arrows, *nodes, *canvas.labels(), *canvas.legend()]
     title = f"{len(found.names)} sites and the data moved between them, {_mb(float(found.moved.sum()))}"
     return (
@@ -111,7 +111,7 @@ class _Canvas:
         mb, unit = float(self.found.moved[a, b]), float(self.found.cost[a, b])
         width = max(_WIDEST * min(mb / self.widest_mb, 1.0), _THINNEST)
         names = f"{self.found.names[a]} → {self.found.names[b]}"
-        told = f"{names}\n{_mb(mb)} moved at {unit:.4g} a MB: {_cost(mb * unit)}"
+        tooltip = f"{names}\n{_mb(mb)} moved at {unit:.4g} a MB: {_cost(mb * unit)}"
         (x0, y0), (x1, y1), (x2, y2) = self._curve(a, b)
         head = min(5.0 + 1.3 * width, 0.7 * math.hypot(x2 - x0, y2 - y0))
         along = _unit(x2 - x1, y2 - y1)
@@ -120,7 +120,7 @@ class _Canvas:
         path = f"M{x0:.1f} {y0:.1f}Q{x1:.1f} {y1:.1f} {end[0]:.1f} {end[1]:.1f}"
         return (
             f'<g data-from="{escape(self.found.names[a])}" data-to="{escape(self.found.names[b])}" class="flow" '
-            f'opacity="0.8"><title>{escape(told)}</title>'
+            f'opacity="0.8"><title>{escape(tooltip)}</title>'
             f'<path d="{path}" fill="none" stroke="{self._colour(unit)}" stroke-width="{width:.2f}"/>'
             f'<path d="{path}" fill="none" stroke="transparent" stroke-width="{max(width, 8.0):.2f}"/>'
             f'<polygon points="{tip}" fill="{self._colour(unit)}"/></g>'
@@ -146,12 +146,12 @@ class _Canvas:
         _, name, value = _COSTS[third]
         return f"var({name}, {value})"
 
-    def node(self, i: int, told: str) -> str:
+    def node(self, i: int, tooltip: str) -> str:
         """One site."""
         x, y = self.at[i]
         fill = _SITE if self.found.work[i] > 0 else _PAPER
         return (
-            f'<g data-site="{escape(self.found.names[i])}"><title>{escape(told)}</title>'
+            f'<g data-site="{escape(self.found.names[i])}"><title>{escape(tooltip)}</title>'
             f"{_disc(x, y, self.radius[i], fill)}</g>"
         )
 
@@ -210,16 +210,16 @@ class _Canvas:
                 _stroke(x, y, _FAINT, max(_WIDEST * mb / self.widest_mb, _THINNEST)),
                 _text(x + 42, y + 4, _mb(mb), "start"),
             ]
-        for x, (colour, said) in zip(left, self._thirds(), strict=False):
-            rows += [_stroke(x, y + 28, colour, 4), _text(x + 42, y + 32, said, "start")]
+        for x, (colour, label) in zip(left, self._thirds(), strict=False):
+            rows += [_stroke(x, y + 28, colour, 4), _text(x + 42, y + 32, label, "start")]
         hours = float(self.found.work.max(initial=0.0))
         largest = float(self.radius.max(initial=3.0))
-        for x, r, fill, said in (
+        for x, r, fill, label in (
             (left[0], largest, _SITE, f"{hours:,.4g} worker-hours"),
             (left[1], 4.0, _PAPER, "none"),
         ):
             if fill == _PAPER or hours > 0:
-                rows += [_disc(x + 17, y + 56, r, fill), _text(x + 42, y + 60, said, "start")]
+                rows += [_disc(x + 17, y + 56, r, fill), _text(x + 42, y + 60, label, "start")]
         return [f'<path d="M8 {y - 20:.0f}H{_WIDTH - 8:.0f}" stroke="var(--line, #d5dbe1)"/>', *rows]
 
     def _thirds(self) -> list[tuple[str, str]]:
@@ -228,10 +228,10 @@ class _Canvas:
             return [(self._colour(self.low), f"{self.low:.4g}")] if self.low < math.inf else []
         steps = np.linspace(self.low, self.high, 4)
         ends = zip(_COSTS, steps[:-1], steps[1:], strict=True)
-        return [(f"var({name}, {value})", f"{said}: {a:.3g} to {b:.3g}") for (said, name, value), a, b in ends]
+        return [(f"var({name}, {value})", f"{label}: {a:.3g} to {b:.3g}") for (label, name, value), a, b in ends]
 
 
-def _told(scenario: Scenario, found: Flows, i: int) -> str:
+def _tooltip(scenario: Scenario, found: Flows, i: int) -> str:
     """The numbers of one site."""
     capacity = ", ".join(f"{amount:g} {name}" for name, amount in scenario.cluster.servers[i].capacity.items())
     here, away = float(found.moved[:, i].sum()), float(found.moved[i].sum())

@@ -37,10 +37,10 @@ def site_section(runs: Sequence[tuple[str, Scenario, Schedule]]) -> str:
 
 def _view(label: str, scenario: Scenario, sums: Flows, widest: float, *, shown: bool) -> str:
     moved, places = float(sums.moved.sum()), place(sums.cost)
-    said = f"{moved:,.0f} MB moved between {len(sums.pairs):,} pairs of sites, for a cost of {sums.total_cost:,.2f}"
+    text = f"{moved:,.0f} MB moved between {len(sums.pairs):,} pairs of sites, for a cost of {sums.total_cost:,.2f}"
     return (
         f'<details class="flows"{" open" if shown else ""}>'
-        f"<summary><strong>{escape(label)}</strong>: {said}</summary>"
+        f"<summary><strong>{escape(label)}</strong>: {text}</summary>"
         f'<div class="beside"><div>{drawn(scenario, sums, places, widest or None)}'
         f'<p class="hint">{_caption(sums, places)}</p></div>{_table(sums)}</div></details>'
     )
@@ -49,18 +49,18 @@ def _view(label: str, scenario: Scenario, sums: Flows, widest: float, *, shown: 
 def _caption(sums: Flows, places: Places) -> str:
     """Text on the meaning of distance, and on what is left out."""
     if places.fit is None:
-        said = "On a circle, in their order: these costs are no distances in a plane."
+        text = "On a circle, in their order: these costs are no distances in a plane."
     else:
         above = f" above the least, {places.less:.3g}" if places.less else ""
-        said = f"Distance stands for the cost of a MB{above}; the plane holds {places.fit:.0%} of it. "
-        said += "Sites that would cover each other are moved apart."
+        text = f"Distance stands for the cost of a MB{above}; the plane holds {places.fit:.0%} of it. "
+        text += "Sites that would cover each other are moved apart."
     pairs = sums.pairs
     if len(pairs) > ARROWS:
         share = sums.share(pairs[:ARROWS])
-        said += (
+        text += (
             f" Arrows: the {ARROWS} pairs of the most MB, of {len(pairs):,}; they have {share:.0%} of what was moved."
         )
-    return said
+    return text
 
 
 def _table(sums: Flows) -> str:

@@ -21,6 +21,7 @@ from skedge.core.errors import InputError, ScenarioError, TraceError
 from skedge.core.model import PS, WORKER, Cluster, Physics, Server, job_table
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import ticks
+from skedge.core.wording import did_you_mean, some_of
 from skedge.traces.makers.workload import RESTORE_S
 
 from .cluster_draw import draw_cluster, drawn_types
@@ -163,7 +164,9 @@ def shipped(kind: str) -> Path:
     folder = Path(str(importlib.resources.files("skedge"))) / "scenarios"
     kinds = sorted(path.stem for path in folder.glob("*.yaml"))
     if kind not in kinds:
-        raise ScenarioError(f"scenario {kind!r} is not shipped; there are {', '.join(kinds)}")
+        raise ScenarioError(
+            f"scenario {kind!r} is not shipped{did_you_mean(kind, kinds)}; there are {', '.join(kinds)}"
+        )
     return folder / f"{kind}.yaml"
 
 
@@ -247,8 +250,8 @@ def job_from_spec(data: object, where: str) -> JobForm:
     try:
         jobs = _form(whole, where, None, ScenarioForm).workload.jobs
     except ScenarioError as error:
-        said = str(error).replace("workload.jobs[0].id", "name").replace(_IN_SPEC, "")
-        raise ScenarioError(said.replace("there are id, arrival_s,", "there are name, resources,")) from error
+        message = str(error).replace("workload.jobs[0].id", "name").replace(_IN_SPEC, "")
+        raise ScenarioError(message.replace("there are id, arrival_s,", "there are name, resources,")) from error
     assert jobs is not None  # noqa: S101  it was just given
     return jobs[0]
 
@@ -405,7 +408,8 @@ def _check_given(scenario: Scenario) -> None:
     for job, delays in jobs.given.items():
         for server in delays:
             if server not in servers:
-                raise ScenarioError(f"job {job!r}: upload names server {server!r}, which does not exist")
+                meant, known = did_you_mean(server, servers), some_of(scenario.cluster.server_ids)
+                raise ScenarioError(f"job {job!r}: upload: there is no server {server!r}{meant}; there are {known}")
     _check_all_given(scenario)
 
 

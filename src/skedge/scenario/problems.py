@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import reprlib
 from collections.abc import Iterator
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
+
+from skedge.core.wording import did_you_mean, in_our_words
 
 from .schema import COSTS, ScenarioForm
 
@@ -22,12 +23,11 @@ def problems(error: ValidationError, whole: type[BaseModel] = ScenarioForm) -> I
         elif one["type"] == "missing":
             yield f"{place}: is missing; it is needed"
         else:
-            what = _IN_OUR_WORDS.get(one["type"]) or one["msg"].removeprefix("Value error, ")
-            what = what.replace("Input should be", "it must be")
+            what = _OF_A_FILE.get(one["type"]) or in_our_words(one["msg"])
             yield f"{place or 'file'}: {value}: {what}" if isinstance(one["input"], _PLAIN) else f"{place}: {what}"
 
 
-_IN_OUR_WORDS = {
+_OF_A_FILE = {
     "tuple_type": "it must be a range [low, high]",
     "model_type": "it must be a mapping of fields",
     "dict_type": "it must be a mapping of names to values",
@@ -59,9 +59,7 @@ def _unknown(loc: tuple[int | str, ...], form: type[BaseModel]) -> str:
     for part in loc[:-1]:
         if isinstance(part, str):
             form = _form_in(form.model_fields[part].annotation) or form
-    near = difflib.get_close_matches(str(loc[-1]), form.model_fields, 1)
-    meant = f" (did you mean {near[0]}?)" if near else ""
-    return f"is not a field{meant}; there are {', '.join(form.model_fields)}"
+    return f"is not a field{did_you_mean(str(loc[-1]), form.model_fields)}; there are {', '.join(form.model_fields)}"
 
 
 def _form_in(annotation: Any) -> type[BaseModel] | None:

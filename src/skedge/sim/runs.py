@@ -185,9 +185,9 @@ class RunLog:
         """Rows of workers that a job held on a server, outside lanes."""
         columns = {
             "job": job,
-            "chunk": _nobody(len(job)),
+            "chunk": _nulls(len(job)),
             "server": server_column(server, self.scenario.cluster.server_ids),
-            "lane": _nobody(len(job)),
+            "lane": _nulls(len(job)),
             "workers": n,
             "start": start,
             "compute_from": compute_from,
@@ -203,5 +203,5 @@ def _on_lanes(runs: Ints) -> pl.DataFrame:
     return pl.DataFrame({name: runs[:, column].astype(kind) for name, (column, kind) in _ON_LANES.items()})
 
 
-def _nobody(rows: int) -> pl.Series:
+def _nulls(rows: int) -> pl.Series:
     return pl.Series([None], dtype=pl.Int32).new_from_index(0, rows)

@@ -133,7 +133,7 @@ def test_constants_can_come_from_a_file(tmp_path: Path, suffix: str) -> None:
         ("pdors:low=1,high=inf;2,mu=1", "low, high and mu must be finite"),
         ("pdors:low=1,high=a;2,mu=1", "high = 'a;2': it must be numbers with semicolons between"),
         ("pdors:levels=0", "levels = '0': it must be 'auto', or greater than or equal to 1"),
-        ("pdors:gain=eq31", "gain = 'eq31': it must be 'eq29' or 'eq30', or a valid number"),
+        ("pdors:gain=eq31", "gain = 'eq31': it must be 'eq29' or 'eq30', or a number"),
         ("pdors:gain=-1", "gain = '-1': it must be 'eq29' or 'eq30', or greater than 0"),
     ],
 )

@@ -117,7 +117,7 @@ class Books:
         """
         name, cloud, (slot, _) = self.scenario.jobs.ids[job], self.cluster.cloud, ps[0]
         if slot == CLOUD and cloud is None:
-            raise OrderError("M13", f"job {name!r} is given a PS in the cloud, and there is none")
+            raise OrderError("M13", f"job {name!r} is given a PS in the cloud, which this cluster does not have")
         if slot == CLOUD and not self.in_service[cloud]:
             raise OrderError("M25", f"job {name!r} is given a PS in the cloud, which is out of service")
         self.slots.take_ps(job, slot)

@@ -54,7 +54,7 @@ LARGEST_SCALE = 2**40
 """Largest common multiple of the D_j for which weights are exact."""
 
 SATURATED = 2**62
-"""Stands for any Q too large for 62 bits."""
+"""Any Q that is too large for 62 bits."""
 
 TOO_LARGE = 4.0e18
 """A scaled Q above this is :data:`SATURATED`."""

@@ -172,7 +172,7 @@ class Nursery:
         with suppress(OSError):
             if control is not None and control.recv(1):
                 return control
-        raise SkedgeError("the process for jobs' code has ended before it began; what it said is in Ray's log")
+        raise SkedgeError("the process for jobs' code ended before it was ready; its output is in Ray's log")
 
     def _fork_from(self, path: str) -> None:
         """Start the process, listening at a path; it answers clients once it has imported its modules."""

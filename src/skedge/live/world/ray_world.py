@@ -278,7 +278,7 @@ class RayWorld:
     def _server(self, given: Server) -> Event | None:
         """Process a change of a server; it is out of service while it is lost or cordoned."""
         if given.server == _RAY:
-            raise SkedgeError("Ray's head no longer answers; go on from the run's state with --resume")
+            raise SkedgeError("Ray's head no longer answers; continue from the run's state with --resume")
         out = self.out.setdefault(given.server, set())
         was_out = bool(out)
         if given.what in ENDS:

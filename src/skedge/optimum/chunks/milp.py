@@ -89,7 +89,7 @@ class _TimeIndexed:
         found = milp(cost, upper, whole, rows, self._point(start), seconds, gap=0.5)
         plan = None if found.solution is None else self._plan(found.solution)
         bound = None if found.bound is None else float(np.ceil(found.bound + rest - 1e-3))
-        return Found(plan, bound, found.said)
+        return Found(plan, bound, found.message)
 
     def _job(self, rows: Rows, j: int) -> None:
         model, lanes, d = self.model, len(self.model.lanes), float(self.model.chunks[j])

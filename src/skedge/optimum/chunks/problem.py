@@ -144,12 +144,12 @@ class _Program(Program):
         for k, i in enumerate(still):
             part = self.parts[i]
             found = SOLVERS[solver](part.model, part.plan, (ends - perf_counter()) / (len(still) - k))
-            words.append(found.said)
+            words.append(found.message)
             self.parts[i] = part.better(found, solver)
         value, took = float(sum(p.value for p in self.parts)) / SECOND, perf_counter() - begun
         self.seconds += took
-        said = ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(words))
-        attempt = Attempt(solver, value, self.proved().value, took, f"worker types: {said}")
+        message = ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(words))
+        attempt = Attempt(solver, value, self.proved().value, took, f"worker types: {message}")
         return Answer(attempt, self.carried_out(), self.proved(), self.source)
 
     def carried_out(self) -> Run | None:

@@ -134,7 +134,7 @@ class _TimeIndexed:
         found = milp(cost, upper, np.ones(len(cost), bool), self.rows, self._point(), seconds, gap=0.5)
         plan = None if found.solution is None else self._plan(found.solution)
         bound = None if found.bound is None else float(np.ceil(found.bound - 1e-3))
-        return Found(plan, bound, found.said)
+        return Found(plan, bound, found.message)
 
     def _point(self) -> Floats:
         """The values of the variables for the known plan."""

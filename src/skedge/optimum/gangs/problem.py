@@ -84,7 +84,7 @@ class _Program(Program):
             self.plan = min(self.plan, found.solution, key=model.total)
             planned = self.carried_out(found.solution, _total(best))
         proved = None if bound is None else Bound(solver, bound, took, "proved by the solver")
-        return Answer(Attempt(solver, value, bound, took, found.said), planned, proved)
+        return Answer(Attempt(solver, value, bound, took, found.message), planned, proved)
 
     def carried_out(self, plan: GangPlan, least: float) -> Run | None:
         """The plan as a run, if its total JCT is below `least` [s] and it keeps the rules."""

@@ -73,7 +73,7 @@ class _Program(Program):
         took = perf_counter() - begun
         proved = None if found.bound is None else Bound(solver, found.bound, took, "proved by the solver")
         value = None if planned is None else _cost(planned)
-        return Answer(Attempt(solver, value, found.bound, took, found.said), planned, proved)
+        return Answer(Attempt(solver, value, found.bound, took, found.message), planned, proved)
 
 
 def _cost(result: Run) -> float:

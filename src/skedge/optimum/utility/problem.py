@@ -67,7 +67,7 @@ class _Program(Program):
         value = None if planned is None else _worth(planned)
         bound = None if found.bound is None else -found.bound
         proved = None if bound is None else Bound(solver, bound, took, "proved by the solver")
-        return Answer(Attempt(solver, value, bound, took, found.said), planned, proved)
+        return Answer(Attempt(solver, value, bound, took, found.message), planned, proved)
 
 
 def _worth(result: Run) -> float:

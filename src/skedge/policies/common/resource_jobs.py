@@ -74,7 +74,7 @@ class ResourceJobs:
         names, jobs = self.cluster.resources, view.jobs
         worker, ps = (dict(zip(names, c[job].tolist(), strict=True)) for c in (jobs.worker_needs, jobs.ps_needs))
         return {
-            "compares": "workers and PSs against what is free; the jobs in the system stand by id",
+            "compares": "workers and PSs against what is free; the jobs in the system by id",
             "worker_needs": worker,
             "ps_needs": ps,
             "workers_per_ps": float(jobs.ratio[job]),

@@ -25,7 +25,7 @@ def partition(
     Parameters
     ----------
     cells
-        Up to so many applications x machines the program is solved machine by machine.
+        Largest number of applications x machines for which the program is solved machine by machine.
     nodes, gap
         Of the solver's tree, in one solution, and relative distance from the optimum at which the search may end. Of
         pools a fifth of it, for what the packing may lose.

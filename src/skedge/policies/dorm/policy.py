@@ -42,7 +42,8 @@ class DormParams(Params):
     gap
         Relative distance from the optimum at which the solver may end.
     cells
-        Up to so many jobs x servers the program is solved server by server, above for pools of equal servers.
+        Largest number of jobs x servers for which the program is solved server by server; above it, for pools of
+        equal servers.
     """
 
     theta1: float = Field(0.2, ge=0, le=1)

@@ -83,7 +83,7 @@ class EarliestServer(EdgePolicy):
             self._book(job, server, -k, view.now, end, view)
 
     def _extend(self, job: int, view: View) -> Iterator[Order]:
-        """A job has outlived its plan: plan it on, for as long as it was to take at first."""
+        """Extend the plan of a job that has outlived it, by its originally planned length."""
         server, k, _ = self.planned[job]
         zeta = int(server == self.cluster.cloud or self.physics.colocation == "one_server")
         end = view.now + self._duration(job, k, zeta, view)

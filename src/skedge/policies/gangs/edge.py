@@ -107,7 +107,7 @@ class EdgePolicy(Basis):
         kind, (_, needs) = int(view.jobs.worker_type[job]), self.demand(job, view)
         others = view.active[view.active != job]
         return {
-            "compares": f"{self.compares}; the jobs in the system stand by id",
+            "compares": f"{self.compares}; the jobs in the system by id",
             "needs_workers": needs,
             "workers_of_its_type": int(self.slots[kind]) if kind >= 0 else 0,
             "free_workers_of_its_type": int(view.free_workers[:, kind].sum()) if kind >= 0 else 0,

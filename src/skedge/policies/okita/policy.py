@@ -37,6 +37,6 @@ class OkitaPolicy(Basis):
         """The enumeration over N, the chosen sites with Q's terms, the PS's cost, migrate or delay, what moved."""
         d = self.driver
         if not any(one.job == job and isinstance(one, OkitaDecision) and one.tentative for one in d.decided):
-            return {"compares": "nothing: it has no place on the sites, as they are"}
+            return {"compares": "nothing: no placement on the sites is feasible"}
         found = explained(d.there, self.params, d.jobs, d.slot, d.decided, job)
         return as_tables(found, self.cluster.server_ids, view.job_id)

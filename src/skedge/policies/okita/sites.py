@@ -27,13 +27,13 @@ class Sites:
     cost
         Of a MB from the row's site to the column's, shape ``(sites, sites)``, finite, >= 0, 0 on the diagonal.
     asymmetric
-        Says that the two directions may differ. The exchange between a worker and its PS then pays the way from the
+        True if the two directions may differ. The exchange between a worker and its PS then pays the way from the
         worker to the PS, as Eq. (1) has it.
 
     Raises
     ------
     ScenarioError
-        If an array is not as said; names the site and the value.
+        If an array is not of this shape or range; names the site and the value.
     """
 
     capacity: Floats

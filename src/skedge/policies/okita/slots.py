@@ -184,7 +184,7 @@ class SiteDriver:
         others = [
             {"job": view.job_id(other), "workers": int(view.workers[other])} for other in self.jobs if other != job
         ]
-        found: dict[str, Any] = {"compares": "the jobs in the system, as they came", "in_system": others}
+        found: dict[str, Any] = {"compares": "the jobs in the system, in the order of arrival", "in_system": others}
         if one is not None and one.placement is not None and one.transfer is not None:
             workers, _ = where(one)
             found |= {

@@ -195,9 +195,9 @@ class Batch(Basis):
         at = self.tau * self.physics.slot
         if at >= NEVER:
             raise PolicyError(
-                f"{self.name}: {len(self.waiting)} jobs still wait for slot {self.tau}, which is beyond all time; each "
-                "batch takes only what can start together and comes after twice the time of the one before, so the "
-                "servers are too few for so many jobs: more servers, a cloud or fewer jobs are needed"
+                f"{self.name}: {len(self.waiting)} jobs still wait for slot {self.tau}, which is later than the clock "
+                "can count; a batch takes only jobs that can start together, and every interval doubles: "
+                "more servers, a cloud or fewer jobs are needed"
             )
         return WakeAt(at)
 

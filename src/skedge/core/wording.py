@@ -1,0 +1,35 @@
+"""Words that errors share: the name that was meant, and Pydantic's messages in plain English."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+
+_MOST = 5
+"""Largest number of names that an error lists in full."""
+
+_PLAINER = {
+    "a valid integer": "a whole number",
+    "a valid number": "a number",
+    "a valid boolean": "true or false",
+    "a valid string": "text",
+    "a valid list": "a list",
+}
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """`` (did you mean x?)`` with the known name nearest to `name`; empty if none is near."""
+    return next((f" (did you mean {near}?)" for near in get_close_matches(name, list(known), 1)), "")
+
+
+def some_of(names: Sequence[str]) -> str:
+    """The names; of more than five the first five and the number: ``a, b, c, d, e, … (9 in all)``."""
+    return ", ".join(names[:_MOST]) + (f", … ({len(names)} in all)" if len(names) > _MOST else "")
+
+
+def in_our_words(message: str) -> str:
+    """A message of Pydantic's without the names of Python's types: ``it must be a whole number``."""
+    message = message.removeprefix("Value error, ").replace("Input should be", "it must be")
+    message, _, _ = message.partition(", unable to")  # parse, or interpret, a Python type
+    return re.sub("|".join(_PLAINER), lambda found: _PLAINER[found[0]], message)
