@@ -150,7 +150,7 @@ def test_a_short_file_that_stands_for_a_billion_values_is_refused_at_once(skedge
     ("scenario", "message"),
     [
         ("nosuch.yaml", "nosuch.yaml: cannot be read: No such file or directory"),
-        ("nosuch", "scenario 'nosuch' is not shipped; there are demo, demo-divisible, live-demo, s1"),
+        ("nosuch", "scenario 'nosuch' is not shipped; there are demo, demo-divisible"),
         (".", ".: cannot be read: Is a directory"),
         ("small.yaml/x.yaml", "small.yaml/x.yaml: cannot be read: Not a directory"),
     ],
