@@ -79,7 +79,7 @@ def _serve(service: Service, settings: Settings, state: Path, listening: socket.
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="api", daemon=True)
 
     def end(_signal: int, _frame: FrameType | None) -> None:
-        service.world.inbox.told.put(lambda: setattr(service.world.inbox, "ending", True))
+        service.world.inbox.waiting.put(lambda: setattr(service.world.inbox, "ending", True))
 
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, end)
