@@ -5,8 +5,8 @@
 
 Each repeat runs every command once, so that all see the same machine. A row says the median of the CPU time of the
 command and its child processes, the range, the median wall time, and the ratio of the median CPU times to numpy's,
-with the range of the ratios by repeat. *cold*: with an empty cache of compiled kernels. Python keeps its bytecode, as it
-does by default.
+with the range of the ratios by repeat. *cold*: with an empty cache of compiled kernels. Python keeps its bytecode, as
+it does by default.
 """
 
 from __future__ import annotations
