@@ -56,7 +56,9 @@ def ask(state: Path, method: str, path: str, headers: Mapping[str, str] | None =
     try:
         import httpx  # noqa: PLC0415 - an extra
     except ImportError as error:
-        raise InputError(f"the service needs the extra `live`: pip install 'skedge[live]' ({error})") from error
+        raise InputError(
+            f"the service needs the extra `live`: pip install 'skedge[live]' (there is no module {error.name})"
+        ) from error
     address = address_in(state)
     if address is None:
         raise InputError(f"{state}: no service is up there; start one with `skedge up CLUSTER --state {state}`")
