@@ -72,8 +72,8 @@ def ask(state: Path, method: str, path: str, headers: Mapping[str, str] | None =
         ) from error
     if answer.is_success:
         return answer.json() if answer.headers["content-type"].startswith("application/json") else answer.text
-    body = answer.json() if answer.headers["content-type"].startswith("application/json") else {}
-    sentence = body.get("error") or body.get("detail") or f"the service answers {answer.status_code}"
+    is_problem = answer.headers["content-type"].startswith("application/problem+json")
+    sentence = answer.json()["detail"] if is_problem else f"the service answers {answer.status_code}"
     raise (NoAnswerError if answer.status_code == _BUSY else InputError)(sentence)
 
 
