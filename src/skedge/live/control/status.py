@@ -143,7 +143,7 @@ class Status:
         lanes, used = np.bincount(cluster.lane_server, minlength=len(cluster.servers)), np.zeros(len(cluster.servers))
         for job in self.world.in_system:
             placed = kernel.gangs.placed.get(job)
-            for server, n in placed if placed is not None else self.world.teams_of(job):
+            for server, n in placed if placed is not None else self.world.lanes.teams_of(job):
                 used[server] += n
         slots = np.divide(used, lanes, out=np.zeros(len(used)), where=lanes > 0)
         amounts, free = kernel.books.amounts, kernel.books.free

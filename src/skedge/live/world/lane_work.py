@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from skedge.core.events import CLOUD, Dispatch, Event, LaneFacts
-from skedge.core.model import Ints
+from skedge.core.model import Ints, Placement
 from skedge.core.network import upload_delay
 from skedge.live.training.team import Team
 from skedge.sim.what_if import InCloud
@@ -114,6 +115,11 @@ class LaneWork:
     def _end(self, job: int, team: int, *, preempted: bool = False) -> None:
         progress, steps = self.world.facts.progress[job], self.world.program(job).steps
         self.world.log.end(job, team, self.world.now(), progress, steps, preempted=preempted)
+
+    def teams_of(self, job: int) -> Placement:
+        """(server, number) of the teams that train chunks of `job` now."""
+        teams = self.world.log.running(job)
+        return tuple(Counter(self.board.chunks[job][team].server for team in teams).items())
 
     def report(self, report: Report) -> Event | None:
         """Process a fact: a team has left its lane, may continue, or has trained one more chunk's worth."""

@@ -10,7 +10,6 @@ A controller that was killed replays the inputs of the journal without side effe
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -353,11 +352,6 @@ class RayWorld:
         held = self.gangs.board.held
         teams = {self.lanes.board.chunks[job][team].server for team in self.log.running(job)}
         return teams | set(held[job].shares if job in held else ())
-
-    def teams_of(self, job: int) -> Placement:
-        """(server, number) of the teams that train chunks of `job` now."""
-        running = self.log.running(job)
-        return tuple(Counter(self.lanes.board.chunks[job][team].server for team in running).items())
 
     # -- the end -------------------------------------------------------------------------------------------------
 
