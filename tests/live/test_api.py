@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shutil
+import socket
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -12,10 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvicorn
 from fastapi.testclient import TestClient
 from hostile import of_our_list, of_schemathesis
 from prometheus_client.parser import text_string_to_metric_families
 
+from skedge.cli.requests import NoAnswerError, ask
 from skedge.core.errors import InputError
 from skedge.core.model import Cluster, Physics, Server, job_table
 from skedge.core.scenario import Jobs, Scenario
@@ -27,6 +32,7 @@ from skedge.live.control.limits import Limits
 from skedge.live.control.service import Service
 from skedge.live.control.states import ROLES
 from skedge.live.control.submissions import Submissions
+from skedge.live.control.tls import certificate
 from skedge.live.control.tokens import Tokens, add_token, revoke_token
 from skedge.live.training.code import digest, pack
 from skedge.live.training.trainer import Trainer
@@ -232,6 +238,41 @@ def test_tokens_change_while_the_service_runs(controller: Controller, tmp_path: 
         revoke_token(tmp_path, "ci")
     with pytest.raises(InputError, match="role 'boss': must be one of read, submit, operate"):
         add_token(tmp_path, "ci", "boss")
+
+
+def made_certificate(folder: Path) -> tuple[str, str]:
+    """A certificate for another name than this machine's, and its key."""
+    cert, key = (str(folder / name) for name in ("cert.pem", "key.pem"))
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=elsewhere", "-days", "2"]
+    subprocess.run([*command, "-out", cert, "-keyout", key], check=True, capture_output=True)
+    return cert, key
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl to make a certificate with")
+def test_the_api_is_encrypted_and_commands_trust_its_certificate_alone(controller: Controller, tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    one.mkdir()
+    other.mkdir()
+    (cert, key), (another, another_key) = made_certificate(one), made_certificate(other)
+    assert certificate(cert, key) == (cert, key)
+    listening = socket.create_server(("127.0.0.1", 0))
+    given: dict[str, Any] = {"ssl_certfile": cert, "ssl_keyfile": key}
+    server = uvicorn.Server(uvicorn.Config(make_api(controller.service, TOKEN), log_level="warning", **given))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+    thread.start()
+    address = {"url": f"https://127.0.0.1:{listening.getsockname()[1]}{V1}", "token": TOKEN}
+    try:
+        (tmp_path / "service.json").write_text(json.dumps({**address, "certificate": cert}))
+        assert ask(tmp_path, "GET", "/health")["policy"] == "aonline"
+        (tmp_path / "service.json").write_text(json.dumps({**address, "certificate": another}))
+        with pytest.raises(NoAnswerError, match="CERTIFICATE_VERIFY_FAILED"):
+            ask(tmp_path, "GET", "/health")
+    finally:
+        server.should_exit = True
+        thread.join(20)
+    for wrong, says in (((cert, another_key), "cannot be used: key values mismatch"), ((cert, None), "go together")):
+        with pytest.raises(InputError, match=says):
+            certificate(*wrong)
 
 
 def test_a_key_of_another_spec_is_refused(controller: Controller) -> None:

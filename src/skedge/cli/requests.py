@@ -16,6 +16,7 @@ from rich.table import Table
 
 from skedge.core.errors import InputError, SkedgeError
 from skedge.live.control.states import STATES
+from skedge.live.control.tls import trusting
 from skedge.live.training.code import digest, pack
 from skedge.scenario.file import read_spec
 
@@ -63,8 +64,10 @@ def ask(state: Path, method: str, path: str, headers: Mapping[str, str] | None =
     if address is None:
         raise InputError(f"{state}: no service is up there; start one with `skedge up CLUSTER --state {state}`")
     sent = {"Authorization": f"Bearer {address['token']}", **(headers or {})}
+    cert = address.get("certificate")
+    trusted = True if cert is None else trusting(cert)
     try:
-        answer = httpx.request(method, address["url"] + path, headers=sent, timeout=90, **given)
+        answer = httpx.request(method, address["url"] + path, headers=sent, timeout=90, verify=trusted, **given)
     except httpx.TransportError as error:
         raise NoAnswerError(
             f"{state}: the service does not answer at {address['url']} ({error}); one that has died is started "

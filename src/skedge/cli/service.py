@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -35,6 +35,7 @@ from skedge.live.control.settings import (
     save_settings,
     write_aside,
 )
+from skedge.live.control.tls import certificate
 from skedge.live.gpus import check_device
 from skedge.live.training.code import copy_codes
 from skedge.run import for_service, new_folder
@@ -62,6 +63,8 @@ class Wanted:
     device: Annotated[str, typer.Option(help="Where workers compute: cpu, cuda, or auto.")] = "cpu"
     host: Annotated[str, typer.Option(help="Address on which the API listens.")] = "127.0.0.1"
     port: Annotated[int, typer.Option(help="Port of the API; 0: any free port.", min=0, max=65535)] = 0
+    tls_cert: Annotated[str | None, typer.Option(help="Certificate (PEM) of the API; default: no encryption.")] = None
+    tls_key: Annotated[str | None, typer.Option(help="Key (PEM) of that certificate.")] = None
     journal: Annotated[str | None, typer.Option(help="Database URL of the journal; default: SQLite.")] = None
     checkpoints: Annotated[str | None, typer.Option(help="fsspec URL of the checkpoints; default: the state.")] = None
 
@@ -92,6 +95,8 @@ def up(
     """Start the service; with an existing state it continues where it ended."""
     check_live()
     check_device(wanted.device)
+    cert, key = certificate(wanted.tls_cert, wanted.tls_key)
+    wanted = replace(wanted, tls_cert=cert, tls_key=key)
     scenario = load_cluster_file(cluster)
     for_service(wanted.policy, scenario)
     kind_of(scenario.cluster).check_live(scenario)

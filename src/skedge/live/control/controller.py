@@ -74,7 +74,8 @@ def _listen(host: str, port: int) -> socket.socket:
 def _serve(service: Service, settings: Settings, state: Path, listening: socket.socket) -> None:
     token = _token(state)
     port = listening.getsockname()[1]
-    config = uvicorn.Config(make_api(service, token), log_level="warning", access_log=False)
+    files = {"ssl_certfile": settings.tls_cert, "ssl_keyfile": settings.tls_key}
+    config = uvicorn.Config(make_api(service, token), log_level="warning", access_log=False, **files)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="api", daemon=True)
 
@@ -84,7 +85,9 @@ def _serve(service: Service, settings: Settings, state: Path, listening: socket.
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, end)
     thread.start()
-    address = {"url": f"http://{settings.host}:{port}{V1}", "token": token, "pid": os.getpid()}
+    scheme = "http" if settings.tls_cert is None else "https"
+    url = f"{scheme}://{settings.host}:{port}{V1}"
+    address = {"url": url, "token": token, "pid": os.getpid(), "certificate": settings.tls_cert}
     write_aside(state / ADDRESS, json.dumps(address) + "\n")
     try:
         service.run()

@@ -36,6 +36,8 @@ class Settings:
         URLs; None: in the state folder.
     limits
         Limits on jobs and requests.
+    tls_cert, tls_key
+        Files of the certificate and its key with which the API is served; None: without encryption.
     device
         Where agents compute: ``cpu``, ``cuda`` or ``auto``.
     id
@@ -48,6 +50,8 @@ class Settings:
     port: int = 0
     journal: str | None = None
     checkpoints: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
     id: str = ""
     limits: Limits = field(default_factory=Limits)
     device: str = "cpu"
