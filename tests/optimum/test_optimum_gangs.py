@@ -142,7 +142,7 @@ def test_the_command_keeps_a_run_that_is_verified_and_explained(skedge: Command,
     assert kept.policy == "optimum"
     told = skedge("explain", tmp_path / "best", "0")
     assert told.code == 0
-    assert "skedge optimum made the plan with all jobs known in advance" in " ".join(told.out.split())
+    assert "skedge optimum planned with all jobs known in advance" in " ".join(told.out.split())
 
 
 def test_a_planned_decision_is_explained_from_the_record() -> None:

@@ -115,11 +115,11 @@ def test_what_is_no_policy_is_one_sentence() -> None:
     for wrong, says in (
         ([int], "policy 'int' has no"),
         ([Srtf(), "srtf"], "policies: 'srtf' is named twice"),
-        ([], "policies: there is none"),
+        ([], "policies: the list is empty"),
     ):
         with pytest.raises(PolicyError, match=says):
             compare(contended, wrong)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="seeds: there is none"):
+    with pytest.raises(InputError, match="seeds: the list is empty"):
         compare(contended, ["srtf"], 0)
 
 

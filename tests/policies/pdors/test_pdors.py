@@ -662,7 +662,7 @@ def test_a_cluster_that_does_not_fit_is_refused() -> None:
         pdors_prices(jobs, np.ones((1, 2)), 4)
     with pytest.raises(ScenarioError, match="job 2: arrival = 2; the last slot is 1"):
         pdors_prices(jobs, np.ones((1, 1)), 2)
-    with pytest.raises(ScenarioError, match="it takes 2"):
+    with pytest.raises(ScenarioError, match="it needs at least 2"):
         oasis_prices(jobs, np.ones((1, 1)), 4)
 
 

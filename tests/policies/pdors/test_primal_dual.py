@@ -243,7 +243,7 @@ def test_a_job_that_arrives_after_the_horizon_is_rejected() -> None:
 
 
 def test_oasis_needs_two_machines() -> None:
-    with pytest.raises(ScenarioError, match="oasis: 1 machine"):
+    with pytest.raises(ScenarioError, match="oasis: the cluster has 1 machine"):
         run(system(one(), gpus=(12.0,)), "oasis")
 
 

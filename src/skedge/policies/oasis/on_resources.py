@@ -30,9 +30,7 @@ def oasis_prices(
     """
     check_cluster(capacity, horizon, jobs)
     if len(capacity) < 2:
-        raise ScenarioError(
-            "oasis: the cluster has 1 machine; workers and PSs are on separate ones, so it needs at least 2"
-        )
+        raise ScenarioError("the cluster has 1 machine; workers and PSs are on separate ones, so it needs at least 2")
     hosts = np.isin(np.arange(len(capacity)), split(len(capacity)))
     best = np.array([value(job, job.arrival + job.shortest(job.external), completion) for job in jobs])
     worst = np.array([value(job, horizon, completion) for job in jobs])
