@@ -82,10 +82,10 @@ def why(kernel: Kernel, job: int, now: int | None = None, behind: int = 0) -> Wh
     is how long its data are overdue [µs], which the kernel does not see.
     """
     now = kernel.now if now is None else now
-    standing = int(kernel.standing[job])
-    if standing == REJECTED:
+    status = int(kernel.status[job])
+    if status == REJECTED:
         return Why("never_fits" if kernel.record.rejected[job].startswith("never_fits") else "rejected")
-    if standing not in (WAITING, DISPATCHED):
+    if status not in (WAITING, DISPATCHED):
         state = kernel.record.state(job)
         return Why("completed" if state == "finished" else state)
     if job in kernel.gangs.placed:
@@ -94,7 +94,7 @@ def why(kernel: Kernel, job: int, now: int | None = None, behind: int = 0) -> Wh
             return _coming(begins, behind)
     if kernel.is_running(job):
         return Why("running") if job in kernel.books.ps_of else _without_ps(kernel, job)
-    if standing == DISPATCHED:
+    if status == DISPATCHED:
         return _on_lanes(kernel, job, now) if behind <= 0 else _coming(None, behind)
     dispatched = kernel.dispatches or job in kernel.lost
     return (_without_lanes if dispatched else _GANGS[kernel.scenario.cluster.kind])(kernel, job)

@@ -229,7 +229,7 @@ def standing_on(kernel: Kernel, server: int) -> list[int]:
     """Jobs that hold workers or a PS on a server, or have an untrained chunk there."""
     gangs = [job for job, where in kernel.gangs.placed.items() if server in dict(where)]
     served = [job for job in kernel.books.ps_of if server in kernel.books.ps_servers(job)]
-    return gangs + served + [job for job, _ in lost_with(kernel, server) if kernel.standing[job] == DISPATCHED]
+    return gangs + served + [job for job, _ in lost_with(kernel, server) if kernel.status[job] == DISPATCHED]
 
 
 def test_a_void_plan_is_not_planned_on() -> None:

@@ -239,7 +239,7 @@ def carried_through(kernel: Kernel, outages: dict[int, tuple[tuple[int, str], ..
         )
         orders += kernel.handle(replace(event, woke=True))
         arrived = ()
-        if kernel.standing[0] in (FINISHED, REJECTED):
+        if kernel.status[0] in (FINISHED, REJECTED):
             return orders
     raise AssertionError("the job never ends")
 
@@ -253,7 +253,7 @@ def test_a_job_waits_for_a_site_out_of_service_and_is_not_rejected(policy: str) 
     kernel = Kernel(scenario, prepared(make_policy(policy), scenario))
     lost, back = ((0, "lost"),), ((0, ""),)
     orders = carried_through(kernel, {0: lost, 3: back, 4: lost, 20: back})
-    assert kernel.standing[0] == FINISHED
+    assert kernel.status[0] == FINISHED
     assert not any(isinstance(order, Reject) for order in orders)
     assert sum(isinstance(order, Allocate) for order in orders) >= 2
 
@@ -267,7 +267,7 @@ def test_a_site_that_never_comes_back_holds_nobody_up_for_ever(policy: str, slot
     scenario = scenario_of(sites, [job])
     kernel = Kernel(scenario, prepared(make_policy(policy), scenario))
     carried_through(kernel, {slot: ((0, "lost"),)})
-    assert kernel.standing[0] == FINISHED
+    assert kernel.status[0] == FINISHED
 
 
 @pytest.mark.parametrize("policy", POLICIES)

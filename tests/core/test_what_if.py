@@ -15,7 +15,7 @@ from skedge.core.model import Cluster, Job, Server, job_table
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import SECOND
 from skedge.run import Run, prepared, run
-from skedge.sim.lanes import TOLD, TOUCHED
+from skedge.sim.lanes import SWITCHES, TOUCHED
 from skedge.sim.what_if import Present
 from skedge.sim.world import SimulatedWorld
 from skedge.testing import small_scenario
@@ -90,8 +90,8 @@ class Drained(SimulatedWorld):
         if truth.open_chunk[lane] >= 0:
             number, truth.open_chunk[lane] = truth.open_job[lane], -1
             truth.in_service[number] -= 1
-            truth.told[truth.size[TOLD], 0] = number
-            truth.size[TOLD] += 1
+            truth.switches[truth.size[SWITCHES], 0] = number
+            truth.size[SWITCHES] += 1
         truth.lanes.waiting[lane] = truth.lanes.coming[lane] = 0
         truth.lanes.clock[lane], truth.lanes.serving[lane] = self.now, -1
         if not truth.marked[lane]:

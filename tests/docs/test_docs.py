@@ -220,12 +220,12 @@ def test_the_guides_examples_are_files_that_load() -> None:
 
 def test_the_guide_has_every_command_of_the_service() -> None:
     listed = {cell.split()[0] for cell in re.findall(r"^\| `skedge (.*?)`", GUIDE, re.MULTILINE)}
-    modules = ("service:", "requests:", "whatif:")
+    modules = ("service:", "requests:", "whatif:", "tokens:")
     assert listed | {"uncordon"} == {name for name, (target, _) in COMMANDS.items() if target.startswith(modules)}
 
 
 def test_the_guide_has_every_reason_token() -> None:
-    assert dict(re.findall(r"^\| `([a-z_]+)` \| (.*?) \|$", GUIDE, re.MULTILINE)) == TOKENS
+    assert dict(re.findall(r"^\| `((?!skedge_)[a-z_]+)` \| (.*?) \|$", GUIDE, re.MULTILINE)) == TOKENS
 
 
 # --- paths that pages name

@@ -78,7 +78,7 @@ def of_schemathesis(openapi: dict[str, Any], count: int) -> list[Hostile]:
     found = list[Hostile]()
     for result in schemathesis.openapi.from_dict(openapi).get_all_operations():
         operation = result.ok()
-        for mode in () if operation.path == "/down" else GenerationMode:
+        for mode in () if operation.path.endswith("/down") else GenerationMode:
             _collect(operation.as_strategy(generation_mode=mode), count, found)
     return found
 
@@ -99,7 +99,7 @@ def _collect(strategy: Any, count: int, found: list[Hostile]) -> None:
         if "json" in asked:
             content = json.dumps(asked["json"]).encode()
         headers = {k: v for k, v in asked["headers"].items() if k.lower() in ("idempotency-key", "content-type")}
-        path = asked["url"].removeprefix(OURS)
+        path = asked["url"].removeprefix(OURS).removeprefix("/v1")
         found.append(
             Hostile(asked["method"], path, content if isinstance(content, bytes) else None, headers, asked["params"])
         )

@@ -26,7 +26,7 @@ from skedge.live.training.sgd import ParameterServer, gradient
 from skedge.live.training.team import Team
 from skedge.live.training.trainer import Trainer
 from skedge.live.world.facts import Facts
-from skedge.live.world.inputs import Told, from_json, to_json
+from skedge.live.world.inputs import Report, from_json, to_json
 
 NONE: Any = None
 CLUSTER = Cluster([Server("north", capacity={"worker:gpu": 4}, gpus=2.0), Server("south"), Server("far", "cloud")])
@@ -164,7 +164,7 @@ def test_a_mini_batch_of_any_form_is_moved_whole() -> None:
     assert moved(batch, "cpu") is batch
 
 
-def trainer(facts: list[Told]) -> Trainer:
+def trainer(facts: list[Report]) -> Trainer:
     return Trainer(0, "a", Program("m:f", {}, 1, 1, 60), facts.append, NONE, servers=("m0",))
 
 
@@ -186,7 +186,7 @@ def test_the_devices_of_a_job_are_reported_recorded_and_journaled(monkeypatch: p
 @pytest.mark.parametrize(("ended_after", "freed"), [(0.3, 0.3), (-0.2, 0.0)])
 def test_a_suspended_team_tells_when_its_device_was_free(ended_after: float, freed: float) -> None:
     """From the order to the end of the mini-batch under way; at once if none is."""
-    facts: list[Told] = []
+    facts: list[Report] = []
     of = trainer(facts)
     of.put(7, Team(0, NONE, (0,), 1))
     of.take(7)

@@ -14,7 +14,7 @@ from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import SECOND
 from skedge.live.training.program import Program
 from skedge.live.training.team import Team, Teams
-from skedge.live.world.inputs import Server, Told
+from skedge.live.world.inputs import Report, Server
 from skedge.live.world.ray_world import NoEngine, RayWorld
 
 EPOCHS, BATCHES, STEPS = 3, 2, 6
@@ -25,12 +25,12 @@ class Simulated(Teams):
 
     def __init__(self, chunks: int, teams: dict[int, Team]) -> None:
         super().__init__(Program("m:f", {}, chunks, EPOCHS, BATCHES))
-        self.facts: list[Told] = []
+        self.facts: list[Report] = []
         for number, team in teams.items():
             self.put(number, team)
 
     def report(self) -> None:
-        self.facts += [Told(what, 0, number, tuple(self.progress)) for what, number in self.hold_back()]
+        self.facts += [Report(what, 0, number, tuple(self.progress)) for what, number in self.hold_back()]
 
     def train(self, n: int) -> list[list[int]]:
         """The chunks of each of `n` rounds."""
@@ -98,7 +98,7 @@ def test_a_trainer_that_is_made_anew_knows_who_waits() -> None:
         again.recall(told)
     assert (trainer.progress, trainer.said()) == ([2, 1, 2], [("held", 2)])
     assert (again.progress, list(again.held), list(again.working)) == ([1, 1, 2], [2], [0])
-    again.recall(Told("released", 0, 2, (2, 2, 2)))
+    again.recall(Report("released", 0, 2, (2, 2, 2)))
     assert list(again.held) == []
 
 
@@ -120,7 +120,7 @@ def world(lag: int | None = None, lanes: tuple[int, ...] = (0, 0, 2)) -> RayWorl
 
 def tell(to: RayWorld, at: float, what: str, number: int, *progress: int) -> Event | None:
     to.inbox.clock = int(at * SECOND)
-    return to._take_in(Told(what, 0, number, progress))
+    return to._take_in(Report(what, 0, number, progress))
 
 
 def runs(of: RayWorld) -> list[tuple[Any, ...]]:

@@ -22,7 +22,7 @@ from skedge.live.control.service import Service
 from skedge.live.training.program import Program
 from skedge.live.training.team import Team
 from skedge.live.training.trainer import Trainer
-from skedge.live.world.inputs import Due, Resumed, Server, Told, from_json, to_json
+from skedge.live.world.inputs import Due, Report, Resumed, Server, from_json, to_json
 from skedge.live.world.ray_world import NoEngine, RayWorld
 from skedge.live.world.site_world import SiteWorld
 
@@ -34,10 +34,10 @@ def test_a_result_that_comes_before_the_last_chunk_is_told_waits_for_it() -> Non
     scenario = Scenario(cluster, Jobs(job_table(made)[0], cluster), Physics(slot=SECOND), 0, "world test")
     world = RayWorld(scenario, {"a": Program("m:f", {}, 2, 1, 6)}, NoEngine(len(SERVERS)))
     assert world._due() is not None
-    assert world._take_in(Told("result", 0, result={"accuracy": 1.0})) is None
+    assert world._take_in(Report("result", 0, result={"accuracy": 1.0})) is None
     assert world.facts.results[0] == {"accuracy": 1.0}
     assert world.in_system == {0}
-    assert world._take_in(Told("unmeasured", 0)) is None
+    assert world._take_in(Report("unmeasured", 0)) is None
 
 
 def test_one_process_stands_for_the_pss_of_a_job_on_the_first_server_that_has_some() -> None:
@@ -93,7 +93,7 @@ def test_a_job_submitted_at_sites_is_read_from_the_journal_as_it_was_given(tmp_p
         "latency": {"kind": "linear", "tau": 9}, "train": {"factory": "m:f"},
     }  # fmt: skip
     service.submissions.promise(spec)
-    submitted = from_json(to_json(service.world.inbox.told.get()))
+    submitted = from_json(to_json(service.world.inbox.waiting.get()))
     service.world._take_in(submitted)
     jobs = service.kernel.scenario.jobs
     assert (jobs.ids, jobs.data[0].tolist(), jobs.latency[0]) == (["a"], [3, 1], Linear(9.0))
@@ -151,8 +151,8 @@ def test_a_team_is_delayed_from_the_event_that_gave_it_its_lanes_to_its_first_ro
 
 @pytest.mark.parametrize(("what", "late"), [("finished", 3.5), ("stopped", 3.5), ("measured", 0.5)])
 def test_a_report_that_waits_delays_the_teams_that_it_ends(what: str, late: float) -> None:
-    told = Told(what, 0, late_s=0.5).queued(10.0).taken(13.0)
-    assert told == Told(what, 0, late_s=late)
+    told = Report(what, 0, late_s=0.5).queued(10.0).taken(13.0)
+    assert told == Report(what, 0, late_s=late)
 
 
 class Up(NoEngine):

@@ -80,6 +80,7 @@ SECTIONS = {
             "whatif:whatif_app",
             "What a submission, a drained or added server, or another policy would do to every job.",
         ),
+        "token": ("tokens:token_app", "Add, list and revoke named tokens of a service, each with a role."),
         "logs": ("requests:logs", "Print the log of a job: the decisions about it, and its losses."),
         "cancel": ("requests:cancel", "Cancel a job that is in the system."),
         "events": ("requests:events", "List events and decisions in order; with --json one line each."),

@@ -56,7 +56,9 @@ def ask(state: Path, method: str, path: str, headers: Mapping[str, str] | None =
     try:
         import httpx  # noqa: PLC0415 - an extra
     except ImportError as error:
-        raise InputError(f"the service needs the extra `live`: pip install 'skedge[live]' ({error})") from error
+        raise InputError(
+            f"the service needs the extra `live`: pip install 'skedge[live]' (there is no module {error.name})"
+        ) from error
     address = address_in(state)
     if address is None:
         raise InputError(f"{state}: no service is up there; start one with `skedge up CLUSTER --state {state}`")
@@ -70,8 +72,8 @@ def ask(state: Path, method: str, path: str, headers: Mapping[str, str] | None =
         ) from error
     if answer.is_success:
         return answer.json() if answer.headers["content-type"].startswith("application/json") else answer.text
-    body = answer.json() if answer.headers["content-type"].startswith("application/json") else {}
-    sentence = body.get("error") or body.get("detail") or f"the service answers {answer.status_code}"
+    is_problem = answer.headers["content-type"].startswith("application/problem+json")
+    sentence = answer.json()["detail"] if is_problem else f"the service answers {answer.status_code}"
     raise (NoAnswerError if answer.status_code == _BUSY else InputError)(sentence)
 
 

@@ -222,7 +222,7 @@ def down(state: StateOption = STATE, as_json: JsonOption = False) -> None:
         time.sleep(0.1)
     if _alive(running):
         raise SkedgeError(f"the service (process {running}) has not ended within {_DOWN_S:g} s")
-    Audit(state / AUDIT, _user()).note("down", {}, "done")
+    Audit(state / AUDIT, _user).note("down", {}, "done")
     print_answer({"down": True}, "down", as_json=as_json)
 
 
@@ -337,7 +337,7 @@ def quarantine(job: JobArgument, state: StateOption = STATE, as_json: JsonOption
     journal = SqlJournal(settings.journal or f"sqlite:///{state / JOURNAL}", of=settings.id)
     try:
         journal.put_aside(job)
-        Audit(state / AUDIT, _user()).note("quarantine", {"job": job}, "done")
+        Audit(state / AUDIT, _user).note("quarantine", {"job": job}, "done")
     finally:
         journal.close()
         os.close(lock)

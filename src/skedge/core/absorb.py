@@ -33,14 +33,14 @@ def absorb(state: State, event: Event) -> Event:
     for job in event.finished:
         _finish(state, job)
     for job, reason in event.failed:
-        if state.standing[job] == DISPATCHED:
+        if state.status[job] == DISPATCHED:
             believe_gone(state.belief, job, state.now)
         _finish(state, job)
         state.record.fail(state.now, job, reason)
     for job in event.arrived:
         if job != state.arrived:
             raise StateError(f"job {job} arrived before job {state.arrived}")
-        state.standing[job] = WAITING
+        state.status[job] = WAITING
         state.arrived += 1
     for job in event.paused:
         state.running.discard(job)
@@ -55,7 +55,7 @@ def absorb(state: State, event: Event) -> Event:
 
 def _measure(state: State, job: int, factor: float) -> None:
     """Correct the announced speed of a job; ranks are frozen at dispatch, so the order on lanes does not change."""
-    if state.standing[job] not in (WAITING, DISPATCHED):
+    if state.status[job] not in (WAITING, DISPATCHED):
         return
     present = state.factor.get(job, 1.0)
     state.factor[job] = factor
@@ -126,9 +126,9 @@ def _lose(state: State, job: int, chunks: tuple[int, ...]) -> None:
 
 
 def _finish(state: State, job: int) -> None:
-    if state.standing[job] not in (WAITING, DISPATCHED):
+    if state.status[job] not in (WAITING, DISPATCHED):
         raise StateError(f"job {job} finished, but it is not in the system")
-    state.standing[job] = FINISHED
+    state.status[job] = FINISHED
     if job in state.gangs.placed:
         state.books.release(job)
     state.gangs.finish(job)
@@ -140,7 +140,7 @@ def _finish(state: State, job: int) -> None:
 
 
 def _with_broken_plans(state: State, event: Event) -> Event:
-    broken = [job for job in state.plans.ended(state.now) if state.standing[job] == WAITING]
+    broken = [job for job in state.plans.ended(state.now) if state.status[job] == WAITING]
     for job in broken:
         state.plans.breaks(job, state.now)
     return replace(event, broken=tuple(broken)) if broken else event

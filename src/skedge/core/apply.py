@@ -46,7 +46,7 @@ def apply(state: State, order: Order) -> None:
 def _in_system(state: State, job: int) -> None:
     if not 0 <= job < state.arrived:
         raise OrderError("M2", f"job {job} has not arrived by {state.now} µs")
-    if state.standing[job] in (FINISHED, REJECTED):
+    if state.status[job] in (FINISHED, REJECTED):
         raise OrderError("M2", f"job {state.name(job)!r} has left the system")
 
 
@@ -57,7 +57,7 @@ def _dispatch(state: State, order: Dispatch) -> None:
     chunks = range(jobs.chunks[job]) if order.chunks is None else order.chunks
     if order.chunks is not None and not set(order.chunks) <= state.lost.get(job, set()):
         raise OrderError("M6", f"job {name!r}: chunks {order.chunks} are not all lost: no migration")
-    if order.chunks is None and (state.standing[job] == DISPATCHED or job in state.gangs.data):
+    if order.chunks is None and (state.status[job] == DISPATCHED or job in state.gangs.data):
         raise OrderError("M6", f"job {name!r} is dispatched or allocated already: no migration")
     if not len(lane) == len(order.alpha) == len(order.postponed) == len(chunks):
         raise OrderError("M6", f"job {name!r} has {len(chunks)} chunks to place; the dispatch places {len(lane)}")
@@ -77,7 +77,7 @@ def _dispatch(state: State, order: Dispatch) -> None:
     state.belief = with_room(state.belief)
     group = group_of(job, state.dispatches, order.rank, int(state.chunk_time[job, 0]), int(jobs.chunks[job]))
     send_chunks(state.belief, group, lane, cluster.lane_server, state.scenario.delays, state.now, NO_LINKS)
-    state.standing[job] = DISPATCHED
+    state.status[job] = DISPATCHED
     if order.chunks is None:
         state.sent[job] = lane
     else:
@@ -91,7 +91,7 @@ def _dispatch(state: State, order: Dispatch) -> None:
 def _allocate(state: State, order: Allocate) -> None:
     job = order.job
     _in_system(state, job)
-    if state.standing[job] == DISPATCHED:
+    if state.status[job] == DISPATCHED:
         raise OrderError("M6", f"job {state.name(job)!r} is dispatched: it cannot be allocated")
     if isinstance(order.ps, int | np.integer):
         text = "an allocation has (place, PSs) pairs, such as ps_in(slot)"
@@ -141,7 +141,7 @@ def _transfer(state: State, order: Transfer) -> None:
 def _upload(state: State, order: Upload) -> None:
     _in_system(state, order.job)
     state.books.check_upload(order.job)
-    if state.standing[order.job] == DISPATCHED or order.job in state.gangs.placed:
+    if state.status[order.job] == DISPATCHED or order.job in state.gangs.placed:
         raise OrderError(
             "M6",
             f"job {state.name(order.job)!r} is running, so its data are already where it needs them",
@@ -171,7 +171,7 @@ def _reserve(state: State, order: Reserve) -> None:
 
 def _postpone(state: State, order: Postpone) -> None:
     _in_system(state, order.job)
-    if state.standing[order.job] == DISPATCHED or order.job in state.gangs.placed:
+    if state.status[order.job] == DISPATCHED or order.job in state.gangs.placed:
         raise OrderError("M18", f"job {state.name(order.job)!r} has started and cannot be postponed")
     state.record.decisions.add(state.now, order.job, "postpone", order.reason, value=order.value)
 
@@ -189,9 +189,9 @@ def _price(state: State, order: Price) -> None:
 def _reject(state: State, order: Reject) -> None:
     _in_system(state, order.job)
     begun = order.job in state.gangs.started or order.job in state.gangs.data
-    if state.standing[order.job] == DISPATCHED or begun:
+    if state.status[order.job] == DISPATCHED or begun:
         raise OrderError("M18", f"job {state.name(order.job)!r} has started and cannot be rejected")
-    state.standing[order.job] = REJECTED
+    state.status[order.job] = REJECTED
     state.record.reject(state.now, order)
 
 

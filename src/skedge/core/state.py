@@ -31,7 +31,7 @@ class State:
         The time of the last event [µs].
     arrived, dispatches
         Numbers of jobs that have arrived, and of dispatches.
-    standing
+    status
         State of each job that has arrived: waiting, dispatched, finished or rejected.
     belief
         State of the lanes: as announced, corrected by facts.
@@ -56,7 +56,7 @@ class State:
     def __init__(self, scenario: Scenario, *, preemptive: bool) -> None:
         self.scenario, physics = scenario, scenario.physics
         self.now, self.arrived, self.dispatches = 0, 0, 0
-        self.standing = np.full(len(scenario.jobs), -1, np.int64)
+        self.status = np.full(len(scenario.jobs), -1, np.int64)
         self._columns: JobColumns | None = None
         self._shown = 0
         self.chunk_time, self.factor = scenario.chunk_time, dict[int, float]()
@@ -73,7 +73,7 @@ class State:
 
     def extend(self, scenario: Scenario) -> None:
         """Add jobs submitted during the run: `scenario` lists them after the present jobs."""
-        self.standing = np.append(self.standing, np.full(len(scenario.jobs) - len(self.scenario.jobs), -1))
+        self.status = np.append(self.status, np.full(len(scenario.jobs) - len(self.scenario.jobs), -1))
         self.chunk_time = np.concatenate([self.chunk_time, scenario.chunk_time[len(self.chunk_time) :]])
         self.scenario, self._columns = scenario, None
         self.books.extend(scenario)
@@ -107,8 +107,8 @@ class State:
 
     def active(self) -> Ints:
         """Jobs in the system, ascending."""
-        standing = self.standing[: self.arrived]
-        return np.flatnonzero((standing == WAITING) | (standing == DISPATCHED))
+        status = self.status[: self.arrived]
+        return np.flatnonzero((status == WAITING) | (status == DISPATCHED))
 
     def is_running(self, job: int) -> bool:
         """Whether `job` holds workers or has a chunk in service."""

@@ -164,7 +164,7 @@ def _tiresias(case: Case, choice: Choice, now: int) -> Changes:
 
 @compiled
 def _unmarked(jobs: Ints, mark: Ints, by_job: bool) -> Ints:
-    """Those of `jobs` whose mark is 0; marks stand by job, or in the order of `jobs`."""
+    """Those of `jobs` whose mark is 0; marks are indexed by job, or in the order of `jobs`."""
     out, n = np.empty(len(jobs), np.int64), 0
     for i in range(len(jobs)):
         if mark[jobs[i] if by_job else i] == 0:

@@ -103,7 +103,7 @@ def rows_of(workers: Ints) -> Ints:
 
 @compiled
 def suspend_each(case: Case, books: Books, taking: Taking, job: int, now: int, reason: int) -> None:
-    """Take all workers and the PS from `job`, which is not told to be running on."""
+    """Take all workers and the PS from `job`, which no order continues."""
     note_decision(books, now, job, SUSPEND, -1, -1, reason)
     stop(case, books, taking.crews, job, now)
     taking.held.running[job], taking.held.ps_server[job] = 0, -1

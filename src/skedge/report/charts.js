@@ -1,6 +1,6 @@
 /* The line charts, drawn by uPlot. */
 
-const DASHES = [[], [9, 4], [3, 3], [12, 3, 3, 3], [], [9, 4], [3, 3], [12, 3, 3, 3]];
+const DASHES = [[], [9, 4], [3, 3], [12, 3, 3, 3]];
 const LOG_TICKS_S = [
   [1e-6, 1e-5, 1e-4, 1e-3, 0.01, 0.1, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 28800, 57600,
     86400, 172800, 345600, 864000, 1728000, 3456000, 8640000, 17280000, 34560000, 86400000],
@@ -12,7 +12,7 @@ const FONT = '13px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif';
 /** The line of policy number `i`: colours that the colour-blind can tell apart, and dashes besides. */
 function policyLine(label, i, value) {
   return {
-    label, value, scale: "y", stroke: themed(`--line-${(i % 8) + 1}`), dash: DASHES[i % 8], width: i < 4 ? 2 : 2.6,
+    label, value, scale: "y", stroke: themed(`--line-${(i % 8) + 1}`), dash: DASHES[(i + Math.floor(i / 8)) % 4], width: i < 4 ? 2 : 2.6,
     points: { show: false }, paths: uPlot.paths.stepped({ align: 1 }), spanGaps: false,
   };
 }

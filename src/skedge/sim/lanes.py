@@ -34,7 +34,7 @@ BLOCK = 32
 
 RUN_JOB, RUN_CHUNK, RUN_LANE, RUN_START, RUN_END, RUN_PREEMPTED = range(6)
 FACT_TIME, FACT_LANE, FACT_JOB = range(3)
-RUNS, FACTS, TOLD, DONE, TOUCHED = range(5)
+RUNS, FACTS, SWITCHES, DONE, TOUCHED = range(5)
 """Entries of :attr:`Truth.size`."""
 
 
@@ -53,10 +53,10 @@ class Truth(NamedTuple):
         Next chunk of each chunk's group, and index of each job's first link.
     in_service, was_running, left
         By job: chunks in service; whether there were any at the last report; uncompleted chunks.
-    runs, facts, told, done
+    runs, facts, switches, done
         Output buffers: runs, chunk completions, jobs that started or paused (job, 1 or 0), jobs finished.
     size
-        Number of entries in the four buffers (RUNS, FACTS, TOLD, DONE), and number of lanes touched (TOUCHED).
+        Number of entries in the four buffers (RUNS, FACTS, SWITCHES, DONE), and number of lanes touched (TOUCHED).
     earliest
         Earliest next event of each block of BLOCK lanes [µs], so that the next one is found quickly.
     touched, marked
@@ -77,7 +77,7 @@ class Truth(NamedTuple):
     left: Ints
     runs: Ints
     facts: Ints
-    told: Ints
+    switches: Ints
     done: Ints
     size: Ints
     earliest: Ints
@@ -108,7 +108,7 @@ def make_truth(
         left=chunks.astype(np.int64).copy(),
         runs=np.zeros((room, 6), np.int64),
         facts=np.zeros((room, 3), np.int64),
-        told=np.zeros((4 * lanes + 2 * jobs + 4, 2), np.int64),
+        switches=np.zeros((4 * lanes + 2 * jobs + 4, 2), np.int64),
         done=np.zeros(lanes + 1, np.int64),
         size=np.zeros(5, np.int64),
         earliest=np.full(-(-lanes // BLOCK), NEVER, np.int64),
@@ -128,7 +128,7 @@ def run(w: Truth, unsettled: int, until: int) -> tuple[int, int]:
     """
     if unsettled >= 0:
         settle(w, unsettled)
-        if w.size[TOLD] > 0:
+        if w.size[SWITCHES] > 0:
             return SETTLED, unsettled
     while True:
         now = _earliest(w)
@@ -142,7 +142,7 @@ def run(w: Truth, unsettled: int, until: int) -> tuple[int, int]:
         if w.size[DONE] > 0 or now == until:
             return FINISHED, now
         settle(w, now)
-        if w.size[TOLD] > 0:
+        if w.size[SWITCHES] > 0:
             return SETTLED, now
 
 
@@ -255,9 +255,9 @@ def _close(w: Truth, lane: int, now: int, preempted: int) -> None:
 def _count(w: Truth, job: int, change: int) -> None:
     """Change the number of chunks in service of `job`, and mark the job for a check when the instant has settled."""
     w.in_service[job] += change
-    n = w.size[TOLD]
-    w.told[n, 0] = job
-    w.size[TOLD] = n + 1
+    n = w.size[SWITCHES]
+    w.switches[n, 0] = job
+    w.size[SWITCHES] = n + 1
 
 
 @inlined
@@ -279,14 +279,14 @@ def settle(w: Truth, now: int) -> None:
         w.marked[lane] = 0
         _schedule(w, lane, _serve(w, lane, now))
     kept = 0
-    for k in range(w.size[TOLD]):
-        job = w.told[k, 0]
+    for k in range(w.size[SWITCHES]):
+        job = w.switches[k, 0]
         running = 1 if w.in_service[job] > 0 else 0
         if running != w.was_running[job]:
             w.was_running[job] = running
-            w.told[kept, 0], w.told[kept, 1] = job, running
+            w.switches[kept, 0], w.switches[kept, 1] = job, running
             kept += 1
-    w.size[TOLD] = kept
+    w.size[SWITCHES] = kept
 
 
 @inlined

@@ -20,7 +20,7 @@ from skedge.core.scenario import Scenario
 from skedge.core.state import DISPATCHED
 from skedge.core.time import SECOND, whole_slots
 
-from .lanes import TOLD, TOUCHED
+from .lanes import SWITCHES, TOUCHED
 from .world import CLOUD_ENDS, CLOUD_STARTS, WAKE, SimulatedWorld
 
 
@@ -193,12 +193,12 @@ class Present:
         kernel = self.kernel
         lanes = np.arange(len(kernel.belief.clock))
         bring_to(kernel.belief, lanes, self.now)
-        on_lanes, total = _chunks_of(kernel.belief, len(kernel.standing)), kernel.scenario.jobs.chunks
+        on_lanes, total = _chunks_of(kernel.belief, len(kernel.status)), kernel.scenario.jobs.chunks
         found = {}
         for job in kernel.active().tolist():
             cloud = self.in_cloud.get(job)
             elsewhere = len(kernel.lost.get(job, ())) + (0 if cloud is None else cloud.chunks)
-            if kernel.standing[job] == DISPATCHED:
+            if kernel.status[job] == DISPATCHED:
                 found[job] = max(int(on_lanes[job]) + elsewhere, 1) / int(total[job])
             else:
                 found[job] = kernel.books.share_left(kernel.gangs, job, self.now)
@@ -233,7 +233,7 @@ class _Ahead(SimulatedWorld):
         truth.left[: kernel.arrived] = _chunks_of(lanes, len(truth.left))[: kernel.arrived]
         for job, chunks in kernel.lost.items():
             truth.left[job] += len(chunks)
-        dispatched = np.flatnonzero(kernel.standing == DISPATCHED)
+        dispatched = np.flatnonzero(kernel.status == DISPATCHED)
         truth.was_running[dispatched] = [kernel.is_running(job) for job in dispatched.tolist()]
         for job in kernel.active().tolist():
             n = int(self.scenario.jobs.chunks[job])
@@ -241,13 +241,13 @@ class _Ahead(SimulatedWorld):
             truth.links[truth.first[job] : truth.first[job + 1]] = (np.arange(n) + 1) % n
         n = len(lanes.clock)
         truth.touched[:], truth.marked[:], truth.size[TOUCHED] = np.arange(n), 1, n
-        self._tell_again(dispatched)
+        self._check_again(dispatched)
 
-    def _tell_again(self, jobs: Ints) -> None:
+    def _check_again(self, jobs: Ints) -> None:
         """Make the lanes check whether each of these jobs still runs."""
-        first = self.truth.size[TOLD]
-        self.truth.told[first : first + len(jobs), 0] = jobs
-        self.truth.size[TOLD] += len(jobs)
+        first = self.truth.size[SWITCHES]
+        self.truth.switches[first : first + len(jobs), 0] = jobs
+        self.truth.size[SWITCHES] += len(jobs)
 
     def _cloud_from(self, job: int, part: InCloud) -> None:
         self.truth.left[job] += part.chunks

@@ -102,10 +102,10 @@ class SimulatedWorld:
 
     def _told(self) -> Event:
         """The jobs that have started or paused at this instant."""
-        told = sorted(self.truth.told[: self.truth.size[truth_of.TOLD]].tolist())
-        self.truth.size[truth_of.TOLD] = 0
-        started = tuple(job for job, running in told if running)
-        paused = tuple(job for job, running in told if not running)
+        switches = sorted(self.truth.switches[: self.truth.size[truth_of.SWITCHES]].tolist())
+        self.truth.size[truth_of.SWITCHES] = 0
+        started = tuple(job for job, running in switches if running)
+        paused = tuple(job for job, running in switches if not running)
         return Event(self.now, started=started, paused=paused, chunks=self._chunk_facts())
 
     def _happening(self) -> Event | None:
@@ -246,8 +246,8 @@ class SimulatedWorld:
         truth = self.truth
         change = chunks if kind == CLOUD_STARTS else -chunks
         truth.in_service[job] += change
-        truth.told[truth.size[truth_of.TOLD], 0] = job
-        truth.size[truth_of.TOLD] += 1
+        truth.switches[truth.size[truth_of.SWITCHES], 0] = job
+        truth.size[truth_of.SWITCHES] += 1
         if kind == CLOUD_STARTS:
             return False
         truth.left[job] -= chunks

@@ -219,7 +219,7 @@ def page(found: Findings) -> str:
 
 def _files() -> str:
     """Links to the figure in other forms, and to its numbers."""
-    names = ["figure.svg", *(["figure.png", "figure.pdf"] if can_draw() else []), "figure.csv", "results.json"]
+    names = ["figure.svg", *(["figure.pdf"] if can_draw() else []), "figure.csv", "results.json"]
     return " ".join(f'<a href="{name}">{name}</a>' for name in names)
 
 

@@ -123,7 +123,7 @@ def _simulated(settings: Sweep, seeds: range, how: How, watch: _Watch) -> list[d
 @contextmanager
 def _trained(study: Study, settings: Trained, how: How, watch: _Watch) -> Iterator[Measure]:
     """Run the study on Ray; each run's folder is kept in ``runs``."""
-    from .testbed import bench, carry_out  # noqa: PLC0415 - imports the extra
+    from .testbed import carry_out, testbed  # noqa: PLC0415 - imports the extra
 
     (how.folder / "runs").mkdir()
 
@@ -131,7 +131,7 @@ def _trained(study: Study, settings: Trained, how: How, watch: _Watch) -> Iterat
         _keep(record, how.folder / "runs" / ran.trial.label)
         watch.done(ran.trial.label, ran.violations)
 
-    with bench(study.servers, study.scenario) as at:
+    with testbed(study.servers, study.scenario) as at:
 
         def measure(seeds: range) -> list[dict[str, Any]]:
             watch.more(sum(len(settings.trials(study.job, seed)) for seed in seeds))

@@ -27,7 +27,7 @@ from .trial import Ran, Trial, displaced
 
 
 @dataclass(frozen=True)
-class Bench:
+class Testbed:
     """An engine that is up, its servers as a scenario file names them, and what else all scenarios share."""
 
     engine: Engine
@@ -65,19 +65,19 @@ class Bench:
 
 
 @contextmanager
-def bench(servers: list[ServerForm], scenario: dict[str, Any]) -> Iterator[Bench]:
+def testbed(servers: list[ServerForm], scenario: dict[str, Any]) -> Iterator[Testbed]:
     """Start Ray on this machine with these servers; it ends whatever happens."""
     plain = [server.model_dump(exclude_defaults=True) for server in servers]
     with tempfile.TemporaryDirectory(prefix="skedge-study-") as folder:
         engine = Engine(Cluster([server_of(form) for form in servers]), Path(folder), str(Path(folder) / "checkpoints"))
         try:
-            yield Bench(engine, plain, scenario)
+            yield Testbed(engine, plain, scenario)
         finally:
             engine.stop()
 
 
 def carry_out(
-    study: Study, seeds: Iterable[int], at: Bench, progress: Callable[[Ran, Run], None] | None = None
+    study: Study, seeds: Iterable[int], at: Testbed, progress: Callable[[Ran, Run], None] | None = None
 ) -> list[dict[str, Any]]:
     """Carry out all trials of `study` for these seeds; a row of results for each thing that it measures."""
     settings, rows = study.settings, list[dict[str, Any]]()

@@ -31,7 +31,7 @@ scheduling class."""
 STATUSES = ("passed", "failed", "killed")
 """Final states of a job."""
 
-LONGEST_S = 1e9
+LONGEST_TRACED_S = 1e9
 """Longest time accepted [s]: about thirty years; more indicates a wrong unit."""
 
 
@@ -85,7 +85,7 @@ def check_frame(frame: pl.DataFrame, source: str) -> pl.DataFrame:
     for column in TRACE_SCHEMA:
         _refuse(frame, pl.col(column).is_null(), column, source, "a value; it is missing")
     for column in ("submit_s", "duration_s"):
-        _refuse(frame, ~_time(column), column, source, f"a number from 0 to {LONGEST_S:g} seconds")
+        _refuse(frame, ~_time(column), column, source, f"a number from 0 to {LONGEST_TRACED_S:g} seconds")
     _refuse(frame, pl.col("gpus") < 1, "gpus", source, "at least 1")
     _refuse(frame, ~pl.col("status").is_in(STATUSES), "status", source, f"one of {', '.join(STATUSES)}")
     _refuse(frame, pl.col("id").is_duplicated(), "id", source, "unique; it is used twice")
@@ -94,7 +94,7 @@ def check_frame(frame: pl.DataFrame, source: str) -> pl.DataFrame:
 
 
 def _time(column: str) -> pl.Expr:
-    return pl.col(column).is_finite() & pl.col(column).is_between(0, LONGEST_S)
+    return pl.col(column).is_finite() & pl.col(column).is_between(0, LONGEST_TRACED_S)
 
 
 def _refuse(frame: pl.DataFrame, wrong: pl.Expr, column: str, source: str, right: str) -> None:
@@ -177,8 +177,8 @@ def _counted(counts: dict[str, int]) -> dict[str, int]:
 
 def stretched(frame: pl.DataFrame, span_s: float) -> pl.DataFrame:
     """`frame` with its submissions scaled in time so that the last one is at `span_s` [s]."""
-    if not 0 < span_s <= LONGEST_S:
-        raise TraceError(f"span_s: {span_s}; it must be above 0 and at most {LONGEST_S:g} seconds")
+    if not 0 < span_s <= LONGEST_TRACED_S:
+        raise TraceError(f"span_s: {span_s}; it must be above 0 and at most {LONGEST_TRACED_S:g} seconds")
     last = float(frame["submit_s"].to_numpy().max())
     scale = span_s / last if last > 0 else 0.0
     return frame.with_columns((pl.col("submit_s") * scale).clip(0, span_s))

@@ -208,7 +208,7 @@ def test_keep_running_displaces_no_job_while_unheld_workers_would_have_done(poli
         ) -> None:
             nonlocal placed, displaced
             now = {job: dict(at) for job, at in kernel.gangs.placed.items()}
-            still = {job: at for job, at in before.items() if kernel.standing[job] < 2}
+            still = {job: at for job, at in before.items() if kernel.status[job] < 2}
             idle = kernel.scenario.cluster.workers.sum(axis=1)
             for at in still.values():
                 for server, n in at.items():

@@ -1,13 +1,13 @@
 """The service's API: JSON over HTTP with a token, on loopback by default.
 
-Wrong input is answered with status 400 and ``{"error": sentence}``. A missing token gives 401 and a body that is too
-large 413, both before the body is read. While the controller is too busy to answer, or cannot write, the status is 503.
+All paths are below ``/v1``. Wrong input is answered with status 400 and problem details (:mod:`.problem`). A missing
+token gives 401, one with too small a role 403 and a body that is too large 413, all before the body is read. While the
+controller is too busy to answer, or cannot write, the status is 503.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 from collections.abc import AsyncIterator, Callable
 from typing import Annotated, Any
@@ -24,9 +24,14 @@ from skedge.scenario.schema import JobForm
 from .audit import AUDIT, Audit
 from .guard import Guard
 from .limits import spec_in
+from .problem import problem
 from .service import PAGE, Service
 from .states import STATES
 from .submissions import BusyError
+from .tokens import Tokens, who
+
+V1 = "/v1"
+"""What the paths of this version of the API begin with."""
 
 _PAUSE_S, _ALIVE_S = 0.5, 15.0
 """Between two looks at the event log for a stream, and longest silence of a stream [s]."""
@@ -47,7 +52,9 @@ async def _body_of(request: Request) -> bytes:
 
 
 def make_api(service: Service, token: str) -> FastAPI:
-    """The application; every request must have the `token` (``Authorization: Bearer TOKEN``).
+    """The application; every request must have a token (``Authorization: Bearer TOKEN``).
+
+    That is the service's own, `token`, or a named one (:mod:`.tokens`). The paths, all below ``/v1``:
 
     ========================= =======================================
     ``GET /health``           policy and number of jobs
@@ -89,9 +96,9 @@ def make_api(service: Service, token: str) -> FastAPI:
     def keep_code(name: str, code: Annotated[bytes, Depends(_body_of)]) -> None:
         service.submissions.keep_code(name, code)
 
-    audit = Audit(service.folder / AUDIT, f"token:{hashlib.sha256(token.encode()).hexdigest()[:12]}")
-    api = FastAPI(title="skedge", docs_url=None, redoc_url=None)
-    api.add_middleware(Guard, token=token, most=int(service.limits.body_mb * 1e6))
+    audit = Audit(service.folder / AUDIT, lambda: f"token:{who.get()}")
+    api = FastAPI(title="skedge", docs_url=None, redoc_url=None, openapi_url=f"{V1}/openapi.json")
+    api.add_middleware(Guard, tokens=Tokens(service.folder, token), most=int(service.limits.body_mb * 1e6))
     routes: tuple[tuple[str, str, Callable[..., Any]], ...] = (
         ("GET", "/health", service.health),
         ("POST", "/jobs", audit.of("submit", submit)),
@@ -107,10 +114,10 @@ def make_api(service: Service, token: str) -> FastAPI:
         ("POST", "/down", audit.of("down", service.down)),
     )
     for method, path, answer in routes:
-        api.add_api_route(path, answer, methods=[method])
-    api.add_api_route("/jobs/{job}/logs", service.logs, response_class=PlainTextResponse)
-    api.add_api_route("/metrics", service.metrics.text, response_class=PlainTextResponse)
-    api.add_api_route("/events/stream", stream, include_in_schema=False)  # it has no end, which OpenAPI cannot say
+        api.add_api_route(V1 + path, answer, methods=[method])
+    api.add_api_route(f"{V1}/jobs/{{job}}/logs", service.logs, response_class=PlainTextResponse)
+    api.add_api_route(f"{V1}/metrics", service.metrics.text, response_class=PlainTextResponse)
+    api.add_api_route(f"{V1}/events/stream", stream, include_in_schema=False)  # it has no end, which OpenAPI cannot say
     api.add_exception_handler(InputError, _refused)
     api.add_exception_handler(RequestValidationError, _malformed)
     api.add_exception_handler(HTTPException, _no_such)
@@ -148,20 +155,21 @@ def _describe_spec(api: FastAPI) -> None:
     described = api.openapi()
     described["components"]["schemas"] |= spec.pop("$defs", {})
     content = {"application/json": {"schema": spec}}
-    described["paths"]["/jobs"]["post"]["requestBody"] = {"required": True, "content": content}
+    described["paths"][f"{V1}/jobs"]["post"]["requestBody"] = {"required": True, "content": content}
 
 
 def _malformed(_: Request, error: Exception) -> JSONResponse:
     """Answer to a parameter of a wrong type: names it, and does not echo its value."""
     assert isinstance(error, RequestValidationError)  # noqa: S101 - what it is registered for
     first = error.errors()[0]
-    return JSONResponse({"error": f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"}, 400)
+    field = ".".join(str(part) for part in first["loc"])
+    return problem(400, f"{field}: {first['msg']}", field=field)
 
 
 def _no_such(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)  # noqa: S101 - what it is registered for
-    return JSONResponse({"error": f"{request.method} {request.url.path}: {error.detail}"}, error.status_code)
+    return problem(error.status_code, f"{request.method} {request.url.path}: {error.detail}")
 
 
 def _refused(_: Request, error: Exception) -> JSONResponse:
-    return JSONResponse({"error": str(error)}, 503 if isinstance(error, BusyError) else 400)
+    return problem(503 if isinstance(error, BusyError) else 400, str(error))

@@ -20,22 +20,22 @@ _LONGEST = 200
 
 
 class Audit:
-    """Writes entries to the audit log for one requester.
+    """Writes entries to the audit log.
 
     Parameters
     ----------
     who
-        ``token:`` and the first characters of the token's SHA-256, or ``user:`` and the name of a local user.
+        Returns who asks now: ``token:`` and the token's name, or ``user:`` and the name of a local user.
     """
 
-    def __init__(self, path: Path, who: str) -> None:
+    def __init__(self, path: Path, who: Callable[[], str]) -> None:
         self.path, self.who = path, who
 
     def note(self, what: str, of: Mapping[str, Any], outcome: Any) -> None:
         """Write an entry; if the disk is full it is dropped, and only the journal records the request."""
         entry = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-            "who": self.who,
+            "who": self.who(),
             "what": what,
             "of": {name: str(value)[:_LONGEST] for name, value in of.items()},
             "outcome": str(outcome)[:_LONGEST],

@@ -22,7 +22,7 @@ from skedge.core.errors import InputError, PolicyError, ScenarioError, SkedgeErr
 from skedge.live.engine import Engine
 from skedge.scenario.file import load_cluster_file
 
-from .api import make_api
+from .api import V1, make_api
 from .daemon import WRONG
 from .service import JOURNAL, Service, open_journal
 from .settings import ADDRESS, CLUSTER, STARTING, Settings, read_settings, write_aside
@@ -79,12 +79,12 @@ def _serve(service: Service, settings: Settings, state: Path, listening: socket.
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="api", daemon=True)
 
     def end(_signal: int, _frame: FrameType | None) -> None:
-        service.world.inbox.told.put(lambda: setattr(service.world.inbox, "ending", True))
+        service.world.inbox.waiting.put(lambda: setattr(service.world.inbox, "ending", True))
 
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, end)
     thread.start()
-    address = {"url": f"http://{settings.host}:{port}", "token": token, "pid": os.getpid()}
+    address = {"url": f"http://{settings.host}:{port}{V1}", "token": token, "pid": os.getpid()}
     write_aside(state / ADDRESS, json.dumps(address) + "\n")
     try:
         service.run()

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import secrets
 from typing import Any
 
-from fastapi.responses import JSONResponse
+from .problem import problem
+from .tokens import Token, Tokens, who
 
 _BEARER = b"bearer "
+
+_SUBMIT = ("/jobs", "/code/")
+"""Beginnings of the paths below ``/v1`` where a request that is no question needs the role *submit*."""
 
 
 class Guard:
     """ASGI middleware.
 
-    A request without the token is answered with 401 and its body is not read. A body above `most` bytes is answered
-    with 413, and the rest of it is not read.
+    A request without a known token is answered with 401, one whose token has too small a role with 403; their bodies
+    are not read. A body above `most` bytes is answered with 413, and the rest of it is not read.
     """
 
-    def __init__(self, app: Any, token: str, most: int) -> None:
-        self.app, self.token, self.most = app, token.encode(), most
+    def __init__(self, app: Any, tokens: Tokens, most: int) -> None:
+        self.app, self.tokens, self.most = app, tokens, most
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Pass a request on, or reject it."""
@@ -26,19 +29,25 @@ class Guard:
             await self.app(scope, receive, send)
             return
         headers = dict(scope["headers"])
-        if not self._is_known(headers.get(b"authorization", b"")):
-            await JSONResponse({"error": "the token is missing or wrong"}, 401)(scope, receive, send)
+        token, needed = self._token_in(headers.get(b"authorization", b"")), _role(scope["method"], scope["path"])
+        if token is None:
+            await problem(401, "the token is missing or wrong")(scope, receive, send)
+            return
+        if not token.may(needed):
+            sentence = f"token {token.name!r} has the role {token.role}; this needs {needed}"
+            await problem(403, sentence)(scope, receive, send)
             return
         body = await self._body(headers, receive)
         if body is None:
             sentence = f"the body has more than {self.most} bytes, which is the most that is taken"
-            await JSONResponse({"error": sentence}, 413, {"Connection": "close"})(scope, receive, send)
+            await problem(413, sentence, {"Connection": "close"})(scope, receive, send)
             return
+        who.set(token.name)
         await self.app(scope, _given(body, receive), send)
 
-    def _is_known(self, header: bytes) -> bool:
-        bearer, token = header[: len(_BEARER)], header[len(_BEARER) :]
-        return bearer.lower() == _BEARER and secrets.compare_digest(token, self.token)
+    def _token_in(self, header: bytes) -> Token | None:
+        bearer, text = header[: len(_BEARER)], header[len(_BEARER) :]
+        return self.tokens.of(text.decode("latin-1")) if bearer.lower() == _BEARER else None
 
     async def _body(self, headers: dict[bytes, bytes], receive: Any) -> bytes | None:
         """The whole body; None if it is too large."""
@@ -54,6 +63,14 @@ class Guard:
                 return None
             if not message.get("more_body", False):
                 return b"".join(parts)
+
+
+def _role(method: str, path: str) -> str:
+    """The role that a request needs."""
+    below = path.removeprefix("/v1")
+    if method in ("GET", "HEAD") or below == "/whatif":
+        return "read"
+    return "submit" if below.startswith(_SUBMIT) else "operate"
 
 
 def _given(body: bytes, receive: Any) -> Any:

@@ -187,9 +187,9 @@ def _is_full(error: sql.exc.OperationalError) -> bool:
     return code == sqlite3.SQLITE_FULL or getattr(error.orig, "sqlstate", None) == "53100"
 
 
-def encode(told: Event | Order) -> dict[str, Any]:
+def encode(item: Event | Order) -> dict[str, Any]:
     """An event or an order as plain JSON types."""
-    return {key: _plain(value) for key, value in asdict(told).items()}
+    return {key: _plain(value) for key, value in asdict(item).items()}
 
 
 def _plain(value: Any) -> Any:

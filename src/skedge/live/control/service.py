@@ -37,8 +37,8 @@ from .journal import SqlJournal
 from .limits import Limits
 from .metrics import Metrics, Read
 from .retention import Retention
-from .standing import Standing
 from .states import STATES
+from .status import Status
 from .submissions import BusyError, Submissions
 
 Answer = TypeVar("Answer")
@@ -123,7 +123,7 @@ class Service:
         self.kernel = _Timed(scenario, self.policy, journal)
         self.kernel.took = self.metrics.decided.observe
         self.submissions = Submissions(folder, self.limits, self.kernel, self.world, journal)
-        self.standing = Standing(self.kernel, self.world, self._log_line)
+        self.status = Status(self.kernel, self.world, self._log_line)
         self.foresight = Foresight(self._present, self.metrics.off.observe)
         self.retention = Retention(Checkpoints(engine.url), self.world.real_now, self.limits.keep_days)
 
@@ -142,7 +142,7 @@ class Service:
             self.world.close()
 
     def _note(self, event: Event, orders: list[Order]) -> None:
-        self.standing.note(event, orders)
+        self.status.note(event, orders)
         if not self.world.inbox.rebuilding:
             self.metrics.note(event)
         for job in event.finished:
@@ -176,7 +176,7 @@ class Service:
             except BaseException as error:
                 future.set_exception(error)
 
-        self.world.inbox.told.put(answer)
+        self.world.inbox.waiting.put(answer)
         try:
             return future.result(timeout=_ANSWER_S)
         except TimeoutError as error:
@@ -221,8 +221,8 @@ class Service:
         def put() -> None:
             number = self._job(job)
             if number not in self.world.in_system:
-                raise InputError(f"job {job!r} is {self.standing.state(number)}: there is nothing to cancel")
-            self.world.inbox.told.put(Cancelled(number))
+                raise InputError(f"job {job!r} is {self.status.state(number)}: there is nothing to cancel")
+            self.world.inbox.waiting.put(Cancelled(number))
 
         self.ask(put)
 
@@ -255,7 +255,7 @@ class Service:
             is_so = "cordoned" in self.world.out.get(number, ())
             if is_so != back:
                 raise InputError(f"server {server!r} is {'cordoned already' if is_so else 'not cordoned'}")
-            self.world.inbox.told.put(Server(number, "uncordoned" if back else "cordoned"))
+            self.world.inbox.waiting.put(Server(number, "uncordoned" if back else "cordoned"))
 
         self.ask(put)
 
@@ -292,7 +292,7 @@ class Service:
     def queue(self, states: Collection[str] = STATES, since: int = 0, most: int = PAGE) -> list[dict[str, Any]]:
         """One row for each of the first `most` jobs from number `since` on that are in one of `states`."""
         outlook = self.foresight.outlook()
-        return self.ask(lambda: self.standing.rows(outlook, states, since, most))
+        return self.ask(lambda: self.status.rows(outlook, states, since, most))
 
     def describe(self, job: str) -> dict[str, Any]:
         """Everything known about a job.
@@ -303,7 +303,7 @@ class Service:
             If there is no job of that name.
         """
         outlook = self.foresight.outlook()
-        found = self.ask(lambda: self.standing.job(self._job(job), outlook))
+        found = self.ask(lambda: self.status.job(self._job(job), outlook))
         present = self._present() if found["start_s"] is not None else None
         return {**found, "help": [asdict(one) for one in what_would_help(present, self._job(job))] if present else []}
 
@@ -315,28 +315,28 @@ class Service:
         InputError
             If the question is wrong.
         """
-        return written(what_if(self.ask(self.standing.present), question))
+        return written(what_if(self.ask(self.status.present), question))
 
     def _present(self) -> Present | None:
         """A copy of the present state, if a job is in the system."""
-        return self.ask(self.standing.present) if self.world.in_system else None
+        return self.ask(self.status.present) if self.world.in_system else None
 
     def events(self, since: int = 0, most: int = PAGE) -> list[dict[str, Any]]:
         """At most `most` entries of the event log, from number `since` on."""
-        return self.ask(lambda: self.standing.happened[since : since + most])
+        return self.ask(lambda: self.status.happened[since : since + most])
 
     def _read(self) -> Read:
         """The metrics that are read when asked."""
         held = self.foresight.calibration()["held"]
         return {
-            **self.ask(self.standing.read),
+            **self.ask(self.status.read),
             "skedge_forecast_held_ratio": {} if held is None else {(): held},
             "skedge_journal_blocked": {(): float(bool(self.journal.blocked))},
         }
 
     def servers(self) -> list[dict[str, Any]]:
         """One row per server."""
-        return self.ask(self.standing.servers)
+        return self.ask(self.status.servers)
 
     def logs(self, job: str) -> str:
         """The job's log.

@@ -64,7 +64,7 @@ class Submissions:
         future = self._waiting[name] = Future()
         if key:
             self._keys[key] = name, of_spec
-        self.world.inbox.told.put(Submitted(fields, key, of_spec if key else ""))
+        self.world.inbox.waiting.put(Submitted(fields, key, of_spec if key else ""))
         return future
 
     def take(self, given: Submitted, arrival_s: float) -> tuple[Scenario, Program]:

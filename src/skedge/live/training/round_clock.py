@@ -36,7 +36,7 @@ class RoundClock:
         self.due = self.late_s = self.behind_s = self.recovery_s = self.round_s = 0.0
         self.patience_s = min(max(_DEADLINE_S, 3 * pace), SLOW_S)
         self._joined: list[float] = []
-        self._told_s, self._rounds = 0.0, 0
+        self._reported_s, self._rounds = 0.0, 0
 
     def join(self, lag_s: float) -> None:
         """Note a team that joins; it holds its lanes since `lag_s` ago."""
@@ -80,10 +80,10 @@ class RoundClock:
         self.round_s = took_s if self.round_s == 0.0 else (1 - _NEW) * self.round_s + _NEW * took_s
         self.patience_s = min(max(_DEADLINE_S, 3 * self.round_s), SLOW_S)
         self._rounds += 1
-        told = self._told_s or self.pace
-        if self._rounds < _ENOUGH or (told and 1 / _CHANGED < self.round_s / told < _CHANGED):
+        reported = self._reported_s or self.pace
+        if self._rounds < _ENOUGH or (reported and 1 / _CHANGED < self.round_s / reported < _CHANGED):
             return None
-        self._told_s, self._rounds = self.round_s, 0
+        self._reported_s, self._rounds = self.round_s, 0
         return self.round_s
 
     def keep(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from skedge.live.world.inputs import Told
+from skedge.live.world.inputs import Report
 
 from .program import Program
 
@@ -115,19 +115,19 @@ class Teams:
         """Epochs' worth of mini-batches trained, over all chunks together: one chunk may wait for its lane."""
         return sum(self.progress) // (len(self.progress) * self.minibatches)
 
-    def recall(self, told: Told) -> None:
+    def recall(self, report: Report) -> None:
         """Replay a report that was made before the controller was lost."""
-        self.progress = list(told.progress) or self.progress
-        if told.what == "released":
-            self.held.pop(told.team, None)
-        if told.what not in ("stopped", "finished", "held"):
+        self.progress = list(report.progress) or self.progress
+        if report.what == "released":
+            self.held.pop(report.team, None)
+        if report.what not in ("stopped", "finished", "held"):
             return
-        team = self.working.pop(told.team, None)
-        self.leaving.discard(told.team)
-        if team is not None and told.what == "finished":
+        team = self.working.pop(report.team, None)
+        self.leaving.discard(report.team)
+        if team is not None and report.what == "finished":
             self.reported.update(team.chunks)
-        if team is not None and told.what == "held":
-            self.held[told.team] = team
+        if team is not None and report.what == "held":
+            self.held[report.team] = team
 
     def _mark(self, team: Team) -> tuple[int, int]:
         """Chunks' worth of mini-batches that a team has trained, and, if its lag is bounded, its epochs."""

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from skedge.core.errors import TrainingError
-from skedge.live.world.inputs import Told
+from skedge.live.world.inputs import Report
 
 from .answers import Answers
 from .apart import sent
@@ -63,7 +63,7 @@ class Trainer(threading.Thread):
         job: int,
         name: str,
         program: Program,
-        tell: Callable[[Told], None],
+        tell: Callable[[Report], None],
         engine: Processes,
         pace: float = 0.0,
         *,
@@ -155,7 +155,7 @@ class Trainer(threading.Thread):
             self.ps.release()
 
     def _fail(self, reason: str) -> None:
-        self.tell(Told("failed", self.job, progress=tuple(self.teams.progress), reason=reason))
+        self.tell(Report("failed", self.job, progress=tuple(self.teams.progress), reason=reason))
 
     def _next_teams(self) -> dict[int, Team] | None:
         """The teams of the next round; waits until there is something to do. None at the end."""
@@ -174,10 +174,10 @@ class Trainer(threading.Thread):
                 self.clock.write_off()
                 self.change.wait()
 
-    def _fact(self, what: str, team: int) -> Told:
+    def _fact(self, what: str, team: int) -> Report:
         late, lost = self.clock.report()
         progress, devices = tuple(self.teams.progress), tuple(sorted(self.devices))
-        fact = Told(
+        fact = Report(
             what, self.job, team, progress, late_s=late, recovery_s=lost, module=self.ps.module, devices=devices
         )
         return replace(fact, freed_s=self._freed_s(team)) if what == "stopped" else fact
@@ -232,7 +232,7 @@ class Trainer(threading.Thread):
         if not whole or len(ready) < len(asked):
             self.clock.fail(took)
         elif (mean := self.clock.measure(took)) is not None:
-            self.tell(Told("measured", self.job, round_s=mean))
+            self.tell(Report("measured", self.job, round_s=mean))
         self.clock.keep()
 
     def _ask(self, teams: dict[int, Team]) -> list[tuple[int, Any, Any]]:
@@ -303,12 +303,12 @@ class Trainer(threading.Thread):
         kept = [(epoch, found) for epoch, ref in self.watched if (found := self.answers.of(ref, None)) is not None]
         self.ps.give_up()
         if state is None or losses is None:
-            self.tell(Told("unmeasured", self.job))
+            self.tell(Report("unmeasured", self.job))
             return
         result = self.engine.maker.outcome(self.program, losses, state, kept)
         if "unmeasured" in result:
             self.line(result["unmeasured"])
-        self.tell(Told("result", self.job, result=result))
+        self.tell(Report("result", self.job, result=result))
 
 
 def _unheard(_: str) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from skedge.core.errors import TrainingError
 
-from .inputs import Told, Uploaded
+from .inputs import Report, Uploaded
 from .uploads import Transport
 
 if TYPE_CHECKING:
@@ -48,10 +48,10 @@ class Carrier(threading.Thread):
             if self.log is not None and self.source is None and (warning := self.maker.warning(self.program)):
                 self.log(self.job, warning)
         except TrainingError as error:
-            self.tell(Told("failed", self.upload.job, reason=str(error)))
+            self.tell(Report("failed", self.upload.job, reason=str(error)))
         except Exception as error:  # any error: a thread that ends silently would leave the job hanging
             reason = f"its upload has ended: {type(error).__name__}: {error}"
-            self.tell(Told("failed", self.upload.job, reason=reason))
+            self.tell(Report("failed", self.upload.job, reason=reason))
         else:
             self.tell(Uploaded(self.upload.number))
 

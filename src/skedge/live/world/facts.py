@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .inputs import Told
+from .inputs import Report
 
 
 class Facts:
@@ -42,19 +42,19 @@ class Facts:
         self.devices: dict[int, set[tuple[int, str]]] = {}
         self.freed_s: list[float] = []
 
-    def note(self, told: Told) -> None:
+    def note(self, report: Report) -> None:
         """Note the progress and the delays of a report."""
-        job = told.job
-        if told.progress:
-            self.trained[job] = told.progress
-            self.progress[job] = [max(pair) for pair in zip(self.progress[job], told.progress, strict=True)]
-        if told.module:
-            self.modules[job] = told.module
-        self.devices.setdefault(job, set()).update(told.devices)
-        if told.freed_s is not None:
-            self.freed_s.append(told.freed_s)
-        self.late_s[job] = self.late_s.get(job, 0.0) + told.late_s
-        self.recovery_s[job] = self.recovery_s.get(job, 0.0) + told.recovery_s
+        job = report.job
+        if report.progress:
+            self.trained[job] = report.progress
+            self.progress[job] = [max(pair) for pair in zip(self.progress[job], report.progress, strict=True)]
+        if report.module:
+            self.modules[job] = report.module
+        self.devices.setdefault(job, set()).update(report.devices)
+        if report.freed_s is not None:
+            self.freed_s.append(report.freed_s)
+        self.late_s[job] = self.late_s.get(job, 0.0) + report.late_s
+        self.recovery_s[job] = self.recovery_s.get(job, 0.0) + report.recovery_s
 
     def note_upload(self, job: int, late_s: float) -> None:
         """Note by how much an upload took longer than announced [s]."""

@@ -12,7 +12,7 @@ from skedge.live.training.team import Team
 
 from .each_work import EachWork
 from .gang_board import Allocation, GangBoard, shares
-from .inputs import Told
+from .inputs import Report
 from .uploads import Transport
 
 if TYPE_CHECKING:
@@ -98,10 +98,10 @@ class GangWork:
             self.world.trainers[order.job].take(number)
         self._close(order.job, preempted=True)
 
-    def told(self, told: Told) -> Event | None:
+    def report(self, report: Report) -> Event | None:
         """Process a team that has left: its job was suspended, or all its chunks are trained."""
-        world, job = self.world, told.job
-        finished = told.what == "finished" and min(told.progress) >= world.program(job).steps
+        world, job = self.world, report.job
+        finished = report.what == "finished" and min(report.progress) >= world.program(job).steps
         if finished and job in self.board.held:
             self._close(job, preempted=False)
         world.log.settle(job, sum(world.facts.progress[job]), finished=finished)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from skedge.core.time import SECOND
 from skedge.live.control.journal import SqlJournal
 
-from .inputs import Due, Input, Resumed, Told, from_json, to_json
+from .inputs import Due, Input, Report, Resumed, from_json, to_json
 
 if TYPE_CHECKING:
     from .ray_world import RayWorld
@@ -34,7 +34,7 @@ class Inbox:
 
     Attributes
     ----------
-    told
+    waiting
         What has come and was not given yet; any thread may put something here.
     clock
         Time of the last input [µs].
@@ -53,7 +53,7 @@ class Inbox:
         self.rebuilding = journal is not None and len(journal.inputs) > 0
         self.clock = self.away = self.resumed = 0
         self.ending = False
-        self.told: queue.SimpleQueue[Input | Ask] = queue.SimpleQueue()  # safe in signal handlers
+        self.waiting: queue.SimpleQueue[Input | Ask] = queue.SimpleQueue()  # safe in signal handlers
         self._later: deque[Input] = deque()
         self._began = time.monotonic() - (0.0 if began is None else time.time() - began)
         if journal is not None:
@@ -70,7 +70,7 @@ class Inbox:
     def tell(self, given: Input) -> None:
         """Queue a fact for the controller; ignored in a rebuild, where the journal already holds it."""
         if not self.rebuilding:
-            self.told.put(given.queued(time.monotonic()) if isinstance(given, Told) else given)
+            self.waiting.put(given.queued(time.monotonic()) if isinstance(given, Report) else given)
 
     def take(self) -> Input:
         """The next input: from the journal while the run is rebuilt, then from trainers, uploads and the clock."""
@@ -101,12 +101,12 @@ class Inbox:
             if self._later:
                 return self._later.popleft()
             try:
-                told = self.told.get(timeout=self.world.patience())
+                item = self.waiting.get(timeout=self.world.patience())
             except queue.Empty:
                 break
-            if not callable(told):
-                return told.taken(time.monotonic()) if isinstance(told, Told) else told
-            told()
+            if not callable(item):
+                return item.taken(time.monotonic()) if isinstance(item, Report) else item
+            item()
         return Due()
 
     def _answer(self) -> None:
@@ -114,8 +114,8 @@ class Inbox:
         until = time.monotonic() + _BLOCKED_S
         with suppress(queue.Empty):
             while True:
-                told = self.told.get(timeout=max(until - time.monotonic(), 0.0))
-                if callable(told):
-                    told()
+                item = self.waiting.get(timeout=max(until - time.monotonic(), 0.0))
+                if callable(item):
+                    item()
                 else:
-                    self._later.append(told)
+                    self._later.append(item)

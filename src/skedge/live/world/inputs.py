@@ -24,7 +24,7 @@ class Resumed:
 
 
 @dataclass(frozen=True)
-class Told:
+class Report:
     """A report of a trainer.
 
     Attributes
@@ -70,11 +70,11 @@ class Told:
     freed_s: float | None = None
     since: float = 0.0
 
-    def queued(self, now: float) -> Told:
+    def queued(self, now: float) -> Report:
         """Itself, put into the controller's queue `now` [s]."""
         return replace(self, since=now)
 
-    def taken(self, now: float) -> Told:
+    def taken(self, now: float) -> Report:
         """Itself, taken from the queue `now` [s]; a team that leaves has held its lanes meanwhile, which is a delay."""
         waited = now - self.since if self.since and self.what in ("stopped", "finished") else 0.0
         return replace(self, since=0.0, late_s=self.late_s + waited)
@@ -130,11 +130,12 @@ class Cancelled:
     job: int
 
 
-Input = Due | Resumed | Told | Uploaded | Server | Submitted | Cancelled
+Input = Due | Resumed | Report | Uploaded | Server | Submitted | Cancelled
 
 _KINDS: dict[str, TypeAdapter[Input]] = {
-    kind.__name__: TypeAdapter(kind) for kind in (Due, Resumed, Told, Uploaded, Server, Submitted, Cancelled)
+    kind.__name__: TypeAdapter(kind) for kind in (Due, Resumed, Report, Uploaded, Server, Submitted, Cancelled)
 }
+_KINDS["Told"] = _KINDS["Report"]  # its name in older journals
 
 
 def to_json(given: Input) -> dict[str, Any]:

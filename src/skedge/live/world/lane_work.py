@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from skedge.core.events import CLOUD, Dispatch, Event, LaneFacts
-from skedge.core.model import Ints
+from skedge.core.model import Ints, Placement
 from skedge.core.network import upload_delay
 from skedge.live.training.team import Team
 from skedge.sim.what_if import InCloud
 
 from .board import Board, Chunk
-from .inputs import Told
+from .inputs import Report
 from .uploads import Transport
 
 if TYPE_CHECKING:
@@ -115,34 +116,39 @@ class LaneWork:
         progress, steps = self.world.facts.progress[job], self.world.program(job).steps
         self.world.log.end(job, team, self.world.now(), progress, steps, preempted=preempted)
 
-    def told(self, told: Told) -> Event | None:
+    def teams_of(self, job: int) -> Placement:
+        """(server, number) of the teams that train chunks of `job` now."""
+        teams = self.world.log.running(job)
+        return tuple(Counter(self.board.chunks[job][team].server for team in teams).items())
+
+    def report(self, report: Report) -> Event | None:
         """Process a fact: a team has left its lane, may continue, or has trained one more chunk's worth."""
-        world, now, chunk = self.world, self.world.now(), self.board.chunks[told.job][told.team]
+        world, now, chunk = self.world, self.world.now(), self.board.chunks[report.job][report.team]
         team = self.board.mates(chunk)
-        if told.what == "released":
+        if report.what == "released":
             self._released(team)
             return None
         chunk = self.board.holder.get(chunk.lane, chunk)
-        done, chunks = told.what == "finished", world.log.chunks(told.job, told.team)
-        self._end(told.job, told.team, preempted=told.what == "stopped")
-        if told.what == "trained":
+        done, chunks = report.what == "finished", world.log.chunks(report.job, report.team)
+        self._end(report.job, report.team, preempted=report.what == "stopped")
+        if report.what == "trained":
             self._begin(chunk, chunks)
             return self._event(chunk, team)
-        self.running[told.job] -= 1
+        self.running[report.job] -= 1
         self.board.leave(chunk, done=done)
-        self._note_preemption(told.job, told.team)
+        self._note_preemption(report.job, report.team)
         if not done:
-            if told.what == "held":
-                self.board.ahead.add((told.job, told.team))
+            if report.what == "held":
+                self.board.ahead.add((report.job, report.team))
             lost = tuple(mate.number for mate in team if mate.lost)
-            return self._event(chunk, team, lost=((told.job, lost),) if lost else ())
+            return self._event(chunk, team, lost=((report.job, lost),) if lost else ())
         facts = self._worth(chunk, team, len(team))
-        finished = all(other.done for other in self.board.chunks[told.job])
-        if finished and (lacking := world.untrained(told.job)):
-            return world.fail(told.job, lacking)
+        finished = all(other.done for other in self.board.chunks[report.job])
+        if finished and (lacking := world.untrained(report.job)):
+            return world.fail(report.job, lacking)
         if finished:
-            world.leave(told.job)
-        return Event(now, finished=(told.job,) if finished else (), chunks=facts)
+            world.leave(report.job)
+        return Event(now, finished=(report.job,) if finished else (), chunks=facts)
 
     def _released(self, team: list[Chunk]) -> None:
         """The chunks of a team are no longer ahead (rule M39); in the cloud they continue at once."""

@@ -10,7 +10,6 @@ A controller that was killed replays the inputs of the journal without side effe
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -46,7 +45,7 @@ from .carrier import Carrier
 from .facts import Facts
 from .gang_work import GangWork
 from .inbox import Inbox
-from .inputs import ENDS, Cancelled, Input, Server, Submitted, Told, Uploaded
+from .inputs import ENDS, Cancelled, Input, Report, Server, Submitted, Uploaded
 from .lane_work import LaneWork
 from .runs_log import RunsLog
 from .trainers import Trainers
@@ -163,7 +162,7 @@ class RayWorld:
             done = self.uploads.done(given.upload)
             if done is not None:
                 self._uploaded(done)
-        if isinstance(given, Told):
+        if isinstance(given, Report):
             return self._from_trainer(given)
         if isinstance(given, Server):
             return self._server(given)
@@ -187,7 +186,7 @@ class RayWorld:
         """End the rebuild: the state is that at the end of the last controller; from now on orders take effect."""
         for server, why in sorted(self.out.items()):
             if "lost" in why and server not in self.engine.lost:
-                self.inbox.told.put(Server(server, "back"))  # the engine has just started it
+                self.inbox.waiting.put(Server(server, "back"))  # the engine has just started it
         for transport in self.uploads.pending.values():
             Carrier(self, transport).start()
         self.trainers.go_on()
@@ -220,23 +219,24 @@ class RayWorld:
         """What `job` trains."""
         return self.programs[self.scenario.jobs.ids[job]]
 
-    def _from_trainer(self, told: Told) -> Event | None:
-        if self.trainers.measured(told) or told.job not in self.in_system:
+    def _from_trainer(self, report: Report) -> Event | None:
+        if self.trainers.measured(report) or report.job not in self.in_system:
             return None  # a result can come early: a trained chunk may be dispatched again, its server lost
-        self.facts.note(told)
+        self.facts.note(report)
         if self.inbox.rebuilding:
-            self.trainers.of(told.job).teams.recall(told)
-        if told.what == "failed":
-            return self.fail(told.job, told.reason)
-        return self._progress(told)
+            self.trainers.of(report.job).teams.recall(report)
+        if report.what == "failed":
+            return self.fail(report.job, report.reason)
+        return self._progress(report)
 
-    def _progress(self, told: Told) -> Event | None:
+    def _progress(self, report: Report) -> Event | None:
         """What a trainer's report of rounds, chunks or speed changes."""
-        if told.what == "measured":
-            held = self.gangs.board.held.get(told.job)
-            zeta = int(told.job in self.lanes.in_cloud or (held is not None and held.colocated))
-            return Event(self.now(), measured=((told.job, told.round_s / self.trainers.announced(told.job, zeta)),))
-        return self.gangs.told(told) if told.job in self.gangs.board.stock else self.lanes.told(told)
+        if report.what == "measured":
+            held = self.gangs.board.held.get(report.job)
+            zeta = int(report.job in self.lanes.in_cloud or (held is not None and held.colocated))
+            factor = report.round_s / self.trainers.announced(report.job, zeta)
+            return Event(self.now(), measured=((report.job, factor),))
+        return self.gangs.report(report) if report.job in self.gangs.board.stock else self.lanes.report(report)
 
     def fail(self, job: int, reason: str) -> Event | None:
         """Remove a job that cannot be trained or was cancelled; the others continue."""
@@ -273,7 +273,7 @@ class RayWorld:
 
     def _server_changed(self, server: int, what: str) -> None:
         """Callback of the engine, once per change; changes during a rebuild are processed after it."""
-        self.inbox.told.put(Server(server, what))
+        self.inbox.waiting.put(Server(server, what))
 
     def _server(self, given: Server) -> Event | None:
         """Process a change of a server; it is out of service while it is lost or cordoned."""
@@ -353,11 +353,6 @@ class RayWorld:
         teams = {self.lanes.board.chunks[job][team].server for team in self.log.running(job)}
         return teams | set(held[job].shares if job in held else ())
 
-    def teams_of(self, job: int) -> Placement:
-        """(server, number) of the teams that train chunks of `job` now."""
-        running = self.log.running(job)
-        return tuple(Counter(self.lanes.board.chunks[job][team].server for team in running).items())
-
     # -- the end -------------------------------------------------------------------------------------------------
 
     def meta(self) -> dict[str, Any]:
@@ -378,7 +373,7 @@ class RayWorld:
     def close(self) -> None:
         """End all trainers, and collect the results that they have measured."""
         self.trainers.close()
-        while not self.inbox.told.empty():
-            told = self.inbox.told.get()
-            if isinstance(told, Told) and told.what == "result":
-                self.facts.results[told.job] = told.result
+        while not self.inbox.waiting.empty():
+            report = self.inbox.waiting.get()
+            if isinstance(report, Report) and report.what == "result":
+                self.facts.results[report.job] = report.result

@@ -16,7 +16,7 @@ from skedge.core.model import Placement
 from skedge.core.speed import whole_chunks
 from skedge.live.training.team import Team
 
-from .inputs import ENDS, Server, Told
+from .inputs import ENDS, Report, Server
 from .uploads import Transport
 
 if TYPE_CHECKING:
@@ -147,14 +147,14 @@ class SiteWork:
                 work.awaits.discard(done.number)
                 self._start(job, number)
 
-    def told(self, told: Told) -> None:
+    def report(self, report: Report) -> None:
         """Process a fact: a team has trained its chunks of the slot, or has left."""
-        work = self.open.pop((told.job, told.team), None)
-        if work is None or told.what != "finished":
+        work = self.open.pop((report.job, report.team), None)
+        if work is None or report.what != "finished":
             return
-        here = self.there[told.job]
+        here = self.there[report.job]
         here[work.site] = [chunk for chunk in here[work.site] if chunk not in work.chunks]
-        for books in (self.trained.setdefault(told.job, {}), self.held[told.job].trained):
+        for books in (self.trained.setdefault(report.job, {}), self.held[report.job].trained):
             books[work.site] = books.get(work.site, 0) + len(work.chunks)
 
     def fail(self, job: int, reason: str) -> None:
@@ -162,11 +162,11 @@ class SiteWork:
         self.failed.setdefault(job, reason)
         self._stop(job)
 
-    def changed(self, given: Server, *, told: bool) -> None:
-        """Process a change of a server; `told`: it goes out of service or comes back, reported at the slot's end."""
-        if told and given.what not in ENDS:
+    def changed(self, given: Server, *, reported: bool) -> None:
+        """Process a change of a server; `reported`: it leaves service or comes back, reported at the slot's end."""
+        if reported and given.what not in ENDS:
             self.servers[given.server] = f"server_{given.what}"
-        elif told:
+        elif reported:
             self.servers.setdefault(given.server, "")
         if given.what == "lost":
             self.world.uploads.lose(given.server)

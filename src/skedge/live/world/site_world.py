@@ -10,7 +10,7 @@ from skedge.core.model import Placement
 from skedge.core.scenario import Scenario
 from skedge.core.time import SECOND
 
-from .inputs import Server, Told
+from .inputs import Report, Server
 from .ray_world import RayWorld
 from .site_work import SiteWork
 from .uploads import Transport
@@ -70,15 +70,15 @@ class SiteWorld(RayWorld):
         super()._uploaded(done)
         self.sites.uploaded(done)
 
-    def _progress(self, told: Told) -> None:
-        self.sites.told(told)
+    def _progress(self, report: Report) -> None:
+        self.sites.report(report)
 
     def _failed(self, job: int, reason: str) -> None:
         """The job leaves at the end of the slot."""
         self.sites.fail(job, reason)
 
     def _changed(self, given: Server, *, was_out: bool, is_out: bool) -> None:
-        self.sites.changed(given, told=was_out != is_out)
+        self.sites.changed(given, reported=was_out != is_out)
 
 
 _WORLDS: dict[Kind, type[RayWorld]] = {"slots": RayWorld, "resources": RayWorld, "sites": SiteWorld}

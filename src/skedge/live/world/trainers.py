@@ -10,7 +10,7 @@ from skedge.core.time import SECOND
 from skedge.live.training.checkpoint import Checkpoints
 from skedge.live.training.trainer import Trainer
 
-from .inputs import Told
+from .inputs import Report
 
 if TYPE_CHECKING:
     from .ray_world import RayWorld
@@ -80,14 +80,14 @@ class Trainers(dict[int, Trainer]):
                 trainer.clock.forget_joins()  # no delay: the run's clock stood still
                 trainer.start()
 
-    def measured(self, told: Told) -> bool:
+    def measured(self, report: Report) -> bool:
         """Take in a result, or have it measured again; returns whether the report is about a result."""
-        if told.what == "result":
-            self.world.facts.results[told.job] = told.result
-            self.unmeasured.discard(told.job)
-        elif told.what == "unmeasured" and not self.world.inbox.rebuilding and told.job in self.unmeasured:
-            self.measure(told.job)
-        return told.what in ("result", "unmeasured")
+        if report.what == "result":
+            self.world.facts.results[report.job] = report.result
+            self.unmeasured.discard(report.job)
+        elif report.what == "unmeasured" and not self.world.inbox.rebuilding and report.job in self.unmeasured:
+            self.measure(report.job)
+        return report.what in ("result", "unmeasured")
 
     def measure(self, job: int) -> None:
         """Measure a finished job from its last checkpoint, as its trainer has ended."""
@@ -97,7 +97,7 @@ class Trainers(dict[int, Trainer]):
             saved = Checkpoints(world.engine.url).read(world.scenario.jobs.ids[job])
             if saved is not None:
                 result = world.engine.maker.outcome_of(world.program(job), saved)
-                world.inbox.tell(Told("result", job, result=result))
+                world.inbox.tell(Report("result", job, result=result))
 
         self._measuring.append(threading.Thread(target=measure, name=f"measure {job}", daemon=True))
         self._measuring[-1].start()

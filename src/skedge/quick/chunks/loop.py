@@ -15,7 +15,7 @@ from skedge.policies.aonline.a_greedy import CLOUD, Chunks, count_postponed, gre
 from skedge.policies.aonline.a_ps import first_free
 from skedge.quick.gangs import drop, put
 from skedge.sim.lanes import DONE as COMPLETED
-from skedge.sim.lanes import FACT_JOB, FACT_LANE, FACT_TIME, FACTS, QUIET, SETTLED, TOLD, arrive_now, run
+from skedge.sim.lanes import FACT_JOB, FACT_LANE, FACT_TIME, FACTS, QUIET, SETTLED, SWITCHES, arrive_now, run
 from skedge.sim.lanes import FULL as NO_BUFFER
 
 from .state import (
@@ -117,8 +117,8 @@ def _in_cloud(books: Books, job: int, chunks: int, now: int) -> None:
     """Start this number of chunks of `job` in the cloud, or end them if it is negative."""
     truth = books.truth
     truth.in_service[job] += chunks
-    truth.told[truth.size[TOLD], 0] = job
-    truth.size[TOLD] += 1
+    truth.switches[truth.size[SWITCHES], 0] = job
+    truth.size[SWITCHES] += 1
     if chunks < 0:
         truth.left[job] += chunks
         if truth.left[job] == 0:
@@ -139,20 +139,20 @@ def _finish(books: Books, job: int, now: int) -> None:
 @lean
 def _give_ps(case: Case, books: Books, now: int) -> None:
     """Take the PS from the jobs that have paused, then give one to those that have started, in order."""
-    told, started = books.truth.told, 0
-    for i in range(books.truth.size[TOLD]):
-        job, running, k = told[i, 0], told[i, 1], started
+    switches, started = books.truth.switches, 0
+    for i in range(books.truth.size[SWITCHES]):
+        job, running, k = switches[i, 0], switches[i, 1], started
         if running == 0:
             _release_ps(books, job, now)
             continue
-        while k > 0 and told[k - 1, 0] > job:
-            told[k, 0] = told[k - 1, 0]
+        while k > 0 and switches[k - 1, 0] > job:
+            switches[k, 0] = switches[k - 1, 0]
             k -= 1
-        told[k, 0] = job
+        switches[k, 0] = job
         started += 1
-    books.truth.size[TOLD] = 0
+    books.truth.size[SWITCHES] = 0
     for i in range(started):
-        job = told[i, 0]
+        job = switches[i, 0]
         _assign_ps(case, books, job)
         books.jobs[job, PS_SINCE] = now
 

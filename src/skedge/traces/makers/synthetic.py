@@ -87,7 +87,7 @@ DURATION = {
 Fitted to the median, the p90 and the log's mean and standard deviation of each GPU count, and to the quantiles p1 to
 p99.9 of all jobs, whole file.
 """
-LONGEST_S = 4_628_226.0
+LONGEST_DRAWN_S = 4_628_226.0
 """Longest duration in the whole file [s]: 53.6 days."""
 
 MACHINE_GPUS = {2: 321, 8: 231}
@@ -259,7 +259,7 @@ def _in_outage(times: Floats, hours: int, rng: Generator) -> np.ndarray:
 
 
 def durations(gpus: Ints, rng: Generator) -> Floats:
-    """Draw a duration [s] in [1, :data:`LONGEST_S`] for each GPU count in `gpus`; above 32 GPUs as for 32."""
+    """Draw a duration [s] in [1, :data:`LONGEST_DRAWN_S`] for each GPU count in `gpus`; above 32 GPUs as for 32."""
     sizes = np.array(list(DURATION))
     place = np.clip(np.searchsorted(sizes, gpus, side="right") - 1, 0, len(sizes) - 1)
     pick, normal = rng.random(len(gpus)), rng.standard_normal(len(gpus))
@@ -269,7 +269,7 @@ def durations(gpus: Ints, rng: Generator) -> Floats:
         weight, median, sigma = np.array(mixture).T
         part = np.minimum(np.searchsorted(np.cumsum(_normed(weight)), pick[here], side="right"), len(weight) - 1)
         out[here] = median[part] * np.exp(sigma[part] * normal[here])
-    return np.clip(np.ceil(out), 1.0, LONGEST_S)
+    return np.clip(np.ceil(out), 1.0, LONGEST_DRAWN_S)
 
 
 def _normed(weight: Floats) -> Floats:

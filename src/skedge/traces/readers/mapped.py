@@ -12,7 +12,7 @@ import polars as pl
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from skedge.core.errors import TraceError
-from skedge.traces.frame import LONGEST_S, Fractional, Trace, finished
+from skedge.traces.frame import LONGEST_TRACED_S, Fractional, Trace, finished
 from skedge.traces.table import column_named, filled, left_out, numbers, read_table, refuse
 
 Column = Annotated[str, Field(min_length=1)]
@@ -288,13 +288,13 @@ def _with_duration(jobs: pl.DataFrame) -> pl.DataFrame:
 def _check_spans(jobs: pl.DataFrame, path: Path, mapping: TraceMapping) -> None:
     """Refuse times that no trace spans: their unit is wrong."""
     span = float(np.ptp(jobs["submit_s"].to_numpy())) if len(jobs) else 0.0
-    if span > LONGEST_S:
+    if span > LONGEST_TRACED_S:
         units = ", ".join(UNITS)
         raise TraceError(
             f"{path}: column {mapping.arrival}: the submissions span {span:.3g} s; `time` must be their unit ({units})"
         )
     longest = float(jobs["duration_s"].fill_null(0).to_numpy().max(initial=0))
-    if longest > LONGEST_S:
+    if longest > LONGEST_TRACED_S:
         column = mapping.duration or mapping.end
         raise TraceError(
             f"{path}: column {column}: a job of {longest:.3g} s; its unit must be stated, as in "

@@ -21,7 +21,7 @@ from .metrics import Read, by_label
 from .states import STATES
 
 
-class Standing:
+class Status:
     """Reads kernel and world, and keeps the event log; used by the controller's thread only.
 
     Parameters
@@ -42,9 +42,9 @@ class Standing:
         servers = self.kernel.scenario.cluster.server_ids
         for server, reason in event.servers:
             self._happened(at, "server", None, f"{servers[server]} {reason or 'is back in service'}")
-        told = [("arrived", event.arrived), ("started", event.started), ("paused", event.paused)]
-        told += [("finished", event.finished), ("interrupted", event.interrupted)]
-        for what, jobs in told:
+        groups = [("arrived", event.arrived), ("started", event.started), ("paused", event.paused)]
+        groups += [("finished", event.finished), ("interrupted", event.interrupted)]
+        for what, jobs in groups:
             for job in jobs:
                 self._happened(at, what, job, "")
         for job, reason in event.failed:
@@ -143,7 +143,7 @@ class Standing:
         lanes, used = np.bincount(cluster.lane_server, minlength=len(cluster.servers)), np.zeros(len(cluster.servers))
         for job in self.world.in_system:
             placed = kernel.gangs.placed.get(job)
-            for server, n in placed if placed is not None else self.world.teams_of(job):
+            for server, n in placed if placed is not None else self.world.lanes.teams_of(job):
                 used[server] += n
         slots = np.divide(used, lanes, out=np.zeros(len(used)), where=lanes > 0)
         amounts, free = kernel.books.amounts, kernel.books.free
@@ -201,7 +201,7 @@ class Standing:
     def state(self, job: int) -> str:
         """One of :data:`.states.STATES`."""
         record = self.kernel.record
-        if self.kernel.standing[job] == REJECTED:
+        if self.kernel.status[job] == REJECTED:
             return "FAILED"
         if job in record.failed:
             return "CANCELLED" if record.state(job) == "cancelled" else "FAILED"

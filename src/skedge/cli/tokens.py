@@ -1,0 +1,71 @@
+"""``skedge token``: named tokens of a service, each with a role."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from skedge.live.control.states import ROLES
+
+from .console import out, print_json
+from .options import STATE, JsonOption, StateOption
+
+token_app = typer.Typer(
+    help="Add, list and revoke named tokens of a service, each with a role.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    add_completion=False,
+)
+
+NameArgument = Annotated[str, typer.Argument(help="Name of the token, which the audit log has.")]
+
+
+@token_app.callback()
+def token() -> None:
+    """Add, list and revoke named tokens of a service, each with a role."""
+
+
+@token_app.command()
+def add(
+    name: NameArgument,
+    role: Annotated[str, typer.Option(help=f"One of {', '.join(ROLES)}; each may what those before it may.")],
+    state: StateOption = STATE,
+    as_json: JsonOption = False,
+) -> None:
+    """Add a token, or replace that of the same name, and print it: it is kept nowhere."""
+    from skedge.live.control.tokens import add_token  # noqa: PLC0415 - takes time to import
+
+    text = add_token(state, name, role)
+    if as_json:
+        print_json({"name": name, "role": role, "token": text})
+    else:
+        out.print(text, soft_wrap=True)
+
+
+@token_app.command("list")
+def listed(state: StateOption = STATE, as_json: JsonOption = False) -> None:
+    """List the names and roles of the tokens."""
+    from skedge.live.control.tokens import read_tokens  # noqa: PLC0415 - takes time to import
+
+    tokens = read_tokens(state)
+    if as_json:
+        print_json([{"name": one.name, "role": one.role} for one in tokens])
+        return
+    table = Table("name", "role")
+    for one in tokens:
+        table.add_row(one.name, one.role)
+    out.print(table)
+
+
+@token_app.command()
+def revoke(name: NameArgument, state: StateOption = STATE, as_json: JsonOption = False) -> None:
+    """Revoke a token: requests with it are refused from now on."""
+    from skedge.live.control.tokens import revoke_token  # noqa: PLC0415 - takes time to import
+
+    revoke_token(state, name)
+    if as_json:
+        print_json({"name": name})
+    else:
+        out.print(f"token {name!r} is revoked")

@@ -1,0 +1,14 @@
+"""Errors of the API as problem details (RFC 9457)."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any
+
+from fastapi.responses import JSONResponse
+
+
+def problem(status: int, detail: str, headers: dict[str, str] | None = None, **more: Any) -> JSONResponse:
+    """An answer that says what is wrong: `detail` in one sentence, or one per line; `more` are further fields."""
+    content = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail, **more}
+    return JSONResponse(content, status, headers, media_type="application/problem+json")
