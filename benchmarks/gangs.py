@@ -9,7 +9,7 @@ eight GPUs; a gang waits for nothing but GPUs: uploads and communication take no
 skedge: CPU seconds of loading the scenario, simulating, verifying every rule, computing the metrics and writing the run
 folder, the second time in one process, so that modules and compiled kernels are loaded. `simulate`: those of the
 simulation alone. `start`: CPU seconds of the whole process less twice those of the run. `--large N`: the compiled loop
-of :mod:`skedge.quick` is used from N jobs on.
+of :mod:`skedge.quick` is used from N jobs on; by default from the first, as it is for 500 jobs once it is in the cache.
 
 `--peer`: a checkout of the folder `simulator` of github.com/SymbioticLab/Tiresias, which needs Python 2.7
 (`--peer-python`). Its CPU seconds are those of the whole process, less those of the same command on the first job alone
@@ -68,7 +68,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=992)
     parser.add_argument("--policies", default="fifo;tiresias", help="separated by semicolons")
-    parser.add_argument("--large", type=int)
+    parser.add_argument("--large", type=int, default=0)
     parser.add_argument("--peer", type=Path)
     parser.add_argument("--peer-python", default="python2.7")
     parser.add_argument("--inside", nargs=2, help=argparse.SUPPRESS)
@@ -111,20 +111,18 @@ def written(jobs: list[Job], folder: Path) -> Path:
     return folder / "scenario.yaml"
 
 
-def ours(scenario: Path, policy: str, large: int | None = None) -> dict[str, float]:
+def ours(scenario: Path, policy: str, large: int = 0) -> dict[str, float]:
     """What :func:`inside` finds in a process of its own, and its start-up [s]."""
-    command = [sys.executable, __file__, "--inside", str(scenario), policy]
-    command += [] if large is None else ["--large", str(large)]
+    command = [sys.executable, __file__, "--inside", str(scenario), policy, "--large", str(large)]
     text, whole = cpu_of(command, Path.cwd())
     found: dict[str, float] = json.loads(text)
     return found | {"start_s": whole - 2 * found["cpu_s"]}
 
 
-def inside(scenario: str, policy: str, large: int | None) -> dict[str, float]:
+def inside(scenario: str, policy: str, large: int) -> dict[str, float]:
     """Run twice; CPU of the second run and of its simulation [s], and its mean JCT [s]."""
     runs = import_module("skedge.run")  # part of start-up; the attribute `skedge.run` is the function
-    if large is not None:
-        runs.LARGE = large  # type: ignore[attr-defined]
+    runs.LARGE = runs.SMALL = large  # type: ignore[attr-defined]
     with tempfile.TemporaryDirectory() as folder:
         for number in range(2):
             clock = [time.process_time()]

@@ -41,6 +41,9 @@ from .sim.world import SimulatedWorld
 LARGE = 5_000
 """Jobs from which on :mod:`skedge.quick` is used where it can be: smaller runs do not earn back its compilation."""
 
+SMALL = 500
+"""Jobs from which on it is used if its kernels are in the cache."""
+
 
 @dataclass(frozen=True, repr=False)
 class Run:
@@ -395,10 +398,10 @@ def run(
     scenario = scenario_of(scenario)
     made = prepared(policy, scenario)
     watch = profile or Stopwatch()
-    if journal is None and len(scenario.jobs) >= LARGE:
+    if journal is None and len(scenario.jobs) >= min(SMALL, LARGE):
         from .quick.which import loop_for  # noqa: PLC0415 - it imports the policies that it covers
 
-        simulate = loop_for(scenario, made)
+        simulate = loop_for(scenario, made, compiling=len(scenario.jobs) >= LARGE)
         if simulate is not None:
             with watch.counting("loop"):
                 schedule = simulate(scenario, made, progress)

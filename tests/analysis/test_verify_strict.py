@@ -28,7 +28,7 @@ from skedge.core.model import Physics
 from skedge.core.schedule import Schedule
 from skedge.run import Run, run
 from skedge.testing import resource_scenarios, site_scenario, small_scenario
-from skedge.testing.corruptions import fuzz
+from skedge.testing.corruptions import corrupt, fuzz
 from skedge.testing.rerun import difference
 
 SLOTTED = Physics(slotted=True, slot=10_000_000)
@@ -222,3 +222,19 @@ def test_of_random_corruptions_only_equivalent_ones_survive(policy: str) -> None
     assert seen.open == {}
     assert sum(seen.found.values()) >= 20
     assert set(seen.found) <= set(RULES)
+
+
+def test_lanes_in_blocks_and_all_together_break_the_same_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of runs at random that are corrupt; a run on another lane than its chunk's belongs to no queue of its block."""
+    rng, whole, broken = np.random.default_rng(5), done("aonline"), set[str]()
+    for _ in range(30):
+        made = corrupt(whole, rng, 2)
+        if made is None:
+            continue
+        changed = replace(whole, schedule=made.schedule)
+        together = changed.verify()
+        with monkeypatch.context() as small:
+            small.setattr("skedge.analysis.verify.chunks.BLOCK", 10)
+            assert changed.verify() == together, made.text
+        broken |= {violation.rule for violation in together}
+    assert broken >= {"M21", "M22"}

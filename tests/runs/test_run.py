@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from skedge.core.schedule import Schedule, schema
 from skedge.core.time import SECOND
 from skedge.run import Run, prepared, run
 from skedge.runs.stopwatch import Stopwatch
-from skedge.scenario.file import load_scenario
+from skedge.scenario.file import load_scenario, scenario_of
 from skedge.testing import site_scenario, small_scenario
 
 POLICIES = ["aonline", "aonline:ps_choice=random", "srtf", "tiresias", "tiresias:knob=2", "fifo:rule=earliest_server"]
@@ -316,6 +317,29 @@ def test_without_a_place_for_numbas_cache_functions_are_compiled_all_the_same(mo
     assert asked == [True, False]
     for make in (jit.lean, jit.inlined):
         assert make(lambda x: x + 1)(1) == 2
+
+
+def _halved(x: int) -> float:
+    return x / 2
+
+
+def test_a_kernel_is_cached_once_it_has_been_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    halved = jit.Kernel(_halved)
+    assert not halved.cached
+    assert halved(3) == 1.5
+    assert halved.cached
+    assert jit.Kernel(_halved).cached, "another process's"
+
+
+@pytest.mark.parametrize("cached", [True, False])
+@pytest.mark.parametrize(("name", "policy"), [("demo", "srtf"), ("demo", "drf"), ("demo-divisible", "aonline")])
+def test_a_small_run_takes_a_compiled_loop_only_from_the_cache(
+    name: str, policy: str, cached: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules["skedge.run"], "SMALL", 0)
+    monkeypatch.setattr(jit.Kernel, "cached", cached)
+    assert (run(scenario_of(name), policy).decisions_s is None) == cached
 
 
 def test_without_a_place_for_numbas_cache_a_run_is_the_same(tmp_path: Path) -> None:

@@ -78,6 +78,16 @@ class Kernel:
         """Numba's type of the kernel when another kernel calls it."""
         return _called_type()(self.step)
 
+    @property
+    def cached(self) -> bool:
+        """Whether the compiled function is on disk, made of the present source."""
+        stats = getattr(self.dispatcher, "stats", None)  # a Python function has none
+        if stats is None or not stats.cache_path:
+            return False
+        stem = f"{self.py_func.__module__.rpartition('.')[2]}.{self.py_func.__qualname__}"
+        written = Path(self.py_func.__code__.co_filename).stat().st_mtime
+        return any(file.stat().st_mtime >= written for file in Path(stats.cache_path).glob(f"{stem}-*.nbi"))
+
     def __call__(self, *given: Any) -> Any:
         """Call the compiled function, or Python's within :func:`interpreted`."""
         return (self.py_func if _interpreted else self.dispatcher)(*given)

@@ -9,6 +9,7 @@ import numpy as np
 
 from skedge.core.errors import SkedgeError
 from skedge.core.events import Event
+from skedge.core.jit import Kernel
 from skedge.core.kinds import kind_of
 from skedge.core.model import Floats, Ints
 from skedge.core.plans import Plans
@@ -88,6 +89,11 @@ def covers(scenario: Scenario, policy: Policy) -> bool:
     return which in _EACH or (not params.allow_cloud and (which != FIFO or params.rule == "strict"))
 
 
+def kernel_of(policy: Policy) -> Kernel:
+    """The compiled loop that :func:`simulate` calls for `policy`."""
+    return cast("Kernel", advance_taking if _POLICIES[type(policy)] in _EACH else advance)
+
+
 def simulate(scenario: Scenario, policy: Policy, progress: Callable[[Event], None] | None = None) -> Schedule:
     """The record of `policy` on `scenario`.
 
@@ -98,7 +104,7 @@ def simulate(scenario: Scenario, policy: Policy, progress: Callable[[Event], Non
     """
     reported, which = 0, _POLICIES[type(policy)]
     case, books, choice = _start(scenario, policy, which)
-    go_on, with_space = (advance_taking, taking_with_room) if which in _EACH else (advance, choice_with_room)
+    go_on, with_space = kernel_of(policy), taking_with_room if which in _EACH else choice_with_room
     while (why := go_on(case, books, choice, EVENTS)) != OVER:
         if why == FULL:
             # rows of what arrives are counted for all jobs: they may arrive together

@@ -15,9 +15,9 @@ from .chunks import simulate as chunks
 Simulate = Callable[[Scenario, Policy, Callable[[Event], None] | None], Schedule]
 
 
-def loop_for(scenario: Scenario, policy: Policy) -> Simulate | None:
-    """The loop that can run `policy` on `scenario`."""
+def loop_for(scenario: Scenario, policy: Policy, *, compiling: bool = True) -> Simulate | None:
+    """The loop that can run `policy` on `scenario`; unless `compiling`, only one that is in the cache."""
     for loop in (gangs, chunks):
-        if loop.covers(scenario, policy):
+        if loop.covers(scenario, policy) and (compiling or loop.kernel_of(policy).cached):
             return loop.simulate
     return None

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from skedge.analysis.columns import Columns, failure_times, next_outage, ready_times
+from skedge.analysis.columns import Array, Columns, failure_times, next_outage, ready_times
 from skedge.analysis.sweeps import Groups, LaneRuns, bounds, in_groups, lane_service, totals
 from skedge.analysis.zeta import Zeta
 from skedge.core.model import Floats, Ints
@@ -18,6 +19,9 @@ from .lag import Lags
 from .rules import MOST_WORK_ERROR, Findings, Say
 
 Mask = NDArray[np.bool_]
+
+BLOCK = 2**20
+"""Runs of the lanes that are followed at a time."""
 
 
 class Chunks:
@@ -45,10 +49,10 @@ class Chunks:
     """
 
     def __init__(self, c: Columns) -> None:
-        self.c, first = c, c.first_chunk
-        self.count = int(first[-1])
-        self.run: Ints = first[c.chunks["job"]] + c.chunks["chunk"]
-        self.sent: Ints = first[c.dispatches["job"]] + c.dispatches["chunk"]
+        self.c, self.count = c, int(c.first_chunk[-1])
+        first: Array = c.first_chunk.astype(np.int32 if self.count < 2**31 else np.int64)
+        self.run: Array = first[c.chunks["job"]] + c.chunks["chunk"]
+        self.sent: Array = first[c.dispatches["job"]] + c.dispatches["chunk"]
         self.row = np.full(self.count, -1, np.int32)
         self.row[self.sent[::-1]] = np.arange(len(self.sent), dtype=np.int32)[::-1]
         self.ready = ready_times(c)
@@ -57,7 +61,9 @@ class Chunks:
         self.work: Floats = np.bincount(self.run, c.chunks["work"], self.count).astype(np.float64)
         self.run_row = self.row[self.run]
         self.again = (c.dispatches.frame["verb"] == "redispatch").to_numpy()
-        self.left = np.full(len(self.sent), NEVER, np.int64)
+        self.left = np.broadcast_to(np.int64(NEVER), len(self.sent))
+        if self.again.any():
+            self.left = self.left.copy()
         self.moved = np.unique(self.sent[self.again])
         for chunk in self.moved:
             self._follow(chunk)
@@ -308,8 +314,8 @@ class _Queue(NamedTuple):
 
     Attributes
     ----------
-    order
-        Dispatch row of each place, by lane, there the best rank first.
+    order, lane
+        Dispatch row of each place, by lane, there the best rank first; and that lane.
     ready, gone
         When the chunk of each place arrives or may continue, and when it is finished, too far ahead or gone [µs].
     group
@@ -319,6 +325,7 @@ class _Queue(NamedTuple):
     """
 
     order: Ints
+    lane: Array
     ready: Ints
     gone: Ints
     group: Ints
@@ -339,8 +346,8 @@ def _queue(k: Chunks, lags: Lags, slack: int) -> _Queue:
         group[1:][lags.turns[of[1, 1:]] & (of[:, 1:] == of[:, :-1]).all(axis=0)] = 0
         group = np.maximum.accumulate(group)
     if not lags.holds:
-        return _Queue(order, ready, gone, group, place)
-    return _apart(k, lags, slack, _Queue(order, ready, gone, group, place))
+        return _Queue(order, d["lane"][order], ready, gone, group, place)
+    return _apart(k, lags, slack, _Queue(order, d["lane"][order], ready, gone, group, place))
 
 
 def _gone(k: Chunks) -> Ints:
@@ -363,17 +370,39 @@ def _apart(k: Chunks, lags: Lags, slack: int, q: _Queue) -> _Queue:
         part = np.searchsorted(begins, k.c.chunks["start"][i] + slack, side="right") - 1
         place[i] = first[q.place[i]] + max(int(part), 0)
     spread = np.repeat(np.arange(len(counts)), counts)
-    return _Queue(q.order[spread], times[:, 0].copy(), times[:, 1].copy(), first[q.group[spread]], place)
+    return _Queue(
+        q.order[spread], q.lane[spread], times[:, 0].copy(), times[:, 1].copy(), first[q.group[spread]], place
+    )
 
 
 def check_lanes(k: Chunks, lags: Lags, found: Findings, slack: int, *, preemptive: bool) -> None:
-    """Check M4, M21 and M22 by following each lane with the queue of its chunks."""
-    c, d, t, row = k.c, k.c.dispatches, k.c.chunks, k.run_row
+    """Check M4, M11, M21 and M22 by following each lane with the queue of its chunks, some lanes at a time."""
     q = _queue(k, lags, slack)
+    for first, end in _blocks(k.c.chunks["lane"], k.c.scenario.cluster.lanes):
+        _check_block(k, q, first, end, found, slack, preemptive=preemptive)
+
+
+def _blocks(lane: Array, lanes: int) -> Iterator[tuple[int, int]]:
+    """Ranges of lanes with about :data:`BLOCK` runs each; at most 16, as each looks through all runs."""
+    so_far = np.cumsum(np.bincount(lane[lane >= 0], minlength=lanes))
+    parts = min(1 + len(lane) // BLOCK, 16)
+    inner = np.searchsorted(so_far, len(lane) * np.arange(1, parts) // parts)
+    return pairwise(np.unique([0, *inner, lanes]).tolist())
+
+
+def _check_block(
+    k: Chunks, q: _Queue, first: int, end: int, found: Findings, slack: int, *, preemptive: bool
+) -> None:  # fmt: skip
+    """:func:`check_lanes` for the lanes from `first` to before `end`."""
+    c, d, t, row = k.c, k.c.dispatches, k.c.chunks, k.run_row
     order, ready, gone = q.order, q.ready, q.gone
-    on_lanes = Groups(np.where(q.place >= 0, t["lane"], -1), t["start"], c.scenario.cluster.lanes)
-    runs = LaneRuns(on_lanes.first, *(on_lanes.take(of) for of in (t["start"], t["end"], q.place)))
-    rows, coming = on_lanes.rows, in_groups(d["lane"][order], ready, c.scenario.cluster.lanes)
+    mine = np.flatnonzero((q.place >= 0) & (t["lane"] >= first) & (t["lane"] < end))
+    of, starts = in_groups(t["lane"][mine] - first, t["start"][mine], end - first)
+    rows = mine[of]
+    runs = LaneRuns(starts, t["start"][rows], t["end"][rows], q.place[rows])
+    a, b = np.searchsorted(q.lane, (first, end))
+    coming = in_groups(q.lane[a:b] - first, ready[a:b], end - first)
+    coming[0][:] += a
     _displaced(k, found, slack, rows, runs, q.group)
     twice, worse, idle = lane_service(
         runs, coming, q.group, ready, gone, preemptive=preemptive, slack=slack, room=found.limit

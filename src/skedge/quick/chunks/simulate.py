@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 import numpy as np
 import polars as pl
@@ -10,6 +11,7 @@ import polars as pl
 from skedge.core.decisions import Dispatches
 from skedge.core.errors import StateError
 from skedge.core.events import Event, Reject
+from skedge.core.jit import Kernel
 from skedge.core.plans import Plans
 from skedge.core.policy import Policy
 from skedge.core.record import Record
@@ -50,6 +52,11 @@ def covers(scenario: Scenario, policy: Policy) -> bool:
     if type(policy) is not AOnline or policy.params.ps_choice != "lowest":
         return False
     return not jobs.max_lag.any() and not (limited and jobs.chunk_bytes.any())
+
+
+def kernel_of(_: Policy) -> Kernel:
+    """The compiled loop that :func:`simulate` calls."""
+    return cast("Kernel", advance)
 
 
 def simulate(scenario: Scenario, policy: Policy, progress: Callable[[Event], None] | None = None) -> Schedule:
