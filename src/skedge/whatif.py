@@ -21,7 +21,7 @@ import polars as pl
 from .core.errors import InputError
 from .core.kernel import Kernel
 from .core.kinds import kind_of
-from .core.model import Cluster
+from .core.model import Cluster, Server
 from .core.policy import AnyPolicy
 from .core.registry import spec_of
 from .core.scenario import Jobs, Scenario
@@ -120,11 +120,21 @@ def _policy(present: Present, policy: Any) -> Answer:
 
 def _add(present: Present, fields: Any) -> Answer:
     server = server_from(fields, "add")
+    _check_types(server, present.kernel.scenario.cluster)
 
     def wider(scenario: Scenario) -> Scenario:
         return _on(scenario, kind_of(scenario.cluster).with_server(scenario.cluster, server))
 
     return _anew(present, wider, spec_of(present.kernel.policy))
+
+
+def _check_types(server: Server, cluster: Cluster) -> None:
+    """Check that a server's workers and PSs are of types that the others have: no job here knows another one."""
+    for kind, known in (("worker", cluster.worker_types), ("ps", cluster.ps_types)):
+        for name in server.capacity:
+            given, _, of = name.partition(":")
+            if given == kind and of not in known:
+                raise InputError(f"add: {kind} type {of!r} is of no job here; there are {', '.join(known)}")
 
 
 _ANSWERS: dict[str, Callable[[Present, Any], Answer]] = {

@@ -229,7 +229,8 @@ def test_fewer_workers_start_a_job_that_waits_for_many() -> None:
         ({"drain": "west"}, "drain: server 'west' is unknown; there are e0"),
         ({"submit": {"name": "x", "speed": 1}}, "job spec: speed"),
         ({"submit": [1]}, "job spec: holds no mapping"),
-        ({"add": {"id": "west", "wheels": 4}}, "add: wheels"),
+        ({"add": {"id": "west", "wheels": 4}}, "add: wheels: is not a field.*; there are id, "),
+        ({"add": {"id": "west", "workers": {"z": 1}}}, "add: worker type 'z' is of no job here; there are a, b"),
         ({"policy": "best"}, "best"),
     ],
 )

@@ -119,3 +119,23 @@ import skedge.gym
 """
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "this needs the extra `gym`: pip install 'skedge[gym]'" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"instnace": 3}, r"options: 'instnace' is none \(did you mean instance\?\)"),
+        ({"instance": "x"}, "options: instance: 'x'; it must be a whole number"),
+        ({"instance": -1}, "options: instance: -1; it must be at least 0"),
+    ],
+)
+def test_wrong_options_are_one_sentence(options: dict[str, object], says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        gymnasium.make("skedge/ChunkDispatch-v0").reset(options=options)
+
+
+def test_an_action_is_a_whole_number() -> None:
+    env = gymnasium.make("skedge/ChunkDispatch-v0").unwrapped
+    env.reset(seed=0)
+    with pytest.raises(InputError, match="action: 'a'; it must be a whole number"):
+        env.step("a")

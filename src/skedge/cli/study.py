@@ -32,7 +32,8 @@ def reproduce(
     ],
     figure: Annotated[str | None, typer.Argument(help="The figure; omit to list the available figures.")] = None,
     folder: Annotated[
-        Path | None, typer.Option("--out", help="New folder; default PAPER-FIGURE. Of all: default figures, continued.")
+        Path | None,
+        typer.Option("--out", help="New folder; default PAPER-FIGURE. Of all: new, or to continue; default figures."),
     ] = None,
     seeds: Annotated[
         int | None, typer.Option(help="Number of seeds, from 0 on; default: until the claim is decided.", min=1)
@@ -46,8 +47,10 @@ def reproduce(
 ) -> None:
     """Reproduce a paper's figure, simulated or with real training: check its claim, write results and figure."""
     if paper == "all":
-        if figure is not None or resume is not None:
-            raise InputError("reproduce all takes no figure, and continues in its --out by itself, without --resume")
+        if figure is not None:
+            raise InputError(f"reproduce all runs every figure; for {figure} alone: skedge reproduce PAPER {figure}")
+        if resume is not None:
+            raise InputError("reproduce all continues in its --out by itself: leave --resume out")
         chosen = Chosen(folder or Path("figures"), 1 if quick else seeds, quick=quick, trained=not (simulated or quick))
         every_figure(chosen, trace, ray, as_json=as_json)
         return

@@ -114,20 +114,25 @@ def _print(found: Mapping[str, Any], *, as_json: bool) -> None:
         print_json(found)
         return
     jobs = sorted(found["jobs"], key=lambda row: -abs(row["later_s"] or 0.0))
-    table = Table("job", "starts at", "would start at", "completes at", "would complete at", "later by")
+    if not jobs:
+        out.print(f"no job is in the system at {found['now_s']:.0f} s: nothing would change")
+        return
+    table = Table("job", "runs from", "would run from", "completes at", "would complete at", "change")
     for row in jobs[:_SHOWN]:
-        table.add_row(row["job"], *_cells(row))
+        table.add_row(row["job"], *_cells(row, found["now_s"]))
     out.print(table)
     if len(jobs) > _SHOWN:
         out.print(f"and {len(jobs) - _SHOWN} jobs more, which change less; --json shows all")
     moved = [row["later_s"] for row in jobs if row["later_s"]]
     sooner = sum(1 for later in moved if later < 0)
-    out.print(f"{sooner} jobs complete sooner, {len(moved) - sooner} later; in sum {_signed(found['later_s'])}")
+    out.print(f"complete sooner: {sooner}, later: {len(moved) - sooner}; in sum {_signed(found['later_s'])}")
 
 
-def _cells(row: Mapping[str, Any]) -> Sequence[str]:
-    times = ("start_before_s", "start_after_s", "completion_before_s", "completion_after_s")
-    return [*("–" if row[name] is None else f"{row[name]:.1f} s" for name in times), _signed(row["later_s"])]
+def _cells(row: Mapping[str, Any], now: float) -> Sequence[str]:
+    """The times of a job [s]; "now" where it runs at the moment of the question, a dash where it never comes."""
+    times = (row[name] for name in ("start_before_s", "start_after_s", "completion_before_s", "completion_after_s"))
+    said = ("–" if time is None else "now" if time <= now > 0 else f"{time:.1f} s" for time in times)
+    return [*said, _signed(row["later_s"])]
 
 
 def _signed(seconds: float | None) -> str:

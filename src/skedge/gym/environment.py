@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from operator import index
 from typing import Any
 
 import gymnasium
@@ -12,6 +13,7 @@ from gymnasium import spaces
 from skedge.core.errors import InputError
 from skedge.core.events import Event
 from skedge.core.scenario import Scenario
+from skedge.core.wording import did_you_mean
 from skedge.optimum.problems import Reference, reference
 from skedge.run import Run, offers
 from skedge.runs.meta import meta_of
@@ -74,7 +76,7 @@ class SchedulingEnv(gymnasium.Env[Observation, np.int64]):
     ) -> tuple[Observation, dict[str, Any]]:
         """Begin a run of an instance; its first question."""
         super().reset(seed=seed)
-        instance = int((options or {}).get("instance", self.np_random.integers(self.instances)))
+        instance = _instance_in(options or {}, int(self.np_random.integers(self.instances)))
         scenario, self.reference = self._instance(instance)
         self._episode = _Episode(scenario, self.policy)
         self._paid = 0.0
@@ -86,7 +88,7 @@ class SchedulingEnv(gymnasium.Env[Observation, np.int64]):
 
     def step(self, action: np.int64) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Answer the question; the next one, or at the end the same observation without possible actions."""
-        asked, chosen = self._asked(), int(action)
+        asked, chosen = self._asked(), _whole("action", action)
         if not (0 <= chosen < len(asked.mask) and asked.mask[chosen]):
             possible = ", ".join(map(str, np.flatnonzero(asked.mask)))
             raise InputError(f"action {chosen}: is not possible now; possible are {possible}")
@@ -122,6 +124,25 @@ class SchedulingEnv(gymnasium.Env[Observation, np.int64]):
                 raise InputError(f"{scenario.name}: there is no bound of problem {self.problem!r}")
             self._known[seed] = scenario, found
         return self._known[seed]
+
+
+def _instance_in(options: dict[str, Any], drawn: int) -> int:
+    """The instance that the options of a reset name, or else the one drawn."""
+    for name in options:
+        if name != "instance":
+            raise InputError(f"options: {name!r} is none{did_you_mean(name, ['instance'])}; there is instance")
+    instance = _whole("options: instance", options.get("instance", drawn))
+    if instance < 0:
+        raise InputError(f"options: instance: {instance}; it must be at least 0")
+    return instance
+
+
+def _whole(name: str, value: Any) -> int:
+    """A whole number, as Gymnasium and numpy give it."""
+    try:
+        return index(value)
+    except TypeError:
+        raise InputError(f"{name}: {value!r}; it must be a whole number") from None
 
 
 class _Episode:

@@ -313,7 +313,7 @@ def _form(data: object, where: str, seed: int | None, kind: type[Form]) -> Form:
     try:
         return kind.model_validate({**data, **given_seed})
     except ValidationError as error:
-        raise ScenarioError("\n".join(f"{where}: {line}" for line in problems(error))) from error
+        raise ScenarioError("\n".join(f"{where}: {line}" for line in problems(error, kind))) from error
 
 
 def _scenario(form: ScenarioForm, base: Path) -> Scenario:
