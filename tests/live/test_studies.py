@@ -11,15 +11,15 @@ from conftest import SERVERS
 from skedge.live.engine import Engine
 from skedge.run import Run
 from skedge.scenario.schema import ServerForm
+from skedge.studies import testbed
 from skedge.studies.study import Study, find
-from skedge.studies.testbed import Bench, carry_out
 from skedge.studies.trial import Ran
 
 SMALL = {"minibatches": 4, "epochs": 3}
 
 
 @pytest.fixture(scope="module")
-def at(engine: Engine) -> Bench:
+def at(engine: Engine) -> testbed.Testbed:
     forms = [
         ServerForm(
             id=server.id,
@@ -29,7 +29,7 @@ def at(engine: Engine) -> Bench:
         )
         for server in SERVERS
     ]
-    return Bench(engine, [form.model_dump(exclude_defaults=True) for form in forms], {})
+    return testbed.Testbed(engine, [form.model_dump(exclude_defaults=True) for form in forms], {})
 
 
 def smaller(figure: str, **settings: Any) -> Study:
@@ -37,7 +37,7 @@ def smaller(figure: str, **settings: Any) -> Study:
     return study.model_copy(update={"settings": study.settings.model_copy(update=settings)})
 
 
-def carried_out(study: Study, at: Bench) -> tuple[pl.DataFrame, list[Ran]]:
+def carried_out(study: Study, at: testbed.Testbed) -> tuple[pl.DataFrame, list[Ran]]:
     """The rows of one seed; no record breaks a rule."""
     seen: list[Ran] = []
 
@@ -46,7 +46,7 @@ def carried_out(study: Study, at: Bench) -> tuple[pl.DataFrame, list[Ran]]:
         assert record.verify() == []
         seen.append(ran)
 
-    return pl.DataFrame(carry_out(study, range(1), at, note)), seen
+    return pl.DataFrame(testbed.carry_out(study, range(1), at, note)), seen
 
 
 def short(job: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def short(job: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {**job, **SMALL, "chunks": 2, "workers": 2, "train": train, **more}
 
 
-def test_accuracy_is_measured_after_every_epoch_of_the_jobs_shown(at: Bench) -> None:
+def test_accuracy_is_measured_after_every_epoch_of_the_jobs_shown(at: testbed.Testbed) -> None:
     """Two jobs of three epochs: a row for each, and the last is the final accuracy."""
     jobs = find("jsac22", "fig3").settings.jobs[-2:]  # type: ignore[union-attr]
     small = [short(job, arrival_s=0.5 * i) for i, job in enumerate(jobs)]
@@ -69,7 +69,7 @@ def test_accuracy_is_measured_after_every_epoch_of_the_jobs_shown(at: Bench) -> 
     assert outcome.figure.lines[0].x == (1.0, 2.0, 3.0)
 
 
-def test_every_policy_is_counted_on_the_same_jobs(at: Bench) -> None:
+def test_every_policy_is_counted_on_the_same_jobs(at: testbed.Testbed) -> None:
     """Two policies on two and on three jobs: a row each, beside what the simulation foresaw."""
     study = smaller("fig5", policies=["aonline", "srtf"], jobs=[2, 3], epochs=(1, 2), chunks=(1, 2), span_s=1.0)
     rows, _ = carried_out(study, at)
@@ -78,7 +78,7 @@ def test_every_policy_is_counted_on_the_same_jobs(at: Bench) -> None:
     assert len(study.settings.outcome(rows).parts) == 3, "both grow, and one is below the other"
 
 
-def test_a_job_is_trained_undisturbed_and_preempted(at: Bench) -> None:
+def test_a_job_is_trained_undisturbed_and_preempted(at: testbed.Testbed) -> None:
     """One job of three chunks that hold all three workers; the short one displaces two of them."""
     of = find("jsac22", "accuracy").settings
     lenet = short(of.jobs[0], epochs=24, chunks=3, workers=3)  # type: ignore[union-attr]
