@@ -83,8 +83,8 @@ class Kernel(State):
             raise OrderError("M1", f"{what}: it must order something, or wait for something to happen")
 
     def _check_ps(self, event: Event) -> None:
-        if not self.in_service.all():
-            return  # all PSs may be out of service
+        if not event.started or not self.in_service.all():
+            return  # out of service may be all PSs
         for job in event.started:
             if job in self.running and job not in self.books.ps_of:
                 raise OrderError("M12", f"job {self.name(job)!r} runs at {self.now} µs and has no PS")

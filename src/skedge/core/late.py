@@ -12,12 +12,14 @@ tried with; with others compiling takes longer, and nothing else changes.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import numba
 from llvmlite import binding
 from numba.core import codegen, environment
 from numba.core.registry import cpu_target
+from numba.np import linalg
 
 _Library: Any = codegen.JITCodeLibrary
 _llvm: Any = binding
@@ -33,8 +35,25 @@ def translate_late() -> None:
     """Let numba, if it is of a version that this was tried with, translate only what Python calls, from now on."""
     if not numba.__version__.startswith(_TRIED):
         return
+    _load_without_scipy()
     generator: Any = cpu_target.target_context.codegen()
     generator._library_class = Late
+
+
+def _load_without_scipy() -> None:
+    """Load numba's array functions, which import SciPy's linear algebra (0.2 s) to see whether ``np.inner`` can use it.
+
+    It works without, too; what needs it asks again when it is compiled, and no kernel here does.
+    """
+    linalg.ensure_blas, ensure_blas = _none, linalg.ensure_blas
+    try:
+        import_module("numba.np.arraymath")
+    finally:
+        linalg.ensure_blas = ensure_blas
+
+
+def _none() -> None:
+    raise ImportError("not looked for")
 
 
 class Nowhere:

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -94,8 +94,12 @@ def meta_of(scenario: Scenario, policy: Policy) -> dict[str, Any]:
         "promises": policy.promises.recorded(),
         "seed": scenario.seed,
         "scenario": scenario.name,
-        "versions": {"skedge": version("skedge"), **{name: version(name) for name in _LIBRARIES}},
+        "versions": {name: _version(name) for name in ("skedge", *_LIBRARIES)},
     }
+
+
+_version = cache(version)
+"""The installed version of a package, which is read from its files."""
 
 
 def _in_json(value: object) -> object:
