@@ -26,7 +26,7 @@ live-demo: $(VENV)/.live ## real training on Ray, on this machine: three edge se
 	$(BIN)/skedge live live-demo --out skedge-live --replace
 
 test-live: $(VENV)/.live $(VENV)/.dev ## what must hold of real training
-	$(BIN)/pytest --override-ini addopts="--strict-markers --strict-config -q" tests/live
+	$(BIN)/pytest --override-ini addopts="--strict-markers --strict-config -q" -n 2 --dist loadfile tests/live
 
 docs: $(VENV)/.docs ## the documentation as pages: site/index.html; a broken link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

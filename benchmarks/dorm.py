@@ -22,8 +22,8 @@ import yaml
 from skedge.core.scenario import Scenario
 from skedge.optimum.solvers import Found, Rows, cp_milp, milp
 from skedge.policies.dorm import policy
-from skedge.policies.dorm.applications import Partition, Problem, problem
-from skedge.policies.dorm.program import Program, program, room
+from skedge.policies.dorm.applications import Partition, PartitionProblem, problem
+from skedge.policies.dorm.program import PartitionProgram, program, room
 from skedge.run import run
 from skedge.scenario.file import scenario_from_dict, shipped
 
@@ -36,7 +36,7 @@ def main() -> None:
     args = arguments()
     scenario = s4(args.machines, args.jobs, args.slots, args.seed)
     run(s4(2, 4, 4, 0), "dorm:cells=1")
-    solutions: list[tuple[Problem, Partition | None, float]] = []
+    solutions: list[tuple[PartitionProblem, Partition | None, float]] = []
     solve = policy.partition
 
     def noted(*given: Any, **how: Any) -> Partition | None:
@@ -80,7 +80,7 @@ def s4(machines: int, jobs: int, slots: int, seed: int) -> Scenario:
     return scenario_from_dict(fields, "s4", Path(), seed)
 
 
-def beside(of: Problem, ours: Partition | None, seconds: float, limit: int) -> None:
+def beside(of: PartitionProblem, ours: Partition | None, seconds: float, limit: int) -> None:
     """Print one solution beside those of the program of single machines."""
     jobs, machines = of.apps.workers.shape
     print(f"{jobs} jobs on {machines} machines, {of.apps.survivors.sum()} running, {of.bounds.changed} may change")
@@ -101,7 +101,7 @@ def beside(of: Problem, ours: Partition | None, seconds: float, limit: int) -> N
         )
 
 
-def shifted(p: Program, of: Problem) -> tuple[Any, Any, Any, Rows, Any]:
+def shifted(p: PartitionProgram, of: PartitionProblem) -> tuple[Any, Any, Any, Rows, Any]:
     """The program with all variables integer and at least 0, and the present partition as its start."""
     from scipy.sparse import csr_array, vstack  # noqa: PLC0415
 

@@ -17,7 +17,7 @@ import pytest
 
 import skedge
 from skedge.cli.main import COMMANDS, LazyCommand
-from skedge.core.jit import Kernel
+from skedge.core.jit import CompiledFunction
 from skedge.core.network import Delays, upload_delay, upload_row
 from skedge.testing import small_scenario
 
@@ -159,7 +159,7 @@ def test_a_kernel_is_pickled_by_its_name() -> None:
 def test_a_step_is_the_same_called_from_python_and_from_a_kernel() -> None:
     delays: Delays = small_scenario(0).delays
     row = upload_row(delays, 3)
-    assert isinstance(upload_delay, Kernel)
+    assert isinstance(upload_delay, CompiledFunction)
     np.testing.assert_array_equal(row, [upload_delay(delays, 3, server) for server in range(len(row))])
     np.testing.assert_array_equal(row, [upload_delay.py_func(delays, 3, server) for server in range(len(row))])
 

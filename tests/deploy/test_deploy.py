@@ -19,7 +19,7 @@ from builders.paths import ROOT
 from skedge.cli import service as service_commands
 from skedge.core.errors import InputError, ScenarioError
 from skedge.deploy import crd, kuberay
-from skedge.deploy.kuberay import Settings, as_yaml, group_names, manifests
+from skedge.deploy.kuberay import ManifestSettings, as_yaml, group_names, manifests
 from skedge.live.control.health import HEALTH
 from skedge.scenario.file import load_cluster_file, load_scenario, read_spec, shipped
 from skedge.scenario.save import cluster_fields
@@ -51,7 +51,9 @@ def in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def documents() -> list[Manifest]:
-    return manifests(load_cluster_file("cluster.yaml"), Settings("registry.example/skedge:1", "edge", "/data/chunks"))
+    return manifests(
+        load_cluster_file("cluster.yaml"), ManifestSettings("registry.example/skedge:1", "edge", "/data/chunks")
+    )
 
 
 @pytest.fixture
@@ -258,7 +260,7 @@ def test_a_server_with_gpus_asks_for_them_and_its_controller_computes_on_them() 
     Path("cluster.yaml").write_text(
         CLUSTER.replace("site: up", "site: up, gpus: 2").replace("tpu: 1}", "tpu: 1}, gpus: 0.5")
     )
-    documents = manifests(load_cluster_file("cluster.yaml"), Settings("image"))
+    documents = manifests(load_cluster_file("cluster.yaml"), ManifestSettings("image"))
     groups = only(documents, "RayCluster")["spec"]["workerGroupSpecs"]
     given = [group["template"]["spec"]["containers"][0]["resources"] for group in groups]
     for part in ("requests", "limits"):
@@ -340,7 +342,7 @@ def test_every_volume_is_mounted_and_every_claim_is_there(documents: list[Manife
 
 def test_namespace_image_and_storage_class_are_where_they_belong() -> None:
     """The class is of the checkpoints alone."""
-    made = manifests(load_cluster_file("cluster.yaml"), Settings("x/y:2", "edge", storage_class="nfs"))
+    made = manifests(load_cluster_file("cluster.yaml"), ManifestSettings("x/y:2", "edge", storage_class="nfs"))
     assert {document["metadata"]["namespace"] for document in made} == {"edge"}
     images = {c["image"] for pod in pods(made) for c in [*pod["containers"], *pod.get("initContainers", ())]}
     assert images == {"x/y:2"}

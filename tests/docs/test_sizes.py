@@ -1,4 +1,4 @@
-"""Classes are short, and functions have few arguments."""
+"""Classes are short and have names of their own, and functions have few arguments."""
 
 from __future__ import annotations
 
@@ -37,6 +37,16 @@ def wide_functions(text: str) -> Iterator[str]:
                 yield f"{node.name}: {count} arguments"
 
 
+def shared_names(texts: dict[str, str]) -> list[str]:
+    """The names that several public classes of different modules have, with the modules by name."""
+    where: dict[str, list[str]] = {}
+    for path, text in texts.items():
+        for node in ast.parse(text).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                where.setdefault(node.name, []).append(path)
+    return [f"{name}: {', '.join(paths)}" for name, paths in where.items() if len(paths) > 1]
+
+
 def modules() -> Iterator[tuple[str, str]]:
     """Path and text of each module of the package."""
     for path in sorted((ROOT / "src").rglob("*.py")):
@@ -49,6 +59,13 @@ def test_no_class_is_long() -> None:
 
 def test_no_function_but_kernels_has_many_arguments() -> None:
     assert [f"{path}: {found}" for path, text in modules() for found in wide_functions(text)] == []
+
+
+def test_every_public_class_has_a_name_of_its_own() -> None:
+    assert shared_names(dict(modules())) == []
+    assert shared_names({"a": "class Plan: ...", "b": "class Plan: ...\nclass _P: ...", "c": "class _P: ..."}) == [
+        "Plan: a, b"
+    ]
 
 
 def test_a_planted_class_and_a_planted_function_are_seen() -> None:

@@ -17,7 +17,7 @@ gymnasium = pytest.importorskip("gymnasium")
 
 from gymnasium.utils.env_checker import check_env  # noqa: E402
 
-from skedge.gym import Admission, ChunkDispatcher, SchedulingEnv  # noqa: E402
+from skedge.gym import ChunkDispatcher, JobAdmitter, SchedulingEnv  # noqa: E402
 from skedge.testing import check_policy  # noqa: E402
 
 NAMES = ["skedge/ChunkDispatch-v0", "skedge/Admission-v0"]
@@ -91,7 +91,7 @@ def test_a_step_after_the_end_is_refused(env):
         env.step(0)
 
 
-@pytest.mark.parametrize("policy", [ChunkDispatcher, Admission])
+@pytest.mark.parametrize("policy", [ChunkDispatcher, JobAdmitter])
 def test_what_answers_is_a_policy_that_keeps_the_contract(policy):
     check_policy(policy)
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from skedge.core.model import Cluster, Server
-from skedge.live.engine import Engine
+from skedge.live.engine import Engine, on_loopback
 
+on_loopback()  # some tests import Ray before any starts it, and with several processes they may be the first
 os.environ.setdefault("RAY_worker_niceness", "0")
 """By default Ray's workers, which do most of the tests' work, give way to all else on the machine (15)."""
 

@@ -14,7 +14,7 @@ from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import SECOND
 from skedge.live.training.program import Program
 from skedge.live.training.team import Team, Teams
-from skedge.live.world.inputs import Report, Server
+from skedge.live.world.inputs import Report, ServerChanged
 from skedge.live.world.ray_world import NoEngine, RayWorld
 
 EPOCHS, BATCHES, STEPS = 3, 2, 6
@@ -178,7 +178,7 @@ def test_of_a_lost_server_all_chunks_that_are_not_trained_are_lost_at_once() -> 
     """The lane has done one chunk's work, which the kernel knows, and neither of its two chunks is trained."""
     of = world()
     tell(of, 3, "trained", 0, 3, 3, 0)
-    event = of._take_in(Server(0, "cordoned"))
+    event = of._take_in(ServerChanged(0, "cordoned"))
     assert event is not None
     assert event.lost == (), "the mini-batch under way is ended"
     stopped = tell(of, 4, "stopped", 0, 4, 3, 0)

@@ -12,8 +12,7 @@ import pytest
 from conftest import SERVERS
 from skedge.core.events import Allocate, Suspend
 from skedge.core.latency import Linear
-from skedge.core.model import Cluster, Job, Physics, job_table
-from skedge.core.model import Server as ServerOf
+from skedge.core.model import Cluster, Job, Physics, Server, job_table
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import SECOND
 from skedge.live.control.journal import SqlJournal
@@ -22,7 +21,7 @@ from skedge.live.control.service import Service
 from skedge.live.training.program import Program
 from skedge.live.training.team import Team
 from skedge.live.training.trainer import Trainer
-from skedge.live.world.inputs import Due, Report, Resumed, Server, from_json, to_json
+from skedge.live.world.inputs import Due, Report, Resumed, ServerChanged, from_json, to_json
 from skedge.live.world.ray_world import NoEngine, RayWorld
 from skedge.live.world.site_world import SiteWorld
 
@@ -42,7 +41,7 @@ def test_a_result_that_comes_before_the_last_chunk_is_told_waits_for_it() -> Non
 
 def test_one_process_stands_for_the_pss_of_a_job_on_the_first_server_that_has_some() -> None:
     """On servers with resources: 2 PSs on m1 and 1 on m2 are one process, on m1."""
-    cluster = Cluster([ServerOf(f"m{i}", capacity={"gpu": 4.0}) for i in range(3)])
+    cluster = Cluster([Server(f"m{i}", capacity={"gpu": 4.0}) for i in range(3)])
     needs = {"gpu": 1.0}
     job = Job("a", 0.0, 1, 2, 6, 0.1, batch=2, worker_needs=needs, ps_needs=needs)
     scenario = Scenario(cluster, Jobs(job_table([job])[0], cluster), Physics(slot=SECOND))
@@ -56,7 +55,7 @@ def test_one_process_stands_for_the_pss_of_a_job_on_the_first_server_that_has_so
 
 def test_a_site_lost_and_back_within_a_slot_is_out_of_service_for_the_next() -> None:
     """Its workers have trained nothing: the scheduler must hear of it, one change a slot."""
-    cluster = Cluster([ServerOf(f"m{i}", capacity={"gpu": 4.0}) for i in range(2)], np.array([[0.0, 1.0], [1.0, 0.0]]))
+    cluster = Cluster([Server(f"m{i}", capacity={"gpu": 4.0}) for i in range(2)], np.array([[0.0, 1.0], [1.0, 0.0]]))
     job = Job(
         "a", 0.0, 1, 2, 6, 0.1, worker_needs={"gpu": 1.0}, ps_needs={"gpu": 1.0}, exchange_mb=1.0,
         data={"m0": 1, "m1": 1}, latency=Linear(1.0),
@@ -69,12 +68,12 @@ def test_a_site_lost_and_back_within_a_slot_is_out_of_service_for_the_next() -> 
     sites = world.sites
     assert sites is not None
     for what in ("cordoned", "lost", "uncordoned", "back"):
-        world._take_in(Server(0, what))
+        world._take_in(ServerChanged(0, what))
     told = [event.servers for event in (sites.end_slot() for _ in range(3)) if event is not None]
     assert told == [((0, "server_cordoned"),), ((0, ""),)]
     for slot in (("lost",), ("back", "lost"), ("back", "lost", "back"), ()):
         for what in slot:
-            world._take_in(Server(0, what))
+            world._take_in(ServerChanged(0, what))
         event = sites.end_slot()
         told += [event.servers if event is not None else ()]
     assert told[2:] == [((0, "server_lost"),), (), ((0, ""),), ()], "never back while it is lost"
@@ -82,7 +81,7 @@ def test_a_site_lost_and_back_within_a_slot_is_out_of_service_for_the_next() -> 
 
 def test_a_job_submitted_at_sites_is_read_from_the_journal_as_it_was_given(tmp_path: Path) -> None:
     """Its latency cost has fields that go with its kind alone: what is left out must stay so."""
-    cluster = Cluster([ServerOf(f"m{i}", capacity={"gpu": 4.0}) for i in range(2)], np.array([[0.0, 1.0], [1.0, 0.0]]))
+    cluster = Cluster([Server(f"m{i}", capacity={"gpu": 4.0}) for i in range(2)], np.array([[0.0, 1.0], [1.0, 0.0]]))
     table, given = job_table([])
     empty = Scenario(cluster, Jobs(table, cluster, given), Physics(slot=SECOND, slotted=True))
     journal = SqlJournal(f"sqlite:///{tmp_path / 'journal.db'}", {"began": 0.0})

@@ -14,7 +14,7 @@ from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import SECOND
 from skedge.optimum.chunks.bounds import chunk_bounds, grid
 from skedge.optimum.pools.flow import transport
-from skedge.optimum.pools.pools import Pool, pools
+from skedge.optimum.pools.pools import JobPool, pools
 from skedge.optimum.pools.prices import Grid, improve, value
 from skedge.optimum.pools.simple import alone, srpt
 from skedge.run import run
@@ -83,7 +83,7 @@ def test_a_price_is_paid_for_the_cheapest_time() -> None:
     assert bought.time == pytest.approx(np.array([1.0, 0.0, 1.0]) * SECOND)
 
 
-def brute(pool: Pool, g: Grid, steps: int) -> float:
+def brute(pool: JobPool, g: Grid, steps: int) -> float:
     """L(b) by trying every completion on a fine raster and sorting the prices before it."""
     fine = np.linspace(g.edges[0], g.edges[-1] * 3, steps + 1)
     width, middle = fine[1] - fine[0], (fine[:-1] + fine[1:]) / 2

@@ -325,11 +325,11 @@ def _halved(x: int) -> float:
 
 def test_a_kernel_is_cached_once_it_has_been_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
-    halved = jit.Kernel(_halved)
+    halved = jit.CompiledFunction(_halved)
     assert not halved.cached
     assert halved(3) == 1.5
     assert halved.cached
-    assert jit.Kernel(_halved).cached, "another process's"
+    assert jit.CompiledFunction(_halved).cached, "another process's"
 
 
 @pytest.mark.parametrize("cached", [True, False])
@@ -338,7 +338,7 @@ def test_a_small_run_takes_a_compiled_loop_only_from_the_cache(
     name: str, policy: str, cached: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.modules["skedge.run"], "SMALL", 0)
-    monkeypatch.setattr(jit.Kernel, "cached", cached)
+    monkeypatch.setattr(jit.CompiledFunction, "cached", cached)
     assert (run(scenario_of(name), policy).decisions_s is None) == cached
 
 

@@ -22,7 +22,7 @@ from skedge.studies.kinds.disturbed import Disturbed
 from skedge.studies.kinds.preemptions import Preemptions
 from skedge.studies.kinds.rates import Rates
 from skedge.studies.outcome import mean_of, points, shown, slope
-from skedge.studies.page import Findings, page, write_findings
+from skedge.studies.page import StudyResults, page, write_findings
 from skedge.studies.study import Hypothesis, Study, find, known, read_study
 from skedge.studies.trial import Ran, Trial, displaced, seeded
 
@@ -382,13 +382,13 @@ def test_ticks_of_whole_numbers_are_whole() -> None:
 
 
 @pytest.fixture
-def found() -> Findings:
+def found() -> StudyResults:
     study: Study = find("jsac22", "accuracy").model_copy(update={"settings": disturbed(), "title": "A <title>"})
     rows = measured([(0.9, 0.905), (0.92, 0.92)] * 3)
-    return Findings(study, 6, rows, study.settings.outcome(rows), {"a-preempted-seed1": ("M8: too <late>",)}, 12)
+    return StudyResults(study, 6, rows, study.settings.outcome(rows), {"a-preempted-seed1": ("M8: too <late>",)}, 12)
 
 
-def test_the_page_says_claim_verdict_numbers_and_how_to_repeat(found: Findings) -> None:
+def test_the_page_says_claim_verdict_numbers_and_how_to_repeat(found: StudyResults) -> None:
     """One file without scripts or addresses; nothing that it says can become markup."""
     made = page(found)
     assert "<script" not in made
@@ -401,7 +401,7 @@ def test_the_page_says_claim_verdict_numbers_and_how_to_repeat(found: Findings) 
     assert "http" not in made.replace("http-equiv", "").replace("http://www.w3.org/2000/svg", "")
 
 
-def test_results_are_kept_for_machines_as_json_and_parquet(found: Findings, tmp_path: Path) -> None:
+def test_results_are_kept_for_machines_as_json_and_parquet(found: StudyResults, tmp_path: Path) -> None:
     """Every row that was measured, and the verdict with its numbers."""
     write_findings(found, tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == WRITTEN
@@ -417,11 +417,11 @@ def test_results_are_kept_for_machines_as_json_and_parquet(found: Findings, tmp_
     assert kept["setting"]["settings"]["kind"] == "disturbed"
 
 
-def test_a_claim_that_fails_has_its_reasons(found: Findings, tmp_path: Path) -> None:
+def test_a_claim_that_fails_has_its_reasons(found: StudyResults, tmp_path: Path) -> None:
     """The hypothesis under which it holds, on the page and in the results."""
     rows = measured([(0.9, 0.5)] * 5)
     hypothesis = Hypothesis(about="setting", text="nothing <else> trains", settings={"margin": 0.5})
-    lost = Findings(found.study, 5, rows, disturbed().outcome(rows), {}, 10, reasons=((hypothesis, found),))
+    lost = StudyResults(found.study, 5, rows, disturbed().outcome(rows), {}, 10, reasons=((hypothesis, found),))
     assert (found.verdict, lost.verdict) == (Verdict.HOLDS, Verdict.FAILS)
     write_findings(lost, tmp_path)
     assert (

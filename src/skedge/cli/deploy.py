@@ -11,7 +11,7 @@ import typer
 
 from skedge.core.errors import InputError
 from skedge.deploy.crd import check, read_schema
-from skedge.deploy.kuberay import Settings, as_yaml, group_names, manifests
+from skedge.deploy.kuberay import ManifestSettings, as_yaml, group_names, manifests
 from skedge.report.build import write_report
 from skedge.scenario.file import load_cluster_file
 
@@ -51,7 +51,7 @@ def kuberay(
         _must_be_new(file, replace=replace)
     loaded = load_cluster_file(cluster)
     try:
-        documents = manifests(loaded, Settings(image, namespace, chunks_path, storage_class))
+        documents = manifests(loaded, ManifestSettings(image, namespace, chunks_path, storage_class))
         groups = group_names(loaded.cluster.server_ids)
     except InputError as error:
         raise InputError(f"{cluster}: {error}") from error

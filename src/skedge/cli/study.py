@@ -14,7 +14,7 @@ from skedge.runs.sweep import Where
 from skedge.studies.judge import Verdict
 from skedge.studies.kinds.feasibility import Feasibility
 from skedge.studies.outcome import shown
-from skedge.studies.page import Findings, write_findings
+from skedge.studies.page import StudyResults, write_findings
 from skedge.studies.pictures import HINT, can_draw
 from skedge.studies.runner import How, findings
 from skedge.studies.study import Study, Trained, find, known
@@ -96,7 +96,7 @@ def _list(studies: list[Study], *, as_json: bool) -> None:
 _WORDS = {Verdict.HOLDS: "yes ", Verdict.FAILS: "NO  ", Verdict.OPEN: "open"}
 
 
-def _show(found: Findings, folder: Path) -> None:
+def _show(found: StudyResults, folder: Path) -> None:
     table = Table(*(Column(name, overflow="fold") for name in found.outcome.columns), title=found.study.title)
     for row in found.outcome.rows:
         table.add_row(*(shown(cell) for cell in row))

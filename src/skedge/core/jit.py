@@ -1,8 +1,8 @@
 """Compiled kernels: numba, imported when the first kernel is called, with its cache on disk where it can be written.
 
 Importing numba takes longer than any other import, and only running a policy needs it, so a module that holds kernels
-must be cheap to import. A decorated function is therefore a :class:`Kernel`, which creates numba's dispatcher at its
-first call.
+must be cheap to import. A decorated function is therefore a :class:`CompiledFunction`, which creates numba's
+dispatcher at its first call.
 
 Numba counts references to arrays with atomic operations. Where lanes (a tuple of arrays) are passed from step to step
 this took most of the time (2.0 µs per run on a lane, 0.5 without). Functions that allocate nothing need no counting.
@@ -33,20 +33,20 @@ def compiled(function: F) -> F:
     Numba rejects ``cache=True`` if neither the source folder nor ``NUMBA_CACHE_DIR`` is writable. The function is then
     compiled in each process, which takes seconds and has no other effect.
     """
-    return cast("F", Kernel(function))
+    return cast("F", CompiledFunction(function))
 
 
 def lean(function: F) -> F:
     """Like :func:`compiled`, for a function that allocates no arrays: references are not counted."""
-    return cast("F", Kernel(function, _nrt=False))
+    return cast("F", CompiledFunction(function, _nrt=False))
 
 
 def inlined(function: F) -> F:
     """Like :func:`lean`, and inlined into its callers: for the small steps of a hot loop."""
-    return cast("F", Kernel(function, _nrt=False, forceinline=True))
+    return cast("F", CompiledFunction(function, _nrt=False, forceinline=True))
 
 
-class Kernel:
+class CompiledFunction:
     """A function that numba compiles at its first call, or when a kernel that calls it is compiled.
 
     Attributes

@@ -78,7 +78,7 @@ Manifest = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Settings:
+class ManifestSettings:
     """Settings that are not in a cluster file.
 
     Attributes
@@ -116,7 +116,7 @@ class Settings:
             raise InputError(f"--chunks-path {self.chunks_path!r}: it must be an absolute path without '..'")
 
 
-def manifests(scenario: Scenario, settings: Settings) -> list[Manifest]:
+def manifests(scenario: Scenario, settings: ManifestSettings) -> list[Manifest]:
     """The documents to apply, in order: cluster file, volumes, RayCluster, controller.
 
     Raises
@@ -182,7 +182,7 @@ def _config(scenario: Scenario) -> Manifest:
     }
 
 
-def _claims(settings: Settings) -> list[Manifest]:
+def _claims(settings: ManifestSettings) -> list[Manifest]:
     storage = {} if settings.storage_class is None else {"storageClassName": settings.storage_class}
     return [
         _claim("state", "ReadWriteOnce", {}),
@@ -199,7 +199,7 @@ def _claim(what: str, access: str, storage: Mapping[str, str]) -> Manifest:
     }
 
 
-def _ray_cluster(servers: Sequence[Server], settings: Settings) -> Manifest:
+def _ray_cluster(servers: Sequence[Server], settings: ManifestSettings) -> Manifest:
     groups = group_names([server.id for server in servers])
     return {
         "apiVersion": "ray.io/v1",
@@ -213,7 +213,7 @@ def _ray_cluster(servers: Sequence[Server], settings: Settings) -> Manifest:
     }
 
 
-def _head(settings: Settings) -> Manifest:
+def _head(settings: ManifestSettings) -> Manifest:
     ports = [
         {"name": "gcs-server", "containerPort": _GCS_PORT},
         {"name": "dashboard", "containerPort": 8265},
@@ -228,7 +228,7 @@ def _head(settings: Settings) -> Manifest:
     return {"rayStartParams": params, "template": {"spec": {"securityContext": _security(), "containers": [container]}}}
 
 
-def _group(name: str, server: Server, settings: Settings) -> Manifest:
+def _group(name: str, server: Server, settings: ManifestSettings) -> Manifest:
     return {
         "groupName": name,
         "replicas": 1,
@@ -243,7 +243,7 @@ def _group(name: str, server: Server, settings: Settings) -> Manifest:
     }
 
 
-def _worker_pod(server: Server, settings: Settings) -> Manifest:
+def _worker_pod(server: Server, settings: ManifestSettings) -> Manifest:
     mounts = [
         {"name": "chunks", "mountPath": f"{STATE}/servers"},
         {"name": "checkpoints", "mountPath": f"{STATE}/checkpoints"},
@@ -266,7 +266,7 @@ def _worker_pod(server: Server, settings: Settings) -> Manifest:
     }
 
 
-def _owner(settings: Settings, mount: Mapping[str, str]) -> Manifest:
+def _owner(settings: ManifestSettings, mount: Mapping[str, str]) -> Manifest:
     """Gives a folder on a node, which is created as root, to the image's user."""
     return {
         "name": "own-chunks",
@@ -291,7 +291,7 @@ def _resources(server: Server) -> Manifest:
     }
 
 
-def _controller(settings: Settings, device: str) -> Manifest:
+def _controller(settings: ManifestSettings, device: str) -> Manifest:
     """At most one controller, as two would write to one journal."""
     labels = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/component": "controller"}
     pod = {
@@ -318,7 +318,7 @@ def _controller(settings: Settings, device: str) -> Manifest:
     }
 
 
-def _controller_container(settings: Settings, device: str) -> Manifest:
+def _controller_container(settings: ManifestSettings, device: str) -> Manifest:
     raylet = {"path": "/api/local_raylet_healthz", "port": _RAY_AGENT_PORT}
     environment = [*_environment(), {"name": "SKEDGE_STATE", "value": STATE}]
     return {

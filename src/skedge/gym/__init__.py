@@ -21,12 +21,12 @@ if find_spec("gymnasium") is None:
 
 import gymnasium
 
-from .admission import Admission
+from .admission import JobAdmitter
 from .asking import Question
 from .dispatch import ChunkDispatcher
 from .environment import SchedulingEnv
 
-__all__ = ["Admission", "ChunkDispatcher", "Question", "SchedulingEnv"]
+__all__ = ["ChunkDispatcher", "JobAdmitter", "Question", "SchedulingEnv"]
 
 _WHERE = "skedge.gym.environment"
 

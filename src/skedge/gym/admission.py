@@ -28,7 +28,7 @@ _HEIGHT = 100.0
 _PLACED = slice(0, 5)
 
 
-class Admission(Asking):
+class JobAdmitter(Asking):
     """Places every job that arrives on the server that `choose` names, or rejects it."""
 
     name: ClassVar[str] = "gym-admission"

@@ -20,7 +20,7 @@ from skedge.runs.meta import meta_of
 from skedge.scenario.file import Source, scenario_of
 from skedge.sim.world import SimulatedWorld
 
-from .admission import Admission
+from .admission import JobAdmitter
 from .asking import AskedKernel, Asking, Mask, Observation, Question
 from .dispatch import ChunkDispatcher
 
@@ -199,4 +199,4 @@ def chunk_dispatch(scenario: Source = "gym-dispatch", instances: int = INSTANCES
 
 def admission(scenario: Source = "gym-admission", instances: int = INSTANCES) -> SchedulingEnv:
     """``skedge/Admission-v0``: total utility, relative to its bound."""
-    return SchedulingEnv(Admission(), "utility", scenario, instances)
+    return SchedulingEnv(JobAdmitter(), "utility", scenario, instances)

@@ -110,7 +110,7 @@ class Engine:
         if embedded:
             end_stale(self.folder)
             _exit_on_sigterm()
-            _on_loopback()  # before Ray is imported: it reads these once
+            on_loopback()  # before Ray is imported: it reads these once
             self.say("starting Ray's head")
             address = self._head()
         else:
@@ -356,7 +356,7 @@ def _exit_on_sigterm() -> None:
         signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
 
 
-def _on_loopback() -> None:
+def on_loopback() -> None:
     """Set Ray's environment for one machine: listen on loopback, require a token, one thread for torch."""
     if "ray" in sys.modules and os.environ.get("RAY_AUTH_MODE") != "token":
         raise SkedgeError(

@@ -267,7 +267,7 @@ class _Profiler:
             rounds = [team.round() for _ in range(WARM_UP + minibatches)][WARM_UP:]
         return self._speed(job, server, team, len(lanes), rounds)
 
-    def _speed(self, job: int, server: int, team: Team, workers: int, rounds: Sequence[Round]) -> Speed:
+    def _speed(self, job: int, server: int, team: MeasuredTeam, workers: int, rounds: Sequence[Round]) -> Speed:
         name, label = self.scenario.jobs.ids[job], self.cluster.label
         return Speed(
             job=name,
@@ -299,7 +299,7 @@ class _Profiler:
         others = [int(s) for s in self.cluster.lane_server if s != server] if self.engine.emulates else []
         return ([server] * own + others)[: self.load]
 
-    def _neighbours(self, job: int, lanes: Sequence[int]) -> Iterator[Team]:
+    def _neighbours(self, job: int, lanes: Sequence[int]) -> Iterator[MeasuredTeam]:
         """Teams of the jobs after `job`, in turn, until every lane is taken."""
         jobs, number = len(self.scenario.jobs), job
         while lanes:
@@ -309,9 +309,9 @@ class _Profiler:
             yield self._team(other, lanes[:chunks], f"{number}")
             lanes = lanes[chunks:]
 
-    def _team(self, job: int, lanes: Sequence[int], mark: str = "") -> Team:
+    def _team(self, job: int, lanes: Sequence[int], mark: str = "") -> MeasuredTeam:
         name = self.scenario.jobs.ids[job]
-        return Team(name, self.works[name], self.engine, lanes, self._ps_for(job, lanes[0]), mark)
+        return MeasuredTeam(name, self.works[name], self.engine, lanes, self._ps_for(job, lanes[0]), mark)
 
     def _ps_for(self, job: int, server: int) -> int:
         """The parameter server's server: the cloud for workers there, else another server than theirs if possible."""
@@ -326,7 +326,7 @@ class _Profiler:
         return kind >= 0 and bool(self.cluster.ps[server, kind] > 0)
 
 
-class Team:
+class MeasuredTeam:
     """Workers and a parameter server of a job; every worker trains its own copy of the job's chunk 0."""
 
     def __init__(
@@ -341,7 +341,7 @@ class Team:
         self.state: Any = None
         self.ps: Any = None
 
-    def __enter__(self) -> Team:
+    def __enter__(self) -> MeasuredTeam:
         """Store the data, start the parameter server, and train one mini-batch, which loads code."""
         try:
             content = self._content()
@@ -408,7 +408,7 @@ class Team:
 class Busy(threading.Thread):
     """Background load: lets a team train round after round during a measurement."""
 
-    def __init__(self, team: Team) -> None:
+    def __init__(self, team: MeasuredTeam) -> None:
         super().__init__(name=f"beside: {team.job}", daemon=True)
         self.team, self.ended = team, threading.Event()
         self.error: TrainingError | None = None

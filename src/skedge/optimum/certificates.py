@@ -23,7 +23,7 @@ from skedge.core.model import Floats
 from skedge.core.scenario import Scenario
 from skedge.core.time import SECOND
 from skedge.optimum.chunks.bounds import grid
-from skedge.optimum.pools.pools import Pool, pools
+from skedge.optimum.pools.pools import JobPool, pools
 from skedge.optimum.pools.prices import Grid, value
 from skedge.optimum.utility.columns_lp import sold
 from skedge.optimum.utility.job_slots import job_slots
@@ -53,7 +53,7 @@ def certificate_of_chunks(scenario: Scenario, epsilons: Sequence[float] = EPSILO
     return Bound("certificate", best / SECOND * (1 - ROUNDING), process_time() - begun, text)
 
 
-def _at_beta(pool: Pool, faster: Run, speed: float) -> float:
+def _at_beta(pool: JobPool, faster: Run, speed: float) -> float:
     """L(beta / speed) of a pool [µs]; a pool without workers has no price."""
     if not pool.lanes:
         return float(pool.alone.sum())
@@ -62,7 +62,7 @@ def _at_beta(pool: Pool, faster: Run, speed: float) -> float:
     return value(pool, Grid(edges, price)).value
 
 
-def mean_beta(result: Run, pool: Pool, times: Floats) -> Floats:
+def mean_beta(result: Run, pool: JobPool, times: Floats) -> Floats:
     """Fractional beta_sw at `times` [µs], the mean over the workers of the pool.
 
     A chunk counts 1 / D_j from its dispatch on, less the part of it that has been trained.

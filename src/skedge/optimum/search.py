@@ -50,7 +50,7 @@ class Objective:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Solved:
     """What a solver came back with: its attempt, its plan as a run that keeps the rules, and what it proved."""
 
     attempt: Attempt
@@ -59,14 +59,14 @@ class Answer:
     source: str = ""
 
 
-class Program:
+class SolverModel:
     """Base of a model of the problem that solvers can be asked about."""
 
     def is_closed(self, known: Bound) -> bool:  # noqa: ARG002 - for models that know more than value and bound
         """Whether a solver has nothing left to find, beyond what value and bound show."""
         return False
 
-    def improve(self, solver: str, best: Run, known: Bound, seconds: float) -> Answer:
+    def improve(self, solver: str, best: Run, known: Bound, seconds: float) -> Solved:
         """Let a solver look for a schedule better than `best`, and for a bound better than `known`."""
         raise NotImplementedError
 
@@ -110,7 +110,7 @@ def search(
     of: Objective,
     runs: Runs,
     bounds: Sequence[Bound],
-    program: Program | None,
+    program: SolverModel | None,
     solvers: Sequence[str],
     seconds: float,
     *,

@@ -37,9 +37,9 @@ from .state import (
     VERDICT,
     WAKE_AT,
     WORKERS,
-    Books,
-    Case,
-    Choice,
+    GangBooks,
+    GangCase,
+    PolicyState,
 )
 
 RANK, PREEMPTED, MOVED, NEVER_FITS_EDGE, NEVER_FITS, NO_PS_THERE = range(6)
@@ -47,7 +47,7 @@ RANK, PREEMPTED, MOVED, NEVER_FITS_EDGE, NEVER_FITS, NO_PS_THERE = range(6)
 
 
 @compiled
-def decide(case: Case, books: Books, choice: Choice, now: int, first: int, last: int) -> None:
+def decide(case: GangCase, books: GangBooks, choice: PolicyState, now: int, first: int, last: int) -> None:
     """Decide at `now`, when the jobs of the list FINISHED have completed, and `first` to ``last - 1`` have arrived."""
     at, lists = choice.at, choice.lists
     if choice.policy == TIRESIAS:
@@ -86,7 +86,7 @@ def leave(running: Ints, lists: Ints, at: Ints) -> None:
 
 
 @lean
-def admit(case: Case, books: Books, job: int, now: int) -> bool:
+def admit(case: GangCase, books: GangBooks, job: int, now: int) -> bool:
     """Whether the edge can hold an arrival; what never fits goes to the cloud or is rejected."""
     mine = books.jobs[job]
     kind, k, ps = mine[KIND], mine[WORKERS], mine[PS_KIND]
@@ -104,7 +104,7 @@ def admit(case: Case, books: Books, job: int, now: int) -> bool:
 
 
 @inlined
-def _number_of_ps(case: Case, kind: int) -> int:
+def _number_of_ps(case: GangCase, kind: int) -> int:
     """The number of PS slots of a type."""
     of = len(case.ps_first) - 1 - case.ps_types + kind
     return case.ps_first[of + 1] - case.ps_first[of]
@@ -114,7 +114,7 @@ def _number_of_ps(case: Case, kind: int) -> int:
 
 
 @compiled
-def _fifo(case: Case, books: Books, choice: Choice) -> Changes:
+def _fifo(case: GangCase, books: GangBooks, choice: PolicyState) -> Changes:
     """Start the jobs at the head of the queue whose demand is free."""
     lists, n = choice.lists, 0
     for i in range(choice.at[ACTIVE]):
@@ -128,7 +128,7 @@ def _fifo(case: Case, books: Books, choice: Choice) -> Changes:
 
 
 @compiled
-def _srtf(case: Case, books: Books, choice: Choice, now: int) -> Changes:
+def _srtf(case: GangCase, books: GangBooks, choice: PolicyState, now: int) -> Changes:
     """Rank all jobs by remaining time and run as many as fit."""
     lists, at, jobs = choice.lists, choice.at, books.jobs
     active = lists[ACTIVE, : at[ACTIVE]]
@@ -144,7 +144,7 @@ def _srtf(case: Case, books: Books, choice: Choice, now: int) -> Changes:
 
 
 @compiled
-def _tiresias(case: Case, choice: Choice, now: int) -> Changes:
+def _tiresias(case: GangCase, choice: PolicyState, now: int) -> Changes:
     """Promote all that are due, select; D2."""
     lists, at, gang, clocks = choice.lists, choice.at, choice.gang, choice.clocks
     jobs = lists[ACTIVE, : at[ACTIVE]]
@@ -186,7 +186,7 @@ def _sort(jobs: Ints, clocks: Clocks) -> None:
 
 
 @compiled
-def _wake(step: int, books: Books, choice: Choice, now: int) -> None:
+def _wake(step: int, books: GangBooks, choice: PolicyState, now: int) -> None:
     """Ask for the next demotion or promotion of Tiresias-L."""
     lists, at, clocks, gang = choice.lists, choice.at, choice.clocks, choice.gang
     if at[WAKE_AT] <= now:
@@ -203,7 +203,7 @@ def _wake(step: int, books: Books, choice: Choice, now: int) -> None:
 
 
 @compiled
-def all_ps(case: Case) -> Ints:
+def all_ps(case: GangCase) -> Ints:
     """PS slots to give out by type, if all jobs are up for selection."""
     left = np.empty(case.ps_types, np.int64)
     for kind in range(len(left)):
@@ -212,7 +212,7 @@ def all_ps(case: Case) -> Ints:
 
 
 @compiled
-def _free_ps(case: Case, ps_job: Ints) -> Ints:
+def _free_ps(case: GangCase, ps_job: Ints) -> Ints:
     """PS slots to give out by type, if running jobs are not up for selection."""
     left, first = all_ps(case), len(case.ps_first) - 1 - case.ps_types
     if case.cloud < 0:
@@ -223,20 +223,20 @@ def _free_ps(case: Case, ps_job: Ints) -> Ints:
 
 
 @compiled
-def _select(case: Case, choice: Choice, order: Ints, ps_left: Ints, held: Ints) -> Changes:
+def _select(case: GangCase, choice: PolicyState, order: Ints, ps_left: Ints, held: Ints) -> Changes:
     """Select among `order`, given what ``scratch.free`` holds; what follows for the jobs that ran, `held`."""
     _verdicts(case, choice, order, ps_left)
     return _change(choice, order, held)
 
 
 @compiled
-def _verdicts(case: Case, choice: Choice, order: Ints, ps_left: Ints) -> None:
+def _verdicts(case: GangCase, choice: PolicyState, order: Ints, ps_left: Ints) -> None:
     verdict = choice.lists[VERDICT, : len(order)]
     select(order, choice.gang, choice.stored, choice.rule, choice.scratch, ps_left, case.delays, verdict)
 
 
 @compiled
-def _change(choice: Choice, order: Ints, held: Ints) -> Changes:
+def _change(choice: PolicyState, order: Ints, held: Ints) -> Changes:
     """What follows from the verdicts on `order`; notes which jobs run."""
     verdict = choice.lists[VERDICT, : len(order)]
     changes = carry(order, verdict, held, choice.gang, choice.stored, choice.scratch)
@@ -246,7 +246,7 @@ def _change(choice: Choice, order: Ints, held: Ints) -> Changes:
 
 
 @compiled
-def _carry_out(case: Case, books: Books, gang: Gang, changes: Changes, now: int) -> None:
+def _carry_out(case: GangCase, books: GangBooks, gang: Gang, changes: Changes, now: int) -> None:
     """First all suspensions, then all placements; a job that is moved keeps its PS."""
     kept = np.empty(len(changes.moves), np.int64)
     for job in changes.stops:
@@ -263,7 +263,7 @@ def _carry_out(case: Case, books: Books, gang: Gang, changes: Changes, now: int)
 
 
 @lean
-def _place(books: Books, gang: Gang, job: int) -> None:
+def _place(books: GangBooks, gang: Gang, job: int) -> None:
     """Note the placement that the policy has chosen, by server."""
     placed = books.placed[job]
     for i in range(gang.used[job]):
@@ -276,7 +276,7 @@ def _place(books: Books, gang: Gang, job: int) -> None:
 
 
 @lean
-def ps_for(case: Case, books: Books, job: int, where: Ints) -> int:
+def ps_for(case: GangCase, books: GangBooks, job: int, where: Ints) -> int:
     """A free PS slot of the job's type: on a server of its placement `where`, else of lowest number, else the cloud."""
     kind = books.jobs[job, PS_KIND]
     if kind < 0:
@@ -289,7 +289,7 @@ def ps_for(case: Case, books: Books, job: int, where: Ints) -> int:
 
 
 @inlined
-def _free_slot(case: Case, ps_job: Ints, of: int) -> int:
+def _free_slot(case: GangCase, ps_job: Ints, of: int) -> int:
     """The first free PS slot of a list; -1 if there is none."""
     found = -1
     for i in range(case.ps_first[of], case.ps_first[of + 1]):

@@ -12,12 +12,12 @@ from skedge.policies.drf.progressive_filling import level_filling
 from skedge.policies.gangs.placement import forgive, place
 
 from .decide import PREEMPTED, all_ps
-from .state import ACTIVE, DATA, PS, Books, Case
+from .state import ACTIVE, DATA, PS, GangBooks, GangCase
 from .taking import Taking, allocate, suspend_each
 
 
 @compiled
-def fill(case: Case, books: Books, taking: Taking, now: int) -> None:
+def fill(case: GangCase, books: GangBooks, taking: Taking, now: int) -> None:
     """Fill from zero; first take workers from shrinking jobs, then give them to growing jobs."""
     held = taking.held
     jobs = taking.lists[ACTIVE, : taking.at[ACTIVE]]
@@ -39,7 +39,7 @@ def fill(case: Case, books: Books, taking: Taking, now: int) -> None:
 
 
 @compiled
-def _where(case: Case, books: Books, taking: Taking, job: int, n: int) -> Ints:
+def _where(case: GangCase, books: GangBooks, taking: Taking, job: int, n: int) -> Ints:
     """`n` workers by server: those it has, or where its data are if it has none, and further ones."""
     held, delays, there = taking.held, _delays(case, job), _supplied(books, job, len(taking.capacity))
     room = books.free[:, held.kind[job]].copy()
@@ -72,7 +72,7 @@ def _nearest(where: Ints, n: int, delays: Ints) -> Ints:
 
 
 @compiled
-def _delays(case: Case, job: int) -> Ints:
+def _delays(case: GangCase, job: int) -> Ints:
     """Upload delay of a job to each server [µs]."""
     out = np.empty(len(case.delays.cloud), np.int64)
     for s in range(len(out)):
@@ -81,7 +81,7 @@ def _delays(case: Case, job: int) -> Ints:
 
 
 @compiled
-def _supplied(books: Books, job: int, servers: int) -> Ints:
+def _supplied(books: GangBooks, job: int, servers: int) -> Ints:
     """Of how many workers of a job each server has the data."""
     there, at = np.zeros(servers, np.int64), books.jobs[job, DATA]
     while at >= 0:

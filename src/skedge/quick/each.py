@@ -33,8 +33,8 @@ from .state import (
     UPLOADS,
     VERSION,
     ZETA,
-    Books,
-    Case,
+    GangBooks,
+    GangCase,
     longer,
 )
 
@@ -76,7 +76,7 @@ def crews_with_room(crews: Crews, more: int) -> Crews:
 
 @compiled
 def begin_each(
-    case: Case, books: Books, crews: Crews, job: int, where: Ints, ps: int, zeta: int, now: int, reason: int
+    case: GangCase, books: GangBooks, crews: Crews, job: int, where: Ints, ps: int, zeta: int, now: int, reason: int
 ) -> None:
     """Let `job` hold the workers of `where`, by server, and the PS `ps`: ``Allocate(gang=False)``.
 
@@ -102,7 +102,7 @@ def begin_each(
 
 
 @compiled
-def stop(case: Case, books: Books, crews: Crews, job: int, now: int) -> None:
+def stop(case: GangCase, books: GangBooks, crews: Crews, job: int, now: int) -> None:
     """Take the workers and the PS from `job`."""
     mine = books.jobs[job]
     so_far = done(_crew(crews, job), now)
@@ -116,14 +116,14 @@ def stop(case: Case, books: Books, crews: Crews, job: int, now: int) -> None:
 
 
 @compiled
-def finish_each(case: Case, books: Books, crews: Crews, job: int, now: int) -> None:
+def finish_each(case: GangCase, books: GangBooks, crews: Crews, job: int, now: int) -> None:
     """`job` completes."""
     _note_runs(books, crews, job, now, books.jobs[job, TRUE_LEFT], 0)
     _release_each(case, books, crews, job, now)
 
 
 @compiled
-def _release_each(case: Case, books: Books, crews: Crews, job: int, now: int) -> None:
+def _release_each(case: GangCase, books: GangBooks, crews: Crews, job: int, now: int) -> None:
     """Give the workers and the PS back."""
     for row in _crew(crews, job):
         books.free[row[0], books.jobs[job, KIND]] += row[1]
@@ -131,7 +131,7 @@ def _release_each(case: Case, books: Books, crews: Crews, job: int, now: int) ->
 
 
 @compiled
-def remaining(books: Books, crews: Crews, job: int, now: int) -> int:
+def remaining(books: GangBooks, crews: Crews, job: int, now: int) -> int:
     """Announced remaining work of a job that holds workers [worker-µs], at least 1."""
     return max(books.jobs[job, LEFT] - done(_crew(crews, job), now), 1)
 
@@ -151,7 +151,7 @@ def _set_crew(crews: Crews, job: int, workers: Ints) -> None:
 
 
 @compiled
-def _supply(case: Case, books: Books, job: int, where: Ints, now: int) -> tuple[Ints, Ints]:
+def _supply(case: GangCase, books: GangBooks, job: int, where: Ints, now: int) -> tuple[Ints, Ints]:
     """Bring the data of the workers of `where` to its servers, with a row for each upload.
 
     An entry of ``books.data`` has the data of the further workers that an upload brought.
@@ -183,7 +183,7 @@ def _supply(case: Case, books: Books, job: int, where: Ints, now: int) -> tuple[
 
 
 @compiled
-def _note_runs(books: Books, crews: Crews, job: int, end: int, spent: int, preempted: int) -> None:
+def _note_runs(books: GangBooks, crews: Crews, job: int, end: int, spent: int, preempted: int) -> None:
     """The rows of an allocation that has done the work `spent` [worker-µs]; one of length 0 has none.
 
     Workers that begin together share a row; the work is spread over the rows by their time, in whole worker-µs.

@@ -11,12 +11,12 @@ from .each import SIZE, finish_each
 from .gangs import finish, tidy
 from .loop import FULL, OVER, PAUSED, arrivals_at, happening, next_time
 from .preemptive import take_in_turn
-from .state import ACTIVE, ARRIVED, COMPLETED, DONE, DRF, FINISHED, NOW, Books, Case, has_room, room
+from .state import ACTIVE, ARRIVED, COMPLETED, DONE, DRF, FINISHED, NOW, GangBooks, GangCase, has_room, room
 from .taking import Taking
 
 
 @compiled
-def advance_taking(case: Case, books: Books, taking: Taking, events: int) -> int:
+def advance_taking(case: GangCase, books: GangBooks, taking: Taking, events: int) -> int:
     """Go on for at most this number of events; as :func:`.loop.advance`."""
     at, done, crews = books.at, taking.lists[FINISHED], taking.crews
     for _ in range(events):
@@ -45,7 +45,7 @@ def advance_taking(case: Case, books: Books, taking: Taking, events: int) -> int
 
 
 @compiled
-def _decide(case: Case, books: Books, taking: Taking, now: int, first: int, last: int) -> None:
+def _decide(case: GangCase, books: GangBooks, taking: Taking, now: int, first: int, last: int) -> None:
     """Decide when the jobs of the list FINISHED have completed, and `first` to ``last - 1`` have arrived."""
     lists, at, held = taking.lists, taking.at, taking.held
     leave(held.running, lists, at)

@@ -38,15 +38,15 @@ from .state import (
     WORK,
     WORKERS,
     ZETA,
-    Books,
-    Case,
+    GangBooks,
+    GangCase,
 )
 
 ALLOCATE, SUSPEND, REJECT = (VERBS.index(verb) for verb in ("allocate", "suspend", "reject"))
 
 
 @lean
-def begin(case: Case, books: Books, job: int, ps: int, now: int, reason: int) -> None:
+def begin(case: GangCase, books: GangBooks, job: int, ps: int, now: int, reason: int) -> None:
     """Allocate its placement in ``books.placed`` and the PS `ps` to `job`: :class:`~skedge.core.events.Allocate`."""
     mine = books.jobs[job]
     for i in range(mine[SERVERS]):
@@ -67,7 +67,7 @@ def begin(case: Case, books: Books, job: int, ps: int, now: int, reason: int) ->
 
 
 @inlined
-def _supply(case: Case, books: Books, job: int, now: int) -> int:
+def _supply(case: GangCase, books: GangBooks, job: int, now: int) -> int:
     """Bring the data of its workers to the servers, with a row for each upload; returns when all are there."""
     mine, data, ready, given = books.jobs[job], books.data, now, 0
     chunks, workers = mine[CHUNKS], mine[WORKERS]
@@ -95,7 +95,7 @@ def _supply(case: Case, books: Books, job: int, now: int) -> int:
 
 
 @inlined
-def _colocated(case: Case, books: Books, job: int, ps: int) -> int:
+def _colocated(case: GangCase, books: GangBooks, job: int, ps: int) -> int:
     """Zeta of an allocation, as :func:`skedge.core.colocation.colocated`."""
     server = books.placed[job, 0, 0]
     if books.jobs[job, SERVERS] > 1 or (server != case.cloud and case.one_server == 0):
@@ -129,7 +129,7 @@ def times(left: int, new: int, old: int) -> int:
 
 
 @lean
-def suspend(case: Case, books: Books, job: int, now: int, reason: int) -> None:
+def suspend(case: GangCase, books: GangBooks, job: int, now: int, reason: int) -> None:
     """Take the workers and the PS from `job`: :class:`~skedge.core.events.Suspend`."""
     mine = books.jobs[job]
     so_far = max(now - mine[COMPUTE_FROM], 0) * mine[HELD]
@@ -143,14 +143,14 @@ def suspend(case: Case, books: Books, job: int, now: int, reason: int) -> None:
 
 
 @lean
-def finish(case: Case, books: Books, job: int, now: int) -> None:
+def finish(case: GangCase, books: GangBooks, job: int, now: int) -> None:
     """`job` completes."""
     _note_run(books, job, now, books.jobs[job, TRUE_LEFT], 0)
     release(case, books, job, now)
 
 
 @inlined
-def release(case: Case, books: Books, job: int, now: int) -> None:
+def release(case: GangCase, books: GangBooks, job: int, now: int) -> None:
     """Give the workers and the PS back; a PS that has served for some time is noted."""
     mine = books.jobs[job]
     for i in range(mine[SERVERS]):
@@ -166,13 +166,13 @@ def release(case: Case, books: Books, job: int, now: int) -> None:
 
 
 @lean
-def reject(books: Books, job: int, now: int, reason: int) -> None:
+def reject(books: GangBooks, job: int, now: int, reason: int) -> None:
     """Reject `job`."""
     note_decision(books, now, job, REJECT, -1, -1, reason)
 
 
 @inlined
-def note_decision(books: Books, now: int, job: int, verb: int, server: int, workers: int, reason: int) -> None:
+def note_decision(books: GangBooks, now: int, job: int, verb: int, server: int, workers: int, reason: int) -> None:
     """Add a row to the decisions."""
     row = books.decisions[books.at[DECISIONS]]
     row[0], row[1], row[2], row[3], row[4], row[5] = now, job, verb, server, workers, reason
@@ -180,7 +180,7 @@ def note_decision(books: Books, now: int, job: int, verb: int, server: int, work
 
 
 @inlined
-def _note_run(books: Books, job: int, end: int, done: int, preempted: int) -> None:
+def _note_run(books: GangBooks, job: int, end: int, done: int, preempted: int) -> None:
     """The rows of an allocation that has done this work [worker-µs]; one of length 0 has none."""
     mine = books.jobs[job]
     if mine[SINCE] < end:

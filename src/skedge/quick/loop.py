@@ -18,9 +18,9 @@ from .state import (
     NOW,
     STALE,
     VERSION,
-    Books,
-    Case,
-    Choice,
+    GangBooks,
+    GangCase,
+    PolicyState,
     has_room,
     room,
 )
@@ -30,7 +30,7 @@ OVER, FULL, PAUSED = range(3)
 
 
 @compiled
-def advance(case: Case, books: Books, choice: Choice, events: int) -> int:
+def advance(case: GangCase, books: GangBooks, choice: PolicyState, events: int) -> int:
     """Go on for at most this number of events; stops before one for which an array may lack room."""
     at, done = books.at, choice.lists[FINISHED]
     for _ in range(events):

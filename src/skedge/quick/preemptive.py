@@ -10,12 +10,12 @@ from skedge.policies.gangs.preemptive import Room, estimate, merged, take
 
 from .decide import MOVED, PREEMPTED, all_ps
 from .each import remaining
-from .state import ACTIVE, LEFT, NO_PS, PS, RANKED, Books, Case
+from .state import ACTIVE, LEFT, NO_PS, PS, RANKED, GangBooks, GangCase
 from .taking import Taking, allocate, suspend_each
 
 
 @compiled
-def take_in_turn(case: Case, books: Books, taking: Taking, now: int) -> None:
+def take_in_turn(case: GangCase, books: GangBooks, taking: Taking, now: int) -> None:
     """Rank the jobs, let them take in turn, carry out what changes."""
     ranked = _rank(case, books, taking, now)
     taking.lists[RANKED, : len(ranked)] = ranked
@@ -26,7 +26,7 @@ def take_in_turn(case: Case, books: Books, taking: Taking, now: int) -> None:
 
 
 @compiled
-def _rank(case: Case, books: Books, taking: Taking, now: int) -> Ints:
+def _rank(case: GangCase, books: GangBooks, taking: Taking, now: int) -> Ints:
     """Rank the jobs in the system anew that run or are stale."""
     held, n = taking.held, 0
     anew, left = np.empty(taking.at[ACTIVE], np.int64), np.empty(taking.at[ACTIVE], np.int64)
@@ -46,7 +46,7 @@ def _rank(case: Case, books: Books, taking: Taking, now: int) -> Ints:
 
 
 @compiled
-def _room(case: Case, books: Books, taking: Taking) -> Room:
+def _room(case: GangCase, books: GangBooks, taking: Taking) -> Room:
     """What is left to take."""
     ps_free = np.zeros((len(taking.capacity), case.ps_types), np.int64)
     if case.one_server:
@@ -57,7 +57,7 @@ def _room(case: Case, books: Books, taking: Taking) -> Room:
 
 
 @compiled
-def _carry_out(case: Case, books: Books, taking: Taking, jobs: Ints, plan: Ints, zeta: Ints, now: int) -> None:
+def _carry_out(case: GangCase, books: GangBooks, taking: Taking, jobs: Ints, plan: Ints, zeta: Ints, now: int) -> None:
     """First what is taken from running jobs, then what they get, then those that begin: beside their PS first."""
     held = taking.held
     ran, ps = held.running[jobs], books.jobs[jobs, PS]

@@ -9,7 +9,7 @@ import numpy as np
 
 from skedge.core.errors import SkedgeError
 from skedge.core.events import Event
-from skedge.core.jit import Kernel
+from skedge.core.jit import CompiledFunction
 from skedge.core.kinds import kind_of
 from skedge.core.model import Floats, Ints
 from skedge.core.plans import Plans
@@ -48,9 +48,9 @@ from .state import (
     TIRESIAS,
     UPLOADS,
     WORKERS,
-    Books,
-    Case,
-    Choice,
+    GangBooks,
+    GangCase,
+    PolicyState,
     choice_with_room,
     make_books,
     make_case,
@@ -89,9 +89,9 @@ def covers(scenario: Scenario, policy: Policy) -> bool:
     return which in _EACH or (not params.allow_cloud and (which != FIFO or params.rule == "strict"))
 
 
-def kernel_of(policy: Policy) -> Kernel:
+def kernel_of(policy: Policy) -> CompiledFunction:
     """The compiled loop that :func:`simulate` calls for `policy`."""
-    return cast("Kernel", advance_taking if _POLICIES[type(policy)] in _EACH else advance)
+    return cast("CompiledFunction", advance_taking if _POLICIES[type(policy)] in _EACH else advance)
 
 
 def simulate(scenario: Scenario, policy: Policy, progress: Callable[[Event], None] | None = None) -> Schedule:
@@ -119,7 +119,7 @@ def simulate(scenario: Scenario, policy: Policy, progress: Callable[[Event], Non
     return _record(scenario, case, books, which)
 
 
-def _start(scenario: Scenario, policy: Policy, which: int) -> tuple[Case, Books, Any]:
+def _start(scenario: Scenario, policy: Policy, which: int) -> tuple[GangCase, GangBooks, Any]:
     """The arrays before the first event."""
     case = make_case(scenario)
     if which in _EACH:
@@ -129,7 +129,7 @@ def _start(scenario: Scenario, policy: Policy, which: int) -> tuple[Case, Books,
     return case, make_books(scenario, width_of(scenario)), _choice(scenario, policy)
 
 
-def _choice(scenario: Scenario, policy: Policy) -> Choice:
+def _choice(scenario: Scenario, policy: Policy) -> PolicyState:
     which, params = _POLICIES[type(policy)], cast("Any", policy.params)
     rule = Rule(
         stop_at_first=int(which == FIFO and not params.backfill),
@@ -141,7 +141,7 @@ def _choice(scenario: Scenario, policy: Policy) -> Choice:
     return make_choice(scenario, which, rule, limit, knob)
 
 
-def _record(scenario: Scenario, case: Case, books: Books, policy: int) -> Schedule:
+def _record(scenario: Scenario, case: GangCase, books: GangBooks, policy: int) -> Schedule:
     """The tables, made of the rows as :class:`~skedge.core.record.Record` and the world's log make them."""
     record, log, at, admitted = Record(scenario, Plans()), RunLog(scenario), books.at, books.jobs[:, ADMITTED]
     decisions = _with_reasons(case, books, policy, record)
@@ -157,7 +157,7 @@ def _buffer(rows: Ints | Floats) -> Any:
     return rows.reshape(-1).data
 
 
-def _with_reasons(case: Case, books: Books, policy: int, record: Record) -> Ints:
+def _with_reasons(case: GangCase, books: GangBooks, policy: int, record: Record) -> Ints:
     """The decisions with the record's codes of reasons, in order of first use; each rejection has its own."""
     rows = books.decisions[: books.at[DECISIONS]]
     fixed = {RANK: _RANKS[policy], PREEMPTED: "preempted", MOVED: "moved", NEVER_FITS_EDGE: "never_fits_edge"}
@@ -175,7 +175,7 @@ def _with_reasons(case: Case, books: Books, policy: int, record: Record) -> Ints
     return rows
 
 
-def _why(case: Case, row: Ints, reason: int) -> str:
+def _why(case: GangCase, row: Ints, reason: int) -> str:
     """The reason of a rejection of the job with this row."""
     if reason == NO_PS_THERE:
         return NO_PS_ON_EDGE

@@ -25,29 +25,29 @@ NO_PS = -2
     ANNOUNCED, ANNOUNCED_COLOCATED, WORK, WORK_COLOCATED,
     LEFT, TRUE_LEFT, HELD, SERVERS, COMPUTE_FROM, SINCE, ZETA, VERSION, STARTED, ADMITTED, PS, PS_SINCE, DATA,
 ) = range(22)  # fmt: skip
-"""Columns of ``Books.jobs``.
+"""Columns of ``GangBooks.jobs``.
 
 - Arrival [µs, whole slots], k_j, worker type (-1: none on the edge), PS type (likewise), D_j.
 - Announced and true work [worker-µs], each for zeta = 0 and 1.
 - Remaining work, announced and true, at the present zeta [worker-µs], exact at ``SINCE``; workers held, and on how many
   servers; when the allocation begins computing and when it was made [µs]; its zeta; its number (an end on the agenda
   with another number is obsolete); 1 once the job has held workers; its first allocation [µs], -1 before it; its PS
-  slot (-1: in the cloud), and since when [µs]; the first of its entries of ``Books.data``, -1 if there is none.
+  slot (-1: in the cloud), and since when [µs]; the first of its entries of ``GangBooks.data``, -1 if there is none.
 """
 
 ARRIVED, AGENDA, STALE, DONE, NOW, DECISIONS, PS_ROWS, UPLOADS, RUNS, ENTRIES = range(10)
-"""Numbers of ``Books.at``: jobs arrived, length of the agenda, its obsolete entries, jobs completed, the present [µs],
-rows of the four tables, entries of ``Books.data``."""
+"""Numbers of ``GangBooks.at``: jobs arrived, length of the agenda, its obsolete entries, jobs completed, the present
+[µs], rows of the four tables, entries of ``GangBooks.data``."""
 
 ACTIVE, RANKED, CHOSEN, FINISHED, DECIDED, BEGUN, WAKE_AT = range(7)
-"""Numbers of ``Choice.at``: lengths of the first lists, the last decision [µs]; of Tiresias-L the jobs that have begun
-and its next wake-up [µs]."""
+"""Numbers of ``PolicyState.at``: lengths of the first lists, the last decision [µs]; of Tiresias-L the jobs that have
+begun and its next wake-up [µs]."""
 
 VERDICT, REMAINING, COMPLETED = 4, 5, 6
-"""Rows of ``Choice.lists`` after those of the lists ACTIVE, RANKED, CHOSEN, FINISHED."""
+"""Rows of ``PolicyState.lists`` after those of the lists ACTIVE, RANKED, CHOSEN, FINISHED."""
 
 
-class Case(NamedTuple):
+class GangCase(NamedTuple):
     """What does not change during a run.
 
     Attributes
@@ -83,7 +83,7 @@ class Case(NamedTuple):
     one_server: int
 
 
-class Books(NamedTuple):
+class GangBooks(NamedTuple):
     """The cluster and the progress of the jobs, and the rows of the record.
 
     Attributes
@@ -119,7 +119,7 @@ class Books(NamedTuple):
     at: Ints
 
 
-class Choice(NamedTuple):
+class PolicyState(NamedTuple):
     """The state of the policy.
 
     Attributes
@@ -138,7 +138,7 @@ class Choice(NamedTuple):
     lists
         Jobs that the edge can hold, those in the order of the last selection, those that run, those that complete at
         this instant; verdicts of a selection, SRTF's remaining times by job, and the jobs completed so far
-        (``Books.at[DONE]``).
+        (``GangBooks.at[DONE]``).
     at
         Numbers; see above.
     """
@@ -156,7 +156,7 @@ class Choice(NamedTuple):
     at: Ints
 
 
-def make_case(scenario: Scenario) -> Case:
+def make_case(scenario: Scenario) -> GangCase:
     """The case of a run."""
     cluster, physics = scenario.cluster, scenario.physics
     types, server, kind = max(1, len(cluster.ps_types)), cluster.ps_server, cluster.ps_type
@@ -164,7 +164,7 @@ def make_case(scenario: Scenario) -> Case:
     first, slot = _lists(np.concatenate([server * types + kind, keys + kind]), keys + types, np.append(slots, slots))
     cloud = -1 if cluster.cloud is None else cluster.cloud
     one_server = int(physics.colocation == "one_server")
-    return Case(
+    return GangCase(
         scenario.delays, cluster.workers.sum(axis=0), first, slot, cluster.ps_places, types, cloud, physics.step,
         physics.checkpoint_overhead, one_server,
     )  # fmt: skip
@@ -176,7 +176,7 @@ def _lists(key: Ints, keys: int, of: Ints) -> tuple[Ints, Ints]:
     return first.astype(np.int64), of[key.argsort(kind="stable")].astype(np.int64)
 
 
-def make_books(scenario: Scenario, width: int) -> Books:
+def make_books(scenario: Scenario, width: int) -> GangBooks:
     """The books before the first event; `width` is the largest number of servers of a gang."""
     cluster, jobs = scenario.cluster, scenario.jobs
     table = np.zeros((len(jobs), 22), np.int64)
@@ -186,7 +186,7 @@ def make_books(scenario: Scenario, width: int) -> Books:
     table[:, ANNOUNCED : WORK_COLOCATED + 1] = np.column_stack([scenario.announced_work, scenario.true_work])
     table[:, LEFT], table[:, TRUE_LEFT] = table[:, ANNOUNCED], table[:, WORK]
     table[:, ADMITTED], table[:, PS], table[:, DATA] = -1, NO_PS, -1
-    return Books(
+    return GangBooks(
         table,
         np.zeros((len(jobs), width, 2), np.int64),
         np.zeros((0, 4), np.int64),
@@ -206,7 +206,7 @@ def width_of(scenario: Scenario) -> int:
     return min(int(scenario.jobs.workers.max(initial=1)), len(scenario.cluster.servers))
 
 
-def make_choice(scenario: Scenario, policy: int, rule: Rule, limit: float, knob: float) -> Choice:
+def make_choice(scenario: Scenario, policy: int, rule: Rule, limit: float, knob: float) -> PolicyState:
     """The policy before the first event."""
     cluster, jobs, at = scenario.cluster, scenario.jobs, np.zeros(7, np.int64)
     count, places, at[WAKE_AT] = len(jobs), np.zeros((len(jobs), width_of(scenario)), np.int64), NEVER
@@ -216,7 +216,7 @@ def make_choice(scenario: Scenario, policy: int, rule: Rule, limit: float, knob:
     gang = Gang(*kinds, places, places.copy(), none, none.copy())
     scratch = make_scratch(len(cluster.servers), len(cluster.worker_types), cluster.lanes)
     stored, clocks = with_space(empty_stored(), count, 0), with_clocks(no_clocks(), count)
-    return Choice(policy, limit, knob, rule, cluster.workers, gang, stored, scratch, clocks, lists, at)
+    return PolicyState(policy, limit, knob, rule, cluster.workers, gang, stored, scratch, clocks, lists, at)
 
 
 @lean
@@ -233,7 +233,7 @@ def room(slots: Ints, at: Ints, arrivals: int) -> int:
 
 
 @lean
-def has_room(books: Books, stored: Stored, more: int) -> bool:
+def has_room(books: GangBooks, stored: Stored, more: int) -> bool:
     """Whether every array that grows has room for `more` rows or entries."""
     at = books.at
     rows = min(len(books.decisions) - at[DECISIONS], len(books.ps) - at[PS_ROWS], len(books.uploads) - at[UPLOADS])
@@ -241,13 +241,13 @@ def has_room(books: Books, stored: Stored, more: int) -> bool:
     return min(rows, others, len(stored.server) - stored.size[0]) >= more
 
 
-def with_room(books: Books, more: int) -> Books:
+def with_room(books: GangBooks, more: int) -> GangBooks:
     """The same with room for at most `more` further rows, entries and agenda items each."""
     names = {"decisions": DECISIONS, "ps": PS_ROWS, "uploads": UPLOADS, "runs": RUNS, "data": ENTRIES, "agenda": AGENDA}
     return books._replace(**{name: longer(getattr(books, name), int(books.at[i]) + more) for name, i in names.items()})
 
 
-def choice_with_room(choice: Choice, more: int) -> Choice:
+def choice_with_room(choice: PolicyState, more: int) -> PolicyState:
     """The same with room for at most `more` further entries."""
     return choice._replace(stored=with_space(choice.stored, len(choice.stored.first), more))
 

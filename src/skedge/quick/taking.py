@@ -15,7 +15,7 @@ from skedge.policies.gangs.preemptive import JobState
 from .decide import RANK, ps_for
 from .each import Crews, begin_each, crews_with_room, no_crews, stop
 from .gangs import SUSPEND, note_decision
-from .state import CHUNKS, KIND, NO_PS, PS, WORKERS, Books, Case
+from .state import CHUNKS, KIND, NO_PS, PS, WORKERS, GangBooks, GangCase
 
 
 class Taking(NamedTuple):
@@ -34,7 +34,7 @@ class Taking(NamedTuple):
     crews
         The workers.
     lists, at
-        Likewise as :class:`.state.Choice` has them.
+        Likewise as :class:`.state.PolicyState` has them.
     """
 
     policy: int
@@ -66,7 +66,7 @@ def taking_with_room(taking: Taking, more: int) -> Taking:
     return taking._replace(stored=stored, crews=crews_with_room(taking.crews, more))
 
 
-def ask_for_one(case: Case, books: Books) -> None:
+def ask_for_one(case: GangCase, books: GangBooks) -> None:
     """Let each job ask for one worker, but for one per chunk where it can only go to the cloud."""
     table = books.jobs
     kind = table[:, KIND]
@@ -75,7 +75,7 @@ def ask_for_one(case: Case, books: Books) -> None:
 
 
 @compiled
-def allocate(case: Case, books: Books, taking: Taking, job: int, workers: Ints, ps: int, now: int) -> None:
+def allocate(case: GangCase, books: GangBooks, taking: Taking, job: int, workers: Ints, ps: int, now: int) -> None:
     """Let `job` hold these `workers`, by server, and the PS `ps`, or one that it does not have yet (NO_PS)."""
     held, where = taking.held, rows_of(workers)
     if books.jobs[job, PS] != NO_PS:
@@ -102,7 +102,7 @@ def rows_of(workers: Ints) -> Ints:
 
 
 @compiled
-def suspend_each(case: Case, books: Books, taking: Taking, job: int, now: int, reason: int) -> None:
+def suspend_each(case: GangCase, books: GangBooks, taking: Taking, job: int, now: int, reason: int) -> None:
     """Take all workers and the PS from `job`, which no order continues."""
     note_decision(books, now, job, SUSPEND, -1, -1, reason)
     stop(case, books, taking.crews, job, now)

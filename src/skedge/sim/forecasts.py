@@ -15,7 +15,7 @@ FEWEST, _KEPT = 20, 500
 """Errors from which intervals are given, and the errors that are remembered."""
 
 
-class Made(NamedTuple):
+class PastForecast(NamedTuple):
     """A forecast that was made: when, of which completion, with which interval if there was one [µs]."""
 
     at: int
@@ -39,7 +39,7 @@ class Forecasts:
 
     def __init__(self, off: Callable[[float], object] | None = None) -> None:
         self._off = off
-        self._made: dict[int, list[Made]] = {}
+        self._made: dict[int, list[PastForecast]] = {}
         self._errors: deque[float] = deque(maxlen=_KEPT)
         self._inside: deque[bool] = deque(maxlen=_KEPT)
 
@@ -50,7 +50,7 @@ class Forecasts:
         for job, end in completions.items():
             before = self._made.setdefault(job, [])
             if not before or 2 * (end - now) <= before[-1].end - before[-1].at:
-                before.append(Made(now, end, found[job]))
+                before.append(PastForecast(now, end, found[job]))
         return found
 
     def complete(self, job: int, time: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import TYPE_CHECKING
 
-from skedge.core.books.site_work import SiteWork
+from skedge.core.books.site_work import UntrainedChunks
 from skedge.core.colocation import colocated
 from skedge.core.errors import StateError
 from skedge.core.events import Allocate, Transfer
@@ -40,7 +40,7 @@ class OnServers:
         world.gang_version[job] += 1
         world.end_is_stale()
 
-    def resume(self, work: SiteWork | None) -> None:  # noqa: ARG002 - of sites
+    def resume(self, work: UntrainedChunks | None) -> None:  # noqa: ARG002 - of sites
         """Take up the gangs that run now, in a forecast."""
         world = self.world
         for job in world.gangs.placed:
@@ -72,7 +72,7 @@ class OnSites(OnServers):
         """End the present placement."""
         self.sites.stop(job, self.world.now, preempted=True)
 
-    def resume(self, work: SiteWork | None) -> None:
+    def resume(self, work: UntrainedChunks | None) -> None:
         """Take up the work left at the sites."""
         self.sites = SiteProgress(self.world.scenario, self.world.gangs, self.world.log)
         self.sites.work = deepcopy(work) or self.sites.work

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from skedge.core.books.gangs import Gangs
-from skedge.core.books.site_work import SiteWork
+from skedge.core.books.site_work import UntrainedChunks
 from skedge.core.model import Placement
 from skedge.core.scenario import Scenario
 
@@ -20,7 +20,7 @@ class SiteProgress:
     """
 
     def __init__(self, scenario: Scenario, gangs: Gangs, log: RunLog) -> None:
-        self.work, self.gangs, self.log = SiteWork(scenario), gangs, log
+        self.work, self.gangs, self.log = UntrainedChunks(scenario), gangs, log
         self.done: dict[int, dict[int, int]] = {}
 
     def end_slot(self, now: int) -> tuple[tuple[tuple[int, Placement], ...], list[int]]:

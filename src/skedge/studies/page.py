@@ -37,7 +37,7 @@ _OF_PARTS = {Verdict.HOLDS: "hold", Verdict.FAILS: "do not hold", Verdict.OPEN: 
 
 
 @dataclass(frozen=True)
-class Findings:
+class StudyResults:
     """The results of a study.
 
     Attributes
@@ -63,7 +63,7 @@ class Findings:
     violations: Mapping[str, Sequence[str]]
     runs: int
     looks: int = 1
-    reasons: tuple[tuple[Hypothesis, Findings], ...] = ()
+    reasons: tuple[tuple[Hypothesis, StudyResults], ...] = ()
 
     @cached_property
     def judgements(self) -> list[Judgement]:
@@ -150,7 +150,7 @@ class Findings:
         }
 
 
-def write_findings(found: Findings, folder: Path) -> None:
+def write_findings(found: StudyResults, folder: Path) -> None:
     """Write what was found into `folder`.
 
     ``report.html``; ``results.json`` and ``results.parquet``, a row for each thing measured; the figure as
@@ -178,7 +178,7 @@ def _points(figure: Figure) -> pl.DataFrame:
     return pl.DataFrame(rows, columns, orient="row")
 
 
-def page(found: Findings) -> str:
+def page(found: StudyResults) -> str:
     """The report of a study as one HTML file, with the styles of the other reports and no script."""
     study, outcome = found.study, found.outcome
     css = (importlib.resources.files("skedge.report") / "report.css").read_text("utf-8").strip()
@@ -223,7 +223,7 @@ def _files() -> str:
     return " ".join(f'<a href="{name}">{name}</a>' for name in names)
 
 
-def _made_by(found: Findings) -> str:
+def _made_by(found: StudyResults) -> str:
     """The setting, and the versions of the program and its libraries."""
     plain = found.plain()
     setting = escape(json.dumps(plain["setting"], indent=2, ensure_ascii=False))

@@ -20,7 +20,7 @@ from .kinds.feasibility import Feasibility
 from .kinds.ratio import Ratio
 from .kinds.ratios import Ratios
 from .kinds.sweep import Sweep
-from .page import Findings
+from .page import StudyResults
 from .study import Study, Trained
 from .trial import Ran
 
@@ -38,7 +38,7 @@ class How:
     bar: Progress
 
 
-def findings(study: Study, seeds: int | None, how: How) -> Findings:
+def findings(study: Study, seeds: int | None, how: How) -> StudyResults:
     """Run and judge a study and, if its claim does not hold, the same under each of its hypotheses.
 
     With `seeds`, there is one look at that number of them; else they are added until the claim is decided.
@@ -49,7 +49,7 @@ def findings(study: Study, seeds: int | None, how: How) -> Findings:
     return replace(found, reasons=tuple((one, _judged(study.under(one), seeds, how)) for one in study.hypotheses))
 
 
-def _judged(study: Study, seeds: int | None, how: How) -> Findings:
+def _judged(study: Study, seeds: int | None, how: How) -> StudyResults:
     """Run a study with this number of seeds or, by default, with more and more until its claim is decided."""
     watch, rows = _Watch(how.bar, study.name), list[dict[str, Any]]()
     looks = study.looks if seeds is None else (seeds,)
@@ -58,7 +58,7 @@ def _judged(study: Study, seeds: int | None, how: How) -> Findings:
             rows += measure(range(before, look))
             table = pl.DataFrame(rows)
             outcome = study.settings.outcome(table)
-            found = Findings(study, look, table, outcome, watch.violations, watch.asked, len(looks))
+            found = StudyResults(study, look, table, outcome, watch.violations, watch.asked, len(looks))
             if found.verdict is not Verdict.OPEN:
                 break
     watch.end()

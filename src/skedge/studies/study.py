@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from skedge.core.errors import InputError
 from skedge.scenario.schema import ServerForm
-from skedge.studies.kinds.at_sites import AtSites
+from skedge.studies.kinds.at_sites import SitePolicies
 from skedge.studies.kinds.course import Course
 from skedge.studies.kinds.curves import Curves
 from skedge.studies.kinds.disturbed import Disturbed
@@ -22,7 +22,7 @@ from skedge.studies.kinds.ratio import Ratio
 from skedge.studies.kinds.ratios import Ratios
 from skedge.studies.kinds.sweep import Gain, Sweep
 
-Trained = AtSites | Curves | Disturbed | Preemptions | Rates
+Trained = SitePolicies | Curves | Disturbed | Preemptions | Rates
 """Settings of live studies; the others are simulated, or computed."""
 
 

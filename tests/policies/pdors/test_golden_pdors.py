@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from golden.pdors_cases import CASES, Case
-from skedge.policies.pdors.admission import Answer
+from skedge.policies.pdors.admission import AdmissionAnswer
 from skedge.policies.pdors.alg4 import PdorsAdmission, PdorsParams, pdors_prices
 from skedge.policies.pdors.job import levels_of
 
@@ -23,7 +23,7 @@ def scheduler(case: Case, **params: Any) -> PdorsAdmission:
     return PdorsAdmission(capacity, case.horizon, prices, np.random.default_rng(1), chosen)
 
 
-def check(case: Case, scheduler: PdorsAdmission, answers: list[Answer]) -> None:
+def check(case: Case, scheduler: PdorsAdmission, answers: list[AdmissionAnswer]) -> None:
     for answer, expected in zip(answers, case.outcomes, strict=True):
         assert answer.admitted == (expected is not None)
         if expected is None:

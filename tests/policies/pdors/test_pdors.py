@@ -30,7 +30,7 @@ from skedge.core.ties import better
 from skedge.core.value import Sigmoid
 from skedge.policies.oasis.on_resources import Oasis, oasis_prices
 from skedge.policies.pdors import alg4 as pdors
-from skedge.policies.pdors.admission import Admission, Answer, prefix_table
+from skedge.policies.pdors.admission import Admission, AdmissionAnswer, prefix_table
 from skedge.policies.pdors.alg4 import PdorsAdmission, PdorsParams, pdors_prices
 from skedge.policies.pdors.job import TrainingJob
 from skedge.policies.pdors.parametric_lp import DONE, GAVE_UP, corners, sweep
@@ -42,11 +42,11 @@ TINY = settings(max_examples=25, deadline=None)
 seeds = st.integers(0, 2**32 - 1)
 
 
-def total(answers: list[Answer]) -> float:
+def total(answers: list[AdmissionAnswer]) -> float:
     return sum(a.plan.utility for a in answers if a.admitted and a.plan)
 
 
-def admitted(jobs: list[TrainingJob], answers: list[Answer]) -> list[tuple[TrainingJob, Any]]:
+def admitted(jobs: list[TrainingJob], answers: list[AdmissionAnswer]) -> list[tuple[TrainingJob, Any]]:
     return [(job, a.plan) for job, a in zip(jobs, answers, strict=True) if a.admitted]
 
 
@@ -464,7 +464,7 @@ def test_a_rejection_names_the_prices_and_the_least_rise_that_would_have_helped(
     case = CASES["prices_spread_work"]
     capacity, prices = np.array(case.capacity, float), pdors_prices(case.jobs, np.array(case.capacity, float), 4)
 
-    def third(worth: float) -> Answer:
+    def third(worth: float) -> AdmissionAnswer:
         made = PdorsAdmission(capacity, 4, prices, np.random.default_rng(1))
         for job in case.jobs[:2]:
             made.offer(job)

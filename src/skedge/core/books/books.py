@@ -23,7 +23,7 @@ from skedge.core.scenario import Scenario
 from .gangs import Gangs
 from .resources import Pool, SitePool
 from .shares import in_order, rows_of
-from .site_work import SiteWork
+from .site_work import UntrainedChunks
 from .slots import Slots
 from .storage import Storage
 
@@ -52,7 +52,7 @@ class Books:
     """
 
     pool: Pool | None = None
-    work: SiteWork | None = None
+    work: UntrainedChunks | None = None
 
     def __init__(self, scenario: Scenario, in_service: Bools) -> None:
         self.scenario, self.cluster, self.in_service = scenario, scenario.cluster, in_service
@@ -284,7 +284,7 @@ class SiteBooks(ResourceBooks):
 
     def __init__(self, scenario: Scenario, in_service: Bools) -> None:
         super().__init__(scenario, in_service)
-        self.work: SiteWork = SiteWork(scenario)
+        self.work: UntrainedChunks = UntrainedChunks(scenario)
 
     def extend(self, scenario: Scenario) -> None:
         """Add the jobs that follow the present ones."""

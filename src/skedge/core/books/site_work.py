@@ -12,7 +12,7 @@ from skedge.core.scenario import Scenario
 from skedge.core.speed import whole_chunks
 
 
-class SiteWork:
+class UntrainedChunks:
     """The untrained chunks.
 
     Attributes

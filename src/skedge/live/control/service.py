@@ -24,7 +24,7 @@ from skedge.core.scenario import Scenario
 from skedge.core.time import SECOND
 from skedge.live.engine import Engine
 from skedge.live.training.checkpoint import Checkpoints
-from skedge.live.world.inputs import Cancelled, Server
+from skedge.live.world.inputs import Cancelled, ServerChanged
 from skedge.live.world.ray_world import NoEngine
 from skedge.live.world.site_world import world_of
 from skedge.run import Run, for_service
@@ -255,7 +255,7 @@ class Service:
             is_so = "cordoned" in self.world.out.get(number, ())
             if is_so != back:
                 raise InputError(f"server {server!r} is {'cordoned already' if is_so else 'not cordoned'}")
-            self.world.inbox.waiting.put(Server(number, "uncordoned" if back else "cordoned"))
+            self.world.inbox.waiting.put(ServerChanged(number, "uncordoned" if back else "cordoned"))
 
         self.ask(put)
 

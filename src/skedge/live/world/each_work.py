@@ -15,7 +15,7 @@ from skedge.core.model import Placement
 from skedge.core.time import NEVER
 from skedge.live.training.team import Team
 
-from .gang_board import Allocation, GangBoard, Group, part, shares
+from .gang_board import GangBoard, HeldWorkers, WorkerGroup, part, shares
 from .uploads import Transport
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class EachWork:
         world.serve_from(job, order.ps)
         given = shares(int(world.scenario.jobs.chunks[job]), order.where)
         groups = self.board.groups[job] = self._groups(job, order.where, given)
-        now = Allocation(order.where, given, world.now(), bool(zeta), set(), groups=groups)
+        now = HeldWorkers(order.where, given, world.now(), bool(zeta), set(), groups=groups)
         self.board.held[job] = now
         for server in () if last is None else last.shares:
             if server not in given:
@@ -46,9 +46,9 @@ class EachWork:
         for server in given:
             self._work(job, server)
 
-    def _groups(self, job: int, where: Placement, given: dict[int, range]) -> dict[int, list[Group]]:
+    def _groups(self, job: int, where: Placement, given: dict[int, range]) -> dict[int, list[WorkerGroup]]:
         """Groups by server: first the workers that stay, earliest start first, then new ones in order of their data."""
-        before, out = self.board.groups.get(job, {}), dict[int, list[Group]]()
+        before, out = self.board.groups.get(job, {}), dict[int, list[WorkerGroup]]()
         for server, n in where:
             self.bring(job, server, n, given[server])
             stay = part(before.get(server, []), 0, n)
@@ -93,7 +93,7 @@ class EachWork:
             for group in groups:
                 group.compute_from = NEVER
 
-    def _log(self, job: int, held: Allocation, *, preempted: bool) -> None:
+    def _log(self, job: int, held: HeldWorkers, *, preempted: bool) -> None:
         """Record the allocation: one row for the workers that started together on a server."""
         now = self.world.now()
         for server, groups in held.groups.items():

@@ -9,7 +9,7 @@ from skedge.core.time import NEVER
 
 
 @dataclass
-class Group:
+class WorkerGroup:
     """Workers on one server that start together, of a job that is no gang.
 
     Attributes
@@ -26,7 +26,7 @@ class Group:
 
 
 @dataclass
-class Allocation:
+class HeldWorkers:
     """The workers that a job holds.
 
     Attributes
@@ -51,7 +51,7 @@ class Allocation:
     awaits: set[int]
     compute_from: int = NEVER
     teams: list[int] = field(default_factory=list)
-    groups: dict[int, list[Group]] = field(default_factory=dict)
+    groups: dict[int, list[WorkerGroup]] = field(default_factory=dict)
 
 
 class GangBoard:
@@ -71,9 +71,9 @@ class GangBoard:
 
     def __init__(self, *, kept: bool) -> None:
         self.kept = kept
-        self.held: dict[int, Allocation] = {}
-        self.stock: dict[int, dict[int, list[Group]]] = {}
-        self.groups: dict[int, dict[int, list[Group]]] = {}
+        self.held: dict[int, HeldWorkers] = {}
+        self.stock: dict[int, dict[int, list[WorkerGroup]]] = {}
+        self.groups: dict[int, dict[int, list[WorkerGroup]]] = {}
         self.teams = 0
 
     def new_team(self, chunks: int) -> int:
@@ -88,7 +88,7 @@ class GangBoard:
 
     def supply(self, job: int, server: int, workers: int, awaits: set[int]) -> None:
         """Note that data for `workers` more workers are on their way."""
-        self.stock[job].setdefault(server, []).append(Group(workers, awaits))
+        self.stock[job].setdefault(server, []).append(WorkerGroup(workers, awaits))
 
     def settle(self, job: int, where: Placement) -> None:
         """Forget data outside the job's new placement `where`, unless data are kept."""
@@ -102,13 +102,13 @@ class GangBoard:
             of_job.pop(server, None)
 
 
-def part(groups: list[Group], first: int, last: int) -> list[Group]:
+def part(groups: list[WorkerGroup], first: int, last: int) -> list[WorkerGroup]:
     """The workers with numbers in [first, last), in groups with the same uploads."""
-    chosen, at = list[Group](), 0
+    chosen, at = list[WorkerGroup](), 0
     for group in groups:
         size = min(at + group.workers, last) - max(at, first)
         if size > 0:
-            chosen.append(Group(size, group.awaits, group.compute_from))
+            chosen.append(WorkerGroup(size, group.awaits, group.compute_from))
         at += group.workers
     return chosen
 

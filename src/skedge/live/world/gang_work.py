@@ -11,7 +11,7 @@ from skedge.core.time import NEVER
 from skedge.live.training.team import Team
 
 from .each_work import EachWork
-from .gang_board import Allocation, GangBoard, shares
+from .gang_board import GangBoard, HeldWorkers, shares
 from .inputs import Report
 from .uploads import Transport
 
@@ -39,7 +39,7 @@ class GangWork:
         world.serve_from(job, order.ps)
         given = self._bring_shares(job, order.where)
         awaits = {transport.number for server in given for transport in world.uploads.to(job, server)}
-        self.board.held[job] = Allocation(order.where, given, world.now(), bool(zeta), awaits)
+        self.board.held[job] = HeldWorkers(order.where, given, world.now(), bool(zeta), awaits)
         self._start(job)
 
     def upload(self, order: Upload) -> None:

@@ -88,7 +88,7 @@ class Uploaded:
 
 
 @dataclass(frozen=True)
-class Server:
+class ServerChanged:
     """A server has changed.
 
     Attributes
@@ -103,7 +103,7 @@ class Server:
 
 
 ENDS = {"back": "lost", "uncordoned": "cordoned"}
-"""The state that each of these values of :attr:`Server.what` ends."""
+"""The state that each of these values of :attr:`ServerChanged.what` ends."""
 
 
 @dataclass(frozen=True)
@@ -130,12 +130,12 @@ class Cancelled:
     job: int
 
 
-Input = Due | Resumed | Report | Uploaded | Server | Submitted | Cancelled
+Input = Due | Resumed | Report | Uploaded | ServerChanged | Submitted | Cancelled
 
 _KINDS: dict[str, TypeAdapter[Input]] = {
-    kind.__name__: TypeAdapter(kind) for kind in (Due, Resumed, Report, Uploaded, Server, Submitted, Cancelled)
+    kind.__name__: TypeAdapter(kind) for kind in (Due, Resumed, Report, Uploaded, ServerChanged, Submitted, Cancelled)
 }
-_KINDS["Told"] = _KINDS["Report"]  # its name in older journals
+_KINDS |= {"Told": _KINDS["Report"], "Server": _KINDS["ServerChanged"]}  # their names in older journals
 
 
 def to_json(given: Input) -> dict[str, Any]:

@@ -45,7 +45,7 @@ from .carrier import Carrier
 from .facts import Facts
 from .gang_work import GangWork
 from .inbox import Inbox
-from .inputs import ENDS, Cancelled, Input, Report, Server, Submitted, Uploaded
+from .inputs import ENDS, Cancelled, Input, Report, ServerChanged, Submitted, Uploaded
 from .lane_work import LaneWork
 from .runs_log import RunsLog
 from .trainers import Trainers
@@ -164,7 +164,7 @@ class RayWorld:
                 self._uploaded(done)
         if isinstance(given, Report):
             return self._from_trainer(given)
-        if isinstance(given, Server):
+        if isinstance(given, ServerChanged):
             return self._server(given)
         if isinstance(given, Submitted):
             self._submitted(given)
@@ -186,7 +186,7 @@ class RayWorld:
         """End the rebuild: the state is that at the end of the last controller; from now on orders take effect."""
         for server, why in sorted(self.out.items()):
             if "lost" in why and server not in self.engine.lost:
-                self.inbox.waiting.put(Server(server, "back"))  # the engine has just started it
+                self.inbox.waiting.put(ServerChanged(server, "back"))  # the engine has just started it
         for transport in self.uploads.pending.values():
             Carrier(self, transport).start()
         self.trainers.go_on()
@@ -273,9 +273,9 @@ class RayWorld:
 
     def _server_changed(self, server: int, what: str) -> None:
         """Callback of the engine, once per change; changes during a rebuild are processed after it."""
-        self.inbox.waiting.put(Server(server, what))
+        self.inbox.waiting.put(ServerChanged(server, what))
 
-    def _server(self, given: Server) -> Event | None:
+    def _server(self, given: ServerChanged) -> Event | None:
         """Process a change of a server; it is out of service while it is lost or cordoned."""
         if given.server == _RAY:
             raise SkedgeError("Ray's head no longer answers; continue from the run's state with --resume")
@@ -292,13 +292,13 @@ class RayWorld:
                 trainer.regain(given.server)
         return self._changed(given, was_out=was_out, is_out=bool(out))
 
-    def _changed(self, given: Server, *, was_out: bool, is_out: bool) -> Event | None:
+    def _changed(self, given: ServerChanged, *, was_out: bool, is_out: bool) -> Event | None:
         """The event of a server that has left service or returned to it; None if neither."""
         if was_out == is_out:
             return None
         return Event(self.now(), servers=((given.server, ""),)) if was_out else self._out_of_service(given)
 
-    def _out_of_service(self, given: Server) -> Event:
+    def _out_of_service(self, given: ServerChanged) -> Event:
         self.uploads.lose(given.server)
         self.gangs.lose(given.server)
         for job in [job for job, site in self.ps_site.items() if site == given.server]:

@@ -16,7 +16,7 @@ from skedge.core.model import Placement
 from skedge.core.speed import whole_chunks
 from skedge.live.training.team import Team
 
-from .inputs import ENDS, Report, Server
+from .inputs import ENDS, Report, ServerChanged
 from .uploads import Transport
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ class SiteWork:
         self.failed.setdefault(job, reason)
         self._stop(job)
 
-    def changed(self, given: Server, *, reported: bool) -> None:
+    def changed(self, given: ServerChanged, *, reported: bool) -> None:
         """Process a change of a server; `reported`: it leaves service or comes back, reported at the slot's end."""
         if reported and given.what not in ENDS:
             self.servers[given.server] = f"server_{given.what}"

@@ -10,7 +10,7 @@ from skedge.core.model import Placement
 from skedge.core.scenario import Scenario
 from skedge.core.time import SECOND
 
-from .inputs import Report, Server
+from .inputs import Report, ServerChanged
 from .ray_world import RayWorld
 from .site_work import SiteWork
 from .uploads import Transport
@@ -77,7 +77,7 @@ class SiteWorld(RayWorld):
         """The job leaves at the end of the slot."""
         self.sites.fail(job, reason)
 
-    def _changed(self, given: Server, *, was_out: bool, is_out: bool) -> None:
+    def _changed(self, given: ServerChanged, *, was_out: bool, is_out: bool) -> None:
         self.sites.changed(given, reported=was_out != is_out)
 
 

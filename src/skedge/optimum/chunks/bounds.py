@@ -11,7 +11,7 @@ from skedge.core.model import Floats
 from skedge.core.scenario import Scenario
 from skedge.core.time import SECOND
 from skedge.optimum.pools.flow import flow
-from skedge.optimum.pools.pools import Family, Pool, pools
+from skedge.optimum.pools.pools import Family, JobPool, pools
 from skedge.optimum.pools.prices import Grid, improve
 from skedge.optimum.pools.simple import alone, srpt
 from skedge.optimum.types import ROUNDING, Bound
@@ -28,7 +28,7 @@ def chunk_bounds(scenario: Scenario, family: Family, *, fast: bool = False) -> l
     return bounds_on(lambda: pools(scenario, family), fast=fast)
 
 
-def bounds_on(make: Callable[[], list[Pool]], *, fast: bool) -> list[Bound]:
+def bounds_on(make: Callable[[], list[JobPool]], *, fast: bool) -> list[Bound]:
     """Bounds [s] for the pools that `make` creates.
 
     These are ``alone`` and ``srpt`` of :mod:`skedge.optimum.pools.simple`; ``prices`` of
@@ -56,18 +56,18 @@ def bounds_on(make: Callable[[], list[Pool]], *, fast: bool) -> list[Bound]:
     return [bound for bound in found if bound is not None]
 
 
-def priced(made: list[Pool]) -> float:
+def priced(made: list[JobPool]) -> float:
     """Sum over the pools, which are independent, of the best bound on each [µs]."""
     return sum(max(_prices(pool), alone([pool]), srpt([pool]) or 0.0) for pool in made)
 
 
-def _prices(pool: Pool) -> float:
+def _prices(pool: JobPool) -> float:
     if not pool.lanes:
         return 0.0
     return improve(pool, Grid(edges := grid(pool), np.zeros(len(edges) - 1)), _ROUNDS)[0]
 
 
-def grid(pool: Pool, cells: int = _CELLS) -> Floats:
+def grid(pool: JobPool, cells: int = _CELLS) -> Floats:
     """Edges of the cells [µs]: half of them even in time, half where jobs become ready and can first be done.
 
     They extend to the time after which no job can use the pool: all have gone to the cloud, or all work is done.

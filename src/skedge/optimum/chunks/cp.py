@@ -15,13 +15,13 @@ import numpy as np
 from skedge.core.model import Ints
 from skedge.optimum.solvers import Found, cp_solve, cp_tools
 
-from .model import ChunkModel, Plan
+from .model import ChunkModel, ChunkPlan
 
 _MOST = 20_000
 """Most intervals of a model."""
 
 
-def solve_intervals(model: ChunkModel, start: Plan, seconds: float) -> Found[Plan]:
+def solve_intervals(model: ChunkModel, start: ChunkPlan, seconds: float) -> Found[ChunkPlan]:
     """Solve from `start` on, for at most `seconds`.
 
     Raises
@@ -52,9 +52,9 @@ def solve_intervals(model: ChunkModel, start: Plan, seconds: float) -> Found[Pla
             m.add_hint(n, int(start.count[j, lane]))
     m.minimize(sum(done))
 
-    def read(value: Any) -> Plan:
+    def read(value: Any) -> ChunkPlan:
         found = np.array([[value(n) for n in row] for row in count], np.int64)
-        return model.settled(Plan(found.reshape(start.count.shape), np.array([value(c) for c in done], np.int64)))
+        return model.settled(ChunkPlan(found.reshape(start.count.shape), np.array([value(c) for c in done], np.int64)))
 
     return cp_solve(m, seconds, read)
 

@@ -23,13 +23,13 @@ import numpy as np
 from skedge.core.model import Floats, Ints
 from skedge.optimum.solvers import Found, Rows, milp
 
-from .model import ChunkModel, Plan
+from .model import ChunkModel, ChunkPlan
 
 _MOST = 60_000
 """Most variables y."""
 
 
-def solve_time_indexed(model: ChunkModel, start: Plan, seconds: float) -> Found[Plan]:
+def solve_time_indexed(model: ChunkModel, start: ChunkPlan, seconds: float) -> Found[ChunkPlan]:
     """Solve from `start` on, for at most `seconds`.
 
     Raises
@@ -69,7 +69,7 @@ class _TimeIndexed:
         i = j * len(self.model.lanes) + lane
         return range(int(self.y[i]), int(self.y[i + 1]))
 
-    def solve(self, start: Plan, seconds: float) -> Found[Plan]:
+    def solve(self, start: ChunkPlan, seconds: float) -> Found[ChunkPlan]:
         """Solve, and read the plan and the bound on the sum of the completions."""
         model, jobs = self.model, len(self.model.jobs)
         cost = np.zeros(self.size)
@@ -125,7 +125,7 @@ class _TimeIndexed:
                 terms = [(self.n + j * len(model.lanes) + lane, s * float(model.each[j])) for j, lane, s in load]
                 rows.add(terms, 0, np.inf)
 
-    def _point(self, plan: Plan) -> Floats:
+    def _point(self, plan: ChunkPlan) -> Floats:
         """The values of the variables under `plan`."""
         x, model = np.zeros(self.size), self.model
         x[self.n : self.o] = plan.count.ravel()
@@ -137,11 +137,11 @@ class _TimeIndexed:
             x[int(self.z[j]) : self.z_at(int(j), int(plan.done[j]))] = 1.0
         return x
 
-    def _plan(self, x: Floats) -> Plan:
+    def _plan(self, x: Floats) -> ChunkPlan:
         model, shape = self.model, (len(self.model.jobs), len(self.model.lanes))
         count = np.rint(x[self.n : self.o]).astype(np.int64).reshape(shape)
         done: Ints = np.where(count.sum(axis=1) == 0, model.away, 0)
         for j, lane in zip(*np.nonzero(count), strict=True):
             busy = np.flatnonzero(x[self.trained(int(j), int(lane))] > 0.5)
             done[j] = max(done[j], int(self.ready[j, lane]) + int(busy[-1]) + 1)
-        return model.settled(Plan(count, done))
+        return model.settled(ChunkPlan(count, done))

@@ -25,11 +25,11 @@ from skedge.core.model import Ints
 from skedge.core.network import upload_row
 from skedge.core.scenario import Scenario
 from skedge.core.time import NEVER, whole_slots
-from skedge.optimum.pools.pools import Pool
+from skedge.optimum.pools.pools import JobPool
 
 
 @dataclass(frozen=True)
-class Plan:
+class ChunkPlan:
     """The plan of a pool's jobs: chunks by lane (`count`, shape ``(jobs, lanes)``), and when each job is done [units].
 
     A job without chunks on lanes is in the cloud.
@@ -99,11 +99,11 @@ class ChunkModel:
         """Earliest completion of every job."""
         return np.where(self.away >= 0, np.minimum(self.first, self.away), self.first)
 
-    def total(self, plan: Plan) -> int:
+    def total(self, plan: ChunkPlan) -> int:
         """Sum of the JCTs [µs]."""
         return int(plan.done.sum()) * self.unit - self.arrivals
 
-    def horizon(self, plan: Plan) -> int:
+    def horizon(self, plan: ChunkPlan) -> int:
         """Latest completion of every job in an optimal schedule, given a feasible `plan`.
 
         Workers idle only when nothing is ready, so that all work is done at the latest when the last job is ready and
@@ -114,23 +114,23 @@ class ChunkModel:
         slack = int(plan.done.sum() - self.earliest.sum())
         return max(min(busy, int(self.earliest.max()) + slack), int(plan.done.max()))
 
-    def served(self, plan: Plan) -> list[list[tuple[int, int, int]]]:
+    def served(self, plan: ChunkPlan) -> list[list[tuple[int, int, int]]]:
         """The schedule of every lane, (job, from, until), with the jobs in order of ``plan.done``."""
         rank = np.argsort(np.argsort(plan.done, kind="stable"), kind="stable")
         return [_serve(self.ready[:, i], self.each * plan.count[:, i], rank) for i in range(len(self.lanes))]
 
-    def settled(self, plan: Plan) -> Plan:
+    def settled(self, plan: ChunkPlan) -> ChunkPlan:
         """`plan` with the completions that follow from its order, and identical lanes in order of their load."""
         count = plan.count.copy()
         for group in self.alike:
             load = (self.each[:, None] * count[:, group]).sum(axis=0)
             count[:, group] = count[:, np.array(group)[np.argsort(-load, kind="stable")]]
-        moved = Plan(count, plan.done)
+        moved = ChunkPlan(count, plan.done)
         done = np.where(moved.away, self.away, 0)
         for pieces in self.served(moved):
             for job, _, until in pieces:
                 done[job] = max(done[job], until)
-        return Plan(count, done)
+        return ChunkPlan(count, done)
 
 
 def _serve(ready: Ints, work: Ints, rank: Ints) -> list[tuple[int, int, int]]:
@@ -151,7 +151,7 @@ def _serve(ready: Ints, work: Ints, rank: Ints) -> list[tuple[int, int, int]]:
     return pieces
 
 
-def chunk_model(scenario: Scenario, pool: Pool, bound: float) -> ChunkModel:
+def chunk_model(scenario: Scenario, pool: JobPool, bound: float) -> ChunkModel:
     """The pool in integer units; `bound` is a bound on its total JCT [µs]."""
     cluster, members = scenario.cluster, pool.jobs
     kind = int(scenario.jobs.worker_type[members[0]])
@@ -180,7 +180,7 @@ def chunk_model(scenario: Scenario, pool: Pool, bound: float) -> ChunkModel:
     )
 
 
-def lanes_of_chunks(model: ChunkModel, plan: Plan, job: int) -> Ints:
+def lanes_of_chunks(model: ChunkModel, plan: ChunkPlan, job: int) -> Ints:
     """Lane of every chunk of the pool's `job`, in the form of ``Dispatch``."""
     if plan.away[job]:
         return np.full(int(model.chunks[job]), CLOUD)

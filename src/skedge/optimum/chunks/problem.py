@@ -16,8 +16,8 @@ from skedge.core.scenario import Scenario
 from skedge.core.time import SECOND
 from skedge.optimum.certificates import certificate_of_chunks
 from skedge.optimum.planned import PlannedChunks
-from skedge.optimum.pools.pools import Pool, pools
-from skedge.optimum.search import Answer, Objective, Program, Runs, all_finished, carried_out, policies_runs, search
+from skedge.optimum.pools.pools import JobPool, pools
+from skedge.optimum.search import Objective, Runs, Solved, SolverModel, all_finished, carried_out, policies_runs, search
 from skedge.optimum.solvers import Found
 from skedge.optimum.types import SAME, Attempt, Bound, Optimum
 from skedge.run import Run
@@ -25,12 +25,12 @@ from skedge.run import Run
 from .bounds import chunk_bounds, priced
 from .cp import solve_intervals
 from .milp import solve_time_indexed
-from .model import ChunkModel, Plan, chunk_model, lanes_of_chunks
+from .model import ChunkModel, ChunkPlan, chunk_model, lanes_of_chunks
 
 POLICIES = ("aonline", "aonline:cloud=false", "aonline:q_mode=fractional")
 """The policies whose runs the solvers start from: those that dispatch."""
 
-Solver = Callable[[ChunkModel, Plan, float], Found[Plan]]
+Solver = Callable[[ChunkModel, ChunkPlan, float], Found[ChunkPlan]]
 SOLVERS: dict[str, Solver] = {"CP-SAT intervals": solve_intervals, "HiGHS time-indexed": solve_time_indexed}
 
 
@@ -67,7 +67,7 @@ class _Part:
     """A pool with the best plan for it and the best bound on its total JCT [µs]."""
 
     model: ChunkModel
-    plan: Plan
+    plan: ChunkPlan
     bound: float
     source: str
 
@@ -79,7 +79,7 @@ class _Part:
     def met(self) -> bool:
         return self.value - self.bound <= SAME * self.value
 
-    def better(self, found: Found[Plan], solver: str) -> _Part:
+    def better(self, found: Found[ChunkPlan], solver: str) -> _Part:
         """The part with what a solver has found and proved."""
         part = self
         if found.bound is not None:
@@ -89,7 +89,7 @@ class _Part:
         return part
 
     @staticmethod
-    def of(scenario: Scenario, pool: Pool, runs: Runs) -> _Part:
+    def of(scenario: Scenario, pool: JobPool, runs: Runs) -> _Part:
         bound = priced([pool])
         model = chunk_model(scenario, pool, bound)
         plans = {policy: model.settled(_plan_of(model, result)) for policy, result in runs}
@@ -98,7 +98,7 @@ class _Part:
         return _Part(model, plans[source], bound, source)
 
 
-def _plan_of(model: ChunkModel, result: Run) -> Plan:
+def _plan_of(model: ChunkModel, result: Run) -> ChunkPlan:
     """The plan of a run for the pool's jobs; a job partly in the cloud is moved there wholly, which is no later."""
     d = result.schedule.decisions
     count = np.zeros((len(model.jobs), len(model.lanes)), np.int64)
@@ -111,11 +111,11 @@ def _plan_of(model: ChunkModel, result: Run) -> Plan:
         elif job in row:
             count[row[job], place[lane]] += 1
     count[list(mixed)] = 0
-    return Plan(count, result.jobs["completion"].to_numpy()[model.jobs] // model.unit)
+    return ChunkPlan(count, result.jobs["completion"].to_numpy()[model.jobs] // model.unit)
 
 
 @dataclass
-class _Program(Program):
+class _Program(SolverModel):
     """A part for each worker type, with the best plan for it so far."""
 
     scenario: Scenario
@@ -134,7 +134,7 @@ class _Program(Program):
         value = sum(part.bound for part in self.parts) / SECOND
         return Bound("solvers", value, self.seconds, "the best of every worker type, added up")
 
-    def improve(self, solver: str, best: Run, known: Bound, seconds: float) -> Answer:  # noqa: ARG002
+    def improve(self, solver: str, best: Run, known: Bound, seconds: float) -> Solved:  # noqa: ARG002
         """Improve every part that is not proved, the smaller ones first, so that time is left over."""
         begun = perf_counter()
         ends, words = begun + seconds, list[str]()
@@ -150,7 +150,7 @@ class _Program(Program):
         self.seconds += took
         message = ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(words))
         attempt = Attempt(solver, value, self.proved().value, took, f"worker types: {message}")
-        return Answer(attempt, self.carried_out(), self.proved(), self.source)
+        return Solved(attempt, self.carried_out(), self.proved(), self.source)
 
     def carried_out(self) -> Run | None:
         """The plans as one run; None where it breaks a rule that they leave out: PSs, storage."""

@@ -18,7 +18,7 @@ import numpy as np
 from skedge.core.scenario import Scenario
 from skedge.core.time import NEVER
 from skedge.optimum.chunks.bounds import bounds_on
-from skedge.optimum.pools.pools import Pool, pools
+from skedge.optimum.pools.pools import JobPool, pools
 from skedge.optimum.types import Bound
 
 from .model import GangModel, gang_model
@@ -32,13 +32,13 @@ def gang_bounds(scenario: Scenario, *, fast: bool = False) -> list[Bound]:
     return bounds_on(lambda: gang_pools(scenario), fast=fast)
 
 
-def gang_pools(scenario: Scenario) -> list[Pool]:
+def gang_pools(scenario: Scenario) -> list[JobPool]:
     """The pools of the family ``work``, tightened for gangs."""
     model = gang_model(scenario)
     return [_tightened(model, pool) for pool in pools(scenario, "work")]
 
 
-def _tightened(model: GangModel, pool: Pool) -> Pool:
+def _tightened(model: GangModel, pool: JobPool) -> JobPool:
     members = [model.jobs[j] for j in pool.jobs.tolist()]
     on_edge = model.on_edge[pool.jobs]
     edge = np.where(on_edge < NEVER, on_edge * float(model.unit), np.inf)

@@ -13,7 +13,7 @@ from skedge.core.scenario import Scenario
 from skedge.core.schedule import Schedule
 from skedge.core.time import SECOND
 from skedge.optimum.planned import PlannedGangs
-from skedge.optimum.search import Answer, Objective, Program, carried_out, policies_runs, search
+from skedge.optimum.search import Objective, Solved, SolverModel, carried_out, policies_runs, search
 from skedge.optimum.solvers import Found
 from skedge.optimum.types import SAME, Attempt, Bound, Optimum
 from skedge.run import Run
@@ -62,7 +62,7 @@ def optimum_of_gangs(
 
 
 @dataclass
-class _Program(Program):
+class _Program(SolverModel):
     """The model, and the best plan for it so far."""
 
     scenario: Scenario
@@ -72,7 +72,7 @@ class _Program(Program):
     def is_closed(self, known: Bound) -> bool:
         return self.model.total(self.plan) / SECOND <= known.value * (1 + SAME)
 
-    def improve(self, solver: str, best: Run, known: Bound, seconds: float) -> Answer:
+    def improve(self, solver: str, best: Run, known: Bound, seconds: float) -> Solved:
         begun, model = perf_counter(), self.model
         least = int(np.ceil((known.value * SECOND + model.arrivals) / model.unit - 1e-6))
         found = SOLVERS[solver](model, self.plan, least, seconds)
@@ -84,7 +84,7 @@ class _Program(Program):
             self.plan = min(self.plan, found.solution, key=model.total)
             planned = self.carried_out(found.solution, _total(best))
         proved = None if bound is None else Bound(solver, bound, took, "proved by the solver")
-        return Answer(Attempt(solver, value, bound, took, found.message), planned, proved)
+        return Solved(Attempt(solver, value, bound, took, found.message), planned, proved)
 
     def carried_out(self, plan: GangPlan, least: float) -> Run | None:
         """The plan as a run, if its total JCT is below `least` [s] and it keeps the rules."""

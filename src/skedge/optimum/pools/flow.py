@@ -18,14 +18,14 @@ import numpy as np
 
 from skedge.core.model import Floats
 
-from .pools import Pool
+from .pools import JobPool
 from .prices import Grid, value
 
 _MOST = 200_000
 """Most variables of the program; more would take longer than seconds."""
 
 
-def flow(pools: Sequence[Pool]) -> float | None:
+def flow(pools: Sequence[JobPool]) -> float | None:
     """The bound [µs]; None if time is not slotted, or there are too many slots."""
     grids = [_slots(pool) for pool in pools]
     sizes = [len(pool.jobs) * len(edges) for pool, edges in zip(pools, grids, strict=True)]
@@ -38,7 +38,7 @@ def flow(pools: Sequence[Pool]) -> float | None:
     return total
 
 
-def _slots(pool: Pool) -> Floats:
+def _slots(pool: JobPool) -> Floats:
     """Slot boundaries from the first ready time until all work could be done on one worker, or is in the cloud."""
     to_cloud = (pool.arrival + pool.away).max()
     busy = pool.ready.max() + pool.work.sum() / max(pool.lanes, 1)
@@ -49,7 +49,7 @@ def _slots(pool: Pool) -> Floats:
     return np.arange(first, until + 2 * pool.step, pool.step)
 
 
-def transport(pool: Pool, edges: Floats) -> tuple[float, Floats]:
+def transport(pool: JobPool, edges: Floats) -> tuple[float, Floats]:
     """Optimum of the program [µs] and the prices of the cells between `edges`, shape ``(cells,)``."""
     from scipy import sparse  # noqa: PLC0415 - takes 0.3 s to import
     from scipy.optimize import linprog  # noqa: PLC0415

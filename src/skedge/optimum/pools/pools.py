@@ -16,10 +16,10 @@ There are two families of schedules:
 
 **The cloud.** In the family ``chunks`` a job with one chunk in the cloud completes no earlier than the cloud's delay
 and the smaller of its two p later, and a job that is wholly there needs no more if p at zeta = 1 is the smaller one. So
-every job is either wholly on the edge, or done after :attr:`Pool.away` with nothing taken from the pool. In the family
-``work`` a job that uses the cloud at all has until the cloud's delay at most min(D_j, m) workers of the edge, then at
-most D_j anywhere at its best speed; :attr:`Pool.away` is when those are done. Of that, :attr:`Pool.saved` is what a
-unit of the edge's worker time before :attr:`Pool.far` is good for.
+every job is either wholly on the edge, or done after :attr:`JobPool.away` with nothing taken from the pool. In the
+family ``work`` a job that uses the cloud at all has until the cloud's delay at most min(D_j, m) workers of the edge,
+then at most D_j anywhere at its best speed; :attr:`JobPool.away` is when those are done. Of that, :attr:`JobPool.saved`
+is what a unit of the edge's worker time before :attr:`JobPool.far` is good for.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Family = Literal["chunks", "work"]
 
 
 @dataclass(frozen=True)
-class Pool:
+class JobPool:
     """The jobs of one worker type; times in µs, every array of shape ``(jobs,)``.
 
     Attributes
@@ -84,7 +84,7 @@ class Pool:
         return np.minimum(edge if self.lanes else np.inf, self.away)
 
 
-def pools(scenario: Scenario, family: Family) -> list[Pool]:
+def pools(scenario: Scenario, family: Family) -> list[JobPool]:
     """One pool for each worker type that a job asks for; ``docs/model.md`` has the symbols."""
     jobs, cluster = scenario.jobs, scenario.cluster
     each = scenario.true_chunk_time if family == "chunks" else scenario.exact_chunk_time
@@ -103,7 +103,7 @@ def pools(scenario: Scenario, family: Family) -> list[Pool]:
 
 def _pool(
     scenario: Scenario, family: Family, members: Ints, lanes: int, each: Ints, seen: Ints, near: Ints, far: Ints | None
-) -> Pool:
+) -> JobPool:
     chunks, arrival = scenario.jobs.chunks[members], scenario.jobs.arrival[members]
     together = family == "work" and scenario.physics.colocation == "one_server"
     on_edge = (each.min(axis=1) if together else each[:, 0]).astype(np.float64)
@@ -117,7 +117,7 @@ def _pool(
         away = (seen - arrival) + far + (1 - head) * each.min(axis=1)
         step = scenario.physics.step
         away = np.ceil((away + arrival) / step - 1e-9) * step - arrival
-    return Pool(
+    return JobPool(
         lanes=lanes,
         jobs=members,
         arrival=arrival.astype(np.float64),

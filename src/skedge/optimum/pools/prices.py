@@ -33,7 +33,7 @@ import numpy as np
 from skedge.core.jit import compiled, inlined, lean
 from skedge.core.model import Floats
 
-from .pools import Pool
+from .pools import JobPool
 
 
 class Grid(NamedTuple):
@@ -53,7 +53,7 @@ class Bought(NamedTuple):
     time: Floats
 
 
-def value(pool: Pool, grid: Grid) -> Bought:
+def value(pool: JobPool, grid: Grid) -> Bought:
     """L(b), and the worker time that the jobs buy."""
     total, time = _buy(
         grid.edges, grid.price, pool.ready, pool.arrival, pool.work, pool.rate, pool.least,
@@ -62,7 +62,7 @@ def value(pool: Pool, grid: Grid) -> Bought:
     return Bought(total - pool.lanes * float(grid.price @ np.diff(grid.edges)), time)
 
 
-def improve(pool: Pool, grid: Grid, rounds: int) -> tuple[float, Grid]:
+def improve(pool: JobPool, grid: Grid, rounds: int) -> tuple[float, Grid]:
     """The best L(b) found from the prices of `grid` on, and its prices: a projected supergradient method.
 
     Steps are Polyak's, towards a target above the best value; a target that is not reached is brought nearer.

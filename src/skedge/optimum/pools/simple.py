@@ -9,10 +9,10 @@ import numpy as np
 from skedge.core.jit import compiled
 from skedge.core.model import Floats
 
-from .pools import Pool
+from .pools import JobPool
 
 
-def alone(pools: Sequence[Pool]) -> float:
+def alone(pools: Sequence[JobPool]) -> float:
     """The sum over jobs of the least JCT alone on the whole edge, or in the cloud [µs].
 
     **Proof.** On the edge a job computes from :attr:`~.pools.Pool.ready` on at the earliest, with at most
@@ -24,7 +24,7 @@ def alone(pools: Sequence[Pool]) -> float:
     return float(sum(pool.alone.sum() for pool in pools))
 
 
-def srpt(pools: Sequence[Pool]) -> float | None:
+def srpt(pools: Sequence[JobPool]) -> float | None:
     """Shortest remaining processing time first on one machine as fast as all workers of a type [µs].
 
     None if there is a cloud, as work may then leave the machine.

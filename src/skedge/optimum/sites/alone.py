@@ -12,7 +12,7 @@ slots bring back at most max_p sum_u cap_{up} max(0, v_u - e_{up}) each:
 
     bandwidth cost >= sum_r D^r min_u (delta way_{ru} + v_u) - l max_p sum_u cap_{up} max(0, v_u - e_{up}),
 
-a :class:`Line` in l, for *every* v. A linear program finds good v; what is reported is this right-hand side. A job
+a :class:`CostLine` in l, for *every* v. A linear program finds good v; what is reported is this right-hand side. A job
 whose last slot is t has been busy in at most t - first + 1 slots, and pays the latency cost of t: :meth:`Alone.least`.
 
 **In one pool.** The resources of all sites together are sold by :mod:`skedge.optimum.utility.columns_lp`: job i is
@@ -48,7 +48,7 @@ _TIMES, _SLOTS = 20.0, 60
 """Limits of a job's slots in the pool: a multiple of its cost alone, and a number of slots."""
 
 
-class Line(NamedTuple):
+class CostLine(NamedTuple):
     """A bound on a job's bandwidth cost: base - fall x slots."""
 
     base: float
@@ -68,7 +68,7 @@ class Alone:
     """
 
     job: SiteJobTerms
-    lines: tuple[Line, ...]
+    lines: tuple[CostLine, ...]
     soonest: int
     value: float
 
@@ -100,12 +100,12 @@ def alone(terms: SiteTerms) -> list[Alone]:
     return [_alone(terms, job, rounds) for job in terms.jobs]
 
 
-def line(terms: SiteTerms, job: SiteJobTerms, price: Floats) -> Line:
+def line(terms: SiteTerms, job: SiteJobTerms, price: Floats) -> CostLine:
     """The bound that follows from prices by site, shape ``(sites,)``; prices are finite."""
     exchange = job.exchange_mb * terms.cost / job.rate
     paid = (job.chunk_mb * terms.way + price).min(axis=1)
     gains = job.cap * np.maximum(price[:, None] - exchange, 0.0)
-    return Line(float(job.data @ paid), float(gains.sum(axis=0).max()))
+    return CostLine(float(job.data @ paid), float(gains.sum(axis=0).max()))
 
 
 def _alone(terms: SiteTerms, job: SiteJobTerms, rounds: int) -> Alone:
@@ -140,7 +140,7 @@ _FAR = 1e12
 """Price of a chunk at a site where no chunk can be trained."""
 
 
-def _worth_it(job: SiteJobTerms, lines: Sequence[Line], every: range) -> list[int]:
+def _worth_it(job: SiteJobTerms, lines: Sequence[CostLine], every: range) -> list[int]:
     """The numbers of slots at which the cost may be least, up to where latency alone costs more."""
     found, best = list[int](), np.inf
     for slots in every:
@@ -151,7 +151,7 @@ def _worth_it(job: SiteJobTerms, lines: Sequence[Line], every: range) -> list[in
     return found
 
 
-def _least(job: SiteJobTerms, lines: Sequence[Line], slots: int) -> float:
+def _least(job: SiteJobTerms, lines: Sequence[CostLine], slots: int) -> float:
     return job.latency(job.first + slots - 1) + max(of.base - of.fall * slots for of in lines)
 
 

@@ -8,7 +8,7 @@ from time import perf_counter, process_time
 
 from skedge.core.errors import InputError
 from skedge.core.scenario import Scenario
-from skedge.optimum.search import Answer, Objective, Program, all_finished, carried_out, policies_runs, search
+from skedge.optimum.search import Objective, Solved, SolverModel, all_finished, carried_out, policies_runs, search
 from skedge.optimum.solvers import whole_solvers
 from skedge.optimum.types import SAME, Attempt, Bound, Optimum
 from skedge.run import Run
@@ -54,16 +54,16 @@ def optimum_of_sites(
 
 
 @dataclass(frozen=True)
-class _Program(Program):
+class _Program(SolverModel):
     """The integer program of the scenario; None where it has too many variables."""
 
     scenario: Scenario
     terms: SiteTerms
     model: SiteProgram | None
 
-    def improve(self, solver: str, best: Run, known: Bound, seconds: float) -> Answer:  # noqa: ARG002
+    def improve(self, solver: str, best: Run, known: Bound, seconds: float) -> Solved:  # noqa: ARG002
         if self.model is None:
-            return Answer(Attempt(solver, None, None, 0.0, f"not asked: more than {MOST:,} variables"))
+            return Solved(Attempt(solver, None, None, 0.0, f"not asked: more than {MOST:,} variables"))
         begun = perf_counter()
         found = SOLVERS[solver](self.model, self.model.point(recorded(self.terms, best)), seconds)
         plans = None if found.solution is None else self.model.plan(found.solution)
@@ -73,7 +73,7 @@ class _Program(Program):
         took = perf_counter() - begun
         proved = None if found.bound is None else Bound(solver, found.bound, took, "proved by the solver")
         value = None if planned is None else _cost(planned)
-        return Answer(Attempt(solver, value, found.bound, took, found.message), planned, proved)
+        return Solved(Attempt(solver, value, found.bound, took, found.message), planned, proved)
 
 
 def _cost(result: Run) -> float:

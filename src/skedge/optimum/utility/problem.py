@@ -15,7 +15,7 @@ from skedge.core.model import Floats
 from skedge.core.scenario import Scenario
 from skedge.optimum.certificates import certificate_of_utility
 from skedge.optimum.planned import PlannedPlacements
-from skedge.optimum.search import Answer, Objective, Program, carried_out, policies_runs, search
+from skedge.optimum.search import Objective, Solved, SolverModel, carried_out, policies_runs, search
 from skedge.optimum.solvers import whole_solvers
 from skedge.optimum.types import Attempt, Bound, Optimum
 from skedge.run import Run
@@ -51,14 +51,14 @@ def optimum_of_utility(
 
 
 @dataclass(frozen=True)
-class _Program(Program):
+class _Program(SolverModel):
     """The integer program of the scenario."""
 
     scenario: Scenario
     jobs: JobSlots
     model: UtilityProgram
 
-    def improve(self, solver: str, best: Run, known: Bound, seconds: float) -> Answer:  # noqa: ARG002
+    def improve(self, solver: str, best: Run, known: Bound, seconds: float) -> Solved:  # noqa: ARG002
         begun = perf_counter()
         found = SOLVERS[solver](self.model, _point(self.scenario, self.jobs, self.model, best), seconds)
         plan = None if found.solution is None else self.model.plan(found.solution)
@@ -67,7 +67,7 @@ class _Program(Program):
         value = None if planned is None else _worth(planned)
         bound = None if found.bound is None else -found.bound
         proved = None if bound is None else Bound(solver, bound, took, "proved by the solver")
-        return Answer(Attempt(solver, value, bound, took, found.message), planned, proved)
+        return Solved(Attempt(solver, value, bound, took, found.message), planned, proved)
 
 
 def _worth(result: Run) -> float:

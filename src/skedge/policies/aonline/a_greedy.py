@@ -26,7 +26,7 @@ from skedge.core.ties import TOLERANCE
 CLOUD = -1
 
 
-class Chunks(NamedTuple):
+class JobChunks(NamedTuple):
     """The job to dispatch.
 
     Attributes
@@ -62,7 +62,7 @@ class Chunks(NamedTuple):
 
 
 @inlined
-def fill_group(group: Ints, c: Chunks, arrive: int, count: int) -> None:
+def fill_group(group: Ints, c: JobChunks, arrive: int, count: int) -> None:
     """The job's group of `count` chunks on a lane; its rank is D p, the inverse of gamma."""
     group[JOB], group[RANK], group[SEQ], group[COUNT] = c.job, c.chunks * c.each, c.seq, count
     group[EACH] = group[LEFT] = c.each
@@ -77,7 +77,7 @@ def take_room(free_bytes: Ints, server: int, size: int) -> None:
 
 
 @inlined
-def cloud_cost(c: Chunks, zeta: int, weights: Ints) -> tuple[int, float]:
+def cloud_cost(c: JobChunks, zeta: int, weights: Ints) -> tuple[int, float]:
     """Q in the cloud, Alg. 3 line 8: (Delta + p) / D at the given zeta (p / 2 in FRACTIONAL mode)."""
     own, p = weights[c.chunks], c.cloud_each[zeta]
     response = c.now - c.release + c.cloud_delay + p
@@ -88,7 +88,7 @@ def cloud_cost(c: Chunks, zeta: int, weights: Ints) -> tuple[int, float]:
 
 
 @inlined
-def with_delay(cost: Cost, c: Chunks, arrive: int, weights: Ints) -> Cost:
+def with_delay(cost: Cost, c: JobChunks, arrive: int, weights: Ints) -> Cost:
     """Q of Eq. (5): the cost from t0 on and (t0 - r) / D."""
     exact, value, postponed = cost
     delay = arrive - c.release
@@ -99,7 +99,7 @@ def with_delay(cost: Cost, c: Chunks, arrive: int, weights: Ints) -> Cost:
 
 
 @inlined
-def edge_cost(lanes: Lanes, lane: int, group: Ints, c: Chunks, weights: Ints, room: Ints) -> Cost:
+def edge_cost(lanes: Lanes, lane: int, group: Ints, c: JobChunks, weights: Ints, room: Ints) -> Cost:
     """Q of the last chunk of `group` on `lane`, Eq. (5) in the chosen reading; exact, float, chunks postponed."""
     cost = insert_cost(lanes, lane, group, c.now, weights, c.mode, room)
     return with_delay(cost, c, group[ARRIVE], weights)
@@ -146,7 +146,7 @@ class CostHeap(NamedTuple):
     first_exact, first_value
         The bound for a first chunk.
     harmed
-        Chunks that the next one postpones; -1 if :func:`count_postponed` has to determine them.
+        JobChunks that the next one postpones; -1 if :func:`count_postponed` has to determine them.
     arrive, placed
         t0 [µs], and the job's chunks on this lane so far.
     room
@@ -179,7 +179,7 @@ def make_cost_heap(candidates: int, groups: int) -> CostHeap:
 @lean
 def greedy(
     lanes: Lanes,
-    c: Chunks,
+    c: JobChunks,
     candidates: Ints,
     lane_server: Ints,
     delays: Delays,
@@ -240,7 +240,7 @@ def greedy(
 
 @inlined
 def _first_costs(
-    lanes: Lanes, c: Chunks, candidates: Ints, lane_server: Ints, delays: Delays, weights: Ints, costs: CostHeap
+    lanes: Lanes, c: JobChunks, candidates: Ints, lane_server: Ints, delays: Delays, weights: Ints, costs: CostHeap
 ) -> None:
     """A lower bound of the first chunk's Q on every candidate; Q itself if no chunk is on its way to the lane."""
     plain, own, rank = is_plain(lanes, c.mode), weights[c.chunks], c.chunks * c.each
@@ -275,7 +275,7 @@ def _next_cost(costs: CostHeap, k: int, each: int, each_value: float) -> None:
 @compiled
 def count_postponed(
     lanes: Lanes,
-    c: Chunks,
+    c: JobChunks,
     lane_server: Ints,
     delays: Delays,
     weights: Ints,

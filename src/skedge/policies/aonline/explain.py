@@ -24,13 +24,13 @@ from skedge.core.policy import View
 from skedge.core.ties import NOISE, SAME
 from skedge.core.time import SECOND
 
-from .a_greedy import Chunks, cloud_cost, edge_cost, fill_group, is_better
+from .a_greedy import JobChunks, cloud_cost, edge_cost, fill_group, is_better
 
 
 class Candidates:
     """The candidate lanes of one job, updated while its chunks are placed one by one."""
 
-    def __init__(self, view: View, cluster: Cluster, chunks: Chunks, lanes: Ints, weights: Ints) -> None:
+    def __init__(self, view: View, cluster: Cluster, chunks: JobChunks, lanes: Ints, weights: Ints) -> None:
         self.view, self.cluster, self.chunks, self.weights = view, cluster, chunks, weights
         self.belief: Lanes = view.belief(lanes)
         self.room = np.zeros((2, 2 * self.belief.rows.shape[1] + 1, FIELDS), np.int64)

@@ -16,7 +16,7 @@ from skedge.core.policy import Basis, LaneRule, Params, Promises, View
 from skedge.core.size import UNLIMITED
 from skedge.core.time import SECOND
 
-from .a_greedy import Chunks, CostHeap, count_postponed, greedy, make_cost_heap, take_room
+from .a_greedy import CostHeap, JobChunks, count_postponed, greedy, make_cost_heap, take_room
 from .a_ps import first_free
 from .explain import Candidates
 from .waiting import Need, StorageQueue
@@ -202,12 +202,12 @@ class AOnline(Basis):
         servers = np.unique(self.cluster.lane_server[candidates])
         return bool(np.minimum(self.cluster.storage_bytes[servers] // size, chunks).sum() >= chunks)
 
-    def chunks_of(self, job: int, view: View) -> Chunks:
+    def chunks_of(self, job: int, view: View) -> JobChunks:
         """The data of `job` for :func:`greedy`."""
         count = int(view.jobs.chunks[job])
         cloud = self.cluster.cloud
         p = view.chunk_time[job]
-        return Chunks(
+        return JobChunks(
             job=job,
             seq=view.next_seq(),
             chunks=count,

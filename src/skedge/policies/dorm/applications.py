@@ -45,7 +45,7 @@ class Bounds(NamedTuple):
     changed: int
 
 
-class Problem(NamedTuple):
+class PartitionProblem(NamedTuple):
     """One solution's input.
 
     Attributes
@@ -94,9 +94,9 @@ class Partition(NamedTuple):
     bound: float
 
 
-def problem(apps: Applications, capacity: Floats, bounds: Bounds) -> Problem:
+def problem(apps: Applications, capacity: Floats, bounds: Bounds) -> PartitionProblem:
     """The problem of `apps` on machines of `capacity`."""
-    return Problem(apps, capacity, bounds, *fair_shares(apps, capacity))
+    return PartitionProblem(apps, capacity, bounds, *fair_shares(apps, capacity))
 
 
 def fair_shares(apps: Applications, capacity: Floats) -> tuple[Ints, Floats]:

@@ -12,7 +12,7 @@ import numpy as np
 from skedge.core.errors import SolverError
 from skedge.core.model import Floats, Ints
 
-from .applications import Applications, Bounds, Partition, Problem, problem
+from .applications import Applications, Bounds, Partition, PartitionProblem, problem
 from .placement import packing
 from .program import room, solved
 
@@ -57,7 +57,7 @@ def pools(capacity: Floats, most: int) -> Ints:
     return finer[0] if finer else np.zeros(machines, np.int64)
 
 
-def _placed(whole: Problem, pooled: Applications, pool: Ints, plan: Partition) -> Partition:
+def _placed(whole: PartitionProblem, pooled: Applications, pool: Ints, plan: Partition) -> Partition:
     """The best of four packings: of `plan`, and of what it gives newcomers beside unchanged survivors.
 
     Each with the largest pieces first, by their largest part of a resource, and by the sum of their parts.

@@ -14,10 +14,10 @@ from skedge.core.speed import servers_for
 from skedge.core.ties import NOISE
 from skedge.policies.common.round_robin import fits, give
 
-from .applications import Applications, Partition, Problem
+from .applications import Applications, Partition, PartitionProblem
 
 
-def packing(of: Problem, pooled: Applications, pool: Ints, plan: Partition, size: Floats) -> Partition | None:
+def packing(of: PartitionProblem, pooled: Applications, pool: Ints, plan: Partition, size: Floats) -> Partition | None:
     """What `plan` changes, placed on the machines; everything else stays where it is.
 
     Parameters

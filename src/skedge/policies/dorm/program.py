@@ -21,12 +21,12 @@ from skedge.core.model import Floats, Ints
 from skedge.core.speed import servers_for
 from skedge.policies.common.round_robin import pieces
 
-from .applications import Partition, Problem
+from .applications import Partition, PartitionProblem
 
 _OPTIMAL, _LIMIT, _INFEASIBLE = 0, 1, 2
 
 
-def solved(of: Problem, room: tuple[Floats, Floats], nodes: int, gap: float) -> Partition | None:
+def solved(of: PartitionProblem, room: tuple[Floats, Floats], nodes: int, gap: float) -> Partition | None:
     """The optimum up to `gap`, or the best known after `nodes` nodes of the tree; None if there is no partition.
 
     Parameters
@@ -60,7 +60,7 @@ def solved(of: Problem, room: tuple[Floats, Floats], nodes: int, gap: float) -> 
     return Partition(w, s, -done.fun, -done.mip_dual_bound)
 
 
-class Program(NamedTuple):
+class PartitionProgram(NamedTuple):
     """min cost x, rows x <= limits, low <= x <= high; x = (w, s, a, r, l), by application, then machine.
 
     a_i: the application is in; r_i: something of it is changed; l_i >= |s_i - shat_i|.
@@ -74,7 +74,7 @@ class Program(NamedTuple):
     whole: Ints
 
 
-def program(of: Problem, room: tuple[Floats, Floats]) -> Program:
+def program(of: PartitionProblem, room: tuple[Floats, Floats]) -> PartitionProgram:
     """The integer program of a problem; `room` as in :func:`solved`."""
     from scipy.sparse import csr_array, diags_array, eye_array, kron  # noqa: PLC0415
 
@@ -100,7 +100,7 @@ def program(of: Problem, room: tuple[Floats, Floats]) -> Program:
     high = np.concatenate([*(r.ravel() for r in room), np.ones(2 * n), np.full(n, np.inf)])
     low = np.concatenate([np.zeros(2 * n * machines), was_in.astype(float), np.zeros(2 * n)])
     whole = np.concatenate([np.ones(len(low) - n), np.zeros(n)]).astype(np.int64)
-    return Program(-np.concatenate([*gains, np.zeros(3 * n)]), rows.blocks, rows.limits, low, high, whole)
+    return PartitionProgram(-np.concatenate([*gains, np.zeros(3 * n)]), rows.blocks, rows.limits, low, high, whole)
 
 
 def middle_ratio(ratio: float, most: int) -> float:
@@ -134,7 +134,7 @@ class _Rows:
         self.limits.append(limits)
 
 
-def room(of: Problem, in_pool: Ints) -> tuple[Floats, Floats]:
+def room(of: PartitionProblem, in_pool: Ints) -> tuple[Floats, Floats]:
     """Most workers and PSs of each application on the machines of each pool.
 
     `in_pool` is 1 where a machine is in a pool, shape ``(machines, pools)``.

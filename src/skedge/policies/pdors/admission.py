@@ -74,7 +74,7 @@ class Charge:
 
 
 @dataclass(frozen=True)
-class Answer:
+class AdmissionAnswer:
     """What became of an offered job, and why.
 
     Attributes
@@ -185,7 +185,7 @@ class Admission:
         """In what the work of a job is counted."""
         return levels_of(job, self.rates(job))
 
-    def offer(self, job: TrainingJob) -> Answer:
+    def offer(self, job: TrainingJob) -> AdmissionAnswer:
         """Admit `job` and allocate its plan, or reject it; jobs are offered by (arrival, id).
 
         Raises
@@ -198,7 +198,7 @@ class Admission:
             self._carry_out(job, answer.plan)
         return answer
 
-    def answer(self, job: TrainingJob) -> Answer:
+    def answer(self, job: TrainingJob) -> AdmissionAnswer:
         """The answer of :meth:`offer`, without changing allocations or prices.
 
         Raises
@@ -213,16 +213,16 @@ class Admission:
         try:
             theta = self.slot_costs(job)
         except SolverError as error:
-            return Answer(job.id, False, f"solver: {error}", None, ends, utility, np.full(len(ends), np.inf))
+            return AdmissionAnswer(job.id, False, f"solver: {error}", None, ends, utility, np.full(len(ends), np.inf))
         total = np.empty((len(theta), levels.total + 1))
         last = np.empty((len(theta), levels.total + 1), np.int64)
         prefix_table(theta, levels.steps, total, last)
         cost = total[:, -1]
         plan = self._best(job, theta, utility, cost, last)
         if plan is None:
-            return Answer(job.id, False, self._why_not(job), None, ends, utility, cost)
+            return AdmissionAnswer(job.id, False, self._why_not(job), None, ends, utility, cost)
         admitted = plan.payoff > 0
-        return Answer(
+        return AdmissionAnswer(
             job.id, admitted, _reason(plan, admitted), plan, ends, utility, cost, self._dearest(job, plan)
         )  # fmt: skip
 

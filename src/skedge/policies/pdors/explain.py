@@ -9,12 +9,12 @@ from typing import Any
 
 from skedge.core.model import Cluster
 
-from .admission import Answer, SlotPlan
+from .admission import AdmissionAnswer, SlotPlan
 from .job import TrainingJob
 
 
 def as_tables(
-    job: TrainingJob, answer: Answer, cluster: Cluster, admits: Callable[[TrainingJob], bool]
+    job: TrainingJob, answer: AdmissionAnswer, cluster: Cluster, admits: Callable[[TrainingJob], bool]
 ) -> dict[str, Any]:  # fmt: skip
     """Utility against cost by completion, the best schedule, its dearest charges, what would have admitted the job.
 
@@ -56,7 +56,7 @@ def _where(part: SlotPlan, ids: list[str]) -> str:
     return ", ".join(f"{ids[h]} {w}+{s}" for h, w, s in counts)
 
 
-def would_admit(job: TrainingJob, answer: Answer, admits: Callable[[TrainingJob], bool]) -> str:
+def would_admit(job: TrainingJob, answer: AdmissionAnswer, admits: Callable[[TrainingJob], bool]) -> str:
     """The smallest change of one of the job's numbers that would have admitted it, in a sentence.
 
     All at the prices of the run and with the same draws. Where the best schedule is too dear the height is computed;
@@ -89,7 +89,7 @@ _MOST_BATCH, _MOST_LEVELS, _PARTS = 4096, 4, 1000
 """How far changes are tried: multiples of the batch and of the levels; work in parts of a thousand."""
 
 
-def _height(job: TrainingJob, answer: Answer) -> str:
+def _height(job: TrainingJob, answer: AdmissionAnswer) -> str:
     """By how much the utility falls short, and the height that makes up for it: u is a multiple of theta1."""
     reachable = [(c / u, int(end)) for end, u, c in zip(answer.ends, answer.utility, answer.cost, strict=True) if u > 0]
     factor, end = min(reachable)

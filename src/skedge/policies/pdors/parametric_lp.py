@@ -3,7 +3,7 @@
 The optimum is a convex, piecewise linear function of W_1, because W_1 only stands on the right-hand side:
 (sum w, sum s) = (W_1, W_1 / gamma). A parametric dual simplex walks along it; each breakpoint is one pivot.
 
-*Columns.* What a machine can hold is a polygon of (w, s); a column is one of its corners. Machines with equal prices
+*LPColumns.* What a machine can hold is a polygon of (w, s); a column is one of its corners. Machines with equal prices
 and equal free capacity are one class of n machines: sum of its columns = n, the corner (0, 0) among them. So there are
 two coupling rows and one row per class, and a basis is one *home* corner per class and two more corners, the *extras*.
 It is enough to invert the 2 x 2 matrix of the extras, each less its class's home (generalised upper bounds).
@@ -38,7 +38,7 @@ _NOTHING = 1e-12
 """A part of a machine below this counts as 0."""
 
 
-class Columns(NamedTuple):
+class LPColumns(NamedTuple):
     """Columns and basis of the program.
 
     Attributes
@@ -184,7 +184,7 @@ def sweep(
 
 
 @compiled
-def _columns(free: Floats, worker: Floats, ps: Floats, worker_price: Floats, ps_price: Floats) -> Columns:
+def _columns(free: Floats, worker: Floats, ps: Floats, worker_price: Floats, ps_price: Floats) -> LPColumns:
     """All columns, every class at home in (0, 0), and the extras of the start (-1 where there is none)."""
     of = np.empty(len(free), np.int64)
     n, widest = classes(free, worker_price, ps_price, of), free.shape[1] + 3
@@ -210,11 +210,11 @@ def _columns(free: Floats, worker: Floats, ps: Floats, worker_price: Floats, ps_
                 if at[j, kind] > 0 and at[j, 1 - kind] == 0 and price[kind] < cheapest[kind]:
                     cheapest[kind], extra[kind] = price[kind], j
         count = end
-    return Columns(at, cost, owner, np.array([count]), home, size, lead, member, extra)
+    return LPColumns(at, cost, owner, np.array([count]), home, size, lead, member, extra)
 
 
 @compiled
-def _invert(c: Columns, inverse: Floats) -> None:
+def _invert(c: LPColumns, inverse: Floats) -> None:
     """Invert the matrix whose columns are the extras, each less its class's home."""
     i, j = c.extra[0], c.extra[1]
     k, m = c.home[c.owner[i]], c.home[c.owner[j]]
@@ -226,7 +226,7 @@ def _invert(c: Columns, inverse: Floats) -> None:
 
 
 @compiled
-def _amounts(c: Columns, inverse: Floats, ratio: float, amount: Floats, rate: Floats) -> None:
+def _amounts(c: LPColumns, inverse: Floats, ratio: float, amount: Floats, rate: Floats) -> None:
     """Values of the extras as functions of W_1: amount + W_1 * rate."""
     w = s = 0.0
     for k in range(len(c.home)):
@@ -238,7 +238,7 @@ def _amounts(c: Columns, inverse: Floats, ratio: float, amount: Floats, rate: Fl
 
 
 @compiled
-def _ratio_test(c: Columns, amount: Floats, rate: Floats) -> tuple[float, int, bool]:
+def _ratio_test(c: LPColumns, amount: Floats, rate: Floats) -> tuple[float, int, bool]:
     """Up to which W_1 no part of the basis is below 0; the extra that leaves then; whether its class's home leaves."""
     until, leaves, of_home = np.inf, 0, False
     for i in range(2):
@@ -256,7 +256,7 @@ def _ratio_test(c: Columns, amount: Floats, rate: Floats) -> tuple[float, int, b
 
 
 @compiled
-def _enter(c: Columns, inverse: Floats, leaves: int) -> int:
+def _enter(c: LPColumns, inverse: Floats, leaves: int) -> int:
     """The column that enters for the extra that leaves: least reduced cost per unit; -1 if there is none."""
     a = b = 0.0
     for i in range(2):
@@ -279,7 +279,7 @@ def _enter(c: Columns, inverse: Floats, leaves: int) -> int:
 
 @compiled
 def _spread(
-    c: Columns, amount: Floats, worker_price: Floats, ps_price: Floats, w_out: Floats, s_out: Floats
+    c: LPColumns, amount: Floats, worker_price: Floats, ps_price: Floats, w_out: Floats, s_out: Floats
 ) -> float:  # fmt: skip
     """Write a basic solution by machine, each class filled from its lowest machine on; returns its cost."""
     w_out[:] = 0.0
@@ -304,7 +304,7 @@ def _spread(
 
 
 @compiled
-def _fill(c: Columns, h: int, mine: Ints, part: Floats, w_out: Floats, s_out: Floats) -> None:
+def _fill(c: LPColumns, h: int, mine: Ints, part: Floats, w_out: Floats, s_out: Floats) -> None:
     """Give `part` machines, from `h` on, the corners `mine`: the one with the most workers, then PSs, first."""
     left = 1.0
     for _ in range(3):

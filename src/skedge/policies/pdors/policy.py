@@ -19,7 +19,7 @@ from skedge.core.policy import Basis, Need, Params, Promises, View
 from skedge.core.speed import servers_for
 from skedge.core.ties import SLACK
 
-from .admission import Admission, Answer, Plan, SlotPlan
+from .admission import Admission, AdmissionAnswer, Plan, SlotPlan
 from .explain import as_tables
 from .job import TrainingJob, announced
 from .prices import Prices, PrimalDualParams, frozen_prices
@@ -140,7 +140,7 @@ class PrimalDual(Basis):
             cluster.amounts, self.horizon, frozen_prices(self.name, self.params, cluster, self.groups)
         )
         self.jobs: dict[int, AdmittedJob] = {}
-        self.offered: tuple[int, TrainingJob, Answer] | None = None
+        self.offered: tuple[int, TrainingJob, AdmissionAnswer] | None = None
         self.draws = rng.bit_generator.state
 
     # -- events --------------------------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ class Ask(NamedTuple):
     xi: Ints
 
 
-class Comparison(NamedTuple):
+class PlanComparison(NamedTuple):
     """How plans are compared.
 
     Attributes
@@ -126,7 +126,7 @@ def _work_out(ask: Ask, xi: int, d: int, workers: Book, ps: Book, w: Window) -> 
 
 
 @compiled
-def best_plan(ask: Ask, workers: Book, ps: Book, rule: Comparison, y: Ints) -> Deployment:
+def best_plan(ask: Ask, workers: Book, ps: Book, rule: PlanComparison, y: Ints) -> Deployment:
     """Alg. 2, lines 4-14: the best plan over D_u = 1 .. D_j, with COST_C and COST_D for each (ERRATA H3, H4, H7).
 
     `y` is scratch, an element per server.
@@ -143,7 +143,7 @@ def best_plan(ask: Ask, workers: Book, ps: Book, rule: Comparison, y: Ints) -> D
 
 
 @lean
-def _better(a: Deployment, b: Deployment, rule: Comparison) -> bool:
+def _better(a: Deployment, b: Deployment, rule: PlanComparison) -> bool:
     """Whether `a` beats `b`, which has at most as many workers and was found first (H7)."""
     if a.kind == NO_PLAN:
         return False

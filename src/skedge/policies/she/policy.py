@@ -32,8 +32,8 @@ from .deployment import (
     COST_C,
     NO_PLAN,
     Ask,
-    Comparison,
     Deployment,
+    PlanComparison,
     best_plan,
     cost_c,
     cost_d,
@@ -151,7 +151,7 @@ class Batch(Basis):
         self.ps_on: dict[tuple[int, int], list[int]] = {}
         for slot, key in enumerate(zip(cluster.ps_server.tolist(), cluster.ps_type.tolist(), strict=True)):
             self.ps_on.setdefault(key, []).append(slot)
-        self.rule = Comparison(int(p.literal_cost_d), int(self.least_cost))
+        self.rule = PlanComparison(int(p.literal_cost_d), int(self.least_cost))
         self.types: dict[tuple[int, int], Types] = {}
         self.copies: dict[tuple[int, int], Placement] = {}
         self._open_books()

@@ -11,7 +11,7 @@ from skedge.core.lanes.projection import fill_weights
 from skedge.core.model import Ints
 from skedge.core.network import upload_delay
 from skedge.core.time import NEVER
-from skedge.policies.aonline.a_greedy import CLOUD, Chunks, count_postponed, greedy
+from skedge.policies.aonline.a_greedy import CLOUD, JobChunks, count_postponed, greedy
 from skedge.policies.aonline.a_ps import first_free
 from skedge.quick.gangs import drop, put
 from skedge.sim.lanes import DONE as COMPLETED
@@ -46,8 +46,8 @@ from .state import (
     STUCK,
     TRUE_EACH,
     UNSETTLED,
-    Books,
-    Case,
+    LaneBooks,
+    LaneCase,
     has_room,
     has_rows,
 )
@@ -57,7 +57,7 @@ OVER, FULL, PAUSED = range(3)
 
 
 @compiled
-def advance(case: Case, books: Books, events: int) -> int:
+def advance(case: LaneCase, books: LaneBooks, events: int) -> int:
     """Go on for at most this number of events; stops before a dispatch for which an array may lack room."""
     at, truth = books.at, books.truth
     for _ in range(events):
@@ -89,7 +89,7 @@ def advance(case: Case, books: Books, events: int) -> int:
 
 
 @inlined
-def _next(books: Books) -> int:
+def _next(books: LaneBooks) -> int:
     """The time of the next arrival or entry of the agenda; NEVER at the end."""
     now, at = NEVER, books.at
     if at[ARRIVED] < len(books.jobs):
@@ -98,7 +98,7 @@ def _next(books: Books) -> int:
 
 
 @lean
-def _happening(books: Books, now: int) -> None:
+def _happening(books: LaneBooks, now: int) -> None:
     """Completions, arrivals, and what happens in the cloud now."""
     at, truth = books.at, books.truth
     while at[AGENDA] > 0 and books.agenda[0, 0] <= now:
@@ -113,7 +113,7 @@ def _happening(books: Books, now: int) -> None:
 
 
 @inlined
-def _in_cloud(books: Books, job: int, chunks: int, now: int) -> None:
+def _in_cloud(books: LaneBooks, job: int, chunks: int, now: int) -> None:
     """Start this number of chunks of `job` in the cloud, or end them if it is negative."""
     truth = books.truth
     truth.in_service[job] += chunks
@@ -126,7 +126,7 @@ def _in_cloud(books: Books, job: int, chunks: int, now: int) -> None:
 
 
 @inlined
-def _finish(books: Books, job: int, now: int) -> None:
+def _finish(books: LaneBooks, job: int, now: int) -> None:
     """`job` completes."""
     _release_ps(books, job, now)
     books.completed[books.at[DONE]] = job
@@ -137,7 +137,7 @@ def _finish(books: Books, job: int, now: int) -> None:
 
 
 @lean
-def _give_ps(case: Case, books: Books, now: int) -> None:
+def _give_ps(case: LaneCase, books: LaneBooks, now: int) -> None:
     """Take the PS from the jobs that have paused, then give one to those that have started, in order."""
     switches, started = books.truth.switches, 0
     for i in range(books.truth.size[SWITCHES]):
@@ -158,7 +158,7 @@ def _give_ps(case: Case, books: Books, now: int) -> None:
 
 
 @inlined
-def _assign_ps(case: Case, books: Books, job: int) -> None:
+def _assign_ps(case: LaneCase, books: LaneBooks, job: int) -> None:
     """The PS of a job that begins to run: in the cloud if the job is, else the first free slot of its type."""
     mine, ps = books.jobs[job], CLOUD
     kind = mine[PS_KIND]
@@ -173,7 +173,7 @@ def _assign_ps(case: Case, books: Books, job: int) -> None:
 
 
 @inlined
-def _release_ps(books: Books, job: int, now: int) -> None:
+def _release_ps(books: LaneBooks, job: int, now: int) -> None:
     """Take the PS from `job`, if it has one; a PS that has served for some time is noted."""
     mine = books.jobs[job]
     if mine[PS] == NO_PS:
@@ -191,7 +191,7 @@ def _release_ps(books: Books, job: int, now: int) -> None:
 
 
 @inlined
-def _learn(books: Books) -> None:
+def _learn(books: LaneBooks) -> None:
     """Correct the belief by the chunks completed since the last time."""
     facts = books.truth.facts[: books.truth.size[FACTS]]
     if believe_finished(books.belief, facts[:, FACT_TIME], facts[:, FACT_LANE], facts[:, FACT_JOB]) >= 0:
@@ -200,7 +200,7 @@ def _learn(books: Books) -> None:
 
 
 @compiled
-def _answer(case: Case, books: Books, job: int, now: int) -> None:
+def _answer(case: LaneCase, books: LaneBooks, job: int, now: int) -> None:
     """Dispatch a job that has arrived, or reject it if no worker may ever take it."""
     mine, kind = books.jobs[job], books.jobs[job, KIND]
     candidates = case.lanes[:0]
@@ -233,18 +233,18 @@ def _answer(case: Case, books: Books, job: int, now: int) -> None:
 
 
 @inlined
-def _chunks(case: Case, books: Books, job: int, now: int) -> Chunks:
+def _chunks(case: LaneCase, books: LaneBooks, job: int, now: int) -> JobChunks:
     """The job as A_greedy sees it."""
     mine = books.jobs[job]
     delay = upload_delay(case.delays, job, case.cloud) if case.cloud >= 0 else -1
-    return Chunks(
+    return JobChunks(
         job, books.at[DISPATCHES], mine[CHUNKS], mine[CHUNKS], now, mine[RELEASE], mine[EACH], mine[BYTES], delay,
         (mine[EACH], mine[EACH_IN_CLOUD]), case.mode,
     )  # fmt: skip
 
 
 @lean
-def _send(case: Case, books: Books, job: int, lane: Ints, now: int) -> None:
+def _send(case: LaneCase, books: LaneBooks, job: int, lane: Ints, now: int) -> None:
     """Send the chunks of `job` to their lanes, as believed and in truth, and to the cloud."""
     mine, group, truth = books.jobs[job], books.group, books.truth
     first, chunks = mine[FIRST], mine[CHUNKS]
@@ -266,7 +266,7 @@ def _send(case: Case, books: Books, job: int, lane: Ints, now: int) -> None:
 
 
 @inlined
-def _send_to_cloud(case: Case, books: Books, job: int, chunks: int, now: int) -> None:
+def _send_to_cloud(case: LaneCase, books: LaneBooks, job: int, chunks: int, now: int) -> None:
     """Run the last `chunks` chunks of `job` in the cloud, each on a worker of its own."""
     mine, step, row = books.jobs[job], case.step, books.cloud_runs[books.at[CLOUD_ROWS]]
     start = now + upload_delay(case.delays, job, case.cloud)

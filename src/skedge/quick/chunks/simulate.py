@@ -11,7 +11,7 @@ import polars as pl
 from skedge.core.decisions import Dispatches
 from skedge.core.errors import StateError
 from skedge.core.events import Event, Reject
-from skedge.core.jit import Kernel
+from skedge.core.jit import CompiledFunction
 from skedge.core.plans import Plans
 from skedge.core.policy import Policy
 from skedge.core.record import Record
@@ -36,7 +36,7 @@ from .state import (
     PS_ROWS,
     SENT,
     STUCK,
-    Books,
+    LaneBooks,
     make_books,
     make_case,
     with_room,
@@ -54,9 +54,9 @@ def covers(scenario: Scenario, policy: Policy) -> bool:
     return not jobs.max_lag.any() and not (limited and jobs.chunk_bytes.any())
 
 
-def kernel_of(_: Policy) -> Kernel:
+def kernel_of(_: Policy) -> CompiledFunction:
     """The compiled loop that :func:`simulate` calls."""
-    return cast("Kernel", advance)
+    return cast("CompiledFunction", advance)
 
 
 def simulate(scenario: Scenario, policy: Policy, progress: Callable[[Event], None] | None = None) -> Schedule:
@@ -94,21 +94,21 @@ def simulate(scenario: Scenario, policy: Policy, progress: Callable[[Event], Non
     return _record(scenario, books, runs)
 
 
-def _drain(books: Books, log: RunLog) -> None:
+def _drain(books: LaneBooks, log: RunLog) -> None:
     """Take the finished runs out of their buffer."""
     size = books.truth.size
     log.lane_runs(books.truth.runs[: size[RUNS]])
     size[RUNS] = 0
 
 
-def _in_cloud(books: Books, log: RunLog) -> None:
+def _in_cloud(books: LaneBooks, log: RunLog) -> None:
     """Log the runs in the cloud."""
     chunks = books.jobs[:, CHUNKS]
     for job, n, start, end, zeta in books.cloud_runs[: books.at[CLOUD_ROWS]].tolist():
         log.cloud_runs(job, np.arange(chunks[job] - n, chunks[job]), start, end, zeta)
 
 
-def _record(scenario: Scenario, books: Books, runs: pl.DataFrame) -> Schedule:
+def _record(scenario: Scenario, books: LaneBooks, runs: pl.DataFrame) -> Schedule:
     """The tables, made of the rows as :class:`~skedge.core.record.Record` makes them."""
     record, sent = Record(scenario, Plans()), books.jobs[:, SENT]
     for job in np.flatnonzero(sent < 0).tolist():
@@ -118,7 +118,7 @@ def _record(scenario: Scenario, books: Books, runs: pl.DataFrame) -> Schedule:
     return record.schedule(runs, _dispatches(books))
 
 
-def _dispatches(books: Books) -> Dispatches:
+def _dispatches(books: LaneBooks) -> Dispatches:
     """The dispatches, in order of the jobs."""
     jobs, of = books.jobs, np.flatnonzero(books.jobs[:, SENT] >= 0)
     sizes, answered = jobs[of, CHUNKS], np.repeat(jobs[:, SENT] >= 0, jobs[:, CHUNKS])

@@ -29,7 +29,7 @@ NO_PS = -2
     ARRIVAL, RELEASE, KIND, PS_KIND, CHUNKS, FIRST, BYTES, EACH, EACH_IN_CLOUD, TRUE_EACH, TRUE_IN_CLOUD, SCALE,
     IN_CLOUD, PS, PS_SINCE, SENT,
 ) = range(16)  # fmt: skip
-"""Columns of ``Books.jobs``.
+"""Columns of ``LaneBooks.jobs``.
 
 - Arrival [µs], in whole slots and as announced; worker and PS type (-1: none on the edge); D_j; number of its first
   chunk, through all jobs; u_j [bytes]; announced and true p at zeta = 0 and 1 [µs]; scale of the weights 1/D.
@@ -37,12 +37,12 @@ NO_PS = -2
 """
 
 ARRIVED, AGENDA, COMING, NOW, UNSETTLED, DONE, PS_ROWS, CLOUD_ROWS, DISPATCHES, IMPOSSIBLE, STUCK = range(11)
-"""Numbers of ``Books.at``: jobs that have been answered; length of the agenda (as :mod:`skedge.quick.gangs` has it);
-jobs that have arrived; the present [µs], and whether its instant is not settled; jobs completed; rows of two tables;
-dispatches; 1 after an impossible fact; 1 + the first job for which there is no PS."""
+"""Numbers of ``LaneBooks.at``: jobs that have been answered; length of the agenda (as :mod:`skedge.quick.gangs` has
+it); jobs that have arrived; the present [µs], and whether its instant is not settled; jobs completed; rows of two
+tables; dispatches; 1 after an impossible fact; 1 + the first job for which there is no PS."""
 
 
-class Case(NamedTuple):
+class LaneCase(NamedTuple):
     """What does not change during a run.
 
     Attributes
@@ -76,7 +76,7 @@ class Case(NamedTuple):
     mode: int
 
 
-class Books(NamedTuple):
+class LaneBooks(NamedTuple):
     """The lanes as believed and as they are, the PSs, and the rows of the record.
 
     Attributes
@@ -121,11 +121,11 @@ class Books(NamedTuple):
     at: Ints
 
 
-def make_case(scenario: Scenario, policy: AOnline) -> Case:
+def make_case(scenario: Scenario, policy: AOnline) -> LaneCase:
     """The case of a run."""
     cluster, may = scenario.cluster, policy.params.cloud
     kinds, of_ps = range(len(cluster.worker_types)), range(len(cluster.ps_types))
-    return Case(
+    return LaneCase(
         scenario.delays,
         cluster.lane_server,
         *_lists([cluster.lanes_of(k) for k in kinds]),
@@ -143,12 +143,12 @@ def _lists(parts: list[Ints]) -> tuple[Ints, Ints]:
     return np.concatenate([np.zeros(0, np.int64), *parts]), np.cumsum([0, *(len(part) for part in parts)])
 
 
-def make_books(scenario: Scenario, case: Case, *, preemptive: bool) -> Books:
+def make_books(scenario: Scenario, case: LaneCase, *, preemptive: bool) -> LaneBooks:
     """The books before the first event."""
     cluster, jobs, overhead = scenario.cluster, scenario.jobs, scenario.physics.checkpoint_overhead
     most, total = int(jobs.chunks.max(initial=0)), int(jobs.chunks.sum())
     belief = empty_lanes(cluster.lanes, preemptive=preemptive, overhead=overhead)
-    return Books(
+    return LaneBooks(
         jobs=_job_table(scenario, case),
         belief=belief,
         truth=make_truth(cluster.lanes, jobs.chunks, preemptive=preemptive, overhead=overhead),
@@ -168,7 +168,7 @@ def make_books(scenario: Scenario, case: Case, *, preemptive: bool) -> Books:
     )
 
 
-def _job_table(scenario: Scenario, case: Case) -> Ints:
+def _job_table(scenario: Scenario, case: LaneCase) -> Ints:
     """The rows before the first event; jobs that will be rejected have no weight."""
     jobs, table = scenario.jobs, np.zeros((len(scenario.jobs), 16), np.int64)
     weighed = np.where(np.isin(jobs.worker_type, scenario.cluster.lane_type) | (case.cloud >= 0), jobs.chunks, 1)
@@ -189,7 +189,7 @@ def _groups(lanes: Lanes) -> int:
 
 
 @inlined
-def has_rows(books: Books) -> bool:
+def has_rows(books: LaneBooks) -> bool:
     """Whether the table of PSs has room for all jobs in the system."""
     return len(books.ps) - books.at[PS_ROWS] > books.at[ARRIVED] - books.at[DONE]
 
@@ -203,7 +203,7 @@ def has_room(lanes: Lanes) -> bool:
     return enough
 
 
-def with_room(books: Books) -> Books:
+def with_room(books: LaneBooks) -> LaneBooks:
     """The same with room on every lane and in the table of PSs."""
     belief, truth = with_longer_lanes(books.belief), with_longer_lanes(books.truth.lanes)
     grown = np.zeros((2 * len(books.ps) + len(books.jobs) + 1, 5), np.int64)

@@ -19,7 +19,7 @@ _STREAM = 6
 """Stream of a seed from which the jobs are drawn."""
 
 
-class AtSites(BaseModel):
+class SitePolicies(BaseModel):
     """Settings of a study of several policies on jobs whose data lie at many sites.
 
     Attributes
