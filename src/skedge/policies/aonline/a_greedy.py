@@ -146,7 +146,7 @@ class CostHeap(NamedTuple):
     first_exact, first_value
         The bound for a first chunk.
     harmed
-        JobChunks that the next one postpones; -1 if :func:`count_postponed` has to determine them.
+        Chunks that the next one postpones; -1 if :func:`count_postponed` has to determine them.
     arrive, placed
         t0 [µs], and the job's chunks on this lane so far.
     room
