@@ -13,6 +13,7 @@ from skedge.core.model import Cluster, Server
 from skedge.live.engine import Engine, on_loopback
 
 on_loopback()  # some tests import Ray before any starts it, and with several processes they may be the first
+os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"  # what asks Ray before it is started fails, instead of starting another
 os.environ.setdefault("RAY_worker_niceness", "0")
 """By default Ray's workers, which do most of the tests' work, give way to all else on the machine (15)."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import re
 import shutil
@@ -10,6 +11,7 @@ import socket
 import subprocess
 import threading
 import time
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,9 @@ import uvicorn
 from fastapi.testclient import TestClient
 from hostile import of_our_list, of_schemathesis
 from prometheus_client.parser import text_string_to_metric_families
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
 
 from skedge.cli.requests import NoAnswerError, ask
 from skedge.core.errors import InputError
@@ -30,6 +35,7 @@ from skedge.live.control.guard import Guard
 from skedge.live.control.journal import SqlJournal
 from skedge.live.control.limits import Limits
 from skedge.live.control.service import Service
+from skedge.live.control.settings import Settings, save_settings
 from skedge.live.control.states import ROLES
 from skedge.live.control.submissions import Submissions
 from skedge.live.control.tls import certificate
@@ -68,7 +74,11 @@ class Controller:
         empty = Scenario(cluster, Jobs(table, cluster, given), Physics(slot=SECOND))
         url = f"sqlite:///{folder / 'journal.db'}"
         fresh = not (folder / "journal.db").exists()
-        self.journal = SqlJournal(url, {"began": time.time(), "id": "it"}) if fresh else SqlJournal(url, of="it")
+        self.journal = (
+            SqlJournal(url, {"began": time.time(), "id": "it", "policy": "aonline"})
+            if fresh
+            else SqlJournal(url, of="it")
+        )
         self.service = Service(empty, "aonline", folder, Up(1), self.journal)
         self.thread = threading.Thread(target=self.service.run, daemon=True)
         self.thread.start()
@@ -198,8 +208,9 @@ def test_what_prometheus_scrapes_counts_what_happened(controller: Controller) ->
 
 ASKED = {
     "read": [("GET", "/jobs"), ("GET", "/events"), ("GET", "/servers"), ("GET", "/health"), ("GET", "/metrics"),
-             ("GET", "/jobs/x"), ("GET", "/jobs/x/logs"), ("GET", "/openapi.json"), ("POST", "/whatif")],
-    "submit": [("POST", "/jobs"), ("PUT", "/code/x"), ("POST", "/jobs/x/cancel")],
+             ("GET", "/record"), ("GET", "/jobs/x"), ("GET", "/jobs/x/logs"), ("GET", "/openapi.json"),
+             ("POST", "/whatif")],
+    "submit": [("POST", "/jobs"), ("PUT", "/code/x"), ("POST", "/jobs/x/cancel"), ("POST", "/jobs/x/resubmit")],
     "operate": [("POST", "/servers/edge-0/cordon"), ("POST", "/servers/edge-0/uncordon"), ("POST", "/nowhere")],
 }  # fmt: skip
 
@@ -273,6 +284,50 @@ def test_the_api_is_encrypted_and_commands_trust_its_certificate_alone(controlle
     for wrong, says in (((cert, another_key), "cannot be used: key values mismatch"), ((cert, None), "go together")):
         with pytest.raises(InputError, match=says):
             certificate(*wrong)
+
+
+def test_a_job_is_submitted_again_as_it_was(controller: Controller) -> None:
+    controller.submit(epochs=3)
+    again = controller.client.post("/jobs/net/resubmit", headers={"Idempotency-Key": "k"})
+    assert again.json() == controller.client.post("/jobs/net/resubmit", headers={"Idempotency-Key": "k"}).json()
+    assert again.json() == "net-2"
+    assert controller.client.post("/jobs/net-2/resubmit").json() == "net-3"
+    first, last = (controller.client.get(f"/jobs/{job}").json() for job in ("net", "net-3"))
+    same = {"train", "minibatches_per_chunk"}
+    assert {field: first[field] for field in same} == {field: last[field] for field in same}
+    assert first["announced"]["epochs"] == last["announced"]["epochs"] == 3
+    assert "unknown" in controller.client.post("/jobs/nobody/resubmit").json()["detail"]
+
+
+def test_a_log_is_read_on_from_where_the_reader_was(controller: Controller) -> None:
+    controller.submit()
+    controller.comes_to("net", "PENDING")
+    whole = controller.client.get("/jobs/net/logs").text
+    assert controller.client.get("/jobs/net/logs?since=10").text == whole[10:]
+
+
+def test_a_record_is_refused_while_jobs_are_there(controller: Controller, tmp_path: Path) -> None:
+    save_settings(tmp_path, Settings("aonline", id="it"))
+    cluster = {"servers": [{"id": "edge-0", "workers": {"gpu": 2}, "ps": {"cpu": 2}}]}
+    (tmp_path / "cluster.yaml").write_text(json.dumps({"name": "c", "slot": "1s", "cluster": cluster}))
+    controller.submit()
+    refused = controller.client.get("/record")
+    assert refused.status_code == 400
+    assert "job 'net' is still in the system" in refused.json()["detail"]
+    controller.client.post("/jobs/net/cancel")
+    controller.comes_to("net", "CANCELLED")
+    with zipfile.ZipFile(io.BytesIO(controller.client.get("/record").content)) as archive:
+        assert {"run.json", "scenario.yaml"} <= {Path(name).name for name in archive.namelist()}
+
+
+def test_a_token_asks_so_often_in_a_minute_and_no_more() -> None:
+    tokens = Tokens(Path("nowhere"), TOKEN)
+    api = Starlette(routes=[Route("/v1/health", lambda _: PlainTextResponse("up"))])
+    client = TestClient(Guard(api, tokens, 1000, 3), headers={"Authorization": f"Bearer {TOKEN}"})
+    answers = [client.get("/v1/health") for _ in range(4)]
+    assert [answer.status_code for answer in answers] == [200, 200, 200, 429]
+    assert answers[-1].json()["detail"] == "token 'own' has asked 3 times in this minute, which is the most"
+    assert 1 <= int(answers[-1].headers["Retry-After"]) <= 60
 
 
 def test_a_key_of_another_spec_is_refused(controller: Controller) -> None:
@@ -388,7 +443,7 @@ def asked(headers: dict[str, str], size: int) -> tuple[int, int]:
 
     given = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
     scope = {"type": "http", "method": "POST", "path": "/v1/jobs", "headers": given}
-    asyncio.run(Guard(app, Tokens(Path("/nowhere"), TOKEN), 10**6)(scope, receive, send))
+    asyncio.run(Guard(app, Tokens(Path("/nowhere"), TOKEN), 10**6, 10)(scope, receive, send))
     return status, read
 
 

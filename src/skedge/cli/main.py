@@ -74,6 +74,10 @@ SECTIONS = {
             "Submit a job to the service; without an answer the request is repeated, "
             "and the job is submitted only once.",
         ),
+        "resubmit": (
+            "requests:resubmit",
+            "Submit a job of the service again, as it was; it starts from the beginning, under a new name.",
+        ),
         "queue": ("requests:queue", "List all jobs: state, progress, expected completion, and why they wait."),
         "describe": ("requests:describe", "Show one job: why it waits, with numbers, and its expected completion."),
         "whatif": (
@@ -81,6 +85,10 @@ SECTIONS = {
             "What a submission, a drained or added server, or another policy would do to every job.",
         ),
         "token": ("tokens:token_app", "Add, list and revoke named tokens of a service, each with a role."),
+        "notify": (
+            "notify:notify_app",
+            "Send messages to mail, chat or a web address when jobs complete, fail or are preempted.",
+        ),
         "logs": ("requests:logs", "Print the log of a job: the decisions about it, and its losses."),
         "cancel": ("requests:cancel", "Cancel a job that is in the system."),
         "events": ("requests:events", "List events and decisions in order; with --json one line each."),

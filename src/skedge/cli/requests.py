@@ -23,10 +23,13 @@ from skedge.scenario.file import read_spec
 from .console import duration, out, print_json
 from .options import STATE, JobArgument, JsonOption, ServerArgument, StateOption
 
+_LOOK_S = 0.5
+"""Between two looks of what is followed [s]."""
+
 _TRIES, _PAUSE_S = 4, 2.0
 """Most times that a submission is sent if no answer comes, and the pause before it is repeated [s]."""
-_BUSY = 503
-"""HTTP status of a service that is too busy to answer."""
+_BUSY = (429, 503)
+"""HTTP statuses of a service that has been asked too often, or is too busy to answer."""
 
 
 class NoAnswerError(SkedgeError):
@@ -77,7 +80,7 @@ def ask(state: Path, method: str, path: str, headers: Mapping[str, str] | None =
         return answer.json() if answer.headers["content-type"].startswith("application/json") else answer.text
     is_problem = answer.headers["content-type"].startswith("application/problem+json")
     sentence = answer.json()["detail"] if is_problem else f"the service answers {answer.status_code}"
-    raise (NoAnswerError if answer.status_code == _BUSY else InputError)(sentence)
+    raise (NoAnswerError if answer.status_code in _BUSY else InputError)(sentence)
 
 
 def submit(
@@ -92,7 +95,7 @@ def submit(
     fields, key = read_spec(spec), key or secrets.token_hex(16)
     if "code" in fields["train"]:
         fields["train"] = {**fields["train"], "code": _send_code(state, Path(fields["train"]["code"]))}
-    job = _submit_once(state, fields, key)
+    job = _once(state, "/jobs", key, "skedge submit SPEC", json=fields)
     print_answer({"job": job}, f"{job} submitted", as_json=as_json)
 
 
@@ -103,16 +106,28 @@ def _send_code(state: Path, path: Path) -> str:
     return digest(code)
 
 
-def _submit_once(state: Path, fields: dict[str, Any], key: str) -> str:
-    """Submit a job, and repeat the request with the same key if no answer comes; returns the job's name."""
+def resubmit(
+    job: JobArgument,
+    state: StateOption = STATE,
+    key: Annotated[str | None, typer.Option(help="Idempotency key, as of `skedge submit`. Default: a new key.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Submit a job of the service again, as it was; it starts from the beginning, under a new name."""
+    key = key or secrets.token_hex(16)
+    found = _once(state, f"/jobs/{job}/resubmit", key, f"skedge resubmit {job}")
+    print_answer({"job": found}, f"{found} submitted", as_json=as_json)
+
+
+def _once(state: Path, path: str, key: str, command: str, **given: Any) -> str:
+    """Post a job, and repeat the request with the same key if no answer comes; returns the job's name."""
     for _ in range(_TRIES - 1):
         with suppress(NoAnswerError):
-            return str(ask(state, "POST", "/jobs", {"Idempotency-Key": key}, json=fields))
+            return str(ask(state, "POST", path, {"Idempotency-Key": key}, **given))
         time.sleep(_PAUSE_S)
     try:
-        return str(ask(state, "POST", "/jobs", {"Idempotency-Key": key}, json=fields))
+        return str(ask(state, "POST", path, {"Idempotency-Key": key}, **given))
     except NoAnswerError as error:
-        again = f"the job may or may not be submitted: `skedge submit SPEC --key {key}` repeats the request safely"
+        again = f"the job may or may not be submitted: `{command} --key {key}` repeats the request safely"
         raise NoAnswerError(f"{error}; {again}") from error
 
 
@@ -200,10 +215,21 @@ def logs(
     job: JobArgument,
     state: StateOption = STATE,
     tail: Annotated[int | None, typer.Option(help="Number of lines to print, from the end.", min=1)] = None,
+    follow: Annotated[bool, typer.Option(help="Keep running, and print new lines until the job has left.")] = False,
 ) -> None:
     """Print the log of a job: the decisions about it, and its losses."""
-    lines = ask(state, "GET", f"/jobs/{job}/logs").splitlines(keepends=True)
+    text = ask(state, "GET", f"/jobs/{job}/logs")
+    lines = text.splitlines(keepends=True)
     sys.stdout.write("".join(lines if tail is None else lines[-tail:]))
+    while follow:
+        sys.stdout.flush()
+        # the state first: what is written before the job leaves is in the log that is read after
+        left = ask(state, "GET", f"/jobs/{job}")["ended_s"] is not None
+        more = ask(state, "GET", f"/jobs/{job}/logs", params={"since": len(text.encode())})
+        sys.stdout.write(more)
+        text, follow = text + more, not left
+        if follow:
+            time.sleep(_LOOK_S)
 
 
 def cancel(job: JobArgument, state: StateOption = STATE, as_json: JsonOption = False) -> None:
@@ -230,7 +256,7 @@ def events(
         if not follow:
             return
         since += len(rows)
-        time.sleep(0.5)
+        time.sleep(_LOOK_S)
 
 
 def servers(state: StateOption = STATE, as_json: JsonOption = False) -> None:

@@ -77,6 +77,7 @@ class LimitOptions:
     max_body_mb: Annotated[float, typer.Option(help="Largest body of a request (MB).", min=0.001)] = 1.0
     min_free_mb: Annotated[float, typer.Option(help="Least free disk space to accept jobs (MB).", min=0)] = 100.0
     keep_days: Annotated[float, typer.Option(help="Time to keep checkpoints of past jobs (days).", min=0)] = 30.0
+    max_per_minute: Annotated[int, typer.Option(help="Most requests with one token in a minute.", min=1)] = 6000
     allow: Annotated[
         list[str] | None, typer.Option(help="A module or package whose factories jobs may use; repeatable.")
     ] = None
@@ -108,7 +109,9 @@ def up(
     mark = _check_same(state, wanted.policy, scenario) or secrets.token_hex(8)
     write_aside(state / CLUSTER, yaml.safe_dump(cluster_fields(scenario), sort_keys=False))
     allowed = tuple(limits.allow or ())
-    kept = Limits(limits.max_chunks, limits.max_body_mb, limits.min_free_mb, limits.keep_days, allowed)
+    kept = Limits(
+        limits.max_chunks, limits.max_body_mb, limits.min_free_mb, limits.keep_days, limits.max_per_minute, allowed
+    )
     save_settings(state, Settings(**asdict(wanted), id=mark, limits=kept))
     for name in (ADDRESS, STARTING):
         (state / name).unlink(missing_ok=True)

@@ -1,8 +1,8 @@
 """The service's API: JSON over HTTP with a token, on loopback by default.
 
 All paths are below ``/v1``. Wrong input is answered with status 400 and problem details (:mod:`.problem`). A missing
-token gives 401, one with too small a role 403 and a body that is too large 413, all before the body is read. While the
-controller is too busy to answer, or cannot write, the status is 503.
+token gives 401, one with too small a role 403, too many requests 429 and a body that is too large 413, all before the
+body is read. While the controller is too busy to answer, or cannot write, the status is 503.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Annotated, Any
 from fastapi import Depends, FastAPI, Header, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
+from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, StreamingResponse
+from starlette.background import BackgroundTask
 from starlette.exceptions import HTTPException  # FastAPI answers unknown paths with this one
 
 from skedge.core.errors import InputError
@@ -25,6 +26,7 @@ from .audit import AUDIT, Audit
 from .guard import Guard
 from .limits import spec_in
 from .problem import problem
+from .record_archive import archived
 from .service import PAGE, Service
 from .states import STATES
 from .submissions import BusyError
@@ -62,11 +64,13 @@ def make_api(service: Service, token: str) -> FastAPI:
     ``POST /jobs``            a job spec, perhaps with a header ``Idempotency-Key``; gives the name
     ``GET /jobs``             :meth:`.service.Service.queue`: ``?state=RUNNING,PENDING&since=N&most=M``
     ``GET /jobs/JOB``         :meth:`.service.Service.describe`
-    ``GET /jobs/JOB/logs``    text
+    ``GET /jobs/JOB/logs``    text, from byte ``?since=N`` on
     ``POST /jobs/JOB/cancel``
+    ``POST /jobs/JOB/resubmit`` as it was submitted; gives the new name
     ``GET /events``           :meth:`.service.Service.events`: ``?since=N&most=M``
     ``GET /events/stream``    the same as they happen, as server-sent events; ``Last-Event-ID`` continues
     ``GET /metrics``          for Prometheus: :mod:`.metrics`
+    ``GET /record``           the run folder of all jobs as a ZIP file, once all have left: :mod:`.record_archive`
     ``POST /whatif``          a question; gives :meth:`.service.Service.what_if`
     ``GET /servers``          :meth:`.service.Service.servers`
     ``POST /servers/S/cordon`` and ``/servers/S/uncordon``
@@ -79,6 +83,18 @@ def make_api(service: Service, token: str) -> FastAPI:
         spec: Annotated[dict[str, Any], Depends(_spec_of)], idempotency_key: Annotated[str, Header()] = ""
     ) -> str:
         return service.submit(spec, idempotency_key)
+
+    def resubmit(job: str, idempotency_key: Annotated[str, Header()] = "") -> str:
+        return service.resubmit(job, idempotency_key)
+
+    def logs(job: str, since: Since = 0) -> str:
+        return service.logs(job, since)
+
+    def record() -> FileResponse:
+        file, remove = archived(service.folder)
+        return FileResponse(
+            file, media_type="application/zip", filename="record.zip", background=BackgroundTask(remove)
+        )
 
     def queue(state: str = "", since: Since = 0, most: Most = PAGE) -> list[dict[str, Any]]:
         return service.queue(_states_in(state), since, most)
@@ -98,7 +114,10 @@ def make_api(service: Service, token: str) -> FastAPI:
 
     audit = Audit(service.folder / AUDIT, lambda: f"token:{who.get()}")
     api = FastAPI(title="skedge", docs_url=None, redoc_url=None, openapi_url=f"{V1}/openapi.json")
-    api.add_middleware(Guard, tokens=Tokens(service.folder, token), most=int(service.limits.body_mb * 1e6))
+    limits = service.limits
+    api.add_middleware(
+        Guard, tokens=Tokens(service.folder, token), most=int(limits.body_mb * 1e6), rate=limits.per_minute
+    )
     routes: tuple[tuple[str, str, Callable[..., Any]], ...] = (
         ("GET", "/health", service.health),
         ("POST", "/jobs", audit.of("submit", submit)),
@@ -106,6 +125,7 @@ def make_api(service: Service, token: str) -> FastAPI:
         ("GET", "/jobs", queue),
         ("GET", "/jobs/{job}", service.describe),
         ("POST", "/jobs/{job}/cancel", audit.of("cancel", service.cancel)),
+        ("POST", "/jobs/{job}/resubmit", audit.of("resubmit", resubmit)),
         ("GET", "/events", events),
         ("POST", "/whatif", ask_what_if),
         ("GET", "/servers", service.servers),
@@ -115,7 +135,8 @@ def make_api(service: Service, token: str) -> FastAPI:
     )
     for method, path, answer in routes:
         api.add_api_route(V1 + path, answer, methods=[method])
-    api.add_api_route(f"{V1}/jobs/{{job}}/logs", service.logs, response_class=PlainTextResponse)
+    api.add_api_route(f"{V1}/jobs/{{job}}/logs", logs, response_class=PlainTextResponse)
+    api.add_api_route(f"{V1}/record", record, response_class=FileResponse)
     api.add_api_route(f"{V1}/metrics", service.metrics.text, response_class=PlainTextResponse)
     api.add_api_route(f"{V1}/events/stream", stream, include_in_schema=False)  # it has no end, which OpenAPI cannot say
     api.add_exception_handler(InputError, _refused)

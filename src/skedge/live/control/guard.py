@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import time
 from typing import Any
+
+from limits import RateLimitItemPerMinute
+from limits.storage import MemoryStorage
+from limits.strategies import FixedWindowRateLimiter
 
 from .problem import problem
 from .tokens import Token, Tokens, who
@@ -16,12 +22,14 @@ _SUBMIT = ("/jobs", "/code/")
 class Guard:
     """ASGI middleware.
 
-    A request without a known token is answered with 401, one whose token has too small a role with 403; their bodies
-    are not read. A body above `most` bytes is answered with 413, and the rest of it is not read.
+    A request without a known token is answered with 401, one whose token has too small a role with 403, and one above
+    `rate` requests a minute with the same token with 429; their bodies are not read. A body above `most` bytes is
+    answered with 413, and the rest of it is not read.
     """
 
-    def __init__(self, app: Any, tokens: Tokens, most: int) -> None:
+    def __init__(self, app: Any, tokens: Tokens, most: int, rate: int) -> None:
         self.app, self.tokens, self.most = app, tokens, most
+        self.rate, self.counted = RateLimitItemPerMinute(rate), FixedWindowRateLimiter(MemoryStorage())
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Pass a request on, or reject it."""
@@ -36,6 +44,11 @@ class Guard:
         if not token.may(needed):
             sentence = f"token {token.name!r} has the role {token.role}; this needs {needed}"
             await problem(403, sentence)(scope, receive, send)
+            return
+        if not self.counted.hit(self.rate, token.name):
+            left = math.ceil(self.counted.get_window_stats(self.rate, token.name).reset_time - time.time())
+            sentence = f"token {token.name!r} has asked {self.rate.amount} times in this minute, which is the most"
+            await problem(429, sentence, {"Retry-After": str(max(left, 1))})(scope, receive, send)
             return
         body = await self._body(headers, receive)
         if body is None:

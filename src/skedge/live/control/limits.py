@@ -33,6 +33,8 @@ class Limits:
         Least free space on the disk of the state [MB]; with less, no job is accepted.
     keep_days
         How long checkpoints of jobs that have left are kept [days]; inf: for ever.
+    per_minute
+        Most requests with one token in a minute.
     allow
         Modules, or whole packages, whose functions may be the factory of a job, besides those that ship with skedge:
         a factory is code that runs on every server.
@@ -42,6 +44,7 @@ class Limits:
     body_mb: float = 1.0
     free_mb: float = 100.0
     keep_days: float = 30.0
+    per_minute: int = 6000
     allow: tuple[str, ...] = ()
 
     def check_factory(self, factory: str, shipped: Collection[str] = ()) -> None:

@@ -6,14 +6,14 @@ Counters and histograms grow as things happen, and begin at zero with a new cont
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client import Counter as Counted
 from prometheus_client.core import GaugeMetricFamily, Histogram
 
-from skedge.core.events import CANCELLED, Event
+from skedge.core.events import CANCELLED, Event, Order, Suspend
 from skedge.core.time import SECOND
 
 _WAITS = (0.1, 1, 10, 60, 300, 1800, 3600, 6 * 3600, 24 * 3600)
@@ -65,14 +65,14 @@ class Metrics:
         )
         self._registry.register(_Asked(read))
 
-    def note(self, event: Event) -> None:
-        """Count what an event says."""
+    def note(self, event: Event, orders: Sequence[Order]) -> None:
+        """Count what an event and the orders that answer it say."""
         self.submitted.inc(len(event.arrived))
         self._arrived |= dict.fromkeys(event.arrived, event.time)
         for job in event.started:
             if job in self._arrived:
                 self.waited.observe((event.time - self._arrived.pop(job)) / SECOND)
-        self.suspended.inc(len(event.paused))
+        self.suspended.inc(len(preempted(event, orders)))
         self.evicted.inc(len(event.interrupted))
         self.finished.labels("COMPLETED").inc(len(event.finished))
         for _, reason in event.failed:
@@ -83,6 +83,11 @@ class Metrics:
     def text(self) -> str:
         """All of them in Prometheus's format."""
         return generate_latest(self._registry).decode()
+
+
+def preempted(event: Event, orders: Sequence[Order]) -> tuple[int, ...]:
+    """Running jobs that were suspended: displaced on their lanes, or gangs by an order."""
+    return event.paused + tuple(order.job for order in orders if isinstance(order, Suspend))
 
 
 class _Asked:

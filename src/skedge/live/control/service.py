@@ -36,6 +36,7 @@ from .foresight import Foresight
 from .journal import SqlJournal
 from .limits import Limits
 from .metrics import Metrics, Read
+from .notify import Notifier
 from .retention import Retention
 from .states import STATES
 from .status import Status
@@ -124,6 +125,7 @@ class Service:
         self.kernel.took = self.metrics.decided.observe
         self.submissions = Submissions(folder, self.limits, self.kernel, self.world, journal)
         self.status = Status(self.kernel, self.world, self._log_line)
+        self.notifier = Notifier(folder, scenario)
         self.foresight = Foresight(self._present, self.metrics.off.observe)
         self.retention = Retention(Checkpoints(engine.url), self.world.real_now, self.limits.keep_days)
 
@@ -134,9 +136,11 @@ class Service:
         if self.engine.acts:
             self.retention.thread.start()
             self.foresight.start()
+            self.notifier.start()
         try:
             drive(self.kernel, self.world, self._note)
         finally:
+            self.notifier.end()
             self.foresight.end()
             self.retention.end()
             self.world.close()
@@ -144,7 +148,8 @@ class Service:
     def _note(self, event: Event, orders: list[Order]) -> None:
         self.status.note(event, orders)
         if not self.world.inbox.rebuilding:
-            self.metrics.note(event)
+            self.metrics.note(event, orders)
+            self.notifier.note(event, orders)
         for job in event.finished:
             self.foresight.completed(job, event.time)
         for job in event.left:
@@ -201,7 +206,21 @@ class Service:
         BusyError
             If the journal cannot be written now.
         """
-        promised, deadline = self.ask(lambda: self.submissions.promise(spec, key)), time.monotonic() + _ANSWER_S
+        return self._accepted(lambda: self.submissions.promise(spec, key))
+
+    def resubmit(self, job: str, key: str = "") -> str:
+        """Accept a job again, as it was submitted; returns the new job's id. Otherwise as :meth:`submit`.
+
+        Raises
+        ------
+        InputError
+            If there is no job of that name.
+        """
+        self.ask(lambda: self._job(job))
+        return self._accepted(lambda: self.submissions.again(job, key))
+
+    def _accepted(self, promise: Callable[[], Future[str]]) -> str:
+        promised, deadline = self.ask(promise), time.monotonic() + _ANSWER_S
         while not promised.done() and not self.journal.blocked and time.monotonic() < deadline:
             wait([promised], timeout=_LOOK_S)
         if not promised.done():
@@ -338,8 +357,8 @@ class Service:
         """One row per server."""
         return self.ask(self.status.servers)
 
-    def logs(self, job: str) -> str:
-        """The job's log.
+    def logs(self, job: str, since: int = 0) -> str:
+        """The job's log from byte `since` on.
 
         Raises
         ------
@@ -348,7 +367,7 @@ class Service:
         """
         self.ask(lambda: self._job(job))
         path = self.folder / "logs" / f"{job}.log"
-        return path.read_text(encoding="utf-8") if path.exists() else ""
+        return path.read_bytes()[since:].decode("utf-8", "replace") if path.exists() else ""
 
     def _job(self, name: str) -> int:
         if name not in self.kernel.scenario.jobs.index:

@@ -1,7 +1,13 @@
-"""The states of a service's job and the roles of its tokens; a module of its own, imported without extras."""
+"""Words of the service: states of a job, roles of tokens, what is notified of.
+
+A module of its own, imported without extras.
+"""
 
 STATES = ("PENDING", "RUNNING", "SUSPENDED", "COMPLETED", "FAILED", "CANCELLED")
 """States of a job, named as in Slurm."""
 
 ROLES = ("read", "submit", "operate")
 """Roles of a service's tokens; each may what those before it may."""
+
+NOTIFIED = ("completed", "failed", "preempted", "server")
+"""What operators can be notified of: three things that happen to jobs, and that a server is lost or back."""

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -49,16 +49,25 @@ class Submissions:
         self._waiting: dict[str, Future[str]] = {}
         self._promised: set[str] = set()
         self._keys: dict[str, tuple[str, str]] = {}
+        self._fields: dict[str, dict[str, Any]] = {}
 
     def promise(self, spec: Mapping[str, Any], key: str = "") -> Future[str]:
         """Check a job and queue it; the future gives its id once it is in the journal."""
-        of_spec = _digest(spec)
+        return self._promise(lambda: job_from_spec(spec, "job spec"), _digest(spec), key)
+
+    def again(self, job: str, key: str = "") -> Future[str]:
+        """Queue a job with the spec of an earlier one, as :meth:`promise` does."""
+        base, _, number = job.rpartition("-")
+        name = base if number.isdigit() and base in self._fields else job  # not digits-2-2 after digits-2
+        return self._promise(lambda: _arrived({**self._fields[job], "id": name}, 0.0), _digest({"again": job}), key)
+
+    def _promise(self, form: Callable[[], JobForm], of_spec: str, key: str) -> Future[str]:
         if key in self._keys:
             return self._as_before(key, of_spec)
         if len(key) > _LONGEST_KEY:
             raise InputError(f"idempotency key: has {len(key)} characters; it must have at most {_LONGEST_KEY}")
         self.check_space()
-        fields = self._checked(job_from_spec(spec, "job spec"))
+        fields = self._checked(form())
         name = fields["id"]
         self._promised.add(name)
         future = self._waiting[name] = Future()
@@ -70,6 +79,7 @@ class Submissions:
     def take(self, given: Submitted, arrival_s: float) -> tuple[Scenario, Program]:
         """Append a job whose entry is in the journal to the scenario; returns the scenario and the job's program."""
         form = _arrived(given.job, arrival_s)
+        self._fields[form.id] = given.job
         if given.key:
             self._keys[given.key] = form.id, given.spec
         scenario = self.world.scenario.with_job(job_of(form))

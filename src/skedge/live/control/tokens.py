@@ -17,6 +17,7 @@ from skedge.core.errors import InputError
 
 from .settings import write_aside
 from .states import ROLES
+from .watched import Watched
 
 TOKENS = "tokens.json"
 
@@ -50,25 +51,14 @@ class Tokens:
     """
 
     def __init__(self, folder: Path, own: str) -> None:
-        self._path, self._own = folder / TOKENS, Token(OWN, ROLES[-1], _hash(own))
-        self._read_at: tuple[int, int] | None = None
-        self._by_hash: dict[str, Token] = {}
+        mine = Token(OWN, ROLES[-1], _hash(own))
+        self._by_hash = Watched(
+            folder / TOKENS, lambda: {token.sha256: token for token in (*read_tokens(folder), mine)}
+        )
 
     def of(self, token: str) -> Token | None:
         """The token of this text; None if it is not accepted."""
-        self._read_again()
-        return self._by_hash.get(_hash(token))
-
-    def _read_again(self) -> None:
-        """Read the file if it has changed since it was read."""
-        try:
-            found = self._path.stat()
-            now = (found.st_mtime_ns, found.st_ino)
-        except FileNotFoundError:
-            now = (0, 0)
-        if now != self._read_at:
-            named = read_tokens(self._path.parent)
-            self._by_hash, self._read_at = {token.sha256: token for token in (*named, self._own)}, now
+        return self._by_hash.content.get(_hash(token))
 
 
 def read_tokens(state: Path) -> list[Token]:

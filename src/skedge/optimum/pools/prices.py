@@ -150,7 +150,7 @@ def _cheapest(
     edges: Floats, price: Floats, ready: float, arrival: float, need: float, rate: float, least: float, away: float,
     costs: Floats, lengths: Floats, cell: np.ndarray,
 ) -> tuple[float, float]:  # fmt: skip
-    """v_j, and the completion c that attains it; -1 if that is :attr:`.pools.Pool.away`.
+    """v_j, and the completion c that attains it; -1 if that is :attr:`.pools.JobPool.away`.
 
     Goes along the cells with the cheapest `need` of the time so far. Within a cell, later completion exchanges dearest
     time for the cell's, so that the cost is convex there and its least value is where an exchange ends.

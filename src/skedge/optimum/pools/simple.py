@@ -15,11 +15,11 @@ from .pools import JobPool
 def alone(pools: Sequence[JobPool]) -> float:
     """The sum over jobs of the least JCT alone on the whole edge, or in the cloud [µs].
 
-    **Proof.** On the edge a job computes from :attr:`~.pools.Pool.ready` on at the earliest, with at most
+    **Proof.** On the edge a job computes from :attr:`~.pools.JobPool.ready` on at the earliest, with at most
     min(D_j, m) workers. Chunks that stay on their workers take ceil(D_j / m) p_j then, as some worker has at least
     ceil(D_j / m) of them. Divided work takes D_j p_j / min(D_j, m). In the cloud the job completes after
-    :attr:`~.pools.Pool.away` at the earliest. Completions are on slot boundaries, so both are rounded up to one. Other
-    jobs can only take workers away.
+    :attr:`~.pools.JobPool.away` at the earliest. Completions are on slot boundaries, so both are rounded up to
+    one. Other jobs can only take workers away.
     """
     return float(sum(pool.alone.sum() for pool in pools))
 

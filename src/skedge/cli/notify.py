@@ -1,0 +1,86 @@
+"""``skedge notify``: who is told when jobs complete, fail or are preempted, and when servers are lost."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from skedge.core.errors import SkedgeError
+from skedge.live.control.states import NOTIFIED
+
+from .console import out, print_json
+from .extra import check_live
+from .options import STATE, JsonOption, StateOption
+from .requests import print_answer
+
+notify_app = typer.Typer(
+    help="Send messages to mail, chat or a web address when jobs complete, fail or are preempted.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    add_completion=False,
+)
+
+NameArgument = Annotated[str, typer.Argument(help="Name of the receiver.")]
+
+
+@notify_app.callback()
+def notify() -> None:
+    """Send messages to mail, chat or a web address when jobs complete, fail or are preempted."""
+
+
+@notify_app.command()
+def add(
+    name: NameArgument,
+    url: Annotated[str, typer.Argument(help="Where messages go, as an Apprise URL: mailto://…, slack://…, json://…")],
+    on: Annotated[str, typer.Option(help=f"Of {', '.join(NOTIFIED)}, separated by commas.")] = "completed,failed",
+    jobs: Annotated[str, typer.Option(help="Pattern of the jobs' names, such as 'night-*'.")] = "*",
+    state: StateOption = STATE,
+    as_json: JsonOption = False,
+) -> None:
+    """Add a receiver, or replace that of the same name; the service need not be restarted."""
+    check_live()
+    from skedge.live.control.notify import Receiver, add_receiver  # noqa: PLC0415 - imports the extra
+
+    receiver = Receiver(name, url, tuple(word.strip() for word in on.split(",") if word.strip()), jobs)
+    add_receiver(state, receiver)
+    print_answer({"name": name, "on": receiver.on}, f"{name} is notified: {', '.join(receiver.on)}", as_json=as_json)
+
+
+@notify_app.command("list")
+def listed(state: StateOption = STATE, as_json: JsonOption = False) -> None:
+    """List the receivers, their URLs without passwords."""
+    check_live()
+    from skedge.live.control.notify import read_receivers  # noqa: PLC0415 - imports the extra
+
+    receivers = read_receivers(state)
+    if as_json:
+        print_json([{"name": one.name, "url": one.shown(), "on": one.on, "jobs": one.jobs} for one in receivers])
+        return
+    table = Table("name", "url", "on", "jobs")
+    for one in receivers:
+        table.add_row(one.name, one.shown(), ", ".join(one.on), one.jobs)
+    out.print(table)
+
+
+@notify_app.command("test")
+def send_test(name: NameArgument, state: StateOption = STATE, as_json: JsonOption = False) -> None:
+    """Send a message to a receiver now."""
+    check_live()
+    from skedge.live.control.notify import Message, receiver_of, send  # noqa: PLC0415 - imports the extra
+
+    receiver = receiver_of(state, name)
+    if not send(receiver, Message("test", None, "skedge can reach you here"), tries=1):
+        raise SkedgeError(f"receiver {name!r}: {receiver.shown()} did not take the message")
+    print_answer({"name": name}, f"{name} took the message", as_json=as_json)
+
+
+@notify_app.command()
+def remove(name: NameArgument, state: StateOption = STATE, as_json: JsonOption = False) -> None:
+    """Remove a receiver: no more messages go there."""
+    check_live()
+    from skedge.live.control.notify import remove_receiver  # noqa: PLC0415 - imports the extra
+
+    remove_receiver(state, name)
+    print_answer({"name": name}, f"{name} is removed", as_json=as_json)

@@ -1,0 +1,35 @@
+"""A file of the state that commands change while the service runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Generic, TypeVar
+
+Content = TypeVar("Content")
+
+
+class Watched(Generic[Content]):
+    """The content of a file, read again when the file has changed.
+
+    Parameters
+    ----------
+    read
+        Reads the file; a file that does not exist must be no error.
+    """
+
+    def __init__(self, path: Path, read: Callable[[], Content]) -> None:
+        self._path, self._read = path, read
+        self._stamp: tuple[int, int] | None = None
+
+    @property
+    def content(self) -> Content:
+        """The content as of now."""
+        try:
+            found = self._path.stat()
+            stamp = (found.st_mtime_ns, found.st_ino)
+        except FileNotFoundError:
+            stamp = (0, 0)
+        if stamp != self._stamp:
+            self._content, self._stamp = self._read(), stamp
+        return self._content
