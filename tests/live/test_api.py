@@ -34,6 +34,7 @@ from skedge.live.control.api import V1, _stream, make_api
 from skedge.live.control.guard import Guard
 from skedge.live.control.journal import SqlJournal
 from skedge.live.control.limits import Limits
+from skedge.live.control.notify import Message
 from skedge.live.control.service import Service
 from skedge.live.control.settings import Settings, save_settings
 from skedge.live.control.states import ROLES
@@ -43,6 +44,7 @@ from skedge.live.control.tokens import Tokens, add_token, revoke_token
 from skedge.live.training.code import digest, pack
 from skedge.live.training.trainer import Trainer
 from skedge.live.world.carrier import Carrier
+from skedge.live.world.inputs import Report
 from skedge.live.world.ray_world import NoEngine
 
 TOKEN = "of the test"
@@ -297,6 +299,18 @@ def test_a_job_is_submitted_again_as_it_was(controller: Controller) -> None:
     assert {field: first[field] for field in same} == {field: last[field] for field in same}
     assert first["announced"]["epochs"] == last["announced"]["epochs"] == 3
     assert "unknown" in controller.client.post("/jobs/nobody/resubmit").json()["detail"]
+
+
+def test_the_service_notifies_of_jobs_that_were_submitted(
+    controller: Controller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[Message | None] = []
+    monkeypatch.setattr(controller.service.notifier, "_put", said.append)
+    controller.submit()
+    controller.comes_to("net", "PENDING")
+    controller.service.world.inbox.waiting.put(Report("failed", 0, reason="its disk burned"))
+    controller.comes_to("net", "FAILED")
+    assert said == [Message("failed", "net", "job net failed: its disk burned")]
 
 
 def test_a_log_is_read_on_from_where_the_reader_was(controller: Controller) -> None:

@@ -93,11 +93,11 @@ def test_a_receiver_gets_what_it_wants_of_the_jobs_it_wants() -> None:
 
 
 def test_messages_are_sent_while_receivers_change(tmp_path: Path, scenario: Scenario, inbox: Inbox) -> None:
-    notifier = Notifier(tmp_path, scenario)
+    notifier = Notifier(tmp_path)
     notifier.start()
-    notifier.note(Event(SECOND, finished=(0,)), [])  # to nobody
+    notifier.note(Event(SECOND, finished=(0,)), [], scenario)  # to nobody
     add_receiver(tmp_path, Receiver("ops", inbox.url, ("completed",)))
-    notifier.note(Event(2 * SECOND, finished=(1,)), [])
+    notifier.note(Event(2 * SECOND, finished=(1,)), [], scenario)
     assert inbox.got.wait(20)
     notifier.end()
     assert [(one["title"], one["message"]) for one in inbox.came] == [
@@ -116,8 +116,8 @@ def test_a_full_queue_leaves_messages_out_and_says_so(
     tmp_path: Path, scenario: Scenario, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(notify, "_WAITING", 1)
-    notifier = Notifier(tmp_path, scenario)  # its thread is not started: nothing is sent
-    notifier.note(Event(SECOND, finished=(0, 1)), [])
+    notifier = Notifier(tmp_path)  # its thread is not started: nothing is sent
+    notifier.note(Event(SECOND, finished=(0, 1)), [], scenario)
     assert "1 wait already" in capsys.readouterr().err
 
 
@@ -158,8 +158,8 @@ def test_a_damaged_file_is_one_sentence_and_ends_nothing(
 ) -> None:
     (tmp_path / "notify.json").write_text("[{")
     assert "remove it and add them again" in skedge("notify", "list", "--state", str(tmp_path)).err
-    notifier = Notifier(tmp_path, scenario)
-    notifier.note(Event(SECOND, finished=(0,)), [])
+    notifier = Notifier(tmp_path)
+    notifier.note(Event(SECOND, finished=(0,)), [], scenario)
     notifier.end()
     notifier._send_all()
     assert "remove it and add them again" in capsys.readouterr().err

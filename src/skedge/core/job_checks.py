@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -90,8 +91,14 @@ def checked(frame: pl.DataFrame, cluster: Cluster) -> pl.DataFrame:
     except pl.exceptions.PolarsError as error:
         raise ScenarioError(f"jobs: a column has values of the wrong type: {error}") from error
     _utility_is_whole(frame)
-    _refuse(frame, [*_of_columns(), *_of_values(frame), *_of_utility(frame), *_of_kind(frame, cluster), *_together()])
+    _refuse(frame, _of_table(tuple(frame.columns), cluster.kind))
     return frame
+
+
+@cache
+def _of_table(columns: tuple[str, ...], kind: Kind) -> list[_Check]:
+    """The checks of a table with these columns; kept, as a service checks a table for every job."""
+    return [*_of_columns(), *_of_values(columns), *_of_utility(columns), *_of_kind(columns, kind), *_together()]
 
 
 def _of_columns() -> Iterator[_Check]:
@@ -99,9 +106,9 @@ def _of_columns() -> Iterator[_Check]:
         yield _check(pl.col(column).is_null(), column, "a value; it is missing")
 
 
-def _of_values(frame: pl.DataFrame) -> Iterator[_Check]:
+def _of_values(columns: Sequence[str]) -> Iterator[_Check]:
     """Check each column by the row of its field."""
-    for column in frame.columns:
+    for column in columns:
         rule = next(_number(f.row.check) for f in JOB_FIELDS if f.holds(column))
         if rule is not None:
             yield _check(pl.col(column).is_not_null() & _outside(pl.col(column), rule), column, rule.right)
@@ -119,12 +126,12 @@ def _outside(column: pl.Expr, rule: Number) -> pl.Expr:
     return ~(finite & (column > rule.low if rule.above else column >= rule.low) & (column <= rule.high))
 
 
-def _of_kind(frame: pl.DataFrame, cluster: Cluster) -> Iterator[_Check]:
+def _of_kind(columns: Sequence[str], kind: Kind) -> Iterator[_Check]:
     """Reject optional columns of fields that do not apply to this kind of cluster."""
     for f in JOB_FIELDS:
-        if f.row.table == "optional" and cluster.kind not in f.row.kinds:
+        if f.row.table == "optional" and kind not in f.row.kinds:
             right = f"left out: it goes with {' or '.join(_KINDS[kind] for kind in f.row.kinds)}"
-            for column in filter(f.holds, frame.columns):
+            for column in filter(f.holds, columns):
                 yield _check(pl.col(column).is_not_null(), column, right)
 
 
@@ -152,14 +159,14 @@ def _utility_is_whole(frame: pl.DataFrame) -> None:
         raise ScenarioError(f"jobs: column {missing[0]!r} is missing; a utility has height, steepness and target")
 
 
-def _of_utility(frame: pl.DataFrame) -> Iterator[_Check]:
-    given = [name for name in UTILITY if name in frame.columns]
+def _of_utility(columns: Sequence[str]) -> Iterator[_Check]:
+    given = [name for name in UTILITY if name in columns]
     for name, (_, rule) in zip(given, UTILITY_RULES.values(), strict=False):
         column = pl.col(name)
         lacks = pl.any_horizontal(pl.col(given).is_not_null()) & column.is_null()
         yield _check(lacks, name, "a number: a utility has height, steepness and target")
         yield _check(column.is_not_null() & _outside(column, rule), name, rule.right)
-    if "internal_mbps" in frame.columns:
+    if "internal_mbps" in columns:
         slower = pl.col("internal_mbps") < pl.col("bandwidth_mbps")
         yield _check(slower, "internal_mbps", "at least bandwidth_mbps")
 

@@ -74,9 +74,9 @@ class Message:
 class Notifier:
     """Sends messages in its own thread."""
 
-    def __init__(self, state: Path, scenario: Scenario) -> None:
+    def __init__(self, state: Path) -> None:
         self._receivers = Watched(state / NOTIFY, lambda: read_receivers(state))
-        self._scenario, self._waiting = scenario, queue.Queue[Message | None](_WAITING)
+        self._waiting = queue.Queue[Message | None](_WAITING)
         self._thread = threading.Thread(target=self._send_all, name="notifications", daemon=True)
 
     def start(self) -> None:
@@ -87,9 +87,9 @@ class Notifier:
         """End the thread, once it has sent the message under way."""
         self._put(None)
 
-    def note(self, event: Event, orders: Sequence[Order]) -> None:
-        """Take what has happened to jobs and servers; called by the controller's thread."""
-        for message in messages(event, orders, self._scenario):
+    def note(self, event: Event, orders: Sequence[Order], scenario: Scenario) -> None:
+        """Take what has happened to jobs and servers of `scenario`; called by the controller's thread."""
+        for message in messages(event, orders, scenario):
             self._put(message)
 
     def _put(self, message: Message | None) -> None:

@@ -125,7 +125,7 @@ class Service:
         self.kernel.took = self.metrics.decided.observe
         self.submissions = Submissions(folder, self.limits, self.kernel, self.world, journal)
         self.status = Status(self.kernel, self.world, self._log_line)
-        self.notifier = Notifier(folder, scenario)
+        self.notifier = Notifier(folder)
         self.foresight = Foresight(self._present, self.metrics.off.observe)
         self.retention = Retention(Checkpoints(engine.url), self.world.real_now, self.limits.keep_days)
 
@@ -149,7 +149,7 @@ class Service:
         self.status.note(event, orders)
         if not self.world.inbox.rebuilding:
             self.metrics.note(event, orders)
-            self.notifier.note(event, orders)
+            self.notifier.note(event, orders, self.kernel.scenario)
         for job in event.finished:
             self.foresight.completed(job, event.time)
         for job in event.left:
