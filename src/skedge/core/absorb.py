@@ -28,6 +28,7 @@ def absorb(state: State, event: Event) -> Event:
     wrong = believe_finished(state.belief, chunks.time, chunks.lane, chunks.job) if len(chunks.time) else -1
     if wrong >= 0:
         raise StateError(f"lane {chunks.lane[wrong]} cannot have finished a chunk of job {chunks.job[wrong]}")
+    # what was trained before who completed: a completion is checked against the chunks that are left
     for job, done in event.trained:
         state.books.trained(job, done)
     for job in event.finished:
@@ -42,6 +43,7 @@ def absorb(state: State, event: Event) -> Event:
             raise StateError(f"job {job} arrived before job {state.arrived}")
         state.status[job] = WAITING
         state.arrived += 1
+    # a job whose last chunk in service was displaced returns its PS before the orders of this event take PSs
     for job in event.paused:
         state.running.discard(job)
         state.release_ps(job)
@@ -59,6 +61,7 @@ def _measure(state: State, job: int, factor: float) -> None:
         return
     present = state.factor.get(job, 1.0)
     state.factor[job] = factor
+    # a view that a policy or a forecast has kept must not change
     state.chunk_time = state.chunk_time.copy()
     state.chunk_time[job] = np.maximum(1, (state.scenario.chunk_time[job] * factor).astype(np.int64))
     believe_slower(state.belief, job, factor / present, state.now)
@@ -67,6 +70,7 @@ def _measure(state: State, job: int, factor: float) -> None:
 
 def _servers_changed(state: State, event: Event) -> Event:
     """Take servers out of service or back into it; the event returned lists the jobs affected."""
+    # all servers first: a job with workers on two that leave together is interrupted once, and not moved to the other
     for server, why in event.servers:
         _serve(state, server, why)
     interrupted, without_ps = [], []
@@ -119,6 +123,7 @@ def _without_ps(state: State, server: int) -> list[int]:
 def _lose(state: State, job: int, chunks: tuple[int, ...]) -> None:
     there = dict[int, bool]()  # chunks that take turns are counted by the lane's work: fewer may be left
     for lane in state.sent[job][list(chunks)].tolist():
+        # of chunks that take turns on a lane the first takes them all off the belief; the others find none left
         there[lane] = lane == CLOUD or believe_lost(state.belief, lane, job, state.now) or there.get(lane, False)
     if not all(there.values()):
         raise StateError(f"a chunk of job {job} is reported lost, but it is on no lane")

@@ -81,6 +81,7 @@ def _dispatch(state: State, order: Dispatch) -> None:
     if order.chunks is None:
         state.sent[job] = lane
     else:
+        # the record keeps the array of the first dispatch
         state.sent[job] = state.sent[job].copy()
         state.sent[job][list(chunks)] = lane
         state.lost[job] -= set(chunks)
@@ -98,6 +99,7 @@ def _allocate(state: State, order: Allocate) -> None:
         raise OrderError("M12", f"job {state.name(job)!r} is given {order.ps!r} as PS; {text}")
     if job in state.gangs.started and (job in state.gangs.parts) == order.gang:
         raise OrderError("M24", f"job {state.name(job)!r} is a gang in some allocations and not in others")
+    # an allocation replaces the one before: what the job holds counts as free while the new one is checked
     if job in state.gangs.placed:
         state.books.release(job)
         state.release_ps(job)
@@ -126,6 +128,7 @@ def _assign_ps(state: State, order: AssignPS) -> None:
     if order.job not in state.running or order.job in state.books.ps_of:
         raise OrderError("M12", f"job {state.name(order.job)!r} does not run, or has a PS already")
     cloud = state.scenario.cluster.cloud
+    # with no chunk on the edge a PS there would put the wide-area network into every update
     if order.ps != CLOUD and state.wholly_in_cloud(order.job) and state.in_service[cloud]:
         raise OrderError("M15", f"job {state.name(order.job)!r} is wholly in the cloud, so its PS must be there")
     state.books.take_ps(order.job, ps_in(order.ps))

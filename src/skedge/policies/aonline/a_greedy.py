@@ -108,6 +108,7 @@ def edge_cost(lanes: Lanes, lane: int, group: Ints, c: JobChunks, weights: Ints,
 @inlined
 def is_better(exact: int, value: float, best_exact: int, best_value: float, fractional: bool) -> bool:
     """Whether a candidate beats the best so far; a tie is not better, so the order of candidates decides it."""
+    # sums of integer weights are exact; floats decide only where there are none, or where both sums exceed 64 bits
     if fractional or (exact == SATURATED and best_exact == SATURATED):
         return bool(value < best_value - TOLERANCE * abs(best_value))
     return bool(exact < best_exact)
@@ -201,6 +202,7 @@ def greedy(
     _first_costs(lanes, c, candidates, lane_server, delays, weights, costs)
     for i in range(n // 2 - 1, -1, -1):
         _sift_down(costs.heap, n, i, costs.exact, costs.value, fractional)
+    # zeta = 1 as long as all chunks may still be in the cloud; a re-dispatched job has some on the edge
     cloud_exact, cloud_value = cloud_cost(c, int(c.to_place == c.chunks), weights)
     d = 0
     while d < c.to_place:
@@ -216,9 +218,11 @@ def greedy(
         if best < 0:
             return False
         lane = candidates[best]
+        # room only shrinks while a job is dispatched, so a full server is out for the rest of it
         if free_bytes[lane_server[lane]] < c.chunk_bytes:
             n -= 1
             costs.heap[0] = costs.heap[n]
+        # Q of a lane only grows with the job's chunks there, so evaluating the top of the heap alone finds the least
         elif costs.known[best] == 0:
             fill_group(costs.group, c, costs.arrive[best], costs.placed[best] + 1)
             cost = edge_cost(lanes, lane, costs.group, c, weights, costs.room)
@@ -247,6 +251,7 @@ def _first_costs(
     server, delay = -1, 0
     for k in range(len(candidates)):
         lane = candidates[k]
+        # candidates are in order of servers, and the delay is the server's
         if lane_server[lane] != server:
             server = lane_server[lane]
             delay = upload_delay(delays, c.job, server)
@@ -255,6 +260,7 @@ def _first_costs(
         if plain:
             bound = cost_bound(lanes, lane, costs.arrive[k], rank, c.each, own, c.now, weights)
             costs.exact[k], costs.value[k], costs.harmed[k] = with_delay(bound, c, costs.arrive[k], weights)
+            # chunks on their way to the lane arrive between the others; without any the bound is Q itself
             costs.known[k] = 1 if lanes.coming[lane] == 0 else 0
         costs.first_exact[k], costs.first_value[k] = costs.exact[k], costs.value[k]
 
@@ -291,6 +297,7 @@ def count_postponed(
         lane = lane_of[d]
         if lane == CLOUD:
             continue
+        # the d-th chunk is behind the job's earlier ones on its lane (J5)
         placed[lane] += 1
         if postponed[d] < 0:
             need = chunks_on(lanes, lane) + c.chunks

@@ -95,6 +95,7 @@ class AOnline(Basis):
 
     def decide(self, event: Event, view: View) -> Iterator[Order]:
         """Alg. 1: dispatch the arrivals, in order, then give the jobs that begin to run a PS."""
+        # room appears only when a job leaves or a server returns; who waits was there before the arrivals
         if len(self.waiting) and (event.left or event.servers):
             self.waiting.remove_jobs(event.left)
             yield from self._dispatch_waiting(view)
@@ -132,6 +133,7 @@ class AOnline(Basis):
         return np.where(view.in_service, view.free_bytes, -1)
 
     def _dispatch(self, job: int, lost: tuple[int, ...] | None, view: View) -> Dispatch | Reject | None:
+        # lost chunks fitted when their job was dispatched, so only whole jobs can be impossible
         if lost is None:
             qualified = self.qualified_lanes(job, view)
             if len(qualified) == 0 and not self._may_use_cloud():
@@ -150,6 +152,7 @@ class AOnline(Basis):
         storage = view.free_bytes.copy()
         if not greedy(lanes, chunks, candidates, servers, delays, weights, storage, costs, lane, alpha, postponed):
             return None
+        # these counts go into the record and decide nothing, so they are made for the chosen lanes alone
         if (postponed < 0).any():
             count_postponed(lanes, chunks, servers, delays, weights, costs.room, lane, postponed)
         reason = "least_marginal_increase" if lost is None else "server_out"
@@ -224,6 +227,7 @@ class AOnline(Basis):
     def weights_with(self, count: int) -> Ints:
         """Weights 1/D over a common multiple of all D seen, this `count` included."""
         scale = common_scale(int(self.weights[0]), count)
+        # 1/D in units of 1/scale is an integer: sums of weights are exact, and ties are ties
         if scale != self.weights[0] or count >= len(self.weights):
             self.weights = weight_table(scale, max(count, len(self.weights) - 1))
         return self.weights
@@ -250,6 +254,7 @@ class AOnline(Basis):
 
         Second pass: jobs that begin to run choose one (:meth:`free_ps`).
         """
+        # a PS is held only while a chunk is in service, so `paused` jobs have returned theirs
         beginning = {*event.started, *event.without_ps, *self.without_ps} - {*event.paused, *event.left}
         self.without_ps = []
         for job in sorted(beginning):

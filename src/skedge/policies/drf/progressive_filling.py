@@ -60,6 +60,7 @@ def progressive_filling(
         _, job = heappop(queue)
         more = servers_for(counts[job, 0] + 1, ratio[job]) - counts[job, 1]
         turn, given = give(worker[job], ps[job], more, left, workers[job], servers[job], turn)
+        # its task does not fit now and so never will: it drops out, and the others go on
         if not given:
             continue
         counts[job, 0] += 1
@@ -75,6 +76,7 @@ def dominant_share(worker: Floats, ps: Floats, workers: int, servers: int, total
     share = 0.0
     for r in range(len(total)):
         share = max(share, (workers * worker[r] + servers * ps[r]) / total[r])
+    # an integer key: shares that differ by rounding alone are ties, decided by row
     return int(np.rint(share * GRAIN))
 
 
@@ -105,6 +107,7 @@ def level_filling(jobs: Ints, kind: Ints, ps_kind: Ints, most: Ints, left: Ints,
             job = jobs[n]
             if counts[n] < level or most[job] <= level or left[kind[job]] == 0:
                 continue
+            # the one PS of a job comes with its first worker
             if level == 0:
                 ps = max(ps_kind[job], 0)
                 if ps_left[ps] == 0:

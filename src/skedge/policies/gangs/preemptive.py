@@ -141,6 +141,7 @@ class Preemptive(EdgePolicy):
         """Rank the jobs in the system: the place of one that waits does not change, the others are ranked anew."""
         held = self.held
         anew = self.active[(held.running[self.active] | held.stale[self.active]) == 1]
+        # work left shrinks only while a job runs, so the estimates of the others, and their order, stand
         held.stale[anew] = 1
         estimate(anew, view.remaining(anew), view.work, self.slots, held)
         self.ranked = merged(self.ranked, anew[held.estimate[anew].argsort(kind="stable")], held.estimate, held.stale)
@@ -184,6 +185,7 @@ class Preemptive(EdgePolicy):
                 yield Suspend(job, "moved" if runs[n] else "preempted")
             elif loses[n]:
                 yield self._allocate(job, kept[n], kept_ps[n], view)
+        # what is given up has to be free before others take it: suspend and shrink first, then grow and begin
         begins = np.flatnonzero(~running)
         grows = np.flatnonzero(running & np.any(plan > own, axis=1))
         for n in (*grows.tolist(), *begins[zeta[begins].argsort(kind="stable")[::-1]].tolist()):
@@ -252,6 +254,7 @@ def take(ranked: Ints, held: JobState, stored: Stored, room: Room, delays: Delay
     n = 0
     for job in ranked:
         some, beside = total[held.kind[job]] > 0 and room.ps_left[held.ps_kind[job]] > 0, 0
+        # neither holds nor gets anything: nothing changes
         if not some and held.running[job] == 0:
             continue
         if some and held.running[job] and _stays(job, held, room):
@@ -311,6 +314,7 @@ def _take(
     later = room.restore if held.ran[job] else 0
     at_once = 0 if held.running[job] else later
     for s in range(len(delay)):
+        # a server without free workers is never the earliest
         delay[s] = upload_delay(delays, job, s) if room.workers[s, kind] > 0 else NEVER
     if room.kept:
         look_up(stored, job, there)
@@ -318,6 +322,7 @@ def _take(
     for s in range(len(delay)):
         delay[s] += later if delay[s] < NEVER else 0
     server, beside, end = _best_server(job, held, room, delay, at_once)
+    # of equal ends one server: beside its PS, and with the fewest moves
     if _spread(job, held, room, delay, at_once, plan) < end:
         beside = 0
     else:

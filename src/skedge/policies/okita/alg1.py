@@ -112,6 +112,7 @@ class Okita(SiteScheduler):
         plans = self._tentative(slot)
         active = list(self.active.values())
         priority = priorities(active, slot, self.params)
+        # priorities that differ by rounding alone are ties, decided by arrival and number
         rank = (-np.rint(priority * GRAIN)).tolist()
         order = sorted(range(len(active)), key=lambda i: (rank[i], active[i].job.arrival, active[i].job.id))
         free, present = self.sites.capacity.copy(), Occupants(len(self.sites), self.params.release)
@@ -122,10 +123,12 @@ class Okita(SiteScheduler):
             if plan is None:
                 decisions.append(OkitaDecision(at.job.id, "delay", at.left, priority=float(priority[i])))
                 continue
+            # Alg. 1 line 14: the tentative plan was made at full capacities, so it may not fit what is left
             over = overdrawn(free, plan.placement.demand(at.job))
             conflict = self._conflict(at, plan, slot, free, present.first(over)) if over.any() else None
             chosen = plan if conflict is None else conflict.chosen
             if chosen is not None:
+                # a demand may exceed what is free by the slack of `overdrawn`
                 free = np.maximum(free - chosen.placement.demand(at.job), 0.0)
                 present.add(at.job.id, chosen.slots, chosen.placement)
             decisions.append(self._decision(at, chosen, float(priority[i]), plan, conflict))
@@ -141,6 +144,7 @@ class Okita(SiteScheduler):
         if self.params.search == "every":
             return least(at.job, every_plan(self.sites, at.job, at.left, self.params), waited)
         known = self._searches.get(at.job.id)
+        # tables hold for these sites and chunks; `left` is replaced, never changed, when chunks are trained
         if known is None or known[0] is not self.sites or known[1] is not at.left:
             known = self.sites, at.left, Search(self.sites, at.job, at.left, self.params)
             self._searches[at.job.id] = known
@@ -158,6 +162,7 @@ class Okita(SiteScheduler):
             return Conflict(*occupant, None, None, delay, delays=True)
         end = waited + migrated.slots
         migrate = at.bandwidth + migrated.bandwidth + job.latency(end)
+        # the difference of two latency costs, computed as one: exponentials cancel before they overflow
         rise = float(job.latency.rise(end, np.array(waited + later.slots + release)))
         delays = better(later.bandwidth + rise, migrated.bandwidth)
         return Conflict(*occupant, migrated, migrate, delay, delays=delays)
@@ -196,6 +201,7 @@ class Occupants:
         """A job of l* = `slots` is placed."""
         used = placement.workers > 0
         used[placement.ps] = True
+        # strictly: of equal l* the job that was placed first stays i'
         used &= self.sign * slots < self.slots
         self.turn[used], self.slots[used] = len(self.placed), self.sign * slots
         self.placed.append(job)
@@ -217,6 +223,7 @@ def priorities(active: Sequence[Progress], slot: int, params: OkitaParams) -> Fl
     remaining = np.array([at.left.sum() / at.job.chunks.sum() for at in active])
     deadline = np.array([at.job.latency.family == "deadline" for at in active], bool)
     first = np.zeros(len(active))
+    # D5: deadlines and latencies have different units, so each kind is scaled by its own largest
     for kind in (deadline, ~deadline):
         largest = np.abs(waits[kind]).max(initial=0.0)
         first[kind] = waits[kind] / largest if largest > 0 else 0.0

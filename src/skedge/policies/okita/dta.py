@@ -67,6 +67,7 @@ def share(left: Ints, workers: Ints, rate: float, slots: int, trained: Ints) -> 
         most = slots * whole_chunks(rate, workers[r])
         trained[r] = min(left[r], most)
         total, capacity = total + left[r], capacity + most
+    # work is conserved (D14): what own data cannot fill is trained from elsewhere, as far as there are workers
     missing = min(total, capacity) - trained.sum()
     for r in range(len(left)):
         if missing == 0:
@@ -94,6 +95,7 @@ def gather(surplus: Ints, donors: Ints, cost: Floats, moves: Ints) -> tuple[int,
         for donor in donors[r]:
             if surplus[donor] <= 0:
                 continue
+            # Alg. 3 line 7: as many as the donor can spare and the receiver lacks
             chunks = min(surplus[donor], -surplus[r])
             surplus[donor] -= chunks
             surplus[r] += chunks

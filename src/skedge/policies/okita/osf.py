@@ -173,6 +173,7 @@ def sweep(
             each = cost[r, ps] * exchange_mb
             for n in range(here):
                 so_far = total + each * (n + 1)
+                # as in PA, of equal costs the last PS site wins
                 if not better(least[done + n], so_far):
                     least[done + n], best_ps[done + n] = so_far, ps
             done, total = done + here, total + each * here
@@ -204,6 +205,7 @@ def bounds(
         for r in range(len(left)):
             leaves += least_cost[r] * max(0, left[r] - trained[r])
             stays += left[r] - trained[r]
+        # every surplus chunk must leave only if the window trains all chunks (sum of left - trained is 0)
         bound[i] = leaves if stays == 0 else 0.0
 
 
@@ -221,6 +223,7 @@ def cheapest(
     moves = np.empty((2 * len(room), 3), np.int64)
     limit, first = np.inf, int(np.argmin(fixed + chunk_mb * bound))
     total = np.full(len(fixed), np.inf)
+    # the most promising N first: its cost rules out most of the others without DTA
     for turn in range(-1, len(fixed)):
         i = first if turn < 0 else turn
         if fixed[i] + chunk_mb * bound[i] > limit + _MARGIN * abs(limit):
@@ -228,6 +231,7 @@ def cheapest(
         if np.isnan(data[i]):
             _fill(order, room, beside, best_ps[i], i + 1, workers)
             share(left, workers, rate, slots[i], trained)
+            # DTA of Alg. 3; kept, as it does not depend on how long the job has waited
             _, data[i] = gather(left - trained, donors, cost, moves)
         total[i] = fixed[i] + chunk_mb * data[i]
         limit = min(limit, total[i])

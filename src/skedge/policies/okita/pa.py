@@ -87,7 +87,9 @@ def rooms(sites: Sites, job: SiteJob, left: Ints, free: Floats, weights: Weights
     quality = terms(sites, job, left, free, weights).total[None, :]
     if weights.colocate:
         quality = quality - weights.beta2 * _scale(sites, job, weights) * sites.cost.T
+    # Alg. 2 line 8; of equal Q the lower site, rounding errors set aside
     order = np.argsort(-np.rint(quality * GRAIN), axis=1, kind="stable")
+    # beside the PS there is room for fewer workers, so that site counts apart
     beside = np.where((free >= ps * (1 - SLACK)).all(axis=1), room(free - ps, worker), -1)
     return Rooms(order, room(free, worker), beside)
 
@@ -97,6 +99,7 @@ def place(sites: Sites, job: SiteJob, at: Rooms, count: int) -> SitePlacement | 
     costs = exchange_costs(sites, job, at, count)
     ps, best = -1, np.inf
     for site in np.flatnonzero(np.isfinite(costs)):
+        # `not better`, so that a tie goes to the later site (the <= of Alg. 2 line 12)
         if not better(best, costs[site]):
             ps, best = int(site), float(costs[site])
     return None if ps < 0 else fill(sites, job, at, count, ps)

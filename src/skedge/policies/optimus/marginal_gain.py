@@ -96,6 +96,7 @@ def allocate(d: Demands, free: Floats, total: Floats, extra_ps: bool, skip: bool
     jobs = len(d.batch)
     counts = np.zeros((2, jobs), np.int64)
     need = np.empty(len(free))
+    # an entry that is popped at once: numba learns the type of the list from it
     queue = [(0.0, -1, 0, 0)]
     heappop(queue)
     for job in range(jobs):
@@ -108,6 +109,7 @@ def allocate(d: Demands, free: Floats, total: Floats, extra_ps: bool, skip: bool
             heappush(queue, (-value, job, add_w, add_p))
     while len(queue) > 0:
         value, job, add_w, add_p = heappop(queue)
+        # gains are negated in the heap: no task that is left makes its job faster
         if value >= 0:
             break
         _needed(need, d.worker[job], d.ps[job], add_w, add_p)
@@ -154,6 +156,7 @@ def place(d: Demands, workers: Ints, servers: Ints, free: Floats, total: Floats)
     for job in np.argsort(workers + servers, kind="mergesort"):
         if workers[job] == 0:
             continue
+        # a stable order: of machines with as much free the lower one first
         order = np.argsort(-free[:, _dominant(d, job, workers[job], servers[job], total)], kind="mergesort")
         spread = False
         for k in range(1, min(machines, max(workers[job], servers[job])) + 1):

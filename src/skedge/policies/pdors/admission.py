@@ -134,9 +134,11 @@ def prefix_table(theta: Floats, steps: Ints, total: Floats, last: Ints) -> None:
         for v in range(first, reach + 1):
             best, chosen = np.inf, -1
             for i in range(theta.shape[1]):
+                # the step before does v already, so this one is the same at no lower cost
                 if i > 0 and steps[i - 1] >= v:
                     break
                 left = max(0, v - steps[i])
+                # before the first slot no work is done: Theta(-1, 0) = 0 and Theta(-1, v) = inf
                 rest = total[t - 1, left] if t > 0 else (0.0 if left == 0 else np.inf)
                 if better(theta[t, i] + rest, best):
                     best, chosen = theta[t, i] + rest, i
@@ -217,10 +219,12 @@ class Admission:
         total = np.empty((len(theta), levels.total + 1))
         last = np.empty((len(theta), levels.total + 1), np.int64)
         prefix_table(theta, levels.steps, total, last)
+        # every prefix of the slots has its own table row, so one pass serves all completions of Alg. 2
         cost = total[:, -1]
         plan = self._best(job, theta, utility, cost, last)
         if plan is None:
             return AdmissionAnswer(job.id, False, self._why_not(job), None, ends, utility, cost)
+        # Alg. 1 step 4: a payoff of 0 is a rejection
         admitted = plan.payoff > 0
         return AdmissionAnswer(
             job.id, admitted, _reason(plan, admitted), plan, ends, utility, cost, self._dearest(job, plan)
@@ -236,6 +240,7 @@ class Admission:
         best, end = -np.inf, -1
         for t in range(len(theta)):
             payoff = utility[t] - cost[t]
+            # strictly better only: of equal payoffs the earliest completion stays
             if cost[t] < np.inf and (end < 0 or payoff > best + TOLERANCE * abs(best)):
                 best, end = payoff, t
         if end < 0:
@@ -247,6 +252,7 @@ class Admission:
                 slots.append(self.placement(job, job.arrival + t, step, float(theta[t, step])))
                 left = max(0, left - int(steps[step]))
         slots.reverse()
+        # the last slots may hold no work: the job is complete when its last used slot ends
         completion = slots[-1].slot + 1
         return Plan(tuple(slots), completion, float(utility[completion - 1 - job.arrival]), float(cost[end]))
 

@@ -153,6 +153,7 @@ class PdorsAdmission(Admission):
         internal(m.free, m.worker, m.ps, m.worker_price, m.ps_price, levels.workers(job.internal), job.ratio, job.batch,
                  theta, placed, inside)  # fmt: skip
         needs = levels.workers(job.external)[1:]
+        # (4): never more workers than F_i; needs grow with the level, so the levels that remain are the first ones
         needs = needs[needs <= job.batch * (1 + SLACK)]
         most = len(needs)
         if most == 0:
@@ -178,6 +179,7 @@ class PdorsAdmission(Admission):
         w, s = np.zeros((2, len(needs), len(m.free)))
         if self.params.relaxation == "parametric":
             prices = (m.worker_price, m.ps_price)
+            # one parametric sweep solves the relaxation for all levels; where it stalls, each is solved by HiGHS below
             if sweep(m.free, m.worker, m.ps, *prices, ratio, needs, w, s, bounds) == DONE:
                 return bounds, w, s
         for i in np.flatnonzero(np.isnan(bounds)):
@@ -225,6 +227,7 @@ def internal(
         w = max(1, ceil_almost(needs[v]))
         s = servers_for(w, ratio)
         best, at = np.inf, -1
+        # (4): F_i samples do not keep more than F_i workers busy
         if w <= batch:
             for h in range(len(free)):
                 cost = worker_price[h] * w + ps_price[h] * s
@@ -247,11 +250,13 @@ def external(
     `needs` is W_1, `bounds` the optimum of the relaxation, `w_lp` and `s_lp` its solution, all by level; `worker` and
     `ps` are alpha and beta. The rounding itself is :func:`.rounding.integral`.
     """
+    # a stable order: of equal prices the lower machine first
     worker_order = np.argsort(worker_price, kind="mergesort")
     ps_order = np.argsort(ps_price, kind="mergesort")
     w, s = np.empty(len(free), np.int64), np.empty(len(free), np.int64)
     for i in range(len(needs)):
         v = i + 1
+        # no rounding costs less than the relaxation, so a level whose internal case is cheaper than that is done
         if bounds[i] == np.inf or not (soft or better(bounds[i], theta[v])):
             continue
         cost, how = integral(

@@ -259,9 +259,11 @@ def integral(
     n, best, most, how = len(at), np.inf, 0, MISSED
     kept, drawn = np.zeros(2 * n, np.int64), np.zeros(2 * n, np.int64)
     fractional = (np.abs(x - np.rint(x)) > _WHOLE).any()
+    # whole solutions leave nothing to draw: every attempt would be the same
     for _ in range(tries if fractional else 1):
         round_each(x, rng, drawn)
         workers, pss = drawn[:n].sum(), drawn[n:].sum()
+        # rows of (4) and of the PSs first: they need no look at the machines
         if workers < 1 or workers > batch or pss < servers_for(workers, ratio):
             continue
         short = workers < ceil_almost(need)
@@ -281,6 +283,7 @@ def integral(
     if how != MISSED:
         w_out[at], s_out[at] = kept[:n], kept[n:]
         return best, how
+    # no attempt held all rows: the last one is repaired (P15)
     w_out[at], s_out[at] = drawn[:n], drawn[n:]
     if not _repair(w_out, s_out, need, ratio, batch, free, worker, ps, worker_order, ps_order):
         return np.inf, MISSED
@@ -317,6 +320,7 @@ def _repair(
             else:
                 s[h] -= 1
     total, target = w.sum(), max(1, ceil_almost(need))
+    # first what is too many for (4), the dearest machines first; then what is missing, the cheapest first
     for i in range(len(w) - 1, -1, -1):
         h = worker_order[i]
         drop = min(w[h], max(0, total - batch))

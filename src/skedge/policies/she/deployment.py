@@ -149,6 +149,7 @@ def _better(a: Deployment, b: Deployment, rule: PlanComparison) -> bool:
         return False
     if b.kind == NO_PLAN:
         return True
+    # costs are compared absolutely: they are parts of 1, and eta = 1 - cost decides
     if a.cost < b.cost - TOLERANCE or b.cost < a.cost - TOLERANCE:
         return a.cost < b.cost
     size_a, size_b = a.slots * a.workers, b.slots * b.workers
@@ -176,6 +177,7 @@ def _cost_c(ask: Ask, n: int, workers: Book, ps: Book, y: Ints, w: Window) -> De
         d = slots_needed(ask, xi, n)
         if d > ask.interval:
             continue
+        # d_j only changes with D_u in steps, so neighbours share the window's prices
         if w.slots[xi] != d:
             _work_out(ask, xi, d, workers, ps, w)
         if w.free[xi, s] < n or w.ps_free[xi, s] < 1:
@@ -207,6 +209,7 @@ def _cost_d(ask: Ask, n: int, workers: Book, ps: Book, y: Ints, w: Window) -> De
         return Deployment(NO_PLAN, n, math.inf, d, -1)
     if w.slots[0] != d:
         _work_out(ask, 0, d, workers, ps, w)
+    # the price of a unit does not rise within one decision, so cheapest first is optimal (H14)
     left, cost = n, 0.0
     for s in range(len(y)):
         w.left[s] = w.unit[0, s]

@@ -183,6 +183,7 @@ class Batch(Basis):
             yield from self._admit(job, view, since=view.now if job in self.held else int(view.jobs.arrival[job]))
         slots = view.now // self.physics.slot
         if slots >= self.tau:
+            # tau_i = 2^(i-1): after an idle time the last one that has passed, not each of those between
             due = 1 << (slots.bit_length() - 1)
             yield from self._maxsche(due, view)
             self.tau = 2 * due
@@ -237,9 +238,11 @@ class Batch(Basis):
 
     def _maxsche(self, tau: int, view: View) -> Iterator[Order]:
         """A_maxsche on J_i = the jobs with a_j < tau_i that wait (H16)."""
+        # J_i takes arrivals before tau_i only; one at tau_i itself is for the next batch (H16)
         offered = [job for job, waits in self.waiting.items() if waits.since < tau * self.physics.slot]
         if not offered:
             return
+        # prices begin anew with each batch, and whoever still trains is booked first
         self._open_books()
         for job, held in self.held.items():
             self._take(job, held, view)
@@ -247,6 +250,7 @@ class Batch(Basis):
             ask, servers = self._ask(job, tau, view)
             plan = best_plan(ask, self.workers, self.ps, self.rule, np.zeros(len(servers), np.int64))
             self.offer = job, ask, servers, plan
+            # Alg. 2 line 15: eta = 1 - cost must be positive
             if plan.kind != NO_PLAN and plan.cost < 1:
                 yield from self._accept(job, ask, servers, plan, view)
             else:
@@ -299,6 +303,7 @@ class Batch(Basis):
         """c_j [µs]: the start, or when the last data come, and d_j slots."""
         delays, begun = view.upload_delays(job), self.waiting[job].uploaded
         ready = max(begun + int(delays[s]) for s, _ in where)
+        # copies are uploaded from the arrival on, so mostly all is there at tau_i already
         return max(view.now, ready) + slots * self.physics.slot
 
     def _postpone(self, job: int, tau: int, ask: Ask, plan: Deployment) -> Postpone:
