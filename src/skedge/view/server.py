@@ -16,7 +16,7 @@ from .assets import HEADERS, PAGE, page_file
 LOOPBACK = "127.0.0.1"
 
 
-class Answers(Protocol):
+class Viewed(Protocol):
     """What is viewed."""
 
     def answer(self, path: str, asked: Mapping[str, str]) -> Any:
@@ -34,7 +34,7 @@ class ViewServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, answers: Answers, port: int = 0) -> None:
+    def __init__(self, answers: Viewed, port: int = 0) -> None:
         super().__init__((LOOPBACK, port), _Handler)
         self.answers = answers
 
