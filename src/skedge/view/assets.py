@@ -13,8 +13,8 @@ OWN = ("view.css", "view.js", "ask.js", "svg.js", "jobs.js", "why.js", "map.js",
 """Its own, in ``page/``; the scripts are ES modules."""
 
 SHARED = (
-    "report.css", "uPlot.iife.min.js", "format.js", "charts.js", "gantt_draw.js", "gantt_input.js", "gantt.js",
-    "comparison.js", "explorer.js",
+    "uPlot.min.css", "report.css", "uPlot.iife.min.js", "format.js", "charts.js", "gantt_draw.js", "gantt_input.js",
+    "gantt.js", "comparison.js", "explorer.js",
 )  # fmt: skip
 """The report's."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -37,6 +38,11 @@ class ViewServer(ThreadingHTTPServer):
     def __init__(self, answers: Viewed, port: int = 0) -> None:
         super().__init__((LOOPBACK, port), _Handler)
         self.answers = answers
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Print errors, but not that a page was closed before its answer came."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
 
     @property
     def url(self) -> str:
