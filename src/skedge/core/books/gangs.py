@@ -231,6 +231,7 @@ class Gangs:
         if job in self.joins:
             end = int(end_of(self.parts[job], int(self.left[job])))
         else:
+            # x - (-a // b) is x plus a / b rounded up
             end = int(self.compute_from[job]) - (-int(self.left[job]) // workers)
         return -(-end // self.step) * self.step
 

@@ -78,10 +78,12 @@ def improve(pool: JobPool, grid: Grid, rounds: int) -> tuple[float, Grid]:
             stalled += 1
         if bought.value > best:
             best, kept = bought.value, here
+        # the target is out of reach: half as far, from the best prices so far
         if stalled >= _PATIENCE:
             reach, stalled, price = reach / 2, 0, kept.price
             continue
         excess = bought.time / width - pool.lanes
+        # a price cannot fall below 0, so these cells do not take part in the step
         excess[(price <= 0) & (excess < 0)] = 0.0
         norm = float((excess**2) @ width)
         if norm <= 0 or reach < _LEAST_REACH:
