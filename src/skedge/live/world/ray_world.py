@@ -211,7 +211,6 @@ class RayWorld:
         """Take in a submitted job: it arrives now, after all others."""
         assert self.submit is not None  # noqa: S101 - only a service takes jobs
         last = int(self.scenario.jobs.arrival[-1]) if len(self.scenario.jobs) else -1
-        # arrivals ascend strictly: jobs are numbered in the order in which they come
         self.inbox.clock = max(self.inbox.clock, last + 1)
         self.scenario, program = self.submit(given, self.inbox.clock)
         self.programs[self.scenario.jobs.ids[-1]] = program
