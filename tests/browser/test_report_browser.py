@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,16 +14,6 @@ from skedge.report.site_picture import ARROWS
 from skedge.run import prepared, run
 from skedge.testing import site_scenario
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-if CHROMIUM is None:
-    pytest.skip("no chromium executable was found", allow_module_level=True)
-
-ARGS = [
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-]  # fmt: skip
 HOSTILE = "</script><img src=x onerror='window.hacked=1'><script>window.hacked=1</script>"
 FRAME_MS = 50.0
 SLACK = 4.0
@@ -69,14 +58,6 @@ def report(runs: list[ReportRun], tmp_path_factory: pytest.TempPathFactory) -> P
     path = tmp_path_factory.mktemp("report") / "report.html"
     write_report(path, build_report(runs, samples.comparison(runs), "Two policies", samples.SETTINGS))
     return path
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as driver:
-        started = driver.chromium.launch(executable_path=CHROMIUM, args=ARGS)
-        yield started
-        started.close()
 
 
 @pytest.fixture

@@ -74,6 +74,27 @@ def test_jobs_added_one_by_one_are_the_jobs_at_once(kind: Callable[[], dict[str,
         assert_equal(getattr(grown.jobs, name), getattr(whole.jobs, name))
 
 
+@pytest.mark.parametrize("derive", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_jobs_taken_one_by_one_of_all_are_those_at_once(kind: Callable[[], dict[str, Any]], derive: bool) -> None:
+    """A restarted service checks the jobs of its journal together and takes them in one by one."""
+    parts = kind()
+    jobs = jobs_of(parts)
+    whole, grown = at_once(parts, jobs), at_once(parts, [])
+    for count in range(1, len(jobs) + 1):
+        for name in derived(Scenario) if derive else ():
+            getattr(grown, name)
+        grown = grown.with_next(whole)
+        assert list(grown.jobs.index) == [job.id for job in jobs[:count]]
+        wanted = at_once(parts, jobs[:count])
+        for name in set(derived(Scenario)) - {"delays"}:  # of which `given` is empty until a job gives one
+            assert_equal(getattr(grown, name), getattr(wanted, name))
+    for name in derived(Scenario):
+        assert_equal(getattr(grown, name), getattr(whole, name))
+    for name in sorted(vars(whole.jobs).keys() | set(derived(Jobs))):
+        assert_equal(getattr(grown.jobs, name), getattr(whole.jobs, name))
+
+
 def test_an_added_job_is_derived_and_the_others_are_not_again(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = on_slots()
     scenario = at_once(parts, [replace(parts["job"], id=f"j{i}", arrival_s=float(i)) for i in range(50)])

@@ -37,6 +37,10 @@ SECTIONS = {
             "explain:explain",
             "Explain where and when a job runs: the decision with its terms, and the job's timeline.",
         ),
+        "view": (
+            "view:view",
+            "View recorded runs in the browser: lanes, jobs, decisions, servers and a comparison; until Ctrl-C.",
+        ),
         "verify": (
             "verify:verify",
             "Check a run's record against every rule of the model; exit code 1 if one is broken.",

@@ -96,6 +96,12 @@ class Jobs(JobColumns):
         vars(both)["index"] = self.index | {name: len(self) + i for name, i in later.index.items()}
         return both
 
+    def beginning(self, count: int) -> Jobs:
+        """The first `count` of these jobs; arrays are shared, and nothing is checked again."""
+        part = object.__new__(Jobs)
+        vars(part).update({name: _beginning(of, count) for name, of in vars(self).items() if name != "index"})
+        return part
+
     @cached_property
     def index(self) -> dict[str, int]:
         """Index of each job by its id."""
@@ -152,6 +158,19 @@ def _joined(first: Any, then: Any) -> Any:
             return first | then
         case _:
             return first + then
+
+
+def _beginning(of: Any, count: int) -> Any:
+    """The first `count` jobs' part of a table, array or list; a mapping is by job, and stays whole."""
+    match of:
+        case pl.DataFrame():
+            return of.head(count)
+        case Delays():
+            return of.beginning(count)
+        case dict():
+            return of
+        case _:
+            return of[:count]
 
 
 def _type_index(column: pl.Series, types: tuple[str, ...]) -> Ints:
@@ -221,6 +240,14 @@ class Scenario:
         for name in vars(self).keys() - {f.name for f in fields(self)}:  # derived values are per job
             vars(both)[name] = _joined(vars(self)[name], getattr(alone, name))
         return both
+
+    def with_next(self, whole: Scenario) -> Scenario:
+        """The scenario with one more job of `whole`, of whose jobs it has the first ones; nothing is checked again."""
+        more, count = object.__new__(Scenario), len(self.jobs) + 1
+        derived = vars(self).keys() - {f.name for f in fields(self)}
+        vars(more).update(vars(self) | {name: _beginning(getattr(whole, name), count) for name in derived})
+        vars(more)["jobs"] = whole.jobs.beginning(count)
+        return more
 
     @cached_property
     def chunk_time(self) -> Ints:

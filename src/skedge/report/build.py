@@ -40,7 +40,10 @@ __all__ = ["BAR_CAP", "ReportRun", "ReportTable", "build_report", "write_report"
 BAR_CAP = 20_000
 """Default limit of embedded bars per run; about 40 bytes each."""
 
-_SCRIPTS = ("format.js", "charts.js", "gantt_draw.js", "gantt_input.js", "gantt.js", "report.js")
+_SCRIPTS = (
+    "format.js", "charts.js", "gantt_draw.js", "gantt_input.js", "gantt.js", "comparison.js", "explorer.js",
+    "report.js",
+)  # fmt: skip
 """The page's own scripts, in the order in which they are embedded."""
 
 _UTILISATION = ("time_s", "busy_share", "waiting_jobs", "running_jobs", "submitted")
@@ -99,7 +102,7 @@ def build_report(
         "comparison": table_view(comparison or metrics_table([(r.label, r.metrics) for r in runs])),
         "jct": jct_distribution([r.schedule.jobs for r in runs]),
         "time": over_time([r.utilisation for r in runs], _submitting(runs)),
-        **_run_views(runs, bar_cap),
+        **run_views(runs, bar_cap),
     }
     return _page(title, data, site_section([(r.label, r.scenario, r.schedule) for r in runs]))
 
@@ -139,11 +142,12 @@ def _submitting(runs: Sequence[ReportRun]) -> list[int]:
 
 def _facts(runs: Sequence[ReportRun]) -> list[tuple[str, str]]:
     """List the settings of the scenarios; values that differ between runs are shown side by side."""
-    by_run = [_scenario_facts(r.scenario) for r in runs]
+    by_run = [scenario_facts(r.scenario) for r in runs]
     return [(name, " | ".join(dict.fromkeys(f[name] for f in by_run))) for name in by_run[0]]
 
 
-def _scenario_facts(scenario: Scenario) -> dict[str, str]:
+def scenario_facts(scenario: Scenario) -> dict[str, str]:
+    """Settings of a scenario for a reader, by name."""
     cluster, physics = scenario.cluster, scenario.physics
     edge = len(cluster.servers) - (cluster.cloud is not None)
     cloud = "with a cloud" if cluster.cloud is not None else "no cloud"
@@ -164,8 +168,8 @@ def _scenario_facts(scenario: Scenario) -> dict[str, str]:
     }
 
 
-def _run_views(runs: Sequence[ReportRun], cap: int) -> dict[str, Any]:
-    """Describe the runs for the page, and the names of all jobs in them, each once."""
+def run_views(runs: Sequence[ReportRun], cap: int) -> dict[str, Any]:
+    """Describe the runs for a page, each by at most `cap` bars, and the names of all jobs in them, each once."""
     names: dict[str, int] = {}
     return {"runs": [_run_view(r, cap, names) for r in runs], "names": list(names)}
 
@@ -257,27 +261,28 @@ def _kept_rows(run: ReportRun, table: str, bars: Bars, kept: Ints, cap: int) -> 
 
 
 def _page(title: str, data: Mapping[str, Any], sites: str) -> str:
-    vendor = _asset("vendor/uPlot.iife.min.js").strip()
-    script = "\n".join(['"use strict";', *(_asset(name) for name in _SCRIPTS)]).strip()
+    vendor = asset("vendor/uPlot.iife.min.js").strip()
+    script = "\n".join(['"use strict";', *(asset(name) for name in _SCRIPTS)]).strip()
     parts = {
         "title": html.escape(title),
         "csp": f"default-src 'none'; style-src 'unsafe-inline'; script-src {_hash(vendor)} {_hash(script)}; "
         "base-uri 'none'; form-action 'none'",
-        "licence": _asset("vendor/LICENSE").strip(),
-        "vendor_css": _asset("vendor/uPlot.min.css").strip(),
-        "css": _asset("report.css").strip(),
+        "licence": asset("vendor/LICENSE").strip(),
+        "vendor_css": asset("vendor/uPlot.min.css").strip(),
+        "css": asset("report.css").strip(),
         "sites": sites,
         "data": inert_json(data),
         "vendor_js": vendor,
         "script": script,
     }
     # One pass over the template, so that inserted text is never searched for names.
-    return re.sub(r"\{\{(\w+)\}\}", lambda m: parts[m[1]], _asset("template.html"))
+    return re.sub(r"\{\{(\w+)\}\}", lambda m: parts[m[1]], asset("template.html"))
 
 
 def _hash(script: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """A style sheet or script of the page, by its name."""
     return files(__package__).joinpath(name).read_text("utf-8")

@@ -11,9 +11,11 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-from skedge.core.errors import InputError
+from skedge.core.errors import InputError, ScenarioError
 from skedge.core.kernel import Kernel
+from skedge.core.model import job_table
 from skedge.core.scenario import Scenario
+from skedge.core.time import SECOND
 from skedge.live.training.code import CODE, Codes, digest, files_in, lost, modules_in
 from skedge.live.training.program import Program, program_of
 from skedge.live.world.inputs import Submitted
@@ -50,6 +52,7 @@ class Submissions:
         self._promised: set[str] = set()
         self._keys: dict[str, tuple[str, str]] = {}
         self._fields: dict[str, dict[str, Any]] = {}
+        self._before = submitted_before(world.scenario, journal)
 
     def promise(self, spec: Mapping[str, Any], key: str = "") -> Future[str]:
         """Check a job and queue it; the future gives its id once it is in the journal."""
@@ -83,7 +86,7 @@ class Submissions:
         self._fields[form.id] = given.job
         if given.key:
             self._keys[given.key] = form.id, given.spec
-        scenario = self.world.scenario.with_job(job_of(form))
+        scenario = self._with(form)
         self.kernel.extend(scenario)
         self._promised.discard(form.id)
         train = form.train
@@ -93,6 +96,16 @@ class Submissions:
             waiting.set_result(form.id)
         code = self._code(train.code) if train.code and self.world.engine.acts else b""
         return scenario, program_of(train, form.chunks, form.epochs, form.minibatches, scenario.cluster, code)
+
+    def _with(self, form: JobForm) -> Scenario:
+        """The scenario with one more job; a restart has checked those of the journal all at once."""
+        now, before = self.world.scenario, self._before
+        if before is not None and len(now.jobs) < len(before.jobs):
+            row = before.jobs.frame.row(len(now.jobs), named=True)
+            if (row["id"], row["arrival_s"]) == (form.id, form.arrival_s):
+                return now.with_next(before)
+        self._before = None
+        return now.with_job(job_of(form))
 
     def keep_code(self, name: str, code: bytes) -> None:
         """Store the code of future jobs under its SHA-256.
@@ -182,6 +195,19 @@ class Submissions:
             n += 1
             found = f"{name}-{n}"
         return found
+
+
+def submitted_before(scenario: Scenario, journal: SqlJournal) -> Scenario | None:
+    """`scenario` with all jobs whose submissions are in the journal; None if there are none, or one is wrong now."""
+    forms, arrival = list[JobForm](), -1
+    for time, content in journal.inputs:
+        if content["is"] == Submitted.__name__:
+            arrival = max(time, arrival + 1)  # as the world has it: each job arrives after all others
+            forms.append(_arrived(content["job"], arrival / SECOND))
+    try:
+        return scenario.with_rows(*job_table([job_of(form) for form in forms])) if forms else None
+    except ScenarioError:
+        return None  # the error is raised where that job is taken in
 
 
 def _digest(spec: Mapping[str, Any]) -> str:
