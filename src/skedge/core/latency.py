@@ -62,6 +62,7 @@ class Exponential:
 
     def rise(self, start: float, ends: Ints) -> Floats:
         """f(end) - f(start) for each end: finite, with the correct sign, 0 only if the two are equal."""
+        # e^b - e^a as e^a (e^(b - a) - 1): exact where the two are close, finite where they are huge
         growth = np.expm1(np.minimum(self.rate * (ends - start), _GROWTH))
         return np.asarray(self.tau * math.exp(min(self.rate * start, _START)) * growth)
 

@@ -74,6 +74,7 @@ def mean_beta(result: Run, pool: JobPool, times: Floats) -> Floats:
     sent, of = d["time"].to_numpy(), weight[d["job"].to_numpy()]
     job, start, end = (runs[name].to_numpy() for name in ("job", "start", "end"))
     rate = weight[job] / whole[job]
+    # dispatched, less trained: a run grows linearly from its start and stops to grow at its end
     present = _before(times, sent, of)[0] - _grown(times, start, rate) + _grown(times, end, rate)
     return np.maximum(present, 0.0) / pool.lanes
 
@@ -105,6 +106,7 @@ def certificate_of_utility(result: Run) -> Bound | None:
     takes = scenario.jobs
     of_worker = (takes.worker_needs @ price.transpose(1, 2, 0)).min(axis=0)
     of_ps = (takes.ps_needs @ price.transpose(1, 2, 0)).min(axis=0)
+    # gamma workers need one PS, so a worker pays 1 / gamma of it
     each = of_worker + of_ps / takes.ratio[:, None]
     income = float((price * scenario.cluster.amounts).sum())
     bound = sold(jobs, each, income).value * (1 + ROUNDING)
@@ -127,5 +129,6 @@ def final_prices(result: Run, low: Sequence[float]) -> Floats:
     stated = result.schedule.prices.sort("made_at", maintain_order=True)
     for row in stated.iter_rows(named=True):
         at = slice(row["from"] // slot, -(-row["to"] // slot))
+        # in order of time, so that the last statement about a slot stays
         price[at, server[row["server"]], resource[row["resource"]]] = row["price"]
     return price

@@ -31,6 +31,7 @@ def relaxed(cost: Floats, upper: Floats, rows: Rows, seconds: float) -> float | 
         return None
     multiplier = np.zeros(len(low))
     multiplier[under] = done.ineqlin.marginals[: under.sum()]
+    # these rows were given negated; a row with two sides has a multiplier from each
     multiplier[over] -= done.ineqlin.marginals[under.sum() :]
     multiplier[equal] = done.eqlin.marginals
     return dual_value(cost, upper, rows, multiplier)

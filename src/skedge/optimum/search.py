@@ -137,6 +137,7 @@ def search(
     for i, solver in enumerate(solvers):
         if program is None or program.is_closed(known) or of.have_met(of.value(best), known.value):
             break
+        # an equal share of the time left: what one solver spares, the next ones get
         answer = program.improve(solver, best, known, (ends - perf_counter()) / (len(solvers) - i))
         attempts.append(answer.attempt)
         if answer.planned is not None and of.is_better(of.value(answer.planned), of.value(best)):

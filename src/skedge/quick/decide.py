@@ -106,6 +106,7 @@ def admit(case: GangCase, books: GangBooks, job: int, now: int) -> bool:
 @inlined
 def _number_of_ps(case: GangCase, kind: int) -> int:
     """The number of PS slots of a type."""
+    # the last lists are those of all servers together, one per PS type
     of = len(case.ps_first) - 1 - case.ps_types + kind
     return case.ps_first[of + 1] - case.ps_first[of]
 
@@ -179,6 +180,7 @@ def _sort(jobs: Ints, clocks: Clocks) -> None:
     for i in range(1, len(jobs)):
         job, k = jobs[i], i
         mine = rank_of(clocks, job)
+        # strictly worse only, so that the sort is stable, as in the policy
         while k > 0 and rank_of(clocks, jobs[k - 1]) > mine:
             jobs[k] = jobs[k - 1]
             k -= 1

@@ -106,6 +106,7 @@ def stop(case: GangCase, books: GangBooks, crews: Crews, job: int, now: int) -> 
     """Take the workers and the PS from `job`."""
     mine = books.jobs[job]
     so_far = done(_crew(crews, job), now)
+    # at least 1: a job that is stopped at its very end still has to complete
     left = max(mine[TRUE_LEFT] - so_far, 1)
     _note_runs(books, crews, job, now, mine[TRUE_LEFT] - left, 1)
     _release_each(case, books, crews, job, now)
@@ -177,6 +178,7 @@ def _supply(case: GangCase, books: GangBooks, job: int, where: Ints, now: int) -
         books.uploads[books.at[UPLOADS]] = row
         books.at[UPLOADS] += 1
     out, at = np.empty((count, 3), np.int64), mine[DATA]
+    # the entries are linked from the newest back
     for i in range(count - 1, -1, -1):
         out[i], at = data[at, :3], data[at, 3]
     return out, before

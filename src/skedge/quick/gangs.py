@@ -73,6 +73,7 @@ def _supply(case: GangCase, books: GangBooks, job: int, now: int) -> int:
     chunks, workers = mine[CHUNKS], mine[WORKERS]
     for i in range(mine[SERVERS]):
         server, n = books.placed[job, i, 0], books.placed[job, i, 1]
+        # a job's entries are a linked list, one for each server that has its data
         entry = mine[DATA]
         while entry >= 0 and data[entry, 0] != server:
             entry = data[entry, 3]
@@ -85,6 +86,7 @@ def _supply(case: GangCase, books: GangBooks, job: int, now: int) -> int:
         if before < n:
             data[entry, 1], data[entry, 2] = n, now + upload_delay(case.delays, job, server)
         ready = max(ready, data[entry, 2])
+        # shares by cumulated counts, as in core/books/shares.py, so that the rows are equal
         lacking = chunks * (given + n) // workers - chunks * (given + min(n, before)) // workers
         given += n
         if lacking > 0:
@@ -119,6 +121,7 @@ def times(left: int, new: int, old: int) -> int:
     whole = rest = 0
     for bit in range(62, -1, -1):
         whole, rest = 2 * whole, 2 * rest
+        # whole * old + rest is the product of the bits so far, with rest < old
         if rest >= old:
             whole, rest = whole + 1, rest - old
         if (new >> bit) & 1:
@@ -221,10 +224,12 @@ def tidy(agenda: Ints, at: Ints, jobs: Ints) -> None:
         return
     kept = 0
     for i in range(at[AGENDA]):
+        # a wake-up is always valid, an end only if the allocation has not been replaced since
         if agenda[i, 1] < 0 or agenda[i, 2] == jobs[agenda[i, 1], VERSION]:
             _set(agenda, kept, agenda[i, 0], agenda[i, 1], agenda[i, 2])
             kept += 1
     at[AGENDA], at[STALE] = kept, 0
+    # the entries that are left are no heap any more
     for i in range(kept // 2 - 1, -1, -1):
         _sift(agenda, kept, i, agenda[i, 0], agenda[i, 1], agenda[i, 2])
 

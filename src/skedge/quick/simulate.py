@@ -163,6 +163,7 @@ def _with_reasons(case: GangCase, books: GangBooks, policy: int, record: Record)
     fixed = {RANK: _RANKS[policy], PREEMPTED: "preempted", MOVED: "moved", NEVER_FITS_EDGE: "never_fits_edge"}
     own = np.where(rows[:, 2] == REJECT, len(fixed) + rows[:, 1], rows[:, 5])
     first = np.full(len(fixed) + len(books.jobs), len(rows))
+    # backwards, so that the first row of each reason is written last and stays
     first[own[::-1]] = np.arange(len(rows))[::-1]
     codes = np.zeros(len(first), np.int64)
     for key in first.argsort()[: np.count_nonzero(first < len(rows))].tolist():

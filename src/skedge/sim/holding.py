@@ -37,6 +37,7 @@ class OnServers:
         done = int(world.gangs.left[job]) - world.gangs.left_of(job, world.now)
         world.log.gang_run(job, world.gangs, world.now, done, preempted=True)
         world.gangs.suspend(job, world.now)
+        # its end on the agenda is now out of date; it is skipped when it comes, not searched for
         world.gang_version[job] += 1
         world.end_is_stale()
 
@@ -45,6 +46,7 @@ class OnServers:
         world = self.world
         for job in world.gangs.placed:
             world.gang_version[job] = 0
+            # a gang that is overdue has not ended yet: the earliest that a forecast can say is the next µs
             world.note_end(job, max(world.gangs.finish_time(job), world.now + 1), 0)
 
     def transfer(self, order: Transfer) -> None:

@@ -72,6 +72,7 @@ def bounded(lag: Lag, job: int) -> bool:
 @inlined
 def epoch_end(each: int, epochs: int, number: int) -> int:
     """Training time after which `number` of `epochs` epochs of a chunk that takes `each` are done [µs], floored."""
+    # number * each // epochs, in two parts so that the product stays small
     return number * (each // epochs) + number * (each % epochs) // epochs
 
 

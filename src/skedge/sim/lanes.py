@@ -134,11 +134,13 @@ def run(w: Truth, unsettled: int, until: int) -> tuple[int, int]:
         now = _earliest(w)
         if now > until or now == NEVER:
             return QUIET, until
+        # one instant adds at most two runs and one fact per lane: ask for room before it, not within it
         if w.size[RUNS] + 2 * len(w.next_event) > len(w.runs) or w.size[FACTS] + len(w.next_event) > len(w.facts):
             return FULL, now
         _touch_all(w, now)
         if w.lag.size[0] > 0:
             _touch_held(w, now)
+        # a finished job may free what others wait for: the policy decides before lanes choose what to serve
         if w.size[DONE] > 0 or now == until:
             return FINISHED, now
         settle(w, now)
@@ -170,12 +172,14 @@ def _touch(w: Truth, lane: int, now: int) -> None:
     """Advance `lane` to `now`: progress of the chunk in service, its completion, arrivals at the server."""
     if w.marked[lane] == 0:
         w.marked[lane] = 1
+        # once per instant, however many things happen on the lane
         w.touched[w.size[TOUCHED]] = lane
         w.size[TOUCHED] += 1
     lanes = w.lanes
     if w.open_chunk[lane] >= 0:
         i = _row_in_service(w, lane)
         lanes.rows[lane, i, LEFT] -= now - lanes.clock[lane]
+        # only a chunk that was really served can be displaced, and then pay the overhead
         if now > lanes.clock[lane]:
             lanes.serving[lane] = lanes.rows[lane, i, SEQ]
         if bounded(w.lag, w.open_job[lane]):
@@ -230,6 +234,7 @@ def _fact(w: Truth, lane: int, job: int, now: int) -> None:
 def _complete(w: Truth, lane: int, i: int, now: int) -> None:
     job, head = w.lanes.rows[lane, i, JOB], w.lanes.rows[lane, i, HEAD]
     _close(w, lane, now, 0)
+    # the next chunk of the group, before the head is removed
     w.lanes.rows[lane, i, HEAD] = w.links[w.first[job] + head]
     finish_head(w.lanes, lane, i)
     w.left[job] -= 1
@@ -274,6 +279,7 @@ def settle(w: Truth, now: int) -> None:
     touched = w.size[TOUCHED]
     w.size[TOUCHED] = 0
     for k in range(touched):
+        # lanes in order of number, so that the record does not depend on the order of events
         _smallest_first(w.touched, k, touched)
         lane = w.touched[k]
         w.marked[lane] = 0
@@ -282,6 +288,7 @@ def settle(w: Truth, now: int) -> None:
     for k in range(w.size[SWITCHES]):
         job = w.switches[k, 0]
         running = 1 if w.in_service[job] > 0 else 0
+        # a job that stops on one lane and starts on another within the instant has neither started nor paused
         if running != w.was_running[job]:
             w.was_running[job] = running
             w.switches[kept, 0], w.switches[kept, 1] = job, running
@@ -302,6 +309,7 @@ def _serve(w: Truth, lane: int, now: int) -> int:
             _close(w, lane, now, 0)
         return after
     job, chunk, left = lanes.rows[lane, i, JOB], lanes.rows[lane, i, HEAD], lanes.rows[lane, i, LEFT]
+    # the chunk may be in service already: then its run goes on
     if w.open_chunk[lane] != chunk or w.open_job[lane] != job:
         if w.open_chunk[lane] >= 0:
             _close(w, lane, now, _is_displaced(w, lane, job))

@@ -55,6 +55,7 @@ class SimulatedWorld:
         self.gangs = Gangs(scenario.true_work, scenario.delays, physics.step, physics.checkpoint_overhead, kept)
         self.log = RunLog(scenario)
         self.holding = holding_of(self)
+        # a job is seen at the first slot boundary at or after its arrival
         self.arrivals: Ints = whole_slots(jobs.arrival, physics.step)
         self.arrived = self.dispatches = 0
         self.agenda: list[tuple[int, int, int, int, int]] = []
@@ -82,6 +83,7 @@ class SimulatedWorld:
             if self.dispatches:
                 why, now = truth_of.run(self.truth, self.now if self.unsettled else -1, limit)
             self.unsettled = False
+            # the buffers are emptied into the log, and the same instant is run again
             if why == truth_of.FULL:
                 self._drain()
                 continue
@@ -92,6 +94,7 @@ class SimulatedWorld:
             if why == truth_of.SETTLED:
                 return self._told()
             self.unsettled = True
+            # none of interest: the loop settles the instant, and goes on
             event = self._happening()
             if event is not None:
                 return event
@@ -120,6 +123,7 @@ class SimulatedWorld:
             elif kind == SLOT_ENDS:
                 trained = self._slot_ends(finished)
             elif kind == GANG_ENDS:
+                # an end that was noted before the gang was moved or suspended no longer holds
                 if number == self.gang_version[job]:
                     self._finish_gang(job)
                     finished.append(job)
@@ -188,6 +192,7 @@ class SimulatedWorld:
         """Put an entry on the agenda; `number` is the number of chunks in the cloud, or that of a gang's allocation."""
         self.sequence += 1
         step = self.scenario.physics.step
+        # the sequence decides between entries of one instant: first noted, first done
         heappush(self.agenda, (-(-time // step) * step, self.sequence, kind, job, number))
 
     def _dispatch(self, order: Dispatch) -> None:
@@ -216,6 +221,7 @@ class SimulatedWorld:
         for chunk, given in enumerate(order.lane.tolist()):
             server = cluster.cloud if given == CLOUD else int(cluster.lane_server[given])
             assert server is not None  # noqa: S101 - the kernel has checked the order
+            # in the cloud a chunk has a lane of its own, so that it can wait for the slower ones
             lanes[chunk] = lane = int(lag.own[job]) + chunk if given == CLOUD else given
             each = int(scenario.true_chunk_time[job, zeta])
             arrive = self.now + int(upload_delay(scenario.delays, job, server))

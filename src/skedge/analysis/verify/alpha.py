@@ -38,6 +38,7 @@ def check_alpha(k: Chunks, found: Findings, mode: str, *, preemptive: bool) -> N
     cloud = d["lane"] < 0
     alpha[cloud] = _in_cloud(k, MODES[mode])[cloud]
     got = d.frame["value"].fill_null(np.nan).to_numpy()
+    # negated, so that an alpha that is missing (NaN) is wrong too
     wrong = ~(np.abs(got - alpha) <= _CLOSE * np.abs(alpha) + 1e-9)
     say = "alpha of chunk {} is {:.9g} s; Q gives {:.9g} s"
     found.rows("M34", wrong, d["job"], d["time"], lambda i: say.format(d["chunk"][i], got[i], alpha[i]))
@@ -166,13 +167,16 @@ def _follow_lanes(
                 n = _still_there(live, n, r.gone, r.time[row])
                 size, serving = _queue(queue, share, live, n, r, r.time[row], overhead)
             clock = r.time[row]
+            # still without chunks: they are added one by one below, each seeing those before it (J5)
             mine = _insert(queue, share, size, r.rank[row], r.ready[row], each, weight)
+            # the row in service moves by one if the new one is put before it
             serving, size = serving + (1 if 0 <= mine <= serving else 0), size + 1
             own = (r.ready[row] - r.release[job]) * weight
             plain = mode == _MARGINAL and preemptive and overhead == 0 and _none_comes(queue, size, r.ready[row])
             if mode == _EQ5 or plain:
                 ahead, harm, later = _at_arrival(queue, share, size, mine, clock, serving, overhead, preemptive, work)
                 for m in range(row, last):
+                    # the chunks of one dispatch tie in rank, so the k-th waits for the k - 1 before it
                     alpha[m] = own + (ahead + (m - row + 1) * each) * weight + harm
                     postponed[m] = later
             else:
@@ -213,6 +217,7 @@ def _tidy(queue: Ints, share: Floats, size: int, serving: int) -> tuple[int, int
     for g in range(size):
         if queue[g, _COUNT] == 0:
             continue
+        # the row in service keeps its index among those that are left
         if g == serving:
             place = kept
         if kept < g:
@@ -238,6 +243,7 @@ def _queue(queue: Ints, share: Floats, live: Ints, n: int, r: _Record, now: int,
             if r.start[run] >= now:
                 break
             left = max(1, left - (min(r.end[run], now) - r.start[run]))
+            # a run that goes on at this time is of the chunk in service; one that has ended was interrupted
             if r.end[run] < now:
                 left += overhead if r.preempted[run] else 0
             else:
@@ -257,6 +263,7 @@ def _queue(queue: Ints, share: Floats, live: Ints, n: int, r: _Record, now: int,
 def _insert(queue: Ints, share: Floats, size: int, rank: int, arrive: int, each: int, weight: float) -> int:
     """Insert a row without chunks after those of rank up to `rank`; returns its index."""
     i = size
+    # strictly worse only: equal ranks keep the order of dispatch (J28)
     while i > 0 and queue[i - 1, _RANK] > rank:
         for f in range(5):
             queue[i, f] = queue[i - 1, f]
@@ -314,6 +321,7 @@ def _serve(work: Ints, size: int, at: int, until: int, serving: int, overhead: i
         else:
             work[best, _COUNT] -= 1 + (span - left) // each
             work[best, _LEFT] = each - (span - left) % each
+            # a chunk ended exactly here, so nothing is in service that could be displaced
             if (span - left) % each == 0:
                 serving = -1
     return serving

@@ -230,6 +230,7 @@ def _convert(k: Chunks, job: int, done: Ints) -> None:
     each, total = k.c.scenario.true_chunk_time[job], dict[int, float]()
     for row in rows[np.argsort(t["start"][rows], kind="stable")]:
         chunk, start, end = int(k.run[row]), int(t["start"][row]), int(t["end"][row])
+        # every run but the first begins with the restore, which zeta does not change
         restart = min(overhead, end - start) if chunk in total else 0
         spent = restart + k.zeta.converted(job, start + restart, end, each)
         total[chunk] = total.get(chunk, 0.0) + spent
@@ -334,6 +335,7 @@ class _Queue(NamedTuple):
 
 def _queue(k: Chunks, lags: Lags, slack: int) -> _Queue:
     c, d = k.c, k.c.dispatches
+    # a second dispatch that M6 has found wrong takes no part
     counts = k.again | (k.row[k.sent] == np.arange(len(k.sent)))
     on_lanes = Groups(np.where(counts, d["lane"], -1), d["rank"], c.scenario.cluster.lanes)
     order, ready, gone = on_lanes.rows, on_lanes.take(k.ready), on_lanes.take(_gone(k))
@@ -344,6 +346,7 @@ def _queue(k: Chunks, lags: Lags, slack: int) -> _Queue:
     if lags.turns.any():
         of = np.stack([on_lanes.take(d[name]) for name in ("lane", "job", "time")])
         group[1:][lags.turns[of[1, 1:]] & (of[:, 1:] == of[:, :-1]).all(axis=0)] = 0
+        # each place takes the number of the first of its group: the others are 0 so far
         group = np.maximum.accumulate(group)
     if not lags.holds:
         return _Queue(order, d["lane"][order], ready, gone, group, place)
@@ -402,6 +405,7 @@ def _check_block(
     runs = LaneRuns(starts, t["start"][rows], t["end"][rows], q.place[rows])
     a, b = np.searchsorted(q.lane, (first, end))
     coming = in_groups(q.lane[a:b] - first, ready[a:b], end - first)
+    # from places within the block to places of the queue
     coming[0][:] += a
     _displaced(k, found, slack, rows, runs, q.group)
     twice, worse, idle = lane_service(

@@ -53,6 +53,7 @@ def check_begins(c: Columns, found: Findings, given: pl.DataFrame, slack: int) -
     frame = c.gangs.frame.with_columns(pl.Series("server", c.gangs["server"], dtype=pl.Int32))
     frame = _of_jobs(frame, each).sort("job", "start", "server", "compute_from")
     given = _of_jobs(given, each)
+    # a fast compiled pass finds who may be wrong; the plain one then says what is
     suspects = np.flatnonzero(_suspects(c, frame, given, slack))
     follow_jobs(c, found, _of_jobs(frame, suspects), _of_jobs(given, suspects), slack)
 

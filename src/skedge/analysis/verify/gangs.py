@@ -147,6 +147,7 @@ def _capacity(c: Columns, found: Findings, slack: int) -> None:
     """M4: on each server and type used by a gang, gangs and lanes together hold at most the workers there are."""
     t, cluster = c.runs, c.scenario.cluster
     kind, types = c.scenario.jobs.worker_type[t["job"]], max(len(cluster.worker_types), 1)
+    # one number per server and type; -1 for the cloud, which is without limit
     pool = np.where((kind >= 0) & (t["server"] != cluster.cloud), t["server"] * types + kind, -1)
     used = np.unique(pool[t["chunk"] < 0])
     rows = np.flatnonzero(np.isin(pool, used[used >= 0]))
@@ -202,6 +203,7 @@ def _apart(found: Findings, intervals: pl.DataFrame, slack: int) -> None:
     """M24: a job holds one allocation at a time."""
     job, start, end = (intervals[name].to_numpy() for name in ("job", "start", "end"))
     last = np.concatenate([[0], end[:-1]])
+    # rows are by job and start, so `last` is the end of the same job's row before
     wrong = ~first_of_job(job) & (start < last - slack)
     say = "an allocation begins at {} µs, before the last one ends at {} µs"
     found.rows("M24", wrong, job, start, lambda i: say.format(start[i], last[i]))

@@ -58,6 +58,7 @@ class Lags:
         """For each epoch: when all chunks have ended the epoch `max_lag` before it [µs]."""
         lag, ends = int(self.k.c.scenario.jobs.max_lag[job]), self.ends[job]
         at = np.zeros(ends.shape[1], np.int64)
+        # epoch e may begin when all chunks have ended epoch e - lag; the first `lag` epochs at once
         at[lag:] = ends.max(axis=0)[: len(at[lag:])]
         return at
 
@@ -73,6 +74,7 @@ class Lags:
             return begins, ends
         done = np.cumsum(t["work"][rows] if self.live else end - start)
         whole = int(jobs.minibatches[job]) if self.live else self._whole(job)
+        # rounded down as in the simulation, or a boundary would be off by 1 µs
         after = np.array([e * whole // epochs for e in range(epochs + 1)])
         for times, marks, side in ((begins, after[:-1], "right"), (ends, after[1:], "left")):
             run = np.searchsorted(done, marks, side=side)  # type: ignore[call-overload]

@@ -180,4 +180,5 @@ def _changed(c: Columns, found: Findings, books: _Books, job: int) -> None:
     for t, h, r in zip(*(axis[: found.limit] for axis in np.nonzero(wrong)), strict=True):
         text = f"the price of {names[r]} on {servers[h]} in slot {t} is {books.price[t, h, r]:.9g}"
         found.add("M29", job, made_at, f"{text}; the plans give {right[t, h, r]:.9g}")
+    # on from the right prices, so that one error is found once
     books.price = np.where(wrong, right, books.price)

@@ -109,6 +109,7 @@ def _decided(c: Columns, found: Findings, moves: list[_Move]) -> None:
     rows = np.flatnonzero((d.frame["verb"] == "transfer").to_numpy())
     said = Counter(zip(*(d[name][rows].tolist() for name in ("job", "time", "server")), strict=True))
     made = Counter((move.job, move.time, move.target) for move in moves)
+    # counters drop what is below 0, so both differences are taken
     for job, time, site in sorted(((said - made) + (made - said)).keys())[: found.limit]:
         text = f"{said[job, time, site]} transfers to server {site} are decided, {made[job, time, site]} are made"
         found.add("M31", job, time, text)
@@ -168,6 +169,7 @@ def _in_order(moves: list[_Move]) -> list[_Move]:
     ordered, left = list[_Move](), list(moves)
     while left:
         brought = {move.target for move in left}
+        # in a circle no move is ready: the rest in any order
         ready = [move for move in left if move.source not in brought] or left
         ordered += ready
         left = [move for move in left if move not in ready]

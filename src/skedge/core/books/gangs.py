@@ -100,8 +100,10 @@ class Gangs:
 
     def stretch(self, job: int, factor: float, now: int) -> None:
         """Scale the work of `job` by `factor` from `now` on."""
+        # what is left at `now`, by the old speed
         left = self.left_of(job, now)
         if self.workers[job] > 0:
+            # `left` is now exact at `now`, so the workers count as beginning no earlier
             self.compute_from[job] = max(now, int(self.compute_from[job]))
             if job in self.parts:
                 parts = self.parts[job]
@@ -129,6 +131,7 @@ class Gangs:
         The number of workers whose data each server of `where` had before, or was receiving.
         """
         rows, restore = rows_of(where), self.overhead if job in self.started else 0
+        # data may be under way since an earlier allocation: then only the rest of the delay is waited for
         data, before, ready = supply(self.data.get(job, NOTHING), rows, now, self.delays, job)
         if gang:
             self.compute_from[job], self.workers[job] = ready + restore, sum(n for _, n in where)
@@ -214,6 +217,7 @@ class Gangs:
 
     def left_at(self, jobs: Ints, now: int) -> Ints:
         """Remaining work of `jobs` at `now` [worker-µs], at their present zeta, at least 1."""
+        # as if all workers began with the first, plus what they missed: exact once all have begun
         left = _left_at(jobs, now, self.left, self.compute_from, self.workers, self.missed)
         if self.joins:
             begin = np.flatnonzero(self.all_from[jobs] > now)
@@ -231,6 +235,7 @@ class Gangs:
         if job in self.joins:
             end = int(end_of(self.parts[job], int(self.left[job])))
         else:
+            # x - (-a // b) is x plus a / b rounded up
             end = int(self.compute_from[job]) - (-int(self.left[job]) // workers)
         return -(-end // self.step) * self.step
 

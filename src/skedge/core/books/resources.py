@@ -74,6 +74,7 @@ class Pool:
         """Release what `job` holds; a server without jobs is reset to exactly its capacity."""
         servers, amounts = self.amounts(job, *self.held.pop(job))
         self.holders[servers] -= 1
+        # what is given back may sum to slightly more than was there
         self.free[servers] = np.minimum(self.free[servers] + amounts, self.capacity[servers])
         empty = servers[self.holders[servers] == 0]
         self.free[empty] = self.capacity[empty]

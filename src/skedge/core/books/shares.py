@@ -49,6 +49,7 @@ def supply(data: Ints, where: Ints, now: int, delays: Delays, job: int) -> tuple
         server = data[i, 0]
         _put(out, size, server, data[i, 1], data[i, 2])
         size, had[server] = size + 1, had[server] + data[i, 1]
+        # rows of a server stand together: only after the last one is it known what it has
         if i + 1 < len(data) and data[i + 1, 0] == server:
             continue
         if needs[server] > had[server]:
@@ -106,6 +107,7 @@ def begin(data: Ints, where: Ints, before: Ints, held: Ints, now: int, restore: 
                 _put(out, size, server, min(left, held[i, 1]), max(now, held[i, 2]))
                 left -= out[size, 1]
                 size += 1
+        # the workers that continue use the first data: as many are passed over
         skip = where[w, 1] - left
         for i in range(len(data)):
             if data[i, 0] == server and joined < left:
@@ -143,6 +145,7 @@ def done(workers: Ints, now: int) -> int:
 @compiled
 def end_of(workers: Ints, left: int) -> int:
     """When `workers` have done `left` worker-µs [µs]."""
+    # the rate rises whenever a group joins: work off the pieces between two joins
     order = np.argsort(workers[:, 2], kind="mergesort")
     rate, at = 0, workers[order[0], 2]
     for i in order:
@@ -150,6 +153,7 @@ def end_of(workers: Ints, left: int) -> int:
             break
         left -= (workers[i, 2] - at) * rate
         rate, at = rate + workers[i, 1], workers[i, 2]
+    # x - (-a // b) is x plus a / b rounded up
     return at - (-left // rate)
 
 
@@ -223,6 +227,7 @@ def uploads(where: Ints, before: Ints, chunks: int, job: int, now: int) -> Ints:
     out, size, given, total = np.empty((len(where), 4), np.int64), 0, 0, where[:, 1].sum()
     for w in range(len(where)):
         n = where[w, 1]
+        # shares by cumulated counts, so that they add up to all chunks however they round
         first, last = chunks * (given + min(n, before[w])) // total, chunks * (given + n) // total
         given += n
         if last > first:

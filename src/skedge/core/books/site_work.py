@@ -47,6 +47,7 @@ class UntrainedChunks:
     def move(self, job: int, source: int, target: int, chunks: int, now: int) -> None:
         """Move `chunks` chunks, all present at `source`, at `now` [µs]."""
         time, moved = self._moved.get(job, (now, set()))
+        # only the moves of this instant are kept: at a later one chunks may come back
         self._moved[job] = now, {*(moved if time == now else ()), (source, target)}
         left = self.left[job].copy()
         left[source] -= chunks

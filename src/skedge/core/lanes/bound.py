@@ -41,6 +41,7 @@ def sum_up(lanes: Lanes, which: Ints, weights: Ints) -> None:
             lanes.summed[lane] = 0
         lanes.scale[0] = weights[0]
     for lane in which:
+        # only the groups that are not summed yet: totals of the worse ones do not depend on the better ones
         for i in range(lanes.summed[lane], lanes.waiting[lane] - 1):
             _add_row(lanes, lane, i, weights)
         lanes.summed[lane] = max(0, lanes.waiting[lane] - 1)
@@ -60,6 +61,7 @@ def _worse(lanes: Lanes, lane: int, rank: int) -> int:
     """Number of groups at the server, but for the one in service, whose rank is above `rank`; they are the first."""
     low, high = 0, lanes.summed[lane]
     while low < high:
+        # rounded up, or low + 1 = high would never end
         middle = (low + high + 1) // 2
         if lanes.sums[lane, middle, SUM_RANK] > rank:
             low = middle
@@ -97,6 +99,7 @@ def _pending(lanes: Lanes, lane: int, budget: int, rank: int, weights: Ints) -> 
     sums, best = lanes.sums, lanes.summed[lane]
     left = lanes.rows[lane, best, LEFT] + (lanes.rows[lane, best, COUNT] - 1) * lanes.rows[lane, best, EACH]
     waiting, weight, chunks, worse = 0, 0, 0, best
+    # the group in service belongs to A1; else every group at the server belongs to A2
     if lanes.rows[lane, best, RANK] <= rank:
         worse = _worse(lanes, lane, rank)
         left += sums[lane, best, SUM_WORK] - sums[lane, worse, SUM_WORK]
@@ -104,6 +107,7 @@ def _pending(lanes: Lanes, lane: int, budget: int, rank: int, weights: Ints) -> 
     elif budget < left:
         chunks = _chunks_left(lanes, lane, best, budget)
         weight = chunks * weights[lanes.rows[lane, best, CHUNKS]]
+    # A1 is done before t0, so A2 is served with what is left of the time, its best group first
     if budget > left:
         budget -= left
         unserved = _unserved(lanes, lane, worse, budget)
@@ -171,8 +175,10 @@ def _own_completion(lanes: Lanes, lane: int, arrive: int, rank: int, each: int, 
         comes = lanes.transit[lane, k, ARRIVE]
         if lanes.transit[lane, k, RANK] > rank:
             continue
+        # arrivals come in order of time: the chunk itself takes its turn among them
         if not mine and comes > arrive:
             at, ahead, mine = arrive, max(0, ahead - (arrive - at)) + each, True
+        # it is complete before this group comes, and the later ones come later still
         if mine and comes >= at + ahead:
             break
         ahead = max(0, ahead - (comes - at)) + lanes.transit[lane, k, COUNT] * lanes.transit[lane, k, EACH]

@@ -149,6 +149,7 @@ def absorb(lanes: Lanes, lane: int, now: int) -> None:
         for f in range(FIELDS):
             lanes.rows[lane, i, f] = lanes.transit[lane, new, f]
         lanes.waiting[lane] = n + 1
+        # totals of the groups worse than the new one still hold
         lanes.summed[lane] = min(lanes.summed[lane], i)
 
 
@@ -168,6 +169,7 @@ def pick(lanes: Lanes, lane: int) -> int:
     n, serving = lanes.waiting[lane], lanes.serving[lane]
     if lanes.preemptive == 0:
         for i in range(n):
+            # a first chunk with less than a whole one left has been begun, so it is the one in service
             if lanes.rows[lane, i, LEFT] < lanes.rows[lane, i, EACH]:
                 return i
     elif lanes.overhead > 0 and serving >= 0 and serving != lanes.rows[lane, n - 1, SEQ]:
@@ -190,6 +192,7 @@ def finish_head(lanes: Lanes, lane: int, i: int) -> None:
             for f in range(FIELDS):
                 lanes.rows[lane, k, f] = lanes.rows[lane, k + 1, f]
         lanes.waiting[lane] = n - 1
+    # groups below row i have not changed, and the group that is now in service must not be summed
     lanes.summed[lane] = max(0, min(lanes.summed[lane], i, lanes.waiting[lane] - 1))
 
 
@@ -250,6 +253,7 @@ def believe_finished(lanes: Lanes, times: Ints, where: Ints, jobs: Ints) -> int:
     """Correct the belief by completions (time, lane, job); returns the index of the first impossible one, or -1."""
     for k in range(len(times)):
         lane = where[k]
+        # a belief cannot be taken back: facts come in order of time on each lane
         if lanes.clock[lane] > times[k]:
             return k
         believe_until(lanes, lane, times[k])
@@ -307,6 +311,7 @@ def believe_slower(lanes: Lanes, job: int, factor: float, now: int) -> None:
 def _stretch(table: NDArray[np.int64], lane: int, i: int, job: int, factor: float) -> None:
     if table[lane, i, JOB] == job:
         each, left = int(table[lane, i, EACH] * factor), int(table[lane, i, LEFT] * factor)
+        # rounding must leave neither a chunk of no length, nor more left than a whole chunk
         table[lane, i, EACH] = max(1, each)
         table[lane, i, LEFT] = max(1, min(each, left))
 
@@ -344,6 +349,7 @@ def send_chunks(
     ``lane_of[d]`` is -1 for the cloud. `links`, unless empty, has length D: ``links[d]`` is set to the next chunk of
     d's group, and HEAD of a group to its first chunk.
     """
+    # from the last chunk back, so that each is put before those of its group that follow it
     for d in range(len(lane_of) - 1, -1, -1):
         lane = lane_of[d]
         if lane < 0:

@@ -89,6 +89,7 @@ def load(lanes: Lanes, lane: int, queue: Ints) -> int:
     n = lanes.waiting[lane]
     for i in range(n):
         for f in range(FIELDS):
+            # lanes keep the worst group first, a queue the best
             queue[i, f] = lanes.rows[lane, n - 1 - i, f]
     for k in range(lanes.coming[lane]):
         rank, seq = lanes.transit[lane, k, RANK], lanes.transit[lane, k, SEQ]
@@ -167,7 +168,9 @@ def run_queue(  # noqa: C901 - one loop: a call per step would cost more than th
             if queue[i, ARRIVE] <= at:
                 g = i
                 break
+            # a better group on its way may interrupt the one that is found below
             stop = min(stop, queue[i, ARRIVE])
+        # nothing has arrived yet: on to the first arrival
         if g < 0:
             if stop >= until:
                 return total, value
@@ -184,12 +187,14 @@ def run_queue(  # noqa: C901 - one loop: a call per step would cost more than th
         done = count
         if time < whole:
             done = 0 if time < left else 1 + (time - left) // each
+            # LEFT is of the first chunk that is not complete
             queue[g, LEFT] = left - time if done == 0 else each - (time - left) % each
         queue[g, COUNT] = count - done
         weight = weights[queue[g, CHUNKS]]
         if fractional:
             value += weights[0] / queue[g, CHUNKS] * time * (at - base + time / 2.0) / each
         elif done > 0:
+            # the chunks complete at left, left + each, ...: an arithmetic series
             flow = done * (at - base + left) + each * (done * (done - 1) // 2)
             total += weight * flow
             value += np.float64(weight) * flow
@@ -200,6 +205,7 @@ def run_queue(  # noqa: C901 - one loop: a call per step would cost more than th
         at += time
         if at >= until:
             return total, value
+        # interrupted within a chunk: it has to be restored when it is taken up again
         if lanes.overhead > 0 and time < whole and (done == 0 or queue[g, LEFT] < each):
             queue[g, LEFT] += lanes.overhead
 
@@ -253,6 +259,7 @@ def insert_cost(lanes: Lanes, lane: int, group: Ints, now: int, weights: Ints, m
     n += 1
     fractional = mode == FRACTIONAL
     copy_queue(room[0], room[1], n)
+    # the same queue without the new chunk: the difference of the two flows is what it adds
     room[1, own, COUNT] -= 1
     t0, serving = group[ARRIVE], lanes.serving[lane]
     after, value = run_queue(room[0], n, lanes, serving, now, NEVER, t0, weights, fractional, group[:0])
@@ -264,11 +271,13 @@ def insert_cost(lanes: Lanes, lane: int, group: Ints, now: int, weights: Ints, m
 def _eq5(queue: Ints, n: int, lanes: Lanes, lane: int, group: Ints, now: int, weights: Ints) -> Cost:
     """Eq. (5) as printed: all chunks assigned and uncompleted at t0 are pending, whether arrived or not."""
     run_queue(queue, n, lanes, lanes.serving[lane], now, group[ARRIVE], now, weights, False, group[:0])
+    # the job's own earlier chunks on this lane tie in rank, so they are in A1
     waiting, weight, postponed = (group[COUNT] - 1) * group[EACH], 0, 0
     for i in range(n):
         count = queue[i, COUNT]
         if count == 0:
             continue
+        # ties are in A1, as printed (J28)
         if queue[i, RANK] <= group[RANK]:
             waiting += queue[i, LEFT] + (count - 1) * queue[i, EACH]
         else:
@@ -295,6 +304,7 @@ def delayed(lanes: Lanes, lane: int, group: Ints, now: int, weights: Ints, room:
     room[1, own, COUNT] -= 1
     for k in range(2):
         for d in range(total):
+            # a chunk that does not complete compares as never
             times[k, d] = NEVER
         run_queue(room[k], n, lanes, lanes.serving[lane], now, NEVER, now, weights, False, times[k])
     later = 0

@@ -41,6 +41,7 @@ class Audit:
             "outcome": str(outcome)[:_LONGEST],
         }
         with suppress(OSError):
+            # one write with O_APPEND: lines of several threads do not mix
             file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             try:
                 os.write(file, (json.dumps(entry) + "\n").encode())

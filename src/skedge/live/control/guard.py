@@ -65,6 +65,7 @@ class Guard:
     async def _body(self, headers: dict[bytes, bytes], receive: Any) -> bytes | None:
         """The whole body; None if it is too large."""
         said = headers.get(b"content-length", b"0")
+        # refused by what it says, before a byte of it is read; what comes is counted all the same
         if not said.isdigit() or int(said) > self.most:
             return None
         parts, size = list[bytes](), 0

@@ -140,6 +140,7 @@ class SqlJournal:
         content = {"event": encode(event), "orders": answers}
         if not self.decided:
             self._write(event.time, _DECISION, content)
+        # a decision that differs would act on a world in which the recorded one was carried out
         elif self.decided.popleft() != content:
             raise StateError(f"replay: the decision at {event.time} µs is not the one in the journal")
 
@@ -227,4 +228,5 @@ def _durable(connection: Any, record: object) -> None:
     del record
     if "sqlite" in type(connection).__module__:
         connection.execute("PRAGMA journal_mode=WAL")
+        # a commit is on the disk when it returns: with less, the last inputs could be lost with the power
         connection.execute("PRAGMA synchronous=FULL")

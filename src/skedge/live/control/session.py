@@ -183,6 +183,7 @@ def _live(
         begun = None if about is None else {**about, "began": time.time()}
         journal = SqlJournal(url or f"sqlite:///{folder / _JOURNAL}", begun, of=_mark(folder))
         try:
+            # the code as it was kept when the run began, whatever the files hold by now
             works = programs(scenario, trains, Codes(folder / CODE).read)
             return train(scenario, works, expected, engine, progress, journal)
         finally:

@@ -76,6 +76,7 @@ class Submissions:
         future = self._waiting[name] = Future()
         if key:
             self._keys[key] = name, of_spec
+        # the name is taken before the entry is in the journal, so two jobs in the queue cannot share it
         self.world.inbox.waiting.put(Submitted(fields, key, of_spec if key else ""))
         return future
 
@@ -155,6 +156,7 @@ class Submissions:
         scenario = self.kernel.scenario
         last = float(scenario.jobs.frame["arrival_s"][-1]) if len(scenario.jobs) else 0.0
         fields = form.model_dump(mode="json", exclude_unset=True)
+        # tried on a copy: what fails here fails in the user's request, not when the journal is read
         fits = scenario.with_job(job_of(_arrived(fields, last + 1)))  # the form that will be read from the journal
         check_chunks(fits.jobs)
         assert len(fits.delays.key) == len(fits.jobs)  # noqa: S101 - delays given by server are checked here

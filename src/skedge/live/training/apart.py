@@ -98,6 +98,7 @@ class Child:
         try:
             self.connection.send_bytes(pickle.dumps((method, given)))
             if not self.connection.poll(limit_s):
+                # it may never return: the process is of no use any more
                 os.kill(self.pid, signal.SIGKILL)
                 self.end()
                 raise TrainingError(f"its code has not returned after {limit_s:g} s")

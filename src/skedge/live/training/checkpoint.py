@@ -82,10 +82,12 @@ class Checkpoints:
         path = f"{folder}/{life.controller:06d}-{life.load:06d}-{version:012d}.ckpt"
         try:
             self.files.makedirs(folder, exist_ok=True)
+            # object stores replace a file as a whole; a local file has to be written aside and renamed
             if isinstance(self.files, LocalFileSystem):
                 _write_local(path, framed(content))
             else:
                 self.files.pipe_file(path, framed(content))
+            # the older ones go only when the new one is there
             for old in self._paths(job)[:-_KEPT]:
                 self.files.rm_file(old)
         except OSError as error:
@@ -131,10 +133,12 @@ def _write_local(path: str, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
+        # on the disk first, then renamed: whoever reads finds the old file or the whole new one
         os.replace(aside, path)
     finally:
         if os.path.exists(aside):
             os.remove(aside)
+    # the rename itself is on the disk only when the folder is
     folder = os.open(os.path.dirname(path), os.O_RDONLY)
     try:
         os.fsync(folder)

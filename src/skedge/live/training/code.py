@@ -45,6 +45,7 @@ def pack(path: Path) -> bytes:
         buffer = io.BytesIO()
         with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
             for name in sorted(files):
+                # one fixed date: equal files make equal archives, and so one name
                 archive.writestr(zipfile.ZipInfo(name, _EPOCH), files[name].read_bytes())
     except OSError as error:
         raise InputError(f"train.code: {path}: cannot be read: {error.strerror}") from error

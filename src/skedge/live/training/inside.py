@@ -225,6 +225,7 @@ def _answer(client: socket.socket, clients: selectors.BaseSelector) -> None:
     pid = os.fork()
     if pid == 0:
         _be_child(sockets[0], clients)
+    # the child has its own copy: an open one here would hide that it has ended
     os.close(sockets[0])
     with suppress(OSError):  # the client has ended, and the child's socket with it
         client.send(pid.to_bytes(4, "little"))
@@ -236,6 +237,7 @@ def _be_child(given: int, clients: selectors.BaseSelector) -> NoReturn:
         end_with_parent()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for key in list(clients.get_map().values()):
+            # a child of one job must hold no connection of another client
             os.close(key.fd)
         serve(Connection(given))
         status = 0

@@ -131,6 +131,7 @@ class Calls:
         for _ in range(_TRIES):
             try:
                 found: tuple[Ack, bytes] = ray.get(ask())
+            # the actor's process was lost, by no fault of the job: Ray starts it again
             except ray.exceptions.RayActorError:
                 time.sleep(_PATIENCE_S)
             except ray.exceptions.RayTaskError as error:

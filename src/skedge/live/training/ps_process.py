@@ -99,6 +99,7 @@ class PSProcess:
     def load(self) -> bool:
         """Load the job's newest checkpoint and adopt its progress; returns success."""
         self.loads += 1
+        # a new life per load: what a process that was given up still writes counts as older
         life = Life(self.lives(), self.loads)
         ack, self.state = self.actor.load.options(num_returns=2).remote(self.job, self.sent, life)
         began = time.monotonic()
@@ -170,6 +171,7 @@ class PSProcess:
 
     def _saved(self) -> bool:
         """Have a checkpoint written; False if the process is lost."""
+        # noted before the call: a disk that fails is not asked again at once
         self.saved_at = time.monotonic()
         return self.answers.of(self.actor.save.remote(), self.server) is not None
 

@@ -53,6 +53,7 @@ class RoundClock:
             self.write_off()
             self.late_s += now - min(self._joined)
             self._joined.clear()
+        # a round that follows another is due when that was, so a slow one can be made up for
         self.due = self.due or now
 
     def write_off(self) -> None:
@@ -66,6 +67,7 @@ class RoundClock:
     def report(self) -> tuple[float, float]:
         """(delay, recovery) since the last report [s]."""
         late, lost = self.late_s + self.behind_s, self.recovery_s
+        # what is behind is reported now; if later rounds make up for it, the next report takes it back
         self.late_s, self.recovery_s = -self.behind_s, 0.0
         return late, lost
 

@@ -73,6 +73,7 @@ def minibatch(data: Data, program: Program, chunk: int, step: int) -> Data:
         raise TrainingError(f"chunk {chunk} has {samples} samples, fewer than its {program.minibatches} mini-batches")
     epoch, batch = divmod(step, program.minibatches)
     generator = torch.Generator().manual_seed(_seed(program.seed, chunk, epoch))
+    # from (seed, chunk, epoch) alone: whoever trains the mini-batch, and whenever, gets the same samples
     rows = torch.randperm(samples, generator=generator)
     first, last = (samples * end // program.minibatches for end in (batch, batch + 1))
     return tuple(part[rows[first:last]] for part in data)
@@ -124,6 +125,7 @@ def gradient(
     with _RANDOM:
         batch, samples = data(step) if isinstance(data, Loaded) else _cut(data, program, chunk, step)
         try:
+            # dropout and the like draw the same numbers wherever the mini-batch is trained
             seed_all(_seed(program.seed, chunk, step, 1))
             value = training.backward(model, moved(batch, device))
         except (Exception, SystemExit) as error:  # the job's own code: whatever it raises is its reason to fail

@@ -139,4 +139,5 @@ class Teams:
         if not team.max_lag or not (left := self.next_chunks(team)):
             return False
         epoch, begun = divmod(self.progress[left[0]], self.minibatches)
+        # only between two epochs: an epoch that is begun is trained to its end
         return begun == 0 and epoch >= min(self.progress) // self.minibatches + team.max_lag

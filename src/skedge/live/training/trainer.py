@@ -171,6 +171,7 @@ class Trainer(threading.Thread):
                 if (self.teams.working and not rests) or (self.ps.server is not None and rests):
                     self.clock.begin()
                     return dict(self.teams.working)
+                # nothing to train: what the job is behind is not made up for after the pause
                 self.clock.write_off()
                 self.change.wait()
 
@@ -217,6 +218,7 @@ class Trainer(threading.Thread):
         answers = [(self._answer(teams[team].server, team, ack, deadline), brought) for team, ack, brought in asked]
         ready = [brought for answer, brought in answers if answer is not None]
         for answer, _ in answers:
+            # before the update: gradients of other code must not get into the parameters
             self.program.check_same_as(self.ps.module, self.ps.module if answer is None else answer["module"])
         whole = True
         if ready:
@@ -230,6 +232,7 @@ class Trainer(threading.Thread):
             time.sleep(_PATIENCE_S)
         took = time.monotonic() - started
         if not whole or len(ready) < len(asked):
+            # a round that lost somebody says nothing about how long rounds take
             self.clock.fail(took)
         elif (mean := self.clock.measure(took)) is not None:
             self.tell(Report("measured", self.job, round_s=mean))
@@ -284,6 +287,7 @@ class Trainer(threading.Thread):
         if not done:
             return False
         began = time.monotonic()
+        # a chunk that was reported as trained is never trained again, so a checkpoint must hold it first
         saved = self.ps.save_or_load()
         self.clock.postpone(time.monotonic() - began)
         if not saved:

@@ -78,6 +78,7 @@ class Board:
         sent, first = [], dict[int, int]()
         for number, lane in zip(numbers, order.lane.tolist(), strict=True):
             server = lane_server[lane] if lane != CLOUD or cloud is None else cloud
+            # without preemption a chunk runs to its end, so each is a team of its own
             team = first.setdefault(lane, number) if self.preemptive and lane != CLOUD else number
             sent.append(Chunk(order.job, number, server, lane, (order.rank, self.dispatches, number), team))
             self.ahead.discard((order.job, number))
@@ -123,6 +124,7 @@ class Board:
     def leave(self, chunk: Chunk, *, done: bool) -> None:
         """Let `chunk` and its team leave their lane: they are trained, displaced, or ahead."""
         chunk.leaving = False
+        # the lane may have a new holder already: a late report must not take it away
         if chunk.lane != CLOUD and self.holder.get(chunk.lane) is chunk:
             del self.holder[chunk.lane]
         for mate in self.mates(chunk) if done else ():

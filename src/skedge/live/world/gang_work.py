@@ -66,6 +66,7 @@ class GangWork:
         if missing or new:
             self.world.send(job, server, missing, charged=new > 0)
         if new:
+            # all uploads under way to this server, since its chunks may be in an earlier one
             self.board.supply(job, server, new, {transport.number for transport in uploads.to(job, server)})
 
     def uploaded(self, done: Transport) -> None:
@@ -81,6 +82,7 @@ class GangWork:
     def _start(self, job: int) -> None:
         """Start a gang once all its data have arrived."""
         gang, world = self.board.held[job], self.world
+        # it may have started already: an upload that arrives later must not start it again
         if gang.awaits or gang.compute_from < NEVER:
             return
         gang.compute_from = world.now()

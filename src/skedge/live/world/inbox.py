@@ -77,6 +77,7 @@ class Inbox:
         earlier = self.journal.again() if self.rebuilding and self.journal is not None else None
         if earlier is not None:
             now, given = earlier[0], from_json(earlier[1])
+        # only reads the journal: at its end there is nothing to wait for
         elif not self.world.engine.acts:
             self.ending = True
             return Due()
@@ -85,6 +86,7 @@ class Inbox:
             given = Resumed(self.elapsed() - self.clock) if self.rebuilding else self._wait()
             now = self.clock if self.rebuilding else max(self.clock, self.world.real_now())
             if self.journal is not None:
+                # in the journal first: what is acted on must be there if the controller dies in the middle
                 self.journal.take(now, to_json(given))
         if isinstance(given, Resumed):
             self.away += given.away
@@ -118,4 +120,5 @@ class Inbox:
                 if callable(item):
                     item()
                 else:
+                    # inputs cannot be acted on before they are written: they keep their order until then
                     self._later.append(item)

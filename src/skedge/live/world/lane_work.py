@@ -80,14 +80,17 @@ class LaneWork:
     def settle(self) -> Event | None:
         """Give every lane to its best chunk that has arrived; returns which jobs have started or paused."""
         world = self.world
+        # a list: starting a chunk changes the holders, which `changes` reads
         for holder, best in list(self.board.changes()):
             if holder is None:
                 self._start(best)
             else:
+                # it leaves after its mini-batch and still holds the lane: the better team starts when that is reported
                 holder.leaving = True
                 self.displaced_at[best.job, best.team] = time.monotonic()
                 world.trainers[holder.job].take(holder.team)
         running = {job for job, count in self.running.items() if count > 0}
+        # only what has changed over the whole instant: a job that moved lanes has neither started nor paused
         started, paused = sorted(running - self.was_running), sorted(self.was_running - running)
         self.was_running = running
         for job in paused:
@@ -142,6 +145,7 @@ class LaneWork:
                 self.board.ahead.add((report.job, report.team))
             lost = tuple(mate.number for mate in team if mate.lost)
             return self._event(chunk, team, lost=((report.job, lost),) if lost else ())
+        # the team is done, so its last chunk counts too; else one is held back for this moment
         facts = self._worth(chunk, team, len(team))
         finished = all(other.done for other in self.board.chunks[report.job])
         if finished and (lacking := world.untrained(report.job)):

@@ -143,6 +143,7 @@ class RayWorld:
     def next_event(self) -> Event | None:
         """The next event; waits for it. None once all jobs have left and no arrival is left."""
         while True:
+            # before the next input is taken: it is journaled at a time when this one is dealt with
             event = self.lanes.settle() or self._due()
             if event is not None:
                 return event
@@ -187,6 +188,7 @@ class RayWorld:
         for server, why in sorted(self.out.items()):
             if "lost" in why and server not in self.engine.lost:
                 self.inbox.waiting.put(ServerChanged(server, "back"))  # the engine has just started it
+        # uploads that were under way begin anew: their delay runs from now
         for transport in self.uploads.pending.values():
             Carrier(self, transport).start()
         self.trainers.go_on()
@@ -294,6 +296,7 @@ class RayWorld:
 
     def _changed(self, given: ServerChanged, *, was_out: bool, is_out: bool) -> Event | None:
         """The event of a server that has left service or returned to it; None if neither."""
+        # a server can be both lost and cordoned: only the first cause and the last end count
         if was_out == is_out:
             return None
         return Event(self.now(), servers=((given.server, ""),)) if was_out else self._out_of_service(given)

@@ -56,6 +56,7 @@ class RunsLog:
         for chunk in chunks:
             at += work[chunk]
             last = chunk == chunks[-1]
+            # from cumulated work, so that the rows join without gaps and the last one ends now
             end = now if last else run.start + (now - run.start) * at // whole
             if end > start:
                 cut = preempted and last and progress[chunk] < steps

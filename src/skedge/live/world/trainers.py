@@ -52,6 +52,7 @@ class Trainers(dict[int, Trainer]):
             )
             trainer.answers.out |= {server for server, why in world.out.items() if "lost" in why}
             world.facts.progress[job] = [0] * program.chunks
+            # in a rebuild it only takes in old reports; `go_on` starts those that still train
             if not world.inbox.rebuilding:
                 trainer.start()
         return self[job]

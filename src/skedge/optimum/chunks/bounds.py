@@ -37,6 +37,7 @@ def bounds_on(make: Callable[[], list[JobPool]], *, fast: bool) -> list[Bound]:
     """
     started = process_time()
     made = make()
+    # a job that can never run has no completion, so there is no total to bound
     if not all(np.isfinite(pool.alone).all() for pool in made):
         return []
     setting_up = process_time() - started

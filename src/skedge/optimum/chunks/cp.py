@@ -45,6 +45,7 @@ def solve_intervals(model: ChunkModel, start: ChunkPlan, seconds: float) -> Foun
     for lane in range(len(model.lanes)):
         _lane(m, model, lane, [row[lane] for row in count], done, until)
     _in_order(m, model, count)
+    # redundant: the known bound spares the solver its proof
     m.add(sum(done) >= model.least)
     for j, row in enumerate(count):
         m.add_hint(done[j], int(start.done[j]))

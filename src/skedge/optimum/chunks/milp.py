@@ -84,6 +84,7 @@ class _TimeIndexed:
         for j in range(jobs):
             self._job(rows, j)
         self._lanes(rows)
+        # z counts from the first time at which a job can be trained; what is before it is a constant
         rest = int(self.first.sum())
         rows.add([(int(i), float(cost[i])) for i in np.flatnonzero(cost)], model.least - rest - 1e-6, np.inf)
         found = milp(cost, upper, whole, rows, self._point(start), seconds, gap=0.5)
@@ -98,13 +99,16 @@ class _TimeIndexed:
         for lane in range(lanes):
             y = self.trained(j, lane)
             rows.add([(i, 1.0) for i in y] + [(self.n + j * lanes + lane, -float(model.each[j]))], 0, 0)
+            # y of a lane begins when the lane's data are there, z with the earliest lane
             late = int(self.ready[j, lane] - self.first[j])
             for i, of in zip(y, z[late:], strict=True):
                 rows.add([(of, 1.0), (i, -1.0)], 0, np.inf)
+        # a job that is not done before t + 1 is not done before t either
         for before, after in pairwise(z):
             rows.add([(before, 1.0), (after, -1.0)], 0, np.inf)
         least, work = float(model.first[j] - self.first[j]), d * float(model.each[j])
         rows.add([(i, 1.0) for i in z] + [(self.o + j, least)], least, np.inf)
+        # redundant: the completion is at least the mean time of training plus half the least length
         half = work / float(model.most_workers[j]) / 2
         mean = [
             (i, -(k + 0.5 + float(self.ready[j, lane] - self.first[j])) / work)
@@ -120,6 +124,7 @@ class _TimeIndexed:
             for t in range(int(self.ready[:, lane].min()), until):
                 rows.add([(self.at(j, lane, t), 1.0) for j in jobs if t >= self.ready[j, lane]], -np.inf, 1)
         for group in model.alike:
+            # break symmetry: of identical lanes, an earlier one has no less load
             for a, b in pairwise(group):
                 load = [(j, lane, sign) for j in jobs for lane, sign in ((a, 1.0), (b, -1.0))]
                 terms = [(self.n + j * len(model.lanes) + lane, s * float(model.each[j])) for j, lane, s in load]

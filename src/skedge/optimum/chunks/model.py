@@ -116,6 +116,7 @@ class ChunkModel:
 
     def served(self, plan: ChunkPlan) -> list[list[tuple[int, int, int]]]:
         """The schedule of every lane, (job, from, until), with the jobs in order of ``plan.done``."""
+        # twice: the place of each job in the order of completions
         rank = np.argsort(np.argsort(plan.done, kind="stable"), kind="stable")
         return [_serve(self.ready[:, i], self.each * plan.count[:, i], rank) for i in range(len(self.lanes))]
 
@@ -162,6 +163,7 @@ def chunk_model(scenario: Scenario, pool: JobPool, bound: float) -> ChunkModel:
     each = scenario.true_chunk_time[members, 0]
     there = np.isfinite(pool.away)
     away = np.where(there, pool.arrival + np.where(there, pool.away, 0), 0).astype(np.int64)
+    # all times are multiples of it, so the model with this unit is exact
     unit = int(np.gcd.reduce(np.concatenate([ready.ravel(), each, away[there]])))
     arrivals = int(scenario.jobs.arrival[members].sum())
     order = sorted(range(len(lanes)), key=lambda i: int(cluster.lane_server[lanes[i]]))
@@ -176,6 +178,7 @@ def chunk_model(scenario: Scenario, pool: JobPool, bound: float) -> ChunkModel:
         away=np.where(there, away // unit, -1),
         alike=tuple(alike),
         arrivals=arrivals,
+        # completions are whole units, so the bound rounds up; the factors keep rounding errors on the safe side
         least=int(np.ceil((bound * (1 - 1e-9) + arrivals) / unit - 1e-6)),
     )
 

@@ -143,6 +143,7 @@ class _Program(SolverModel):
         )
         for k, i in enumerate(still):
             part = self.parts[i]
+            # what a part does not use is left to those after it
             found = SOLVERS[solver](part.model, part.plan, (ends - perf_counter()) / (len(still) - k))
             words.append(found.message)
             self.parts[i] = part.better(found, solver)

@@ -57,9 +57,11 @@ class _Intervals:
         """Solve, and read the plan and the bound on the sum of the completions."""
         for rows, room in ((self.on_workers, self.model.workers), (self.on_ps, self.model.ps)):
             for (server, kind), rows_of in rows.items():
+                # -1 stands for all servers together: the redundant row
                 limit = room[:, kind].sum() if server < 0 else room[server, kind]
                 self.m.add_cumulative([i for i, _ in rows_of], [n for _, n in rows_of], int(limit))
         total = sum(v["done"] for v in self.variables)
+        # redundant: the known bound spares the solver its proof
         self.m.add(total >= least)
         self.m.minimize(total)
         return cp_solve(self.m, seconds, self._plan)
@@ -117,6 +119,7 @@ class _Intervals:
         for s in self.model.with_ps(job).tolist():
             if cloud and s not in v["t"]:
                 continue
+            # with a cloud the PS is on an edge server only if all is there, so t says it already
             z = v["z"][s] = v["t"][s] if cloud else m.new_bool_var("")
             if s in v["t"]:
                 m.add_implication(v["t"][s], z)

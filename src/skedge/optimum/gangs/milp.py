@@ -113,6 +113,7 @@ class _TimeIndexed:
         for s in servers:
             most = float(min(self.model.workers[s, job.kind], mode.workers))
             w = begin.workers[s] = self._column(0.0, most)
+            # w <= most x: workers only in the unit and the mode that are chosen
             self.rows.add([(w, 1.0), (x, -most)], -np.inf, 0)
             self._hold("worker", s, job.kind, t, mode, w, 1.0)
         self.rows.add([*((w, 1.0) for w in begin.workers.values()), (x, -float(mode.workers))], 0, 0)
@@ -133,6 +134,7 @@ class _TimeIndexed:
         self.rows.add([(int(i), float(cost[i])) for i in np.flatnonzero(cost)], least - 1e-6, np.inf)
         found = milp(cost, upper, np.ones(len(cost), bool), self.rows, self._point(), seconds, gap=0.5)
         plan = None if found.solution is None else self._plan(found.solution)
+        # the sum of completions is an integer, so a bound may be rounded up (1e-3: the solver's tolerance)
         bound = None if found.bound is None else float(np.ceil(found.bound - 1e-3))
         return Found(plan, bound, found.message)
 
@@ -163,6 +165,7 @@ class _TimeIndexed:
         for j, job in enumerate(self.model.jobs):
             done[j] = job.away
         for begin in self.begins:
+            # binaries come back within the solver's tolerance of 0 or 1
             if x[begin.x] < 0.5:
                 continue
             j, server = begin.job, begin.server

@@ -70,6 +70,7 @@ class GangJob:
     def done_by(self, until: int) -> GangJob:
         """The job with only those servers and modes that can complete it by `until` [units] on the edge."""
         least = min((mode.time for mode in self.modes), default=0)
+        # a server whose data come too late for even the shortest mode is never used
         servers = self.servers[self.ready[self.servers] + least <= until]
         first = int(self.ready[servers].min()) if len(servers) else until
         modes = tuple(mode for mode in self.modes if first + mode.time <= until)
@@ -155,6 +156,7 @@ class GangModel:
             if mode.together:
                 first = int(job.ready[self.places(job, mode)].min())
             else:
+                # servers by when the data are there: the first ones that together have enough workers
                 first = int(job.ready[order[np.searchsorted(room, mode.workers)]])
             best = min(best, first + mode.time)
         return best
@@ -196,6 +198,7 @@ def gang_model(scenario: Scenario) -> GangModel:
         room = workers[:, kind] if kind >= 0 else np.zeros(len(edge), np.int64)
         servers = np.flatnonzero(room)
         ps_room = ps[:, ps_kind] if ps_kind >= 0 else np.zeros(len(edge), np.int64)
+        # a spread gang needs its PS somewhere: in the cloud, or on a server of the edge
         spread = int(room.sum()) if cluster.cloud is not None or ps_room.any() else 0
         modes = _modes(int(work[0]), min(most, spread), unit, together=False)
         if together:

@@ -44,6 +44,7 @@ def _slots(pool: JobPool) -> Floats:
     busy = pool.ready.max() + pool.work.sum() / max(pool.lanes, 1)
     until = min(to_cloud, busy) if np.isfinite(to_cloud) else busy
     first = pool.ready.min()
+    # only its length is looked at: too many slots
     if (until - first) / pool.step > _MOST:
         return np.empty(_MOST + 1)
     return np.arange(first, until + 2 * pool.step, pool.step)

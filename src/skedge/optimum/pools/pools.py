@@ -112,7 +112,9 @@ def _pool(
     away, saved = np.full(len(members), np.inf), np.zeros(len(members))
     if far is not None:
         if family == "work" and lanes:
+            # a unit of the edge's worker time is 1 / (D p) of the job, and the whole job takes the least p in the cloud
             saved = each.min(axis=1) / (chunks * on_edge)
+        # the part of the work that the edge can do before the data are in the cloud
         head = np.minimum(np.maximum(far - near, 0) / fluid, 1.0) if family == "work" and lanes else 0.0
         away = (seen - arrival) + far + (1 - head) * each.min(axis=1)
         step = scenario.physics.step

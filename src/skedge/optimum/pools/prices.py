@@ -78,10 +78,12 @@ def improve(pool: JobPool, grid: Grid, rounds: int) -> tuple[float, Grid]:
             stalled += 1
         if bought.value > best:
             best, kept = bought.value, here
+        # the target is out of reach: half as far, from the best prices so far
         if stalled >= _PATIENCE:
             reach, stalled, price = reach / 2, 0, kept.price
             continue
         excess = bought.time / width - pool.lanes
+        # a price cannot fall below 0, so these cells do not take part in the step
         excess[(price <= 0) & (excess < 0)] = 0.0
         norm = float((excess**2) @ width)
         if norm <= 0 or reach < _LEAST_REACH:
@@ -117,6 +119,7 @@ def _buy(
             edges, price, ready[j], arrival[j], need, rate[j], least[j], helped, costs, lengths, cell
         )  # fmt: skip
         total += best
+        # a second pass, as only now is it known that the job buys this help
         if stop < 0.0 and helped > away[j]:
             _help(edges, price, ready[j], far[j], rate[j], saved[j], time, 1)
         if stop >= 0.0:
@@ -162,6 +165,7 @@ def _cheapest(
     while at - arrival < best:
         here = price[g] if g < cells else 0.0
         end = edges[g + 1] if g < cells else max(first, at) + 2 * need
+        # no completion counts before `first`: the cell is cut there
         if at < first < end:
             end = first
         at, filled, cost, n = _take(here, end, need, rate, at, filled, cost, costs, lengths, cell, n, g)
@@ -175,6 +179,7 @@ def _cheapest(
             n -= 1 if lengths[n - 1] <= 0.0 else 0
             swapped, at = swapped + part, at + part
             best, stop = _better(at, first, arrival, cost, best, stop)
+        # one entry for all that was exchanged, after the loop: the entries stay sorted while it runs
         if swapped > 0.0:
             n = _insert(costs, lengths, cell, n, here, swapped, g)
         at = end
@@ -197,6 +202,7 @@ def _take(
         return at, filled, cost, n
     part = min(end - at, need - filled)
     filled += part
+    # a rest of rounding is no time that is missing
     if need - filled <= 1e-9 * need:
         filled = need
     return at + part, filled, cost + rate * here * part, _insert(costs, lengths, cell, n, here, part, g)

@@ -56,6 +56,7 @@ def _srpt_ends(ready: Floats, work: Floats) -> Floats:
     left, who, size = np.empty(n), np.empty(n, np.int64), 0
     ends, now, k = np.empty(n), 0.0, 0
     while k < n or size > 0:
+        # nothing is left: the machine is idle until the next job is ready
         if size == 0:
             now = max(now, ready[k])
         while k < n and ready[k] <= now:

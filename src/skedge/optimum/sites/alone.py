@@ -89,6 +89,7 @@ class Alone:
     def last(self, budget: float, limit: int) -> int:
         """A slot after which its cost is above `budget`; `limit` if there is none before."""
         last = self.job.first + self.soonest - 1
+        # `later` does not fall, so the first slot above the budget ends the search
         while last < limit and self.later(last) <= budget:
             last += 1
         return last
@@ -144,6 +145,7 @@ def _worth_it(job: SiteJobTerms, lines: Sequence[CostLine], every: range) -> lis
     """The numbers of slots at which the cost may be least, up to where latency alone costs more."""
     found, best = list[int](), np.inf
     for slots in every:
+        # the latency only grows from here, and lines[0] bounds every bandwidth cost
         if job.latency(job.first + slots - 1) + lines[0].base > best:
             break
         best = min(best, _least(job, lines, slots))
@@ -190,6 +192,7 @@ def _matrix(value: Floats, row: np.ndarray, column: np.ndarray, shape: tuple[int
 def pooled(terms: SiteTerms, jobs: Sequence[Alone]) -> float | None:
     """All jobs, their slots and the pooled resources of all sites; None if the table is too large."""
     ends = [of.last(_TIMES * of.value, of.job.first + of.soonest + _SLOTS) for of in jobs]
+    # what a job costs at least if it ends after its slots here; worth is what ending earlier saves
     out = np.array([min(of.later(end), _TIMES * of.value) for of, end in zip(jobs, ends, strict=True)])
     worth = np.full((len(jobs), max(ends) + 1), -np.inf)
     for i, (of, end) in enumerate(zip(jobs, ends, strict=True)):

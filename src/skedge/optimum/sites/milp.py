@@ -110,6 +110,7 @@ class SiteProgram:
 
     def plan(self, values: Floats) -> list[SitePlan] | None:
         """The plan of every job; None if one is late."""
+        # integers come back within the solver's tolerance
         v = np.rint(values).astype(np.int64)
         if any(v[block.start] for block in self.blocks):
             return None
@@ -145,6 +146,7 @@ def _read(block: Block, v: Ints) -> SitePlan:
         ps[t] = int(np.argmax([v[block.s(t, p)] for p in range(block.sites)]))
         workers[t] = np.zeros(block.sites, np.int64)
         np.add.at(workers[t], block.pairs[:, 0], v[block.w(t)])
+        # workers at a site that trains nothing in this slot cost something and do nothing
         workers[t] *= np.array(trained) > 0
         moves[t] = []
         for r, chunks in enumerate(trained):
@@ -210,6 +212,7 @@ def _rows(block: Block, rows: Rows) -> None:
     so_far: list[tuple[int, float]] = []
     for t in slots:
         here = [(block.s(t, p), 1.0) for p in sites]
+        # at most one PS, and none after the last slot (2c): sum s <= sum of c from t on
         rows.add([*here, *((block.c(u), -1.0) for u in range(t, slots.stop))], -np.inf, 0)
         for k, (r, p) in zip(block.w(t), block.pairs, strict=True):
             rows.add([(k, 1.0), (block.s(t, p), -float(room[r, p]))], -np.inf, 0)
@@ -219,6 +222,7 @@ def _rows(block: Block, rows: Rows) -> None:
             most = [(block.s(t, p), -float(cap[r, p])) for p in sites if cap[r, p]]
             rows.add([(block.n(t, r), 1.0), *most], -np.inf, 0)
         so_far += [(block.n(t, r), 1.0) for r in sites]
+        # no slot is the last before all is trained: trained by t >= D sum of c up to t
         rows.add([*so_far, *((block.c(u), -float(job.chunks)) for u in range(slots[0], t + 1))], 0, np.inf)
     for r in sites:
         left = [(block.x(r, to), 1.0) for to in sites]
@@ -239,6 +243,7 @@ def _whole_workers(block: Block, r: int, cap: int, rows: Rows) -> None:
     job, there = block.job, float(block.job.data[r])
     need = np.ceil(there / job.rate)
     f = there - job.rate * (need - 1)
+    # with f near 0 or rate the row says nothing, or its factors 1 / f are too large for the solver
     if not 0.01 * job.rate < f < 0.99 * job.rate:
         return
     far = np.flatnonzero((block.pairs[:, 0] == r) & (block.pairs[:, 1] != r))

@@ -167,6 +167,7 @@ def _job(scenario: Scenario, capacity: Floats, j: int) -> SiteJobTerms:
         worker=worker,
         ps=ps,
         apart=_room(capacity, worker, enough),
+        # the PS is taken off first: what is left is for the workers beside it
         beside=np.where(fits, _room(capacity - ps, worker, enough), -1),
         trains=np.array([whole_chunks(rate, n) for n in range(enough + 1)]),
         latency=lambda last: f(((last + 1) * slot - arrival) / slot),

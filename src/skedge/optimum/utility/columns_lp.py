@@ -67,6 +67,7 @@ def columns(jobs: JobSlots) -> tuple[float, int] | None:
     best, known = np.inf, _Columns(jobs)
     for done in range(1, _ROUNDS + 1):
         offer = dual(jobs, price)
+        # D(p) need not fall from round to round, and each value is a bound
         best = min(best, offer.value)
         if not known.add(offer):
             return best, done
@@ -90,6 +91,7 @@ class _Columns:
         """Add every job's plan if it is new; returns whether there was one."""
         before = len(self.owner)
         for j in np.flatnonzero(offer.utility > 0).tolist():
+            # plans that differ by rounding alone are one: no round is spent on them
             key = (j, np.round(offer.workers[j], 9).tobytes() + np.float64(offer.utility[j]).tobytes())
             if key not in self.seen:
                 self.seen.add(key)
@@ -104,6 +106,7 @@ class _Columns:
         from scipy.optimize import linprog  # noqa: PLC0415
 
         slots, resources = self.jobs.worth.shape[1], len(self.jobs.capacity)
+        # rows in parts of the capacity: resources have units of very different size
         scale = np.tile(np.maximum(self.jobs.capacity, 1e-12), slots)
         use = sparse.csr_matrix(np.array(self.use).T / scale[:, None])
         one = sparse.csr_matrix((np.ones(len(self.owner)), (self.owner, np.arange(len(self.owner)))))
@@ -128,6 +131,7 @@ def _best_plans(
         for t in range(first[j], slots):
             for k in range(2):
                 if part[j, k] > 0.0:
+                    # the steps of all slots so far by price: the first ones that hold the whole job cost C_i(t)
                     n = _put(cost, step, n, workers[j, k] * price[j, t], 2 * t + k)
             if worth[j, t] - lam[j] <= 0.0:
                 continue

@@ -70,6 +70,7 @@ class UtilityProgram:
             for t, (workers, ps) in slots.items():
                 row = block[t - self.first[j]]
                 parts = row[2:].reshape(5, self.servers)
+                # in a slot inside, all workers and PSs are on one machine: v and q, not w and s
                 if t in inside:
                     parts[0, workers[0][0]] = 1
                 row[1] = t not in inside
@@ -125,6 +126,7 @@ def _job(
         worth = jobs.worth[j, t]
         cost[base], upper[base] = (-worth, 1) if np.isfinite(worth) else (0.0, 0)
         upper[b], upper[v], upper[w], upper[q], upper[s] = float(within > 0), within, most, ps, ps
+        # x of this slot and the later ones: the job trains only up to its last slot
         left = [(last, -1.0) for last in starts[k:]]
         rows.add([(base + 1, 1.0), *((i, 1.0) for i in b), *left], -np.inf, 0)
         rows.add([*((i, 1.0) for i in w), (base + 1, -float(most))], -np.inf, 0)

@@ -86,10 +86,12 @@ class Candidates:
         own, others = self._projection(lane, group)
         waiting = (own - self.arrive[lane] - c.each) / c.chunks / SECOND
         if c.mode == FRACTIONAL:
+            # p weighs 1/2 in a fractional flow, as the remaining part falls from 1 to 0 while the chunk is served
             processing, waiting = processing / 2, self._own_flow(lane, count) / SECOND - processing / 2
         elif c.mode == EQ5:
             waiting = self._pending_before(lane, count) / c.chunks / SECOND
         q = self.q[lane]
+        # what the three terms of the chunk itself do not explain is harm to the others
         rest = q - delay - waiting - processing
         server = self.cluster.label(int(self.cluster.lane_server[lane]))
         return {
@@ -106,6 +108,7 @@ class Candidates:
     def _projection(self, lane: int, group: Ints) -> tuple[int, list[dict[str, Any]]]:
         """When the chunk would complete, and the jobs whose chunks it would delay."""
         now, count = self.chunks.now, int(group[COUNT])
+        # completions with the new chunk, and without it
         times = np.zeros((2, chunks_on(self.belief, lane) + count), np.int64)
         delayed(self.belief, lane, group, now, self.weights, self.room, times)
         n = load(self.belief, lane, self.room[0])
@@ -129,8 +132,10 @@ class Candidates:
     def _own_flow(self, lane: int, count: int) -> float:
         """The chunk's own fractional flow after its arrival over D [µs]: with the others' weights at 0."""
         flows = []
+        # with the chunk and without it: the difference is its own
         for chunks in (count, count - 1):
             n = load(self.belief, lane, self.room[0])
+            # a weight of 1 / 2^62: what the other chunks add to the flow vanishes
             self.room[0, :n, CHUNKS] = 2**62
             place(self.room[0], n, self.group(lane, chunks))
             _, flow = run_queue(

@@ -64,6 +64,7 @@ class ResourceJobs:
         present = self.present(view)
         changed = np.any([workers != present[0], servers != present[1]], axis=(0, 2))
         had, gets = (np.asarray(counts.any(axis=1)) for counts in (present[0], workers))
+        # suspensions free what the allocations below take, so all of them come first
         for row in np.flatnonzero(changed & had).tolist():
             yield Suspend(int(self.active[row]), "moved" if gets[row] else "preempted")
         for row in np.flatnonzero(changed & gets).tolist():

@@ -65,6 +65,7 @@ def give(
         home = (turn + step) % len(left)
         if not fits(worker, left[home]):
             continue
+        # taken at once, since the PSs may need room on the same machine
         _add(left[home], worker, -1.0)
         then, placed = (home + 1) % len(left), 0
         while placed < more:
@@ -78,6 +79,7 @@ def give(
             for n in range(more):
                 servers[hosts[n]] += 1
             return then, True
+        # not all PSs have room: give everything back, and try the worker on the next machine
         _add(left[home], worker, 1.0)
         for n in range(placed):
             _add(left[hosts[n]], ps, 1.0)

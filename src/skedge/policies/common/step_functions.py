@@ -31,6 +31,7 @@ def wider(table: Ints) -> Ints:
 def add(at: Ints, value: Ints, row: int, size: int, amount: int, start: int, end: int, now: int) -> int:
     """Add `amount` from `start` to `end`; steps that are over by `now` are dropped. Returns the new size of the row."""
     size = _forget(at, value, row, size, now)
+    # after both splits the interval is a whole number of steps
     size = _split_at(at, value, row, size, start)
     size = _split_at(at, value, row, size, end)
     for i in range(size):
@@ -61,5 +62,6 @@ def _split_at(at: Ints, value: Ints, row: int, size: int, time: int) -> int:
     for j in range(size, i, -1):
         at[row, j], value[row, j] = at[row, j - 1], value[row, j - 1]
     at[row, i] = time
+    # the step that was split holds on both sides of `time`
     value[row, i] = value[row, max(0, i - 1)]
     return size + 1

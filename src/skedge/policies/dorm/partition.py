@@ -41,8 +41,10 @@ def partition(
     """
     whole = problem(apps, capacity, bounds)
     pool = pools(capacity, cells // len(apps.most))
+    # every machine is a pool of its own: the program's solution is a partition, and nothing has to be packed
     if pool.max() + 1 == len(capacity):
         return solved(whole, room(whole, np.eye(len(capacity), dtype=np.int64)), nodes, gap)
+    # 1 where a machine is in a pool, shape (machines, pools): a product with it sums over the pool
     in_pool = np.eye(pool.max() + 1, dtype=np.int64)[pool]
     pooled = apps._replace(workers=apps.workers @ in_pool, servers=apps.servers @ in_pool)
     plan = solved(whole._replace(apps=pooled, capacity=in_pool.T @ capacity), room(whole, in_pool), nodes, gap / 5)

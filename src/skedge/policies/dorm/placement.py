@@ -39,14 +39,17 @@ def packing(of: PartitionProblem, pooled: Applications, pool: Ints, plan: Partit
     changed = ((plan.workers != pooled.workers) | (plan.servers != pooled.servers)).any(axis=1)
     rows = np.flatnonzero(changed)
     w, s = (np.where(changed[:, None], 0, now) for now in (apps.workers, apps.servers))
+    # what does not change holds its room before anything is placed
     left -= w.T @ apps.worker + s.T @ apps.ps
     counts = np.concatenate([np.where(changed[:, None], n, 0) for n in (plan.workers, plan.servers)])
     seats = _seats(counts, np.tile(apps.survivors, 2))
     cells, order = np.zeros((len(counts), len(left)), np.int64), np.argsort(-size, kind="stable")
+    # first a seat for each survivor: a large newcomer must not take the room of its last worker
     for some in (seats, counts - seats):
         pack(np.concatenate([apps.worker, apps.ps]), some, order, pool, left, of.price, cells)
     w, s = w + cells[: len(w)], s + cells[len(w) :]
     trim(apps.worker, apps.ps, apps.ratio, rows, left, w, s)
+    # the packing may leave pieces out: their room goes to jobs that change anyway, and to newcomers
     rows = np.flatnonzero(changed | ~apps.survivors)
     rows = rows[np.argsort(-(apps.worker[rows] @ of.price), kind="stable")]
     loss = fill(*apps[:4], rows, left, w, s, of.share_of_piece, of.fair, of.bounds.loss)
@@ -104,6 +107,7 @@ def _machine(need: Floats, p: int, pool: Ints, left: Floats, weight: Floats) -> 
             along, length = 0.0, 0.0
             for r in range(len(need)):
                 free = weight[r] * left[m, r]
+                # both in parts of the cluster's total, or the resource with the largest unit would decide the angle
                 along += weight[r] * need[r] * free
                 length += free * free
             cosine = along / np.sqrt(length)
@@ -117,6 +121,7 @@ def trim(worker: Floats, ps: Floats, ratio: Floats, rows: Ints, left: Floats, w:
     """Take workers without a PS, and PSs beyond max(1, ceil(w / gamma)), from the jobs `rows`."""
     for i in rows:
         workers, servers = w[i].sum(), s[i].sum()
+        # PSs first decide how many workers can stay; only then are PSs too many
         while workers > 0 and servers < servers_for(workers, ratio[i]):
             m = np.argmax(w[i])
             w[i, m] -= 1

@@ -85,11 +85,14 @@ def program(of: PartitionProblem, room: tuple[Floats, Floats]) -> PartitionProgr
     share = [diags_array(of_piece) @ each for of_piece in of.share_of_piece]
     rows.add(of.capacity.T.ravel(), w=kron(csr_array(apps.worker.T), eye_array(machines)),
              s=kron(csr_array(apps.ps.T), eye_array(machines)))  # fmt: skip
+    # a <= sum w <= n_i a: an application that is in has a worker, one that is out has none
     rows.add(np.zeros(n), w=-each, a=one)
     rows.add(np.zeros(n), w=each, a=-diags_array(apps.most.astype(float)))
+    # a <= sum s, and w / gamma <= sum s <= w / gamma + a: see middle_ratio
     rows.add(np.zeros(n), s=-each, a=one)
     rows.add(np.zeros(n), w=diags_array(1 / per_ps) @ each, s=-each)
     rows.add(np.zeros(n), w=diags_array(-1 / per_ps) @ each, s=each, a=-one)
+    # the absolute value as two rows: s - shat <= l and shat - s <= l
     rows.add(fair, w=share[0], s=share[1], l=-one)
     rows.add(-fair, w=-share[0], s=-share[1], l=-one)
     rows.add(np.array([of.bounds.loss]), l=np.ones((1, n)))
@@ -98,6 +101,7 @@ def program(of: PartitionProblem, room: tuple[Floats, Floats]) -> PartitionProgr
         _unless_changed(rows, part, now[was_in], most[was_in], np.flatnonzero(was_in))
     gains = [np.repeat(d @ of.price, machines) for d in (apps.worker, apps.ps)]
     high = np.concatenate([*(r.ravel() for r in room), np.ones(2 * n), np.full(n, np.inf)])
+    # one that was in stays in: a >= 1
     low = np.concatenate([np.zeros(2 * n * machines), was_in.astype(float), np.zeros(2 * n)])
     whole = np.concatenate([np.ones(len(low) - n), np.zeros(n)]).astype(np.int64)
     return PartitionProgram(-np.concatenate([*gains, np.zeros(3 * n)]), rows.blocks, rows.limits, low, high, whole)
@@ -157,6 +161,7 @@ def _unless_changed(rows: _Rows, part: str, now: Ints, most: Floats, apps: Ints)
     cells = owner * machines + np.tile(np.arange(machines), len(apps))
     x, was = np.arange(len(cells)), now.ravel().astype(float)
     shape = len(cells), n * machines
+    # with r = 0 both rows say x = x'; with r = 1 they say 0 <= x <= room
     for sign, by in ((1.0, most.ravel() - was), (-1.0, was)):
         mine = csr_array((-by, (x, owner)), (len(cells), n))
         rows.add(sign * was, **{part: csr_array((np.full(len(cells), sign), (x, cells)), shape), "r": mine})

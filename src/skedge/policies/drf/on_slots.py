@@ -38,6 +38,7 @@ class DrfOnSlots(EdgePolicy):
         yield from self.admit(event, view)
         jobs = self.active
         counts, present = self.counts(jobs, view), view.workers[jobs]
+        # shrinking jobs come first, as their workers are what the growing ones take
         for job, n in _rows(jobs, counts, counts < present):
             yield self._shrink(job, n, view)
         for job, n in _rows(jobs, counts, counts > present):
@@ -45,6 +46,7 @@ class DrfOnSlots(EdgePolicy):
 
     def counts(self, jobs: Ints, view: View) -> Ints:
         """Workers of each of `jobs` under DRF."""
+        # the appended 0 gives type 0 an entry on a cluster without PS slots
         ps_left, ps_kind = np.append(self._ps_left(view, running_stay=False), 0), view.jobs.ps_type
         kind, most = view.jobs.worker_type, view.jobs.chunks
         return level_filling(jobs, kind, ps_kind, most, view.capacity.sum(axis=0), ps_left)
@@ -66,6 +68,7 @@ class DrfOnSlots(EdgePolicy):
         """`n` workers: those it has, or where its data are if it has none, and further ones."""
         room, where = view.free_workers[:, view.jobs.worker_type[job]].copy(), dict(view.placement(job))
         delays = view.upload_delays(job)
+        # a job that was suspended resumes where its data are, as far as there is room: that needs no upload
         if not where:
             where = _nearest({s: min(k, int(room[s])) for s, k in view.data(job)}, n, delays)
             for s, k in where.items():
@@ -84,6 +87,7 @@ class DrfOnSlots(EdgePolicy):
         if self.physics.data == "kept":
             there = np.zeros(len(room), np.int64)
             for s, k in view.data(job):
+                # data beyond the job's workers there: a worker that uses them need not wait for an upload
                 there[s] = k - where.get(s, 0)
             forgive(room, there, more, compared)
         return compared

@@ -105,6 +105,7 @@ def level_filling(jobs: Ints, kind: Ints, ps_kind: Ints, most: Ints, left: Ints,
         given = False
         for n in range(len(jobs)):
             job = jobs[n]
+            # a job that missed a worker at an earlier level has dropped out: what is left only shrinks
             if counts[n] < level or most[job] <= level or left[kind[job]] == 0:
                 continue
             # the one PS of a job comes with its first worker

@@ -59,6 +59,7 @@ class EarliestServer(EdgePolicy):
                 yield order
                 continue
             waiting.append(plan)
+            # first in, first out per server and type: what is due later must not overtake it there
             if start <= view.now:
                 blocked.add(place)
         self.due = waiting
@@ -66,6 +67,7 @@ class EarliestServer(EdgePolicy):
     def _homeless(self, event: Event, view: View) -> list[int]:
         """Jobs whose plan is void, their server being out of service, and those that found none to plan on."""
         void = {job for job, (server, _, _) in self.planned.items() if not view.in_service[server]}
+        # by number: the order of a set would not be repeatable
         again = sorted(void | set(event.interrupted) | set(self.unplanned))
         for job in again:
             self._give_back(job, view)
@@ -79,6 +81,7 @@ class EarliestServer(EdgePolicy):
             return
         server, k, end = self.planned.pop(job)
         self.due = [plan for plan in self.due if plan[1] != job]
+        # only what lies ahead can be given back; the cloud is without limit and not booked
         if server != self.cluster.cloud and end > view.now:
             self._book(job, server, -k, view.now, end, view)
 
@@ -102,6 +105,7 @@ class EarliestServer(EdgePolicy):
         kind, ps_kind = int(view.jobs.worker_type[job]), int(view.jobs.ps_type[job])
         cloud, k = self.cluster.cloud, int(view.jobs.workers[job])
         largest = self._largest(kind, ps_kind)
+        # without a cloud a job that no server holds runs with as many workers as the largest can give
         if cloud is None:
             k = min(k, largest)
         if k == 0:
@@ -118,6 +122,7 @@ class EarliestServer(EdgePolicy):
         if server < 0 and cloud is None:
             self.unplanned.append(job)
             return
+        # the cloud starts at once when the data are there; of equal starts the shorter upload wins
         if cloud is not None and (server < 0 or (view.now + delays[cloud], delays[cloud]) < (start, delays[server])):
             server, start, duration = cloud, int(view.now + delays[cloud]), self._duration(job, k, 1, view)
         elif server >= 0:
@@ -136,6 +141,7 @@ class EarliestServer(EdgePolicy):
     def _duration(self, job: int, k: int, zeta: int, view: View) -> int:
         step = self.physics.step
         exact = -(-int(view.work[job, zeta]) // k)
+        # rounded up twice: to a whole µs of k workers, then to the clock's step
         return -(-exact // step) * step
 
     def _begin(self, job: int, server: int, k: int, view: View) -> Allocate | None:

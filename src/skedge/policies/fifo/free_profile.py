@@ -59,6 +59,7 @@ def _first_gap(at: Ints, free: Ints, row: int, size: int, need: int, start: int,
         i += 1
     while i < size and at[row, i] < start + duration:
         if free[row, i] < need:
+            # the last step has no end, so what it lacks never becomes free
             if i + 1 == size:
                 return NEVER
             start = max(start, at[row, i + 1])
@@ -76,6 +77,7 @@ def earliest(s: Steps, kind: int, ps_kind: int, k: int, duration: int, ready: In
     for server in range(s.servers):
         row, ps_row = server * s.worker_types + kind, server * s.ps_types + ps_kind
         start = ready[server]
+        # workers and the PS must be free together: each pushes the start back until neither does
         while start < NEVER:
             later = _first_gap(s.worker_at, s.worker_free, row, s.worker_size[row], k, start, duration)
             later = (

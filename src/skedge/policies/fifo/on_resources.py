@@ -31,16 +31,19 @@ class FifoOnResources:
             most = min(self.params.most_workers, int(view.jobs.batch[job]))
             self.drawn[job] = self.jobs.fitting(job, int(self.rng.integers(1, most, endpoint=True)), view)
         for job in self.jobs.active.tolist():
+            # it runs already, and keeps its workers to the end
             if view.workers[job] > 0:
                 continue
             order = self._begin(job, view)
             if order is not None:
                 yield order
+            # head of line: nobody behind a job that waits may start
             elif not self.params.backfill:
                 return
 
     def _begin(self, job: int, view: View) -> Order | None:
         """All workers and PSs of `job`, if there is room now."""
+        # on an empty cluster the round begins at the first server again
         turn = self.turn if view.workers.any() else 0
         worker, ps, ratio, _ = self.jobs.demands(np.array([job]), view)
         placed, turn = round_robin(worker[0], ps[0], self.drawn[job], float(ratio[0]), view.free.copy(), turn)

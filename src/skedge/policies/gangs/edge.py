@@ -75,6 +75,7 @@ class EdgePolicy(Basis):
         for job in (*(job for job in stranded if job not in self.active), *event.arrived):
             order = self._never_fits(job, view)
             if order is None:
+                # ascending: a job that comes back from a lost server takes its old place
                 at = int(self.active.searchsorted(job))
                 self.active = np.concatenate((self.active[:at], (job,), self.active[at:]))
             elif isinstance(order, Allocate) and not self._has_cloud(view):
@@ -134,6 +135,7 @@ class EdgePolicy(Basis):
         kind = int(view.jobs.ps_type[job])
         if kind < 0:
             return CLOUD
+        # beside workers first: there a PS makes zeta = 1 possible
         for server, _ in where:
             for slot in self.ps_on.get((server, kind), ()):
                 if ps_job[slot] < 0:

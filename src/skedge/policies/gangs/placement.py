@@ -198,6 +198,7 @@ def select(
     for n in range(len(order)):
         job = order[n]
         kind, k = gang.kind[job], gang.workers[job]
+        # enough workers in all is enough for a gang: its workers may be on any servers
         if scratch.total[kind] >= k and ps_left[gang.ps_kind[job]] > 0:
             if _keeps_place(job, gang, rule, scratch):
                 verdict[n] = -1
@@ -211,6 +212,7 @@ def select(
         ps_left[gang.ps_kind[job]] -= 1
         filled = _take(job, gang, scratch, verdict[n], filled)
         left -= k
+        # nothing is left for the other jobs of the queue, however many they are
         if left == 0:
             return
 
@@ -257,6 +259,7 @@ def _keeps_place(job: int, gang: Gang, rule: Rule, scratch: Scratch) -> bool:
         return False
     if rule.keep_running == 0 or rule.sticky or gang.running[job] or _fits(job, gang, scratch.unheld):
         return True
+    # its last place is in part a running job's: it takes it only where the free workers are too few
     return _unheld(gang.kind[job], scratch) < gang.workers[job]
 
 
@@ -298,6 +301,7 @@ def _place_anew(job: int, gang: Gang, stored: Stored, rule: Rule, scratch: Scrat
 def forgive(room: Ints, there: Ints, k: int, delay: Ints) -> None:
     """Let the delay to a server be 0 that has the data, of `there` workers, of all that it could take of `k`."""
     for s in range(len(room)):
+        # the data of all workers that it would get there, else an upload is due all the same
         if 0 < min(k, room[s]) <= there[s]:
             delay[s] = 0
 
@@ -344,6 +348,7 @@ def _smallest_set(room: Ints, k: int) -> tuple[int, int]:
             if amount == value:
                 servers += 1
         taken = min(servers, -(-left // value))
+        # greedily the largest rooms: no set of fewer servers holds k
         left, size, most = left - taken * value, size + taken, value
     return size, most + left
 
@@ -354,6 +359,7 @@ def _nearest(room: Ints, delay: Ints, size: int, least: int, server: Ints) -> in
     n = 0
     for s in range(len(room)):
         if room[s] >= least and (n < size or delay[s] < delay[server[n - 1]]):
+            # insertion into a list of at most `size` servers; when it is full the farthest one falls out
             i = min(n, size - 1)
             while i > 0 and delay[server[i - 1]] > delay[s]:
                 server[i] = server[i - 1]
@@ -408,6 +414,7 @@ def _least_largest_delay(room: Ints, delay: Ints, nearest: Ints, k: int, size: i
     """Smallest delay such that `size` servers at most so far away hold `k` workers; `largest` is scratch space."""
     total = 0
     for i in range(size):
+        # the `size` largest rooms among the servers so far, nearest first
         largest[i] = 0
     for s in nearest:
         smallest = 0
@@ -417,6 +424,7 @@ def _least_largest_delay(room: Ints, delay: Ints, nearest: Ints, k: int, size: i
         if room[s] > largest[smallest]:
             total += room[s] - largest[smallest]
             largest[smallest] = room[s]
+        # by delay ascending: the first server with which k fit is the least largest delay
         if total >= k:
             return delay[s]
     return NEVER
@@ -443,6 +451,7 @@ def _sum_delays(room: Ints, delay: Ints, near: Ints, n: int, least: Ints) -> Non
         for r in range(least.shape[2]):
             least[n, c, r] = NEVER
     least[n, 0, 0] = 0
+    # from the last back, so that the choice below can prefer the lowest server
     for i in range(n - 1, -1, -1):
         d, a = delay[near[i]], room[near[i]]
         for c in range(least.shape[1]):
@@ -500,6 +509,7 @@ def carry(order: Ints, verdict: Ints, held: Ints, gang: Gang, stored: Stored, sc
         elif placed > 0:
             moves[moved] = job
             moved += 1
+        # marked, so that the loop below finds who ran and was not chosen
         gang.running[job] = _CHOSEN
         runs[running] = job
         running += 1

@@ -58,12 +58,14 @@ def ranked(before: Ints, jobs: Ints, left: Ints, workers: Ints, remaining: Ints)
         By job, -1 - remaining time of the jobs in `before` [µs], negative for all others; updated.
     """
     for n in range(len(jobs)):
+        # 0 or more marks a job that is still to be sorted; below 0 it is done, or has left
         remaining[jobs[n]] = -(-left[n] // workers[jobs[n]])
     order, n = np.empty(len(jobs), np.int64), 0
     for among in (before, jobs):
         for job in among:
             if remaining[job] < 0:
                 continue
+            # the mark: each job is sorted once, from `before` or, if it is new, from `jobs`
             remaining[job] = time = -1 - remaining[job]
             i = n
             while i > 0 and (remaining[order[i - 1]], -order[i - 1]) < (time, -job):

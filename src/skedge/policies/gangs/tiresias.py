@@ -129,6 +129,7 @@ class Tiresias(GangPolicy):
         knob = self.params.knob
         promote(self.active[self.gang.running[self.active] == 0], self.clocks, self.gang, knob, view.now)
         verdict = self._select(view)
+        # a job that loses its workers now may be due for promotion at once, which changes the order again
         while promote(self.active[verdict == 0], self.clocks, self.gang, knob, view.now):
             verdict = self._select(view)
         changes = self.note(self.active, verdict)
@@ -159,6 +160,7 @@ class Tiresias(GangPolicy):
         waits = self.active[self.gang.running[self.active] == 0]
         due = min(due, next_promotion(waits, self.clocks, self.gang, self.params.knob, view.now))
         if due < NEVER and view.now + due < self.wake_at:
+            # at least 1 µs on, or a rounded time would wake it at this instant for ever
             self.wake_at = max(view.now + math.ceil(due), view.now + 1)
             yield WakeAt(self.wake_at)
 
@@ -187,6 +189,7 @@ def begin(jobs: Ints, clocks: Clocks, now: int, begun: int, restore: int) -> int
             begun += 1
         else:
             clocks.waited[job] += now - clocks.stopped[job]
+            # time in which a checkpoint is restored holds workers, and is no attained service
             clocks.restoring[job] += restore
     return begun
 

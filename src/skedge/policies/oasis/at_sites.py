@@ -68,6 +68,7 @@ def site_prices(jobs: Sequence[SiteJob], sites: Sites, horizon: int) -> Prices:
     if len(jobs) > 0 and best.max() <= 0:
         return Prices(np.ones(len(sites)), np.zeros_like(sites.capacity), ())
     high = np.divide(best[:, None], demand, out=np.zeros_like(demand), where=demand > 0).max(axis=0, initial=0.0)
+    # a resource whose U is this small would have no price function above L; demand 0 leaves it unpriced
     demand[:, high <= LEAST * high.max()] = 0.0
     slots = np.array([float(job.most_workers(job.chunks)) for job in jobs])
     return calibrate(CalibrationJobs(demand, best, np.zeros(len(jobs)), slots), sites.capacity, horizon, factor=4)
@@ -109,6 +110,7 @@ class SiteOasis(SiteScheduler):
         """Follow the plans; work left undone at the end of a plan, as a site was out of service, is planned again."""
         decisions = []
         for at in self.active.values():
+            # the plan is over and the job is not: a site was out of service, so the rest is planned anew
             if slot > max(self.plans[at.job.id]):
                 self._plan(at, slot)
             booked = self.plans[at.job.id].get(slot)
@@ -124,9 +126,11 @@ class SiteOasis(SiteScheduler):
         """Plan and book the remaining work from a slot on; returns whether there is a feasible schedule."""
         job = at.job
         empty = self._offer(job, self.sites.capacity, np.zeros_like(self.sites.capacity))
+        # a level must fit into one slot of empty sites, or no slot could do any work
         quantum = min(-(-int(at.left.sum()) // self.params.levels), empty.chunks(job.rate))
         if quantum == 0:
             return False
+        # no job is rejected here, so the books grow until the work fits in
         while (plan := self._within(at, start, quantum)) is None:
             self.ledger = longer(self.ledger)
         self.plans[job.id] = plan
@@ -139,6 +143,7 @@ class SiteOasis(SiteScheduler):
         """The schedule by slot, in levels of `quantum` chunks; None if the books cannot hold it."""
         job, levels = at.job, -(-int(at.left.sum()) // quantum)
         slots = range(start, len(self.ledger.load))
+        # the books know nothing of sites out of service, so what is really there limits them too
         there = self.sites.capacity
         offers = [self._offer(job, np.minimum(self.ledger.free(t), there), self.ledger.price[t]) for t in slots]
         theta = np.full((len(offers), levels + 1), np.inf)
@@ -147,6 +152,7 @@ class SiteOasis(SiteScheduler):
         total, last = np.empty_like(theta), np.empty(theta.shape, np.int64)
         prefix_table(theta, np.arange(levels + 1), total, last)
         plan, left = {}, levels
+        # from the last slot back: `last` tells what a slot does, the rest is left to the slots before it
         for after in range(self._end(job, start, total[:, -1]), -1, -1):
             if last[after, left] > 0:
                 plan[start + after] = offers[after].booked(int(last[after, left]) * quantum, job.rate)
@@ -167,7 +173,9 @@ class SiteOasis(SiteScheduler):
         worker, ps = job.demands
         each, hosts = price @ worker, self._hosts
         held = np.where(hosts[0], room(free, worker), 0)
+        # the PS comes out of its site's room, so a site that holds it has room for fewer workers
         beside = np.where(hosts[0], room(np.maximum(free - ps, 0.0), worker), 0)
+        # a site may hold the PS only if some worker still finds room with the PS there
         for_ps = hosts[1] & (free >= ps * (1 - SLACK)).all(axis=1) & (held.sum() - held + beside > 0)
         if not for_ps.any():
             return Offer(np.empty(0, np.int64), held, each, np.inf, -1)
@@ -242,6 +250,7 @@ def slot_costs(
     nowhere = np.empty(0, np.int64)
     for v in range(1, len(theta)):
         theta[v] = fixed + slot_cost(order, room, price, v * quantum, rate, nowhere)
+        # more chunks find no room either: the other levels stay inf
         if theta[v] == np.inf:
             return
 

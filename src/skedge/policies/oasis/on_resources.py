@@ -37,6 +37,7 @@ def oasis_prices(
     slots = np.array([float(ceil_almost(job.work * job.external)) for job in jobs])
     low, high = np.empty(len(capacity)), np.empty(capacity.shape)
     mu: list[float] = []
+    # the two sides share nothing, so each has its own U, L and eta
     for kind, side in enumerate((hosts, ~hosts)):
         demand = np.array([job.demands[kind] for job in jobs]).reshape(len(jobs), capacity.shape[1])
         prices = calibrate(CalibrationJobs(demand, best, worst, slots), capacity[side], horizon, factor=4)
@@ -62,6 +63,7 @@ class Oasis(Admission):
         hosts = split(len(self.ledger.capacity))
         self._sides = (hosts, np.setdiff1d(np.arange(len(self.ledger.capacity)), hosts))
         for t in range(slots):
+            # workers and PSs are on different machines: the cost of a slot is the sum of two independent ones
             for kind, side in enumerate(self._sides):
                 cheap, room, price = self._offers(job, job.arrival + t, kind, side)
                 for v in range(1, most + 1):

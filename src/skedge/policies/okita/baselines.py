@@ -35,6 +35,7 @@ class FixedScheduler(SiteScheduler):
 
     def __init__(self, sites: Sites, weights: Weights | None = None) -> None:
         super().__init__(sites)
+        # `sites` is replaced while some are out of service; `full` tells whether it is
         self.full, self.weights = sites, weights or Weights()
         self.most: dict[int, int] = {}
         self.counts: dict[int, int] = {}
@@ -79,6 +80,7 @@ class FixedScheduler(SiteScheduler):
         """Where the job begins, or None; it is given its number of workers on arrival, or when its turn comes."""
         job = at.job
         held = int(room(free, job.demands[0]).sum())
+        # a number is drawn once per job: on arrival, or when it is first in line
         if job.id not in self.counts and held > 0 and (new or not blocked):
             self.counts[job.id] = min(self.count(job, held), self.most[job.id])
         if blocked or job.id not in self.counts:
@@ -117,11 +119,13 @@ class SiteDrf(FixedScheduler):
         workers, _ = progressive_filling(
             np.array([one.worker for one in jobs], float),
             np.array([one.ps for one in jobs], float),
+            # one PS per job in Okita's model, however many workers it has
             np.full(len(jobs), ONE_PS),
             np.array([self.most[one.id] for one in jobs]),
             total.copy()[None, :],
             np.where(total > 0, total, np.inf),
         )
+        # at least 1: a share below one worker must not keep the job out for ever
         return max(1, min(int(workers[jobs.index(job), 0]), free))
 
 
@@ -130,6 +134,7 @@ def even(left: Ints, workers: Ints) -> Ints:
     exact = left.sum() * workers / workers.sum()
     whole = np.floor(exact + NOISE).astype(np.int64)
     rest = int(left.sum() - whole.sum())
+    # remainders that differ by rounding alone are ties, and go to the lower site
     whole[np.argsort(-np.round(exact - whole, 9), kind="stable")[:rest]] += 1
     return whole
 

@@ -75,6 +75,7 @@ class Rooms(NamedTuple):
 
 def terms(sites: Sites, job: SiteJob, left: Ints, free: Floats, weights: Weights) -> Terms:
     """Q's terms for a job with `left` chunks by site, shape ``(sites,)``, where `free` is to be had (U)."""
+    # a resource that a site does not have counts as not free, and is not divided by 0
     part = np.divide(free, sites.capacity, out=np.zeros_like(free), where=sites.capacity > 0).mean(axis=1)
     remaining = np.divide(left, job.chunks, out=np.zeros(len(left)), where=job.chunks > 0)
     distance = -weights.beta2 * _scale(sites, job, weights) * sites.mean_cost
@@ -86,6 +87,7 @@ def rooms(sites: Sites, job: SiteJob, left: Ints, free: Floats, weights: Weights
     worker, ps = job.demands
     quality = terms(sites, job, left, free, weights).total[None, :]
     if weights.colocate:
+        # D12: transposed, so that a row is a PS site and a column the workers' site
         quality = quality - weights.beta2 * _scale(sites, job, weights) * sites.cost.T
     # Alg. 2 line 8; of equal Q the lower site, rounding errors set aside
     order = np.argsort(-np.rint(quality * GRAIN), axis=1, kind="stable")
@@ -136,8 +138,10 @@ def fill_one(
 ) -> float:  # fmt: skip
     """Cost of a slot's exchange with the PS at `ps`, inf without room; `workers` says where, if it has a length."""
     total = 0.0
+    # with `colocate` the order of the sites depends on the PS site
     row = order[ps if len(order) > 1 else 0]
     for r in row:
+        # Alg. 2, lines 9-11: as many as there is room for, beside the PS fewer
         here = min(count, beside[r] if r == ps else room[r])
         total += cost[r, ps] * exchange_mb * here
         if len(workers) > 0:

@@ -65,12 +65,14 @@ class Sites:
     @cached_property
     def least_cost(self) -> Floats:
         """Least cost of a MB to another site, shape ``(sites,)``; 0 for a single site."""
+        # a site is no way out of itself
         apart = self.cost + np.diag(np.full(len(self), np.inf))
         return np.asarray(apart.min(axis=1)) if len(self) > 1 else np.zeros(1)
 
     @cached_property
     def donors(self) -> Ints:
         """By receiver, row: all sites by what a MB from them costs, ties by number (Alg. 3 line 4)."""
+        # transposed: the cost is from the row to the column, and here a row is a receiver
         return np.argsort(self.cost.T, axis=1, kind="stable")
 
 
@@ -163,6 +165,7 @@ class SitePlacement(NamedTuple):
 def room(free: Floats, demand: Floats) -> Ints:
     """How many of `demand`, shape ``(resources,)``, each row of `free` holds; never below 0."""
     asked = demand > 0
+    # the resource of which there is least decides
     most = np.floor((free[:, asked] / demand[asked]).min(axis=1) + SLACK)
     return np.maximum(most, 0).astype(np.int64)
 

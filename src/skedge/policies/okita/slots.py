@@ -165,7 +165,9 @@ class SiteDriver:
             self.slot = view.now // slot
             for at in active.values():
                 left = view.chunks_left(at.job.id)
+                # the same array as long as nothing was trained: Okita's tables are kept for it
                 at.left = at.left if (at.left == left).all() else left.copy()
+            # only decisions see sites out of service; arrivals are judged by all sites, which come back
             self.scheduler.sites = self.there
             self.decided = self.scheduler.decide(self.slot)
             self.scheduler.sites = self.full
@@ -173,6 +175,7 @@ class SiteDriver:
         for job in [job for job in self.jobs if job not in active]:
             self._forget(job)
             yield Reject(job, NEVER_FITS)
+        # an arrival within a slot must not add a second wake-up for its end
         if active and self.wake_at <= view.now:
             self.wake_at = (view.now // slot + 1) * slot
             yield WakeAt(self.wake_at)
@@ -220,6 +223,7 @@ class SiteDriver:
                 assert one.placement is not None  # noqa: S101 - it stands somewhere
                 yield Allocate(job, *where(one), one.verb, value=one.placement.cost)
         for one in gets.values():
+            # after all suspensions and allocations: a job's data follow its workers
             yield from self._transfers(one)
 
     def _stands(self, one: Decision, view: View) -> bool:
@@ -250,6 +254,7 @@ def site_job(job: int, view: View, physics: Physics) -> SiteJob:
     latency = view.latency(job)
     if latency is None:
         raise ScenarioError(f"job {view.job_id(job)!r}: latency is missing; a job at sites has a latency cost")
+    # the first slot that begins at or after the arrival
     return _site_job(job, -(-view.now // physics.slot), view.jobs, view.slot_chunks[job], latency)
 
 

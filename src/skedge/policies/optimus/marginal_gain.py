@@ -159,6 +159,7 @@ def place(d: Demands, workers: Ints, servers: Ints, free: Floats, total: Floats)
         # a stable order: of machines with as much free the lower one first
         order = np.argsort(-free[:, _dominant(d, job, workers[job], servers[job], total)], kind="mergesort")
         spread = False
+        # on more machines than there are workers or PSs some would get nothing
         for k in range(1, min(machines, max(workers[job], servers[job])) + 1):
             if not spread and _even(d, job, workers[job], servers[job], order[:k], free):
                 spread = True
@@ -203,9 +204,11 @@ def _alternately(d: Demands, job: int, w: int, p: int, order: Ints, free: Floats
     put_w, put_p = 0, 0
     for _ in range(max(w, p)):
         put_p += put_p < p and _first_fit(d, job, 0, 1, order, free, at_w, at_p)
+        # a worker goes in only when the PSs that it needs are there
         allowed = put_w < w and servers_for(put_w + 1, d.ratio[job]) <= put_p
         put_w += allowed and _first_fit(d, job, 1, 0, order, free, at_w, at_p)
     needed = servers_for(put_w, d.ratio[job]) if put_w > 0 else 0
+    # from the last machine back, so that what is left stays on the first ones
     for h in order[::-1]:
         idle = min(at_p[h], put_p - needed) if put_w < w else 0
         at_p[h] -= idle

@@ -68,6 +68,7 @@ class Optimus(Basis):
     def decide(self, event: Event, view: View) -> Iterator[Order]:
         """At the beginning of a slot, recompute counts and placement; in between only track arrivals and departures."""
         yield from self.jobs.admit(event, view)
+        # in order, as test runs draw random numbers
         for job in sorted(set(event.arrived) & set(self.jobs.active.tolist())):
             self.speeds[job] = self._speed(job, view)
         slot = self.physics.slot
@@ -87,6 +88,7 @@ class Optimus(Basis):
         jobs = self.jobs.active
         worker, ps, ratio, batch = self.jobs.demands(jobs, view)
         samples = view.jobs.chunks[jobs] * view.jobs.minibatches[jobs]
+        # Q in iterations: a global batch trains `batch` samples at once
         left = view.share_left(jobs) * samples / batch
         return Demands(worker, ps, ratio, batch, left, np.array([self.speeds[job] for job in jobs.tolist()]))
 

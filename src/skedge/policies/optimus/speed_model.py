@@ -65,6 +65,7 @@ def fit(batch: float, workers: Ints, servers: Ints, slots: Floats) -> Floats:
     if len(slots) < _FITTED:
         raise InputError(f"speed model: {len(slots)} samples; it has {_FITTED} coefficients and takes as many or more")
     rows = terms(batch, workers, servers)[:, :_FITTED] / slots[:, None]
+    # columns of norm 1, since M/w and 1/p differ by orders of magnitude
     scale = np.linalg.norm(rows, axis=0)
     found, _ = nnls(rows / scale, np.ones(len(slots)))
     return np.append(found / scale, 0.0)

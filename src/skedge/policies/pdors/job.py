@@ -215,6 +215,7 @@ def levels_of(job: TrainingJob, rates: Sequence[float]) -> Levels:
 def _largest(job: TrainingJob, rate: float, quantum: float, total: int) -> int:
     """Most levels that one slot can hold with w <= F, constraint (4)."""
     most = min(total, int(job.batch / (quantum * rate)) + 1)
+    # the quotient may be off by rounding, so the count of workers decides
     while most > 0 and ceil_almost(most * quantum * rate) > job.batch:
         most -= 1
     return most
@@ -224,6 +225,7 @@ def _per_worker(job: TrainingJob, rates: Sequence[float]) -> tuple[int, bool]:
     """Levels that a worker does in a slot at the best rate, 0 if less than one; whether they are exact."""
     room = MOST // max(1, int(ceil_almost(job.work * rates[0])))
     slower = rates[0] / rates[-1]
+    # k levels at the better rate are k * slower at the other: the least k that makes both whole
     whole = Fraction(slower).limit_denominator(max(1, room))
     exact = room > 0 and abs(float(whole) - slower) <= SAME * slower
     return (whole.denominator if exact else room), exact
@@ -236,5 +238,6 @@ def _steps(job: TrainingJob, rates: Sequence[float], quantum: float, total: int)
     for rate in rates:
         real = levels * quantum * rate
         workers = np.ceil(real - NOISE * np.maximum(1.0, real))
+        # one level more takes a worker more; a number of levels between leaves part of a worker unused
         useful |= (np.diff(workers, append=np.inf) > 0) & (workers <= job.batch)
     return np.concatenate([[0], levels[useful]])

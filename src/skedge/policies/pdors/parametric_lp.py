@@ -77,6 +77,7 @@ def corners(free: Floats, worker: Floats, ps: Floats, out: Floats) -> int:
             most_w = min(most_w, free[r] / worker[r])
         if ps[r] > 0 and free[r] / ps[r] <= most_s:
             steeper = line < 0 or worker[r] * ps[line] > worker[line] * ps[r]
+            # at w = 0 the tightest resource binds; of several the steepest, as it is the one that binds for w > 0
             if free[r] / ps[r] < most_s or steeper:
                 most_s, line = free[r] / ps[r], r
     most_w = 0.0 if most_w < 1 - _APART else most_w
@@ -158,9 +159,11 @@ def sweep(
     """
     c = _columns(free, worker, ps, worker_price, ps_price)
     value[:] = np.inf
+    # no machine holds a worker, or none holds a PS: no level above 0 is feasible
     if c.extra.min() < 0:
         return DONE
     done, inverse, amount, rate = 0, np.empty((2, 2)), np.empty(2), np.empty(2)
+    # far more pivots than a sweep takes: a limit against cycling where several bases share a corner
     for _ in range(20 * c.columns[0] + 100):
         _invert(c, inverse)
         _amounts(c, inverse, ratio, amount, rate)
@@ -173,6 +176,7 @@ def sweep(
             return DONE
         if of_home:
             k = c.owner[c.extra[leaves]]
+            # the home leaves: it changes places with the extra, so that a basis stays one home per class and two extras
             c.home[k], c.extra[leaves] = c.extra[leaves], c.home[k]
             _invert(c, inverse)
         enters = _enter(c, inverse, leaves)
@@ -248,6 +252,7 @@ def _ratio_test(c: LPColumns, amount: Floats, rate: Floats) -> tuple[float, int,
     for i in range(2):
         a, r = (amount[0] + amount[1], rate[0] + rate[1]) if together else (amount[i], rate[i])
         size = c.size[c.owner[c.extra[i]]]
+        # the home's part is what the extras leave of its class, so it reaches 0 when they fill the class
         if r > _SMALL and (size - a) / r < until:
             until, of_home = (size - a) / r, True
             # of two extras of one class the fuller one takes the home's place
@@ -269,8 +274,10 @@ def _enter(c: LPColumns, inverse: Floats, leaves: int) -> int:
         w, s = c.at[j, 0] - c.at[k, 0], c.at[j, 1] - c.at[k, 1]
         pivot = inverse[leaves, 0] * w + inverse[leaves, 1] * s
         noise = _SMALL * (abs(inverse[leaves, 0] * w) + abs(inverse[leaves, 1] * s))
+        # dual simplex: the leaving part falls below 0, so only a negative entry can take its place
         if pivot >= -noise or j == c.extra[0] or j == c.extra[1]:
             continue
+        # the basis is optimal, so a reduced cost below 0 is rounding
         reduced = max(0.0, c.cost[j] - c.cost[k] - a * w - b * s)
         if reduced < -pivot * least * (1 - SAME):
             best, least = j, reduced / -pivot
@@ -286,6 +293,7 @@ def _spread(
     s_out[:] = 0.0
     total, mine, part = 0.0, np.empty(3, np.int64), np.empty(3)
     for k in range(len(c.home)):
+        # a class that is all in the corner (0, 0) holds nothing
         idle = c.at[c.home[k], 0] == 0.0 and c.at[c.home[k], 1] == 0.0
         if idle and c.owner[c.extra[0]] != k and c.owner[c.extra[1]] != k:
             continue

@@ -170,6 +170,7 @@ class PrimalDual(Basis):
             )
             return
         made = announced(job, arrival, view.jobs, utility, self.physics, self.params.job_levels)
+        # a copy: the offer below changes the prices in place
         before = self.scheduler.ledger.price[arrival:].copy()
         self.draws = self.rng.bit_generator.state
         answer = self.scheduler.offer(made)
@@ -219,6 +220,7 @@ class PrimalDual(Basis):
         one = self.jobs[job]
         late = [other for other, its in self.jobs.items() if its.late and its.held is not None]
         while late and not is_free(view.free, one.needs, wanted):
+            # jobs are in the order of admission, so pop() takes the one admitted last
             yield from self._stop(late.pop())
         if is_free(view.free, one.needs, wanted):
             yield from self._allocate(job, wanted, "as planned")
@@ -258,6 +260,7 @@ class PrimalDual(Basis):
     def _would_admit(self, changed: TrainingJob) -> bool:
         """Whether the job that was offered last, and rejected, had been admitted so `changed`, with the same draws."""
         now = self.rng.bit_generator.state
+        # the draws of the offer itself: else another answer could come of other roundings
         self.rng.bit_generator.state = self.draws
         try:
             return self.scheduler.answer(changed).admitted
@@ -280,6 +283,7 @@ def reservations(plan: Mapping[int, Allocation]) -> list[tuple[int, int, int, in
         here = plan[slot].by_server()
         for server in list(open_):
             workers, ps, _, end = open_[server]
+            # a gap, or other counts: the row ends
             if end < slot or here.get(server) != (workers, ps):
                 rows.append((server, *open_.pop(server)))
         for server, counts in here.items():
@@ -307,6 +311,7 @@ def is_free(free: Floats, needs: tuple[Floats, Floats], wanted: Allocation) -> b
 
 def anywhere(free: Floats, needs: tuple[Floats, Floats], last: Allocation, ratio: float) -> Allocation | None:
     """As many workers as `last` has, or fewer, with their PSs on the first servers with room; None: not even one."""
+    # a late job may run on with fewer workers: some progress is better than none
     for workers in range(sum(n for _, n in last.workers), 0, -1):
         left, placed = free.copy(), list[Placement]()
         for need, count in zip(needs, (workers, servers_for(workers, ratio)), strict=True):
@@ -320,6 +325,7 @@ def _first_fit(left: Floats, need: Floats, count: int) -> Placement:
     """Machines for `count` pieces, taken from `left`; empty if there is no room for all."""
     asked = need > 0
     room = np.floor((left[:, asked] / need[asked]).min(axis=1) + SLACK).astype(np.int64)
+    # first fit in one expression: what is still missing after the machines before, at most the room
     taken = np.minimum(room, np.maximum(count - (np.cumsum(room) - room), 0))
     if taken.sum() < count:
         return ()

@@ -151,6 +151,7 @@ class Prices:
         L at load 0, U at full load (and where there is no capacity), 0 for resources that are not priced.
         """
         share = np.divide(load, capacity, out=np.ones_like(load), where=capacity > 0)
+        # in logarithms, as L may be as little as 1e-12 of U (P6)
         low, priced = np.log(self.low)[:, None], self.high > 0
         span = np.log(self.high, out=np.zeros_like(self.high), where=priced) - low
         return np.where(priced, np.exp(low + share * span), 0.0)

@@ -332,6 +332,7 @@ def _repair(
             total += 1
     if total < target:
         return False
+    # there may be more workers than W_1 asks for, and the PSs follow those that are there
     pss, asked = s.sum(), servers_for(total, ratio)
     for h in ps_order:
         while pss < asked and has_room(free[h], worker, ps, w[h], s[h] + 1):

@@ -84,6 +84,7 @@ def room(book: Book, row: int, start: int, end: int) -> float:
     most = 0
     for i in range(book.size[row]):
         if book.at[row, i] < end and (i + 1 == book.size[row] or book.at[row, i + 1] > start):
+            # the fullest slot decides, since workers are held in every slot of the window
             most = max(most, book.load[row, i])
     return book.capacity[row] - most
 
@@ -100,6 +101,7 @@ def window_price(book: Book, row: int, start: int, end: int) -> float:
     total, i = 0.0, 0
     while i < book.size[row] and book.at[row, i] < end:
         until = end if i + 1 == book.size[row] else min(end, book.at[row, i + 1])
+        # step by step, not slot by slot: prices change only where something was booked
         slots = until - max(start, book.at[row, i])
         if slots > 0:
             total += slots * price(book, row, book.load[row, i])
