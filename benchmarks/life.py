@@ -26,6 +26,7 @@ from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import SECOND
 from skedge.live.control.journal import SqlJournal
 from skedge.live.control.service import Service
+from skedge.live.control.states import ACTIVE
 from skedge.live.training.trainer import Trainer
 from skedge.live.world.carrier import Carrier
 from skedge.live.world.ray_world import NoEngine
@@ -36,7 +37,6 @@ SPEC: dict[str, Any] = {
     "train": {"factory": "skedge.live.examples:images", "args": {"model": "lenet", "chunks": 2}},
 }  # fmt: skip
 STAY, LOOKS = 20, 10
-ACTIVE = ("PENDING", "RUNNING", "SUSPENDED")
 
 
 class Up(NoEngine):

@@ -165,6 +165,7 @@ def test_jobs_and_events_come_in_pages(controller: Controller) -> None:
     assert named("most=2") == ["net", "net-2"]
     assert named("since=1&most=1") == ["net-2"]
     assert named("state=PENDING") == ["net", "net-3"]
+    assert named("state=PENDING&since=1") == ["net-3"]
     assert named("state=cancelled,running") == ["net-2"]
     assert named("since=3") == []
     events = controller.client.get("/events").json()
