@@ -124,6 +124,12 @@ def test_a_submission_that_is_repeated_with_its_key_is_one_job(controller: Contr
     assert [row["job"] for row in controller.client.get("/jobs").json()] == ["net", "net-2", "net-3"]
 
 
+def test_a_name_in_use_gets_the_first_free_number(controller: Controller) -> None:
+    names = ["net", "net-3", "net", "net", "net-3", "net"]
+    got = [controller.submit(name=name).json() for name in names]
+    assert got == ["net", "net-3", "net-2", "net-4", "net-3-2", "net-5"]
+
+
 def test_a_what_if_is_answered_and_changes_nothing(controller: Controller) -> None:
     controller.submit()
     more = {name: value for name, value in SPEC.items() if name != "train"}
@@ -159,6 +165,7 @@ def test_jobs_and_events_come_in_pages(controller: Controller) -> None:
     assert named("most=2") == ["net", "net-2"]
     assert named("since=1&most=1") == ["net-2"]
     assert named("state=PENDING") == ["net", "net-3"]
+    assert named("state=PENDING&since=1") == ["net-3"]
     assert named("state=cancelled,running") == ["net-2"]
     assert named("since=3") == []
     events = controller.client.get("/events").json()

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 import sqlalchemy as sql
 from alembic.autogenerate import compare_metadata
@@ -14,6 +15,7 @@ from alembic.migration import MigrationContext
 
 from skedge.core.drive import drive_to_end
 from skedge.core.errors import InputError, StateError
+from skedge.core.events import Event, LaneFacts
 from skedge.core.kernel import Kernel
 from skedge.core.scenario import Scenario
 from skedge.live.control.journal import _META, SqlJournal, encode
@@ -71,10 +73,17 @@ def test_orders_are_in_the_journal_before_they_are_carried_out(url: str) -> None
     class Watching(SimulatedWorld):
         def perform(self, order: object) -> None:
             written = [{**one, "order": None} for one in SqlJournal(url).decided[-1]["orders"]]
-            assert {**encode(order), "order": None} in written  # type: ignore[arg-type]
+            assert {**encode(order), "order": None} in written
             super().perform(order)  # type: ignore[arg-type]
 
     drive_to_end(fresh(scenario, "aonline", journal), Watching(scenario))
+
+
+def test_what_an_event_nests_is_written_as_lists_and_mappings() -> None:
+    facts = LaneFacts(*(np.array([n]) for n in (5, 0, 1)))
+    written = encode(Event(5, trained=((1, ((0, 2),)),), chunks=facts))
+    assert written["trained"] == [[1, [[0, 2]]]]
+    assert written["chunks"] == {"time": [5], "lane": [0], "job": [1]}
 
 
 def test_a_database_that_cannot_be_opened_is_named(tmp_path: Path) -> None:

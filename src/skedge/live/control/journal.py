@@ -12,7 +12,7 @@ import sqlite3
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -188,9 +188,9 @@ def _is_full(error: sql.exc.OperationalError) -> bool:
     return code == sqlite3.SQLITE_FULL or getattr(error.orig, "sqlstate", None) == "53100"
 
 
-def encode(item: Event | Order) -> dict[str, Any]:
-    """An event or an order as plain JSON types."""
-    return {key: _plain(value) for key, value in asdict(item).items()}
+def encode(item: Any) -> dict[str, Any]:
+    """An event, an order or another dataclass as plain JSON types."""
+    return {part.name: _plain(getattr(item, part.name)) for part in fields(item)}
 
 
 def _plain(value: Any) -> Any:
@@ -200,7 +200,7 @@ def _plain(value: Any) -> Any:
         return {key: _plain(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(part) for part in value]
-    return value
+    return encode(value) if is_dataclass(value) else value
 
 
 def _new(at: sql.Connection, about: dict[str, Any]) -> tuple[int, dict[str, Any]]:

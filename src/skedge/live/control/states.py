@@ -6,6 +6,9 @@ A module of its own, imported without extras.
 STATES = ("PENDING", "RUNNING", "SUSPENDED", "COMPLETED", "FAILED", "CANCELLED")
 """States of a job, named as in Slurm."""
 
+ACTIVE = frozenset(STATES[:3])
+"""States of the jobs in the system."""
+
 ROLES = ("read", "submit", "operate")
 """Roles of a service's tokens; each may what those before it may."""
 

@@ -18,7 +18,7 @@ from skedge.why import why
 
 from .foresight import Outlook
 from .metrics import Read, by_label
-from .states import STATES
+from .states import ACTIVE, STATES
 
 
 class Status:
@@ -80,7 +80,8 @@ class Status:
 
     def rows(self, outlook: Outlook, states: Collection[str], since: int, most: int) -> list[dict[str, Any]]:
         """One row for each of the first `most` jobs from number `since` on that are in one of `states`."""
-        chosen = (job for job in range(since, self.kernel.arrived) if self.state(job) in states)
+        among = sorted(self.world.in_system) if ACTIVE.issuperset(states) else range(self.kernel.arrived)
+        chosen = (job for job in among if since <= job < self.kernel.arrived and self.state(job) in states)
         return [self._row(job, outlook) for job in islice(chosen, most)]
 
     def job(self, job: int, outlook: Outlook) -> dict[str, Any]:

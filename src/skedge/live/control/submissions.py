@@ -50,6 +50,7 @@ class Submissions:
         self.codes = Codes(folder / CODE)
         self._waiting: dict[str, Future[str]] = {}
         self._promised: set[str] = set()
+        self._numbers: dict[str, int] = {}
         self._keys: dict[str, tuple[str, str]] = {}
         self._fields: dict[str, dict[str, Any]] = {}
         self._before = submitted_before(world.scenario, journal)
@@ -190,10 +191,11 @@ class Submissions:
 
     def _free_name(self, name: str) -> str:
         """`name`, or the first free of name-2, name-3 …, as ids are unique."""
-        taken, n, found = self.kernel.scenario.jobs.index, 1, name
-        while found in taken or found in self._promised:
+        taken, n = self.kernel.scenario.jobs.index, self._numbers.get(name, 1)  # no id is ever free again
+        while (found := name if n == 1 else f"{name}-{n}") in taken or found in self._promised:
             n += 1
-            found = f"{name}-{n}"
+        if n > 1:
+            self._numbers[name] = n
         return found
 
 
