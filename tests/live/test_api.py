@@ -218,7 +218,8 @@ def test_what_prometheus_scrapes_counts_what_happened(controller: Controller) ->
 ASKED = {
     "read": [("GET", "/jobs"), ("GET", "/events"), ("GET", "/servers"), ("GET", "/health"), ("GET", "/metrics"),
              ("GET", "/record"), ("GET", "/jobs/x"), ("GET", "/jobs/x/logs"), ("GET", "/openapi.json"),
-             ("POST", "/whatif")],
+             ("POST", "/whatif"), ("GET", "/view"), ("GET", "/view/lanes"), ("GET", "/view/map"),
+             ("GET", "/view/jobs/x")],
     "submit": [("POST", "/jobs"), ("PUT", "/code/x"), ("POST", "/jobs/x/cancel"), ("POST", "/jobs/x/resubmit")],
     "operate": [("POST", "/servers/edge-0/cordon"), ("POST", "/servers/edge-0/uncordon"), ("POST", "/nowhere")],
 }  # fmt: skip
@@ -318,6 +319,35 @@ def test_the_service_notifies_of_jobs_that_were_submitted(
     controller.service.world.inbox.waiting.put(Report("failed", 0, reason="its disk burned"))
     controller.comes_to("net", "FAILED")
     assert said == [Message("failed", "net", "job net failed: its disk burned")]
+
+
+def test_the_page_is_served_to_everybody_and_its_answers_to_tokens(controller: Controller) -> None:
+    anybody = TestClient(controller.client.app, "http://testserver")
+    assert "<title>skedge view</title>" in anybody.get("/").text
+    script = anybody.get("/view/view.js")
+    assert script.headers["content-type"].startswith("text/javascript")
+    assert "default-src 'none'" in script.headers["content-security-policy"]
+    assert anybody.get("/view/../secrets").status_code == 401
+    assert anybody.get("/view/none.js").status_code == 404
+    assert anybody.get(f"{V1}/view").status_code == 401
+    assert anybody.post("/").status_code == 401
+
+
+def test_the_page_is_told_of_the_present_state(controller: Controller) -> None:
+    controller.submit()
+    controller.comes_to("net", "PENDING")
+    overview = controller.client.get("/view").json()
+    assert (overview["live"], overview["runs"]) == (True, ["aonline"])
+    assert dict(overview["facts"])["jobs"] == "1"
+    assert overview["events"] == len(controller.client.get("/events").json())
+    assert controller.client.get("/view/lanes").json()["names"] == ["net"]
+    controller.client.post("/servers/edge-0/cordon")
+    (server,) = controller.client.get("/view/map").json()["servers"]
+    assert (server["server"], server["workers"], server["state"]) == ("edge-0", 2, "cordoned")
+    found = controller.client.get("/view/jobs/net").json()
+    assert (found["job"], found["verb"]) == ("net", "PENDING")
+    assert [row["what"] for row in found["timeline"]][:2] == ["arrived", "dispatch"]
+    assert controller.client.get("/view/jobs/nobody").status_code == 400
 
 
 def test_a_log_is_read_on_from_where_the_reader_was(controller: Controller) -> None:

@@ -25,6 +25,7 @@ from skedge.scenario.schema import JobForm
 from .audit import AUDIT, Audit
 from .guard import Guard
 from .limits import spec_in
+from .page import add_page
 from .problem import problem
 from .record_archive import archived
 from .service import PAGE, Service
@@ -69,6 +70,7 @@ def make_api(service: Service, token: str) -> FastAPI:
     ``POST /jobs/JOB/resubmit`` as it was submitted; gives the new name
     ``GET /events``           :meth:`.service.Service.events`: ``?since=N&most=M``
     ``GET /events/stream``    the same as they happen, as server-sent events; ``Last-Event-ID`` continues
+    ``GET /view``             what the page asks, which is served at ``/``: :mod:`.page`
     ``GET /metrics``          for Prometheus: :mod:`.metrics`
     ``GET /record``           the run folder of all jobs as a ZIP file, once all have left: :mod:`.record_archive`
     ``POST /whatif``          a question; gives :meth:`.service.Service.what_if`
@@ -139,6 +141,7 @@ def make_api(service: Service, token: str) -> FastAPI:
     api.add_api_route(f"{V1}/record", record, response_class=FileResponse)
     api.add_api_route(f"{V1}/metrics", service.metrics.text, response_class=PlainTextResponse)
     api.add_api_route(f"{V1}/events/stream", stream, include_in_schema=False)  # it has no end, which OpenAPI cannot say
+    add_page(api, service, V1)
     api.add_exception_handler(InputError, _refused)
     api.add_exception_handler(RequestValidationError, _malformed)
     api.add_exception_handler(HTTPException, _no_such)

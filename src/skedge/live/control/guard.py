@@ -36,6 +36,9 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        if _is_page(scope["method"], scope["path"]):
+            await self.app(scope, receive, send)
+            return
         headers = dict(scope["headers"])
         token, needed = self._token_in(headers.get(b"authorization", b"")), _role(scope["method"], scope["path"])
         if token is None:
@@ -77,6 +80,11 @@ class Guard:
                 return None
             if not message.get("more_body", False):
                 return b"".join(parts)
+
+
+def _is_page(method: str, path: str) -> bool:
+    """Whether a file of the page is asked for: that is the same for everybody, and its questions need a token."""
+    return method in ("GET", "HEAD") and (path == "/" or path.startswith("/view/"))
 
 
 def _role(method: str, path: str) -> str:
