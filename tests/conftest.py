@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from builders.browsers import browser  # noqa: F401 - a fixture
 from skedge.cli.main import app
 from skedge.run import run
 from skedge.scenario.save import save_scenario

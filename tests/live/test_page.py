@@ -14,7 +14,6 @@ import pytest
 import uvicorn
 from test_api import TOKEN, Controller
 
-from builders.browsers import browser  # noqa: F401
 from skedge.live.control.api import make_api
 from skedge.live.training.trainer import Trainer
 from skedge.live.world.carrier import Carrier
@@ -53,7 +52,7 @@ def until(page: Any, true: Any) -> None:
         page.wait_for_timeout(50)
 
 
-def test_the_page_shows_the_service_as_things_happen(browser: Any, url: str, controller: Controller) -> None:  # noqa: F811
+def test_the_page_shows_the_service_as_things_happen(browser: Any, url: str, controller: Controller) -> None:
     page, complaints = browser.new_page(), list[str]()
     page.on("console", lambda said: complaints.append(said.text) if said.type in {"error", "warning"} else None)
     page.on("pageerror", lambda error: complaints.append(str(error)))

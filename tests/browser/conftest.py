@@ -1,3 +1,0 @@
-"""The browser of these tests."""
-
-from builders.browsers import browser  # noqa: F401
