@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
 from typing import ClassVar
 
 from numpy.random import Generator
 
 from skedge.core.events import Allocate, Event, Order, Reject, Suspend, Transfer, WakeAt
-from skedge.core.model import Cluster, Physics, Placement
+from skedge.core.model import Cluster, Ints, Physics, Placement
 from skedge.core.policy import Basis, Need, View
 from skedge.optimum.types import PLANNED
 
@@ -23,6 +26,10 @@ class PlannedSites(Basis):
     trained. By induction over the slots no site ever has more chunks left than planned: the chunks moved away are those
     planned or all that are there, and those that stay are trained up to the workers' capacity, which is no less than
     planned. So no chunk is moved that was not planned to move, and no job ends later.
+
+    **Ways without circles.** Where ways cost nothing, a plan of least cost may exchange chunks between sites, and M31
+    forbids that: chunks would return to a site that they left at this instant. Chunks of a job are alike, so what goes
+    round in a circle stays where it is (:func:`without_circles`).
 
     Parameters
     ----------
@@ -74,15 +81,43 @@ class PlannedSites(Basis):
                 self.running[job] = at
                 yield Allocate(job, *at, "planned")
         for job in due:
-            for source, target, chunks in self.plans[job].moves[slot]:
-                yield from self._move(job, source, target, min(chunks, int(view.chunks_left(job)[source])), view)
+            yield from self._moves(job, self.plans[job].moves[slot], view)
 
-    def _move(self, job: int, source: int, target: int, chunks: int, view: View) -> Iterator[Order]:
-        mb = chunks * float(view.jobs.chunk_mb[job])
-        while chunks and source != target:
-            to = int(self.over[source, target])
-            yield Transfer(job, source, to, chunks, "planned", mb * float(self.cost[source, to]))
-            source = to
+    def _moves(self, job: int, moves: Sequence[tuple[int, int, int]], view: View) -> Iterator[Order]:
+        mb = float(view.jobs.chunk_mb[job])
+        for source, target, planned in without_circles(moves, self.over):
+            chunks = min(planned, int(view.chunks_left(job)[source]))
+            if chunks:
+                yield Transfer(job, source, target, chunks, "planned", chunks * mb * float(self.cost[source, target]))
+
+
+def without_circles(moves: Sequence[tuple[int, int, int]], over: Ints) -> list[tuple[int, int, int]]:
+    """Return moves along the cheapest ways that leave every site with the same chunks, what comes to a site first.
+
+    Parameters
+    ----------
+    moves
+        (from, to, chunks), in any order; from and to may be equal.
+    over
+        The second site on the way between two sites, shape ``(sites, sites)``.
+    """
+    flow = Counter[tuple[int, int]]()
+    for site, target, chunks in moves:
+        while site != target:
+            then = int(over[site, target])
+            flow[site, then] += chunks
+            site = then  # noqa: PLW2901 - along the way
+    while True:
+        before: dict[int, list[int]] = {}
+        for source, target in flow:
+            before.setdefault(target, []).append(source)
+        try:
+            order = {site: i for i, site in enumerate(TopologicalSorter(before).static_order())}
+        except CycleError as error:
+            circle = list(pairwise(error.args[1]))
+            flow -= Counter(dict.fromkeys(circle, min(flow[way] for way in circle)))
+        else:
+            return [(*way, flow[way]) for way in sorted(flow, key=lambda way: order[way[0]])]
 
 
 def _placed(plan: SitePlan, slot: int) -> tuple[Placement, Placement]:
