@@ -17,10 +17,11 @@ import polars as pl
 import pytest
 
 from skedge.analysis.verify.verify import Violation
-from skedge.cli import compare as compare_commands
+from skedge.cli import demo_runs
 from skedge.cli import run as run_command
-from skedge.cli.compare import DEMO_POLICIES, split_policies
+from skedge.cli.compare import split_policies
 from skedge.cli.console import amount, duration
+from skedge.cli.demo import DEMO_POLICIES
 from skedge.cli.tables import comparison_table
 from skedge.compare import COLUMNS, compare
 from skedge.core.registry import make_policy, registered
@@ -320,7 +321,7 @@ def test_demo_puts_runs_and_report_into_one_folder_and_may_be_repeated(
     skedge: Skedge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By kind of jobs every policy's run folder and a report; the next replaces it; what it says to type works."""
-    monkeypatch.setattr(compare_commands, "DEMO_POLICIES", ("srtf", "aonline:cloud=false"))
+    monkeypatch.setattr(demo_runs, "DEMO_POLICIES", ("srtf", "aonline:cloud=false"))
     out = tmp_path / "demo"
     told = skedge("demo", "--out", out)
     assert told.code == 0

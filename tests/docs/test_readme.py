@@ -8,8 +8,9 @@ import pytest
 from rich.console import Console
 
 from builders.paths import ROOT
-from skedge.cli import compare as compare_commands
 from skedge.cli import tables
+from skedge.cli.demo import DEMO, DEMO_POLICIES
+from skedge.compare import compare
 
 README = ROOT / "README.md"
 
@@ -21,7 +22,7 @@ def block(name: str) -> list[str]:
     return match[1].split("\n")
 
 
-@pytest.mark.parametrize("policy", compare_commands.DEMO_POLICIES)
+@pytest.mark.parametrize("policy", DEMO_POLICIES)
 def test_the_demo_table_of_the_readme_is_what_demo_prints(policy: str, demo_lines: list[str]) -> None:
     """Each policy's line in the README is a line of the table of `skedge demo`."""
     (shown,) = [line for line in block("demo") if line.split()[0] == policy]
@@ -38,8 +39,7 @@ def test_what_the_demo_says_of_its_assumptions_stands_in_the_readme(demo_lines: 
 
 @pytest.fixture(scope="module")
 def demo_lines() -> list[str]:
-    names, policies = compare_commands.DEMO, compare_commands.DEMO_POLICIES
-    comparisons = {kind: compare_commands.compare(name, policies, [None]) for kind, name in names.items()}
+    comparisons = {kind: compare(name, DEMO_POLICIES, [None]) for kind, name in DEMO.items()}
     screen = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     screen.print(tables.demo_table(comparisons))
     screen.print(tables.demo_text(comparisons), soft_wrap=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable
 
 import pytest
 from joblib import delayed
 
-from skedge.runs.parallel import parallel
+from skedge.runs.parallel import parallel, start_ahead
 
 FEW, PAUSE_S = 6, 0.2
 
@@ -47,3 +48,21 @@ def test_work_that_is_abandoned_ends() -> None:
     assert next(done) == os.getpid()
     done.close()
     assert len(list(parallel(work(pause), 2, joining=True))) == FEW
+
+
+def test_two_pieces_are_done_side_by_side() -> None:
+    """None is left waiting in another process while this one has nothing to do."""
+    assert len(set(parallel([delayed(pause)(), delayed(pause)()], 2, joining=True))) == 2
+
+
+def imported(module: str) -> tuple[int, bool]:
+    """This process, and whether it has imported `module`."""
+    time.sleep(PAUSE_S)
+    return os.getpid(), module in sys.modules
+
+
+def test_processes_started_ahead_do_the_work_and_have_imported_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("skedge.runs.parallel.effective_n_jobs", lambda _: 2)
+    start_ahead("colorsys", FEW)
+    done = list(parallel([delayed(imported)("colorsys") for _ in range(FEW)], 2, joining=True))
+    assert {found for number, found in done if number != os.getpid()} == {True}

@@ -1,11 +1,10 @@
-"""``skedge compare`` and ``skedge demo``: policies compared on the screen, in a report and in a folder."""
+"""``skedge compare``: policies compared on the screen, in a report and in a folder."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
@@ -13,27 +12,20 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
-import polars as pl
 import typer
 
 from skedge.analysis.intervals import Estimate
-from skedge.compare import Comparison, compare, compare_small, run_name
-from skedge.core.errors import InputError, RunFolderError
+from skedge.compare import Comparison, compare, run_name
+from skedge.core.errors import InputError
 from skedge.report.build import write_report
-from skedge.run import Run, new_folder
-from skedge.runs.meta import folder_name
+from skedge.run import new_folder
 from skedge.scenario.file import scenario_of
 
 from .console import err, finite, out, print_json
+from .demo import DEMO_POLICIES
 from .options import RayOption, ResumeOption, with_groups
 from .progress import keeping, progress
-from .tables import comparison_table, demo_table, demo_text
-
-DEMO_POLICIES = ("aonline", "aonline:cloud=false", "srtf", "tiresias", "fifo", "fifo:rule=earliest_server")
-"""Policies of ``skedge demo``, and the default of ``skedge compare``."""
-
-DEMO = {"rigid": "demo", "divisible": "demo-divisible"}
-"""Shipped scenarios of the demo, by what they assume about the same jobs."""
+from .tables import comparison_table
 
 
 class Keep(StrEnum):
@@ -68,49 +60,6 @@ class Output:
         return path
 
 
-def demo(
-    folder: Annotated[Path, typer.Option("--out", help="Folder for the runs and reports.")] = Path("skedge-demo"),
-    seed: Annotated[int | None, typer.Option(help="Seed instead of the scenario's.", min=0)] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
-    """Run a Philly-like trace, its jobs rigid and divisible, under six policies: a table and reports, in a minute."""
-    if os.path.lexists(folder) and not _is_demo(folder):
-        raise RunFolderError(f"{folder}: exists and is not an earlier demo; name another folder with --out")
-    with new_folder(folder, replacing=True) as inside:
-        found = _demo_of(seed, quiet=as_json)
-        for kind, comparison in found.items():
-            _write_demo(inside / kind, comparison, f"skedge demo: {kind} jobs")
-    if as_json:
-        print_json({kind: _numbers(comparison) for kind, comparison in found.items()})
-    else:
-        out.print(demo_table(found))
-        out.print(demo_text(found), soft_wrap=True)
-        _print_hints(folder, found["divisible"].first[0])
-    _fail_on_broken(*found.values())
-
-
-def _demo_of(seed: int | None, *, quiet: bool) -> dict[str, Comparison]:
-    """The comparisons of the demo by kind of jobs."""
-    with _counted((len(DEMO_POLICIES) + 1) * len(DEMO), "running", quiet=quiet) as done:
-        return dict(zip(DEMO, compare_small(list(DEMO.values()), DEMO_POLICIES, seed, done), strict=True))
-
-
-def _write_demo(folder: Path, comparison: Comparison, title: str) -> None:
-    folder.mkdir()
-    for policy, result in zip(comparison.policies, comparison.first, strict=True):
-        made = folder / folder_name(policy)
-        made.mkdir()
-        result.write(made)
-    write_report(folder / "report.html", comparison.report(title, "skedge demo"))
-
-
-def _print_hints(folder: Path, result: Run) -> None:
-    pictures = " ".join(str(folder / kind / "report.html") for kind in DEMO)
-    out.print(f"the pictures:  {pictures}", soft_wrap=True)
-    a_run = folder / "divisible" / folder_name(result.policy)
-    out.print(f"why a job is where it is:  {_program()} explain {a_run} {_interesting(result)}", soft_wrap=True)
-
-
 @with_groups
 def compare_command(
     scenario: Annotated[
@@ -141,7 +90,7 @@ def compare_command(
             "ray": ray,
             "resume": kept,
         }
-        with _counted((len(names) + 1) * seeds, "comparing", quiet=as_json) as done:
+        with counted((len(names) + 1) * seeds, "comparing", quiet=as_json) as done:
             comparison = compare(scenario, names, [first + i for i in range(seeds)], progress=done, **settings)
         if inside is not None:
             _write(inside, comparison, output.keep)
@@ -150,7 +99,7 @@ def compare_command(
     _show(comparison, as_json=as_json)
     if not as_json:
         out.print(f"the picture (first seed):  {page}{replaced}", soft_wrap=True)
-    _fail_on_broken(comparison)
+    fail_on_broken(comparison)
 
 
 def _write_page(path: Path, shown: Path, page: str) -> None:
@@ -168,7 +117,7 @@ def _write(inside: Path, comparison: Comparison, keep: Keep) -> None:
                 shutil.rmtree(inside / "runs" / run_name(policy, seed))
     times = {policy: [asdict(one) for one in ones] for policy, ones in comparison.times.items()}
     bounds = [None if r is None else r.bound.seconds for r in comparison.references]
-    _write_json(inside / "comparison.json", _numbers(comparison))
+    _write_json(inside / "comparison.json", numbers(comparison))
     _write_json(inside / "times.json", {"seeds": comparison.seeds, "runs_s": times, "bounds_s": bounds})
 
 
@@ -185,20 +134,6 @@ def split_policies(text: str) -> list[str]:
         else:
             specs.append(part.strip())
     return specs
-
-
-def _is_demo(folder: Path) -> bool:
-    """Whether `folder` contains only the output of a demo, so that it may be replaced."""
-    parts = [folder / kind for kind in DEMO] if (folder / "rigid").is_dir() else [folder]
-    if len(parts) > 1 and {entry.name for entry in folder.iterdir()} != set(DEMO):
-        return False
-    return all(_is_part(part) for part in parts)
-
-
-def _is_part(folder: Path) -> bool:
-    if not (folder / "report.html").is_file():
-        return False
-    return all(entry.name == "report.html" or (entry / "run.json").is_file() for entry in folder.iterdir())
 
 
 def _check_report(path: Path) -> None:
@@ -225,7 +160,7 @@ _HEAD = 4096
 
 
 @contextmanager
-def _counted(total: int, label: str, *, quiet: bool) -> Iterator[Callable[[str, int], None]]:
+def counted(total: int, label: str, *, quiet: bool) -> Iterator[Callable[[str, int], None]]:
     """Show progress: yields what is called with a policy and a seed after each of the `total` runs and bounds."""
     with progress(quiet=quiet) as bar:
         task = bar.add_task(label, total=total, at="")
@@ -238,14 +173,14 @@ def _counted(total: int, label: str, *, quiet: bool) -> Iterator[Callable[[str, 
 
 def _show(comparison: Comparison, *, as_json: bool) -> None:
     if as_json:
-        print_json(_numbers(comparison))
+        print_json(numbers(comparison))
         return
     out.print(comparison_table(comparison))
     for text in comparison.texts:
         out.print(text, soft_wrap=True)
 
 
-def _numbers(comparison: Comparison) -> dict[str, Any]:
+def numbers(comparison: Comparison) -> dict[str, Any]:
     """A comparison as JSON; without times, so that the same runs give the same bytes."""
     c = comparison
     bounds = [None if r is None else asdict(r) for r in c.references]
@@ -276,21 +211,11 @@ def _violations(comparison: Comparison) -> list[Mapping[str, Any]]:
     ]
 
 
-def _fail_on_broken(*comparisons: Comparison) -> None:
+def fail_on_broken(*comparisons: Comparison) -> None:
+    """Print the violations found and end the command with exit status 1 if there are any."""
     broken = [found for comparison in comparisons for found in _violations(comparison)]
     for found in broken[:20]:
         where = f"{found['policy']}, seed {found['seed']}"
         err.print(f"{where}: {found['rule']} {found['constraint']}: {found['message']}", soft_wrap=True)
     if broken:
         raise typer.Exit(1)
-
-
-def _program() -> str:
-    """How to call skedge: by name, or by its path if the name is not on PATH."""
-    return "skedge" if shutil.which("skedge") else sys.argv[0]
-
-
-def _interesting(result: Run) -> str:
-    """The job that postponed the most chunks of other jobs, as an example worth explaining."""
-    harm = result.schedule.decisions.group_by("job").agg(pl.col("postponed").sum()).sort("postponed", "job")
-    return str(result.scenario.jobs.ids[int(harm["job"][-1]) if len(harm) else 0])

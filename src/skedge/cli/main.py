@@ -24,7 +24,7 @@ from skedge.core.errors import SkedgeError
 SECTIONS = {
     "Simulation": {
         "demo": (
-            "compare:demo",
+            "demo:demo",
             "Run a Philly-like trace, its jobs rigid and divisible, under six policies: "
             "a table and reports, in a minute.",
         ),

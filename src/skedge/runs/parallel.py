@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
+from importlib import import_module
 from multiprocessing import resource_tracker
 from typing import Any
 
@@ -57,12 +58,32 @@ def parallel(work: Sequence[Any], processes: int, *, joining: bool = False) -> G
                 done.close()
 
 
+def start_ahead(module: str, pieces: int) -> None:
+    """Start the processes of a later ``parallel(work, -1, joining=True)`` and let them import `module` meanwhile.
+
+    `pieces` is the length of `work`.
+    """
+    others = min(effective_n_jobs(-1), pieces) - 1
+    if not others:
+        return
+    _start_trackers()
+    with _held_back(signal.SIGINT, signal.SIGTERM):
+        executor = get_memmapping_executor(others)
+        _up[:] = [executor.submit(_process) for _ in range(others)]
+        for _ in range(others):
+            executor.submit(import_module, module)
+
+
+_up: list[Future[int]] = []
+"""The ids of the processes that joined work has."""
+
+
 def _joined(tasks: Sequence[Any], others: int) -> Generator[Any, None, None]:
     """Do `tasks` in `others` from the first one on, one waiting for each, and in this process from the last one."""
     left, executor, sent = deque(tasks), get_memmapping_executor(others), set[Future[Any]]()
     try:
         while left or sent:
-            while left and len(sent) < 2 * others:
+            while len(left) > 1 and len(sent) < 2 * others:
                 function, given, named = left.popleft()
                 sent.add(executor.submit(function, *given, **named))
             if left:
@@ -73,6 +94,7 @@ def _joined(tasks: Sequence[Any], others: int) -> Generator[Any, None, None]:
     except BaseException:  # also where the generator is closed
         with _held_back(signal.SIGINT, signal.SIGTERM):
             executor.shutdown(wait=True, kill_workers=True)
+            _up.clear()
         raise
 
 
@@ -105,11 +127,14 @@ def _start_trackers() -> None:
 
 def _start(processes: int, *, joining: bool) -> None:
     """Wait until joblib's processes have started: one that is ended during its start prints a traceback."""
+    if joining and len(_up) >= processes:
+        wait(_up)
+        return
     up, deadline = set[int](), time.monotonic() + _START_S
     while len(up) < processes and time.monotonic() < deadline:
         if joining:
-            begun = [get_memmapping_executor(processes).submit(_process) for _ in range(processes)]
-            up.update(one.result() for one in begun)
+            _up[:] = [get_memmapping_executor(processes).submit(_process) for _ in range(processes)]
+            up.update(one.result() for one in _up)
         else:
             up.update(Parallel(n_jobs=processes)(delayed(_process)() for _ in range(processes)))
 

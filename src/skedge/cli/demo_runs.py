@@ -1,0 +1,64 @@
+"""The runs of ``skedge demo``, its folders and what it prints."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import polars as pl
+
+from skedge.compare import Comparison, compare_small
+from skedge.report.build import write_report
+from skedge.run import Run, new_folder
+from skedge.runs.meta import folder_name
+from skedge.runs.sweep import Point, Where, carry_out
+
+from .compare import counted, fail_on_broken, numbers
+from .console import out, print_json
+from .demo import DEMO, DEMO_POLICIES
+from .tables import demo_table, demo_text
+
+
+def carry_out_demo(folder: Path, seed: int | None, *, as_json: bool) -> None:
+    """Compare the demo's policies on its scenarios; write `folder` and print a table, or JSON."""
+    with new_folder(folder, replacing=True) as inside:
+        with counted((len(DEMO_POLICIES) + 1) * len(DEMO), "running", quiet=as_json) as done:
+            found = dict(zip(DEMO, compare_small(list(DEMO.values()), DEMO_POLICIES, seed, done), strict=True))
+        parts = [Point(kind, _write, (inside / kind, one, f"skedge demo: {kind} jobs")) for kind, one in found.items()]
+        for _ in carry_out(parts, Where(joining=True)):
+            pass
+    if as_json:
+        print_json({kind: numbers(comparison) for kind, comparison in found.items()})
+    else:
+        out.print(demo_table(found))
+        out.print(demo_text(found), soft_wrap=True)
+        _print_hints(folder, found["divisible"].first[0])
+    fail_on_broken(*found.values())
+
+
+def _write(folder: Path, comparison: Comparison, title: str) -> None:
+    folder.mkdir()
+    for policy, result in zip(comparison.policies, comparison.first, strict=True):
+        made = folder / folder_name(policy)
+        made.mkdir()
+        result.write(made)
+    write_report(folder / "report.html", comparison.report(title, "skedge demo"))
+
+
+def _print_hints(folder: Path, result: Run) -> None:
+    pictures = " ".join(str(folder / kind / "report.html") for kind in DEMO)
+    out.print(f"the pictures:  {pictures}", soft_wrap=True)
+    a_run = folder / "divisible" / folder_name(result.policy)
+    out.print(f"why a job is where it is:  {_program()} explain {a_run} {_interesting(result)}", soft_wrap=True)
+
+
+def _program() -> str:
+    """How to call skedge: by name, or by its path if the name is not on PATH."""
+    return "skedge" if shutil.which("skedge") else sys.argv[0]
+
+
+def _interesting(result: Run) -> str:
+    """The job that postponed the most chunks of other jobs, as an example worth explaining."""
+    harm = result.schedule.decisions.group_by("job").agg(pl.col("postponed").sum()).sort("postponed", "job")
+    return str(result.scenario.jobs.ids[int(harm["job"][-1]) if len(harm) else 0])
