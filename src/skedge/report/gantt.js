@@ -13,25 +13,32 @@ function hashOf(text) {
   return hash >>> 0;
 }
 
-/** Whether black text reads better than white on this colour. */
-function takesBlack(hue, saturation, lightness) {
+/** Red, green and blue (0..1) of a colour. */
+function rgbOf(hue, saturation, lightness) {
   const a = saturation * Math.min(lightness, 1 - lightness);
-  const channel = (n) => {
+  return [0, 8, 4].map((n) => {
     const k = (n + hue / 30) % 12;
-    const c = lightness - a * Math.max(-1, Math.min(k - 3, 9 - k, 1));
-    return c <= 0.04 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
-  };
-  return 0.2126 * channel(0) + 0.7152 * channel(8) + 0.0722 * channel(4) > 0.18;
+    return lightness - a * Math.max(-1, Math.min(k - 3, 9 - k, 1));
+  });
 }
 
-/** Colours of the bars with the ink that reads on them; bright enough for the dark page, dark enough for the light one. */
+/** Whether black text reads better than white on this colour. */
+function takesBlack(rgb) {
+  const [red, green, blue] = rgb.map((c) => (c <= 0.04 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.18;
+}
+
+/**
+ * Colours of the bars with the ink that reads on them, and as pixels; bright enough for the dark page, dark enough for
+ * the light one.
+ */
 function barPalette(dark) {
   const colours = [];
   for (const lightness of dark ? [0.46, 0.56, 0.66] : [0.4, 0.5, 0.6]) {
     for (let i = 0; i < HUES; i++) {
-      const hue = (360 / HUES) * i;
-      const ink = takesBlack(hue, SATURATION, lightness) ? "#000" : "#fff";
-      colours.push({ fill: `hsl(${hue} ${SATURATION * 100}% ${lightness * 100}%)`, ink });
+      const rgb = rgbOf((360 / HUES) * i, SATURATION, lightness), bytes = rgb.map((c) => Math.round(255 * c));
+      const pixel = new Uint32Array(new Uint8ClampedArray([...bytes, 255]).buffer)[0];
+      colours.push({ fill: `rgb(${bytes.join(" ")})`, ink: takesBlack(rgb) ? "#000" : "#fff", pixel });
     }
   }
   return colours;
