@@ -30,8 +30,8 @@ Spec = dict[str, Any]
 
 def job(name: str, at: float, chunks: int, minutes: float, workers: int = 1, **more: Any) -> Spec:
     """A job whose chunks take `minutes` each."""
-    told = {"epochs": 1, "minibatches": 60, "minibatch_s": minutes, "chunk_mb": 40, "upload": {}}
-    return {"id": name, "arrival_s": at * 60, "chunks": chunks, "workers": workers, **told, **more}
+    given = {"epochs": 1, "minibatches": 60, "minibatch_s": minutes, "chunk_mb": 40, "upload": {}}
+    return {"id": name, "arrival_s": at * 60, "chunks": chunks, "workers": workers, **given, **more}
 
 
 def edge(name: str, workers: int) -> Spec:

@@ -214,8 +214,8 @@ def what_would_help(present: Present, job: int) -> tuple[Help, ...]:
     """The changes that let a waiting job start earlier; `present` is not changed.
 
     Tried are each server that is out of service, back in it; and, for a job that has not begun, fewer workers: half,
-    a quarter and so on to one, of which the first that helps is told. That job is submitted again, behind the others.
-    Nothing is tried for a job that runs now.
+    a quarter and so on to one, of which the first that helps is returned. That job is submitted again, behind the
+    others. Nothing is tried for a job that runs now.
     """
     expected = present.foresee().starts.get(job)
     if expected is not None and expected <= present.now:

@@ -1,4 +1,4 @@
-"""``skedge notify``: who is told when jobs complete, fail or are preempted, and when servers are lost."""
+"""``skedge notify``: who gets a message when jobs complete, fail or are preempted, and when servers are lost."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def _ratios(
         if value <= 0 < bound.value:
             raise SkedgeError(f"{label}: {policy} has {problem.metric} = 0, which has no ratio")
         ratio = value / bound.value if problem.sense == "lower" else bound.value / max(value, 1e-300)
-        ratio = 1.0 if value == bound.value else ratio  # also where nobody can do anything
+        ratio = 1.0 if value == bound.value else ratio  # also where no policy can do better
         rows.append(
             {"seed": seed, "at": at, "policy": policy, "epsilon": epsilon, "value": ratio, "run": value,
              "bound": bound.value, "by": bound.name, "best": best}

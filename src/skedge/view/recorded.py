@@ -102,7 +102,7 @@ class Recorded:
         """The decision on a job with its terms (:func:`skedge.explain.explain`), and its timeline."""
         found = explain(self._run(run), job, at_s)
         said = {**found.__dict__, "timeline": found.timeline.to_dicts(), "help": []}
-        return json.loads(json.dumps(said, default=str))  # terms are a policy's own: what JSON lacks is told as text
+        return json.loads(json.dumps(said, default=str))  # terms are a policy's own: what JSON lacks becomes text
 
     def _run(self, number: int) -> Run:
         if number >= len(self.runs):

@@ -14,7 +14,7 @@ from skedge.sim.what_if import Foreseen, Present
 from .submissions import BusyError
 
 _LOOK_S = 10.0
-"""Pause between two forecasts that nobody asked for [s]."""
+"""Pause between two forecasts that no request asked for [s]."""
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ _ANSWER_S, _LOOK_S = 60.0, 0.2
 
 
 def _ignored(_: float) -> None:
-    """Takes a time that nobody measures."""
+    """Ignore a time."""
 
 
 class _Timed(Kernel):

@@ -84,7 +84,7 @@ class Dorm(Basis):
         found = None if solved is None else (solved.workers, solved.servers)
         if solved is not None and solved.use > 0:
             self.proved = {"utilisation": solved.use, "utilisation_at_most": solved.bound}
-        # nobody runs, so an empty or missing partition would leave the cluster idle: DRF's is carried out
+        # no job runs, so an empty or missing partition would leave the cluster idle: DRF's is carried out
         elif not apps.survivors.any():
             demands = apps.worker, apps.ps, apps.ratio, apps.most
             found = progressive_filling(*demands, view.amounts.copy(), self.jobs.total)

@@ -37,7 +37,7 @@ class FifoOnResources:
             order = self._begin(job, view)
             if order is not None:
                 yield order
-            # head of line: nobody behind a job that waits may start
+            # head of line: no job behind one that waits may start
             elif not self.params.backfill:
                 return
 

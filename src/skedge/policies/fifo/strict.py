@@ -23,7 +23,7 @@ class StrictFifo(GangPolicy):
 
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Begin a run."""
-        # where the cloud is allowed a gang without room goes there, so nobody has to wait behind it
+        # where the cloud is allowed a gang without room goes there, so no job waits behind it
         self.stop_at_first = not (self.params.backfill or self.params.allow_cloud)
         super().start(cluster, physics, rng)
 
