@@ -9,7 +9,7 @@ import json
 import sys
 from pathlib import Path
 
-import skedge.bench.suite as suite
+from skedge.bench import suite
 
 FILE = Path(suite.__file__).with_name(f"suite-{suite.VERSION}.json")
 
