@@ -82,8 +82,12 @@ def board(
 
 
 def _table(one: PolicyResult, size: str) -> Table:
-    table = Table("scenario", "seed", "metric", "value", "score", "", title=f"{one.policy}: suite {VERSION}, {size}")
+    """The scores of a policy; the scenarios that it cannot run are named below."""
+    not_run = dict.fromkeys(f"{s.scenario}: {s.why}" for s in one.scores if s.record is None)
+    title, caption = f"{one.policy}: suite {VERSION}, {size}", "\n".join(["not run:", *not_run]) if not_run else None
+    table = Table("scenario", "seed", "metric", "value", "score", title=title, caption=caption)
     for s in one.scores:
-        reached = "–" if s.score is None else f"{s.score:.3f}"
-        table.add_row(s.scenario, str(s.seed), s.metric, amount(s.metric, s.value), reached, s.why or "")
+        if s.record is not None:
+            reached = s.why if s.score is None else f"{s.score:.3f}"
+            table.add_row(s.scenario, str(s.seed), s.metric, amount(s.metric, s.value), reached)
     return table
