@@ -150,6 +150,10 @@ TAMPERED: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
         lambda c: at(c, 0, 0).update(record=at(c, 1, 0)["record"]),
         "fifo on gangs-rigid, seed 0: the record is of policy srtf",
     ),
+    "other name": (lambda c: c["policies"][3].update(policy="tiresias"), "the record is of policy least_loaded"),
+    "other parameters": (lambda c: c["policies"][1].update(policy="srtf:sticky=true"), "the record is of policy srtf"),
+    "size": (lambda c: c.update(size="tiny"), "size is 'tiny'; a suite has small, paper, large"),
+    "seeds": (lambda c: c.update(seeds=9), "seeds is 9; at size small it is 1 to 3"),
     "other scenario": (
         lambda c: at(c, 2, 1).update(record=at(c, 2, 2)["record"]),
         "the scenario is not the one of suite 1 at size small",

@@ -14,11 +14,12 @@ from zipfile import BadZipFile, ZipFile
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from skedge.core.errors import InputError, SkedgeError
+from skedge.core.registry import registered, spec_of
 from skedge.core.wording import in_our_words
-from skedge.run import Run
+from skedge.run import Run, prepared
 
 from .result import FORMAT, Score, records_of, score
-from .suite import VERSION, Task, tasks
+from .suite import SEEDS, SIZES, VERSION, Task, tasks
 
 
 class PolicyResult(BaseModel):
@@ -64,14 +65,23 @@ def read_result(path: Path) -> Result:
         raise InputError(f"{path}: is not a result file: {at}: {in_our_words(first['msg'])}") from error
     except ValueError as error:
         raise InputError(f"{path}: is not a result file: {error}") from error
+    _must_fit(path, found)
+    return found
+
+
+def _must_fit(path: Path, found: Result) -> None:
+    """Reject a result that is not one of this suite, or not of all its tasks."""
     for name, is_, right in (("format", found.format, FORMAT), ("suite", found.suite, VERSION)):
         if is_ != right:
             raise InputError(f"{path}: {name} is {is_}; this skedge reads {name} {right}")
+    if found.size not in SIZES:
+        raise InputError(f"{path}: size is {found.size!r}; a suite has {', '.join(SIZES)}")
+    if not 1 <= found.seeds <= SEEDS[found.size]:
+        raise InputError(f"{path}: seeds is {found.seeds}; at size {found.size} it is 1 to {SEEDS[found.size]}")
     todo = [(task.name, task.group, task.seed) for task in tasks(found.size, found.seeds)]
     for one in found.policies:
         if [(s.scenario, s.group, s.seed) for s in one.scores] != todo:
             raise InputError(f"{path}: {one.policy} does not have the {len(todo)} scores of the suite, in its order")
-    return found
 
 
 def check(path: Path) -> Result:
@@ -101,14 +111,21 @@ def _check_score(path: Path, policy: str, task: Task, claimed: Score, folder: Pa
         return
     try:
         result = Run.load(_inside(folder, claimed.record))
-        right = score(task, result, claimed.record)
+        right, named = score(task, result, claimed.record), _recorded(policy, result)
     except SkedgeError as error:
         raise SkedgeError(f"{where}: {str(error).replace(f'{folder}/', '')}") from error
-    if result.policy.partition(":")[0] != policy.partition(":")[0]:
+    if result.policy != named:
         raise SkedgeError(f"{where}: the record is of policy {result.policy}")
     for key, value in asdict(right).items():
         if getattr(claimed, key) != value:
             raise SkedgeError(f"{where}: {key} is {getattr(claimed, key)!r}; by the record it is {value!r}")
+
+
+def _recorded(policy: str, result: Run) -> str:
+    """The policy as its record names it, calibrated; of one that is not installed only the name can be compared."""
+    if policy.partition(":")[0] in registered():
+        return spec_of(prepared(policy, result.scenario))
+    return result.policy if result.policy.partition(":")[0] == policy.partition(":")[0] else policy
 
 
 def _check_absent(where: str, task: Task, claimed: Score) -> None:

@@ -169,11 +169,14 @@ def _one(spec: str, task: Task, folder: Path) -> tuple[str, Task, Score, float]:
     if lacking:
         why = f"the policy needs {', '.join(sorted(lacking))}"
         return spec, task, Score(task.name, task.group, task.seed, to.metric, None, to.bound.value, None, why), 0.0
-    begun = time.process_time()
-    result = run(scenario, spec)
-    seconds = time.process_time() - begun
     record = f"{folder_name(spec)}/{task.name}-seed{task.seed}"
-    found = score(task, result, record)
+    begun = time.process_time()
+    try:
+        result = run(scenario, spec)
+        seconds = time.process_time() - begun
+        found = score(task, result, record)
+    except SkedgeError as error:
+        raise SkedgeError(f"{spec} on {task.name}, seed {task.seed}: {error}") from error
     (folder / record).mkdir(parents=True)
     result.write(folder / record)
     return spec, task, found, round(seconds, 3)
