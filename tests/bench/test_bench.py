@@ -99,11 +99,11 @@ def test_scores_are_relative_to_the_bound_and_a_policy_that_does_not_fit_says_wh
     srtf, drf = by_policy["srtf"], by_policy["drf"]
     rigid, sites, utility = srtf["gangs-rigid"], srtf["sites-crowded"], drf["resources-steady"]
     assert rigid.value is not None
-    assert rigid.score == rigid.value / rigid.bound
+    assert rigid.score == rigid.bound / rigid.value
     assert (sites.score, sites.why, sites.record) == (None, "the policy needs typed slots", None)
     assert utility.value is not None
-    assert utility.score == utility.bound / utility.value
-    assert all(s.score >= 1 for of in by_policy.values() for s in of.values() if s.score is not None)
+    assert utility.score == utility.value / utility.bound
+    assert all(0 <= s.score <= 1 for of in by_policy.values() for s in of.values() if s.score is not None)
 
 
 def test_results_of_two_measurements_differ_in_the_machine_alone(measured: Path, tmp_path: Path) -> None:
@@ -203,12 +203,12 @@ def test_the_leaderboard_has_the_policy_of_another_package_and_needs_no_network(
 
 
 def test_the_leaderboard_ranks_by_the_mean_score() -> None:
-    """Two policies of made-up scores: the lower mean first; one without a mean has no rank."""
-    scores = {"a": [4.0, 1.0], "b": [1.5, 1.5], "c": [1.0, None]}
+    """Two policies of made-up scores: the higher mean first; one without a mean has no rank."""
+    scores = {"a": [0.2, 0.8], "b": [0.6, 0.6], "c": [1.0, None]}
     page = leaderboard([result_of(scores)])
     rows = [page.index(f"<td class=number>{rank}</td><th>{name}") for rank, name in ((1, "b"), (2, "a"), ("–", "c"))]
     assert rows == sorted(rows)
-    assert "<td class=number>2.000</td><td class=number>4.000</td><td class=number>1.000</td>" in page
+    assert "<td class=number>0.500</td><td class=number>0.200</td><td class=number>0.800</td>" in page
 
 
 def result_of(scores: dict[str, list[float | None]], size: str = "small") -> Result:

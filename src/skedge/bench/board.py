@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
-from math import exp, fsum, log
+from math import fsum
 
 from skedge.core.errors import InputError
 
@@ -24,7 +24,7 @@ GROUPS = {
 
 @dataclass(frozen=True)
 class Standing:
-    """A policy's place in a group: the geometric mean of its scores, and the mean of each scenario's over the seeds.
+    """A policy's place in a group: the mean of its scores, and the mean of each scenario's over the seeds.
 
     A mean is None if a score that belongs to it is.
     """
@@ -38,7 +38,7 @@ def standings(policies: Sequence[PolicyResult], group: str) -> list[Standing]:
     """The policies that ran on a group, the best first; those without a mean last, by name."""
     found = [_standing(one, group) for one in policies]
     ran = [one for one in found if any(mean is not None for mean in one.by_scenario.values())]
-    return sorted(ran, key=lambda one: (one.mean is None, one.mean or 0, one.policy.policy))
+    return sorted(ran, key=lambda one: (one.mean is None, -(one.mean or 0), one.policy.policy))
 
 
 def _standing(policy: PolicyResult, group: str) -> Standing:
@@ -51,9 +51,9 @@ def _standing(policy: PolicyResult, group: str) -> Standing:
 
 
 def _mean(scores: Sequence[float | None]) -> float | None:
-    """The geometric mean, as scores are ratios; None if one of them is."""
+    """The mean; None if one of the scores is."""
     known = [score for score in scores if score is not None]
-    return exp(fsum(map(log, known)) / len(known)) if known and len(known) == len(scores) else None
+    return fsum(known) / len(known) if known and len(known) == len(scores) else None
 
 
 def leaderboard(results: Sequence[Result]) -> str:
@@ -81,8 +81,8 @@ def _page(policies: Sequence[PolicyResult], size: str, seeds: int) -> str:
     style = files("skedge.report").joinpath("report.css").read_text("utf-8").strip()
     title = f"skedge bench: suite {VERSION}, size {size}"
     about = (
-        f"Seeds: {seeds}. A score is the distance to a proved bound, which no schedule beats: 1 is optimal, and "
-        "lower is better. Means are geometric. Every record was verified again when this page was made."
+        f"Seeds: {seeds}. A score is the share of a proved bound, which no schedule beats, that was reached: 1 "
+        "is optimal. Every record was verified again when this page was made."
     )
     sections = "".join(_section(GROUPS[group], standings(policies, group)) for group in GROUPS)
     return (
@@ -106,7 +106,7 @@ def _section(title: str, ranked: Sequence[Standing]) -> str:
 
 def _cells(i: int, ranked: Sequence[Standing]) -> Iterator[str]:
     one = ranked[i]
-    better = sum(other.mean is not None and one.mean is not None and other.mean < one.mean for other in ranked)
+    better = sum(other.mean is not None and one.mean is not None and other.mean > one.mean for other in ranked)
     yield f"<td class=number>{'–' if one.mean is None else better + 1}</td>"
     yield f"<th>{escape(one.policy.policy)}</th><td>{escape(f'{one.policy.package} {one.policy.version}')}</td>"
     for mean in (one.mean, *one.by_scenario.values()):

@@ -21,7 +21,7 @@ from zipfile import ZIP_STORED, ZipFile
 from skedge.analysis.metrics.metrics import completion_of
 from skedge.core.errors import InputError, PolicyError, SkedgeError
 from skedge.core.registry import make_policy, registered, spec_of
-from skedge.optimum.problems import covering
+from skedge.optimum.problems import Reference, covering
 from skedge.run import Run, offers, run
 from skedge.runs.meta import folder_name, registered_meta
 from skedge.runs.sweep import Point, Where, carry_out
@@ -45,8 +45,8 @@ class Score:
     bound
         The stored bound on it.
     score
-        The distance to the bound, at least 1: value over bound, or bound over value where more is better. None if the
-        bound does not hold for the run, as jobs were left unfinished, or if the policy cannot run: `why` says it.
+        The share of the bound that is reached, 0 to 1: bound over value, or value over bound where more is better. None
+        if the bound does not hold for the run, as jobs were left unfinished, or the policy cannot run: `why` says it.
     record
         Its run folder in the zip file; None if the policy cannot run.
     """
@@ -60,6 +60,12 @@ class Score:
     score: float | None
     why: str | None = None
     record: str | None = None
+
+
+_SUPPOSES = {
+    "lower": "not every job was finished, as the bound supposes",
+    "higher": "the policy counts utility at other times than the ends of jobs, which the bound supposes",
+}
 
 
 def score(task: Task, result: Run, record: str) -> Score:
@@ -78,13 +84,14 @@ def score(task: Task, result: Run, record: str) -> Score:
         raise SkedgeError(f"{record}: the record breaks {broken[0].rule}: {broken[0].message}")
     to, value = task.reference(), result.metrics[task.reference().metric]
     held = covering(result.scenario, result.schedule, completion_of(registered_meta(result.meta)))
-    reached = to.ratio(value) if to.problem in held else None
-    why = None if reached is not None else _why_none(value, held=to.problem in held)
+    reached = _share(to, value) if to.problem in held else None
+    why = None if reached is not None else _SUPPOSES[to.sense]
     return Score(task.name, task.group, task.seed, to.metric, value, to.bound.value, reached, why, record)
 
 
-def _why_none(value: float | None, *, held: bool) -> str:
-    return f"the total is {value}" if held else "not every job was finished, as the bound supposes"
+def _share(of: Reference, value: float) -> float:
+    """The share of the bound that is reached."""
+    return of.bound.value / value if of.sense == "lower" else value / of.bound.value
 
 
 def measure(
