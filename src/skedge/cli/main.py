@@ -56,6 +56,10 @@ SECTIONS = {
             "optimum:optimum",
             "Find the best schedule given all arrivals in advance, the best bound, and the gap between them.",
         ),
+        "bench": (
+            "bench:bench_app",
+            "Run policies over a frozen suite of scenarios with proved bounds, check results, and make a leaderboard.",
+        ),
         "reproduce": (
             "study:reproduce",
             "Reproduce a paper's figure, simulated or with real training: check its claim, write results and figure.",

@@ -1,0 +1,93 @@
+"""``skedge bench``: policies over the frozen suite, results checked again, and the leaderboard."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from typer.core import TyperGroup
+
+from skedge.bench.board import leaderboard
+from skedge.bench.check import PolicyResult, check, read_result
+from skedge.bench.result import measure, records_of
+from skedge.bench.suite import SIZES, VERSION, tasks
+from skedge.report.build import write_report
+
+from .compare import counted
+from .console import amount, out
+
+
+class _RunFirst(TyperGroup):
+    """A group whose command ``run`` need not be named: ``skedge bench aonline``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put ``run`` before policies and their options."""
+        named = not args or args[0] in self.commands or args[0] == "--help"
+        return super().parse_args(ctx, args if named else ["run", *args])
+
+
+bench_app = typer.Typer(
+    cls=_RunFirst,
+    help="Run policies over a frozen suite of scenarios with proved bounds, check results, and make a leaderboard.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    add_completion=False,
+)
+
+
+@bench_app.command()
+def run(
+    policies: Annotated[list[str], typer.Argument(help="Policies, each as name or name:key=value,…")],
+    size: Annotated[str, typer.Option(help=f"Size of the scenarios: {', '.join(SIZES)}.")] = "small",
+    result: Annotated[
+        Path, typer.Option("--out", help="New result file (.json); the records are beside it (.zip).")
+    ] = Path("bench.json"),
+    seeds: Annotated[int, typer.Option(help="Number of seeds of each scenario.", min=1)] = 1,
+    processes: Annotated[int, typer.Option(help="Parallel runs; -1: one per core.")] = -1,
+) -> None:
+    """Run policies over the suite, verify every record, and write a result file. `run` may be left out."""
+    total = len(policies) * len(tasks(size, seeds))
+    with counted(total, "running", quiet=False) as done:
+        measure(policies, size, seeds, result, processes, done)
+    for one in read_result(result).policies:
+        out.print(_table(one, size))
+    out.print(f"result file: {result}; records: {records_of(result)}, every rule verified", soft_wrap=True)
+
+
+@bench_app.command("check")
+def check_command(
+    results: Annotated[
+        list[Path], typer.Argument(metavar="RESULT...", help="Result files, their records beside them.")
+    ],
+) -> None:
+    """Verify every record of result files again and recompute the scores from them."""
+    for path in results:
+        found = check(path)
+        names = ", ".join(one.policy for one in found.policies)
+        out.print(f"{path}: {names}: every record verified, every score is its record's", soft_wrap=True)
+
+
+@bench_app.command()
+def board(
+    results: Annotated[
+        list[Path], typer.Argument(metavar="RESULT...", help="Result files, their records beside them.")
+    ],
+    page: Annotated[Path, typer.Option("--out", help="The page, replacing an earlier one.")] = Path("leaderboard.html"),
+) -> None:
+    """Check result files and rank their policies in one HTML page that needs no network."""
+    write_report(page, leaderboard([check(path) for path in results]))
+    out.print(f"leaderboard: {page}", soft_wrap=True)
+
+
+def _table(one: PolicyResult, size: str) -> Table:
+    """The scores of a policy; the scenarios that it cannot run are named below."""
+    not_run = dict.fromkeys(f"{s.scenario}: {s.why}" for s in one.scores if s.record is None)
+    title, caption = f"{one.policy}: suite {VERSION}, {size}", "\n".join(["not run:", *not_run]) if not_run else None
+    table = Table("scenario", "seed", "metric", "value", "score", title=title, caption=caption)
+    for s in one.scores:
+        if s.record is not None:
+            reached = s.why if s.score is None else f"{s.score:.3f}"
+            table.add_row(s.scenario, str(s.seed), s.metric, amount(s.metric, s.value), reached)
+    return table
