@@ -218,7 +218,9 @@ class LaneWork:
 
     def forget(self, job: int) -> None:
         """Forget a job that has left the system."""
+        self.board.chunks.pop(job, None)
         self.running.pop(job, None)
         self.counted = {team: n for team, n in self.counted.items() if team[0] != job}
         self.sent_at.pop(job, None)
         self.was_running.discard(job)
+        self.in_cloud.discard(job)

@@ -20,10 +20,12 @@ _JOIN_S = 15.0
 
 
 class Trainers(dict[int, Trainer]):
-    """The trainer of each job that has one.
+    """The trainer of each job in the system that has one.
 
     Attributes
     ----------
+    last
+        Mini-batches of each chunk that were in the parameters when a job left.
     unmeasured
         Jobs that have finished and have no result yet.
     """
@@ -31,8 +33,9 @@ class Trainers(dict[int, Trainer]):
     def __init__(self, world: RayWorld) -> None:
         super().__init__()
         self.world = world
+        self.last: dict[int, list[int]] = {}
         self.unmeasured: set[int] = set()
-        self._measuring: list[threading.Thread] = []
+        self._ending: list[threading.Thread] = []
 
     def of(self, job: int) -> Trainer:
         """The trainer of `job`, created on first use."""
@@ -57,6 +60,23 @@ class Trainers(dict[int, Trainer]):
                 trainer.start()
         return self[job]
 
+    def progress(self, job: int) -> list[int]:
+        """Mini-batches of each chunk of `job` that are in the parameters."""
+        trainer, chunks = self.get(job), self.world.program(job).chunks
+        return trainer.teams.progress if trainer is not None else self.last.get(job) or [0] * chunks
+
+    def retire(self, job: int) -> None:
+        """End the trainer of a job that has left; its thread may still measure the result."""
+        trainer = self.pop(job, None)
+        if trainer is not None:
+            trainer.close()
+            self.last[job] = trainer.teams.progress
+            self._until_it_ends(trainer)
+
+    def _until_it_ends(self, thread: threading.Thread) -> None:
+        """Keep a thread until it has ended, for :meth:`close`."""
+        self._ending = [*(other for other in self._ending if other.is_alive()), thread]
+
     def paced(self, job: int, zeta: int) -> Trainer:
         """The trainer of `job`, from now on at the announced speed of colocated (`zeta` 1) or separate workers."""
         trainer = self.of(job)
@@ -77,9 +97,8 @@ class Trainers(dict[int, Trainer]):
         for job in sorted(self.unmeasured):
             self.measure(job)
         for trainer in self.values():
-            if not trainer.closed.is_set():
-                trainer.clock.forget_joins()  # no delay: the run's clock stood still
-                trainer.start()
+            trainer.clock.forget_joins()  # no delay: the run's clock stood still
+            trainer.start()
 
     def measured(self, report: Report) -> bool:
         """Take in a result, or have it measured again; returns whether the report is about a result."""
@@ -100,14 +119,15 @@ class Trainers(dict[int, Trainer]):
                 result = world.engine.maker.outcome_of(world.program(job), saved)
                 world.inbox.tell(Report("result", job, result=result))
 
-        self._measuring.append(threading.Thread(target=measure, name=f"measure {job}", daemon=True))
-        self._measuring[-1].start()
+        thread = threading.Thread(target=measure, name=f"measure {job}", daemon=True)
+        thread.start()
+        self._until_it_ends(thread)
 
     def close(self) -> None:
         """End all trainers, and wait for them for a while."""
         for trainer in self.values():
             trainer.close()
         end = time.monotonic() + _JOIN_S
-        for thread in (*self.values(), *self._measuring):
+        for thread in (*self.values(), *self._ending):
             if thread.is_alive():
                 thread.join(timeout=max(end - time.monotonic(), 0.0))
