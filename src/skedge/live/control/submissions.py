@@ -8,6 +8,7 @@ import re
 import shutil
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,17 @@ class Submissions:
         self._numbers: dict[str, int] = {}
         self._keys: dict[str, tuple[str, str]] = {}
         self._fields: dict[str, dict[str, Any]] = {}
-        self._before = submitted_before(world.scenario, journal)
+        self._before: Scenario | None = None
+
+    def look_ahead(self) -> None:
+        """Before a replay: check the jobs of the journal together, and read the code of those that a snapshot has."""
+        world = self.world
+        self._before = submitted_before(world.scenario, self.journal)
+        for job in (world.in_system | world.trainers.unmeasured) if world.engine.acts else ():
+            name = world.scenario.jobs.ids[job]
+            code = self._fields[name]["train"].get("code")
+            if code is not None:
+                world.programs[name] = replace(world.programs[name], code=self._code(code))
 
     def promise(self, spec: Mapping[str, Any], key: str = "") -> Future[str]:
         """Check a job and queue it; the future gives its id once it is in the journal."""
@@ -144,6 +155,14 @@ class Submissions:
                 "taken again when there is space"
             )
 
+    def read_only(self) -> str | None:
+        """Why no jobs are taken now; None if they are."""
+        try:
+            self.check_space()
+        except BusyError as error:
+            return str(error)
+        return None
+
     def _checked(self, form: JobForm) -> dict[str, Any]:
         """The fields of a job that fits the limits and the cluster, with a name of its own."""
         chunks = job_of(form).chunks
@@ -201,7 +220,7 @@ class Submissions:
 
 def submitted_before(scenario: Scenario, journal: SqlJournal) -> Scenario | None:
     """`scenario` with all jobs whose submissions are in the journal; None if there are none, or one is wrong now."""
-    forms, arrival = list[JobForm](), -1
+    forms, arrival = list[JobForm](), int(scenario.jobs.arrival[-1]) if len(scenario.jobs) else -1
     for time, content in journal.inputs:
         if content["is"] == Submitted.__name__:
             arrival = max(time, arrival + 1)  # as the world has it: each job arrives after all others

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from skedge.core.time import SECOND
 from skedge.live.training.checkpoint import Checkpoints
+from skedge.live.training.team import Teams
 from skedge.live.training.trainer import Trainer
 
 from .inputs import Report
@@ -26,6 +27,8 @@ class Trainers(dict[int, Trainer]):
     ----------
     last
         Mini-batches of each chunk that were in the parameters when a job left.
+    zeta
+        1 if the job's workers are colocated, else 0: their announced speed.
     unmeasured
         Jobs that have finished and have no result yet.
     """
@@ -34,31 +37,46 @@ class Trainers(dict[int, Trainer]):
         super().__init__()
         self.world = world
         self.last: dict[int, list[int]] = {}
+        self.zeta: dict[int, int] = {}
         self.unmeasured: set[int] = set()
         self._ending: list[threading.Thread] = []
 
     def of(self, job: int) -> Trainer:
         """The trainer of `job`, created on first use."""
         if job not in self:
-            world = self.world
-            name, program, log = world.scenario.jobs.ids[job], world.program(job), world.job_log
-            trainer = self[job] = Trainer(
-                job,
-                name,
-                program,
-                world.inbox.tell,
-                world.engine,
-                self.pace(job, 0),
-                log=None if log is None else lambda line: log(name, line),
-                servers=world.scenario.cluster.server_ids,
-                controllers=lambda: world.inbox.resumed,
-            )
-            trainer.answers.out |= {server for server, why in world.out.items() if "lost" in why}
-            world.facts.progress[job] = [0] * program.chunks
+            self.world.facts.progress[job] = [0] * self.world.program(job).chunks
+            self[job] = self._made(job)
             # in a rebuild it only takes in old reports; `go_on` starts those that still train
-            if not world.inbox.rebuilding:
-                trainer.start()
+            if not self.world.inbox.rebuilding:
+                self[job].start()
         return self[job]
+
+    def _made(self, job: int) -> Trainer:
+        world = self.world
+        name, log = world.scenario.jobs.ids[job], world.job_log
+        trainer = Trainer(
+            job,
+            name,
+            world.program(job),
+            world.inbox.tell,
+            world.engine,
+            self.pace(job, self.zeta.get(job, 0)),
+            log=None if log is None else lambda line: log(name, line),
+            servers=world.scenario.cluster.server_ids,
+            controllers=lambda: world.inbox.resumed,
+        )
+        trainer.answers.out |= {server for server, why in world.out.items() if "lost" in why}
+        return trainer
+
+    def teams(self) -> dict[int, tuple[Teams, int | None]]:
+        """Teams and site of each trainer of a rebuilt run, for a snapshot."""
+        return {job: (trainer.teams, trainer.site) for job, trainer in self.items()}
+
+    def restore(self, teams: dict[int, tuple[Teams, int | None]]) -> None:
+        """Create the trainers of a snapshot."""
+        for job, (of_job, site) in teams.items():
+            self[job] = self._made(job)
+            self[job].teams, self[job].site = of_job, site
 
     def progress(self, job: int) -> list[int]:
         """Mini-batches of each chunk of `job` that are in the parameters."""
@@ -71,6 +89,7 @@ class Trainers(dict[int, Trainer]):
         if trainer is not None:
             trainer.close()
             self.last[job] = trainer.teams.progress
+            self.zeta.pop(job, None)
             self._until_it_ends(trainer)
 
     def _until_it_ends(self, thread: threading.Thread) -> None:
@@ -79,7 +98,7 @@ class Trainers(dict[int, Trainer]):
 
     def paced(self, job: int, zeta: int) -> Trainer:
         """The trainer of `job`, from now on at the announced speed of colocated (`zeta` 1) or separate workers."""
-        trainer = self.of(job)
+        trainer, self.zeta[job] = self.of(job), zeta
         trainer.clock.pace = self.pace(job, zeta)
         return trainer
 
