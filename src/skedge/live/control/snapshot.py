@@ -53,7 +53,7 @@ _NO_STATE: Mapping[str, frozenset[str]] = {
     "kernel": frozenset({"_columns"}),
     "inbox": frozenset({"waiting", "rebuilding", "ending", "_later", "_began"}),
     "trainers": frozenset({"_ending"}),
-    "submissions": frozenset({"folder", "limits", "codes", "_waiting", "_promised", "_before"}),
+    "submissions": frozenset({"folder", "limits", "codes", "_waiting", "_promised", "_before", "_checked_jobs"}),
     "retention": frozenset({"checkpoints", "keep", "ended", "thread"}),
 }
 """Attributes that are not saved, by part of the service: they belong to its process."""

@@ -51,6 +51,7 @@ class Submissions:
         self.codes = Codes(folder / CODE)
         self._waiting: dict[str, Future[str]] = {}
         self._promised: set[str] = set()
+        self._checked_jobs: dict[str, Scenario] = {}
         self._numbers: dict[str, int] = {}
         self._keys: dict[str, tuple[str, str]] = {}
         self._fields: dict[str, dict[str, Any]] = {}
@@ -110,14 +111,17 @@ class Submissions:
         return scenario, program_of(train, form.chunks, form.epochs, form.minibatches, scenario.cluster, code)
 
     def _with(self, form: JobForm) -> Scenario:
-        """The scenario with one more job; a restart has checked those of the journal all at once."""
+        """The scenario with one more job: it was checked when it was promised, or by a restart with all others."""
         now, before = self.world.scenario, self._before
         if before is not None and len(now.jobs) < len(before.jobs):
             row = before.jobs.frame.row(len(now.jobs), named=True)
             if (row["id"], row["arrival_s"]) == (form.id, form.arrival_s):
                 return now.with_next(before)
         self._before = None
-        return now.with_job(job_of(form))
+        alone = self._checked_jobs.pop(form.id, None)
+        if alone is None:
+            return now.with_job(job_of(form))
+        return now.followed_by(alone.arriving(form.arrival_s))
 
     def keep_code(self, name: str, code: bytes) -> None:
         """Store the code of future jobs under its SHA-256.
@@ -176,10 +180,12 @@ class Submissions:
         scenario = self.kernel.scenario
         last = float(scenario.jobs.frame["arrival_s"][-1]) if len(scenario.jobs) else 0.0
         fields = form.model_dump(mode="json", exclude_unset=True)
-        # tried on a copy: what fails here fails in the user's request, not when the journal is read
-        fits = scenario.with_job(job_of(_arrived(fields, last + 1)))  # the form that will be read from the journal
-        check_chunks(fits.jobs)
+        # what fails here fails in the user's request, not when the journal is read, which has the same form
+        alone = scenario.of_rows(*job_table([job_of(_arrived(fields, last + 1))]))
+        check_chunks(alone.jobs)
+        fits = scenario.followed_by(alone)
         assert len(fits.delays.key) == len(fits.jobs)  # noqa: S101 - delays given by server are checked here
+        self._checked_jobs[form.id] = alone
         return fields
 
     def _modules(self, code: str | None) -> set[str]:
