@@ -142,7 +142,7 @@ def main() -> None:
         step(life.service, STAY)  # compiles
         start, rows = memory_mb(), list[dict[str, float]]()
         for jobs in range(given.step, given.count + 1, given.step):
-            rows.append({"jobs": jobs, **summary(step(life.service, given.step)), "memory [MB]": memory_mb() - start})
+            rows.append({"jobs": float(jobs), **summary(step(life.service, given.step)), "memory [MB]": memory_mb() - start})
             print(", ".join(f"{name} {value:.0f}" for name, value in rows[-1].items()), flush=True)
         life.end()
         life.snapshots.join()
