@@ -119,8 +119,8 @@ def summary(times: dict[str, list[float]]) -> dict[str, float]:
 
 def figure(rows: list[dict[str, float]]) -> Figure:
     """Each measure over the number of jobs so far."""
-    x = tuple(row["jobs"] for row in rows)
-    names = ["submit, median [ms]", "queue, median [ms]", "memory [MB]"]
+    x = tuple(float(row["jobs"]) for row in rows)
+    names = ["submit, median [ms]", "submit, p99 [ms]", "queue, median [ms]", "queue, p99 [ms]", "memory [MB]"]
     lines = [Line(name, x, tuple(Estimate(row[name]) for row in rows)) for name in names]
     return Figure("Growth of a service", "jobs submitted so far", "ms, and MB above the start", tuple(lines))
 
@@ -142,7 +142,7 @@ def main() -> None:
         step(life.service, STAY)  # compiles
         start, rows = memory_mb(), list[dict[str, float]]()
         for jobs in range(given.step, given.count + 1, given.step):
-            rows.append({"jobs": float(jobs), **summary(step(life.service, given.step)), "memory [MB]": memory_mb() - start})
+            rows.append({"jobs": jobs, **summary(step(life.service, given.step)), "memory [MB]": memory_mb() - start})
             print(", ".join(f"{name} {value:.0f}" for name, value in rows[-1].items()), flush=True)
         life.end()
         life.snapshots.join()

@@ -46,8 +46,8 @@ SNAPSHOT = "snapshot"
 _EVERY = 5000
 """Journal entries between two snapshots."""
 
-_LOOK_S = 5.0
-"""Pause between two looks at the journal's length [s]."""
+_LOOK_S = 1.0
+"""Pause between two looks at the journal's length, or at the process that makes a snapshot [s]."""
 
 _NO_STATE: Mapping[str, frozenset[str]] = {
     "kernel": frozenset({"_columns"}),
@@ -209,11 +209,17 @@ class Snapshots(threading.Thread):
         self.at = journal.span[0]
 
     def run(self) -> None:
-        """Look at the journal's length until `ended` is set; a snapshot that is being made then is completed."""
+        """Look at the journal's length until `ended` is set; a snapshot that is being made then is given up."""
         while not self.ended.wait(_LOOK_S):
             if self.journal.number - self.at >= _EVERY:
                 self.at = self.journal.number
-                subprocess.run([sys.executable, "-m", __spec__.name, str(self.state)], check=False)  # noqa: S603
+                self._make()
+
+    def _make(self) -> None:
+        process = subprocess.Popen([sys.executable, "-m", __spec__.name, str(self.state)])  # noqa: S603 - our own module
+        while process.poll() is None:
+            if self.ended.wait(_LOOK_S):
+                process.terminate()
 
 
 def main(state: Path) -> int:
