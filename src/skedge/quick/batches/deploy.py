@@ -49,7 +49,6 @@ from .state import (
     TOO_LONG,
     TYPES,
     UPLOADED,
-    WIDEST,
     BatchBooks,
     BatchCase,
 )
@@ -87,17 +86,26 @@ def deploy(
 def has_room(case: BatchCase, books: BatchBooks, workers: Book, ps: Book) -> bool:
     """Whether every array has room for one more job."""
     servers, at = len(case.delays.cloud), books.at
-    steps = at[WIDEST] + 2
+    prices = (servers + 1) * (max(_steps(workers), _steps(ps)) + 2)
     room = len(books.decisions) - at[DECISIONS] > 2 * servers and len(books.plans) - at[PLANS] > servers
-    room = room and len(books.runs) - at[RUNS] >= servers and len(books.prices) - at[PRICES] >= (servers + 1) * steps
-    return room and steps <= min(workers.at.shape[1], ps.at.shape[1])
+    room = room and len(books.runs) - at[RUNS] >= servers and len(books.prices) - at[PRICES] >= prices
+    return room and _steps(workers) + 2 <= workers.at.shape[1] and _steps(ps) + 2 <= ps.at.shape[1]
+
+
+@lean
+def _steps(book: Book) -> int:
+    """The most steps of a row of a book."""
+    most = 0
+    for row in range(len(book.size)):
+        most = max(most, book.size[row])
+    return most
 
 
 @compiled
 def hold(case: BatchCase, books: BatchBooks, workers: Book, ps: Book, held: Ints, now: int) -> int:
-    """Book the jobs that still train, before a batch; returns how many were booked before a book was full."""
+    """Book the jobs that still train, before a batch; returns how many were booked before an array was full."""
     for k in range(len(held)):
-        if books.at[WIDEST] + 2 > min(workers.at.shape[1], ps.at.shape[1]):
+        if not has_room(case, books, workers, ps):
             return k
         take(case, books, workers, ps, held[k], now)
     return len(held)
@@ -190,8 +198,8 @@ def take(case: BatchCase, books: BatchBooks, workers: Book, ps: Book, job: int, 
     mine = books.jobs[job]
     slots = _slots_left(case, mine, now)
     for i in range(mine[FIRST], mine[FIRST] + mine[COUNT]):
-        _add(books, workers, books.runs[i, 1] * case.widths[0] + mine[KIND], books.runs[i, 2], slots)
-    _add(books, ps, mine[PS_SERVER] * case.widths[1] + mine[PS_KIND], 1, slots)
+        _add(workers, books.runs[i, 1] * case.widths[0] + mine[KIND], books.runs[i, 2], slots)
+    _add(ps, mine[PS_SERVER] * case.widths[1] + mine[PS_KIND], 1, slots)
 
 
 @inlined
@@ -200,10 +208,9 @@ def _slots_left(case: BatchCase, mine: Ints, now: int) -> int:
 
 
 @inlined
-def _add(books: BatchBooks, book: Book, row: int, units: int, slots: int) -> None:
+def _add(book: Book, row: int, units: int, slots: int) -> None:
     if book.capacity[row] < math.inf:
         book.size[row] = add(book.at, book.load, row, book.size[row], units, 0, slots, 0)
-        books.at[WIDEST] = max(books.at[WIDEST], book.size[row])
 
 
 @lean

@@ -39,7 +39,6 @@ from .state import (
     SINCE,
     TYPES,
     UPLOADED,
-    WIDEST,
     BatchBooks,
     BatchCase,
     make_books,
@@ -139,7 +138,6 @@ class _Batches:
         if not len(batch):
             return batch
         policy.open_books()
-        books.at[WIDEST] = 1
         self._all(held, lambda w, p, jobs: hold(self.case, self.books, w, p, jobs, now))
         due = limit + (not policy.params.strict_upload) if policy.aware_of_uploads else _ANY_TIME
         batch = batch[self._keys(batch).argsort(kind="stable")]
@@ -157,7 +155,8 @@ class _Batches:
         policy = self.policy
         while len(jobs):
             policy.workers, policy.ps = book_with_room(policy.workers), book_with_room(policy.ps)
-            self.books = with_room(self.books, len(policy.cluster.servers))
+            steps = max(int(book.size.max()) for book in (policy.workers, policy.ps))
+            self.books = with_room(self.books, len(policy.cluster.servers), steps)
             jobs = jobs[some(policy.workers, policy.ps, jobs) :]
 
     # -- the record ----------------------------------------------------------------------------------------------

@@ -23,8 +23,8 @@ SINCE, UPLOADED, CHUNKS, TYPES, KIND, PS_KIND, FIRST, COUNT, PS, PS_SERVER, PLAN
   that one's server; the end of its plan and its completion [µs].
 """
 
-DECISIONS, PLANS, PRICES, RUNS, WIDEST = range(5)
-"""Numbers of ``BatchBooks.at``: rows of the four tables, and the most steps of a row of the policy's books."""
+DECISIONS, PLANS, PRICES, RUNS = range(4)
+"""Numbers of ``BatchBooks.at``: rows of the four tables."""
 
 COPIED, ONE_SERVER, SPREAD, TOO_DEAR, NOT_UPLOADED, TOO_LONG, NO_ROOM, NO_WORKER, NO_PS = range(9)
 """Reasons of decisions."""
@@ -140,14 +140,14 @@ def make_books(scenario: Scenario, case: BatchCase, types: Ints) -> BatchBooks:
         np.zeros((0, 6), np.int64),
         *(np.zeros((0, 7), np.int64), np.zeros(0)),
         np.zeros((0, 10), np.int64),
-        np.zeros(5, np.int64),
+        np.zeros(4, np.int64),
     )
 
 
-def with_room(books: BatchBooks, servers: int) -> BatchBooks:
-    """The same with room for the rows of one more job (:func:`.deploy.has_room`)."""
+def with_room(books: BatchBooks, servers: int, steps: int) -> BatchBooks:
+    """The same with room for the rows of one more job (:func:`.deploy.has_room`); `steps`: the most of a book's row."""
     at = books.at
-    prices, decisions = int(at[PRICES] + (servers + 1) * (at[WIDEST] + 2)), int(at[DECISIONS]) + 2 * servers + 1
+    prices, decisions = int(at[PRICES]) + (servers + 1) * (steps + 2), int(at[DECISIONS]) + 2 * servers + 1
     return books._replace(
         decisions=longer(books.decisions, decisions),
         values=longer(books.values, decisions),
