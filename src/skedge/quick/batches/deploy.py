@@ -138,9 +138,7 @@ def _workers_of(case: BatchCase, ask: Ask, plan: Deployment, workers: Book, ps: 
 
 
 @compiled
-def _accept(
-    case: BatchCase, books: BatchBooks, job: int, servers: Ints, plan: Deployment, y: Ints, now: int
-) -> None:
+def _accept(case: BatchCase, books: BatchBooks, job: int, servers: Ints, plan: Deployment, y: Ints, now: int) -> None:
     """Deploy the job by its plan: its holdings, and the rows of its plan, decisions and runs."""
     mine, ready, used = books.jobs[job], now, 0
     held = np.zeros(len(case.delays.cloud), np.int64)

@@ -19,7 +19,8 @@ from skedge.core.scenario import Scenario
 from skedge.core.schedule import COPIES, VERBS, Schedule
 from skedge.policies.she.batchsche import BatchSche
 from skedge.policies.she.policy import Batch, no_server_has
-from skedge.policies.she.prices import Book, with_room as book_with_room
+from skedge.policies.she.prices import Book
+from skedge.policies.she.prices import with_room as book_with_room
 from skedge.quick.rows import buffer_of, set_reasons
 from skedge.sim.runs import RunLog
 
@@ -39,8 +40,6 @@ from .state import (
     SINCE,
     TYPES,
     UPLOADED,
-    BatchBooks,
-    BatchCase,
     make_books,
     make_case,
     with_room,
@@ -183,7 +182,7 @@ class _Batches:
         plans, books = Plans(), self.books
         rows = books.plans[: books.at[PLANS]].tolist()
         # a plan is made when it starts
-        plans.rows = [PlanRow(*row, made=row[4]) for row in rows]
+        plans.rows = [PlanRow(job, server, n, ps, start, end, start) for job, server, n, ps, start, end in rows]
         return plans
 
     def _prices(self) -> list[tuple[object, ...]]:
