@@ -11,7 +11,7 @@ from skedge.core.errors import SkedgeError
 from skedge.core.events import Event
 from skedge.core.jit import CompiledFunction
 from skedge.core.kinds import kind_of
-from skedge.core.model import Floats, Ints
+from skedge.core.model import Ints
 from skedge.core.plans import Plans
 from skedge.core.policy import Policy
 from skedge.core.record import Record
@@ -31,6 +31,7 @@ from .decide import MOVED, NEVER_FITS_EDGE, NO_PS_THERE, PREEMPTED, RANK
 from .each_loop import advance_taking
 from .gangs import REJECT
 from .loop import FULL, OVER, advance
+from .rows import buffer_of, set_reasons
 from .state import (
     ACTIVE,
     ADMITTED,
@@ -145,34 +146,27 @@ def _record(scenario: Scenario, case: GangCase, books: GangBooks, policy: int) -
     """The tables, made of the rows as :class:`~skedge.core.record.Record` and the world's log make them."""
     record, log, at, admitted = Record(scenario, Plans()), RunLog(scenario), books.at, books.jobs[:, ADMITTED]
     decisions = _with_reasons(case, books, policy, record)
-    record.decisions.rows, record.decisions.values = _buffer(decisions), _buffer(np.full(len(decisions), np.nan))
-    record.ps, record.gang_uploads = _buffer(books.ps[: at[PS_ROWS]]), _buffer(books.uploads[: at[UPLOADS]])
+    record.decisions.rows, record.decisions.values = buffer_of(decisions), buffer_of(np.full(len(decisions), np.nan))
+    record.ps, record.gang_uploads = buffer_of(books.ps[: at[PS_ROWS]]), buffer_of(books.uploads[: at[UPLOADS]])
     record.admitted = {int(job): int(admitted[job]) for job in np.flatnonzero(admitted >= 0)}
-    log.gang_rows = _buffer(books.runs[: at[RUNS]])
+    log.gang_rows = buffer_of(books.runs[: at[RUNS]])
     return record.schedule(log.table())
 
 
-def _buffer(rows: Ints | Floats) -> Any:
-    """The numbers of `rows` one after the other, in place of a growing array that is only read from here on."""
-    return rows.reshape(-1).data
-
-
 def _with_reasons(case: GangCase, books: GangBooks, policy: int, record: Record) -> Ints:
-    """The decisions with the record's codes of reasons, in order of first use; each rejection has its own."""
+    """The decisions with the record's numbers of reasons; each rejection has its own."""
     rows = books.decisions[: books.at[DECISIONS]]
     fixed = {RANK: _RANKS[policy], PREEMPTED: "preempted", MOVED: "moved", NEVER_FITS_EDGE: "never_fits_edge"}
+
+    def text(key: int, row: list[int]) -> str:
+        if key < len(fixed):
+            return fixed[key]
+        job = row[1]
+        record.rejected[job] = _why(case, books.jobs[job], row[-1])
+        return record.rejected[job]
+
     own = np.where(rows[:, 2] == REJECT, len(fixed) + rows[:, 1], rows[:, 5])
-    first = np.full(len(fixed) + len(books.jobs), len(rows))
-    # backwards, so that the first row of each reason is written last and stays
-    first[own[::-1]] = np.arange(len(rows))[::-1]
-    codes = np.zeros(len(first), np.int64)
-    for key in first.argsort()[: np.count_nonzero(first < len(rows))].tolist():
-        _, job, verb, *_, reason = rows[first[key]].tolist()
-        text = fixed[reason] if verb != REJECT else _why(case, books.jobs[job], reason)
-        if verb == REJECT:
-            record.rejected[job] = text
-        codes[key] = record.decisions.reasons.setdefault(text, len(record.decisions.reasons))
-    rows[:, 5] = codes[own]
+    set_reasons(rows, own, record.decisions.reasons, text)
     return rows
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from skedge.core.jit import lean
-from skedge.core.model import Ints
+from skedge.core.model import Floats, Ints
 from skedge.core.network import Delays
 from skedge.core.scenario import Scenario
 from skedge.core.time import NEVER, whole_slots
 from skedge.policies.gangs.placement import Gang, Rule, Scratch, Stored, empty_stored, make_scratch, with_space
 from skedge.policies.gangs.tiresias import Clocks, no_clocks, with_clocks
+
+A = TypeVar("A", Ints, Floats)
 
 FIFO, SRTF, TIRESIAS, PREEMPTIVE, DRF = range(5)
 """The policies of this package."""
@@ -252,10 +254,10 @@ def choice_with_room(choice: PolicyState, more: int) -> PolicyState:
     return choice._replace(stored=with_space(choice.stored, len(choice.stored.first), more))
 
 
-def longer(array: Ints, need: int) -> Ints:
+def longer(array: A, need: int) -> A:
     """`array` with room for `need` rows, at least doubled if it grows."""
     if len(array) >= need:
         return array
-    out = np.zeros((max(need, 2 * len(array)), *array.shape[1:]), np.int64)
+    out = np.zeros((max(need, 2 * len(array)), *array.shape[1:]), array.dtype)
     out[: len(array)] = array
     return out

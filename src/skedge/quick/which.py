@@ -10,6 +10,7 @@ from skedge.core.scenario import Scenario
 from skedge.core.schedule import Schedule
 
 from . import simulate as gangs
+from .batches import simulate as batches
 from .chunks import simulate as chunks
 
 Simulate = Callable[[Scenario, Policy, Callable[[Event], None] | None], Schedule]
@@ -17,7 +18,7 @@ Simulate = Callable[[Scenario, Policy, Callable[[Event], None] | None], Schedule
 
 def loop_for(scenario: Scenario, policy: Policy, *, compiling: bool = True) -> Simulate | None:
     """The loop that can run `policy` on `scenario`; unless `compiling`, only one that is in the cache."""
-    for loop in (gangs, chunks):
+    for loop in (gangs, chunks, batches):
         if loop.covers(scenario, policy) and (compiling or loop.kernel_of(policy).cached):
             return loop.simulate
     return None

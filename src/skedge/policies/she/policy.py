@@ -120,6 +120,11 @@ class Types(NamedTuple):
     xi: Ints
 
 
+def no_server_has(kind: str) -> str:
+    """The reason of a rejection: no server has a worker, or a PS, of a job's type."""
+    return f"never_fits: no server has a {kind} of its type"
+
+
 class Batch(Basis):
     """A_online of She et al."""
 
@@ -154,7 +159,7 @@ class Batch(Basis):
         self.rule = PlanComparison(int(p.literal_cost_d), int(self.least_cost))
         self.types: dict[tuple[int, int], Types] = {}
         self.copies: dict[tuple[int, int], Placement] = {}
-        self._open_books()
+        self.open_books()
 
     def _capacity(self, slots: Ints) -> Floats:
         """Slots by server and type; a type that only the cloud has, -1, is the last."""
@@ -164,7 +169,8 @@ class Batch(Basis):
             table[self.cluster.cloud] = np.inf if limit is None else limit
         return table
 
-    def _open_books(self) -> None:
+    def open_books(self) -> None:
+        """Begin with empty books, as each batch does."""
         self.workers: Book = empty_book(self.worker_capacity.ravel(), self.worker_curve)
         self.ps: Book = empty_book(self.ps_capacity.ravel(), self.ps_curve)
 
@@ -194,14 +200,24 @@ class Batch(Basis):
 
     def _wake(self) -> WakeAt:
         """Request a wake-up at tau_i; as each batch starts at tau_i and intervals double, time can run out."""
-        at = self.tau * self.physics.slot
+        return WakeAt(self.time_of(self.tau, len(self.waiting)))
+
+    def time_of(self, tau: int, waiting: int) -> int:
+        """tau_i [µs], for which so many jobs wait.
+
+        Raises
+        ------
+        PolicyError
+            If the clock cannot count that far.
+        """
+        at = tau * self.physics.slot
         if at >= NEVER:
             raise PolicyError(
-                f"{self.name}: {len(self.waiting)} jobs still wait for slot {self.tau}, which is later than the clock "
+                f"{self.name}: {waiting} jobs still wait for slot {tau}, which is later than the clock "
                 "can count; a batch takes only jobs that can start together, and every interval doubles: "
                 "more servers, a cloud or fewer jobs are needed"
             )
-        return WakeAt(at)
+        return at
 
     def _admit(self, job: int, view: View, since: int) -> Iterator[Order]:
         """Upload the data of a job to every server that could train it, or reject it."""
@@ -209,7 +225,7 @@ class Batch(Basis):
         has_worker, has_ps, *_ = self._of_its_types(job, view)
         for kind, has in (("worker", has_worker), ("PS", has_ps)):
             if not has.any():
-                yield Reject(job, f"never_fits: no server has a {kind} of its type")
+                yield Reject(job, no_server_has(kind))
                 return
         self.waiting[job] = WaitingJob(since, view.now, [])
         where = self._copies(job, has_worker, view)
@@ -227,13 +243,17 @@ class Batch(Basis):
         """The servers for jobs of this one's types."""
         key = int(view.jobs.worker_type[job]), int(view.jobs.ps_type[job])
         if key not in self.types:
-            width, ps_width = self.worker_capacity.shape[1], self.ps_capacity.shape[1]
-            has_worker, has_ps = self.worker_capacity[:, key[0]] > 0, self.ps_capacity[:, key[1]] > 0
-            at = self.in_order[(has_worker | has_ps)[self.in_order]]
-            xi = (at == self.cluster.cloud) | (self.physics.colocation == "one_server")
-            rows, ps_rows = at * width + key[0] % width, at * ps_width + key[1] % ps_width
-            self.types[key] = Types(has_worker, has_ps, at, rows, ps_rows, xi.astype(np.int64))
+            self.types[key] = self.types_of(*key)
         return self.types[key]
+
+    def types_of(self, kind: int, ps_kind: int) -> Types:
+        """The servers for jobs of a type of worker and a type of PS; -1: a type that only the cloud has."""
+        width, ps_width = self.worker_capacity.shape[1], self.ps_capacity.shape[1]
+        has_worker, has_ps = self.worker_capacity[:, kind] > 0, self.ps_capacity[:, ps_kind] > 0
+        at = self.in_order[(has_worker | has_ps)[self.in_order]]
+        xi = (at == self.cluster.cloud) | (self.physics.colocation == "one_server")
+        rows, ps_rows = at * width + kind % width, at * ps_width + ps_kind % ps_width
+        return Types(has_worker, has_ps, at, rows, ps_rows, xi.astype(np.int64))
 
     # -- Alg. 2 --------------------------------------------------------------------------------------------------
 
@@ -244,7 +264,7 @@ class Batch(Basis):
         if not offered:
             return
         # prices begin anew with each batch, and whoever still trains is booked first
-        self._open_books()
+        self.open_books()
         for job, held in self.held.items():
             self._take(job, held, view)
         for job in sorted(offered, key=lambda job: (self._shortest(job, view), job)):

@@ -1,0 +1,29 @@
+"""Rows of a compiled loop as the record has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from skedge.core.model import Floats, Ints
+
+
+def buffer_of(rows: Ints | Floats) -> Any:
+    """The numbers of `rows` one after the other, in place of a growing array that is only read from here on."""
+    return rows.reshape(-1).data
+
+
+def set_reasons(rows: Ints, key: Ints, reasons: dict[str, int], text: Callable[[int, list[int]], str]) -> None:
+    """Replace the last column of decisions by the record's numbers of `reasons`, in order of first use.
+
+    Rows of the same `key` have the same reason: `text`, given the key and the first of these rows.
+    """
+    first = np.full(int(key.max(initial=-1)) + 1, len(rows))
+    # backwards, so that the first row of each key is written last and stays
+    first[key[::-1]] = np.arange(len(rows))[::-1]
+    codes = np.zeros(len(first), np.int64)
+    for k in first.argsort()[: np.count_nonzero(first < len(rows))].tolist():
+        codes[k] = reasons.setdefault(text(k, rows[first[k]].tolist()), len(reasons))
+    rows[:, -1] = codes[key]
