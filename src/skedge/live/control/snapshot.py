@@ -233,8 +233,8 @@ def main(state: Path) -> int:
         engine, path = NoEngine(len(scenario.cluster.servers)), state / SNAPSHOT
         if begin(journal):
             save(Service(scenario, settings.policy, state, engine, journal, settings.limits, path), path)
-    except SkedgeError as error:
-        sys.stderr.write(f"snapshot: {error}\n")
+    except (SkedgeError, pickle.PickleError, TypeError, AttributeError) as error:  # the latter: a plugin's policy
+        sys.stderr.write(f"snapshot: cannot be made: {error}\n")
         return 1
     return 0
 
