@@ -51,6 +51,7 @@ from .state import (
     UPLOADED,
     BatchBooks,
     BatchCase,
+    has_room,
 )
 
 ALLOCATE, RESERVE, POSTPONE = (VERBS.index(verb) for verb in ("allocate", "reserve", "postpone"))
@@ -80,25 +81,6 @@ def deploy(
         else:
             _postpone(books, job, ask, plan, now)
     return len(batch)
-
-
-@lean
-def has_room(case: BatchCase, books: BatchBooks, workers: Book, ps: Book) -> bool:
-    """Whether every array has room for one more job."""
-    servers, at = len(case.delays.cloud), books.at
-    prices = (servers + 1) * (max(_steps(workers), _steps(ps)) + 2)
-    room = len(books.decisions) - at[DECISIONS] > 2 * servers and len(books.plans) - at[PLANS] > servers
-    room = room and len(books.runs) - at[RUNS] >= servers and len(books.prices) - at[PRICES] >= prices
-    return room and _steps(workers) + 2 <= workers.at.shape[1] and _steps(ps) + 2 <= ps.at.shape[1]
-
-
-@lean
-def _steps(book: Book) -> int:
-    """The most steps of a row of a book."""
-    most = 0
-    for row in range(len(book.size)):
-        most = max(most, book.size[row])
-    return most
 
 
 @compiled

@@ -6,12 +6,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from skedge.core.jit import lean
 from skedge.core.model import Floats, Ints
 from skedge.core.network import Delays
 from skedge.core.scenario import Scenario
 from skedge.core.time import whole_slots
 from skedge.policies.she.deployment import PlanComparison
 from skedge.policies.she.policy import Batch
+from skedge.policies.she.prices import Book
 from skedge.quick.state import longer
 
 SINCE, UPLOADED, CHUNKS, TYPES, KIND, PS_KIND, FIRST, COUNT, PS, PS_SERVER, PLANNED, END = range(12)
@@ -145,7 +147,7 @@ def make_books(scenario: Scenario, case: BatchCase, types: Ints) -> BatchBooks:
 
 
 def with_room(books: BatchBooks, servers: int, steps: int) -> BatchBooks:
-    """The same with room for the rows of one more job (:func:`.deploy.has_room`); `steps`: the most of a book's row."""
+    """The same with room for the rows of one more job (:func:`has_room`); `steps`: the most of a book's row."""
     at = books.at
     prices, decisions = int(at[PRICES]) + (servers + 1) * (steps + 2), int(at[DECISIONS]) + 2 * servers + 1
     return books._replace(
@@ -156,3 +158,22 @@ def with_room(books: BatchBooks, servers: int, steps: int) -> BatchBooks:
         price=longer(books.price, prices),
         runs=longer(books.runs, int(at[RUNS]) + servers),
     )
+
+
+@lean
+def has_room(case: BatchCase, books: BatchBooks, workers: Book, ps: Book) -> bool:
+    """Whether every array has room for one more job."""
+    servers, at = len(case.delays.cloud), books.at
+    prices = (servers + 1) * (max(_steps(workers), _steps(ps)) + 2)
+    room = len(books.decisions) - at[DECISIONS] > 2 * servers and len(books.plans) - at[PLANS] > servers
+    room = room and len(books.runs) - at[RUNS] >= servers and len(books.prices) - at[PRICES] >= prices
+    return room and _steps(workers) + 2 <= workers.at.shape[1] and _steps(ps) + 2 <= ps.at.shape[1]
+
+
+@lean
+def _steps(book: Book) -> int:
+    """The most steps of a row of a book."""
+    most = 0
+    for row in range(len(book.size)):
+        most = max(most, book.size[row])
+    return most
