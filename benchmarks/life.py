@@ -30,7 +30,7 @@ from skedge.live.control.states import ACTIVE
 from skedge.live.training.trainer import Trainer
 from skedge.live.world.carrier import Carrier
 from skedge.live.world.ray_world import NoEngine
-from skedge.report.pictures import alone
+from skedge.report.pictures import standalone
 from skedge.studies.figure import Figure, Line, svg
 
 SPEC: dict[str, Any] = {
@@ -134,7 +134,7 @@ def main() -> None:
         print(f"restart {time.perf_counter() - began:.1f} s, {time.process_time() - cpu:.1f} s of CPU")
         life.end()
     if given.figure:
-        given.figure.write_text(alone(svg(figure(rows))) + "\n", encoding="utf-8")
+        given.figure.write_text(standalone(svg(figure(rows))) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from skedge.core.errors import InputError
 from skedge.core.time import SECOND
 from skedge.optimum.types import Bound, Optimum
 from skedge.report import notebook, plots
-from skedge.report.pictures import alone
+from skedge.report.pictures import standalone
 from skedge.report.plots import MIME, Plots
 from skedge.run import Run, run
 from skedge.testing import small_scenario
@@ -108,7 +108,7 @@ def test_a_chart_is_written_as_svg_png_and_pdf(done: Run, tmp_path: Path) -> Non
 
 
 def test_a_drawing_alone_has_its_own_colours() -> None:
-    assert alone('<g fill="var(--line-1, #0072b2)" stroke="var(--ink, #1a2129)"/>') == (
+    assert standalone('<g fill="var(--line-1, #0072b2)" stroke="var(--ink, #1a2129)"/>') == (
         '<g fill="#0072b2" stroke="#1a2129"/>'
     )
 

@@ -17,7 +17,7 @@ def can_draw() -> bool:
     return find_spec("vl_convert") is not None
 
 
-def alone(drawn: str) -> str:
+def standalone(drawn: str) -> str:
     """An SVG that needs no style sheet: each of the page's colours is replaced by its own."""
     return _STYLED.sub(r"\1", drawn)
 
@@ -27,7 +27,7 @@ def write_pictures(drawn: str, stem: Path) -> list[Path]:
 
     Returns the files.
     """
-    itself = alone(drawn)
+    itself = standalone(drawn)
     made: dict[str, bytes] = {".svg": itself.encode()}
     if can_draw():
         import vl_convert  # noqa: PLC0415 - an extra
