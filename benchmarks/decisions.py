@@ -6,8 +6,9 @@ live: 400 jobs on 1,000 lanes, nearly all in the system at once, with the journa
 before an order is carried out. pending: 10,000 lanes with 50 chunks of 50 jobs pending on each, then 200 jobs of 60
 chunks, one after the other; in simulation, without a journal. pdors, okita: the scenarios s4 and s3, the papers' sizes.
 
-Reported [ms]: the events on which a job arrived, and all; by wall-clock time, and by CPU time of the thread, which
-other work on the machine disturbs less. Kernels are warmed up by a first run. `--lanes`: instead of the case's own.
+Reported [ms]: per arriving job, the events on which jobs arrived, divided by their number; and all events. Each by
+wall-clock time, and by CPU time of the thread, which other work on the machine disturbs less. Kernels are warmed up by
+a first run. `--lanes`: instead of the case's own.
 """
 
 from __future__ import annotations
@@ -139,9 +140,10 @@ def measured(case: str, policy: str, lanes: int | None = None) -> dict[str, floa
         rows = one(scenario(case, lanes, warm=False), "run")
     found: dict[str, float] = {}
     several = case == "pending"  # the jobs that fill the lanes arrive together, and are not what is measured
+    arrivals = [row for row in rows if row[2] > 0 and not (several and row[2] > 1)]
     for name, part in (
-        ("arrival", [row for row in rows if row[2] > 0 and not (several and row[2] > 1)]),
-        ("event", rows),
+        ("arrival", [(wall / jobs, cpu / jobs) for wall, cpu, jobs in arrivals]),
+        ("event", [(wall, cpu) for wall, cpu, _ in rows]),
     ):
         wall, cpu = 1e3 * np.array([row[0] for row in part]), 1e3 * np.array([row[1] for row in part])
         found |= {f"{name}_median_ms": float(np.median(wall)), f"{name}_p99_ms": float(np.percentile(wall, 99))}

@@ -4,7 +4,8 @@
 
 The service runs in this process on servers that do nothing; uploads and trainers are not started. Jobs are submitted
 one after another, and all but every twentieth of a step's are cancelled, so that former jobs accumulate while a few
-stay in the system. Then the service ends, and another takes in its journal. HTTP and Ray are not part of the times.
+stay in the system; snapshots are made meanwhile. Then the service ends, and is restarted twice: from its last snapshot,
+and from its whole journal. HTTP and Ray are not part of the times.
 """
 
 from __future__ import annotations
@@ -21,22 +22,24 @@ from typing import Any
 import numpy as np
 
 from skedge.analysis.intervals import Estimate
-from skedge.core.model import Cluster, Physics, Server, job_table
-from skedge.core.scenario import Jobs, Scenario
-from skedge.core.time import SECOND
 from skedge.live.control.journal import SqlJournal
-from skedge.live.control.service import Service
+from skedge.live.control.service import JOURNAL, Service
+from skedge.live.control.settings import CLUSTER, Settings, save_settings
+from skedge.live.control.snapshot import SNAPSHOT, Snapshots
 from skedge.live.control.states import ACTIVE
 from skedge.live.training.trainer import Trainer
 from skedge.live.world.carrier import Carrier
 from skedge.live.world.ray_world import NoEngine
 from skedge.report.pictures import standalone
+from skedge.scenario.file import load_cluster_file
 from skedge.studies.figure import Figure, Line, svg
 
 SPEC: dict[str, Any] = {
     "name": "net", "epochs": 2, "chunks": 2, "minibatches": 4, "minibatch_s": 0.1, "upload_edge_s": [900, 900],
     "train": {"factory": "skedge.live.examples:images", "args": {"model": "lenet", "chunks": 2}},
 }  # fmt: skip
+SERVERS = "name: life\nslot: 1s\ncluster: {servers: [{id: edge-0, workers: {gpu: 2}, ps: {cpu: 2}}]}\n"
+ID, POLICY = "life", "aonline"
 STAY, LOOKS = 20, 10
 
 
@@ -49,14 +52,13 @@ class Up(NoEngine):
 class Life:
     """One life of a service on a folder, in a thread of its own."""
 
-    def __init__(self, folder: Path) -> None:
-        cluster = Cluster([Server("edge-0", capacity={"worker:gpu": 2, "ps:cpu": 2})])
-        table, given = job_table([])
-        empty = Scenario(cluster, Jobs(table, cluster, given), Physics(slot=SECOND))
-        path = folder / "journal.db"
-        about = None if path.exists() else {"began": time.time(), "id": "life", "policy": "aonline"}
+    def __init__(self, folder: Path, *, whole: bool = False) -> None:
+        path, snapshot = folder / JOURNAL, None if whole else folder / SNAPSHOT
+        about = None if path.exists() else {"began": time.time(), "id": ID, "policy": POLICY}
         self.journal = SqlJournal(f"sqlite:///{path}", about)
-        self.service = Service(empty, "aonline", folder, Up(1), self.journal)
+        empty = load_cluster_file(folder / CLUSTER)
+        self.service = Service(empty, POLICY, folder, Up(1), self.journal, None, snapshot)
+        self.snapshots = Snapshots(folder, self.journal)
         self.thread = threading.Thread(target=self.service.run)
         self.thread.start()
 
@@ -64,7 +66,19 @@ class Life:
         """End the service."""
         self.service.down()
         self.thread.join()
+        self.snapshots.ended.set()
         self.journal.close()
+
+
+def restart(folder: Path, *, whole: bool) -> None:
+    """Restart the service and print how long that takes."""
+    began, cpu = time.perf_counter(), time.process_time()
+    life = Life(folder, whole=whole)
+    life.service.health()
+    first, end = life.journal.span
+    what = f"whole journal, {end} entries" if whole else f"snapshot and {end - first} entries"
+    print(f"restart, {what}: {time.perf_counter() - began:.1f} s, {time.process_time() - cpu:.1f} s of CPU", flush=True)
+    life.end()
 
 
 def took(act: Callable[[], object]) -> float:
@@ -106,8 +120,8 @@ def summary(times: dict[str, list[float]]) -> dict[str, float]:
 
 def figure(rows: list[dict[str, float]]) -> Figure:
     """Each measure over the number of jobs so far."""
-    x = tuple(row["jobs"] for row in rows)
-    names = ["submit, median [ms]", "queue, median [ms]", "memory [MB]"]
+    x = tuple(float(row["jobs"]) for row in rows)
+    names = ["submit, median [ms]", "submit, p99 [ms]", "queue, median [ms]", "queue, p99 [ms]", "memory [MB]"]
     lines = [Line(name, x, tuple(Estimate(row[name]) for row in rows)) for name in names]
     return Figure("Growth of a service", "jobs submitted so far", "ms, and MB above the start", tuple(lines))
 
@@ -121,18 +135,20 @@ def main() -> None:
     given = parser.parse_args()
     Carrier.start = Trainer.start = lambda _: None  # type: ignore[method-assign, assignment]
     with tempfile.TemporaryDirectory() as folder:
-        life = Life(Path(folder))
+        state = Path(folder)
+        save_settings(state, Settings(POLICY, id=ID))
+        (state / CLUSTER).write_text(SERVERS, encoding="utf-8")
+        life = Life(state)
+        life.snapshots.start()
         step(life.service, STAY)  # compiles
         start, rows = memory_mb(), list[dict[str, float]]()
         for jobs in range(given.step, given.count + 1, given.step):
             rows.append({"jobs": jobs, **summary(step(life.service, given.step)), "memory [MB]": memory_mb() - start})
             print(", ".join(f"{name} {value:.0f}" for name, value in rows[-1].items()), flush=True)
         life.end()
-        began, cpu = time.perf_counter(), time.process_time()
-        life = Life(Path(folder))
-        life.service.health()
-        print(f"restart {time.perf_counter() - began:.1f} s, {time.process_time() - cpu:.1f} s of CPU")
-        life.end()
+        life.snapshots.join()
+        restart(state, whole=False)
+        restart(state, whole=True)
     if given.figure:
         given.figure.write_text(standalone(svg(figure(rows))) + "\n", encoding="utf-8")
 

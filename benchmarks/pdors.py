@@ -38,6 +38,7 @@ from skedge.policies.pdors.rounding import (
     cover_gain,
     packing_bound,
     packing_gain,
+    parts,
     room_for,
     round_each,
     subproblem,
@@ -149,7 +150,8 @@ def holds(m: Subproblem, job: TrainingJob, need: float, w: Floats, s: Floats, rn
     """Whether one rounding of (w, s) satisfies (24) and (25); (26) and the PS row; all."""
     drawn = np.zeros((2, len(w)), np.int64)
     for x, out in zip((w, s), drawn, strict=True):
-        round_each(x, rng, out)
+        out[:], part, fractional = parts(x)
+        round_each(out.copy(), part, fractional, rng, out)
     load = np.outer(drawn[0], m.worker) + np.outer(drawn[1], m.ps)
     packs = bool((load <= m.free * (1 + 1e-9)).all() and drawn[0].sum() <= job.batch)
     covers = bool(drawn[0].sum() >= need * (1 - 1e-9) and drawn[1].sum() >= need / job.ratio * (1 - 1e-9))

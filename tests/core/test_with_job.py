@@ -74,6 +74,21 @@ def test_jobs_added_one_by_one_are_the_jobs_at_once(kind: Callable[[], dict[str,
         assert_equal(getattr(grown.jobs, name), getattr(whole.jobs, name))
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_job_that_was_checked_before_its_arrival_is_that_of_its_arrival(kind: Callable[[], dict[str, Any]]) -> None:
+    parts = kind()
+    first, second, *_ = jobs_of(parts)
+    before = at_once(parts, [first])
+    alone = before.of_rows(*job_table([replace(second, arrival_s=1e6)]))
+    for name in derived(Scenario):
+        getattr(alone, name)
+    grown, whole = before.followed_by(alone.arriving(second.arrival_s)), at_once(parts, [first, second])
+    for name in derived(Scenario):
+        assert_equal(getattr(grown, name), getattr(whole, name))
+    for name in sorted(vars(whole.jobs).keys() | set(derived(Jobs))):
+        assert_equal(getattr(grown.jobs, name), getattr(whole.jobs, name))
+
+
 @pytest.mark.parametrize("derive", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_jobs_taken_one_by_one_of_all_are_those_at_once(kind: Callable[[], dict[str, Any]], derive: bool) -> None:

@@ -637,3 +637,14 @@ def test_a_submission_that_the_controller_dies_of_is_put_aside(tmp_path: Path, m
         assert third.submit(name="next").json() == "next"
     finally:
         third.end()
+
+
+def test_a_job_that_has_left_leaves_the_working_state(controller: Controller) -> None:
+    """What each decision, question and copy walks is that of the jobs in the system."""
+    for _ in range(3):
+        job = controller.submit().json()
+        controller.client.post(f"/jobs/{job}/cancel")
+        controller.comes_to(job, "CANCELLED")
+    world = controller.service.world
+    assert [len(of) for of in (world.trainers, world.lanes.board.chunks, world.uploads.pending)] == [0, 0, 0]
+    assert controller.client.get("/jobs/net-2").json()["progress_by_chunk"] == [0, 0]

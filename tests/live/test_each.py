@@ -51,7 +51,6 @@ class FakeWorld:
         self.trainers = FakeTrainers()
         self.inbox = SimpleNamespace(lag_s=lambda: 0.0)
         self.facts = SimpleNamespace(progress={0: [0, 0, 0, 0]})
-        self.engine = SimpleNamespace(agents={0: None, 1: None})
         self.ps_site: dict[int, int] = {}
         self.clock = 0
         self.sent: list[tuple[int, tuple[int, ...], bool]] = []

@@ -188,7 +188,7 @@ def test_a_suspended_team_tells_when_its_device_was_free(ended_after: float, fre
     """From the order to the end of the mini-batch under way; at once if none is."""
     facts: list[Report] = []
     of = trainer(facts)
-    of.put(7, Team(0, NONE, (0,), 1))
+    of.put(7, Team(0, (0,), 1))
     of.take(7)
     of.free_at[7] = of.asked_at[7] + ended_after
     of.closed.set()

@@ -49,7 +49,7 @@ class Simulated(Teams):
 
 
 def team(*chunks: int, lag: int = 0) -> Team:
-    return Team(0, None, chunks, 1, len(chunks) > 1, lag)
+    return Team(0, chunks, 1, len(chunks) > 1, lag)
 
 
 def test_chunks_of_a_team_take_turns_and_each_chunk_s_worth_is_told() -> None:

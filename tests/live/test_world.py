@@ -125,13 +125,13 @@ def test_a_chunk_that_joins_a_job_behind_its_pace_does_not_train_faster_than_ann
     trainer = Trainer(0, "a", program, none, none, pace=0.1, servers=("m0", "m1"))
     clock = trainer.clock
     trainer.serve_from(0)
-    trainer.put(0, Team(0, none, (0,), 1))
+    trainer.put(0, Team(0, (0,), 1))
     trainer._next_teams()
     clock.due -= 3
     clock.keep()
     trainer._next_teams()
     assert clock.due < time.monotonic() - 2, "nobody joined: it is made up for"
-    trainer.put(1, Team(1, none, (1,), 1))
+    trainer.put(1, Team(1, (1,), 1))
     trainer._next_teams()
     assert clock.due == pytest.approx(time.monotonic(), abs=0.5)
     assert (clock.late_s, clock.behind_s) == (pytest.approx(2.9, abs=0.5), 0.0)
@@ -140,7 +140,7 @@ def test_a_chunk_that_joins_a_job_behind_its_pace_does_not_train_faster_than_ann
 def test_a_team_is_delayed_from_the_event_that_gave_it_its_lanes_to_its_first_round() -> None:
     none: Any = None
     trainer = Trainer(0, "a", Program("m:f", {}, 1, 1, 60), none, none, pace=0.1, servers=("m0",))
-    trainer.put(0, Team(0, none, (0,), 1), 2.0)
+    trainer.put(0, Team(0, (0,), 1), 2.0)
     trainer.serve_from(0)
     trainer._next_teams()
     assert trainer._fact("stopped", 0).late_s == pytest.approx(2.0, abs=0.5)

@@ -95,14 +95,14 @@ def test_more_parts_and_more_looks_ask_for_more_evidence() -> None:
 
 
 def test_verdicts_are_wrong_at_most_as_often_as_they_say() -> None:
-    """Means of 0, three parts, looks after 8, 16 and 32 seeds: a verdict on 5 % of 400 studies, and two sigma."""
+    """Means of 0, three parts, looks after 8, 16 and 32 seeds: a verdict on 5 % of 200 studies, and two sigma."""
     rng, wrong = default_rng(7), 0
-    for _ in range(400):
+    for _ in range(200):
         values = rng.standard_normal((3, 32))
         for look in (8, 16, 32):
             verdicts = {found.verdict for found in judge([of(*row[:look]) for row in values], looks=3)}
             if verdicts != {OPEN}:
                 wrong += 1
                 break
-    assert wrong <= 0.05 * 400 + 2 * (0.05 * 0.95 * 400) ** 0.5
+    assert wrong <= 0.05 * 200 + 2 * (0.05 * 0.95 * 200) ** 0.5
     assert wrong > 0, "otherwise the test would say nothing"

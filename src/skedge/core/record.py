@@ -30,7 +30,7 @@ class Record:
         self.ps = array("q")
         self.ps_since: dict[int, int] = {}
         self.gang_uploads, self.transfers = array("q"), array("q")
-        self.chunks: list[int] = scenario.jobs.chunks.tolist()
+        self.chunks = array("q", scenario.jobs.chunks.tolist())
         self.prices: list[tuple[Any, ...]] = []
         self.admitted: dict[int, int] = {}
         self.rejected: dict[int, str] = {}
@@ -40,7 +40,7 @@ class Record:
     def extend(self, scenario: Scenario) -> None:
         """Add the jobs that follow the present ones."""
         self.scenario = scenario
-        self.chunks += scenario.jobs.chunks[len(self.chunks) :].tolist()
+        self.chunks.extend(scenario.jobs.chunks[len(self.chunks) :].tolist())
 
     def emptied(self, plans: Plans) -> Record:
         """A record without entries that continues this one: it knows since when PSs have served jobs."""

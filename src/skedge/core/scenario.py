@@ -103,6 +103,13 @@ class Jobs(JobColumns):
         vars(part).update({name: _beginning(of, count) for name, of in vars(self).items() if name != "index"})
         return part
 
+    def arriving(self, time_s: float) -> Jobs:
+        """These jobs, all arriving at this time [s]."""
+        moved = object.__new__(Jobs)
+        frame = self.frame.with_columns(arrival_s=pl.lit(time_s))
+        vars(moved).update(vars(self) | {"frame": frame, "arrival": ticks(floats(frame, "arrival_s"))})
+        return moved
+
     @cached_property
     def index(self) -> dict[str, int]:
         """Index of each job by its id."""
@@ -238,13 +245,32 @@ class Scenario:
 
     def with_rows(self, frame: pl.DataFrame, given: Mapping[str, Mapping[str, float]]) -> Scenario:
         """The scenario with the jobs of a table, and their upload delays, after the others (:meth:`with_job`)."""
-        alone = replace(self, jobs=Jobs(frame, self.cluster, given))
+        return self.followed_by(self.of_rows(frame, given))
+
+    def of_rows(self, frame: pl.DataFrame, given: Mapping[str, Mapping[str, float]]) -> Scenario:
+        """The scenario with the jobs of a table, and their upload delays, instead of its own."""
+        return replace(self, jobs=Jobs(frame, self.cluster, given))
+
+    def followed_by(self, later: Scenario) -> Scenario:
+        """The scenario with the jobs of `later`, which is the same otherwise, after its own.
+
+        Raises
+        ------
+        ScenarioError
+            If a job's id is already used, it does not arrive after all others, or all together are too much work.
+        """
         if not len(self.jobs):
-            return alone
-        both = replace(self, jobs=self.jobs.followed_by(alone.jobs))
+            return later
+        both = replace(self, jobs=self.jobs.followed_by(later.jobs))
         for name in vars(self).keys() - {f.name for f in fields(self)}:  # derived values are per job
-            vars(both)[name] = _joined(vars(self)[name], getattr(alone, name))
+            vars(both)[name] = _joined(vars(self)[name], getattr(later, name))
         return both
+
+    def arriving(self, time_s: float) -> Scenario:
+        """The scenario with all jobs arriving at this time [s]; nothing is checked again."""
+        moved = object.__new__(Scenario)
+        vars(moved).update(vars(self) | {"jobs": self.jobs.arriving(time_s)})  # nothing derived depends on arrivals
+        return moved
 
     def with_next(self, whole: Scenario) -> Scenario:
         """The scenario with one more job of `whole`, of whose jobs it has the first ones; nothing is checked again."""

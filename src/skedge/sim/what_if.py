@@ -82,8 +82,11 @@ class Present:
 
     def foresee(self) -> Foreseen:
         """Run the policy to the end on a copy, with no arrivals but those of :meth:`submit`."""
-        copy = self.copy()
-        kernel = copy.kernel
+        return self.copy().run_out()
+
+    def run_out(self) -> Foreseen:
+        """:meth:`foresee` on this state itself, which nothing else can be asked afterwards."""
+        kernel = self.kernel
         foreseen = Foreseen(dict.fromkeys(kernel.running, self.now), {})
 
         def note(event: Event, _: list[Order]) -> None:
@@ -91,7 +94,7 @@ class Present:
             for job in kernel.running:
                 foreseen.starts.setdefault(job, event.time)
 
-        drive(kernel, _Ahead(copy), note)
+        drive(kernel, _Ahead(self), note)
         return foreseen
 
     # -- changes -------------------------------------------------------------------------------------------------

@@ -62,7 +62,7 @@ def ran(scheduler: SiteScheduler | Alone, jobs: list[SiteJob]) -> list[tuple[int
 # -- the fast path and the plain one -----------------------------------------------------------------------------------
 
 
-@MANY
+@FEW
 @given(seeds, options)
 def test_the_fast_path_decides_as_the_plain_one(seed: int, chosen: dict[str, Any]) -> None:
     the_fast_path_decides_as_the_plain_one(seed, chosen)

@@ -9,7 +9,7 @@ import pytest
 
 from skedge.core.errors import PolicyError
 from skedge.core.model import Floats, Ints
-from skedge.policies.pdors.rounding import cover_bound, cover_gain, packing_bound, packing_gain, round_each
+from skedge.policies.pdors.rounding import cover_bound, cover_gain, packing_bound, packing_gain, parts, round_each
 
 DRAWS = 20_000
 DELTA = 0.3
@@ -18,9 +18,10 @@ DELTA = 0.3
 
 def roundings(x: Floats, seed: int) -> Ints:
     """DRAWS roundings of x, one a row."""
-    rng, out = np.random.default_rng(seed), np.zeros((DRAWS, len(x)), np.int64)
+    rng, of = np.random.default_rng(seed), parts(x)
+    out = np.tile(of[0], (DRAWS, 1))
     for row in out:
-        round_each(x, rng, row)
+        round_each(*of, rng, row)
     return out
 
 
@@ -44,7 +45,8 @@ def test_a_rounding_is_a_neighbour_and_right_on_average(x: float) -> None:
 def test_whole_numbers_draw_nothing() -> None:
     """Also those that an LP solver leaves 1e-8 away."""
     rng = np.random.default_rng(1)
-    round_each(np.array([2.0, 3 - 1e-8, 4 + 1e-8]), rng, out := np.zeros(3, np.int64))
+    low, part, fractional = parts(np.array([2.0, 3 - 1e-8, 4 + 1e-8]))
+    round_each(low, part, fractional, rng, out := low.copy())
     assert out.tolist() == [2, 3, 4]
     assert rng.random() == np.random.default_rng(1).random()
 

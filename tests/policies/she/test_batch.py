@@ -27,12 +27,12 @@ from skedge.policies.she.deployment import COST_C, COST_D, NO_PLAN, Ask
 from skedge.policies.she.prices import Book, empty_book, from_zero, pieces, room, take, window_price, with_room
 from skedge.run import run as kept_run
 
-SEEDS = range(150)
+SEEDS = range(60)
 
 
 @pytest.mark.parametrize("options", SETTINGS)
 def test_the_product_decides_as_the_plain_path(options: str) -> None:
-    """150 random instances: every batch offers and accepts the same, with the same plans and utilities."""
+    """60 random instances: every batch offers and accepts the same, with the same plans and utilities."""
     accepted: Counter[str] = Counter()
     for seed in SEEDS:
         run = played(seed, options)
@@ -229,7 +229,7 @@ def test_a_book_with_room_takes_two_steps_more_in_its_fullest_row() -> None:
 
 @pytest.mark.parametrize("options", SETTINGS)
 def test_the_invariants_of_the_batch_scheduler_hold(options: str) -> None:
-    """150 random instances; what the verifier checks (capacity, one PS, types) is checked by playing them."""
+    """60 random instances; what the verifier checks (capacity, one PS, types) is checked by playing them."""
     for seed in SEEDS:
         run = played(seed, options)
         made, slot = run.scenario, run.scenario.physics.slot

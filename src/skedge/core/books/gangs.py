@@ -9,6 +9,7 @@ worker-µs at the job's present zeta, and converted when zeta changes.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -70,8 +71,8 @@ class Gangs:
     compute_from: Ints = field(init=False)
     all_from: Ints = field(init=False)
     missed: Ints = field(init=False)
-    since: list[int] = field(init=False)
-    zeta: list[int] = field(init=False)
+    since: array[int] = field(init=False)
+    zeta: array[int] = field(init=False)
     started: set[int] = field(default_factory=set)
     placed: dict[int, Placement] = field(default_factory=dict)
     data: dict[int, Ints] = field(default_factory=dict)
@@ -84,7 +85,7 @@ class Gangs:
         self.left = self.work[:, 0].copy()
         self.workers, self.compute_from = np.zeros(jobs, np.int64), np.zeros(jobs, np.int64)
         self.all_from, self.missed = np.zeros(jobs, np.int64), np.zeros(jobs, np.int64)
-        self.since, self.zeta = [0] * jobs, [0] * jobs
+        self.since, self.zeta = array("q", bytes(8 * jobs)), array("q", bytes(8 * jobs))
 
     def extend(self, work: Ints, delays: Delays) -> None:
         """Add the jobs that follow the present ones; `work` and `delays` cover all jobs."""
@@ -95,8 +96,8 @@ class Gangs:
         self.compute_from = np.append(self.compute_from, np.zeros_like(new))
         self.all_from = np.append(self.all_from, np.zeros_like(new))
         self.missed = np.append(self.missed, np.zeros_like(new))
-        self.since += [0] * len(new)
-        self.zeta += [0] * len(new)
+        self.since.frombytes(bytes(8 * len(new)))
+        self.zeta.frombytes(bytes(8 * len(new)))
 
     def stretch(self, job: int, factor: float, now: int) -> None:
         """Scale the work of `job` by `factor` from `now` on."""

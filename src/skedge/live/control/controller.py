@@ -26,6 +26,7 @@ from .api import V1, make_api
 from .daemon import WRONG
 from .service import JOURNAL, Service, open_journal
 from .settings import ADDRESS, CLUSTER, STARTING, Settings, read_settings, write_aside
+from .snapshot import SNAPSHOT, Snapshots
 
 
 class AddressError(InputError):
@@ -54,8 +55,13 @@ def control(state: Path) -> int:
         checkpoints = settings.checkpoints_of(state)
         engine = Engine(scenario.cluster, state, checkpoints, settings.ray, device=settings.device, say=say)
         try:
-            service = Service(scenario, settings.policy, state, engine, journal, settings.limits)
-            _serve(service, settings, state, listening)
+            service = Service(scenario, settings.policy, state, engine, journal, settings.limits, state / SNAPSHOT)
+            snapshots = Snapshots(state, journal)
+            snapshots.start()
+            try:
+                _serve(service, settings, state, listening)
+            finally:
+                snapshots.ended.set()
         finally:
             engine.stop()
     finally:

@@ -55,7 +55,7 @@ class Foresight:
         present = self._present()
         if present is None:
             return Outlook()
-        foreseen: Foreseen = present.foresee()
+        foreseen: Foreseen = present.run_out()
         with self._lock:
             intervals = self.forecasts.make(present.now, foreseen.completions)
         return Outlook(foreseen.starts, foreseen.completions, intervals)

@@ -3,7 +3,8 @@
 One append-only table in SQLite, or in PostgreSQL by URL, holds both in their order: the world's inputs (the reports of
 trainers and uploads, with their times), and every event with the orders that answered it. World, kernel and policy
 depend on the inputs alone, so a run is rebuilt by replaying them: when opened for an existing run, the journal first
-returns its inputs, and every decision must equal the recorded one.
+returns its inputs, and every decision must equal the recorded one. Entries before a snapshot (:mod:`.snapshot`) are
+skipped.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -62,6 +64,10 @@ class SqlJournal:
 
     Attributes
     ----------
+    number
+        Number of the next entry.
+    span
+        Entries of the earlier run that are replayed: [first, end). It can be narrowed until the replay begins.
     aside
         Quarantined inputs, which are not replayed.
     blocked
@@ -89,18 +95,35 @@ class SqlJournal:
                 (check_up_to_date if reading else bring_up_to_date)(at)
             with self.engine.begin() as at:
                 self.run, self.about = _new(at, about) if about is not None else _newest(at, of)
-                earlier = list(self._rows(at))
+                self.number = at.execute(_next(self.run)).scalar_one()
+                self.aside = [content for _, _, content in at.execute(_of(self.run, _ENTRIES.c.kind == _ASIDE))]
         except (sql.exc.SQLAlchemyError, VersionError) as error:
             raise InputError(f"journal {_shown(url)}: {str(error).splitlines()[0]}") from error
-        self.number = len(earlier)
-        self.inputs = deque((time, content) for time, kind, content in earlier if kind == _INPUT)
-        self.decided = deque(content for _, kind, content in earlier if kind == _DECISION)
-        self.aside = [content for _, kind, content in earlier if kind == _ASIDE]
+        self.span = 0, self.number
 
-    def _rows(self, at: sql.Connection) -> Iterator[tuple[int, str, dict[str, Any]]]:
-        columns = _ENTRIES.c.time, _ENTRIES.c.kind, _ENTRIES.c.content
-        rows = sql.select(*columns).where(_ENTRIES.c.run == self.run).order_by(_ENTRIES.c.number)
-        yield from at.execute(rows)  # a row is a tuple
+    @cached_property
+    def inputs(self) -> deque[tuple[int, dict[str, Any]]]:
+        """The inputs that are still to be replayed, as (time, content)."""
+        return deque((time, content) for _, time, content in self._replayed(_INPUT))
+
+    @cached_property
+    def decided(self) -> deque[dict[str, Any]]:
+        """The decisions that a replay has not taken again yet."""
+        return deque(content for _, _, content in self._replayed(_DECISION))
+
+    def _replayed(self, kind: str) -> Sequence[Any]:
+        """(number, time, content) of the entries of a kind that are replayed."""
+        first, end = self.span
+        which = (_ENTRIES.c.kind == kind) & (_ENTRIES.c.number >= first) & (_ENTRIES.c.number < end)
+        with self.engine.begin() as at:
+            return at.execute(_of(self.run, which)).all()
+
+    def input_before(self, number: int) -> tuple[int, int, dict[str, Any]] | None:
+        """The last input before entry `number`, as (number, time, content); None if there is none."""
+        which = (_ENTRIES.c.kind == _INPUT) & (_ENTRIES.c.number < number)
+        with self.engine.begin() as at:
+            row = at.execute(_of(self.run, which).order_by(None).order_by(_ENTRIES.c.number.desc()).limit(1)).first()
+        return None if row is None else (row[0], row[1], row[2])
 
     def _write(self, time: int, kind: str, content: dict[str, Any]) -> None:
         """Write one entry; waits while the disk is full, as nothing may take effect before it is written."""
@@ -156,12 +179,12 @@ class SqlJournal:
         """
         with self.engine.begin() as at:
             rows = at.execute(_of(self.run, _ENTRIES.c.kind == _INPUT)).all()
-            came = [(number, content["job"]["id"]) for number, content in rows if content["is"] == "Submitted"]
+            came = [(number, content["job"]["id"]) for number, _, content in rows if content["is"] == "Submitted"]
             names = [name for _, name in came]
             if job not in names:
                 raise InputError(f"job {job!r}: was not submitted; there are {', '.join(names[-5:]) or 'none'}")
             place = names.index(job)
-            for _, content in at.execute(_of(self.run, _ENTRIES.c.kind == _DECISION)):
+            for _, _, content in at.execute(_of(self.run, _ENTRIES.c.kind == _DECISION)):
                 if place in content["event"]["arrived"]:
                     raise InputError(f"job {job!r}: has been taken in; `skedge cancel {job}` ends it")
             own = (_ENTRIES.c.run == self.run) & (_ENTRIES.c.number == came[place][0])
@@ -173,9 +196,14 @@ class SqlJournal:
 
 
 def _of(run: int, which: Any) -> Any:
-    """(number, content) of the entries of a run, in order."""
-    columns = _ENTRIES.c.number, _ENTRIES.c.content
+    """(number, time, content) of the entries of a run, in order."""
+    columns = _ENTRIES.c.number, _ENTRIES.c.time, _ENTRIES.c.content
     return sql.select(*columns).where((_ENTRIES.c.run == run) & which).order_by(_ENTRIES.c.number)
+
+
+def _next(run: int) -> Any:
+    """The number of a run's next entry."""
+    return sql.select(sql.func.coalesce(sql.func.max(_ENTRIES.c.number) + 1, 0)).where(_ENTRIES.c.run == run)
 
 
 def _pause() -> None:

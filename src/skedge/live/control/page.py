@@ -34,12 +34,12 @@ class Shown:
         """The title, the policy, the scenario's settings, and the number of the next event."""
         scenario, events = self.service.ask(lambda: (self.service.kernel.scenario, len(self.service.status.happened)))
         facts = list(scenario_facts(scenario).items())
-        runs = [self.service.policy.name]
+        runs = [self.service.kernel.policy.name]
         return {"title": scenario.name, "live": True, "runs": runs, "facts": facts, "events": events}
 
     def lanes(self) -> dict[str, Any]:
         """The bars so far."""
-        return lanes([(self.service.policy.name, *self._so_far())])
+        return lanes([(self.service.kernel.policy.name, *self._so_far())])
 
     def map(self) -> dict[str, Any]:
         """The servers with their states, and the data that moved to them."""

@@ -38,6 +38,7 @@ from .limits import Limits
 from .metrics import Metrics, Read
 from .notify import Notifier
 from .retention import Retention
+from .snapshot import newest
 from .states import STATES
 from .status import Status
 from .submissions import BusyError, Submissions
@@ -89,6 +90,8 @@ class Service:
         Empty, or that of the service's earlier life, which is replayed first.
     limits
         Limits on jobs and requests.
+    snapshot
+        File of a snapshot (:mod:`.snapshot`): if it can be used, only the entries after it are replayed.
 
     Raises
     ------
@@ -104,30 +107,34 @@ class Service:
         engine: Engine | NoEngine,
         journal: SqlJournal,
         limits: Limits | None = None,
+        snapshot: Path | None = None,
     ) -> None:
         self.limits = limits or Limits()
         self.folder, self.engine, self.journal = folder, engine, journal
-        self.policy = for_service(policy, scenario)
-        self.began = float(journal.about["began"])
+        made = for_service(policy, scenario)
+        before = None if snapshot is None else newest(snapshot, scenario, made, journal)
         (folder / "logs").mkdir(parents=True, exist_ok=True)
         self.world = world_of(scenario)(
             scenario,
             {},
             engine,
-            preemptive=self.policy.lanes.preemptive,
+            preemptive=made.lanes.preemptive,
             journal=journal,
-            began=self.began,
+            began=float(journal.about["began"]),
             submit=lambda given, now: self.submissions.take(given, now / SECOND),
             job_log=self._log_line,
         )
         self.metrics = Metrics(self._read)
-        self.kernel = _Timed(scenario, self.policy, journal)
+        self.kernel = _Timed(scenario, made, journal)
         self.kernel.took = self.metrics.decided.observe
         self.submissions = Submissions(folder, self.limits, self.kernel, self.world, journal)
         self.status = Status(self.kernel, self.world, self._log_line)
         self.notifier = Notifier(folder)
         self.foresight = Foresight(self._present, self.metrics.off.observe)
         self.retention = Retention(Checkpoints(engine.url), self.world.real_now, self.limits.keep_days)
+        if before is not None:
+            before.restore(self)
+        self.submissions.look_ahead()
 
     # -- the loop ------------------------------------------------------------------------------------------------
 
@@ -158,7 +165,7 @@ class Service:
 
     def record(self) -> Run:
         """The record so far; complete when no job is in the system."""
-        meta = {**meta_of(self.kernel.scenario, self.policy), **self.world.meta()}
+        meta = {**meta_of(self.kernel.scenario, self.kernel.policy), **self.world.meta()}
         return Run(self.kernel.scenario, meta, self.kernel.record.schedule(self.world.runs()))
 
     def _log_line(self, job: str, line: str) -> None:
@@ -288,18 +295,10 @@ class Service:
 
     def health(self) -> dict[str, Any]:
         """State of the controller; ``read_only``: why it accepts no jobs, or None."""
-
-        def why() -> str | None:
-            try:
-                self.submissions.check_space()
-            except BusyError as error:
-                return str(error)
-            return None
-
-        jobs, read_only = self.ask(lambda: (self.kernel.arrived, why()))
+        jobs, read_only = self.ask(lambda: (self.kernel.arrived, self.submissions.read_only()))
         aside = [content["job"]["id"] for content in self.journal.aside]
         return {
-            "policy": self.policy.name,
+            "policy": self.kernel.policy.name,
             "jobs": jobs,
             "read_only": read_only,
             "quarantined": aside,

@@ -61,13 +61,13 @@ class Settings:
         return str(state / "checkpoints") if self.checkpoints is None else f"{self.checkpoints}/{self.id}"
 
 
-def write_aside(path: Path, content: str) -> None:
+def write_aside(path: Path, content: str | bytes) -> None:
     """Write a file atomically; only its owner may read it."""
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     with suppress(FileNotFoundError):
         aside.unlink()
-    with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-        file.write(content)
+    with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(content.encode() if isinstance(content, str) else content)
     os.replace(aside, path)
 
 

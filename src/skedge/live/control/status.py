@@ -92,7 +92,7 @@ class Status:
             **self._row(job, outlook),
             "announced": self.kernel.scenario.jobs.frame.row(job, named=True),
             "train": {"factory": program.factory, "args": dict(program.args), "code": world.facts.modules.get(job)},
-            "progress_by_chunk": self._progress(job),
+            "progress_by_chunk": world.trainers.progress(job),
             "minibatches_per_chunk": program.steps,
             "devices": world.facts.devices_of(job, self.kernel.scenario.cluster.server_ids),
             "late_s": world.facts.late_s.get(job, 0.0),
@@ -165,7 +165,7 @@ class Status:
         kernel, world = self.kernel, self.world
         now, program = max(world.real_now(), kernel.now), world.program(job)
         reason = why(kernel, job, now, world.uploads.behind(job, now))
-        done = sum(self._progress(job))
+        done = sum(world.trainers.progress(job))
         history, in_system = self.history.get(kernel.scenario.jobs.ids[job]), job in world.in_system
         return {
             "n": job,
@@ -189,11 +189,6 @@ class Status:
             },
             "message": str(reason) if in_system else self._left(job),
         }
-
-    def _progress(self, job: int) -> list[int]:
-        """Mini-batches of each chunk that are in the parameters."""
-        trainer = self.world.trainers.get(job)
-        return [0] * self.world.program(job).chunks if trainer is None else list(trainer.teams.progress)
 
     def _left(self, job: int) -> str:
         record = self.kernel.record

@@ -8,6 +8,7 @@ import re
 import shutil
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,10 +51,21 @@ class Submissions:
         self.codes = Codes(folder / CODE)
         self._waiting: dict[str, Future[str]] = {}
         self._promised: set[str] = set()
+        self._checked_jobs: dict[str, Scenario] = {}
         self._numbers: dict[str, int] = {}
         self._keys: dict[str, tuple[str, str]] = {}
         self._fields: dict[str, dict[str, Any]] = {}
-        self._before = submitted_before(world.scenario, journal)
+        self._before: Scenario | None = None
+
+    def look_ahead(self) -> None:
+        """Before a replay: check the jobs of the journal together, and read the code of those that a snapshot has."""
+        world = self.world
+        self._before = submitted_before(world.scenario, self.journal)
+        for job in (world.in_system | world.trainers.unmeasured) if world.engine.acts else ():
+            name = world.scenario.jobs.ids[job]
+            code = self._fields[name]["train"].get("code")
+            if code is not None:
+                world.programs[name] = replace(world.programs[name], code=self._code(code))
 
     def promise(self, spec: Mapping[str, Any], key: str = "") -> Future[str]:
         """Check a job and queue it; the future gives its id once it is in the journal."""
@@ -99,14 +111,17 @@ class Submissions:
         return scenario, program_of(train, form.chunks, form.epochs, form.minibatches, scenario.cluster, code)
 
     def _with(self, form: JobForm) -> Scenario:
-        """The scenario with one more job; a restart has checked those of the journal all at once."""
+        """The scenario with one more job: it was checked when it was promised, or by a restart with all others."""
         now, before = self.world.scenario, self._before
         if before is not None and len(now.jobs) < len(before.jobs):
             row = before.jobs.frame.row(len(now.jobs), named=True)
             if (row["id"], row["arrival_s"]) == (form.id, form.arrival_s):
                 return now.with_next(before)
         self._before = None
-        return now.with_job(job_of(form))
+        alone = self._checked_jobs.pop(form.id, None)
+        if alone is None:
+            return now.with_job(job_of(form))
+        return now.followed_by(alone.arriving(form.arrival_s))
 
     def keep_code(self, name: str, code: bytes) -> None:
         """Store the code of future jobs under its SHA-256.
@@ -144,6 +159,14 @@ class Submissions:
                 "taken again when there is space"
             )
 
+    def read_only(self) -> str | None:
+        """Why no jobs are taken now; None if they are."""
+        try:
+            self.check_space()
+        except BusyError as error:
+            return str(error)
+        return None
+
     def _checked(self, form: JobForm) -> dict[str, Any]:
         """The fields of a job that fits the limits and the cluster, with a name of its own."""
         chunks = job_of(form).chunks
@@ -157,10 +180,12 @@ class Submissions:
         scenario = self.kernel.scenario
         last = float(scenario.jobs.frame["arrival_s"][-1]) if len(scenario.jobs) else 0.0
         fields = form.model_dump(mode="json", exclude_unset=True)
-        # tried on a copy: what fails here fails in the user's request, not when the journal is read
-        fits = scenario.with_job(job_of(_arrived(fields, last + 1)))  # the form that will be read from the journal
-        check_chunks(fits.jobs)
+        # what fails here fails in the user's request, not when the journal is read, which has the same form
+        alone = scenario.of_rows(*job_table([job_of(_arrived(fields, last + 1))]))
+        check_chunks(alone.jobs)
+        fits = scenario.followed_by(alone)
         assert len(fits.delays.key) == len(fits.jobs)  # noqa: S101 - delays given by server are checked here
+        self._checked_jobs[form.id] = alone
         return fields
 
     def _modules(self, code: str | None) -> set[str]:
@@ -201,7 +226,7 @@ class Submissions:
 
 def submitted_before(scenario: Scenario, journal: SqlJournal) -> Scenario | None:
     """`scenario` with all jobs whose submissions are in the journal; None if there are none, or one is wrong now."""
-    forms, arrival = list[JobForm](), -1
+    forms, arrival = list[JobForm](), int(scenario.jobs.arrival[-1]) if len(scenario.jobs) else -1
     for time, content in journal.inputs:
         if content["is"] == Submitted.__name__:
             arrival = max(time, arrival + 1)  # as the world has it: each job arrives after all others

@@ -22,6 +22,7 @@ _CHECKPOINT_S = 2.0
 class Processes(Protocol):
     """What a trainer asks of the engine."""
 
+    agents: dict[int, Any]
     maker: Calls
 
     def parameter_server(self, server: int) -> Any:

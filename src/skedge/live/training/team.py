@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from skedge.live.world.inputs import Report
 
@@ -25,7 +24,6 @@ class Team:
     """
 
     server: int
-    agent: Any
     chunks: tuple[int, ...]
     width: int
     turns: bool = False

@@ -243,7 +243,7 @@ class Trainer(threading.Thread):
         asked = []
         for number, team in teams.items():
             for chunk in self.teams.next_chunks(team):
-                call = team.agent.gradient.options(num_returns=2)
+                call = self.engine.agents[team.server].gradient.options(num_returns=2)
                 step = self.teams.progress[chunk]
                 ack, brought = call.remote(self.job_name, self.ps.sent, chunk, step, self.ps.state)
                 asked.append((number, ack, brought))

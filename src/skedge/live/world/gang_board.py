@@ -96,6 +96,11 @@ class GangBoard:
             there = self.stock[job]
             self.stock[job] = {server: part(there.get(server, []), 0, n) for server, n in where}
 
+    def forget(self, job: int) -> None:
+        """Forget a job that has left the system."""
+        self.stock.pop(job, None)
+        self.groups.pop(job, None)
+
     def lose(self, server: int) -> None:
         """Forget all data on a lost server."""
         for of_job in (*self.stock.values(), *self.groups.values()):

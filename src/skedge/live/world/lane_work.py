@@ -106,8 +106,8 @@ class LaneWork:
         self.board.hold(best)
         self._begin(best, there)
         self.running[job] = self.running.get(job, 0) + 1
-        lag, agent = int(world.scenario.jobs.max_lag[job]), world.engine.agents[best.server]
-        world.trainers[job].put(best.team, Team(best.server, agent, there, 1, len(there) > 1, lag), world.inbox.lag_s())
+        team = Team(best.server, there, 1, len(there) > 1, int(world.scenario.jobs.max_lag[job]))
+        world.trainers[job].put(best.team, team, world.inbox.lag_s())
 
     def _begin(self, chunk: Chunk, team: Iterable[int]) -> None:
         """Begin a run of these chunks in the record."""
@@ -218,7 +218,9 @@ class LaneWork:
 
     def forget(self, job: int) -> None:
         """Forget a job that has left the system."""
+        self.board.chunks.pop(job, None)
         self.running.pop(job, None)
         self.counted = {team: n for team, n in self.counted.items() if team[0] != job}
         self.sent_at.pop(job, None)
         self.was_running.discard(job)
+        self.in_cloud.discard(job)

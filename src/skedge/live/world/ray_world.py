@@ -263,11 +263,11 @@ class RayWorld:
         self.in_system.discard(job)
         self.uploads.drop(job)
         self.lanes.forget(job)
+        self.gangs.board.forget(job)
         self.ps_site.pop(job, None)
         if finished:
             self.trainers.unmeasured.add(job)
-        if job in self.trainers:
-            self.trainers[job].close()
+        self.trainers.retire(job)
         for agent in self.engine.agents.values():
             agent.forget.remote(self.scenario.jobs.ids[job])
 

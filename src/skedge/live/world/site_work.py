@@ -130,10 +130,8 @@ class SiteWork:
     def _start(self, job: int, number: int) -> None:
         work = self.open[job, number]
         if not work.awaits:
-            agent = self.world.engine.agents[work.site]
-            self.world.trainers[job].put(
-                number, Team(work.site, agent, work.chunks, work.workers), self.world.inbox.lag_s()
-            )
+            team = Team(work.site, work.chunks, work.workers)
+            self.world.trainers[job].put(number, team, self.world.inbox.lag_s())
 
     # -- facts ---------------------------------------------------------------------------------------------------
 

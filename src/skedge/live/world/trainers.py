@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from skedge.core.time import SECOND
 from skedge.live.training.checkpoint import Checkpoints
+from skedge.live.training.team import Teams
 from skedge.live.training.trainer import Trainer
 
 from .inputs import Report
@@ -20,10 +21,14 @@ _JOIN_S = 15.0
 
 
 class Trainers(dict[int, Trainer]):
-    """The trainer of each job that has one.
+    """The trainer of each job in the system that has one.
 
     Attributes
     ----------
+    last
+        Mini-batches of each chunk that were in the parameters when a job left.
+    zeta
+        1 if the job's workers are colocated, else 0: their announced speed.
     unmeasured
         Jobs that have finished and have no result yet.
     """
@@ -31,35 +36,69 @@ class Trainers(dict[int, Trainer]):
     def __init__(self, world: RayWorld) -> None:
         super().__init__()
         self.world = world
+        self.last: dict[int, list[int]] = {}
+        self.zeta: dict[int, int] = {}
         self.unmeasured: set[int] = set()
-        self._measuring: list[threading.Thread] = []
+        self._ending: list[threading.Thread] = []
 
     def of(self, job: int) -> Trainer:
         """The trainer of `job`, created on first use."""
         if job not in self:
-            world = self.world
-            name, program, log = world.scenario.jobs.ids[job], world.program(job), world.job_log
-            trainer = self[job] = Trainer(
-                job,
-                name,
-                program,
-                world.inbox.tell,
-                world.engine,
-                self.pace(job, 0),
-                log=None if log is None else lambda line: log(name, line),
-                servers=world.scenario.cluster.server_ids,
-                controllers=lambda: world.inbox.resumed,
-            )
-            trainer.answers.out |= {server for server, why in world.out.items() if "lost" in why}
-            world.facts.progress[job] = [0] * program.chunks
+            self.world.facts.progress[job] = [0] * self.world.program(job).chunks
+            self[job] = self._made(job)
             # in a rebuild it only takes in old reports; `go_on` starts those that still train
-            if not world.inbox.rebuilding:
-                trainer.start()
+            if not self.world.inbox.rebuilding:
+                self[job].start()
         return self[job]
+
+    def _made(self, job: int) -> Trainer:
+        world = self.world
+        name, log = world.scenario.jobs.ids[job], world.job_log
+        trainer = Trainer(
+            job,
+            name,
+            world.program(job),
+            world.inbox.tell,
+            world.engine,
+            self.pace(job, self.zeta.get(job, 0)),
+            log=None if log is None else lambda line: log(name, line),
+            servers=world.scenario.cluster.server_ids,
+            controllers=lambda: world.inbox.resumed,
+        )
+        trainer.answers.out |= {server for server, why in world.out.items() if "lost" in why}
+        return trainer
+
+    def teams(self) -> dict[int, tuple[Teams, int | None]]:
+        """Teams and site of each trainer of a rebuilt run, for a snapshot."""
+        return {job: (trainer.teams, trainer.site) for job, trainer in self.items()}
+
+    def restore(self, teams: dict[int, tuple[Teams, int | None]]) -> None:
+        """Create the trainers of a snapshot."""
+        for job, (of_job, site) in teams.items():
+            self[job] = self._made(job)
+            self[job].teams, self[job].site = of_job, site
+
+    def progress(self, job: int) -> list[int]:
+        """Mini-batches of each chunk of `job` that are in the parameters."""
+        trainer, chunks = self.get(job), self.world.program(job).chunks
+        return trainer.teams.progress if trainer is not None else self.last.get(job) or [0] * chunks
+
+    def retire(self, job: int) -> None:
+        """End the trainer of a job that has left; its thread may still measure the result."""
+        trainer = self.pop(job, None)
+        if trainer is not None:
+            trainer.close()
+            self.last[job] = trainer.teams.progress
+            self.zeta.pop(job, None)
+            self._until_it_ends(trainer)
+
+    def _until_it_ends(self, thread: threading.Thread) -> None:
+        """Keep a thread until it has ended, for :meth:`close`."""
+        self._ending = [*(other for other in self._ending if other.is_alive()), thread]
 
     def paced(self, job: int, zeta: int) -> Trainer:
         """The trainer of `job`, from now on at the announced speed of colocated (`zeta` 1) or separate workers."""
-        trainer = self.of(job)
+        trainer, self.zeta[job] = self.of(job), zeta
         trainer.clock.pace = self.pace(job, zeta)
         return trainer
 
@@ -77,9 +116,8 @@ class Trainers(dict[int, Trainer]):
         for job in sorted(self.unmeasured):
             self.measure(job)
         for trainer in self.values():
-            if not trainer.closed.is_set():
-                trainer.clock.forget_joins()  # no delay: the run's clock stood still
-                trainer.start()
+            trainer.clock.forget_joins()  # no delay: the run's clock stood still
+            trainer.start()
 
     def measured(self, report: Report) -> bool:
         """Take in a result, or have it measured again; returns whether the report is about a result."""
@@ -100,14 +138,15 @@ class Trainers(dict[int, Trainer]):
                 result = world.engine.maker.outcome_of(world.program(job), saved)
                 world.inbox.tell(Report("result", job, result=result))
 
-        self._measuring.append(threading.Thread(target=measure, name=f"measure {job}", daemon=True))
-        self._measuring[-1].start()
+        thread = threading.Thread(target=measure, name=f"measure {job}", daemon=True)
+        thread.start()
+        self._until_it_ends(thread)
 
     def close(self) -> None:
         """End all trainers, and wait for them for a while."""
         for trainer in self.values():
             trainer.close()
         end = time.monotonic() + _JOIN_S
-        for thread in (*self.values(), *self._measuring):
+        for thread in (*self.values(), *self._ending):
             if thread.is_alive():
                 thread.join(timeout=max(end - time.monotonic(), 0.0))

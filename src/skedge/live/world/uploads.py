@@ -65,8 +65,9 @@ class Uploads:
         self.stored = {key: chunks for key, chunks in self.stored.items() if key[1] != server}
 
     def drop(self, job: int) -> None:
-        """Forget the uploads of a job that has left."""
+        """Forget the uploads and the data of a job that has left."""
         self.pending = {number: upload for number, upload in self.pending.items() if upload.job != job}
+        self.stored = {key: chunks for key, chunks in self.stored.items() if key[0] != job}
 
     def behind(self, job: int, now: int) -> int:
         """Time by which the job's most overdue upload is late [µs]; 0 if none is."""

@@ -95,6 +95,8 @@ class AOnline(Basis):
 
     def decide(self, event: Event, view: View) -> Iterator[Order]:
         """Alg. 1: dispatch the arrivals, in order, then give the jobs that begin to run a PS."""
+        for job in event.left:
+            self.rank.pop(job, None)
         # room appears only when a job leaves or a server returns; who waits was there before the arrivals
         if len(self.waiting) and (event.left or event.servers):
             self.waiting.remove_jobs(event.left)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from skedge.core.errors import PolicyError, SolverError
-from skedge.core.jit import compiled
+from skedge.core.jit import compiled, lean
 from skedge.core.model import Floats, Ints
 from skedge.core.speed import ceil_almost, servers_for
 from skedge.core.ties import SLACK
@@ -215,14 +215,18 @@ def _log_of(delta: float, rows: int, least: float) -> float:
 
 
 @compiled
-def round_each(x: Floats, rng: Generator, out: Ints) -> None:
-    """Round each x up with probability x - floor(x), else down, (27)-(28); integers draw no random number."""
-    for i in range(len(x)):
-        low = int(np.floor(x[i] + _WHOLE))
-        part = x[i] - low
-        out[i] = low
-        if part > _WHOLE and rng.random() < part:
-            out[i] += 1
+def parts(x: Floats) -> tuple[Ints, Floats, Ints]:
+    """floor(x), x - floor(x), and where the latter is not 0: what (27)-(28) rounds."""
+    low = np.floor(x + _WHOLE).astype(np.int64)
+    part = x - low
+    return low, part, np.flatnonzero(part > _WHOLE)
+
+
+@lean
+def round_each(low: Ints, part: Floats, fractional: Ints, rng: Generator, out: Ints) -> None:
+    """Round each fractional x (:func:`parts`) up with probability x - floor(x), else down, (27)-(28)."""
+    for i in fractional:
+        out[i] = low[i] + int(rng.random() < part[i])
 
 
 @compiled
@@ -257,11 +261,11 @@ def integral(
     at = np.flatnonzero(w_lp + s_lp > 0)
     x = np.concatenate((w_lp[at], s_lp[at])) * gain
     n, best, most, how = len(at), np.inf, 0, MISSED
-    kept, drawn = np.zeros(2 * n, np.int64), np.zeros(2 * n, np.int64)
-    fractional = (np.abs(x - np.rint(x)) > _WHOLE).any()
+    low, part, fractional = parts(x)
+    kept, drawn = np.zeros(2 * n, np.int64), low.copy()
     # whole solutions leave nothing to draw: every attempt would be the same
-    for _ in range(tries if fractional else 1):
-        round_each(x, rng, drawn)
+    for _ in range(tries if len(fractional) else 1):
+        round_each(low, part, fractional, rng, drawn)
         workers, pss = drawn[:n].sum(), drawn[n:].sum()
         # rows of (4) and of the PSs first: they need no look at the machines
         if workers < 1 or workers > batch or pss < servers_for(workers, ratio):

@@ -184,7 +184,8 @@ class Batch(Basis):
         if event.servers:
             self.copies.clear()
         for job in event.broken:
-            yield from self._extend(job, view)
+            if job in self.held:  # not after an interruption: it waits for another plan
+                yield from self._extend(job, view)
         for job in (*event.interrupted, *event.arrived):
             yield from self._admit(job, view, since=view.now if job in self.held else int(view.jobs.arrival[job]))
         slots = view.now // self.physics.slot

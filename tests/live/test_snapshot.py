@@ -1,0 +1,145 @@
+"""Snapshots: what follows one is decided as after the whole journal."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from numpy.random import default_rng
+from played import LIMITS, Played, empty, journal_in
+
+from skedge.core.model import Cluster, Server
+from skedge.core.scenario import Scenario
+from skedge.live.control.journal import SqlJournal
+from skedge.live.control.settings import CLUSTER, Settings, save_settings
+from skedge.live.control.snapshot import SNAPSHOT, Snapshot, begin, main, newest, save
+from skedge.live.training.trainer import Trainer
+from skedge.live.world.carrier import Carrier
+from skedge.run import for_service
+from skedge.scenario.file import load_cluster_file
+
+POLICIES = {
+    "slots": ["aonline", "srtf", "fifo:backfill=true", "drf", "preemptive", "tiresias:limit_s=3", "batch", "batchsche"],
+    "resources": ["fifo", "drf", "optimus"],
+    "sites": ["okita", "fifo", "drf"],
+}
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_sent_or_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Carrier, "start", lambda _: None)
+    monkeypatch.setattr(Trainer, "start", lambda _: None)
+
+
+def rebuilt(folder: Path, snapshot: Path | None = None) -> Played:
+    """A service rebuilt from its journal, or from a snapshot and what follows it."""
+    service = Played(journal_in(folder), folder, snapshot=snapshot)
+    service.run()
+    return service
+
+
+def answers(service: Played) -> dict[str, Any]:
+    """Everything that a service says of its jobs and has on record, when nobody asks for the present time."""
+    run = service.record()
+    tables = {
+        name: getattr(run.schedule, name).to_dict(as_series=False) for name in ("decisions", "runs", "ps", "jobs")
+    }
+    world = service.world
+    return {
+        **tables,
+        "events": service.status.happened,
+        "history": service.status.history,
+        "progress": [list(world.trainers.progress(job)) for job in range(len(world.scenario.jobs))],
+        "meta": world.meta(),
+        "keys": service.submissions._keys,
+    }
+
+
+@pytest.mark.parametrize(("kind", "policy"), [(kind, policy) for kind, of in POLICIES.items() for policy in of])
+def test_what_follows_a_snapshot_is_decided_as_after_the_whole_journal(tmp_path: Path, kind: str, policy: str) -> None:
+    """Controllers begin at snapshots of several entries; in the end every decision is taken again from the first on."""
+    snapshot, journal = tmp_path / SNAPSHOT, journal_in(tmp_path, policy, kind)
+    for seed, count in enumerate((80, 30, 50)):
+        Played(journal, tmp_path, seed, count, snapshot).run()
+        reading = journal_in(tmp_path)
+        reading.number -= int(default_rng(seed).integers(60))  # as if this were all of the journal
+        assert begin(reading)
+        save(Played(reading, tmp_path, snapshot=snapshot), snapshot)
+        journal = journal_in(tmp_path)
+    tail, whole = rebuilt(tmp_path, snapshot), rebuilt(tmp_path)
+    assert (len(tail.journal.decided), len(whole.journal.decided)) == (0, 0)
+    assert tail.journal.span[0] > 100 > whole.journal.span[0]
+    assert answers(tail) == answers(whole)
+
+
+def lived(folder: Path, policy: str = "srtf", seed: int = 1) -> SqlJournal:
+    """The journal of a service that has taken some inputs."""
+    folder.mkdir(exist_ok=True)
+    Played(journal_in(folder, policy, "slots"), folder, seed, 40).run()
+    return journal_in(folder)
+
+
+def saved(folder: Path) -> Path:
+    """A snapshot of such a service."""
+    journal = lived(folder)
+    assert begin(journal)
+    save(Played(journal, folder), folder / SNAPSHOT)
+    return folder / SNAPSHOT
+
+
+def found(path: Path, journal: SqlJournal, scenario: Scenario | None = None) -> Snapshot | None:
+    scenario = scenario or empty("slots")
+    return newest(path, scenario, for_service("srtf", scenario), journal)
+
+
+def test_a_snapshot_that_cannot_be_used_is_set_aside_and_the_log_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, more = saved(tmp_path / "it"), Server("e2", capacity={"worker:gpu": 1})
+    scenario = empty("slots")
+    larger = replace(scenario, cluster=Cluster([*scenario.cluster.servers, more]))
+    wrong = [
+        ("it was made with another run", found(path, lived(tmp_path / "fifo", policy="fifo"))),
+        ("it is not of this journal", found(path, lived(tmp_path / "other", seed=2))),
+        ("it was made with another cluster", found(path, journal_in(path.parent), larger)),
+    ]
+    with monkeypatch.context() as patch:
+        patch.setattr("skedge.live.control.snapshot._source", lambda _: "other")
+        wrong.append(("it was made with another source code", found(path, journal_in(path.parent))))
+    used = found(path, journal_in(path.parent))
+    assert used is not None
+    whole = path.read_bytes()
+    for content, why in ((whole[:-9], "it is damaged"), (b"\x80\x05", "it cannot be read: ")):
+        path.write_bytes(content)
+        wrong.append((why, found(path, journal_in(path.parent))))
+    lines = capsys.readouterr().err.splitlines()
+    for line, (why, snapshot) in zip(lines, wrong, strict=True):
+        assert snapshot is None
+        assert line.startswith(f"snapshot {path}: {why}")
+        assert line.endswith("; the whole journal is taken in")
+
+
+def test_a_service_with_a_damaged_snapshot_takes_in_its_whole_journal(tmp_path: Path) -> None:
+    path = saved(tmp_path)
+    path.write_bytes(path.read_bytes()[:-9])
+    service = rebuilt(tmp_path, path)
+    assert (service.journal.span[0], len(service.journal.decided)) == (0, 0)
+
+
+def test_a_snapshot_is_made_by_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder of a service that is up is all that it needs."""
+    (tmp_path / CLUSTER).write_text(
+        "name: two\nslot: 1s\ncluster: {servers: [{id: e0, workers: {gpu: 2}, ps: {cpu: 2}}, "
+        "{id: e1, workers: {gpu: 1}, ps: {cpu: 1}}, {id: cloud, kind: cloud}]}\n",
+        encoding="utf-8",
+    )
+    save_settings(tmp_path, Settings("srtf", id="played", limits=LIMITS))
+    journal = lived(tmp_path)
+    monkeypatch.setattr("os.nice", lambda _: None)
+    assert main(tmp_path) == 0
+    used = found(tmp_path / SNAPSHOT, journal, load_cluster_file(tmp_path / CLUSTER))
+    assert used is not None
+    assert 0 < used.number < journal.number
+    assert (tmp_path / SNAPSHOT).stat().st_mode & 0o777 == 0o600
