@@ -34,6 +34,7 @@ from skedge.live.control.session import train
 from skedge.live.engine import Engine
 from skedge.live.training.checkpoint import Checkpoints
 from skedge.live.training.program import Program
+from skedge.report.pictures import standalone
 from skedge.run import run
 from skedge.studies.figure import Figure, Line, svg
 
@@ -132,7 +133,7 @@ def main() -> None:
         drawn = tuple(Line(name, tuple(100 * s for s in shares), tuple(of)) for name, of in lines.items())
         title = "Accuracy by how unlike the chunks are, samples not shuffled over them"
         figure = Figure(title, "samples sorted by label [%]", "accuracy", drawn, limits=(0.0, 1.0))
-        given.figure.write_text(svg(figure) + "\n", encoding="utf-8")
+        given.figure.write_text(standalone(svg(figure)) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from skedge.live.control.states import ACTIVE
 from skedge.live.training.trainer import Trainer
 from skedge.live.world.carrier import Carrier
 from skedge.live.world.ray_world import NoEngine
+from skedge.report.pictures import standalone
 from skedge.scenario.file import load_cluster_file
 from skedge.studies.figure import Figure, Line, svg
 
@@ -149,7 +150,7 @@ def main() -> None:
         restart(state, whole=False)
         restart(state, whole=True)
     if given.figure:
-        given.figure.write_text(svg(figure(rows)) + "\n", encoding="utf-8")
+        given.figure.write_text(standalone(svg(figure(rows))) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ import yaml
 
 from skedge.analysis.intervals import Estimate
 from skedge.core.scenario import Scenario
+from skedge.report.pictures import standalone
 from skedge.run import run
 from skedge.scenario.file import scenario_from_dict, shipped
 from skedge.studies.figure import Figure, Line, svg
@@ -216,7 +217,7 @@ def drawn(lines: list[tuple[str, list[int], list[float]]]) -> str:
         for policy, sizes, spent in lines
     ]
     title = "CPU time of the simulation over the number of jobs"
-    return svg(Figure(title, "doublings of the jobs", "doublings of the CPU time", tuple(doubled))) + "\n"
+    return standalone(svg(Figure(title, "doublings of the jobs", "doublings of the CPU time", tuple(doubled)))) + "\n"
 
 
 if __name__ == "__main__":

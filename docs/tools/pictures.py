@@ -13,6 +13,7 @@ from typing import Any
 import skedge
 from skedge.analysis.intervals import Estimate
 from skedge.export.workers import workers_of
+from skedge.report.pictures import standalone
 from skedge.report.site_picture import site_picture
 from skedge.scenario.file import scenario_from_dict
 from skedge.studies.figure import Figure, Line, svg
@@ -206,7 +207,7 @@ def prices(run: skedge.Run) -> str:
         name = run.scenario.jobs.ids[number]
         lines.append(Line(f"with {name}", x, tuple(Estimate(price) for price in now)))
     figure = Figure("Price of a GPU after each admission", "slot", "price of a GPU in a slot", tuple(lines))
-    return svg(figure) + "\n"
+    return standalone(svg(figure)) + "\n"
 
 
 def drawn() -> dict[str, str]:
@@ -219,7 +220,7 @@ def drawn() -> dict[str, str]:
             ran("batch", BATCH, "batch"), "Intervals of the batch scheduler", {2.0**i: f"τ={2**i}" for i in range(5)}
         ),
         "prices.svg": prices(ran("prices", PRICE, "pdors")),
-        "sites.svg": site_picture(sites.scenario, sites.schedule) + "\n",
+        "sites.svg": standalone(site_picture(sites.scenario, sites.schedule)) + "\n",
     }
 
 

@@ -25,7 +25,9 @@ from .core.registry import policy_of, spec_of
 from .core.scenario import Jobs, Scenario
 from .core.time import SECOND
 from .optimum.problems import Reference, covering, reference
-from .report.build import ReportRun, ReportTable, build_report
+from .report.build import ReportTable, build_report
+from .report.notebook import displayed
+from .report.plots import Plots
 from .run import Run, run
 from .runs.meta import folder_name, registered_meta
 from .runs.sweep import Kept, Point, Where, carry_out, key_of
@@ -183,10 +185,6 @@ class Comparison:
 
     def report(self, title: str = "Comparison", command: str = "skedge.compare") -> str:
         """The report as one HTML page: table, lanes and charts of the first seed; `command` is how it was made."""
-        runs = [
-            ReportRun(policy, r.scenario, r.schedule, r.metrics, r.utilisation)
-            for policy, r in zip(self.policies, self.first, strict=True)
-        ]
         scenario, versions = self.first[0].scenario, self.first[0].meta["versions"]
         settings = {
             "compared seeds": ", ".join(map(str, self.seeds)),
@@ -194,7 +192,18 @@ class Comparison:
             "versions": ", ".join(f"{k} {v}" for k, v in versions.items()),
             "command": command,
         }
-        return build_report(runs, self._table(), title, settings)
+        return build_report(self.plot.runs, self._table(), title, settings)
+
+    @property
+    def plot(self) -> Plots:
+        """The charts of the first seed: ``comparison.plot.jct()``, ``.utilisation()`` and ``.lanes("srtf")``."""
+        return Plots([run.shown(policy) for policy, run in zip(self.policies, self.first, strict=True)])
+
+    def _repr_html_(self) -> str:
+        """The table and the completion times of the first seed, as Jupyter shows them."""
+        seeds = f"{len(self.seeds)} seed{'s' if len(self.seeds) > 1 else ''}"
+        title = f"{len(self.policies)} policies on {self.first[0].scenario.name}, {seeds}"
+        return displayed(title, self._table(), [self.plot.jct()], "; ".join(self.texts))
 
     def _table(self) -> ReportTable:
         """The table in the report: the leading metric, its difference to the reference, all others."""

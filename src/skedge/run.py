@@ -10,7 +10,7 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -32,6 +32,10 @@ from .core.policy import AnyPolicy, Need, Policy
 from .core.registry import make_policy, policy_of, registered
 from .core.scenario import Scenario
 from .core.schedule import Schedule, schema
+from .report.build import ReportRun, build_report, unique
+from .report.notebook import displayed
+from .report.plots import Plots
+from .report.table import metrics_table
 from .runs.meta import broken_meta, meta_of, read_meta, registered_meta
 from .runs.stopwatch import Stopwatch, WatchedPolicy, WatchedWorld
 from .scenario.file import load_jobs, load_scenario, scenario_of
@@ -102,6 +106,23 @@ class Run:
     def utilisation(self) -> pl.DataFrame:
         """Utilisation over time (:func:`skedge.analysis.metrics.metrics.utilisation`)."""
         return utilisation(self.scenario, self.schedule)
+
+    @property
+    def plot(self) -> Plots:
+        """The charts: ``run.plot.lanes()``, ``.jct()`` and ``.utilisation()``."""
+        return Plots([self.shown()])
+
+    def shown(self, label: str | None = None) -> ReportRun:
+        """The run as reports and charts take it, under `label`; None: the policy."""
+        return ReportRun(label or self.policy, self.scenario, self.schedule, self.metrics, self.utilisation)
+
+    def report(self, title: str | None = None, command: str = "skedge.run") -> str:
+        """The report as one HTML page: metrics, lanes and charts; `command` is how it was made."""
+        return report([self], title or f"skedge: {self.policy} on {self.scenario.name}", command)
+
+    def _repr_html_(self) -> str:
+        """Metrics and lanes, as Jupyter shows them."""
+        return displayed(repr(self), metrics_table([(self.policy, self.metrics)]), [self.plot.lanes()])
 
     def verify(self, limit: int = 20) -> list[Violation]:
         """Violations of the rules of ``docs/model.md``; an empty list if there are none.
@@ -186,6 +207,18 @@ class Run:
         columns = schema(scenario.cluster.server_ids)
         tables = {name: _read_table(folder / "tables" / f"{name}.parquet", columns[name]) for name in Schedule.names()}
         return Run(scenario, meta, Schedule(**tables))
+
+
+def report(runs: Sequence[Run], title: str, command: str) -> str:
+    """The report of runs side by side as one HTML page; `command` is how it was made."""
+    versions = ", ".join(f"{name} {number}" for name, number in runs[0].meta.get("versions", {}).items())
+    return build_report(side_by_side(runs), title=title, settings={"versions": versions, "command": command})
+
+
+def side_by_side(runs: Sequence[Run]) -> list[ReportRun]:
+    """Runs as reports and charts take them; those of one policy are told apart by numbers."""
+    labels = unique([run.policy for run in runs])
+    return [run.shown(label) for label, run in zip(labels, runs, strict=True)]
 
 
 def load_whole(folder: Path | str) -> Run:

@@ -161,6 +161,66 @@ def test_pointer_shows_a_bar_and_a_click_follows_its_job(page: Any, runs: list[R
     assert page.locator("#details").inner_text() == ""
 
 
+@pytest.mark.parametrize("how", ["key", "wheel", "leave"])
+def test_the_label_at_the_pointer_goes(how: str, page: Any) -> None:
+    at = _middle_of_a_bar(page)
+    page.locator("#gantt").hover(position={"x": at["x"], "y": at["y"]})
+    assert page.locator("#tip").is_visible()
+    if how == "key":
+        page.locator("#gantt").press("+")
+    elif how == "wheel":
+        page.mouse.wheel(0, 100)
+    else:
+        page.mouse.move(1, 1)
+    page.locator("#tip").wait_for(state="hidden", timeout=2000)
+
+
+def test_sixteen_policies_have_marks_of_their_own_in_the_legends(
+    browser: Any, errors: list[str], tmp_path: Path
+) -> None:
+    """Each line has another colour or dash, and its mark in the legend has both."""
+    world = samples.scenario(5)
+    schedule = samples.chunked(world, 2, 1)
+    path = tmp_path / "many.html"
+    write_report(path, build_report([samples.report_run(f"policy {i}", world, schedule) for i in range(16)]))
+    page = _open(browser, path, errors)
+    for chart in ("jct", "utilisation", "waiting"):
+        marks = page.locator(f"#chart-{chart} .u-series .u-marker").evaluate_all(
+            "all => all.map(mark => mark.style.background)"
+        )
+        assert len(set(marks[-16:])) == 16
+        assert sum("repeating-linear-gradient" in mark for mark in marks) == 12
+        drawn = page.evaluate(
+            f"skedgeReport.charts.{chart}.series.slice(-16).map(s => [s.stroke(), ...s.dash].join(' '))"
+        )
+        assert len(set(drawn)) == 16
+    page.close()
+    assert errors == []
+
+
+def test_every_drawing_has_a_role_and_a_name_and_tables_scroll(page: Any) -> None:
+    names = page.locator("canvas").evaluate_all("""all => all.map(c => [c.getAttribute("role"),
+      c.getAttribute("aria-label") || document.getElementById(c.getAttribute("aria-labelledby")).textContent])""")
+    assert [role for role, _ in names] == ["img"] * 3 + ["application"]
+    assert all(name for _, name in names)
+    page.set_viewport_size({"width": 400, "height": 800})
+    page.wait_for_function("document.documentElement.scrollWidth <= 400")  # the charts follow the width
+    assert page.evaluate("(t => t.scrollWidth > t.clientWidth)(document.getElementById('comparison'))")
+
+
+def test_bars_that_are_all_shown_are_no_warning(browser: Any, errors: list[str], tmp_path: Path) -> None:
+    world = samples.scenario(40)
+    run = samples.report_run("a", world, samples.huge(world, 4000, 1))
+    path = tmp_path / "all.html"
+    write_report(path, build_report([run], bar_cap=run.schedule.runs.height - 1))
+    page = _open(browser, path, errors)
+    limit = page.locator("#limit")
+    assert limit.get_attribute("class") == "hint"
+    assert limit.inner_text().startswith("All ")
+    page.close()
+    assert errors == []
+
+
 def test_search_finds_a_job_and_moves_to_it(page: Any) -> None:
     page.locator("#search").fill("job-0642")
     assert page.locator("#details h3").inner_text() == "Job job-0642 under aonline"

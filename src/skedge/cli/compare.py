@@ -56,7 +56,7 @@ class Output:
         """The report's file; if it is outside of :attr:`folder`, it is checked that it can be written."""
         path = self.report or (self.folder / "report.html" if self.folder else Path("comparison.html"))
         if self.report is not None or self.folder is None:
-            _check_report(path)
+            check_report(path, "--report")
         return path
 
 
@@ -95,14 +95,15 @@ def compare_command(
         if inside is not None:
             _write(inside, comparison, output.keep)
         made = page if output.report or inside is None else inside / page.name
-        _write_page(made, page, comparison.report(title, command))
+        write_page(made, page, comparison.report(title, command))
     _show(comparison, as_json=as_json)
     if not as_json:
         out.print(f"the picture (first seed):  {page}{replaced}", soft_wrap=True)
     fail_on_broken(comparison)
 
 
-def _write_page(path: Path, shown: Path, page: str) -> None:
+def write_page(path: Path, shown: Path, page: str) -> None:
+    """Write a report; the error of one that cannot be written names the file `shown`."""
     try:
         write_report(path, page)
     except OSError as error:
@@ -136,7 +137,7 @@ def split_policies(text: str) -> list[str]:
     return specs
 
 
-def _check_report(path: Path) -> None:
+def check_report(path: Path, option: str) -> None:
     """Fail before a long comparison if its report cannot be written."""
     wrong = None if os.path.isdir(path.parent) else f"{path.parent} is not a folder"
     if os.path.isdir(path):
@@ -146,7 +147,7 @@ def _check_report(path: Path) -> None:
     if wrong is not None:
         raise InputError(f"{path}: the report cannot be written: {wrong}; name a file in an existing folder")
     if os.path.isfile(path) and not _is_report(path):
-        raise InputError(f"{path}: exists and is not a report of skedge; name another file with --report")
+        raise InputError(f"{path}: exists and is not a report of skedge; name another file with {option}")
 
 
 def _is_report(path: Path) -> bool:

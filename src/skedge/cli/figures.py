@@ -15,13 +15,13 @@ import typer
 from rich.table import Table
 
 from skedge.core.errors import InputError
+from skedge.report.pictures import HINT, can_draw
 from skedge.run import new_folder
 from skedge.runs.sweep import Kept, Where
 from skedge.studies.kinds.ratio import Ratio
 from skedge.studies.kinds.ratios import Ratios
 from skedge.studies.overview import finish, is_finished, key_of_study, write_overview
 from skedge.studies.page import write_findings
-from skedge.studies.pictures import HINT, can_draw
 from skedge.studies.runner import How, findings
 from skedge.studies.study import Study, every
 

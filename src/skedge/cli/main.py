@@ -41,6 +41,10 @@ SECTIONS = {
             "view:view",
             "View recorded runs in the browser: lanes, jobs, decisions, servers and a comparison; until Ctrl-C.",
         ),
+        "report": (
+            "report:report",
+            "Draw recorded runs: one HTML page with metrics, lanes and charts, and the charts as pictures.",
+        ),
         "verify": (
             "verify:verify",
             "Check a run's record against every rule of the model; exit code 1 if one is broken.",

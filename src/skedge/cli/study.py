@@ -9,13 +9,13 @@ import typer
 from rich.table import Column, Table
 
 from skedge.core.errors import InputError
+from skedge.report.pictures import HINT, can_draw
 from skedge.run import new_folder
 from skedge.runs.sweep import Where
 from skedge.studies.judge import Verdict
 from skedge.studies.kinds.feasibility import Feasibility
 from skedge.studies.outcome import shown
 from skedge.studies.page import StudyResults, write_findings
-from skedge.studies.pictures import HINT, can_draw
 from skedge.studies.runner import How, findings
 from skedge.studies.study import Study, Trained, find, known
 

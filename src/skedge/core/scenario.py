@@ -13,6 +13,7 @@ import polars as pl
 from numpy.random import Generator, default_rng
 
 from .errors import ScenarioError
+from .facts import facts_html
 from .fields import Number, Rule, made_of, settle, text
 from .job_checks import UTILITY, checked, data_of, floats, in_order, needs, numeric, schema_of
 from .job_fields import EXTRA_SCHEMA, JOB_SCHEMA, PS_NEEDS, WORKER_NEEDS, JobColumns
@@ -219,6 +220,10 @@ class Scenario:
         kind.check(self)
         if jobs.max_lag.any():
             self._check_lag(jobs.ids[int(np.flatnonzero(jobs.max_lag)[0])])
+
+    def _repr_html_(self) -> str:
+        """The settings, as Jupyter shows them."""
+        return facts_html(self)
 
     def _check_lag(self, job: str) -> None:
         """Check that time is continuous and restoring free: a chunk that is ahead stops between epochs, at no cost."""

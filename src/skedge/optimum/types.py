@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from skedge.report.notebook import displayed
+from skedge.report.table import ReportTable
 from skedge.run import Run
 
 Sense = Literal["lower", "higher"]
@@ -108,3 +110,11 @@ class Optimum:
     def proved(self) -> bool:
         """Whether value and bound have met."""
         return abs(self.value - self.bound.value) <= SAME * abs(self.value)
+
+    def _repr_html_(self) -> str:
+        """The bounds, and the lanes of the best schedule found, as Jupyter shows them."""
+        word = "optimal" if self.proved else f"best found, gap {self.gap:.2%}"
+        rows = [[bound.name, f"{bound.value:.10g}", bound.note] for bound in self.bounds]
+        title = f"{self.metric} = {self.value:.10g}: {word} (by {self.source})"
+        note = f"no schedule is better than {self.bound.value:.10g} ({self.bound.name})"
+        return displayed(title, ReportTable(("bound", "value", "what it is"), rows), [self.run.plot.lanes()], note)

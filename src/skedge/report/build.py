@@ -22,11 +22,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from skedge.core.kinds import kind_of
+from skedge.core.facts import scenario_facts
 from skedge.core.model import Ints
 from skedge.core.scenario import Scenario
 from skedge.core.schedule import Schedule
-from skedge.core.time import SECOND
 
 from .bars import Bars, choose_bars
 from .curves import jct_distribution, over_time
@@ -134,6 +133,11 @@ def _check(runs: Sequence[ReportRun]) -> None:
             raise ValueError(f"report: run {run.label!r}: utilisation has no column {missing[0]!r}")
 
 
+def unique(labels: Sequence[str]) -> list[str]:
+    """The labels, those that occur several times with their numbers."""
+    return [f"{one} ({i})" if labels.count(one) > 1 else one for i, one in enumerate(labels, 1)]
+
+
 def _submitting(runs: Sequence[ReportRun]) -> list[int]:
     """Pick the first run of every set of arrivals: runs of one scenario see the same submissions."""
     first = {r.scenario.jobs.arrival.tobytes(): i for i, r in reversed(list(enumerate(runs)))}
@@ -144,28 +148,6 @@ def _facts(runs: Sequence[ReportRun]) -> list[tuple[str, str]]:
     """List the settings of the scenarios; values that differ between runs are shown side by side."""
     by_run = [scenario_facts(r.scenario) for r in runs]
     return [(name, " | ".join(dict.fromkeys(f[name] for f in by_run))) for name in by_run[0]]
-
-
-def scenario_facts(scenario: Scenario) -> dict[str, str]:
-    """Settings of a scenario for a reader, by name."""
-    cluster, physics = scenario.cluster, scenario.physics
-    edge = len(cluster.servers) - (cluster.cloud is not None)
-    cloud = "with a cloud" if cluster.cloud is not None else "no cloud"
-    time = f"slots of {physics.slot / SECOND:g} s" if physics.slotted else "continuous"
-    return {
-        "scenario": scenario.name,
-        "scenario seed": str(scenario.seed),
-        "jobs": f"{len(scenario.jobs):,}",
-        "servers": f"{edge:,} edge, {cloud}",
-        "workers": kind_of(cluster).workers(cluster),
-        "time": time,
-        "uploads": "charged" if physics.charge_upload else "free",
-        "data of gangs": physics.data.replace("_", " "),
-        "co-location": physics.colocation.replace("_", " "),
-        "checkpoint overhead": f"{physics.checkpoint_overhead / SECOND:g} s",
-        "estimate error": f"{physics.estimate_error:g}",
-        "speedup": f"{physics.speedup:g}",
-    }
 
 
 def run_views(runs: Sequence[ReportRun], cap: int) -> dict[str, Any]:

@@ -42,9 +42,25 @@ function logTicks(low, high, width, gap = 62) {
   return kept;
 }
 
-/** One chart in `host`, as wide as the page. */
+/** A series as its mark in the legend: its colour, with the dashes of its line. */
+function legendMark(u, i) {
+  const { dash = [] } = u.series[i], colour = u.series[i].stroke(u, i);
+  let at = 0;
+  const stops = dash.map((length, j) => {
+    const from = at;
+    at += length;
+    return `${j % 2 ? "transparent" : colour} ${from}px ${at}px`;
+  });
+  return stops.length ? `repeating-linear-gradient(90deg, ${stops.join(", ")})` : colour;
+}
+
+/** One chart in `host`, as wide as the page; its title names the drawing. */
 function draw(host, options, columns) {
-  const chart = new uPlot({ width: host.clientWidth || 800, height: 300, cursor: { y: false }, ...options }, columns, host);
+  const legend = { markers: { width: 0, fill: legendMark } };
+  const chart = new uPlot({ width: host.clientWidth || 800, height: 300, cursor: { y: false }, legend, ...options }, columns, host);
+  const canvas = chart.root.querySelector("canvas");
+  canvas.setAttribute("role", "img");
+  canvas.setAttribute("aria-labelledby", host.getAttribute("aria-labelledby"));
   new ResizeObserver(() => {
     if (chart.root.isConnected && host.clientWidth) chart.setSize({ width: host.clientWidth, height: 300 });
   }).observe(host);

@@ -136,16 +136,15 @@ function showJob(run, job) {
 
 /* ---------------------------------------------------------------- the Gantt chart's surroundings */
 
-/** What the chart leaves out, in a sentence; empty if nothing. */
+/** What the chart leaves out or draws as one, in a sentence; empty if nothing. */
 function limitText(gantt, bars) {
   if (!gantt.merged) return "";
+  const joined = gantt.bars_total < gantt.runs_total ? "adjacent runs of one job on one lane are drawn as one bar" : "";
+  if (!gantt.window) return `All ${roughly(gantt.runs_total)} runs are shown: ${joined}.`;
   const parts = [`Showing ${grouped(bars)} of ${roughly(gantt.bars_total)} bars`];
-  if (gantt.window) {
-    parts.push(`: window ${clock(gantt.window[0])} – ${clock(gantt.window[1])}, the busiest`);
-    if (gantt.lanes_cut) parts.push(", and of that only the first lanes");
-  }
-  parts.push(`. The run has ${roughly(gantt.runs_total)} runs`);
-  parts.push(gantt.bars_total < gantt.runs_total ? "; adjacent runs of one job on one lane are drawn as one bar." : ".");
+  parts.push(`: window ${clock(gantt.window[0])} – ${clock(gantt.window[1])}, the busiest`);
+  if (gantt.lanes_cut) parts.push(", and of that only the first lanes");
+  parts.push(`. The run has ${roughly(gantt.runs_total)} runs${joined && `; ${joined}`}.`);
   parts.push(" Table and line charts count all of them.");
   return parts.join("");
 }
@@ -202,6 +201,7 @@ class Explorer {
     const limit = limitText(this.run.gantt, this.run.bars.job.length);
     byId("limit").hidden = !limit;
     byId("limit").textContent = limit;
+    byId("limit").className = this.run.gantt.window ? "note" : "hint";
     byId("gantt").setAttribute(
       "aria-label", `Gantt chart of ${this.run.label}: ${grouped(this.run.bars.job.length)} bars. Search a job by its id above.`);
     this.gantt.setRun(this.run);

@@ -42,6 +42,7 @@ function onKey(g, event) {
   const action = KEYS[event.key];
   if (!action || event.ctrlKey || event.metaKey || event.altKey) return;
   event.preventDefault();
+  g.tell.hover(-1, 0, 0);
   action(g);
 }
 

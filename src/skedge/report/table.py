@@ -88,7 +88,7 @@ def table_view(table: ReportTable) -> dict[str, Any]:
     for i, key in enumerate(table.columns):
         column = [row[i] if i < len(row) else None for row in table.rows]
         title, better = _TITLES.get(key, (key, None))
-        factor, unit = _unit(key, [v for v in map(_value, column) if v is not None])
+        factor, unit = unit_of(key, [v for v in map(_value, column) if v is not None])
         columns.append({"title": title, "unit": unit, "better": better})
         digits = _digits([v / factor for cell in column for v in _numbers(cell)])
         best = table.best.get(key)
@@ -109,7 +109,7 @@ def _numbers(cell: Cell) -> list[float]:
     return [v for v in map(finite, parts) if v is not None]
 
 
-def _unit(key: str, values: Sequence[float]) -> tuple[float, str]:
+def unit_of(key: str, values: Sequence[float]) -> tuple[float, str]:
     """Divisor and name of the unit in which a column reads best."""
     if key in _SHARES:
         return 0.01, "%"

@@ -12,12 +12,9 @@ from dataclasses import dataclass
 from html import escape
 
 from skedge.analysis.intervals import Estimate
-
-_COLOURS = ("#0072b2", "#d55e00", "#008a64", "#b0508a", "#9a6a00", "#3a9bd5", "#444444", "#7a4fbf")
-"""Colours safe for colour-blind readers, as in the report's style sheet."""
+from skedge.report.palette import COLOURS, dash_of
 
 _FAINT = "var(--faint, #59656f)"
-_DASHES = ("", "9 4", "3 3", "12 3 3 3")
 _WIDTH, _HEIGHT = 760, 420
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 20, 20, 90
 _IN_A_ROW, _ROW = 4, 22
@@ -176,12 +173,11 @@ def _legend(line: Line, i: int, columns: int) -> list[str]:
 
 
 def _colour(i: int) -> str:
-    return f"var(--line-{i % len(_COLOURS) + 1}, {_COLOURS[i % len(_COLOURS)]})"
+    return f"var(--line-{i % len(COLOURS) + 1}, {COLOURS[i % len(COLOURS)]})"
 
 
 def _dash(i: int) -> str:
-    """The dashes of a line; they and the colour are different for each of the first 16."""
-    return _DASHES[(i + i // len(_COLOURS)) % len(_DASHES)]
+    return " ".join(map(str, dash_of(i)))
 
 
 def _point(x: float, y: float, colour: str) -> str:

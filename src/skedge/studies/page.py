@@ -19,11 +19,11 @@ import polars as pl
 
 from skedge.analysis.intervals import Estimate
 from skedge.report.build import write_report
+from skedge.report.pictures import can_draw, write_pictures
 
 from .figure import Figure, svg
 from .judge import Judgement, Verdict, judge, overall
 from .outcome import Cell, Outcome, shown
-from .pictures import can_draw, write_pictures
 from .study import Hypothesis, Study
 
 _LIBRARIES = ("skedge", "torch", "ray")
@@ -156,14 +156,11 @@ def write_findings(found: StudyResults, folder: Path) -> None:
     ``report.html``; ``results.json`` and ``results.parquet``, a row for each thing measured; the figure as
     ``figure.svg`` and, with the extra `figures`, ``figure.png`` and ``figure.pdf``; its points in ``figure.csv``.
     """
-    drawn = svg(found.figure) + "\n"
     plain = json.dumps(found.plain(), indent=2, allow_nan=False)
     (folder / "results.json").write_text(plain + "\n", encoding="utf-8")
     found.rows.write_parquet(folder / "results.parquet")
-    (folder / "figure.svg").write_text(drawn, encoding="utf-8")
     _points(found.figure).write_csv(folder / "figure.csv")
-    if can_draw():
-        write_pictures(drawn, folder)
+    write_pictures(svg(found.figure) + "\n", folder / "figure")
     write_report(folder / "report.html", page(found))
 
 

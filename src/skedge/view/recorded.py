@@ -10,9 +10,10 @@ from typing import Any
 import polars as pl
 
 from skedge.core.errors import InputError
+from skedge.core.facts import scenario_facts
 from skedge.core.time import SECOND
 from skedge.explain import explain
-from skedge.report.build import scenario_facts
+from skedge.report.build import unique
 from skedge.report.curves import jct_distribution
 from skedge.report.table import metrics_table, table_view
 from skedge.run import Run
@@ -34,7 +35,7 @@ class Recorded:
 
     def __init__(self, runs: Sequence[Run]) -> None:
         self.runs = runs
-        self.labels = _unique([run.policy for run in runs])
+        self.labels = unique([run.policy for run in runs])
         self.answers: Mapping[str, Callable[[Mapping[str, str]], Any]] = {
             "/v1/view": lambda _: self.overview(),
             "/v1/view/lanes": lambda _: self.lanes,
@@ -128,11 +129,6 @@ def _job_row(row: Mapping[str, Any], servers: list[str], work: float) -> dict[st
         "reason": {"token": "completed" if finished else row["state"]},
         "message": row["reason"] or ("completed" if finished else row["state"]),
     }
-
-
-def _unique(labels: list[str]) -> list[str]:
-    """The labels, those that occur several times with their numbers."""
-    return [f"{one} ({i})" if labels.count(one) > 1 else one for i, one in enumerate(labels, 1)]
 
 
 def _number(asked: Mapping[str, str], name: str, default: int = 0) -> int:

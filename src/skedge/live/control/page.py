@@ -12,9 +12,9 @@ from typing import Any
 from fastapi import FastAPI, Response
 from starlette.exceptions import HTTPException
 
+from skedge.core.facts import scenario_facts
 from skedge.core.scenario import Scenario
 from skedge.core.schedule import Schedule
-from skedge.report.build import scenario_facts
 from skedge.view.assets import HEADERS, PAGE, page_file
 from skedge.view.shapes import lanes, site_map
 

@@ -1,0 +1,44 @@
+"""``skedge report``: the report of recorded runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from skedge.core.errors import InputError
+from skedge.report.pictures import HINT, can_draw
+from skedge.report.plots import Plots
+from skedge.run import Run, load_whole, new_folder, side_by_side
+from skedge.run import report as page_of
+
+from .compare import check_report, write_page
+from .console import out
+
+
+def report(
+    folders: Annotated[list[Path], typer.Argument(help="Run folders; several are compared.")],
+    target: Annotated[Path, typer.Option("--out", help="Report file, replacing an earlier one.")] = Path("report.html"),
+    pictures: Annotated[
+        Path | None, typer.Option(help="New folder for lanes, jct and utilisation as SVG, PNG and PDF.")
+    ] = None,
+) -> None:
+    """Draw recorded runs: one HTML page with metrics, lanes and charts, and the charts as pictures."""
+    check_report(target, "--out")
+    if pictures is not None and not can_draw():
+        raise InputError(f"--pictures: {HINT.replace('PNG and PDF', 'pictures of runs')}")
+    runs = [load_whole(folder) for folder in folders]
+    title = f"skedge: {' and '.join(dict.fromkeys(run.scenario.name for run in runs))}"
+    write_page(target, target, page_of(runs, title, f"skedge report {' '.join(map(str, folders))}"))
+    out.print(f"report: {target}", soft_wrap=True)
+    if pictures is not None:
+        _draw(runs, pictures)
+
+
+def _draw(runs: list[Run], folder: Path) -> None:
+    """Write the charts of `runs` into a new folder."""
+    with new_folder(folder) as inside:
+        for name, plot in Plots(side_by_side(runs)).every().items():
+            plot.save(inside / name)
+    out.print(f"pictures: {folder}", soft_wrap=True)

@@ -1,0 +1,42 @@
+"""A scenario's settings for a reader."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING
+
+from .kinds import kind_of
+from .time import SECOND
+
+if TYPE_CHECKING:
+    from .scenario import Scenario
+
+
+def scenario_facts(scenario: Scenario) -> dict[str, str]:
+    """Settings of a scenario for a reader, by name."""
+    cluster, physics = scenario.cluster, scenario.physics
+    edge = len(cluster.servers) - (cluster.cloud is not None)
+    cloud = "with a cloud" if cluster.cloud is not None else "no cloud"
+    time = f"slots of {physics.slot / SECOND:g} s" if physics.slotted else "continuous"
+    return {
+        "scenario": scenario.name,
+        "scenario seed": str(scenario.seed),
+        "jobs": f"{len(scenario.jobs):,}",
+        "servers": f"{edge:,} edge, {cloud}",
+        "workers": kind_of(cluster).workers(cluster),
+        "time": time,
+        "uploads": "charged" if physics.charge_upload else "free",
+        "data of gangs": physics.data.replace("_", " "),
+        "co-location": physics.colocation.replace("_", " "),
+        "checkpoint overhead": f"{physics.checkpoint_overhead / SECOND:g} s",
+        "estimate error": f"{physics.estimate_error:g}",
+        "speedup": f"{physics.speedup:g}",
+    }
+
+
+def facts_html(scenario: Scenario) -> str:
+    """The settings as the HTML of a table."""
+    rows = (
+        f"<tr><th>{escape(name)}</th><td>{escape(fact)}</td></tr>" for name, fact in scenario_facts(scenario).items()
+    )
+    return f"<table><tbody>{''.join(rows)}</tbody></table>"
