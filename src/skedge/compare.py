@@ -300,7 +300,7 @@ def compare(
     ray
         Address of an existing Ray cluster that carries out the runs instead; the same skedge must be installed there.
     resume
-        Folder in which finished runs and bounds are kept: those that are there are not made again.
+        Folder in which finished runs and bounds are kept: those already there are not made again.
 
     Raises
     ------

@@ -21,7 +21,7 @@ from skedge.cli import demo_runs
 from skedge.cli import run as run_command
 from skedge.cli.compare import split_policies
 from skedge.cli.console import amount, duration
-from skedge.cli.demo import DEMO_POLICIES
+from skedge.cli.demo_cases import DEMO_POLICIES
 from skedge.cli.tables import comparison_table
 from skedge.compare import COLUMNS, compare
 from skedge.core.registry import make_policy, registered

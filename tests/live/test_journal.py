@@ -89,7 +89,7 @@ def test_what_an_event_nests_is_written_as_lists_and_mappings() -> None:
 def test_a_database_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="unable to open database file"):
         SqlJournal(f"sqlite:///{tmp_path}/no/such/folder/journal.db", {})
-    with pytest.raises(InputError, match="no run to go on with"):
+    with pytest.raises(InputError, match="no run to continue"):
         SqlJournal(f"sqlite:///{tmp_path}/empty.db")
 
 
@@ -116,7 +116,7 @@ def test_the_run_of_a_state_is_found_by_its_id(url: str) -> None:
     SqlJournal(url, {"id": "mine", "policy": "fifo"})
     SqlJournal(url, {"id": "another", "policy": "srtf"})
     assert SqlJournal(url, of="mine").about["policy"] == "fifo"
-    with pytest.raises(InputError, match="no run to go on with"):
+    with pytest.raises(InputError, match="no run to continue"):
         SqlJournal(url, of="nobody's")
 
 

@@ -113,5 +113,5 @@ def test_a_killed_controller_is_followed_by_one_that_goes_on(
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="holds no live run to go on with"):
+    with pytest.raises(InputError, match="holds no live run to continue"):
         resume_live(tmp_path)

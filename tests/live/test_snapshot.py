@@ -14,7 +14,8 @@ from skedge.core.model import Cluster, Server
 from skedge.core.scenario import Scenario
 from skedge.live.control.journal import SqlJournal
 from skedge.live.control.settings import CLUSTER, Settings, save_settings
-from skedge.live.control.snapshot import SNAPSHOT, Snapshot, begin, main, newest, save
+from skedge.live.control.snapshot import SNAPSHOT, Snapshot, begin, newest, save
+from skedge.live.control.snapshot_process import main
 from skedge.live.training.trainer import Trainer
 from skedge.live.world.carrier import Carrier
 from skedge.run import for_service

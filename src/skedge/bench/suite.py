@@ -80,7 +80,7 @@ def tasks(size: str, seeds: int = 1) -> list[Task]:
     Raises
     ------
     InputError
-        If there is no such size, or there are not so many seeds.
+        If there is no such size, or there are fewer seeds.
     """
     if size not in SIZES:
         raise InputError(f"size {size!r} is unknown; a suite has {', '.join(SIZES)}")

@@ -22,7 +22,7 @@ from skedge.run import new_folder
 from skedge.scenario.file import scenario_of
 
 from .console import err, finite, out, print_json
-from .demo import DEMO_POLICIES
+from .demo_cases import DEMO_POLICIES
 from .options import RayOption, ResumeOption, with_groups
 from .progress import keeping, progress
 from .tables import comparison_table

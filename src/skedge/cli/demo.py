@@ -11,11 +11,7 @@ import typer
 from skedge.core.errors import RunFolderError
 from skedge.runs.parallel import start_ahead
 
-DEMO_POLICIES = ("aonline", "aonline:cloud=false", "srtf", "tiresias", "fifo", "fifo:rule=earliest_server")
-"""Policies of the demo, and the default of ``skedge compare``."""
-
-DEMO = {"rigid": "demo", "divisible": "demo-divisible"}
-"""Shipped scenarios of the demo, by what they assume about the same jobs."""
+from .demo_cases import DEMO, DEMO_POLICIES
 
 
 def demo(

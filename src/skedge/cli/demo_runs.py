@@ -16,7 +16,7 @@ from skedge.runs.sweep import Point, Where, carry_out
 
 from .compare import counted, fail_on_broken, numbers
 from .console import out, print_json
-from .demo import DEMO, DEMO_POLICIES
+from .demo_cases import DEMO, DEMO_POLICIES
 from .tables import demo_table, demo_text
 
 

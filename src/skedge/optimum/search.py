@@ -17,7 +17,7 @@ from skedge.core.policy import Policy
 from skedge.core.scenario import Scenario
 from skedge.run import Run, run
 
-from .types import SAME, Attempt, Bound, Optimum, Sense, best_bound
+from .types import MET, Attempt, Bound, Optimum, Sense, best_bound
 
 Runs = list[tuple[str, Run]]
 """Who found a schedule, and the schedule."""
@@ -46,7 +46,7 @@ class Objective:
 
     def have_met(self, value: float, bound: float) -> bool:
         """Whether a schedule of this value is optimal, as the bound shows."""
-        return value <= bound * (1 + SAME) if self.sense == "lower" else value >= bound * (1 - SAME)
+        return value <= bound * (1 + MET) if self.sense == "lower" else value >= bound * (1 - MET)
 
 
 @dataclass(frozen=True)

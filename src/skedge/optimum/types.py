@@ -19,7 +19,7 @@ ROUNDING = 1e-9
 PLANNED = "optimum"
 """Policy name of a run that carried out a plan; no policy has this name, so it cannot be replayed."""
 
-SAME = 1e-6
+MET = 1e-6
 """A value and a bound that differ by less than this part of the value have met: ten of a MILP's tolerances."""
 
 
@@ -109,7 +109,7 @@ class Optimum:
     @property
     def proved(self) -> bool:
         """Whether value and bound have met."""
-        return abs(self.value - self.bound.value) <= SAME * abs(self.value)
+        return abs(self.value - self.bound.value) <= MET * abs(self.value)
 
     def _repr_html_(self) -> str:
         """The bounds, and the lanes of the best schedule found, as Jupyter shows them."""

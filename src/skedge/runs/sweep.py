@@ -47,7 +47,7 @@ class Kept:
         self.folder, self.say, self.finished = folder, say, 0
 
     def found(self, points: Sequence[Point], left: list[Point], what: str) -> Iterator[Any]:
-        """The results of those of `points` that are there; the others go to `left`. `what` names them to `say`."""
+        """The kept results of `points`; those without one go to `left`. `what` names them to `say`."""
         for point in points:
             result = _read(self.folder / point.key)
             if result is None:

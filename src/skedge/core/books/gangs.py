@@ -243,7 +243,7 @@ class Gangs:
 
 @compiled
 def _left_of_parts(left: Ints, parts: Ints, sizes: Ints, now: int) -> Ints:
-    """Remaining work at `now` of jobs with so much `left` when their `parts` began, `sizes` rows each; at least 1."""
+    """Remaining work at `now` of jobs that had `left` when their `parts` began, `sizes` rows each; at least 1."""
     out, first = np.empty(len(left), np.int64), 0
     for i in range(len(left)):
         out[i] = max(left[i] - done(parts[first : first + sizes[i]], now), 1)

@@ -1,4 +1,4 @@
-"""The forecasts of a service, made outside the controller's thread: now and then, and whenever somebody asks."""
+"""The forecasts of a service, made outside the controller's thread: every ten seconds, and on request."""
 
 from __future__ import annotations
 

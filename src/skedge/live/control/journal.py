@@ -240,7 +240,7 @@ def _newest(at: sql.Connection, of: str | None) -> tuple[int, dict[str, Any]]:
     for number, about in at.execute(sql.select(_RUNS.c.id, _RUNS.c.about).order_by(_RUNS.c.id.desc())):
         if of is None or about.get("id") == of:
             return int(number), dict(about)
-    raise InputError("the journal has no run to go on with")
+    raise InputError("the journal has no run to continue")
 
 
 def _shown(url: str) -> str:

@@ -111,7 +111,7 @@ class Notifier:
 
 
 def messages(event: Event, orders: Sequence[Order], scenario: Scenario) -> Iterator[Message]:
-    """What somebody may want to be notified of: of an event and the orders that answer it."""
+    """What users may want to be notified of: an event and the orders that answer it."""
     names, servers, arrival = scenario.jobs.ids, scenario.cluster.server_ids, scenario.jobs.arrival
     for job in event.finished:
         took = (event.time - int(arrival[job])) / SECOND

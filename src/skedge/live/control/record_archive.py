@@ -30,7 +30,7 @@ def archived(state: Path) -> tuple[Path, Callable[[], None]]:
         If another record is being made.
     """
     if not _one.acquire(blocking=False):
-        raise BusyError("a record is being made for somebody else; ask again in a while")
+        raise BusyError("a record is being made for another request; ask again in a while")
     folder = Path(mkdtemp(prefix="skedge-record-"))
 
     def remove() -> None:

@@ -428,7 +428,7 @@ def open_journal(url: str, about: dict[str, Any]) -> SqlJournal:
     try:
         kept = SqlJournal(url, of=about["id"])
     except InputError as error:
-        if "no run to go on with" not in str(error):
+        if "no run to continue" not in str(error):
             raise
         return SqlJournal(url, {**about, "began": time.time()})
     for key, value in about.items():

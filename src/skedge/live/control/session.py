@@ -156,7 +156,7 @@ def resume_live(
         If this version's decisions differ from those in the journal.
     """
     if not (folder / "scenario.yaml").exists() or (journal is None and not (folder / _JOURNAL).exists()):
-        raise InputError(f"{folder}: holds no live run to go on with (there is no {_JOURNAL})")
+        raise InputError(f"{folder}: holds no live run to continue (there is no {_JOURNAL})")
     scenario = load_scenario(folder / "scenario.yaml")
     kept = SqlJournal(journal or f"sqlite:///{folder / _JOURNAL}", of=_mark(folder))
     about = kept.about

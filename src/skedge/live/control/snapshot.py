@@ -1,8 +1,8 @@
 """Snapshots: the state of a service up to an entry of its journal, so that a restart replays only what follows.
 
 A snapshot is a cache of the journal, which stays whole and authoritative: it can be deleted at any time, and is not in
-backups. It is made by a replay, in a process of its own (``python -m skedge.live.control.snapshot STATE``) that begins
-at the snapshot before. So the controller is not interrupted, and nothing of its threads and clocks gets into it.
+backups. It is made by a replay, in a process of its own (:mod:`.snapshot_process`) that begins at the snapshot before.
+So the controller is not interrupted, and nothing of its threads and clocks gets into it.
 
 A snapshot ends right before an input: all decisions that earlier inputs led to are in the journal by then. It is used
 if the same code made it, for the same cluster, from the same journal; otherwise the whole journal is replayed.
@@ -14,7 +14,6 @@ import hashlib
 import inspect
 import io
 import json
-import os
 import pickle
 import platform
 import subprocess
@@ -29,19 +28,19 @@ import numpy as np
 import polars as pl
 
 import skedge
-from skedge.core.errors import SkedgeError
 from skedge.core.policy import Policy
 from skedge.core.scenario import Scenario
-from skedge.live.world.ray_world import NoEngine
-from skedge.scenario.file import load_cluster_file
 
 from .journal import SqlJournal
-from .settings import CLUSTER, read_settings, write_aside
+from .settings import write_aside
 
 if TYPE_CHECKING:
     from .service import Service
 
 SNAPSHOT = "snapshot"
+
+_PROCESS = "skedge.live.control.snapshot_process"
+"""What makes a snapshot."""
 
 _EVERY = 5000
 """Journal entries between two snapshots."""
@@ -216,28 +215,7 @@ class Snapshots(threading.Thread):
                 self._make()
 
     def _make(self) -> None:
-        process = subprocess.Popen([sys.executable, "-m", __spec__.name, str(self.state)])  # noqa: S603 - our own module
+        process = subprocess.Popen([sys.executable, "-m", _PROCESS, str(self.state)])  # noqa: S603 - our own module
         while process.poll() is None:
             if self.ended.wait(_LOOK_S):
                 process.terminate()
-
-
-def main(state: Path) -> int:
-    """Make a snapshot of the service of a state folder, which may be up; returns the exit status."""
-    from .service import JOURNAL, Service  # noqa: PLC0415 - it imports this module
-
-    os.nice(10)
-    try:
-        settings, scenario = read_settings(state), load_cluster_file(state / CLUSTER)
-        journal = SqlJournal(settings.journal or f"sqlite:///{state / JOURNAL}", of=settings.id, reading=True)
-        engine, path = NoEngine(len(scenario.cluster.servers)), state / SNAPSHOT
-        if begin(journal):
-            save(Service(scenario, settings.policy, state, engine, journal, settings.limits, path), path)
-    except (SkedgeError, pickle.PickleError, TypeError, AttributeError) as error:  # the latter: a plugin's policy
-        sys.stderr.write(f"snapshot: cannot be made: {error}\n")
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))

@@ -232,7 +232,7 @@ class Trainer(threading.Thread):
             time.sleep(_PATIENCE_S)
         took = time.monotonic() - started
         if not whole or len(ready) < len(asked):
-            # a round that lost somebody says nothing about how long rounds take
+            # a round that lost a worker says nothing about how long rounds take
             self.clock.fail(took)
         elif (mean := self.clock.measure(took)) is not None:
             self.tell(Report("measured", self.job, round_s=mean))

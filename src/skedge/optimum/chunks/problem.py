@@ -19,7 +19,7 @@ from skedge.optimum.planned import PlannedChunks
 from skedge.optimum.pools.pools import JobPool, pools
 from skedge.optimum.search import Objective, Runs, Solved, SolverModel, all_finished, carried_out, policies_runs, search
 from skedge.optimum.solvers import Found
-from skedge.optimum.types import SAME, Attempt, Bound, Optimum
+from skedge.optimum.types import MET, Attempt, Bound, Optimum
 from skedge.run import Run
 
 from .bounds import chunk_bounds, priced
@@ -77,7 +77,7 @@ class _Part:
 
     @property
     def met(self) -> bool:
-        return self.value - self.bound <= SAME * self.value
+        return self.value - self.bound <= MET * self.value
 
     def better(self, found: Found[ChunkPlan], solver: str) -> _Part:
         """The part with what a solver has found and proved."""

@@ -15,7 +15,7 @@ from skedge.core.time import SECOND
 from skedge.optimum.planned import PlannedGangs
 from skedge.optimum.search import Objective, Solved, SolverModel, carried_out, policies_runs, search
 from skedge.optimum.solvers import Found
-from skedge.optimum.types import SAME, Attempt, Bound, Optimum
+from skedge.optimum.types import MET, Attempt, Bound, Optimum
 from skedge.run import Run
 
 from .bounds import gang_bounds
@@ -70,7 +70,7 @@ class _Program(SolverModel):
     plan: GangPlan
 
     def is_closed(self, known: Bound) -> bool:
-        return self.model.total(self.plan) / SECOND <= known.value * (1 + SAME)
+        return self.model.total(self.plan) / SECOND <= known.value * (1 + MET)
 
     def improve(self, solver: str, best: Run, known: Bound, seconds: float) -> Solved:
         begun, model = perf_counter(), self.model

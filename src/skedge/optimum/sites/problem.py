@@ -10,7 +10,7 @@ from skedge.core.errors import InputError
 from skedge.core.scenario import Scenario
 from skedge.optimum.search import Objective, Solved, SolverModel, all_finished, carried_out, policies_runs, search
 from skedge.optimum.solvers import whole_solvers
-from skedge.optimum.types import SAME, Attempt, Bound, Optimum
+from skedge.optimum.types import MET, Attempt, Bound, Optimum
 from skedge.run import Run
 
 from .alone import Alone, alone
@@ -92,7 +92,7 @@ def _model(terms: SiteTerms, jobs: Sequence[Alone], best: Run) -> SiteProgram | 
     completion = int(best.schedule.jobs["completion"].max())  # type: ignore[arg-type]
     enough = max(of.job.first for of in jobs) + sum(of.job.chunks for of in jobs)
     limit = min(completion // best.scenario.physics.slot + _BEYOND, enough)
-    ends = [max(of.last(_cost(best) * (1 + SAME) - rest + of.value, limit), of.job.first) for of in jobs]
+    ends = [max(of.last(_cost(best) * (1 + MET) - rest + of.value, limit), of.job.first) for of in jobs]
     if size(terms, ends) > MOST:
         return None
     late = [limit < enough and end == limit for end in ends]

@@ -14,7 +14,7 @@ for the printed Q (ERRATA J23, J24, see ``docs/errata.md``); with ``q_mode=fract
 
 **Reading order.**
 
-1. ``policy.py``: Alg. 1, one decision; Alg. 5, A_ps.
+1. ``policy.py``: Alg. 1, one decision; Alg. 5, A_ps, whose search for a free slot is in ``a_ps.py``, compiled.
 2. ``a_greedy.py``: Alg. 2, A_greedy, and Alg. 3, Q of a worker and of the cloud; compiled. How a queue is projected to
    the arrival of a chunk is in :mod:`skedge.core.lanes.projection`.
 3. ``waiting.py``: the queue of the jobs that wait for storage (Sec. VI).

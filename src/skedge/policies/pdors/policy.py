@@ -301,7 +301,7 @@ def changed_prices(
 
 
 def is_free(free: Floats, needs: tuple[Floats, Floats], wanted: Allocation) -> bool:
-    """Whether so much is free, shape ``(servers, resources)``."""
+    """Whether these amounts are free, shape ``(servers, resources)``."""
     for server, counts in wanted.by_server().items():
         load = counts[0] * needs[0] + counts[1] * needs[1]
         if (load > free[server] * (1 + SLACK) + SLACK * SLACK).any():

@@ -203,7 +203,7 @@ class Batch(Basis):
         return WakeAt(self.time_of(self.tau, len(self.waiting)))
 
     def time_of(self, tau: int, waiting: int) -> int:
-        """tau_i [µs], for which so many jobs wait.
+        """tau_i [µs], for which this number of jobs wait.
 
         Raises
         ------

@@ -33,7 +33,7 @@ const candidates = (chunks) =>
 
 /** Terms one by one: lists of objects as tables, all else as text. */
 function termsShown(terms) {
-  if (terms === null) return [element("p", { class: "hint" }, "The terms behind this decision are not told.")];
+  if (terms === null) return [element("p", { class: "hint" }, "The terms behind this decision are not recorded.")];
   const list = element("dl"), tables = [];
   for (const [name, value] of Object.entries(terms)) {
     if (name === "chunks" && Array.isArray(value) && value.every((of) => isRow(of) && of.chosen)) tables.push(table("candidates", candidates(value)));
