@@ -11,12 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from builders.browsers import browser  # noqa: F401 - a fixture
 from skedge.cli.main import app
 from skedge.run import run
 from skedge.scenario.save import save_scenario
 from skedge.testing import small_scenario
+
+# every run of the tests draws the same instances
+settings.register_profile("same", derandomize=True)
+settings.load_profile("same")
 
 TEXT = """
 name: small

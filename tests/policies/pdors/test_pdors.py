@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 
 from builders.pdors import (
@@ -300,9 +300,13 @@ def test_no_policy_beats_the_offline_optimum(seed: int) -> None:
     if not jobs:
         return
     best = plain.offline_optimum(jobs, capacity.tolist(), horizon)
-    schedulers: list[Admission] = [make(jobs, capacity, horizon, theta=mode) for mode in ("rounded", "exact")]
-    if len(capacity) > 1:
-        schedulers.append(Oasis(capacity, horizon, oasis_prices(jobs, capacity, horizon)))
+    try:
+        schedulers: list[Admission] = [make(jobs, capacity, horizon, theta=mode) for mode in ("rounded", "exact")]
+        if len(capacity) > 1:
+            schedulers.append(Oasis(capacity, horizon, oasis_prices(jobs, capacity, horizon)))
+    except ScenarioError:
+        # two slots can be too few for any job to be worth something, and then (14) has no price
+        reject()
     for scheduler in schedulers:
         assert total([scheduler.offer(job) for job in jobs]) <= best * (1 + 1e-9) + 1e-9
 
