@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import report_samples as samples
+from waiting import until
 
 from skedge.report.build import ReportRun, build_report, write_report
 from skedge.report.site_picture import ARROWS
@@ -77,7 +78,7 @@ def _open(browser: Any, report: Path, errors: list[str], scheme: str = "light") 
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.on("request", lambda r: None if r.url.startswith(report.as_uri()) else errors.append(f"request of {r.url}"))
     page.goto(report.as_uri())
-    page.wait_for_function("window.skedgeReport && skedgeReport.explorer.gantt.drawn > 0")
+    until(page, "window.skedgeReport && skedgeReport.explorer.gantt.drawn > 0")
     return page
 
 
@@ -105,7 +106,7 @@ def test_page_draws_in_both_colour_schemes(
 def test_colour_scheme_may_change_while_the_page_is_open(page: Any) -> None:
     before = page.evaluate("skedgeReport.explorer.gantt.theme.paper")
     page.emulate_media(color_scheme="dark")
-    page.wait_for_function("before => skedgeReport.explorer.gantt.theme.paper !== before", arg=before)
+    until(page, "before => skedgeReport.explorer.gantt.theme.paper !== before", before)
     assert page.locator(".uplot canvas").count() == 3
 
 
@@ -204,7 +205,7 @@ def test_every_drawing_has_a_role_and_a_name_and_tables_scroll(page: Any) -> Non
     assert [role for role, _ in names] == ["img"] * 3 + ["application"]
     assert all(name for _, name in names)
     page.set_viewport_size({"width": 400, "height": 800})
-    page.wait_for_function("document.documentElement.scrollWidth <= 400")  # the charts follow the width
+    until(page, "document.documentElement.scrollWidth <= 400")  # the charts follow the width
     assert page.evaluate("(t => t.scrollWidth > t.clientWidth)(document.getElementById('comparison'))")
 
 
@@ -245,7 +246,7 @@ def test_wheel_drag_and_keys_move_the_view(page: Any) -> None:
     start = page.evaluate(view)
     canvas.hover(position={"x": 600, "y": 200})
     page.mouse.wheel(0, -400)
-    page.wait_for_function(f"before => {view}[1] < before", arg=start[1])
+    until(page, f"before => {view}[1] < before", start[1])
     zoomed = page.evaluate(view)
     box = canvas.bounding_box()
     page.mouse.move(box["x"] + 600, box["y"] + 200)

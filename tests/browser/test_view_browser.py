@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from typing import Any
@@ -11,6 +10,7 @@ from urllib.parse import urlsplit
 
 import polars as pl
 import pytest
+from waiting import until
 
 from skedge.core.time import SECOND
 from skedge.explain import explain
@@ -56,14 +56,6 @@ def opened(browser: Any, url: str, errors: list[str], **more: Any) -> Any:
     page.goto(url)
     until(page, "Boolean(window.skedgeView && skedgeView.ready)")
     return page
-
-
-def until(page: Any, true: str) -> None:
-    """Wait for an expression; Playwright's own wait evaluates text in the page, which its security policy forbids."""
-    deadline = time.monotonic() + 30
-    while not page.evaluate(true):
-        assert time.monotonic() < deadline, true
-        page.wait_for_timeout(20)
 
 
 @pytest.fixture
