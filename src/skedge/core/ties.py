@@ -24,6 +24,12 @@ NOISE = 1e-9
 SAME = 1e-12
 """Relative difference below which two floats count as the same number."""
 
+FITS = 1e-8
+"""Relative slack on a capacity where a record or a plan is checked (M26): above SLACK, so what was ordered fits."""
+
+RESTATED = 1e-6
+"""Relative difference allowed between a recorded cost or price and the same computed again in another order."""
+
 GRAIN = 2.0**40
 """Shares and priorities are compared in whole multiples of 1 / GRAIN, so that rounding does not break ties."""
 

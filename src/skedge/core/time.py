@@ -26,7 +26,7 @@ LONGEST_S = 1e8
 NEVER = 2**62
 """Later than any time that can occur [µs]."""
 
-_NOISE = 1e-3
+_NANOSECOND = 1e-3
 """A thousandth of a microsecond: allowance for rounding in float arithmetic on seconds."""
 
 
@@ -37,8 +37,8 @@ def ticks(seconds: NDArray[np.float64]) -> NDArray[np.int64]: ...
 def ticks(seconds: float | NDArray[np.float64]) -> int | NDArray[np.int64]:
     """Seconds as microseconds, rounded up; an excess of a thousandth of a microsecond counts as rounding."""
     if isinstance(seconds, np.ndarray):
-        return np.ceil(seconds * SECOND - _NOISE).astype(np.int64)
-    return math.ceil(seconds * SECOND - _NOISE)
+        return np.ceil(seconds * SECOND - _NANOSECOND).astype(np.int64)
+    return math.ceil(seconds * SECOND - _NANOSECOND)
 
 
 def whole_slots(duration: NDArray[np.int64], slot: int) -> NDArray[np.int64]:

@@ -143,9 +143,9 @@ def cp_milp(cost: Floats, upper: Floats, rows: Rows, start: Floats, seconds: flo
         v, scope = values[of_row], [x[k] for k in columns[of_row]]
         scale = 1.0 if (v == np.rint(v)).all() else _FINE / float(np.abs(v).max(initial=1e-300))
         if high < np.inf:
-            m.add(_weighted(scope, np.floor(v * scale + _NOISE)) <= math.ceil(high * scale - _NOISE))
+            m.add(_weighted(scope, np.floor(v * scale + _LAST_DIGIT)) <= math.ceil(high * scale - _LAST_DIGIT))
         if low > -np.inf:
-            m.add(_weighted(scope, np.ceil(v * scale - _NOISE)) >= math.floor(low * scale + _NOISE))
+            m.add(_weighted(scope, np.ceil(v * scale - _LAST_DIGIT)) >= math.floor(low * scale + _LAST_DIGIT))
     scale = _EXACT / max(float(upper @ np.abs(cost)), 1e-300)
     m.minimize(_weighted(x, np.rint(cost * scale)))
     for variable, hint in zip(x, np.rint(start), strict=True):
@@ -159,7 +159,7 @@ def _weighted(variables: list[Any], weights: Floats) -> Any:
     return sum(int(w) * v for v, w in zip(variables, weights, strict=True) if w)
 
 
-_FINE, _NOISE, _EXACT = 1e6, 1e-6, 1e14
+_FINE, _LAST_DIGIT, _EXACT = 1e6, 1e-6, 1e14
 
 
 def _highs_lp(highspy: Any, cost: Floats, upper: Floats, whole: np.ndarray, rows: Rows) -> Any:

@@ -17,6 +17,7 @@ from skedge.analysis.sweeps import Groups, in_groups
 from skedge.core.jit import inlined, lean
 from skedge.core.model import Floats, Ints
 from skedge.core.network import upload_delays
+from skedge.core.ties import RESTATED
 from skedge.core.time import NEVER, SECOND
 
 from .chunks import Chunks
@@ -24,9 +25,6 @@ from .rules import Findings
 
 MODES = {"marginal": 0, "eq5": 1, "fractional": 2}
 """Readings of Q (docs/errata.md, J21 to J24)."""
-
-_CLOSE = 1e-6
-"""Relative error allowed: policies use integer weights and sums."""
 
 
 def check_alpha(k: Chunks, found: Findings, mode: str, *, preemptive: bool) -> None:
@@ -39,7 +37,7 @@ def check_alpha(k: Chunks, found: Findings, mode: str, *, preemptive: bool) -> N
     alpha[cloud] = _in_cloud(k, MODES[mode])[cloud]
     got = d.frame["value"].fill_null(np.nan).to_numpy()
     # negated, so that an alpha that is missing (NaN) is wrong too
-    wrong = ~(np.abs(got - alpha) <= _CLOSE * np.abs(alpha) + 1e-9)
+    wrong = ~(np.abs(got - alpha) <= RESTATED * np.abs(alpha) + 1e-9)
     say = "alpha of chunk {} is {:.9g} s; Q gives {:.9g} s"
     found.rows("M34", wrong, d["job"], d["time"], lambda i: say.format(d["chunk"][i], got[i], alpha[i]))
     other = d["postponed"] != postponed
@@ -54,7 +52,7 @@ def check_alpha(k: Chunks, found: Findings, mode: str, *, preemptive: bool) -> N
 def _lemma_4(k: Chunks, found: Findings) -> None:
     """Check that sum alpha = sum beta, if Q is the marginal increase and the announced durations are true."""
     alpha, beta = sum_alpha_s(k.c), sum_beta_s(k.c)
-    if alpha is not None and beta is not None and not abs(alpha - beta) <= _CLOSE * abs(beta):
+    if alpha is not None and beta is not None and not abs(alpha - beta) <= RESTATED * abs(beta):
         found.add("M34", None, None, f"alpha sums to {alpha:.9g} s, beta to {beta:.9g} s; by Lemma 4 they agree")
 
 

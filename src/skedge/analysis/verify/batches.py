@@ -17,12 +17,10 @@ import numpy as np
 
 from skedge.analysis.columns import Columns, gang_orders, once
 from skedge.core.model import PS, WORKER
+from skedge.core.ties import TOLERANCE
 from skedge.core.time import NEVER
 
 from .rules import Findings
-
-_CLOSE = 1e-9
-"""Relative error allowed in prices, and in utilities."""
 
 Place = tuple[str, int]
 """Name of a resource, and its server."""
@@ -223,7 +221,7 @@ def _worth(books: _Books, c: Columns, found: Findings, job: int, one: _Job, time
     for zeta in {0, int(xi)}:  # a spread plan may use one server, but was computed at zeta = 0
         slots = _up(_up(int(scenario.announced_work[job, zeta]), workers), scenario.physics.slot)
         worths.append(1 - sum(n * books.window(place, slots) for place, n in _places(c, job, one)))
-    if value is None or not value > 0 or min(abs(value - worth) for worth in worths) > _CLOSE:
+    if value is None or not value > 0 or min(abs(value - worth) for worth in worths) > TOLERANCE:
         found.add("M36", job, time, f"is accepted at a utility of {value}; 1 - cost is {worths[0]:.9g}")
 
 
@@ -258,6 +256,6 @@ def _as_said(c: Columns, found: Findings, expected: list[_Row]) -> None:
     if keys != right:
         return
     for one, other in zip(said, expected, strict=True):
-        if abs(one[6] - other[6]) > _CLOSE * max(abs(other[6]), 1e-12):
+        if abs(one[6] - other[6]) > TOLERANCE * max(abs(other[6]), 1e-12):
             text = f"the price of {one[3]} on server {one[2]} is {one[6]:.9g} from {one[4]} µs"
             found.add("M36", one[1], one[0], f"{text}; the load gives {other[6]:.9g}")

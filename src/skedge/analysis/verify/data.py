@@ -13,12 +13,10 @@ from skedge.core.jit import compiled
 from skedge.core.model import Ints
 from skedge.core.network import upload_delays
 from skedge.core.size import UNLIMITED, megabytes
+from skedge.core.ties import NOISE
 from skedge.core.time import NEVER
 
 from .rules import Findings
-
-_FLOAT = 1e-9
-"""Relative error allowed in sums of MB, which are floats."""
 
 
 def check_uploads(c: Columns, found: Findings, slack: int) -> None:
@@ -31,7 +29,7 @@ def check_uploads(c: Columns, found: Findings, slack: int) -> None:
         "M16", slow, t["job"], t["start"], lambda i: f"an upload takes {took[i]} µs; the upload delay is {delay[i]} µs"
     )
     mb = t["chunks"] * scenario.jobs.chunk_mb[t["job"]]
-    heavy = ~(np.abs(t["mb"] - mb) <= _FLOAT * mb)
+    heavy = ~(np.abs(t["mb"] - mb) <= NOISE * mb)
     found.rows(
         "M16", heavy, t["job"], t["start"], lambda i: f"an upload has {t['mb'][i]} MB; its chunks have {mb[i]} MB"
     )

@@ -15,14 +15,9 @@ import numpy as np
 
 from skedge.analysis.columns import Columns, Table
 from skedge.core.model import Floats
+from skedge.core.ties import RESTATED, SAME
 
 from .rules import Findings
-
-_CLOSE = 1e-6
-"""Tolerance for prices: they are powers of U/L, up to 1e12, which amplifies rounding differences in loads."""
-
-_SAME = 1e-12
-"""Relative difference below which prices are equal."""
 
 
 @dataclass
@@ -108,7 +103,7 @@ def _payoff(c: Columns, found: Findings, books: _Books, job: int, rows: list[int
     end = max(_slots(c, row).stop for row in rows)
     worth = utility(end - -(-made_at // slot) - index) - cost
     said = _value(c, job, "reserve")
-    if said is None or abs(said - worth) > _CLOSE * max(1.0, abs(worth), cost):
+    if said is None or abs(said - worth) > RESTATED * max(1.0, abs(worth), cost):
         found.add("M30", job, made_at, f"the value of its plan is {said} on record; utility less cost is {worth:.9g}")
     elif not said > 0:
         found.add("M30", job, made_at, f"is admitted with a plan of value {said:.9g}; it must be above 0")
@@ -144,7 +139,7 @@ def _bounds(c: Columns, found: Findings, books: _Books) -> None:
     """M29: prices are from L to U."""
     p, place = c.prices, _resource(c)
     price, low, high = p["price"], books.low[p["server"], 0], books.high[p["server"], place]
-    wrong = (price < low * (1 - _CLOSE)) | (price > high * (1 + _CLOSE))
+    wrong = (price < low * (1 - RESTATED)) | (price > high * (1 + RESTATED))
     say = "a price is {:.9g}; it must be from L = {:.9g} to U = {:.9g}"
     found.rows("M29", wrong, p["job"], p["made_at"], lambda i: say.format(price[i], low[i], high[i]))
 
@@ -165,9 +160,9 @@ def _changed(c: Columns, found: Findings, books: _Books, job: int) -> None:
             found.add("M29", job, int(p["made_at"][row]), text)
         where = (slice(int(p["from"][row]) // slot, int(p["to"][row]) // slot), p["server"][row], place[row])
         before = books.price[where].max(initial=0.0)
-        if p["price"][row] < before * (1 - _CLOSE):
+        if p["price"][row] < before * (1 - RESTATED):
             found.add("M29", job, int(p["made_at"][row]), f"a price falls from {before:.9g} to {p['price'][row]:.9g}")
-        elif p["price"][row] <= before * (1 + _SAME):
+        elif p["price"][row] <= before * (1 + SAME):
             found.add(
                 "M29",
                 job,
@@ -176,7 +171,7 @@ def _changed(c: Columns, found: Findings, books: _Books, job: int) -> None:
             )
         books.price[where] = p["price"][row]
     right = books.at(c.scenario.cluster.amounts)
-    wrong = np.abs(books.price - right) > _CLOSE * right
+    wrong = np.abs(books.price - right) > RESTATED * right
     for t, h, r in zip(*(axis[: found.limit] for axis in np.nonzero(wrong)), strict=True):
         text = f"the price of {names[r]} on {servers[h]} in slot {t} is {books.price[t, h, r]:.9g}"
         found.add("M29", job, made_at, f"{text}; the plans give {right[t, h, r]:.9g}")

@@ -7,11 +7,9 @@ import polars as pl
 
 from skedge.analysis.columns import Columns, gang_intervals
 from skedge.core.model import Floats, Ints
+from skedge.core.ties import FITS
 
 from .rules import Findings
-
-_FITS = 1e-8
-"""Relative slack on the capacity, to absorb rounding of sums."""
 
 
 def check_resources(c: Columns, found: Findings, slack: int) -> None:
@@ -53,7 +51,7 @@ def _overfull(
     time, change = np.concatenate([end, start]), np.concatenate([-amount, amount])
     order = np.argsort(time, kind="stable")
     load = np.cumsum(change[order], axis=0)
-    over = load > capacity + _FITS * np.maximum(capacity, 1.0)
+    over = load > capacity + FITS * np.maximum(capacity, 1.0)
     who, when, resources = np.tile(job, 2)[order], time[order], c.scenario.cluster.resources
     for row, r in zip(*np.nonzero(over), strict=True):
         text = f"{load[row, r]:g} of {resources[r]} are held on server {server}; it has {capacity[r]:g}"

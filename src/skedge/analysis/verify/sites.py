@@ -14,12 +14,10 @@ import polars as pl
 
 from skedge.analysis.columns import Columns, failure_times
 from skedge.core.model import Ints
+from skedge.core.ties import NOISE
 from skedge.core.time import NEVER
 
 from .rules import Findings
-
-_ALMOST = 1e-9
-"""Relative error allowed in amounts and costs, and in the product of rate and workers."""
 
 
 @dataclass
@@ -79,7 +77,7 @@ def _sizes(c: Columns, found: Findings, moves: list[_Move], slack: int) -> None:
             found.add(
                 "M31", move.job, move.time, "chunks are moved from an unknown site, or to the site where they are"
             )
-        elif not math.isclose(move.mb, right, rel_tol=_ALMOST):
+        elif not math.isclose(move.mb, right, rel_tol=NOISE):
             text = f"{move.chunks} chunks are moved with {move.mb:g} MB; they have {right:g}"
             found.add("M31", move.job, move.time, text)
 
@@ -99,7 +97,7 @@ def _booked(c: Columns, found: Findings, moves: list[_Move]) -> None:
             is_[move.job, move.time] += float(cost[move.source, move.target]) * move.mb
     for (job, time), value in sorted(said.items()):
         right = is_[job, time]
-        if not math.isclose(value, right, rel_tol=1e-6, abs_tol=_ALMOST):
+        if not math.isclose(value, right, rel_tol=1e-6, abs_tol=NOISE):
             found.add("M31", job, time, f"transfers have a cost of {value:g} on record; they cost {right:g}")
 
 
@@ -200,7 +198,7 @@ def _follow(
             left[move.source] -= move.chunks
             left[move.target] += move.chunks
         for row, site, workers in busy.get(at, ()):
-            done = min(max(int(left[site]), 0), math.floor(rate * workers + _ALMOST), int(most[row] - chunks[row]))
+            done = min(max(int(left[site]), 0), math.floor(rate * workers + NOISE), int(most[row] - chunks[row]))
             left[site] -= done
             chunks[row] += done
         if at in busy and not left.any() and at != max(busy):
@@ -217,7 +215,7 @@ def _work(c: Columns, found: Findings, chunks: Ints) -> None:
     """M33: each run has trained what its workers could train."""
     t = c.gangs
     right = chunks * c.scenario.jobs.minibatches[t["job"]]
-    wrong = ~np.isclose(t["work"], right, rtol=_ALMOST)
+    wrong = ~np.isclose(t["work"], right, rtol=NOISE)
     say = "{:g} mini-batches are trained on server {}; its workers and data give {:g}"
     found.rows(
         "M33", wrong, t["job"], t["start"], lambda i: say.format(t["work"][i], t["server"][i], right[i])

@@ -8,12 +8,10 @@ import polars as pl
 from skedge.analysis.columns import Columns, gang_intervals
 from skedge.analysis.sweeps import totals
 from skedge.core.model import Floats
+from skedge.core.ties import NOISE
 
 from .chunks import Chunks
 from .rules import MOST_WORK_ERROR, Findings
-
-_FLOAT = 1e-9
-"""Error allowed in the mini-batches of a row, relative to its chunk or job: they are products of floats."""
 
 
 def check_work(k: Chunks, found: Findings, *, measured: bool) -> None:
@@ -51,7 +49,7 @@ def _of_chunk_runs(k: Chunks, found: Findings) -> None:
     length, _ = totals(k.run, t["start"], t["end"], t["preempted"], k.count)
     whole = k.c.scenario.jobs.minibatches[t["job"]]
     right = whole * ((t["end"] - t["start"]) / length[k.run])
-    wrong = ~(np.abs(t["work"] - right) <= _FLOAT * whole)
+    wrong = ~(np.abs(t["work"] - right) <= NOISE * whole)
     say = "a run of chunk {} does {:g} mini-batches; its time gives {:g}"
     found.rows(
         "M8", wrong, t["job"], t["start"], lambda i: say.format(t["chunk"][i], t["work"][i], right[i])
@@ -78,7 +76,7 @@ def _of_gangs(c: Columns, found: Findings) -> None:
     time, spent = both["time"].to_numpy(), both["spent"].to_numpy()
     share = np.divide(spent, time, out=np.ones(len(spent)), where=time > 0)
     right = np.where(both["last"].to_numpy(), both["total"].to_numpy() * share, of_time * spent)
-    room = _FLOAT * whole + 2 * of_time * (1 + both["parts"].to_numpy())
+    room = NOISE * whole + 2 * of_time * (1 + both["parts"].to_numpy())
     wrong = ~(np.abs(got - right) <= room)
     start = both["start"].to_numpy()
     say = "does {:g} mini-batches on server {}; its worker time gives {:g}"

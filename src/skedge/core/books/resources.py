@@ -12,9 +12,7 @@ from skedge.core.errors import OrderError, StateError
 from skedge.core.model import Cluster, Floats, Ints, Placement
 from skedge.core.scenario import Jobs
 from skedge.core.speed import servers_for
-
-_FITS = 1e-9
-"""Relative slack on the capacity, to absorb rounding."""
+from skedge.core.ties import SLACK
 
 
 class Pool:
@@ -49,7 +47,7 @@ class Pool:
         self.check_counts(name, workers, ps, int(self.jobs.batch[job]), float(self.jobs.ratio[job]))
         servers, amounts = self.amounts(job, workers, ps)
         left = self.free[servers] - amounts
-        short = left < -_FITS * self.capacity[servers]
+        short = left < -SLACK * self.capacity[servers]
         if short.any():
             i, r = (int(k[0]) for k in np.nonzero(short))
             asked, free = amounts[i, r], self.free[servers[i], r]

@@ -20,9 +20,7 @@ import numpy as np
 from skedge.core.model import Floats, Ints
 from skedge.core.scenario import Scenario
 from skedge.core.speed import whole_chunks
-
-FITS = 1e-8
-"""Part of the capacity by which loads may exceed it (M26)."""
+from skedge.core.ties import FITS
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,13 +21,13 @@ import numpy as np
 
 from skedge.core.jit import compiled
 from skedge.core.model import Floats
+from skedge.optimum.types import MET
 
 from .job_slots import JobSlots
 
 _ROUNDS = 80
 _MOST = 60_000
 """Most jobs times slots."""
-_MET = 1e-6
 
 
 class Sold(NamedTuple):
@@ -72,7 +72,7 @@ def columns(jobs: JobSlots) -> tuple[float, int] | None:
         if not known.add(offer):
             return best, done
         reached, price = known.prices()
-        if best - reached <= _MET * max(best, 1e-12):
+        if best - reached <= MET * max(best, 1e-12):
             return best, done
     return best, _ROUNDS
 

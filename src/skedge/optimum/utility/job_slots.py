@@ -16,10 +16,8 @@ from skedge.core.model import Floats
 from skedge.core.network import upload_row
 from skedge.core.scenario import Scenario
 from skedge.core.speed import servers_for
+from skedge.core.ties import FITS
 from skedge.core.time import whole_slots
-
-_FITS = 1e-8
-"""Part of the capacity by which loads may exceed it (M26)."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +69,7 @@ def job_slots(scenario: Scenario) -> JobSlots | None:
                 worth[j, t] = utility((end - float(jobs.arrival[j])) / slot)
     return JobSlots(
         needs=jobs.worker_needs + jobs.ps_needs / jobs.ratio[:, None],
-        capacity=cluster.amounts.sum(axis=0) * (1 + _FITS),
+        capacity=cluster.amounts.sum(axis=0) * (1 + FITS),
         first=(ready // slot).astype(np.int64),
         worth=worth,
         part=part,

@@ -35,7 +35,7 @@ MISSED, ROUNDED, REPAIRED, SHORT = 0, 1, 2, 3
 _WHOLE = 1e-7
 """Distance up to which a share counts as an integer, to absorb the LP's rounding."""
 
-_TOLERANCE = 1e-10
+_LEAST_TOLERANCE = 1e-10
 """HiGHS's least tolerance; it is absolute, so prices are scaled by the cheapest usable column (P19)."""
 
 _OPTIMAL, _INFEASIBLE = 0, 2
@@ -97,8 +97,8 @@ def relax(m: Subproblem, workers: float, ratio: float, limit: float = np.inf) ->
         bounds=np.column_stack([np.zeros(len(bounds)), bounds]),
         method="highs",
         options={
-            "primal_feasibility_tolerance": _TOLERANCE,
-            "dual_feasibility_tolerance": _TOLERANCE,
+            "primal_feasibility_tolerance": _LEAST_TOLERANCE,
+            "dual_feasibility_tolerance": _LEAST_TOLERANCE,
             "time_limit": limit,
         },
     )
