@@ -1,6 +1,8 @@
-"""The table of a job's fields in ``docs/scenarios.md``, made of :mod:`skedge.core.job_fields`, and the JSON schema.
+"""What the program knows of its files, for readers and editors: tables of fields in the pages, and the JSON schemas.
 
-``python docs/tools/fields.py`` writes both.
+``python docs/tools/fields.py`` writes them: the fields of a job (:mod:`skedge.core.job_fields`) into
+``docs/scenarios.md``, the columns of the record (:mod:`skedge.core.record_fields`) into ``docs/run-folder.md``, and the
+schemas into the package.
 """
 
 from __future__ import annotations
@@ -10,16 +12,20 @@ from dataclasses import MISSING
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
 import skedge
 from skedge.core.fields import Each, Maybe, Number, Pair, Rule, text
 from skedge.core.job_fields import EVERY, JOB_FIELDS, JobField
-from skedge.scenario.schema import json_schema
+from skedge.core.record_fields import RECORD
+from skedge.core.schedule import schema
+from skedge.scenario.schema import SCHEMAS
 
-PAGE = Path(__file__).resolve().parents[1] / "scenarios.md"
-BEGIN, END = "<!-- fields of a job: docs/tools/fields.py -->\n", "<!-- end -->\n"
+DOCS = Path(__file__).resolve().parents[1]
+END = "<!-- end -->\n"
 
 
-def table() -> str:
+def fields_of_a_job() -> str:
     """A row of Markdown for each field."""
     lines = ["| field | type | unit | default | clusters | meaning |", "|---|---|---|---|---|---|"]
     return "\n".join([*lines, *map(_line, JOB_FIELDS)]) + "\n"
@@ -52,13 +58,38 @@ def _default(value: Any) -> str:
     return str(list(value) if isinstance(value, tuple) else value)
 
 
-def page() -> str:
-    """The page with the table."""
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    return f"{before}{BEGIN}\n{table()}\n{END}" + rest.partition(END)[2]
+def columns_of_the_record() -> str:
+    """A table of Markdown for each table of the record."""
+    parts = []
+    for name, of in RECORD.items():
+        types, lines = schema(["any"])[name], ["| column | type | unit | meaning |", "|---|---|---|---|"]
+        lines += [
+            f"| `{column}` | {_kind(types[column])} | {unit} | {about} |"
+            for column, (unit, about) in of.columns.items()
+        ]
+        parts.append(f"### {name}\n\nA row is {of.row}.\n\n" + "\n".join(lines) + "\n")
+    return "\n".join(parts)
+
+
+def _kind(of: pl.DataType) -> str:
+    return "text" if isinstance(of, pl.Enum | pl.Categorical | pl.String) else str(of).lower()
+
+
+TABLES = {"scenarios.md": ("fields of a job", fields_of_a_job), "run-folder.md": ("columns", columns_of_the_record)}
+"""What is made of each page, by what."""
+
+
+def page(name: str) -> str:
+    """The page with its table."""
+    what, made = TABLES[name]
+    begin = f"<!-- {what}: docs/tools/fields.py -->\n"
+    before, _, rest = (DOCS / name).read_text(encoding="utf-8").partition(begin)
+    return f"{before}{begin}\n{made()}\n{END}" + rest.partition(END)[2]
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
-    schema = json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
-    Path(skedge.__file__).with_name("scenario.schema.json").write_text(schema, encoding="utf-8")
+    for name in TABLES:
+        (DOCS / name).write_text(page(name), encoding="utf-8")
+    for name, made in SCHEMAS.items():
+        text = json.dumps(made(), indent=2) + "\n"
+        Path(skedge.__file__).with_name(name).write_text(text, encoding="utf-8")

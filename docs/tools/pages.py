@@ -30,6 +30,8 @@ def on_files(files: Files, config: Any) -> Files:
     """Add the pages from the root, those of linked files, and one for each module that docs/papers.md names."""
     for uri, name in FROM_ROOT.items():
         files.append(File.generated(config, uri, content=(ROOT / name).read_text(encoding="utf-8")))
+    for path in (ROOT / "src" / "skedge").glob("*.schema.json"):
+        files.append(File.generated(config, path.name, abs_src_path=str(path)))
     pages = [file for file in files if file.is_documentation_page()]
     linked = {target for page in pages for target, _ in _links(_NAME.sub("", page.content_string), page.src_uri)}
     for path in sorted(linked):

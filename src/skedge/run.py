@@ -29,6 +29,7 @@ from .core.events import Event
 from .core.kernel import Journal, Kernel
 from .core.kinds import kind_of
 from .core.policy import AnyPolicy, Need, Policy
+from .core.record_fields import labels
 from .core.registry import make_policy, policy_of, registered
 from .core.scenario import Scenario
 from .core.schedule import Schedule, schema
@@ -188,7 +189,8 @@ class Run:
         (folder / "run.json").write_text(_json(self.meta), encoding="utf-8")
         (folder / "tables").mkdir()
         for name, table in self.schedule.tables().items():
-            table.write_parquet(folder / "tables" / f"{name}.parquet", compression="zstd", compression_level=1)
+            file = folder / "tables" / f"{name}.parquet"
+            table.write_parquet(file, compression="zstd", compression_level=1, metadata=labels(name))
 
     @staticmethod
     def load(folder: Path | str) -> Run:

@@ -15,6 +15,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from builders.paths import ROOT
 from skedge.core.errors import InputError
 from skedge.live.control.session import resume_live
 from skedge.live.stale import end_stale
@@ -109,6 +110,10 @@ def test_a_killed_controller_is_followed_by_one_that_goes_on(
     assert work == {name: epochs * 2 * 6 for name, (_, epochs) in JOBS.items()}
     assert found["violations"] == [], "the run's clock stood still while there was no controller"
     assert 0 < record.meta["away_s"] < 120
+    page = (ROOT / "docs" / "run-folder.md").read_text(encoding="utf-8")
+    assert [name for name in record.meta if f"`{name}`" not in page] == [], (
+        "fields of run.json that the page leaves out"
+    )
     assert not (tmp_path / "never").exists()
 
 

@@ -13,14 +13,23 @@ import pytest
 import yaml
 
 import skedge
+from builders.paths import ROOT
 from skedge.core.errors import ScenarioError, TraceError
 from skedge.core.job_fields import JOB_SCHEMA
 from skedge.core.model import Cluster, Job, Physics, Server, job_table
 from skedge.core.network import upload_delay
 from skedge.core.scenario import Scenario
 from skedge.core.time import HOUR, SECOND
-from skedge.scenario.file import default_scenario, json_schema, load_scenario, scenario_from_dict, work_s
+from skedge.scenario.file import (
+    default_scenario,
+    job_from_spec,
+    json_schema,
+    load_scenario,
+    scenario_from_dict,
+    work_s,
+)
 from skedge.scenario.save import save_scenario
+from skedge.scenario.schema import SCHEMAS, job_json_schema
 
 SMALL = """
 name: small
@@ -458,9 +467,25 @@ def test_delays_given_for_a_job_that_is_not_there_are_refused(tmp_path):
 # --- what is shipped
 
 
-def test_the_shipped_schema_is_the_models():
-    shipped = Path(skedge.__file__).with_name("scenario.schema.json")
-    assert json.loads(shipped.read_text()) == json_schema()
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_the_shipped_schema_is_the_models(name):
+    assert json.loads(Path(skedge.__file__).with_name(name).read_text()) == SCHEMAS[name]()
+
+
+def test_the_schema_of_a_job_spec_takes_the_examples_and_refuses_what_the_reader_refuses():
+    jsonschema = pytest.importorskip("jsonschema")
+    check = jsonschema.Draft202012Validator(job_json_schema())
+    check.check_schema(job_json_schema())
+    spec = yaml.safe_load((ROOT / "docs" / "examples" / "job.yaml").read_text())
+    for path in (ROOT / "docs" / "examples").rglob("job.yaml"):
+        assert not list(check.iter_errors(yaml.safe_load(path.read_text())))
+    refused = {"no name": {"name": None}, "an id": {"id": "a"}, "an arrival": {"arrival_s": 1}, "chunks": {"chunks": 0}}
+    refused |= {"resources": {"resources": {"gpus": 1}}, "training": {"train": None}}
+    for change in refused.values():
+        wrong = {key: value for key, value in (spec | change).items() if value is not None}
+        assert list(check.iter_errors(wrong))
+        with pytest.raises(ScenarioError):
+            job_from_spec(wrong, "job.yaml")
 
 
 def test_the_shipped_schema_takes_the_shipped_scenarios_and_refuses_an_unknown_field():

@@ -1,4 +1,6 @@
-"""The record of a run: what ran where and when, as tables (``docs/model.md``, section 6).
+"""The record of a run: what ran where and when, as tables.
+
+What a row and a column of each say is in :mod:`skedge.core.record_fields`.
 
 Times are integer microseconds. ``job`` is a row number of the ``jobs`` table, ``server`` the server's name.
 """
@@ -36,7 +38,8 @@ VERBS = (
 """The kinds of decisions.
 
 ``allocate_each`` allocates to a job that is not a gang, ``upload`` brings data ahead of an allocation, and ``fail`` is
-a fact that is recorded here.
+a fact that is recorded here. A ``dispatch`` has a row per chunk; ``allocate``, ``allocate_each``, ``upload`` and, on
+servers with resources, ``assign_ps`` have a row per server.
 """
 
 COPIES, SHARES = "copies", "shares"
@@ -51,38 +54,7 @@ STATES = ("finished", "rejected", "failed", "cancelled")
 
 
 def schema(servers: list[str]) -> dict[str, Columns]:
-    """Columns and types of each table, for a cluster with these server names.
-
-    runs
-        One row per uninterrupted run: of one chunk on one lane (or on a cloud worker of its own: `lane` null), or of
-        a gang on one server (`chunk` and `lane` null; if the job is not a gang, one row for the workers that begin
-        together). The workers are held from ``start`` and train from ``compute_from``; `work` is in mini-batches;
-        `preempted` is true if the run ended before the chunk or job was finished.
-    ps
-        One row per interval in which a job holds a PS slot; `slot` is the number of the slot on its server, null in
-        the cloud. On servers with resources: `count` PSs on a server, `slot` null.
-    uploads
-        Chunks brought to a server; if `from_site` is not null they were moved from that site, instantly.
-    plans
-        Reservations, one row per server; `broken_at` is when the work was found to depart from the plan.
-    decisions
-        All orders. ``dispatch`` has one row per chunk: `value` is alpha [s], `rank` the order on the lane (smaller
-        first), `postponed` the number of chunks that it delays. For other verbs `chunk` and `lane` are null.
-        ``allocate``, ``allocate_each`` and ``upload`` have one row per server, with the number of `workers` allocated
-        or supplied with data; on servers with resources ``assign_ps`` has one row per server with the number of PSs in
-        `workers`. The reason of an ``upload`` is ``copies`` if the server receives all chunks, ``shares`` if it
-        receives those of its workers. For ``allocate``, ``reserve``, ``postpone`` and ``reject``, `value` is the value
-        of the job's best plan according to the policy (batch schedulers: 1 - cost, of which eta is the positive part;
-        PD-ORS and OASiS: lambda, utility less cost), null if it gives none.
-    prices
-        From `made_at` on, a unit of `resource` costs `price` per slot on this server between `from` and `to`, as a
-        result of the decision on `job`. Slots that no row covers keep their initial price (M29). Empty without prices.
-    jobs
-        One row per job; `state` is one of STATES, `reason` is why it was rejected or failed, `work` is in mini-batches.
-    outages
-        Intervals in which a server was out of service (lost or cordoned), `end` null if it still is; empty in a
-        simulation.
-    """
+    """Columns and types of each table, for a cluster with these server names; their meaning: ``docs/run-folder.md``."""
     server, i64, i32 = pl.Enum(servers), pl.Int64(), pl.Int32()
     text, flag, real = pl.String(), pl.Boolean(), pl.Float64()
     return {

@@ -27,7 +27,17 @@ from skedge.traces.makers.workload import RESTORE_S
 from .cluster_draw import draw_cluster, drawn_types
 from .jobs import job_of, latest_s, made_jobs, read_jobs_table, work_s
 from .problems import problems
-from .schema import ClusterFileForm, DrawForm, Form, JobForm, ScenarioForm, ServerForm, TrainForm, json_schema
+from .schema import (
+    RESOURCES,
+    ClusterFileForm,
+    DrawForm,
+    Form,
+    JobForm,
+    ScenarioForm,
+    ServerForm,
+    TrainForm,
+    json_schema,
+)
 from .site_draw import transfer_costs
 from .yaml import read_yaml
 
@@ -234,12 +244,12 @@ def job_from_spec(data: object, where: str) -> JobForm:
     resources = data.get("resources", {})
     wrong = [f"{where}: {key}: is not a field of a job spec" for key in ("id", "arrival_s") if key in data]
     if not isinstance(resources, Mapping):
-        wrong.append(f"{where}: resources: {resources!r}: it must be a mapping of {', '.join(_RESOURCES)}")
+        wrong.append(f"{where}: resources: {resources!r}: it must be a mapping of {', '.join(RESOURCES)}")
         resources = {}
     wrong += [
-        f"{where}: resources.{key}: is not a field; there are {', '.join(_RESOURCES)}"
+        f"{where}: resources.{key}: is not a field; there are {', '.join(RESOURCES)}"
         for key in resources
-        if key not in _RESOURCES
+        if key not in RESOURCES
     ]
     wrong += [f"{where}: {key}: is missing; it is needed" for key in ("name", "train") if data.get(key) is None]
     if wrong:
@@ -288,7 +298,6 @@ def check_chunks(jobs: Jobs) -> None:
         )
 
 
-_RESOURCES = ("workers", "worker_type", "ps_type")
 _IN_SPEC = "workload.jobs[0]."
 
 

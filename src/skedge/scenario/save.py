@@ -12,6 +12,7 @@ import polars as pl
 import yaml
 
 from skedge.core.model import PS, WORKER, Cluster, Server
+from skedge.core.record_fields import job_labels
 from skedge.core.scenario import Scenario
 from skedge.core.time import SECOND
 
@@ -33,7 +34,8 @@ def save_scenario(scenario: Scenario, folder: Path | str) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     table, costs, file = folder / "jobs.parquet", folder / _COSTS, folder / "scenario.yaml"
     written = [table, file]
-    scenario.jobs.frame.write_parquet(_aside(table))
+    jobs = scenario.jobs.frame
+    jobs.write_parquet(_aside(table), metadata=job_labels(jobs.columns))
     if "transfer_cost" in content["cluster"]:
         frame = pl.DataFrame(scenario.cluster.transfer_cost, schema=scenario.cluster.server_ids, orient="row")
         frame.write_csv(_aside(costs))

@@ -473,6 +473,28 @@ def _exactly_one(form: Form, *names: str) -> Form:
     return form
 
 
+_DIALECT = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+
+RESOURCES = ("workers", "worker_type", "ps_type")
+"""Fields of a job that a job spec has under ``resources``."""
+
+
 def json_schema() -> dict[str, Any]:
     """The JSON schema of a scenario file, shipped as ``scenario.schema.json``."""
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **ScenarioForm.model_json_schema()}
+    return {**_DIALECT, **ScenarioForm.model_json_schema()}
+
+
+def job_json_schema() -> dict[str, Any]:
+    """The JSON schema of a job spec (:func:`skedge.scenario.file.job_from_spec`), shipped as ``job.schema.json``."""
+    form = JobForm.model_json_schema()
+    of_job = form["properties"]
+    resources = {"type": "object", "additionalProperties": False, "properties": {r: of_job[r] for r in RESOURCES}}
+    own = {"name": of_job["id"] | {"title": "Name"}, "resources": resources, "train": {"$ref": "#/$defs/TrainForm"}}
+    others = {name: of_job[name] for name in of_job if name not in ("id", "arrival_s")}
+    required = ["name", "train", *(name for name in form["required"] if name not in ("id", "arrival_s"))]
+    about = {"title": "Job spec", "description": "What `skedge submit` sends: a job and what it trains."}
+    return {**_DIALECT, **form, **about, "properties": others | own, "required": required}
+
+
+SCHEMAS = {"scenario.schema.json": json_schema, "job.schema.json": job_json_schema}
+"""What makes each schema that is shipped."""
