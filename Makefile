@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench reproduce live-demo test-live docs clean
+.PHONY: demo test lint bench reproduce live-demo test-live docs pictures clean
 
 demo: $(VENV)/.run ## the main job: set up, then six policies side by side, a table and report.html
 	$(BIN)/skedge demo
@@ -30,6 +30,11 @@ test-live: $(VENV)/.live $(VENV)/.dev ## what must hold of real training
 
 docs: $(VENV)/.docs ## the documentation as pages: site/index.html; a broken link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+pictures: $(VENV)/.dev ## the pictures and tables of README and docs again; photographs of pages need chromium
+	$(BIN)/python docs/tools/pictures.py
+	$(BIN)/python docs/tools/fields.py
+	$(BIN)/python docs/tools/screenshots.py
 
 $(VENV)/bin/pip:
 	$(PYTHON) -m venv $(VENV)

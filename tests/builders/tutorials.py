@@ -1,94 +1,67 @@
-"""Runs a tutorial: its files are written, its commands and its Python carried out, and what it shows is compared.
-
-Of the fenced blocks of a page
-
-- one with a title is written into a file of that name,
-- ``python`` without a title is executed, all blocks of a page in one namespace,
-- ``sh`` holds commands, one a line: those of skedge run in this process, others in a shell,
-- ``text`` is what the block before it printed; ``…`` stands for anything.
-
-A block in any other language, or any other block of text, is an error: nothing is passed over.
-"""
+"""Runs a tutorial as its notebook (``docs/tools/notebooks.py``), and compares what it prints with what it shows."""
 
 from __future__ import annotations
 
-import contextlib
-import io
+import importlib.util
+import os
 import re
-import subprocess
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-_FENCE = re.compile(
-    r"^```(?P<language>\w*)(?: title=\"(?P<title>[^\"]+)\")?\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
-)
+import nbformat
+from nbclient import NotebookClient
+
+from builders.paths import ROOT
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
-@dataclass(frozen=True)
-class Block:
-    """A fenced block of a page, and the line on which it begins."""
-
-    line: int
-    language: str
-    title: str | None
-    text: str
-
-
-def blocks(page: str) -> Iterator[Block]:
-    """The fenced blocks of a page, in order."""
-    for found in _FENCE.finditer(page):
-        yield Block(page.count("\n", 0, found.start()) + 1, found["language"], found["title"], found["text"])
+def maker() -> ModuleType:
+    """The tool that makes notebooks, which is loaded by its path as MkDocs does."""
+    spec = importlib.util.spec_from_file_location("notebooks", ROOT / "docs" / "tools" / "notebooks.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def same(shown: str, printed: str) -> bool:
     """Whether a page shows what was printed: trailing spaces do not count, and ``…`` stands for anything."""
-    lines = "\n".join(line.rstrip() for line in printed.strip("\n").split("\n")).rstrip()
+    plain = _COLOUR.sub("", printed)  # a kernel asks for colours
+    lines = "\n".join(line.rstrip() for line in plain.strip("\n").split("\n")).rstrip()
     return re.fullmatch(".*?".join(map(re.escape, shown.strip("\n").split("…"))), lines, re.DOTALL) is not None
 
 
-@dataclass
-class Tutorial:
-    """A page that is carried out in a folder; `skedge` runs one command line and returns what it printed."""
+def carried_out(page: Path, folder: Path, seconds: int = 240) -> int:
+    """Run the notebook of a page in `folder`, at most `seconds` a cell; returns how many outputs were compared.
 
-    page: Path
-    folder: Path
-    skedge: Callable[[list[str]], str]
-    printed: str | None = None
-    names: dict[str, Any] = field(default_factory=lambda: {"__name__": "tutorial"})
+    Raises
+    ------
+    nbclient.exceptions.CellExecutionError
+        If a command or some Python fails.
+    """
+    shown = nbformat.from_dict(maker().notebook(page.read_text(encoding="utf-8")))
+    nbformat.validate(shown)
+    run = nbformat.from_dict(shown)
+    client = NotebookClient(run, timeout=seconds, resources={"metadata": {"path": str(folder)}})
+    client.execute(env=_environment(folder))
+    compared = 0
+    for before, after in zip(shown.cells, run.cells, strict=True):
+        if before.get("outputs"):
+            printed = "".join(of.text for of in after.outputs if of.get("name") == "stdout")
+            assert same(before.outputs[0].text, printed), f"{page.name}: {before.source}\nprinted\n{printed}"
+            compared += 1
+    return compared
 
-    def run(self) -> int:
-        """Carry out all blocks; returns how many outputs were compared."""
-        compared = 0
-        for block in blocks(self.page.read_text(encoding="utf-8")):
-            where = f"{self.page.name}, line {block.line}"
-            if block.title is not None:
-                (self.folder / block.title).write_text(block.text, encoding="utf-8")
-                self.printed = None
-            elif block.language == "text":
-                assert self.printed is not None, f"{where}: no block before it printed anything"
-                assert same(block.text, self.printed), f"{where}: it printed\n{self.printed}"
-                compared, self.printed = compared + 1, None
-            else:
-                self.printed = self.carry_out(block, where)
-        return compared
 
-    def carry_out(self, block: Block, where: str) -> str:
-        """Run a block of code or of commands; what it printed."""
-        assert block.language in {"python", "sh"}, f"{where}: a block is python, sh or text, or has a title"
-        if block.language == "sh":
-            return "".join(self.command(line) for line in block.text.splitlines())
-        with contextlib.redirect_stdout(io.StringIO()) as printed:
-            exec(compile(block.text, where, "exec"), self.names)  # noqa: S102 - our own page
-        return printed.getvalue()
-
-    def command(self, line: str) -> str:
-        """Run one command line; what it printed."""
-        words = line.partition("#")[0].split()
-        if words[0] == "skedge":
-            return self.skedge(words[1:])
-        shell = ["/bin/sh", "-c", line]
-        done = subprocess.run(shell, cwd=self.folder, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"{line}: {done.stderr}"
-        return done.stdout
+def _environment(folder: Path) -> dict[str, Any]:
+    """As in a terminal of 100 columns in an active virtual environment; IPython keeps its history elsewhere."""
+    program = folder / ".bin" / "skedge"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m skedge "$@"\n', encoding="utf-8")
+    program.chmod(0o755)
+    path = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "COLUMNS": "100", "IPYTHONDIR": str(folder / ".bin" / "ipython")}

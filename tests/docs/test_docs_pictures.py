@@ -30,6 +30,18 @@ def test_the_page_shows_every_picture_and_names_only_rules_that_there_are() -> N
     assert set(re.findall(r"\bM\d+\b", page)) <= rules
 
 
+def test_every_picture_is_made_by_a_command_that_is_named() -> None:
+    """`make pictures` makes it, or a benchmark whose command stands on the page; figures of studies have their own."""
+    tool = (DOCS / "tools" / "screenshots.py").read_text(encoding="utf-8")
+    for page in (ROOT / "README.md", *DOCS.glob("*.md"), *DOCS.glob("tutorials/*.md")):
+        text = page.read_text(encoding="utf-8")
+        for picture in re.findall(r"!\[[^\]]*\]\((?!https?:)([^)]+)\)", text):
+            path = (page.parent / picture).resolve()
+            assert path.is_file(), f"{page.name}: {picture}"
+            drawn = path.parent == DOCS / "pictures" or f'"{path.name}"' in tool
+            assert drawn or f"--figure {path.relative_to(ROOT)}" in text, f"{page.name}: {picture}"
+
+
 def test_the_worked_example_of_the_model_is_the_record_of_its_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """The six rows in docs/model.md, in minutes."""
     monkeypatch.syspath_prepend(DOCS / "tools")

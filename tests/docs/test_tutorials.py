@@ -1,38 +1,23 @@
-"""The tutorials do what they say and print what they show; the live one is in tests/live."""
+"""The tutorials, as notebooks, do what they say and print what they show; the live one is in tests/live."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from joblib.externals.loky import get_reusable_executor
+from nbclient.exceptions import CellExecutionError
 
 from builders.paths import ROOT
-from builders.tutorials import Block, Tutorial, blocks, same
-from skedge.cli import console
+from builders.tutorials import carried_out, maker, same
 
 PAGES = ROOT / "docs" / "tutorials"
 HERE = sorted(page.name for page in PAGES.glob("*.md") if page.name != "live.md")
 
 
 @pytest.mark.parametrize("name", HERE)
-def test_a_tutorial_prints_what_it_shows(
-    name: str, skedge: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tutorial_prints_what_it_shows(name: str, tmp_path: Path) -> None:
     """Every command and every block of Python runs, in order, in one folder."""
-
-    def command(words: list[str]) -> str:
-        said = skedge(*words)
-        assert said.code == 0, f"skedge {' '.join(words)}: {said.err}"
-        return str(said.out)
-
-    monkeypatch.chdir(tmp_path)
-    get_reusable_executor().shutdown()  # processes of an earlier test have its folder as theirs
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(console.out, "width", 100)
-    assert Tutorial(PAGES / name, tmp_path, command).run() > 2
+    assert carried_out(PAGES / name, tmp_path) > 2
 
 
 def test_what_is_shown_may_leave_parts_out_and_nothing_else() -> None:
@@ -42,14 +27,36 @@ def test_what_is_shown_may_leave_parts_out_and_nothing_else() -> None:
     assert not same("a 1\n", "a 1\nb\n")
 
 
-def test_blocks_are_found_with_their_lines_and_titles() -> None:
-    page = 'Text\n\n```sh\nskedge policies\n```\n\n```yaml title="a.yaml"\nx: 1\n```\n'
-    assert list(blocks(page)) == [Block(3, "sh", None, "skedge policies\n"), Block(7, "yaml", "a.yaml", "x: 1\n")]
+def test_blocks_become_cells_with_what_they_print() -> None:
+    page = 'See [here](there.md).\n\n```sh\nls\n```\n\n```text\na.yaml\n```\n\n```yaml title="a.yaml"\nx: 1\n```\nEnd\n'
+    text, command, file, end = maker().notebook(page)["cells"]
+    assert text["source"] == "See here."
+    assert (command["source"], command["outputs"][0]["text"]) == ("%%sh\nls", "a.yaml\n")
+    assert (file["source"], file["outputs"]) == ("%%writefile a.yaml\nx: 1", [])
+    assert end["source"] == "End"
 
 
-@pytest.mark.parametrize("page", ["```console\n$ ls\n```\n", "```text\nnever printed\n```\n", "```sh\nfalse\n```\n"])
-def test_a_block_that_cannot_be_carried_out_is_an_error(page: str, tmp_path: Path) -> None:
-    """A language that is not known, an output without a command, a command that fails."""
-    (tmp_path / "page.md").write_text(page, encoding="utf-8")
-    with pytest.raises(AssertionError):
-        Tutorial(tmp_path / "page.md", tmp_path, " ".join).run()
+@pytest.mark.parametrize("page", ["```console\n$ ls\n```\n", "```text\nnever printed\n```\n", "```\nls\n```\n"])
+def test_a_block_that_is_no_cell_is_an_error(page: str) -> None:
+    """A language that is not known, none at all, or an output without a command."""
+    with pytest.raises(ValueError, match="line 1"):
+        maker().notebook(page)
+
+
+def test_a_command_that_fails_is_an_error(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("```sh\nfalse\n```\n", encoding="utf-8")
+    with pytest.raises(CellExecutionError):
+        carried_out(page, tmp_path)
+
+
+def test_an_output_that_differs_is_an_error(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("```sh\necho a\n```\n\n```text\nb\n```\n", encoding="utf-8")
+    with pytest.raises(AssertionError, match="printed"):
+        carried_out(page, tmp_path)
+
+
+def test_the_tool_writes_a_notebook_for_every_page(tmp_path: Path) -> None:
+    maker().write(tmp_path / "new")
+    assert {path.stem for path in (tmp_path / "new").glob("*.ipynb")} == {path.stem for path in PAGES.glob("*.md")}
