@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench reproduce live-demo test-live docs pictures clean
+.PHONY: demo test lint bench reproduce live-demo test-live docs pictures release clean
 
 demo: $(VENV)/.run ## the main job: set up, then six policies side by side, a table and report.html
 	$(BIN)/skedge demo
@@ -36,6 +36,9 @@ pictures: $(VENV)/.dev ## the pictures and tables of README and docs again; phot
 	$(BIN)/python docs/tools/fields.py
 	$(BIN)/python docs/tools/screenshots.py
 
+release: $(VENV)/.dev ## wheel and sdist of a tagged commit into dist/, tried in a new environment
+	$(BIN)/python docs/tools/release.py
+
 $(VENV)/bin/pip:
 	$(PYTHON) -m venv $(VENV)
 
@@ -62,4 +65,4 @@ $(VENV)/.docs: pyproject.toml constraints.txt | $(VENV)/bin/pip
 	touch $@ $(VENV)/.run
 
 clean: ## remove the virtual environment and everything that a run leaves behind
-	rm -rf $(VENV) skedge-demo skedge-live runs comparison.html site figures figures-quick
+	rm -rf $(VENV) skedge-demo skedge-live runs comparison.html site figures figures-quick dist

@@ -52,6 +52,23 @@ def test_no_page_loads_anything_from_a_server(site: Path) -> None:
     assert [address for address in loaded if re.match(r"(https?:)?//", address)] == []
 
 
+def test_llms_txt_leads_to_every_page_of_the_navigation(site: Path) -> None:
+    text = (site / "llms.txt").read_text(encoding="utf-8")
+    assert text.startswith("# skedge\n\n> ")
+    links = re.findall(r"^- \[[^\]]+\]\(([^)]+)\)", text, re.MULTILINE)
+    named = re.findall(r"[\w/-]+\.md", (ROOT / "mkdocs.yml").read_text("utf-8").partition("\nnav:")[2])
+    assert len(links) == len(set(links)) == len(named)
+    assert all((site / link).is_file() for link in links)
+
+
+def test_the_site_has_the_schemas_and_a_notebook_for_every_tutorial(site: Path) -> None:
+    for path in (ROOT / "src" / "skedge").glob("*.schema.json"):
+        assert (site / path.name).read_bytes() == path.read_bytes()
+    for page in (ROOT / "docs" / "tutorials").glob("*.md"):
+        assert (site / "tutorials" / f"{page.stem}.ipynb").is_file()
+        assert f'href="{page.stem}.ipynb"' in (site / "tutorials" / f"{page.stem}.html").read_text("utf-8")
+
+
 def test_every_name_of_the_papers_leads_to_its_source(site: Path) -> None:
     """The line of Alg. 4 of PD-ORS is two clicks from the table: the name, and the source below it."""
     table = (site / "papers.html").read_text(encoding="utf-8")
