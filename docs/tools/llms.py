@@ -41,4 +41,4 @@ def _entries(entries: list[Any]) -> Iterator[str]:
             yield from _entries(of)
         else:
             address, text = _pages[of]
-            yield f"- [{title or "Overview"}]({address})" + (f": {text}" if text else "")
+            yield f"- [{title or 'Overview'}]({address})" + (f": {text}" if text else "")

@@ -11,11 +11,15 @@ import typer
 
 from skedge.core.errors import InputError
 from skedge.deploy.crd import check, read_schema
+from skedge.deploy.helm import chart, write
 from skedge.deploy.kuberay import ManifestSettings, as_yaml, group_names, manifests
 from skedge.report.build import write_report
+from skedge.run import new_folder
 from skedge.scenario.file import load_cluster_file
 
 from .console import out, print_json
+
+_IMAGE, _CHUNKS = f"skedge:{version('skedge')}", "/var/lib/skedge"
 
 deploy_app = typer.Typer(
     help="The live service on Kubernetes: manifests to apply.",
@@ -37,9 +41,9 @@ def kuberay(
     crd: Annotated[
         Path | None, typer.Option(help="KubeRay's CRD of RayClusters (YAML), to check the manifests against.")
     ] = None,
-    image: Annotated[str, typer.Option(help="Image of deploy/Containerfile.")] = f"skedge:{version('skedge')}",
+    image: Annotated[str, typer.Option(help="Image of deploy/Containerfile.")] = _IMAGE,
     namespace: Annotated[str, typer.Option(help="Kubernetes namespace.")] = "skedge",
-    chunks_path: Annotated[str, typer.Option(help="Folder for chunks on the nodes.")] = "/var/lib/skedge",
+    chunks_path: Annotated[str, typer.Option(help="Folder for chunks on the nodes.")] = _CHUNKS,
     storage_class: Annotated[
         str | None, typer.Option(help="Storage class of the checkpoint volume, which all pods write to.")
     ] = None,
@@ -69,6 +73,30 @@ def kuberay(
     else:
         fits = "" if crd is None else f", its RayCluster fits {crd}"
         out.print(f"{file}: {len(documents)} documents, {len(groups)} servers{fits}", soft_wrap=True)
+
+
+@deploy_app.command()
+def helm(
+    cluster: Annotated[Path, typer.Argument(help="A cluster file: a scenario file, whose workload may be missing.")],
+    folder: Annotated[Path, typer.Option("--out", help="New folder of the chart.")] = Path("skedge-chart"),
+    image: Annotated[str, typer.Option(help="Value of image.")] = _IMAGE,
+    chunks_path: Annotated[str, typer.Option(help="Value of chunksPath.")] = _CHUNKS,
+    storage_class: Annotated[str | None, typer.Option(help="Value of storageClass.")] = None,
+    replace: Annotated[bool, typer.Option(help="Replace the folder if it exists.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Make a Helm chart for a cluster file: the manifests of `kuberay`, whose image and places are values."""
+    with new_folder(folder, replacing=replace) as aside:
+        try:
+            settings = ManifestSettings(image, chunks_path=chunks_path, storage_class=storage_class)
+            files = chart(load_cluster_file(cluster), settings, version("skedge"))
+        except InputError as error:
+            raise InputError(f"{cluster}: {error}") from error
+        write(files, aside)
+    if as_json:
+        print_json({"folder": str(folder), "files": list(files)})
+    else:
+        out.print(f"{folder}: install with helm install skedge {folder} --namespace NAMESPACE", soft_wrap=True)
 
 
 def _must_be_new(file: Path, *, replace: bool) -> None:
