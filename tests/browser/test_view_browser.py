@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from http.client import HTTPConnection
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,7 +20,7 @@ from skedge.testing import site_scenario, small_scenario
 from skedge.view.recorded import Recorded
 from skedge.view.server import ViewServer
 
-VIEWS = {"lanes": "Lanes", "jobs": "Jobs", "why": "Why", "map": "Servers", "compare": "Compare"}
+VIEWS = {"lanes": "Lanes", "jobs": "Jobs", "why": "Why", "training": "Training", "map": "Servers", "compare": "Compare"}
 
 
 @pytest.fixture(scope="module")
@@ -131,6 +132,47 @@ def test_a_chosen_job_is_explained_with_its_terms(page: Any, runs: list[Run]) ->
     assert told.terms is not None
     first = page.get_by_role("region", name="candidates").locator("tbody tr").first.inner_text()
     assert told.terms["chunks"][0]["chosen"]["server"] in first
+
+
+def test_training_shows_what_was_measured_and_the_workers_over_time(browser: Any, errors: list[str]) -> None:
+    """Loss and accuracy are of a run that trained for real, which its run.json has; the rest is the record's."""
+    simulated = run(small_scenario(3), "aonline")
+    job = simulated.jobs["id"][0]
+    found = {"accuracy": 0.875, "metric": None, "losses": [[1, 2.5], [2, 1.5], [3, 0.5]], "accuracies": [[1, 0.5]]}
+    real = replace(simulated, meta={**simulated.meta, "training": {job: found}})
+    for address in served([real]):
+        page = opened(browser, address, errors)
+        choose(page, "training")
+        page.locator("#training-job").fill(job)
+        page.keyboard.press("Enter")
+        page.locator("#training-found h2").wait_for()
+        text = page.locator("#training-found").inner_text()
+        assert "accuracy 0.875" in text
+        assert "after epoch 1: 0.5" in text
+        assert page.locator("#training-charts canvas").count() == 3
+        points = page.evaluate("skedgeView.training.found")
+        assert points["losses"] == found["losses"]
+        runs = real.schedule.runs.filter(pl.col("job") == 0)
+        begin, end = runs["start"].min(), runs["end"].max()
+        held = runs.filter(start=begin)["workers"].sum()
+        assert points["workers"][0] == [pytest.approx(begin / SECOND), held]
+        assert points["workers"][-1] == [pytest.approx(end / SECOND), 0]
+        assert points["done"][-1][1] == pytest.approx(1)
+        page.locator("#training-job").fill("nobody")
+        page.keyboard.press("Enter")
+        page.locator("#training-found .note").wait_for()
+        assert page.locator("#training-charts").is_hidden()
+        page.close()
+    assert [error for error in errors if "400" not in error] == []
+
+
+def test_a_simulated_job_has_no_loss(page: Any, runs: list[Run]) -> None:
+    choose(page, "jobs")
+    page.locator("#jobs-table").get_by_role("button", name=runs[0].jobs["id"][0], exact=True).click()
+    choose(page, "training")
+    page.locator("#training-found h2").wait_for()
+    assert page.locator("#training-loss").is_hidden()
+    assert page.locator("#training-charts canvas").count() == 2
 
 
 def test_an_unknown_job_is_answered_in_a_sentence(browser: Any, url: str, errors: list[str]) -> None:

@@ -219,7 +219,7 @@ ASKED = {
     "read": [("GET", "/jobs"), ("GET", "/events"), ("GET", "/servers"), ("GET", "/health"), ("GET", "/metrics"),
              ("GET", "/record"), ("GET", "/jobs/x"), ("GET", "/jobs/x/logs"), ("GET", "/openapi.json"),
              ("POST", "/whatif"), ("GET", "/view"), ("GET", "/view/lanes"), ("GET", "/view/map"),
-             ("GET", "/view/jobs/x")],
+             ("GET", "/view/jobs/x"), ("GET", "/view/training/x")],
     "submit": [("POST", "/jobs"), ("PUT", "/code/x"), ("POST", "/jobs/x/cancel"), ("POST", "/jobs/x/resubmit")],
     "operate": [("POST", "/servers/edge-0/cordon"), ("POST", "/servers/edge-0/uncordon"), ("POST", "/nowhere")],
 }  # fmt: skip
@@ -348,6 +348,9 @@ def test_the_page_is_told_of_the_present_state(controller: Controller) -> None:
     assert (found["job"], found["verb"]) == ("net", "PENDING")
     assert [row["what"] for row in found["timeline"]][:2] == ["arrived", "dispatch"]
     assert controller.client.get("/view/jobs/nobody").status_code == 400
+    trained = controller.client.get("/view/training/net").json()
+    assert (trained["job"], trained["workers"], trained["losses"], trained["accuracy"]) == ("net", [], [], None)
+    assert controller.client.get("/view/training/nobody").status_code == 400
 
 
 def test_a_log_is_read_on_from_where_the_reader_was(controller: Controller) -> None:

@@ -29,7 +29,8 @@ _META = {"policy": str, "params": dict, "lanes": dict, "seed": int, "versions": 
 
 _MAY_HAVE: dict[str, Any] = {
     "promises": dict, "scenario": str, "world": str, "tolerance": int, "resumed": int, "recovery_s": float | int,
-    "slot_overrun_s": float | int, "late_s": dict, "trained": dict, "devices": dict, "device_free_s": list,
+    "slot_overrun_s": float | int, "late_s": dict, "trained": dict, "training": dict, "devices": dict,
+    "device_free_s": list,
 }  # fmt: skip
 """Optional keys; those from the third on belong to live runs."""
 

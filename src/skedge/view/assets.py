@@ -9,7 +9,7 @@ from skedge.report.build import asset
 
 PAGE = "index.html"
 
-OWN = ("view.css", "view.js", "ask.js", "svg.js", "jobs.js", "why.js", "map.js", "compare.js")
+OWN = ("view.css", "view.js", "ask.js", "svg.js", "jobs.js", "why.js", "training.js", "map.js", "compare.js")
 """Its own, in ``page/``; the scripts are ES modules."""
 
 SHARED = (

@@ -19,6 +19,7 @@ from skedge.report.table import metrics_table, table_view
 from skedge.run import Run
 
 from .shapes import lanes, site_map
+from .training import training
 
 _STATES = {"finished": "COMPLETED", "rejected": "FAILED", "failed": "FAILED", "cancelled": "CANCELLED"}
 """The service's states of jobs that have left, by those of the record."""
@@ -56,11 +57,12 @@ class Recorded:
         """
         if path in self.answers:
             return self.answers[path](asked)
-        before, _, job = path.partition("/v1/view/jobs/")
-        if before or not job:
-            return None
-        at = asked.get("at_s")
-        return self.why(_number(asked, "run"), job, None if at is None else _seconds(at))
+        before, question, job = path.rpartition("/v1/view/jobs/")
+        if question and job and not before:
+            at = asked.get("at_s")
+            return self.why(_number(asked, "run"), job, None if at is None else _seconds(at))
+        before, question, job = path.rpartition("/v1/view/training/")
+        return self.training(_number(asked, "run"), job) if question and job and not before else None
 
     def overview(self) -> dict[str, Any]:
         """What is viewed."""
@@ -104,6 +106,11 @@ class Recorded:
         found = explain(self._run(run), job, at_s)
         said = {**found.__dict__, "timeline": found.timeline.to_dicts(), "help": []}
         return json.loads(json.dumps(said, default=str))  # terms are a policy's own: what JSON lacks becomes text
+
+    def training(self, run: int, job: str) -> dict[str, Any]:
+        """How a job was trained; of a live run with its loss and accuracy."""
+        of = self._run(run)
+        return training(of.scenario, of.schedule, job, of.meta.get("training", {}).get(job, {}))
 
     def _run(self, number: int) -> Run:
         if number >= len(self.runs):

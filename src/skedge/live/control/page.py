@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import FastAPI, Response
@@ -17,6 +18,7 @@ from skedge.core.scenario import Scenario
 from skedge.core.schedule import Schedule
 from skedge.view.assets import HEADERS, PAGE, page_file
 from skedge.view.shapes import lanes, site_map
+from skedge.view.training import training
 
 from .service import Service
 
@@ -70,6 +72,22 @@ class Shown:
             "help": found["help"],
         }
 
+    def training(self, job: str) -> dict[str, Any]:
+        """How a job is trained, so far.
+
+        Raises
+        ------
+        InputError
+            If there is no job of that name.
+        """
+        scenario, schedule = self._so_far()
+        found = self.service.ask(lambda: self._measured(job))
+        return training(scenario, schedule, job, found)
+
+    def _measured(self, job: str) -> Mapping[str, Any]:
+        ids = self.service.kernel.scenario.jobs.ids
+        return self.service.world.trainers.result(ids.index(job)) if job in ids else {}
+
     def _so_far(self) -> tuple[Scenario, Schedule]:
         """The scenario and the record so far, made by the controller's thread and no oftener than it can afford."""
         with self._lock:
@@ -101,6 +119,7 @@ def add_page(api: FastAPI, service: Service, below: str) -> None:
     api.add_api_route(f"{below}/view/lanes", shown.lanes)
     api.add_api_route(f"{below}/view/map", shown.map)
     api.add_api_route(f"{below}/view/jobs/{{job}}", shown.why)
+    api.add_api_route(f"{below}/view/training/{{job}}", shown.training)
 
 
 def _file(name: str) -> Response:

@@ -84,7 +84,7 @@ class Trainer(threading.Thread):
         self.devices: set[tuple[int, str]] = set()
         self.asked_at: dict[int, float] = {}
         self.free_at: dict[int, float] = {}
-        self.said_at = 0.0
+        self.said_at, self.losses = 0.0, list[tuple[float, float]]()
 
     # -- orders, from the controller -----------------------------------------------------------------------------
 
@@ -272,7 +272,8 @@ class Trainer(threading.Thread):
         if now - self.said_at >= 1:
             self.said_at = now
             done, steps = sum(self.teams.progress), self.program.steps * self.program.chunks
-            self.line(f"update {self.ps.version}: {done} of {steps} mini-batches, loss {sum(losses) / len(losses):.4g}")
+            self.losses.append((self.ps.version, sum(losses) / len(losses)))
+            self.line(f"update {self.ps.version}: {done} of {steps} mini-batches, loss {self.losses[-1][1]:.4g}")
 
     def _watch(self) -> None:
         """Keep the parameters after each epoch's worth of mini-batches; they are measured at the end of training."""

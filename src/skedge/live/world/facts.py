@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from skedge.view.training import means
+
 from .inputs import Report
+
+_LOSSES = 200
+"""Most points of a job's losses in ``run.json``."""
 
 
 class Facts:
@@ -86,4 +91,10 @@ class Facts:
             "devices": {ids[job]: self.devices_of(job, servers) for job in sorted(self.devices)},
             "device_free_s": self.freed_s,
             "trained": {ids[job]: list(done) for job, done in sorted(self.trained.items())},
+            "training": {ids[job]: _kept(found) for job, found in sorted(self.results.items()) if found},
         }
+
+
+def _kept(result: dict[str, Any]) -> dict[str, Any]:
+    """The result of a job for ``run.json``, its losses as means of adjacent updates."""
+    return {**result, "losses": means(result["losses"], _LOSSES)}

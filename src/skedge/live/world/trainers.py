@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from skedge.core.time import SECOND
 from skedge.live.training.checkpoint import Checkpoints
@@ -82,6 +83,11 @@ class Trainers(dict[int, Trainer]):
         """Mini-batches of each chunk of `job` that are in the parameters."""
         trainer, chunks = self.get(job), self.world.program(job).chunks
         return trainer.teams.progress if trainer is not None else self.last.get(job) or [0] * chunks
+
+    def result(self, job: int) -> Mapping[str, Any]:
+        """What was measured of `job`: its result, or, while it trains, the losses of an update per second."""
+        trainer, found = self.get(job), self.world.facts.results.get(job)
+        return found or {"losses": [] if trainer is None else list(trainer.losses)}
 
     def retire(self, job: int) -> None:
         """End the trainer of a job that has left; its thread may still measure the result."""

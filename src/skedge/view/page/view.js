@@ -4,9 +4,10 @@ import { ask, follow, keepToken } from "./ask.js";
 import { Compare } from "./compare.js";
 import { Jobs } from "./jobs.js";
 import { showMap } from "./map.js";
+import { Training } from "./training.js";
 import { Why } from "./why.js";
 
-const VIEWS = ["lanes", "jobs", "why", "map", "compare"];
+const VIEWS = ["lanes", "jobs", "why", "training", "map", "compare"];
 const QUIET_MS = 2000; // least time between two looks at a service
 
 const page = { explorer: null, overview: null, run: 0, shown: "lanes" };
@@ -28,6 +29,7 @@ const load = {
   lanes: loadLanes,
   jobs: () => page.jobs.load(page.run),
   why: () => page.why.load(page.run, byId("why-job").value.trim()),
+  training: () => page.training.load(page.run, byId("training-job").value.trim()),
   map: () => showMap(page.run),
   compare: () => page.compare.load(),
 };
@@ -74,7 +76,7 @@ function onTabKey(event) {
 /** Every choice of the run is the same choice. */
 function chooseRun(number) {
   page.run = number;
-  for (const id of ["jobs-run", "why-run", "map-run", "policy"]) byId(id).value = String(number);
+  for (const id of ["jobs-run", "why-run", "training-run", "map-run", "policy"]) byId(id).value = String(number);
   if (page.explorer && page.explorer.run !== page.explorer.runs[number]) page.explorer.show(number);
   if (page.shown !== "lanes") guarded(load[page.shown]);
 }
@@ -86,7 +88,7 @@ function build(overview) {
   byId("title").textContent = overview.title;
   byId("lede").textContent =
     `${overview.live ? "Live: " : ""}${overview.runs.join(", ")}; ${facts.jobs} jobs, ${facts.servers}, ${facts.workers}.`;
-  for (const id of ["jobs-run", "why-run", "map-run"]) {
+  for (const id of ["jobs-run", "why-run", "training-run", "map-run"]) {
     byId(id).replaceChildren(...overview.runs.map((run, i) => element("option", { value: String(i) }, run)));
     byId(id).addEventListener("change", (event) => chooseRun(Number(event.target.value)));
   }
@@ -94,8 +96,9 @@ function build(overview) {
   byId("tab-compare").hidden = overview.runs.length < 2;
   page.compare = new Compare();
   page.why = new Why();
+  page.training = new Training();
   page.jobs = new Jobs((job) => {
-    byId("why-job").value = job;
+    byId("why-job").value = byId("training-job").value = job;
     show("why");
   });
   for (const name of VIEWS) byId(`tab-${name}`).addEventListener("click", () => show(name));
@@ -103,6 +106,7 @@ function build(overview) {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
     if (page.explorer) page.explorer.gantt.retheme();
     page.compare.draw();
+    page.training.draw();
   });
   byId("views").hidden = false;
 }

@@ -1,0 +1,88 @@
+"""How a job was trained: its workers, its progress and its pauses over time; of live runs its loss and accuracy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from skedge.core.errors import InputError
+from skedge.core.scenario import Scenario
+from skedge.core.schedule import Schedule
+from skedge.core.time import SECOND
+from skedge.core.wording import did_you_mean
+
+MOST = 500
+"""Most points of a curve."""
+
+Points = list[tuple[float, float]]
+
+
+def training(scenario: Scenario, schedule: Schedule, job: str, measured: Mapping[str, Any]) -> dict[str, Any]:
+    """The curves of a job.
+
+    Parameters
+    ----------
+    measured
+        Of a live run ``losses``, pairs (update, mean loss), ``accuracy``, ``metric`` and ``accuracies``, pairs (epoch,
+        accuracy), as far as they are known; empty for a simulation.
+
+    Returns
+    -------
+    ``workers``, steps (time [s], workers held from then on); ``done``, (time [s], share of the work done); ``pauses``,
+    (from, to) [s] without workers between its first and its last run; ``preempted``, the number of runs that were
+    displaced; and what was measured, the losses in at most :data:`MOST` points.
+
+    Raises
+    ------
+    InputError
+        If there is no job of that name.
+    """
+    if job not in scenario.jobs.ids:
+        raise InputError(f"job {job!r}: there is no such job{did_you_mean(job, scenario.jobs.ids)}")
+    number = scenario.jobs.ids.index(job)
+    runs = schedule.runs.filter(pl.col("job") == number)
+    workers = _workers(runs)
+    return {
+        "job": job,
+        "workers": _thinned(workers),
+        "done": _thinned(_done(runs, float(scenario.jobs.chunks[number] * scenario.jobs.minibatches[number]))),
+        "pauses": [(t, until) for (t, n), (until, _) in pairwise(workers) if n == 0],
+        "preempted": int(runs["preempted"].sum()),
+        "losses": means(measured.get("losses", ()), MOST),
+        **{name: measured.get(name) for name in ("accuracy", "metric", "accuracies", "unmeasured")},
+    }
+
+
+def _workers(runs: pl.DataFrame) -> Points:
+    """(time [s], workers held from then on), where their number changes."""
+    change = pl.col("workers").cast(pl.Int64)
+    begins, ends = runs.select("start", change), runs.select(pl.col("end").alias("start"), -change)
+    steps = pl.concat([begins, ends]).group_by("start").agg(pl.col("workers").sum()).sort("start")
+    steps = steps.filter(pl.col("workers") != 0)
+    held = steps.select(pl.col("start") / SECOND, pl.col("workers").cum_sum().cast(pl.Float64))
+    return held.rows()
+
+
+def _done(runs: pl.DataFrame, whole: float) -> Points:
+    """(time [s], share of the work done by then), at the ends of the runs."""
+    at = runs.group_by("end").agg(pl.col("work").sum()).sort("end")
+    return at.select(pl.col("end") / SECOND, pl.col("work").cum_sum() / whole).rows()
+
+
+def _thinned(points: Points) -> Points:
+    """At most :data:`MOST` of the points, the first and the last among them."""
+    if len(points) <= MOST:
+        return points
+    return [points[i] for i in np.linspace(0, len(points) - 1, MOST).round().astype(int)]
+
+
+def means(pairs: Sequence[Sequence[float]], most: int) -> Points:
+    """(last update, mean loss) of at most `most` parts of equal length."""
+    if not pairs:
+        return []
+    parts = np.array_split(np.asarray(pairs, float), min(most, len(pairs)))
+    return [(float(part[-1, 0]), float(part[:, 1].mean())) for part in parts]
