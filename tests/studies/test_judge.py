@@ -9,7 +9,7 @@ import pytest
 from numpy.random import default_rng
 from scipy.stats import false_discovery_control, ttest_rel
 
-from skedge.studies.judge import Judgement, Part, Verdict, holm, judge, overall
+from skedge.studies.judge import Judgement, Part, Verdict, by_ranks, holm, judge, overall
 
 HOLDS, FAILS, OPEN = Verdict.HOLDS, Verdict.FAILS, Verdict.OPEN
 
@@ -44,6 +44,21 @@ def test_a_part_is_a_paired_t_test_with_effect_and_interval() -> None:
     assert found.difference.low is not None
     assert 0 < found.difference.low < found.difference.mean == pytest.approx(differences.mean())
     assert one(*(theirs - ours)).verdict is FAILS
+
+
+def test_by_ranks_one_seed_does_not_outweigh_the_others() -> None:
+    """Eight signs of eight are plus: 2 / 2^8. The t-test decides nothing."""
+    values = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 50.0)
+    assert one(*values).verdict is OPEN
+    ranked = by_ranks(of(*values))
+    assert ranked.numbers.endswith("what is tested 0.45")
+    (found,) = judge([ranked])
+    assert (found.verdict, found.p) == (HOLDS, pytest.approx(2 / 2**8))
+    (negative,) = judge([by_ranks(of(*(-value for value in values)))])
+    assert (negative.verdict, negative.p) == (FAILS, pytest.approx(2 / 2**8))
+    assert judge([by_ranks(of(*values, within=1.0))])[0].verdict is OPEN
+    assert judge([by_ranks(of(*values, 0.15, 0.25, 0.35, 0.45, within=1.0))])[0].verdict is HOLDS
+    assert judge([by_ranks(of(0.0, 0.0, 0.0, 0.0, 0.0, 0.1))])[0].verdict is OPEN
 
 
 def test_what_seeds_say_little_about_is_not_decided() -> None:

@@ -30,8 +30,9 @@ _LIBRARIES = ("skedge", "torch", "ray")
 
 _HINT = "Points are means over the seeds, bars their 95 % confidence intervals (BCa bootstrap, from 5 seeds on)."
 _TESTS = (
-    "p: Student's t-test of the differences paired by seed, corrected by Holm's method for the number of parts; below "
-    "5 %, divided by the number of looks at the seeds, a part is decided. d: mean difference by its standard deviation."
+    "p: Student's t-test of the differences paired by seed or, where a pseudo-median is stated, Wilcoxon's signed-rank "
+    "test; corrected by Holm's method for the number of parts; below 5 %, divided by the number of looks at the seeds, "
+    "a part is decided. d: mean difference by its standard deviation."
 )
 _OF_PARTS = {Verdict.HOLDS: "hold", Verdict.FAILS: "do not hold", Verdict.OPEN: "are not decided"}
 

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from skedge.core.errors import InputError
 from skedge.core.model import Floats
 from skedge.studies.figure import Figure, Line
-from skedge.studies.judge import Part
+from skedge.studies.judge import Part, by_ranks
 from skedge.studies.outcome import Cell, Outcome, mean_of, points, shown, slope
 
 from .varied import scenario_fields
@@ -70,7 +70,8 @@ class Sweep(BaseModel):
     base_policy
         If given, all values are divided by this policy's at the same seed and value.
     log
-        True: take the metric's logarithm to base 10, as costs that grow exponentially have no useful mean.
+        True: take the metric's logarithm to base 10, and judge by ranks, as costs that grow exponentially have no
+        useful mean.
     grows
         True: the gap between the best and each of the others is claimed to grow with the field.
     most_at
@@ -177,7 +178,8 @@ class Sweep(BaseModel):
         ]
         lines = tuple(self._line(policy, of) for policy, of in by_policy.items())
         figure = Figure(f"{name} over {self.axis}", self.axis, name, lines, names=self._names)
-        return Outcome(tuple(self._parts(by_policy)), ("policy", self.axis, *shown_of.values()), tuple(table), figure)
+        parts = tuple(by_ranks(part) if self.log else part for part in self._parts(by_policy))
+        return Outcome(parts, ("policy", self.axis, *shown_of.values()), tuple(table), figure)
 
     def _scaled(self, rows: pl.DataFrame) -> pl.DataFrame:
         """The rows as they are compared: relative to a policy, or as logarithms."""
