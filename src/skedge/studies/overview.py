@@ -54,7 +54,14 @@ def write_overview(folder: Path, studies: Sequence[Study], missing: Mapping[str,
         of_paper = sorted((study for study in studies if study.paper == paper), key=_in_order)
         rows = [_row(study, found.get(study.name), missing) for study in of_paper]
         if rows:
-            lines += [f"## {heading}", "", "| figure | claim | verdict | seeds |", "|---|---|---|---|", *rows, ""]
+            lines += [
+                f"## {heading}",
+                "",
+                "| figure | claim | verdict | seeds | minutes |",
+                "|---|---|---|---|---|",
+                *rows,
+                "",
+            ]
     (folder / "index.md").write_text("\n".join(lines), encoding="utf-8")
 
 
@@ -78,7 +85,7 @@ def _summary(studies: Sequence[Study], found: Mapping[str, Results]) -> list[str
         f"Of the papers' claims {_counted(theirs)}. Of our own {_counted(ours)}. {runs:,} runs, each checked against "
         "every rule of the model. A verdict is a paired test over seeds, corrected for the number of its parts and "
         "of the looks at the seeds; each figure's page has the parts, the numbers, the setting "
-        "and, where the claim does not hold, the reasons that were tried.",
+        "and, where the claim does not hold, the reasons that were tried. Minutes are those of 2 cores, about.",
     ]
 
 
@@ -92,10 +99,12 @@ def _counted(results: Sequence[Results]) -> str:
 
 def _row(study: Study, found: Results | None, missing: Mapping[str, str]) -> str:
     if found is None:
-        return f"| {study.figures} | {study.claim} | not run: {missing.get(study.name, 'not yet')} | |"
+        return (
+            f"| {study.figures} | {study.claim} | not run: {missing.get(study.name, 'not yet')} | | {study.minutes:g} |"
+        )
     verdict = "; ".join([f"**{found['verdict']}**", *(_reason(one) for one in found["reasons"])])
     page = f"[{study.figures}]({study.name}/report.html)"
-    return f"| {page} | {study.claim} | {verdict} | {len(found['seeds'])} |"
+    return f"| {page} | {study.claim} | {verdict} | {len(found['seeds'])} | {study.minutes:g} |"
 
 
 def _reason(one: Mapping[str, Any]) -> str:

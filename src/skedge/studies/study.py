@@ -77,7 +77,7 @@ class Study(BaseModel):
     seeds, cap
         Number of seeds (0, 1, ...) at the first look. It doubles until the claim is decided, or `cap` is reached.
     minutes
-        About how long the runs of the first look take on 2 cores [min].
+        About how long it takes on 2 cores until it is decided or at its cap [min].
     scaled
         Deviations of the setting from the paper's, with reasons.
     servers, job, scenario
