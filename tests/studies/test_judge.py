@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.random import default_rng
-from scipy.stats import false_discovery_control, ttest_rel
+from scipy.stats import false_discovery_control, norm, ttest_rel
 
-from skedge.studies.judge import Judgement, Part, Verdict, by_ranks, holm, judge, overall
+from skedge.studies.judge import Judgement, Part, Verdict, by_ranks, holm, judge, over_looks, overall
 
 HOLDS, FAILS, OPEN = Verdict.HOLDS, Verdict.FAILS, Verdict.OPEN
 
@@ -105,8 +105,24 @@ def test_more_parts_and_more_looks_ask_for_more_evidence() -> None:
     (alone,) = judge([part])
     assert alone.p == pytest.approx(0.045, abs=0.01)
     assert alone.verdict is HOLDS
-    assert judge([part], looks=4)[0].verdict is OPEN
+    assert judge([part], looks=(10, 20, 40, 80))[0].verdict is OPEN
     assert {judgement.verdict for judgement in judge([part] * 5)} == {OPEN}
+
+
+@pytest.mark.parametrize(("looks", "level"), [(1, 0.05), (2, 0.0294), (3, 0.0221), (4, 0.0182), (5, 0.0158)])
+def test_equally_spaced_looks_have_the_published_levels(looks: int, level: float) -> None:
+    """S. J. Pocock, Group sequential methods, Biometrika 64 (1977), Table 1: all looks together are wrong in 5 %."""
+    assert over_looks(level, tuple(10 * (k + 1) for k in range(looks))) == pytest.approx(0.05, abs=2e-4)
+
+
+def test_doubling_looks_by_chance() -> None:
+    """Sums at 8, 16, 32 and 64 seeds are beyond the bounds of p = 0.01 at some look, of 200,000 draws."""
+    looks = (8, 16, 32, 64)
+    steps = default_rng(5).standard_normal((200_000, 4)) * np.sqrt(np.diff(looks, prepend=0))
+    beyond = np.abs(steps.cumsum(axis=1)) / np.sqrt(looks) > norm.isf(0.01 / 2)
+    assert over_looks(0.01, looks) == pytest.approx(beyond.any(axis=1).mean(), abs=0.001)
+    assert [over_looks(p, looks) for p in (0.0, 1.0)] == [0.0, 1.0]
+    assert 1e-18 <= over_looks(1e-18, looks) <= 4e-18
 
 
 def test_verdicts_are_wrong_at_most_as_often_as_they_say() -> None:
@@ -115,7 +131,7 @@ def test_verdicts_are_wrong_at_most_as_often_as_they_say() -> None:
     for _ in range(200):
         values = rng.standard_normal((3, 32))
         for look in (8, 16, 32):
-            verdicts = {found.verdict for found in judge([of(*row[:look]) for row in values], looks=3)}
+            verdicts = {found.verdict for found in judge([of(*row[:look]) for row in values], looks=(8, 16, 32))}
             if verdicts != {OPEN}:
                 wrong += 1
                 break

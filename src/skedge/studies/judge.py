@@ -3,9 +3,9 @@
 A part of a claim states that a mean over seeds is above 0, or within a margin of 0. Each is tested by Student's t; by
 Wilcoxon's signed-rank test, which is about the pseudo-median, where a few seeds outweigh all others: Okita's latency
 cost grows exponentially with a job's wait, so that even the mean of logarithms is that of the worst seeds.
-Where a claim has several parts, their p-values are corrected by Holm's method; where seeds are added until the claim is
-decided, the level of each look at them is its share of 5 % (Bonferroni). Three verdicts are possible: the claim
-*holds*, it *does not hold*, or these seeds have *not decided* it.
+Where seeds are added until the claim is decided, a p-value is corrected for the number of looks at them (S. J. Pocock,
+1977), and where a claim has several parts, by Holm's method for their number; below 5 % a part is decided.
+Three verdicts are possible: the claim *holds*, it *does not hold*, or these seeds have *not decided* it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cache
+from itertools import pairwise
 
 import numpy as np
 
@@ -67,7 +69,7 @@ class Judgement:
     Attributes
     ----------
     p
-        The p-value, corrected for the number of parts; None where nothing was tested.
+        The p-value, corrected for the number of looks and parts; None where nothing was tested.
     effect
         Cohen's d of the paired differences: their mean divided by their standard deviation; None if they are equal.
     difference
@@ -81,14 +83,12 @@ class Judgement:
     difference: Estimate | None = None
 
 
-def judge(parts: Sequence[Part], looks: int = 1) -> list[Judgement]:
-    """The verdict on each part, after one of this number of looks at the seeds."""
+def judge(parts: Sequence[Part], looks: Sequence[int] = (1,)) -> list[Judgement]:
+    """The verdict on each part at one of these looks at the seeds, each with so many of them."""
     tests = [_tested(part) for part in parts]
-    corrected = iter(holm([p for verdict, p in tests if p is not None]))
+    corrected = iter(holm([over_looks(p, tuple(looks)) for _, p in tests if p is not None]))
     return [
-        Judgement(part, verdict, None, *_sizes(part))
-        if p is None
-        else _decided(part, verdict, next(corrected), LEVEL / looks)
+        Judgement(part, verdict, None, *_sizes(part)) if p is None else _decided(part, verdict, next(corrected))
         for part, (verdict, p) in zip(parts, tests, strict=True)
     ]
 
@@ -115,8 +115,35 @@ def holm(p: Sequence[float]) -> list[float]:
     return found
 
 
-def _decided(part: Part, verdict: Verdict, p: float, level: float) -> Judgement:
-    return Judgement(part, verdict if p < level else Verdict.OPEN, p, *_sizes(part))
+@cache
+def over_looks(p: float, looks: tuple[int, ...]) -> float:
+    """How likely it is to meet a two-sided p-value of at most `p` at one of several looks or more, with no effect.
+
+    After n seeds the sum of n independent values is looked at. Sums with no drift stay within the bounds of `p` at all
+    looks with a probability that is integrated from look to look (P. Armitage, C. K. McPherson, B. C. Rowe, 1969).
+    Less than `p` times the looks, as a sum that is large at one look is likely to be so at the next.
+
+    Parameters
+    ----------
+    looks
+        Numbers of seeds, increasing.
+    """
+    from scipy.stats import norm  # noqa: PLC0415 - takes a second to import
+
+    nodes, weights = np.polynomial.legendre.leggauss(100)
+    variances = np.array(looks, float) / looks[-1]
+    ends = norm.isf(p / 2) * variances**0.5
+    if not np.isfinite(ends[0]):
+        return p
+    inside = ends[0] * weights * norm.pdf(ends[0] * nodes, scale=variances[0] ** 0.5)
+    for (before, now), (end, wider) in zip(pairwise(variances), pairwise(ends), strict=True):
+        steps = wider * nodes[:, None] - end * nodes
+        inside = wider * weights * (norm.pdf(steps, scale=(now - before) ** 0.5) @ inside)
+    return float(np.clip(1.0 - inside.sum(), p, min(len(looks) * p, 1.0)))  # rounding matters below 1e-14
+
+
+def _decided(part: Part, verdict: Verdict, p: float) -> Judgement:
+    return Judgement(part, verdict if p < LEVEL else Verdict.OPEN, p, *_sizes(part))
 
 
 def _tested(part: Part) -> tuple[Verdict, float | None]:

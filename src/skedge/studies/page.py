@@ -31,8 +31,8 @@ _LIBRARIES = ("skedge", "torch", "ray")
 _HINT = "Points are means over the seeds, bars their 95 % confidence intervals (BCa bootstrap, from 5 seeds on)."
 _TESTS = (
     "p: Student's t-test of the differences paired by seed or, where a pseudo-median is stated, Wilcoxon's signed-rank "
-    "test; corrected by Holm's method for the number of parts; below 5 %, divided by the number of looks at the seeds, "
-    "a part is decided. d: mean difference by its standard deviation."
+    "test; corrected for the number of looks at the seeds (Pocock) and of parts (Holm); below 5 % a part is decided. "
+    "d: mean difference by its standard deviation."
 )
 _OF_PARTS = {Verdict.HOLDS: "hold", Verdict.FAILS: "do not hold", Verdict.OPEN: "are not decided"}
 
@@ -52,7 +52,7 @@ class StudyResults:
     runs
         Number of runs.
     looks
-        Number of looks at which the claim could have been decided.
+        Numbers of seeds at which the claim could have been decided.
     reasons
         The findings under each hypothesis, if the claim does not hold.
     """
@@ -63,7 +63,7 @@ class StudyResults:
     outcome: Outcome
     violations: Mapping[str, Sequence[str]]
     runs: int
-    looks: int = 1
+    looks: tuple[int, ...] = (1,)
     reasons: tuple[tuple[Hypothesis, StudyResults], ...] = ()
 
     @cached_property

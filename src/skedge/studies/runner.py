@@ -58,7 +58,7 @@ def _judged(study: Study, seeds: int | None, how: How) -> StudyResults:
             rows += measure(range(before, look))
             table = pl.DataFrame(rows)
             outcome = study.settings.outcome(table)
-            found = StudyResults(study, look, table, outcome, watch.violations, watch.asked, len(looks))
+            found = StudyResults(study, look, table, outcome, watch.violations, watch.asked, looks)
             if found.verdict is not Verdict.OPEN:
                 break
     watch.end()
