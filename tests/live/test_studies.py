@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
 
 import polars as pl
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from conftest import SERVERS
 from skedge.live.engine import Engine
 from skedge.run import Run
+from skedge.runs.sweep import Kept
 from skedge.scenario.schema import ServerForm
 from skedge.studies import testbed
 from skedge.studies.study import Study, find
@@ -76,6 +79,22 @@ def test_every_policy_is_counted_on_the_same_jobs(at: testbed.Testbed) -> None:
     assert rows.select("policy", "jobs").rows() == [("aonline", 2), ("srtf", 2), ("aonline", 3), ("srtf", 3)]
     assert (rows["jct_mean_s"] >= 0.95 * rows["jct_mean_simulated_s"]).all(), "none is sooner than foreseen"
     assert len(study.settings.outcome(rows).parts) == 3, "both grow, and one is below the other"
+
+
+def test_a_trained_run_that_is_kept_serves_another_figure_and_a_continued_study(
+    at: testbed.Testbed, tmp_path: Path
+) -> None:
+    """Fig. 4 and 6 have the same runs; an engine is not even there the second time, and the record is."""
+    small: dict[str, Any] = {"policies": ["aonline", "srtf"], "jobs": [2], "epochs": (1, 1), "chunks": (1, 2)}
+    kept, records = Kept(tmp_path), list[Run]()
+    testbed.carry_out(smaller("fig4", **small), range(1), at, lambda _, record: records.append(record), kept)
+    gone = replace(at, engine=cast("Engine", None))
+    note = lambda _, record: records.append(record)  # noqa: E731
+    rows = testbed.carry_out(smaller("fig6", **small), range(1), gone, note, Kept(tmp_path))
+    assert [row["policy"] for row in rows] == ["aonline", "srtf"]
+    for before, after in zip(records[:2], records[2:], strict=True):
+        assert before.schedule.runs.equals(after.schedule.runs)
+        assert after.verify() == []
 
 
 def test_a_job_is_trained_undisturbed_and_preempted(at: testbed.Testbed) -> None:

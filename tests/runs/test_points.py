@@ -165,8 +165,16 @@ def test_a_single_point_is_carried_out_in_this_process() -> None:
     assert os.getpid() not in list(carry_out([Point(key, os.getpid, ()) for key in "ab"], Where(2)))
 
 
-def test_a_trained_study_has_no_points(skedge: Skedge, tmp_path: Path) -> None:
-    told = skedge("reproduce", "jsac22", "accuracy", "--out", tmp_path / "f", "--resume", tmp_path / "kept")
-    assert told.code == 1
-    assert "makes no simulated runs" in told.words
+def test_a_study_without_simulated_runs_has_no_points(skedge: Skedge, tmp_path: Path) -> None:
+    told = skedge("reproduce", "pdors", "fig5", "--out", tmp_path / "f", "--resume", tmp_path / "kept")
+    assert (told.code, "pdors-fig5: makes no runs, which --resume is for" in told.words) == (1, True)
+    told = skedge("reproduce", "jsac22", "accuracy", "--out", tmp_path / "f", "--ray", "127.0.0.1:1")
+    assert (told.code, "makes no simulated runs, which --ray is for" in told.words) == (1, True)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_single_result_is_made_once_and_kept(tmp_path: Path) -> None:
+    made = list[int]()
+    for _ in range(2):
+        assert Kept(tmp_path).of("one", lambda: made.append(1) or {"a": 1}) == {"a": 1}
+    assert made == [1]

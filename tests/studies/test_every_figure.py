@@ -64,7 +64,7 @@ def test_what_was_ended_half_way_gives_the_same_bytes(
     assert whole.code == 0
     monkeypatch.setattr("skedge.cli.figures.findings", ended)
     assert skedge("reproduce", "all", "--simulated", "--out", "f").code != 0
-    assert len(list(Path("f/.points/pdors-fig8").iterdir())) == 20, "2 policies, 5 seeds, the claim and a hypothesis"
+    assert len(list(Path("f/.points").iterdir())) == 20, "2 policies, 5 seeds, the claim and a hypothesis"
     dying = False
     assert skedge("reproduce", "all", "--simulated", "--out", "f").code == 0
     assert asked == ["pdors-fig5", "pdors-fig8", "pdors-fig8"]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import polars as pl
 import pytest
 
 from builders.studies import repeated, verdicts
+from skedge.runs.sweep import Kept, Where
 from skedge.studies.kinds.ratio import Ratio
 from skedge.studies.simulate import set_against_bounds
 
@@ -77,6 +80,20 @@ def test_runs_are_set_against_the_problem_that_the_study_names() -> None:
     other = SMALL.model_copy(update={"problem": "work", "values": [2]})
     bounded = set_against_bounds(list(other.instances(0)), other, lambda _label, broken: _holds(broken))
     assert [row["best"] for row in bounded] == [None], "work is only bounded"
+
+
+def test_studies_of_the_same_instances_share_their_bounds(tmp_path: Path) -> None:
+    """Two instances: their bounds and their runs; then other runs, and no bound."""
+    kept, told = Kept(tmp_path), list[str]()
+    first = set_against_bounds(
+        list(SMALL.instances(0)), SMALL, lambda label, _: told.append(label), Where(1, None, kept)
+    )
+    assert len(list(tmp_path.iterdir())) == 4
+    other = SMALL.model_copy(update={"policy": "fifo"})
+    second = set_against_bounds(list(other.instances(0)), other, lambda _label, _: None, Where(1, None, kept))
+    assert len(list(tmp_path.iterdir())) == 6
+    assert [row["bound"] for row in first] == [row["bound"] for row in second]
+    assert sorted(told) == ["2-seed0", "4-seed0", "the bound of 2-seed0", "the bound of 4-seed0"]
 
 
 def _holds(broken: tuple[str, ...]) -> None:

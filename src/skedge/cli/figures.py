@@ -70,14 +70,13 @@ def _one(study: Study, chosen: Chosen, how: How, seconds: _Seconds) -> bool:
     folder, key = chosen.folder / study.name, key_of_study(study, chosen.seeds, how.trace)
     if is_finished(folder, key):
         return False
-    points = chosen.folder / ".points" / study.name
+    points = chosen.folder / ".points"  # one folder, as studies share points: of two figures of one setting
     began = time.monotonic()
     with new_folder(folder, replacing=True) as inside:
         found = findings(study, chosen.seeds, How(how.trace, Where(-1, how.where.ray, Kept(points)), inside, how.bar))
         write_findings(found, inside)
         finish(inside, key)
     seconds.add(study.name, time.monotonic() - began)
-    shutil.rmtree(points, ignore_errors=True)
     return True
 
 

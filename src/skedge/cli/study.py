@@ -60,8 +60,10 @@ def reproduce(
         _list(known(paper), as_json=as_json)
         return
     study = find(paper, figure)
-    if not (ray is None and resume is None) and isinstance(study.settings, Trained | Feasibility):
-        raise InputError(f"{study.name}: makes no simulated runs, which --ray and --resume are for")
+    if ray is not None and isinstance(study.settings, Trained | Feasibility):
+        raise InputError(f"{study.name}: makes no simulated runs, which --ray is for")
+    if resume is not None and isinstance(study.settings, Feasibility):
+        raise InputError(f"{study.name}: makes no runs, which --resume is for")
     target = folder or Path(study.name)
     with keeping(resume, quiet=as_json) as kept, new_folder(target) as inside, progress(quiet=as_json) as bar:
         if study.trained:

@@ -58,6 +58,15 @@ class Kept:
         if self.say is not None:
             self.say(f"{len(points) - len(left)} of {len(points)} {what} found in {self.folder}")
 
+    def of(self, key: str, make: Callable[[], Any]) -> Any:
+        """The kept result of a point that is not for :func:`carry_out` or, if there is none, what `make` returns."""
+        result = _read(self.folder / key)
+        if result is None:
+            result = (make(),)
+            _write(self.folder / key, result[0])
+        self.finished += 1
+        return result[0]
+
     def add(self, key: str, result: Any) -> None:
         """Keep a result.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from skedge.run import Run
-from skedge.runs.sweep import Where
+from skedge.runs.sweep import Kept, Where
 
 from . import simulate
 from .judge import Verdict
@@ -43,10 +44,21 @@ def findings(study: Study, seeds: int | None, how: How) -> StudyResults:
 
     With `seeds`, there is one look at that number of them; else they are added until the claim is decided.
     """
-    found = _judged(study, seeds, how)
-    if found.verdict is not Verdict.FAILS:
-        return found
-    return replace(found, reasons=tuple((one, _judged(study.under(one), seeds, how)) for one in study.hypotheses))
+    with _keeping_trained(study, how) as kept:
+        found = _judged(study, seeds, kept)
+        if found.verdict is not Verdict.FAILS:
+            return found
+        return replace(found, reasons=tuple((one, _judged(study.under(one), seeds, kept)) for one in study.hypotheses))
+
+
+@contextmanager
+def _keeping_trained(study: Study, how: How) -> Iterator[How]:
+    """Trained runs are kept while the study goes on, as its hypotheses take minutes more of the same ones."""
+    if not study.trained or how.where.kept is not None:
+        yield how
+        return
+    with tempfile.TemporaryDirectory(prefix="skedge-study-") as folder:
+        yield replace(how, where=replace(how.where, kept=Kept(Path(folder))))
 
 
 def _judged(study: Study, seeds: int | None, how: How) -> StudyResults:
@@ -70,12 +82,13 @@ class _Watch:
 
     def __init__(self, bar: Progress, name: str) -> None:
         self.bar, self.task = bar, bar.add_task(name, total=0, at="starting")
-        self.asked, self.violations = 0, dict[str, tuple[str, ...]]()
+        self.asked, self.steps, self.violations = 0, 0, dict[str, tuple[str, ...]]()
 
-    def more(self, runs: int) -> None:
-        """Expect this number of runs more."""
+    def more(self, runs: int, bounds: int = 0) -> None:
+        """Expect so many runs more, and so many bounds on optima."""
         self.asked += runs
-        self.bar.update(self.task, total=self.asked)
+        self.steps += runs + bounds
+        self.bar.update(self.task, total=self.steps)
 
     def done(self, label: str, broken: tuple[str, ...]) -> None:
         if broken:
@@ -109,7 +122,7 @@ def _measuring(study: Study, how: How, watch: _Watch) -> Iterator[Measure]:
 def _against_bounds(settings: Ratio | Ratios, seeds: range, how: How, watch: _Watch) -> list[dict[str, Any]]:
     """Compare runs with the offline optimum, or its bound."""
     asked = [one for seed in seeds for one in settings.instances(seed)]
-    watch.more(len(asked))
+    watch.more(len(asked), bounds=len(asked))
     return simulate.set_against_bounds(asked, settings, watch.done, how.where)
 
 
@@ -122,10 +135,10 @@ def _simulated(settings: Sweep, seeds: range, how: How, watch: _Watch) -> list[d
 
 @contextmanager
 def _trained(study: Study, settings: Trained, how: How, watch: _Watch) -> Iterator[Measure]:
-    """Run the study on Ray; each run's folder is kept in ``runs``."""
+    """Run the study on Ray, but for what is kept of it; each run's folder is in ``runs``."""
     from .testbed import carry_out, testbed  # noqa: PLC0415 - imports the extra
 
-    (how.folder / "runs").mkdir()
+    (how.folder / "runs").mkdir(exist_ok=True)
 
     def done(ran: Ran, record: Run) -> None:
         _keep(record, how.folder / "runs" / ran.trial.label)
@@ -135,11 +148,13 @@ def _trained(study: Study, settings: Trained, how: How, watch: _Watch) -> Iterat
 
         def measure(seeds: range) -> list[dict[str, Any]]:
             watch.more(sum(len(settings.trials(study.job, seed)) for seed in seeds))
-            return carry_out(study, seeds, at, done)
+            return carry_out(study, seeds, at, done, how.where.kept)
 
         yield measure
 
 
 def _keep(record: Run, folder: Path) -> None:
-    folder.mkdir()
-    record.write(folder)
+    """Write a run's folder, unless the run is one of another hypothesis, too."""
+    if not folder.exists():
+        folder.mkdir()
+        record.write(folder)

@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from skedge.analysis.metrics.metrics import utilisation
 from skedge.core.errors import SkedgeError
@@ -96,28 +96,52 @@ def set_against_bounds(
 ) -> list[dict[str, Any]]:
     """The ratio of the policies' runs to the offline optimum at speed 1, or its best bound; one row per run.
 
-    `progress` is called with an instance's label, and the rules that its runs break, when it is done.
+    The bounds are points of their own, which studies with the same instances share.
+
+    `progress` is called when the bound of an instance is there, and again, with its label and the rules that its runs
+    break, when they are done.
     """
-    where = replace(where or Where(), processes=1)  # one at a time, as the solvers use all cores
-    points = [_point(where, _ratios, one.label, one.data, one.seed, one.at, settings) for one in instances]
+    where = where or Where()
+    asked = [_point(where, _bounded, one.label, one.data, settings.problem, settings.solve_s) for one in instances]
+    bounds = dict[str, _Bounded]()
+    with closing(carry_out_points(asked, replace(where, processes=1))) as done:  # the solvers use all cores
+        for label, bound in done:
+            bounds[label] = bound
+            progress(f"the bound of {label}", ())
+    asked = [_point(where, _ratios, i.label, i.data, i.seed, i.at, settings, bounds[i.label]) for i in instances]
     found = dict[str, list[dict[str, Any]]]()
-    with closing(carry_out_points(points, where)) as done:
+    with closing(carry_out_points(asked, where)) as done:
         for label, rows, broken in done:
             found[label] = rows
             progress(label, broken)
     return [row for one in instances for row in found[one.label]]
 
 
+class _Bounded(NamedTuple):
+    """The best bound on an instance's optimum, where it is from, and the best solution found; None: not searched."""
+
+    value: float
+    by: str
+    best: float | None
+
+
+def _bounded(
+    label: str, source: dict[str, Any] | Scenario, problem: str | None, solve_s: float
+) -> tuple[str, _Bounded]:
+    scenario = _scenario(label, source)
+    of = problem_of(scenario, problem)[1]
+    bound, best = best_bound(of.bounds(scenario, False), of.sense), None
+    if solve_s > 0 and of.optimum is not None:
+        found = of.optimum(scenario, solve_s)
+        bound, best = found.bound, found.value
+    return label, _Bounded(bound.value, bound.name, best)
+
+
 def _ratios(
-    label: str, source: dict[str, Any] | Scenario, seed: int, at: int, settings: Ratio | Ratios
+    label: str, source: dict[str, Any] | Scenario, seed: int, at: int, settings: Ratio | Ratios, bound: _Bounded
 ) -> tuple[str, list[dict[str, Any]], Verified]:
     scenario = _scenario(label, source)
     problem = problem_of(scenario, settings.problem)[1]
-    bound = best_bound(problem.bounds(scenario, False), problem.sense)
-    best: float | None = None
-    if settings.solve_s > 0 and problem.optimum is not None:
-        found = problem.optimum(scenario, settings.solve_s)
-        bound, best = found.bound, found.value
     rows, broken = [], []
     for policy, epsilon in product(settings.all_policies, settings.epsilons):
         faster = replace(scenario, physics=replace(scenario.physics, speedup=1 + epsilon))
@@ -130,6 +154,6 @@ def _ratios(
         ratio = 1.0 if value == bound.value else ratio  # also where no policy can do better
         rows.append(
             {"seed": seed, "at": at, "policy": policy, "epsilon": epsilon, "value": ratio, "run": value,
-             "bound": bound.value, "by": bound.name, "best": best}
+             "bound": bound.value, "by": bound.by, "best": bound.best}
         )  # fmt: skip
     return label, rows, tuple(broken)

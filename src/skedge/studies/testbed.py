@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from skedge.core.scenario import Scenario
 from skedge.live.control.session import LiveRun, programs, train
 from skedge.live.engine import Engine
 from skedge.run import Run, run
+from skedge.runs.sweep import Kept, key_of
 from skedge.scenario.file import scenario_from_dict, server_of
 from skedge.scenario.schema import ServerForm, TrainForm
 from skedge.studies.kinds.feasibility import Feasibility
@@ -49,6 +51,11 @@ class Testbed:
         done = train(scenario, works, run(scenario, trial.policy), self.engine)
         return _ran(trial, done), done.run
 
+    def key_of(self, trial: Trial) -> str:
+        """Key of a trial's run (:func:`skedge.runs.sweep.key_of`), although no training is quite the same again."""
+        plain = {**vars(trial), "watched": sorted(trial.watched)}
+        return key_of("trained", self.servers, self.scenario, plain)
+
     def _scenario(self, trial: Trial) -> tuple[Scenario, dict[str, TrainForm]]:
         jobs = [{**job, "id": _unique(trial, job["id"])} for job in trial.jobs]
         data = {
@@ -77,15 +84,22 @@ def testbed(servers: list[ServerForm], scenario: dict[str, Any]) -> Iterator[Tes
 
 
 def carry_out(
-    study: Study, seeds: Iterable[int], at: Testbed, progress: Callable[[Ran, Run], None] | None = None
+    study: Study,
+    seeds: Iterable[int],
+    at: Testbed,
+    progress: Callable[[Ran, Run], None] | None = None,
+    kept: Kept | None = None,
 ) -> list[dict[str, Any]]:
-    """Carry out all trials of `study` for these seeds; a row of results for each thing that it measures."""
+    """Carry out all trials of `study` for these seeds; a row of results for each thing that it measures.
+
+    Trials that are kept are not carried out again: those of an interrupted study, or of one with the same trials.
+    """
     settings, rows = study.settings, list[dict[str, Any]]()
     if isinstance(settings, Sweep | Feasibility | Ratio | Ratios):
         raise InputError(f"{study.name}: trains nothing; skedge reproduce simulates it")
     for seed in seeds:
         for trial in settings.trials(study.job, seed):
-            ran, record = at.run(trial)
+            ran, record = at.run(trial) if kept is None else kept.of(at.key_of(trial), partial(at.run, trial))
             rows += settings.rows(ran)
             if progress is not None:
                 progress(ran, record)
