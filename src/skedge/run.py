@@ -351,13 +351,25 @@ def prepared(policy: AnyPolicy, scenario: Scenario) -> Policy:
             f"policy {made.name!r} needs {', '.join(sorted(lacking))}, which the scenario does not have; policies that "
             f"fit it: {fit or 'none'}"
         )
+    if not _shares(made, scenario):
+        fit = ", ".join(name for name in sorted(registered()) if _fits(name, scenario))
+        raise PolicyError(
+            f"policy {made.name!r} does not keep to tenants and priority classes, and the cluster has some "
+            f"(cluster.sharing); policies that do: {fit or 'none'}"
+        )
     return made.calibrated(_history(made, scenario))
+
+
+def _shares(policy: Policy, scenario: Scenario) -> bool:
+    """Whether a policy keeps to the sharing of the scenario's cluster, if there is any."""
+    return scenario.cluster.sharing is None or bool(getattr(policy, "shares", False))
 
 
 def _fits(name: str, scenario: Scenario) -> bool:
     """Whether a policy can run on `scenario`; False if its package is broken."""
     try:
-        return make_policy(name).needs <= offers(scenario)
+        made = make_policy(name)
+        return made.needs <= offers(scenario) and _shares(made, scenario)
     except PolicyError:
         return False
 

@@ -12,6 +12,7 @@ from .core.job_fields import Kind
 from .core.kernel import Kernel
 from .core.lanes.lanes import ARRIVE, JOB, RANK, SEQ
 from .core.model import Ints
+from .core.sharing import Sharing
 from .core.size import megabytes
 from .core.state import DISPATCHED, REJECTED, WAITING
 from .core.time import SECOND
@@ -25,6 +26,7 @@ TOKENS = {
     "no_storage": "no qualified server has room for its chunks",
     "server_out": "what it needs is on servers that are out of service",
     "reserved": "its workers are reserved from a later time on",
+    "quota": "its tenant's jobs hold as many workers as its quota lets them",
     "behind": "jobs that the policy ranks before it go first",
     "no_room": "no server has enough of a resource free for one of its workers",
     "never_fits": "the cluster can never run it",
@@ -165,6 +167,10 @@ def _on_slots(kernel: Kernel, job: int) -> Why:
     need, kind = int(jobs.workers[job]), int(jobs.worker_type[job])
     if kind < 0 or need > cluster.workers[:, kind].sum() or need > kernel.books.slots.capacity[:, kind].sum():
         return _out(kernel, job, need)
+    if cluster.sharing is not None:
+        left = _quota_left(kernel, cluster.sharing, job)
+        if left is not None and left < need:
+            return Why("quota", _worker(kernel, job), need, left)
     free = int(kernel.books.slots.free[:, kind].sum())
     if free < need:
         return Why("no_workers", _worker(kernel, job), need, free, _holder(kernel, job, kind))
@@ -175,6 +181,24 @@ def _on_slots(kernel: Kernel, job: int) -> Why:
         return Why("reserved", until_s=kernel.plans.start(job) / SECOND)
     before = [int(other) for other in kernel.active() if other != job and not kernel.is_running(int(other))]
     return Why("behind", blocker=_name(kernel, before[0]) if before else None)
+
+
+def _quota_left(kernel: Kernel, sharing: Sharing, job: int) -> int | None:
+    """Workers of the job's type that its tenant may still be given; None if it may have all."""
+    jobs, cluster, placed = kernel.scenario.jobs, kernel.scenario.cluster, kernel.gangs.placed
+    tenant, kind = int(jobs.tenant[job]), int(jobs.worker_type[job])
+    workers_there = cluster.workers.sum(axis=0)
+    limit = int(sharing.limits(workers_there)[tenant, kind])
+    if limit == workers_there[kind]:
+        return None
+    held = sum(
+        workers
+        for other, where in placed.items()
+        if jobs.tenant[other] == tenant and jobs.worker_type[other] == kind
+        for server, workers in where
+        if server != cluster.cloud
+    )
+    return limit - held
 
 
 _GANGS: dict[Kind, Callable[[Kernel, int], Why]] = {

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 import uvicorn
+import yaml
 from fastapi.testclient import TestClient
 from hostile import of_our_list, of_schemathesis
 from prometheus_client.parser import text_string_to_metric_families
@@ -29,6 +30,7 @@ from skedge.cli.requests import NoAnswerError, ask
 from skedge.core.errors import InputError
 from skedge.core.model import Cluster, Physics, Server, job_table
 from skedge.core.scenario import Jobs, Scenario
+from skedge.core.sharing import Sharing, Tenant
 from skedge.core.time import SECOND
 from skedge.live.control.api import V1, _stream, make_api
 from skedge.live.control.guard import Guard
@@ -36,7 +38,7 @@ from skedge.live.control.journal import SqlJournal
 from skedge.live.control.limits import Limits
 from skedge.live.control.notify import Message
 from skedge.live.control.service import Service
-from skedge.live.control.settings import Settings, save_settings
+from skedge.live.control.settings import CLUSTER, Settings, save_settings
 from skedge.live.control.states import ROLES
 from skedge.live.control.submissions import Submissions
 from skedge.live.control.tls import certificate
@@ -46,6 +48,7 @@ from skedge.live.training.trainer import Trainer
 from skedge.live.world.carrier import Carrier
 from skedge.live.world.inputs import Report
 from skedge.live.world.ray_world import NoEngine
+from skedge.scenario.save import cluster_fields
 
 TOKEN = "of the test"
 SPEC: dict[str, Any] = {
@@ -70,18 +73,17 @@ def _nothing_is_sent_or_trained(monkeypatch: pytest.MonkeyPatch) -> None:
 class Controller:
     """A service in a thread of its own, and a client with its token."""
 
-    def __init__(self, folder: Path) -> None:
-        cluster = Cluster([Server("edge-0", capacity={"worker:gpu": 2, "ps:cpu": 2})])
+    def __init__(self, folder: Path, policy: str = "aonline", sharing: Sharing | None = None) -> None:
+        cluster = Cluster([Server("edge-0", capacity={"worker:gpu": 2, "ps:cpu": 2})], sharing=sharing)
         table, given = job_table([])
         empty = Scenario(cluster, Jobs(table, cluster, given), Physics(slot=SECOND))
         url = f"sqlite:///{folder / 'journal.db'}"
         fresh = not (folder / "journal.db").exists()
         self.journal = (
-            SqlJournal(url, {"began": time.time(), "id": "it", "policy": "aonline"})
-            if fresh
-            else SqlJournal(url, of="it")
+            SqlJournal(url, {"began": time.time(), "id": "it", "policy": policy}) if fresh else SqlJournal(url, of="it")
         )
-        self.service = Service(empty, "aonline", folder, Up(1), self.journal)
+        (folder / CLUSTER).write_text(yaml.safe_dump(cluster_fields(empty), sort_keys=False))
+        self.service = Service(empty, policy, folder, Up(1), self.journal)
         self.thread = threading.Thread(target=self.service.run, daemon=True)
         self.thread.start()
         self.client = self.client_with(TOKEN)
@@ -651,3 +653,53 @@ def test_a_job_that_has_left_leaves_the_working_state(controller: Controller) ->
     world = controller.service.world
     assert [len(of) for of in (world.trainers, world.lanes.board.chunks, world.uploads.pending)] == [0, 0, 0]
     assert controller.client.get("/jobs/net-2").json()["progress_by_chunk"] == [0, 0]
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Iterator[Controller]:
+    """Two workers, of which speech may hold one."""
+    it = Controller(tmp_path, "srtf", Sharing({"vision": Tenant(), "speech": Tenant(quota=0.5)}))
+    yield it
+    it.end()
+
+
+def test_a_job_of_a_tenant_waits_for_its_quota_and_says_so(shared: Controller) -> None:
+    gang = {"resources": {"workers": 1}, "chunks": 1}
+    first = shared.submit(tenant="speech", **gang).json()
+    second = shared.submit(tenant="speech", priority=3, **gang).json()
+    third = shared.submit(**{**gang, "name": "other"}).json()
+    rows = {row["job"]: row for row in shared.client.get("/jobs").json()}
+    tokens = [rows[job]["reason"]["token"] for job in (first, second, third)]
+    assert tokens == ["quota", "uploading", "uploading"], "the second is of a higher class, and has taken its place"
+    assert (rows[second]["tenant"], rows[second]["priority"], rows[third]["tenant"]) == ("speech", 3, "default")
+    assert rows[first]["message"] == (
+        "its tenant's jobs hold as many workers as its quota lets them: needs 1 worker:gpu, 0 free"
+    )
+    text = shared.client.get("/metrics").text
+    assert 'skedge_tenant_workers{tenant="speech"} 1.0' in text
+    assert 'skedge_tenant_workers{tenant="vision"} 0.0' in text
+
+
+def test_a_token_of_a_tenant_is_for_its_jobs_alone(shared: Controller, tmp_path: Path) -> None:
+    others = shared.submit(tenant="vision").json()
+    client = shared.client_with(add_token(tmp_path, "ci", "submit", "speech"))
+    mine = client.post("/jobs", json={**SPEC, "name": "mine"}).json()
+    assert client.get(f"/jobs/{mine}").json()["tenant"] == "speech"
+    refused = client.post("/jobs", json={**SPEC, "tenant": "vision"})
+    assert refused.status_code == 403
+    assert refused.json()["detail"] == "token 'ci' is for jobs of the tenant 'speech', not of 'vision'"
+    assert [client.post(f"/jobs/{others}/{what}").status_code for what in ("cancel", "resubmit")] == [403, 403]
+    assert client.post(f"/jobs/{mine}/resubmit").json() == f"{mine}-2"
+    assert client.post(f"/jobs/{mine}/cancel").status_code == 200
+    assert client.post("/jobs/nobody/cancel").status_code == 400
+    with pytest.raises(InputError, match=r"tenant 'x': .* its tenants are vision, speech, default"):
+        add_token(tmp_path, "ci", "submit", "x")
+
+
+def test_without_tenants_there_are_none(controller: Controller, tmp_path: Path) -> None:
+    refused = controller.submit(tenant="vision")
+    assert refused.status_code == 400
+    assert "tenant = 'vision'; it must be left out: it goes with cluster.sharing" in refused.json()["detail"]
+    assert "tenant" not in controller.client.get(f"/jobs/{controller.submit().json()}").json()
+    with pytest.raises(InputError, match="has none of that name; it has no sharing"):
+        add_token(tmp_path, "ci", "submit", "vision")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import polars as pl
+import pytest
 
 from builders.studies import repeated, verdicts
 from skedge.studies.kinds.ratios import Ratios
+from skedge.studies.simulate import set_against_bounds
 from skedge.studies.study import find
 
 
@@ -78,3 +82,22 @@ def _level(of: Ratios) -> pl.DataFrame:
             for one in of.instances(0)
         ]
     )
+
+
+def test_an_instance_without_a_schedule_is_left_out() -> None:
+    """A job that no site can hold: no ratio, and the page says so."""
+    small = settings(
+        policies=["okita"], over=[{"vary": "cluster.draw.servers", "values": [2], "axis": "sites"}], below=9
+    )
+    (one,) = small.instances(0)
+    pytest.importorskip("ortools")
+    needs = {"worker_needs": {"gpu": [500, 500]}}
+    never = replace(one, label="never", seed=1, data={**one.data, "workload": {**one.data["workload"], **needs}})
+    told = list[str]()
+    table = pl.DataFrame(set_against_bounds([one, never], small, lambda label, _: told.append(label)))
+    assert sorted(told) == ["2-seed0", "never", "the bound of 2-seed0", "the bound of never"]
+    assert table.select("seed", "policy").rows() == [(0, "okita"), (1, "")]
+    (part,) = small.outcome(table).parts
+    assert "; 1 without a schedule that finishes every job, left out" in part.numbers
+    assert isinstance(part.values, tuple)
+    assert len(part.values) == 1

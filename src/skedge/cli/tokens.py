@@ -31,31 +31,34 @@ def token() -> None:
 def add(
     name: NameArgument,
     role: Annotated[str, typer.Option(help=f"One of {', '.join(ROLES)}; each may what those before it may.")],
+    tenant: Annotated[
+        str | None, typer.Option(help="It submits, cancels and resubmits jobs of this tenant alone; default: of all.")
+    ] = None,
     state: StateOption = STATE,
     as_json: JsonOption = False,
 ) -> None:
     """Add a token, or replace that of the same name, and print it: it is kept nowhere."""
     from skedge.live.control.tokens import add_token  # noqa: PLC0415 - takes time to import
 
-    text = add_token(state, name, role)
+    text = add_token(state, name, role, tenant)
     if as_json:
-        print_json({"name": name, "role": role, "token": text})
+        print_json({"name": name, "role": role, "tenant": tenant, "token": text})
     else:
         out.print(text, soft_wrap=True)
 
 
 @token_app.command("list")
 def listed(state: StateOption = STATE, as_json: JsonOption = False) -> None:
-    """List the names and roles of the tokens."""
+    """List the names, roles and tenants of the tokens."""
     from skedge.live.control.tokens import read_tokens  # noqa: PLC0415 - takes time to import
 
     tokens = read_tokens(state)
     if as_json:
-        print_json([{"name": one.name, "role": one.role} for one in tokens])
+        print_json([{"name": one.name, "role": one.role, "tenant": one.tenant} for one in tokens])
         return
-    table = Table("name", "role")
+    table = Table("name", "role", "tenant")
     for one in tokens:
-        table.add_row(one.name, one.role)
+        table.add_row(one.name, one.role, one.tenant or "all")
     out.print(table)
 
 

@@ -12,7 +12,18 @@ import polars as pl
 
 from .errors import ScenarioError
 from .fields import Each, Maybe, Number, Pair, Rule
-from .job_fields import DATA, EXTRA_SCHEMA, JOB_FIELDS, JOB_SCHEMA, PS_NEEDS, WORKER_NEEDS, Floats, Ints, Kind
+from .job_fields import (
+    DATA,
+    EXTRA_SCHEMA,
+    JOB_FIELDS,
+    JOB_SCHEMA,
+    NOBODY,
+    PS_NEEDS,
+    WORKER_NEEDS,
+    Floats,
+    Ints,
+    Kind,
+)
 from .latency import latency_from
 from .model import Cluster
 from .value import UTILITY_RULES
@@ -58,6 +69,16 @@ def data_of(frame: pl.DataFrame, cluster: Cluster) -> Ints:
     for name in given:
         table[:, names[name]] = frame[name].fill_null(0).to_numpy()
     return table
+
+
+def tenants_of(frame: pl.DataFrame, cluster: Cluster) -> Ints:
+    """The number of each job's tenant; 0 without tenants."""
+    if cluster.sharing is None:
+        return np.zeros(len(frame), np.int64)
+    place = {name: i for i, name in enumerate(cluster.sharing.names)}
+    if "tenant" not in frame.columns:
+        return np.full(len(frame), place[NOBODY])
+    return np.array([place[name] for name in frame["tenant"].fill_null(NOBODY)], np.int64)
 
 
 def floats(frame: pl.DataFrame, column: str) -> Floats:
@@ -182,6 +203,18 @@ def check_on_slots(frame: pl.DataFrame, cluster: Cluster) -> None:
             if types or cluster.cloud is None
         ],
     )
+    _refuse(frame, list(_of_sharing(frame, cluster)))
+
+
+def _of_sharing(frame: pl.DataFrame, cluster: Cluster) -> Iterator[_Check]:
+    """Tenants are those of the cluster; without any, neither tenants nor classes mean anything."""
+    for name in ("tenant", "priority"):
+        if name in frame.columns and cluster.sharing is None:
+            yield _check(pl.col(name).is_not_null(), name, "left out: it goes with cluster.sharing")
+    if "tenant" in frame.columns and cluster.sharing is not None:
+        names = cluster.sharing.names
+        wrong = pl.col("tenant").is_not_null() & ~pl.col("tenant").is_in(names)
+        yield _check(wrong, "tenant", f"a tenant of cluster.sharing ({', '.join(names)})")
 
 
 def check_on_resources(frame: pl.DataFrame, cluster: Cluster) -> None:

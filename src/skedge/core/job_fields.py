@@ -32,6 +32,9 @@ Floats = NDArray[np.float64]
 Kind = Literal["slots", "resources", "sites"]
 """What servers offer: typed slots; amounts of resources; or resources at sites, with transfer costs between sites."""
 
+NOBODY = "default"
+"""The tenant of a job that names none."""
+
 EVERY: tuple[Kind, ...] = ("slots", "resources", "sites")
 _AMOUNTS: tuple[Kind, ...] = ("resources", "sites")
 
@@ -70,6 +73,7 @@ def _always(about: str, check: Rule, unit: str = "", **more: Any) -> dict[str, R
 
 
 _COUNT = Number("a whole number, at least 1 and below 2**53", 1, 2**53, whole=True)
+_CLASS = Number("a whole number from 0 to 1e+06", 0, 1e6, whole=True)
 _CHUNKS = Number("a whole number of chunks, 0 or more", 0, 2**53, whole=True)
 _UP_TO = Number(f"a number from 0 to {LONGEST_S:g}", 0, LONGEST_S)
 _ABOVE_0 = Number("a number from 1e-09 to 1e+15", 1e-9, 1e15)
@@ -149,6 +153,10 @@ class Job:
     latency: LatencyCost | None = field(
         default=None,
         metadata=_row("cost of the response time in slots [f_i]; required", Maybe(_LATENCY), kinds=("sites",)),
+    )
+    tenant: str = field(default=NOBODY, metadata=_row("whose it is, of `cluster.sharing`", text, kinds=("slots",)))
+    priority: int = field(
+        default=0, metadata=_row("its class in `cluster.sharing`; higher goes first", _CLASS, kinds=("slots",))
     )
     max_lag: int | None = field(
         default=None,
@@ -272,6 +280,10 @@ class JobColumns:
         Workers that a gang policy allocates [k_j], at most the maximum.
     worker_type, ps_type
         Indices into the cluster's types; -1 if the edge has no slots of that kind at all (a cloud alone).
+    tenant
+        Number in the order of the cluster's :attr:`~skedge.core.sharing.Sharing.names`; 0 without tenants.
+    priority
+        Its class.
     minibatch_s, ps_update_s, gradient_mb, bandwidth_mbps, internal_mbps, batch, ratio, exchange_mb, chunk_mb
         As announced: see :class:`Job`.
     chunk_bytes
@@ -288,6 +300,8 @@ class JobColumns:
     workers: Ints
     worker_type: Ints
     ps_type: Ints
+    tenant: Ints
+    priority: Ints
     minibatch_s: Floats
     ps_update_s: Floats
     gradient_mb: Floats

@@ -84,11 +84,11 @@ class OnSlots:
 
     def with_server(self, cluster: Cluster, server: Server) -> Cluster:
         """The cluster with one server more."""
-        return Cluster([*cluster.servers, server])
+        return Cluster([*cluster.servers, server], sharing=cluster.sharing)
 
     def only(self, cluster: Cluster, servers: list[int]) -> Cluster:
         """The cluster with only these of its servers."""
-        return Cluster([cluster.servers[i] for i in servers])
+        return Cluster([cluster.servers[i] for i in servers], sharing=cluster.sharing)
 
     def work(self, scenario: Scenario, factor: Floats) -> Ints:
         """Work of a gang [worker-µs], D p, by job and zeta, for durations of `factor` times the announced."""
@@ -114,6 +114,7 @@ class OnResources(OnSlots):
 
     def check_jobs(self, frame: pl.DataFrame, cluster: Cluster) -> None:
         """Check a jobs table against the cluster."""
+        _refuse_sharing(cluster)
         check_on_resources(frame, cluster)
 
     def workers(self, cluster: Cluster) -> str:
@@ -143,6 +144,7 @@ class AtSites(OnResources):
 
     def check_jobs(self, frame: pl.DataFrame, cluster: Cluster) -> None:
         """Check a jobs table against the cluster."""
+        _refuse_sharing(cluster)
         check_at_sites(frame, cluster)
 
     def shuffles(self, asked: bool) -> bool:  # noqa: ARG002
@@ -189,6 +191,11 @@ class AtSites(OnResources):
                 f"job {scenario.jobs.ids[job]!r}: a worker trains {scenario.slot_chunks[job]:.3g} chunks in a slot; it "
                 "must be at least 1: give a longer slot, or smaller chunks"
             )
+
+
+def _refuse_sharing(cluster: Cluster) -> None:
+    if cluster.sharing is not None:
+        raise ScenarioError("cluster.sharing: goes with servers that have slots; leave it out")
 
 
 _OF_KIND: dict[Kind, OnSlots] = {"slots": OnSlots(), "resources": OnResources(), "sites": AtSites()}

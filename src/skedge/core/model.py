@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from .errors import ScenarioError
 from .fields import Maybe, Number, Rule, flag, made_of, mapping, one_of, settle, shown, text
 from .job_fields import Floats, Ints, Job, Kind, job_table
+from .sharing import Sharing
 from .size import MOST_MB, UNLIMITED, whole_bytes
 from .time import HOUR, LONGEST_S, SECOND, seconds
 
@@ -118,6 +119,8 @@ class Cluster:
         The same for the code of sites; without rows if transfers are free.
     asymmetric
         True if cost[a, b] may differ from cost[b, a].
+    sharing
+        How tenants and priority classes share the workers of servers with slots; None: there are none.
 
     Raises
     ------
@@ -126,7 +129,12 @@ class Cluster:
     """
 
     def __init__(
-        self, servers: Sequence[Server], transfer_cost: Floats | None = None, *, asymmetric: bool = False
+        self,
+        servers: Sequence[Server],
+        transfer_cost: Floats | None = None,
+        *,
+        asymmetric: bool = False,
+        sharing: Sharing | None = None,
     ) -> None:
         self.servers = tuple(made_of(Server)(f"cluster.servers[{i}]", s) for i, s in enumerate(servers))
         _check_servers(self.servers)
@@ -151,6 +159,7 @@ class Cluster:
         if self.resources:
             self.kind, self.ps_places = "resources", np.arange(len(self.servers))
             self.ps_numbers = np.full(len(self.servers), -1)
+        self.sharing = sharing
         self.site_cost: Floats = np.zeros((0, 0))
         if transfer_cost is not None:
             self._become_sites(_table(transfer_cost))

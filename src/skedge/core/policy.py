@@ -173,6 +173,11 @@ class Basis:
         return Promises()
 
     @property
+    def shares(self) -> bool:
+        """Whether it keeps to the tenants and priority classes of a cluster that has them (M40 to M42): False."""
+        return False
+
+    @property
     def history(self) -> str:
         """The scenario's own jobs."""
         return ""

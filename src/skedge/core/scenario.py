@@ -15,7 +15,7 @@ from numpy.random import Generator, default_rng
 from .errors import ScenarioError
 from .facts import facts_html
 from .fields import Number, Rule, made_of, settle, text
-from .job_checks import UTILITY, checked, data_of, floats, in_order, needs, numeric, schema_of
+from .job_checks import UTILITY, checked, data_of, floats, in_order, needs, numeric, schema_of, tenants_of
 from .job_fields import EXTRA_SCHEMA, JOB_SCHEMA, PS_NEEDS, WORKER_NEEDS, JobColumns
 from .kinds import kind_of
 from .latency import LatencyCost, latency_from
@@ -70,6 +70,7 @@ class Jobs(JobColumns):
                 "workers": np.minimum(numeric(f, "workers"), most),
                 "worker_type": _type_index(f["worker_type"], cluster.worker_types),
                 "ps_type": _type_index(f["ps_type"], cluster.ps_types),
+                "tenant": tenants_of(f, cluster),
                 "chunk_bytes": whole_bytes(as_announced["chunk_mb"]),
                 "worker_needs": needs(f, WORKER_NEEDS, cluster.resources),
                 "ps_needs": needs(f, PS_NEEDS, cluster.resources),

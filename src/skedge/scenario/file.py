@@ -357,11 +357,13 @@ def _cluster(form: ClusterFileForm, base: Path) -> Cluster:
 def _with_costs(form: ClusterFileForm, servers: list[Server], base: Path) -> Cluster:
     """The cluster, with transfer costs between its servers if the file gives them."""
     given, asymmetric = form.cluster.transfer_cost, form.cluster.asymmetric
+    sharing = None if form.cluster.sharing is None else form.cluster.sharing.made()
     if given is not None:
-        return Cluster(servers, transfer_costs(given, servers, form.seed, base), asymmetric=asymmetric)
+        costs = transfer_costs(given, servers, form.seed, base)
+        return Cluster(servers, costs, asymmetric=asymmetric, sharing=sharing)
     if asymmetric:
         raise ScenarioError("cluster.asymmetric: goes with transfer_cost, which is missing")
-    return Cluster(servers)
+    return Cluster(servers, sharing=sharing)
 
 
 def _draw(form: ClusterFileForm) -> DrawForm:

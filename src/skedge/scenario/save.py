@@ -93,13 +93,28 @@ def cluster_fields(scenario: Scenario) -> dict[str, Any]:
             "speedup": float(p.speedup),
             **({} if p.horizon is None else {"horizon": p.horizon / SECOND}),
         },
-        "cluster": {"servers": [_server_fields(s) for s in cluster.servers], **_cost_fields(cluster)},
+        "cluster": {
+            "servers": [_server_fields(s) for s in cluster.servers],
+            **_cost_fields(cluster),
+            **_sharing_fields(cluster),
+        },
     }
 
 
 def _cost_fields(cluster: Cluster) -> dict[str, Any]:
     fields = {"transfer_cost": cluster.site_cost.tolist(), "asymmetric": cluster.asymmetric}
     return {name: value for name, value in fields.items() if value}
+
+
+def _sharing_fields(cluster: Cluster) -> dict[str, Any]:
+    sharing = cluster.sharing
+    if sharing is None:
+        return {}
+    bounds = {
+        "min_runtime": sharing.min_runtime_s, "most_preemptions": sharing.most_preemptions, "ageing": sharing.ageing_s
+    }  # fmt: skip
+    tenants = {name: {"weight": one.weight, "quota": one.quota} for name, one in sharing.tenants.items()}
+    return {"sharing": {"tenants": tenants, **{name: value for name, value in bounds.items() if value is not None}}}
 
 
 def _server_fields(server: Server) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from pydantic import (
 from skedge.core import fields
 from skedge.core.fields import Each, Maybe, Pair, Rule
 from skedge.core.job_fields import JOB_FIELDS, JobField
+from skedge.core.sharing import Sharing, Tenant
 from skedge.traces.formats import FORMATS
 from skedge.traces.readers.mapped import TraceMapping
 
@@ -151,6 +152,31 @@ def _form_of_costs(value: object) -> str:
     return COSTS[0] if isinstance(value, list) else COSTS[2] if isinstance(value, str) else COSTS[1]
 
 
+class TenantForm(_Form):
+    """A tenant: its weight beside others', and the largest share of the workers that its jobs hold together."""
+
+    weight: Number = Field(1.0, gt=0, le=1e6)
+    quota: Number = Field(1.0, gt=0, le=1, description="share of the edge workers of each type")
+
+
+class SharingForm(_Form):
+    """How tenants and priority classes share the workers; see :class:`skedge.core.sharing.Sharing`."""
+
+    tenants: dict[Name, TenantForm] = {}
+    min_runtime: Duration = Field(0.0, description="a job keeps its workers for so long, whoever waits")
+    most_preemptions: Count | None = Field(
+        None, ge=0, le=10**9, description="a job preempted so often runs to the end; default: no bound"
+    )
+    ageing: Duration | None = Field(
+        None, gt=0, description="a job that waits for so long rises by a class, again and again; default: never"
+    )
+
+    def made(self) -> Sharing:
+        """The rules."""
+        tenants = {name: Tenant(one.weight, one.quota) for name, one in self.tenants.items()}
+        return Sharing(tenants, self.min_runtime, self.most_preemptions, self.ageing)
+
+
 class ClusterForm(_Form):
     """The servers, listed or drawn; with transfer_cost they are sites between which data move (Okita)."""
 
@@ -164,6 +190,7 @@ class ClusterForm(_Form):
         | None
     ) = Field(None, description="cost per MB from the row's server to the column's: rows, a .csv, or drawn")
     asymmetric: bool = Field(False, description="true if the two directions of transfer_cost may differ")
+    sharing: SharingForm | None = Field(None, description="tenants and priority classes; with slots")
 
     @model_validator(mode="after")
     def _one_source(self) -> ClusterForm:

@@ -123,7 +123,9 @@ def _against_bounds(settings: Ratio | Ratios, seeds: range, how: How, watch: _Wa
     """Compare runs with the offline optimum, or its bound."""
     asked = [one for seed in seeds for one in settings.instances(seed)]
     watch.more(len(asked), bounds=len(asked))
-    return simulate.set_against_bounds(asked, settings, watch.done, how.where)
+    rows = simulate.set_against_bounds(asked, settings, watch.done, how.where)
+    watch.asked -= sum(not row["policy"] for row in rows)  # instances without an optimum, which are not run
+    return rows
 
 
 def _simulated(settings: Sweep, seeds: range, how: How, watch: _Watch) -> list[dict[str, Any]]:

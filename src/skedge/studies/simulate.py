@@ -96,24 +96,28 @@ def set_against_bounds(
 ) -> list[dict[str, Any]]:
     """The ratio of the policies' runs to the offline optimum at speed 1, or its best bound; one row per run.
 
-    The bounds are points of their own, which studies with the same instances share.
+    The bounds are points of their own, which studies with the same instances share. An instance of which no schedule
+    finishes every job has no optimum, and so one row without a policy.
 
     `progress` is called when the bound of an instance is there, and again, with its label and the rules that its runs
     break, when they are done.
     """
     where = where or Where()
     asked = [_point(where, _bounded, one.label, one.data, settings.problem, settings.solve_s) for one in instances]
-    bounds = dict[str, _Bounded]()
+    bounds = dict[str, _Bounded | None]()
     with closing(carry_out_points(asked, replace(where, processes=1))) as done:  # the solvers use all cores
         for label, bound in done:
             bounds[label] = bound
             progress(f"the bound of {label}", ())
-    asked = [_point(where, _ratios, i.label, i.data, i.seed, i.at, settings, bounds[i.label]) for i in instances]
-    found = dict[str, list[dict[str, Any]]]()
+    can = [(one, bound) for one in instances if (bound := bounds[one.label]) is not None]
+    asked = [_point(where, _ratios, i.label, i.data, i.seed, i.at, settings, bound) for i, bound in can]
+    found = {one.label: [{"seed": one.seed, "at": one.at, "policy": ""}] for one in instances}
     with closing(carry_out_points(asked, where)) as done:
         for label, rows, broken in done:
             found[label] = rows
             progress(label, broken)
+    for label in bounds.keys() - {one.label for one, _ in can}:
+        progress(label, ())
     return [row for one in instances for row in found[one.label]]
 
 
@@ -127,10 +131,13 @@ class _Bounded(NamedTuple):
 
 def _bounded(
     label: str, source: dict[str, Any] | Scenario, problem: str | None, solve_s: float
-) -> tuple[str, _Bounded]:
+) -> tuple[str, _Bounded | None]:
     scenario = _scenario(label, source)
     of = problem_of(scenario, problem)[1]
-    bound, best = best_bound(of.bounds(scenario, False), of.sense), None
+    bounds = of.bounds(scenario, False)
+    if not bounds:
+        return label, None
+    bound, best = best_bound(bounds, of.sense), None
     if solve_s > 0 and of.optimum is not None:
         found = of.optimum(scenario, solve_s)
         bound, best = found.bound, found.value

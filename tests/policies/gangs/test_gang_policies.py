@@ -197,9 +197,9 @@ def test_keep_running_displaces_no_job_while_unheld_workers_would_have_done(poli
         made: Any = make_policy(spec)
         kernel, before, ranked = Kernel(s, made), dict[int, dict[int, int]](), list[int]()
 
-        def choose(order: Any, view: Any, select: Any = made.choose, ranked: list[int] = ranked) -> Any:
+        def choose(order: Any, view: Any, select: Any = made.choose, ranked: list[int] = ranked, **more: Any) -> Any:
             ranked[:] = order.tolist()
-            return select(order, view)
+            return select(order, view, **more)
 
         made.choose = choose
 

@@ -36,6 +36,7 @@ from .prices import check_prices
 from .ps import check_edge_first, check_ps, check_ps_slots
 from .resources import check_counts, check_resources
 from .rules import RULES, Findings, Violation
+from .sharing import check_sharing
 from .sites import check_sites
 from .supplies import check_ahead, check_supplies
 from .work import check_gang_work, check_work
@@ -114,6 +115,7 @@ def _check_kind(chunks: Chunks, found: Findings, tolerance: int, meta: Mapping[s
             check_supplies(c, found)
             check_ps_slots(c, found, tolerance, chunks.zeta)
             check_gang_slots(c, found, tolerance)
+            check_sharing(c, found, tolerance, sticky=bool((meta.get("params") or {}).get("sticky")))
             check_gang_starts(c, found, tolerance)
             if not live:
                 check_gang_work(c, found)

@@ -31,7 +31,7 @@ from .record_archive import archived
 from .service import PAGE, Service
 from .states import STATES
 from .submissions import BusyError
-from .tokens import Tokens, who
+from .tokens import ForbiddenError, Tokens, who
 
 V1 = "/v1"
 """What the paths of this version of the API begin with."""
@@ -84,9 +84,14 @@ def make_api(service: Service, token: str) -> FastAPI:
     def submit(
         spec: Annotated[dict[str, Any], Depends(_spec_of)], idempotency_key: Annotated[str, Header()] = ""
     ) -> str:
-        return service.submit(spec, idempotency_key)
+        return service.submit(who.get().submits(spec), idempotency_key)
+
+    def cancel(job: str) -> None:
+        _check_tenant(service, job)
+        service.cancel(job)
 
     def resubmit(job: str, idempotency_key: Annotated[str, Header()] = "") -> str:
+        _check_tenant(service, job)
         return service.resubmit(job, idempotency_key)
 
     def logs(job: str, since: Since = 0) -> str:
@@ -114,7 +119,7 @@ def make_api(service: Service, token: str) -> FastAPI:
     def keep_code(name: str, code: Annotated[bytes, Depends(_body_of)]) -> None:
         service.submissions.keep_code(name, code)
 
-    audit = Audit(service.folder / AUDIT, lambda: f"token:{who.get()}")
+    audit = Audit(service.folder / AUDIT, lambda: f"token:{who.get().name}")
     api = FastAPI(title="skedge", docs_url=None, redoc_url=None, openapi_url=f"{V1}/openapi.json")
     limits = service.limits
     api.add_middleware(
@@ -126,7 +131,7 @@ def make_api(service: Service, token: str) -> FastAPI:
         ("PUT", "/code/{name}", audit.of("code", keep_code)),
         ("GET", "/jobs", queue),
         ("GET", "/jobs/{job}", service.describe),
-        ("POST", "/jobs/{job}/cancel", audit.of("cancel", service.cancel)),
+        ("POST", "/jobs/{job}/cancel", audit.of("cancel", cancel)),
         ("POST", "/jobs/{job}/resubmit", audit.of("resubmit", resubmit)),
         ("GET", "/events", events),
         ("POST", "/whatif", ask_what_if),
@@ -195,5 +200,14 @@ def _no_such(request: Request, error: Exception) -> JSONResponse:
     return problem(error.status_code, f"{request.method} {request.url.path}: {error.detail}")
 
 
+def _check_tenant(service: Service, job: str) -> None:
+    """Check that the token of this request is for the tenant of a job; one that is unknown is told later."""
+    tenant = service.ask(lambda: service.status.tenant_of(job))
+    if tenant is not None:
+        who.get().check(tenant)
+
+
 def _refused(_: Request, error: Exception) -> JSONResponse:
-    return problem(503 if isinstance(error, BusyError) else 400, str(error))
+    return problem(
+        503 if isinstance(error, BusyError) else 403 if isinstance(error, ForbiddenError) else 400, str(error)
+    )

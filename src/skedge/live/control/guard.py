@@ -58,7 +58,7 @@ class Guard:
             sentence = f"the body has more than {self.most} bytes, which is the most that is taken"
             await problem(413, sentence, {"Connection": "close"})(scope, receive, send)
             return
-        who.set(token.name)
+        who.set(token)
         await self.app(scope, _given(body, receive), send)
 
     def _token_in(self, header: bytes) -> Token | None:

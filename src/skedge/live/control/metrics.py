@@ -29,6 +29,7 @@ _READ = {
     "skedge_pending_jobs": ("Waiting jobs by reason.", ("reason",)),
     "skedge_server_busy_ratio": ("Workers of a server that train, of all that it has.", ("server",)),
     "skedge_server_up": ("1 if a server is in service.", ("server",)),
+    "skedge_tenant_workers": ("Edge workers that a tenant's jobs hold.", ("tenant",)),
     "skedge_forecast_held_ratio": ("Intervals of forecasts that held the completion; 0.8 is meant.", ()),
     "skedge_journal_blocked": ("1 while the journal cannot be written.", ()),
 }

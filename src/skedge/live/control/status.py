@@ -134,9 +134,20 @@ class Status:
         return {
             "skedge_jobs": by_label((self.state(job) for job in range(kernel.arrived)), STATES),
             "skedge_pending_jobs": by_label(reasons),
+            "skedge_tenant_workers": self._tenants(),
             "skedge_server_busy_ratio": dict(zip(names, self._busy(), strict=True)),
             "skedge_server_up": {name: float(of["state"] == "up") for name, of in zip(names, servers, strict=True)},
         }
+
+    def _tenants(self) -> dict[tuple[str, ...], float]:
+        """Edge workers that each tenant's jobs hold."""
+        cluster = self.kernel.scenario.cluster
+        held = dict.fromkeys(() if cluster.sharing is None else cluster.sharing.names, 0)
+        if held:
+            for job, where in self.kernel.gangs.placed.items():
+                name = self.share_of(job)["tenant"]
+                held[name] += sum(workers for server, workers in where if server != cluster.cloud)
+        return {(name,): float(workers) for name, workers in held.items()}
 
     def _busy(self) -> list[float]:
         """Share of each server that is in use: of its worker slots, or of its scarcest resource."""
@@ -171,6 +182,7 @@ class Status:
             "n": job,
             "job": kernel.scenario.jobs.ids[job],
             "state": self.state(job),
+            **self.share_of(job),
             "submitted_s": int(kernel.scenario.jobs.arrival[job]) / SECOND,
             "ended_s": history[-1]["time_s"] if history and not in_system else None,
             "progress": done / (program.steps * program.chunks),
@@ -189,6 +201,18 @@ class Status:
             },
             "message": str(reason) if in_system else self._left(job),
         }
+
+    def tenant_of(self, name: str) -> str | None:
+        """Whose job it is; None if there is no such job, or the cluster has no tenants."""
+        job = self.kernel.scenario.jobs.index.get(name)
+        return None if job is None else self.share_of(job).get("tenant")
+
+    def share_of(self, job: int) -> dict[str, Any]:
+        """Tenant and class of a job, on a cluster that has them."""
+        sharing, jobs = self.kernel.scenario.cluster.sharing, self.kernel.scenario.jobs
+        if sharing is None:
+            return {}
+        return {"tenant": sharing.names[jobs.tenant[job]], "priority": int(jobs.priority[job])}
 
     def _left(self, job: int) -> str:
         record = self.kernel.record

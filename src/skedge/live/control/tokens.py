@@ -9,13 +9,16 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
+from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from skedge.core.errors import InputError
+from skedge.scenario.file import load_cluster_file
 
-from .settings import write_aside
+from .settings import CLUSTER, write_aside
 from .states import ROLES
 from .watched import Watched
 
@@ -24,21 +27,51 @@ TOKENS = "tokens.json"
 OWN = "own"
 """Name of the service's own token."""
 
-who: ContextVar[str] = ContextVar("who", default=OWN)
-"""Name of the token of the request that is answered."""
+
+class ForbiddenError(InputError):
+    """What is asked is not allowed to the token that asks."""
 
 
 @dataclass(frozen=True)
 class Token:
-    """A token: its name, its role, and its SHA-256."""
+    """A token: its name, its role, its SHA-256, and the tenant whose jobs alone it is for, if any."""
 
     name: str
     role: str
     sha256: str
+    tenant: str | None = None
 
     def may(self, role: str) -> bool:
         """Whether it may do what needs `role`: each role may what those before it may."""
         return ROLES.index(self.role) >= ROLES.index(role)
+
+    def submits(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+        """The job spec with the token's tenant.
+
+        Raises
+        ------
+        ForbiddenError
+            If the spec names another.
+        """
+        if self.tenant is None:
+            return dict(spec)
+        self.check(spec.get("tenant", self.tenant))
+        return {**spec, "tenant": self.tenant}
+
+    def check(self, tenant: object) -> None:
+        """Check that it may change jobs of `tenant`.
+
+        Raises
+        ------
+        ForbiddenError
+            If it is for another tenant.
+        """
+        if self.tenant not in (None, tenant):
+            raise ForbiddenError(f"token {self.name!r} is for jobs of the tenant {self.tenant!r}, not of {tenant!r}")
+
+
+who: ContextVar[Token] = ContextVar("who")
+"""The token of the request that is answered."""
 
 
 class Tokens:
@@ -78,21 +111,32 @@ def read_tokens(state: Path) -> list[Token]:
         raise InputError(f"{path}: holds no tokens; remove it and make them again") from error
 
 
-def add_token(state: Path, name: str, role: str) -> str:
+def add_token(state: Path, name: str, role: str, tenant: str | None = None) -> str:
     """Add a token, or replace that of the same name; returns its text, which is kept nowhere.
 
     Raises
     ------
     InputError
-        If the role or the name is wrong.
+        If the role, the name or the tenant is wrong.
     """
     if role not in ROLES:
         raise InputError(f"role {role!r}: must be one of {', '.join(ROLES)}")
     if name == OWN or not name.isprintable() or not 0 < len(name) <= 64:
         raise InputError(f"token {name!r}: a name has 1 to 64 printable characters and is not {OWN!r}")
+    if tenant is not None:
+        _check_tenant(state, tenant)
     text = secrets.token_urlsafe(32)
-    _write(state, [*(token for token in read_tokens(state) if token.name != name), Token(name, role, _hash(text))])
+    others = [token for token in read_tokens(state) if token.name != name]
+    _write(state, [*others, Token(name, role, _hash(text), tenant)])
     return text
+
+
+def _check_tenant(state: Path, tenant: str) -> None:
+    sharing = load_cluster_file(state / CLUSTER).cluster.sharing
+    names = [] if sharing is None else sharing.names
+    if tenant not in names:
+        there = f"its tenants are {', '.join(names)}" if names else "it has no sharing"
+        raise InputError(f"tenant {tenant!r}: the service's cluster has none of that name; {there}")
 
 
 def revoke_token(state: Path, name: str) -> None:

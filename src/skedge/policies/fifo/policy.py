@@ -62,6 +62,11 @@ class Fifo(ByKind):
             return Promises(preempts="never")
         return Promises(uploads="with_allocations", preempts="never", ps="ratio")
 
+    @property
+    def shares(self) -> bool:
+        """With the rule ``strict``."""
+        return bool(self.params.rule == "strict")
+
     def on_slots(self, cluster: Cluster, physics: Physics, rng: Generator) -> Started:
         """The rule on typed slots."""
         if self.params.rule == "earliest_server":

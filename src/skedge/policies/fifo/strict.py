@@ -32,6 +32,7 @@ class StrictFifo(GangPolicy):
         yield from self.admit(event, view)
         queue = self.active[self.gang.running[self.active] == 0]
         if len(queue):
-            verdict = self.choose(queue, view, free=view.free_workers)
+            queue, verdict = self.share_out(queue, view, free=view.free_workers)
             begun = self.carried(queue, verdict, queue[:0])
             yield from self.carry_out(begun, view, "first_in_first_out")
+            yield from self.note_shares(begun, view)

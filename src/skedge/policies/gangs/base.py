@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from skedge.core.events import Allocate, Event, Order, Suspend, ps_in
+from skedge.core.events import Allocate, Event, Order, Suspend, WakeAt, ps_in
 from skedge.core.model import Cluster, Ints, Physics, Placement
 from skedge.core.policy import Params, View
+from skedge.core.time import NEVER
 
 from .edge import EdgePolicy
 from .placement import Changes, Gang, Rule, carry, empty_stored, lose, make_scratch, select, with_space
+from .sharing import Layer
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -58,6 +60,7 @@ class GangPolicy(EdgePolicy):
             keep_running=int(self.params.placement == "keep_running"),
             kept=int(physics.data == "kept"),
         )
+        self.layer = None if cluster.sharing is None else Layer(cluster.sharing, cluster)
         self.scratch = make_scratch(len(cluster.servers), len(cluster.worker_types), cluster.lanes)
 
     def admit(self, event: Event, view: View) -> Iterator[Order]:
@@ -71,6 +74,8 @@ class GangPolicy(EdgePolicy):
             if why:
                 lose(self.stored, server)
         self._make_room(view)
+        if self.layer is not None:
+            self.layer.admit(event.interrupted, view)
         yield from super().admit(event, view)
 
     def _make_room(self, view: View) -> None:
@@ -103,6 +108,19 @@ class GangPolicy(EdgePolicy):
         select(order, self.gang, self.stored, self.rule, self.scratch, ps_left, view.delays(), verdict)
         return verdict
 
+    def share_out(self, order: Ints, view: View, *, free: Ints | None = None) -> tuple[Ints, Ints]:
+        """As :meth:`choose`, but by the tenants and classes of the cluster, if it has them.
+
+        Returns the order in which the jobs were tried, and their verdicts.
+        """
+        if self.layer is None:
+            return order, self.choose(order, view, free=free)
+        held = order[:0] if free is None else self.active[self.gang.running[self.active] > 0]
+        order, tried = self.layer.arranged(order, self.gang, view, held, free, stop_at_first=self.stop_at_first)
+        verdict = self.choose(order, view, free=free)
+        verdict[tried:] = 0
+        return order, verdict
+
     def note(self, order: Ints, verdict: Ints) -> Changes:
         """The changes that follow from the verdicts on `order`, all jobs in the system; updates the books too."""
         changes = self.carried(order, verdict, self.held)
@@ -113,6 +131,33 @@ class GangPolicy(EdgePolicy):
         """Compare verdicts with the jobs that ran, and note where jobs and their data are now."""
         self.stored = with_space(self.stored, len(self.gang.used), int(np.maximum(verdict, 0).sum()))
         return carry(order, verdict, held, self.gang, self.stored, self.scratch)
+
+    def note_shares(self, changes: Changes, view: View) -> Iterator[WakeAt]:
+        """Tell the layer of tenants, if there is one, what has changed; ask to be woken when it next decides anew."""
+        if self.layer is None:
+            return
+        self.layer.note(changes, view.now)
+        if self.layer.wake_at <= view.now:
+            self.layer.wake_at = NEVER
+        due = self.layer.next_change(self.active, self.gang, view)
+        if due < self.layer.wake_at:
+            self.layer.wake_at = due
+            yield WakeAt(due)
+
+    def terms(self, job: int, view: View) -> dict[str, Any]:
+        """As in the base, with the job's tenant and class."""
+        of = super().terms(job, view)
+        return {**of, **self._shared(job, view), "in_system": of["in_system"]}
+
+    def _row(self, job: int, view: View) -> dict[str, Any]:
+        return {**super()._row(job, view), **self._shared(job, view)}
+
+    def _shared(self, job: int, view: View) -> dict[str, Any]:
+        """Tenant and class of `job`, if the cluster has them."""
+        if self.layer is None:
+            return {}
+        tenant = self.layer.sharing.names[view.jobs.tenant[job]]
+        return {"tenant": tenant, "class": self.layer.class_of(job, view, running=bool(self.gang.running[job]))}
 
     def carry_out(self, changes: Changes, view: View, reason: str) -> Iterator[Order]:
         """Orders that carry out `changes`: first all suspensions, then all placements."""

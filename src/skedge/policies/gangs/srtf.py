@@ -23,6 +23,11 @@ class Srtf(GangPolicy):
 
     name: ClassVar[str] = "srtf"
 
+    @property
+    def shares(self) -> bool:
+        """Tenants and classes are kept to."""
+        return True
+
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Begin a run."""
         super().start(cluster, physics, rng)
@@ -37,8 +42,9 @@ class Srtf(GangPolicy):
             self.remaining = np.append(self.remaining, np.full(more, -1))
         left = view.remaining(self.active)
         self.ranked = ranked(self.ranked, self.active, left, self.gang.workers, self.remaining)
-        changes = self.note(self.ranked, self.choose(self.ranked, view))
+        changes = self.note(*self.share_out(self.ranked, view))
         yield from self.carry_out(changes, view, "shortest_remaining_time")
+        yield from self.note_shares(changes, view)
 
 
 @compiled

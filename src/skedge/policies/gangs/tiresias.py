@@ -96,6 +96,11 @@ class Tiresias(GangPolicy):
     name: ClassVar[str] = "tiresias"
     Parameters = TiresiasParams
 
+    @property
+    def shares(self) -> bool:
+        """Tenants and classes are kept to."""
+        return True
+
     def calibrated(self, scenario: Scenario) -> Tiresias:
         """The same policy with its limit set, if it was not: the median announced work of the scenario's jobs."""
         if self.params.limit_s is not None:
@@ -128,15 +133,16 @@ class Tiresias(GangPolicy):
         self.clocks.stopped[list(event.interrupted)] = view.now
         knob = self.params.knob
         promote(self.active[self.gang.running[self.active] == 0], self.clocks, self.gang, knob, view.now)
-        verdict = self._select(view)
+        order, verdict = self._select(view)
         # a job that loses its workers now may be due for promotion at once, which changes the order again
-        while promote(self.active[verdict == 0], self.clocks, self.gang, knob, view.now):
-            verdict = self._select(view)
-        changes = self.note(self.active, verdict)
+        while promote(order[verdict == 0], self.clocks, self.gang, knob, view.now):
+            order, verdict = self._select(view)
+        changes = self.note(order, verdict)
         self.begun = begin(np.sort(changes.begins), self.clocks, view.now, self.begun, self.restore)
         self.clocks.stopped[changes.stops] = view.now
         yield from self.carry_out(changes, view, "least_attained_service")
         yield from self._wake(view)
+        yield from self.note_shares(changes, view)
 
     def rank_terms(self, job: int) -> dict[str, Any]:
         """Queue and clocks of `job`."""
@@ -147,10 +153,10 @@ class Tiresias(GangPolicy):
             "limit_worker_s": self.params.limit_s,
         }
 
-    def _select(self, view: View) -> Ints:
+    def _select(self, view: View) -> tuple[Ints, Ints]:
         # jobs are kept in the last order, as a stable sort of a nearly sorted list takes one pass
         self.active = self.active[ranks(self.active, self.clocks).argsort(kind="stable")]
-        return self.choose(self.active, view)
+        return self.share_out(self.active, view)
 
     def _wake(self, view: View) -> Iterator[WakeAt]:
         """Ask for the next demotion or promotion."""

@@ -107,7 +107,7 @@ class Ratios(BaseModel):
             parts += [self._below(rows, at, name, self.below) for at, name in enumerate(names)]
         parts += [self._smaller(rows, other, at, name) for other in others for at, name in enumerate(names)]
         parts = [by_ranks(part) for part in parts]
-        parts[0] = replace(parts[0], numbers=f"{parts[0].numbers}; {proved(rows)}")
+        parts[0] = replace(parts[0], numbers=f"{parts[0].numbers}; {proved(rows)}{_left_out(rows)}")
         table: list[tuple[Cell, ...]] = [
             (policy, name, shown(mean, 3)) for policy, of in means.items() for name, mean in zip(names, of, strict=True)
         ]
@@ -135,3 +135,9 @@ class Ratios(BaseModel):
     def _means(self, rows: pl.DataFrame, policy: str) -> tuple[Estimate, ...]:
         here = rows.filter(pl.col("policy") == policy)
         return tuple(mean_of(here.filter(pl.col("at") == at)["value"]) for at in range(len(self._points)))
+
+
+def _left_out(rows: pl.DataFrame) -> str:
+    """In words: how many instances have no optimum."""
+    none = rows.filter(pl.col("policy") == "").height
+    return f"; {none} without a schedule that finishes every job, left out" if none else ""

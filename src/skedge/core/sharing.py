@@ -1,0 +1,103 @@
+"""How tenants share a cluster: weights, quotas, priority classes, and the bounds on preemption between jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from .fields import Maybe, Number, Rule, made_of, mapping, settle
+from .job_fields import NOBODY, Ints
+from .time import LONGEST_S, ticks
+
+_TENANT: dict[str, Rule] = {
+    "weight": Number("a number above 0, at most 1e+06", 0, 1e6, above=True),
+    "quota": Number("a share of the workers, above 0 and at most 1", 0, 1, above=True),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """A tenant.
+
+    Attributes
+    ----------
+    weight
+        Of two tenants whose jobs of one class wait, the one with fewer workers by weight goes first, > 0.
+    quota
+        The largest share of the edge workers of each type that its jobs hold together, in (0, 1].
+    """
+
+    weight: float = 1.0
+    quota: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Check and cast the fields."""
+        settle(self, _TENANT, "tenant")
+
+
+_SHARING: dict[str, Rule] = {
+    "tenants": mapping(lambda _name: made_of(Tenant)),
+    "min_runtime_s": Number(f"a number from 0 to {LONGEST_S:g}", 0, LONGEST_S),
+    "most_preemptions": Maybe(Number("None (no bound) or a whole number from 0 to 1e+09", 0, 1e9, whole=True)),
+    "ageing_s": Maybe(Number(f"None (never) or a number from 1e-06 to {LONGEST_S:g}", 1e-6, LONGEST_S)),
+}
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """The rules by which jobs of several tenants and priority classes share the edge workers.
+
+    Attributes
+    ----------
+    tenants
+        By name; ``default``, of jobs that name none, is added if it is missing.
+    min_runtime_s
+        A job that holds workers keeps them for so long [s], whoever waits.
+    most_preemptions
+        A job that was preempted so often keeps its workers to the end; None: no bound.
+    ageing_s
+        A job that waits for so long [s] rises by one class, and by another each time this passes again; None: never.
+
+    Raises
+    ------
+    ScenarioError
+        Names the field, its value and the values allowed.
+    """
+
+    tenants: Mapping[str, Tenant] = field(default_factory=dict)
+    min_runtime_s: float = 0.0
+    most_preemptions: int | None = None
+    ageing_s: float | None = None
+
+    def __post_init__(self) -> None:
+        """Check the fields, and add the tenant of jobs that name none."""
+        settle(self, _SHARING, "cluster.sharing")
+        if NOBODY not in self.tenants:
+            object.__setattr__(self, "tenants", {**self.tenants, NOBODY: Tenant()})
+
+    @property
+    def names(self) -> list[str]:
+        """The tenants, in the order of their numbers."""
+        return list(self.tenants)
+
+    @property
+    def min_runtime(self) -> int:
+        """As `min_runtime_s`, in µs."""
+        return int(ticks(self.min_runtime_s))
+
+    @property
+    def ageing(self) -> int | None:
+        """As `ageing_s`, in µs."""
+        return None if self.ageing_s is None else max(1, int(ticks(self.ageing_s)))
+
+    def limits(self, workers: Ints) -> Ints:
+        """The most workers of each type that each tenant holds, shape ``(tenants, types)``, of so many by type."""
+        quotas = np.array([tenant.quota for tenant in self.tenants.values()])
+        # a quota such as 0.29 of 100 is 29, not 28.999...
+        return np.floor(quotas[:, None] * workers * (1 + 1e-12)).astype(np.int64)
+
+    def class_after(self, priority: int, waited: int) -> int:
+        """The class of a job that has waited for so long [µs]."""
+        return priority if self.ageing is None else priority + waited // self.ageing
