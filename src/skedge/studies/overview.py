@@ -80,12 +80,16 @@ def _summary(studies: Sequence[Study], found: Mapping[str, Results]) -> list[str
     """In words: how many claims hold."""
     theirs = [found[study.name] for study in studies if study.name in found and not study.ours]
     ours = [found[study.name] for study in studies if study.name in found and study.ours]
+    simulated = Counter(found[study.name]["verdict"] for study in studies if study.name in found and not study.trained)
+    left = f"{simulated[Verdict.OPEN]} of {simulated.total()}"
     runs = sum(of["runs"] + sum(one["runs"] for one in of["reasons"]) for of in found.values())
     return [
-        f"Of the papers' claims {_counted(theirs)}. Of our own {_counted(ours)}. {runs:,} runs, each checked against "
-        "every rule of the model. A verdict is a paired test over seeds, corrected for the number of its parts and "
-        "of the looks at the seeds; each figure's page has the parts, the numbers, the setting "
-        "and, where the claim does not hold, the reasons that were tried. Minutes are those of 2 cores, about.",
+        f"Of the papers' claims {_counted(theirs)}. Of our own {_counted(ours)}. "
+        f"Of the simulated claims {left} are not decided. {runs:,} runs, each checked against every rule of the model. "
+        "A verdict is a paired test over seeds, corrected for the number of its parts and of the looks at the seeds; "
+        "each figure's page has the parts, the numbers, the setting and, where the claim does not hold, the reasons "
+        "that were tried. Minutes are those of 2 cores, about; figures of one setting "
+        "share their runs (jsac22 4 and 6; okita 4 and 5, 7 and 8).",
     ]
 
 
