@@ -52,7 +52,7 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/pip
 
 $(VENV)/.live: pyproject.toml constraints.txt | $(VENV)/bin/pip
 	@echo "installing PyTorch for the CPU and Ray into $(VENV): some minutes the first time"
-	$(BIN)/pip install --quiet -c constraints.txt -e '.[live]'
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[live,track]'
 	touch $@ $(VENV)/.run
 
 $(VENV)/.figures: pyproject.toml constraints.txt | $(VENV)/bin/pip

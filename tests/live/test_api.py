@@ -696,6 +696,20 @@ def test_a_token_of_a_tenant_is_for_its_jobs_alone(shared: Controller, tmp_path:
         add_token(tmp_path, "ci", "submit", "x")
 
 
+def test_what_trackers_are_told_of_a_job(controller: Controller) -> None:
+    """It has not begun; it is cancelled, and told of once more as it has left."""
+    job, service = controller.submit().json(), controller.service
+    (told,) = service.ask(lambda: service.status.trained([]))
+    assert (told.job, told.state, told.update, told.progress, told.over) == (job, "PENDING", 0, 0.0, False)
+    assert told.spec["factory"] == SPEC["train"]["factory"]
+    assert (told.spec["epochs"], told.spec["args.model"]) == (2, "lenet")
+    controller.client.post(f"/jobs/{job}/cancel")
+    controller.comes_to(job, "CANCELLED")
+    assert service.ask(lambda: service.status.trained([])) == []
+    (told,) = service.ask(lambda: service.status.trained([job]))
+    assert (told.state, told.over, told.accuracy) == ("CANCELLED", True, None)
+
+
 def test_without_tenants_there_are_none(controller: Controller, tmp_path: Path) -> None:
     refused = controller.submit(tenant="vision")
     assert refused.status_code == 400

@@ -36,6 +36,7 @@ from skedge.live.control.settings import (
     write_aside,
 )
 from skedge.live.control.tls import certificate
+from skedge.live.control.tracking import tracked
 from skedge.live.gpus import check_device
 from skedge.live.training.code import copy_codes
 from skedge.run import for_service, new_folder
@@ -67,6 +68,9 @@ class Wanted:
     tls_key: Annotated[str | None, typer.Option(help="Key (PEM) of that certificate.")] = None
     journal: Annotated[str | None, typer.Option(help="Database URL of the journal; default: SQLite.")] = None
     checkpoints: Annotated[str | None, typer.Option(help="fsspec URL of the checkpoints; default: the state.")] = None
+    track: Annotated[
+        list[str] | None, typer.Option(help="Log training to tensorboard:FOLDER or mlflow:URI; repeatable.")
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -97,6 +101,7 @@ def up(
     check_live()
     check_device(wanted.device)
     cert, key = certificate(wanted.tls_cert, wanted.tls_key)
+    track = tuple(tracked(url) for url in wanted.track or ())
     wanted = replace(wanted, tls_cert=cert, tls_key=key)
     scenario = load_cluster_file(cluster)
     for_service(wanted.policy, scenario)
@@ -112,7 +117,7 @@ def up(
     kept = Limits(
         limits.max_chunks, limits.max_body_mb, limits.min_free_mb, limits.keep_days, limits.max_per_minute, allowed
     )
-    save_settings(state, Settings(**asdict(wanted), id=mark, limits=kept))
+    save_settings(state, Settings(**{**asdict(wanted), "track": track}, id=mark, limits=kept))
     for name in (ADDRESS, STARTING):
         (state / name).unlink(missing_ok=True)
     command = [sys.executable, "-m", "skedge.live.control.daemon", str(lock), str(state.absolute())]

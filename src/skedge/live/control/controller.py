@@ -27,6 +27,7 @@ from .daemon import WRONG
 from .service import JOURNAL, Service, open_journal
 from .settings import ADDRESS, CLUSTER, STARTING, Settings, read_settings, write_aside
 from .snapshot import SNAPSHOT, Snapshots
+from .tracking import tracking
 
 
 class AddressError(InputError):
@@ -96,7 +97,8 @@ def _serve(service: Service, settings: Settings, state: Path, listening: socket.
     address = {"url": url, "token": token, "pid": os.getpid(), "certificate": settings.tls_cert}
     write_aside(state / ADDRESS, json.dumps(address) + "\n")
     try:
-        service.run()
+        with tracking(service, settings.track, settings.id):
+            service.run()
     finally:
         with suppress(FileNotFoundError):
             (state / ADDRESS).unlink()

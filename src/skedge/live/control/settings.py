@@ -40,6 +40,8 @@ class Settings:
         Files of the certificate and its key with which the API is served; None: without encryption.
     device
         Where agents compute: ``cpu``, ``cuda`` or ``auto``.
+    track
+        Where the training of jobs is logged: ``tensorboard:FOLDER``, ``mlflow:URI``.
     id
         Identifies the run of this state in a shared journal, and its checkpoints under a shared URL.
     """
@@ -55,6 +57,7 @@ class Settings:
     id: str = ""
     limits: Limits = field(default_factory=Limits)
     device: str = "cpu"
+    track: tuple[str, ...] = ()
 
     def checkpoints_of(self, state: Path) -> str:
         """URL of the checkpoints of this state, whose folder is `state`."""
@@ -88,6 +91,6 @@ def read_settings(state: Path) -> Settings:
         kept = json.loads((state / SETTINGS).read_text(encoding="utf-8"))
         limits = kept.get("limits", {})
         limits["allow"] = tuple(limits.get("allow", ()))
-        return Settings(**{**kept, "limits": Limits(**limits)})
+        return Settings(**{**kept, "limits": Limits(**limits), "track": tuple(kept.get("track", ()))})
     except (OSError, ValueError, TypeError) as error:
         raise InputError(f"{state}: holds no service's state ({SETTINGS}: {error})") from error

@@ -19,6 +19,7 @@ from skedge.why import why
 from .foresight import Outlook
 from .metrics import Read, by_label
 from .states import ACTIVE, STATES
+from .tracking import JobTraining
 
 
 class Status:
@@ -102,6 +103,32 @@ class Status:
             "unmeasured": (world.facts.results.get(job) or {}).get("unmeasured"),
             "history": self.history.get(name, []),
         }
+
+    def trained(self, left: Collection[str]) -> list[JobTraining]:
+        """What is known of the training of the jobs in the system, and of those of `left`."""
+        index = self.kernel.scenario.jobs.index
+        return [self._trained(job) for job in sorted(self.world.in_system | {index[name] for name in left})]
+
+    def _trained(self, job: int) -> JobTraining:
+        world, program, state = self.world, self.world.program(job), self.state(job)
+        result, announced = world.trainers.result(job), self.kernel.scenario.jobs.frame.row(job, named=True)
+        losses = [(int(update), float(loss)) for update, loss in result["losses"]]
+        spec = {name: announced[name] for name in ("epochs", "chunks", "minibatches", "workers")}
+        return JobTraining(
+            self.kernel.scenario.jobs.ids[job],
+            {"factory": program.factory, **spec, **{f"args.{name}": value for name, value in program.args.items()}},
+            state,
+            losses[-1][0] if losses else 0,
+            sum(world.trainers.progress(job)) / (program.steps * program.chunks),
+            self._workers(job),
+            losses,
+            result.get("accuracy"),
+            state not in ACTIVE and (state != "COMPLETED" or job in world.facts.results),
+        )
+
+    def _workers(self, job: int) -> int:
+        placed = self.kernel.gangs.placed.get(job)
+        return sum(n for _, n in (self.world.lanes.teams_of(job) if placed is None else placed))
 
     def servers(self) -> list[dict[str, Any]]:
         """One row per server."""
