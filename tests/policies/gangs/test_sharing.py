@@ -123,6 +123,18 @@ def test_a_quota_leaves_others_their_workers() -> None:
     assert at["late"] == [50]
 
 
+def test_a_job_above_its_tenants_quota_is_rejected_or_goes_to_the_cloud() -> None:
+    jobs = [job("large", 0, 3, 10, tenant="a"), job("small", 0, 2, 10, tenant="a")]
+    alone = scenario(jobs, Sharing({"a": Tenant(quota=0.5)}, ageing_s=1))
+    made = run(alone, "srtf")
+    assert made.jobs["state"].to_list() == ["rejected", "finished"]
+    assert made.jobs["reason"][0] == "never_fits: it asks for 3 workers; the quota of its tenant is 2"
+    cluster = Cluster([*alone.cluster.servers, Server("cloud", "cloud")], sharing=alone.cluster.sharing)
+    made = run(replace(alone, cluster=cluster, jobs=Jobs(alone.jobs.frame, cluster)), "srtf")
+    assert made.jobs["state"].to_list() == ["finished", "finished"]
+    assert made.verify() == []
+
+
 @pytest.mark.parametrize("policy", ["srtf", "tiresias:limit_s=1000"])
 def test_nothing_starves_where_jobs_age(policy: str) -> None:
     """An urgent job every 50 s, each for 60 s on all workers: one that can wait waits for ever, or for its age."""
@@ -133,6 +145,16 @@ def test_nothing_starves_where_jobs_age(policy: str) -> None:
     ages = run(scenario([*urgent, patient], Sharing(min_runtime_s=30, ageing_s=100)), policy)
     assert begins(ages)["patient"][0] <= 310, "class 2, like the others, after 200 s, and 3 after 300 s"
     assert ages.verify() == []
+
+
+@pytest.mark.parametrize("policy", ["srtf", "tiresias:limit_s=1000", "fifo:backfill=true"])
+def test_a_large_urgent_job_is_not_starved_by_small_ones(policy: str) -> None:
+    """Small jobs keep coming, each safe for 30 s: they make room one by one, and none takes it but the urgent job."""
+    small = [job(f"s{i}", 7.0 * i, 1, 40) for i in range(60)]
+    made = run(scenario([*small, job("urgent", 100, 4, 10, priority=1)], Sharing(min_runtime_s=30)), policy)
+    (urgent,) = begins(made)["urgent"]
+    assert urgent <= 140, "at most as long as a small one lasts"
+    assert made.verify() == []
 
 
 def test_who_was_preempted_often_enough_runs_to_the_end() -> None:

@@ -65,7 +65,7 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
     "M39": ("no chunk is more than max_lag epochs ahead of its job's slowest chunk", ("definition",)),
     "M40": ("the jobs of a tenant hold at most its quota of the edge workers", ("definition",)),
     "M41": ("a job is preempted after min_runtime at the soonest, and at most most_preemptions times", ("definition",)),
-    "M42": ("no job begins while one of a higher class could have its workers", ("definition",)),
+    "M42": ("no job begins while one of a higher class waits for such workers", ("definition",)),
 }
 """By rule: its statement, and the constraints that it checks, of JSAC'22 unless another paper is named."""
 

@@ -90,7 +90,7 @@ def _bounds(found: Findings, sharing: Sharing, held: list[Held], slack: int) -> 
 
 
 def _classes(c: Columns, found: Findings, sharing: Sharing, held: list[Held]) -> None:
-    """M42: who begins is of no lower class than a job that waits, could have its workers, and is within its quota."""
+    """M42: who begins is of no lower class than a job that waits for workers of its type and is within its quota."""
     jobs, limits = c.scenario.jobs, sharing.limits(c.scenario.cluster.workers.sum(axis=0))
     used, waits = np.zeros_like(limits), dict[int, int]()
     ever = {one.job for one in held}
@@ -117,7 +117,7 @@ def _classes(c: Columns, found: Findings, sharing: Sharing, held: list[Held]) ->
                 theirs = sharing.class_after(int(jobs.priority[other]), time - since)
                 at = int(jobs.tenant[other]), int(jobs.worker_type[other])
                 like = at[1] == jobs.worker_type[job] and jobs.ps_type[other] == jobs.ps_type[job]
-                fits = jobs.workers[other] <= jobs.workers[job] and used[at] + jobs.workers[other] <= limits[at]
-                if theirs > of and like and fits:
-                    say = f"begins in class {of}, while {jobs.ids[other]!r} of class {theirs} waits and would fit"
+                may = used[at] + jobs.workers[other] <= limits[at]
+                if theirs > of and like and may:
+                    say = f"begins in class {of}, while {jobs.ids[other]!r} of class {theirs} waits for such workers"
                     found.add("M42", job, time, say)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from skedge.core.events import Allocate, Event, Order, Suspend, WakeAt, ps_in
+from skedge.core.events import Allocate, Event, Order, Reject, Suspend, WakeAt, ps_in
 from skedge.core.model import Cluster, Ints, Physics, Placement
 from skedge.core.policy import Params, View
 from skedge.core.time import NEVER
@@ -97,6 +97,16 @@ class GangPolicy(EdgePolicy):
         g.workers[now], g.kind[now] = new, view.jobs.worker_type[now]
         g.ps_kind[now] = np.maximum(view.jobs.ps_type[now], 0)
         self.known = view.arrived
+
+    def _never_fits(self, job: int, view: View) -> Order | None:
+        order = super()._never_fits(job, view)
+        most = None if self.layer is None else self.layer.most_of(job, view)
+        k = int(view.jobs.workers[job])
+        if order is not None or most is None or k <= most:
+            return order
+        if self.cluster.cloud is not None:
+            return self._to_cloud(job, k, "never_fits_edge")
+        return Reject(job, f"never_fits: it asks for {k} workers; the quota of its tenant is {most}")
 
     # -- selection -----------------------------------------------------------------------------------------------
 

@@ -8,12 +8,14 @@ The policy ranks its jobs as always. The layer says which of them are tried, and
 3. in a class, the next job of the tenant with the fewest workers by weight, counted as the jobs are taken;
 4. of a tenant, the jobs as the policy ranks them.
 
-A job that would take its tenant above its quota is left out, and holds up no other.
+A job that would take its tenant above its quota is left out, and holds up no other. Where the workers of a job are not
+left, no job of a lower class begins on workers of its type: they come free for it.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -67,6 +69,10 @@ class Layer:
         self.times.waits[list(interrupted)] = view.now
         self.known = view.arrived
 
+    def most_of(self, job: int, view: View) -> int:
+        """The most workers that `job` may ever have: its tenant's quota."""
+        return int(self.limits[view.jobs.tenant[job], max(int(view.jobs.worker_type[job]), 0)])
+
     def note(self, changes: Changes, now: int) -> None:
         """Note who was given workers, and who was preempted."""
         self.times.since[changes.begins] = now
@@ -96,44 +102,37 @@ class Layer:
         stop_at_first
             True: nothing goes ahead of a job whose workers are not left.
         """
-        jobs, now = view.jobs, view.now
-        left = (view.capacity if free is None else free).sum(axis=0)
-        used = np.zeros_like(self.limits)
-        np.add.at(used, (jobs.tenant[held], gang.kind[held]), gang.workers[held])
-        chosen: list[int] = []
-
-        def taken(job: int) -> bool:
-            """Take the job if it is within its tenant's quota and its workers are left; False: they are not left."""
-            k, kind, tenant = int(gang.workers[job]), int(gang.kind[job]), int(jobs.tenant[job])
-            if self.limited[tenant, kind] and used[tenant, kind] + k > self.limits[tenant, kind]:
-                return True
-            if k > left[kind]:
-                return False
-            used[tenant, kind] += k
-            left[kind] -= k
-            chosen.append(job)
-            return True
-
         running = gang.running[order] > 0
-        kept = [job for job in order[running].tolist() if self.keeps(job, now)]
+        choice = _Choice(self, gang, view, held, free)
+        kept = [job for job in order[running].tolist() if self.keeps(job, view.now)]
         for job in kept:
-            taken(job)
+            choice.take(job)
+        short, there = dict[int, int](), view.capacity.sum(axis=0)
+        for level, job in self._turns(order[~np.isin(order, kept)], gang, view, choice.used):
+            kind = int(gang.kind[job])
+            if level < short.get(kind, level) and not gang.running[job]:
+                continue
+            if not choice.take(job):
+                if stop_at_first:
+                    break
+                if gang.workers[job] <= there[kind]:
+                    short.setdefault(kind, level)
+        first = np.array(choice.chosen, np.int64)
+        return np.concatenate([first, order[~np.isin(order, first)]]), len(first)
+
+    def _turns(self, order: Ints, gang: Gang, view: View, used: Ints) -> Iterator[tuple[int, int]]:
+        """The jobs of `order` with their classes: by class, then by what their tenants have been given so far."""
         by_class: dict[int, dict[int, deque[int]]] = {}
-        fixed = set(kept)
-        for job, runs in zip(order.tolist(), running.tolist(), strict=True):
-            if job not in fixed:
-                of = by_class.setdefault(self.class_of(job, view, running=runs), {})
-                of.setdefault(int(jobs.tenant[job]), deque()).append(job)
+        for job in order.tolist():
+            of = by_class.setdefault(self.class_of(job, view, running=bool(gang.running[job])), {})
+            of.setdefault(int(view.jobs.tenant[job]), deque()).append(job)
         for level in sorted(by_class, reverse=True):
             queues = by_class[level]
             while queues:
                 tenant = min(queues, key=lambda t: (used[t].sum() / self.weights[t], t))
-                job = queues[tenant].popleft()
+                yield level, queues[tenant].popleft()
                 if not queues[tenant]:
                     del queues[tenant]
-                if not taken(job) and stop_at_first:
-                    return _first(chosen, order)
-        return _first(chosen, order)
 
     def next_change(self, active: Ints, gang: Gang, view: View) -> int:
         """When the order of the jobs changes next by time alone [µs]; NEVER if it does not."""
@@ -150,7 +149,24 @@ class Layer:
         return due
 
 
-def _first(chosen: list[int], order: Ints) -> tuple[Ints, int]:
-    """The jobs of `order` with the chosen ones first, and how many these are."""
-    first = np.array(chosen, np.int64)
-    return np.concatenate([first, order[~np.isin(order, first)]]), len(first)
+class _Choice:
+    """The jobs chosen so far, the workers left by type, and those given to each tenant."""
+
+    def __init__(self, layer: Layer, gang: Gang, view: View, held: Ints, free: Ints | None) -> None:
+        self.layer, self.gang, self.tenant = layer, gang, view.jobs.tenant
+        self.left = (view.capacity if free is None else free).sum(axis=0)
+        self.used = np.zeros_like(layer.limits)
+        np.add.at(self.used, (self.tenant[held], gang.kind[held]), gang.workers[held])
+        self.chosen: list[int] = []
+
+    def take(self, job: int) -> bool:
+        """Take the job if it is within its tenant's quota and its workers are left; False: they are not left."""
+        k, kind, tenant = int(self.gang.workers[job]), int(self.gang.kind[job]), int(self.tenant[job])
+        if self.layer.limited[tenant, kind] and self.used[tenant, kind] + k > self.layer.limits[tenant, kind]:
+            return True
+        if k > self.left[kind]:
+            return False
+        self.used[tenant, kind] += k
+        self.left[kind] -= k
+        self.chosen.append(job)
+        return True
