@@ -26,6 +26,7 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
+from skedge.cli import requests as commands
 from skedge.cli.requests import NoAnswerError, ask
 from skedge.core.errors import InputError
 from skedge.core.model import Cluster, Physics, Server, job_table
@@ -678,6 +679,22 @@ def test_a_job_of_a_tenant_waits_for_its_quota_and_says_so(shared: Controller) -
     text = shared.client.get("/metrics").text
     assert 'skedge_tenant_workers{tenant="speech"} 1.0' in text
     assert 'skedge_tenant_workers{tenant="vision"} 0.0' in text
+
+
+def test_the_queue_shows_tenants_and_classes(
+    shared: Controller, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = shared.submit(tenant="speech", priority=3, chunks=1, resources={"workers": 1}).json()
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(
+        commands, "ask", lambda _, method, path, **more: shared.client.request(method, path, **more).json()
+    )
+    commands.queue(Path("anywhere"), None)
+    head, row = re.findall(r"^[┃│](.*)[┃│]$", capsys.readouterr().out, re.MULTILINE)[:2]
+    assert [cell.strip() for cell in re.split("[┃│]", head)][:4] == ["job", "tenant", "class", "state"]
+    assert [cell.strip() for cell in re.split("[┃│]", row)][:3] == [job, "speech", "3"]
+    commands.describe(job, Path("anywhere"))
+    assert "tenant speech, class 3\n" in capsys.readouterr().out
 
 
 def test_a_token_of_a_tenant_is_for_its_jobs_alone(shared: Controller, tmp_path: Path) -> None:

@@ -151,12 +151,14 @@ def queue(
     if as_json:
         print_json(rows)
         return
-    table = Table("job", "state", "progress", "servers", "starts in", "completes in", "reason")
+    shared = ["tenant", "class"] if rows and "tenant" in rows[0] else []
+    table = Table("job", *shared, "state", "progress", "servers", "starts in", "completes in", "reason")
     for row in rows:
         starts, left = _until(row, "start_s"), _until(row, "forecast_s")
         reason = row["reason"]["token"] if row["state"] != "RUNNING" else ""
         progress = f"{row['progress']:.0%}"
-        table.add_row(row["job"], row["state"], progress, ", ".join(row["servers"]), starts, left, reason)
+        of = [row["tenant"], str(row["priority"])] if shared else []
+        table.add_row(row["job"], *of, row["state"], progress, ", ".join(row["servers"]), starts, left, reason)
     out.print(table)
 
 
@@ -181,6 +183,8 @@ def describe(job: JobArgument, state: StateOption = STATE, as_json: JsonOption =
         print_json(found)
         return
     out.print(f"job {found['job']}: {found['state']}, {found['progress']:.1%} of its mini-batches")
+    if "tenant" in found:
+        out.print(f"tenant {found['tenant']}, class {found['priority']}")
     token, message = found["reason"]["token"], found["message"]
     out.print(f"reason: {token}" + (f": {message}" if message != token else ""), soft_wrap=True)
     if found["servers"]:

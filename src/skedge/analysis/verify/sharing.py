@@ -108,7 +108,7 @@ def _classes(c: Columns, found: Findings, sharing: Sharing, held: list[Held]) ->
                 used[at] -= jobs.workers[job]
             elif what == 2:
                 used[at] += jobs.workers[job]
-                begun.append((job, sharing.class_after(int(jobs.priority[job]), time - waits.pop(job))))
+                begun.append((job, sharing.class_after(int(jobs.priority[job]), time - waits.pop(job, time))))
                 continue
             if time < last[job] or what == 0:
                 waits[job] = time
