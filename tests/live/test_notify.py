@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from skedge.core.events import CANCELLED, Event, Suspend
+from skedge.core.events import CANCELLED, Allocate, Event, Suspend, ps_in
 from skedge.core.model import Cluster, Job, Physics, Server, job_table
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import SECOND
@@ -82,6 +82,11 @@ def test_what_happens_to_jobs_and_servers_is_said(scenario: Scenario) -> None:
         ("server", None, "server edge-0 lost"),
         ("server", None, "server edge-0 is back in service"),
     ]
+
+
+def test_a_gang_that_is_moved_was_not_preempted(scenario: Scenario) -> None:
+    moved = [Suspend(3, "moved"), Allocate(3, ((0, 1),), ps_in(0)), Suspend(2, "preempted")]
+    assert [one.job for one in messages(Event(SECOND), moved, scenario)] == ["night-2"]
 
 
 def test_a_receiver_gets_what_it_wants_of_the_jobs_it_wants() -> None:

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client import Counter as Counted
 from prometheus_client.core import GaugeMetricFamily, Histogram
 
-from skedge.core.events import CANCELLED, Event, Order, Suspend
+from skedge.core.events import CANCELLED, Allocate, Event, Order, Suspend
 from skedge.core.time import SECOND
 
 _WAITS = (0.1, 1, 10, 60, 300, 1800, 3600, 6 * 3600, 24 * 3600)
@@ -87,8 +87,10 @@ class Metrics:
 
 
 def preempted(event: Event, orders: Sequence[Order]) -> tuple[int, ...]:
-    """Running jobs that were suspended: displaced on their lanes, or gangs by an order."""
-    return event.paused + tuple(order.job for order in orders if isinstance(order, Suspend))
+    """Running jobs that were suspended: displaced on their lanes, or gangs by an order that does not move them."""
+    moved = {order.job for order in orders if isinstance(order, Allocate)}
+    stopped = (order.job for order in orders if isinstance(order, Suspend))
+    return event.paused + tuple(job for job in stopped if job not in moved)
 
 
 class _Asked:
