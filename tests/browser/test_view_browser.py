@@ -13,9 +13,11 @@ import polars as pl
 import pytest
 from waiting import until
 
+from builders.paths import ROOT
 from skedge.core.time import SECOND
 from skedge.explain import explain
 from skedge.run import Run, prepared, run
+from skedge.scenario.file import load_scenario
 from skedge.testing import site_scenario, small_scenario
 from skedge.view.recorded import Recorded
 from skedge.view.server import ViewServer
@@ -117,6 +119,20 @@ def test_jobs_are_those_of_the_record(page: Any, runs: list[Run]) -> None:
     page.locator("#jobs-search").fill(shown[1][0])
     assert rows.count() >= 1
     assert all(shown[1][0] in row.locator("th").inner_text() for row in rows.all())
+
+
+def test_tenants_and_classes_have_columns(browser: Any, errors: list[str]) -> None:
+    example = load_scenario(ROOT / "docs" / "examples" / "shared.yaml")
+    for address in served([run(example, "srtf")]):
+        one = opened(browser, address, errors)
+        choose(one, "jobs")
+        heads = one.locator("#jobs-table thead th").all_inner_texts()
+        rows = [row.locator("th, td").all_inner_texts()[:4] for row in one.locator("#jobs-table tbody tr").all()]
+        one.close()
+    assert heads[:4] == ["job", "tenant", "class", "state"]
+    assert rows[0] == ["v1", "vision", "0", "COMPLETED"]
+    assert rows[2] == ["s1", "speech", "1", "COMPLETED"]
+    assert errors == []
 
 
 def test_a_chosen_job_is_explained_with_its_terms(page: Any, runs: list[Run]) -> None:

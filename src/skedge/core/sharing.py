@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .fields import Maybe, Number, Rule, made_of, mapping, settle
 from .job_fields import NOBODY, Ints
 from .time import LONGEST_S, ticks
+
+if TYPE_CHECKING:
+    from .scenario import Scenario
 
 _TENANT: dict[str, Rule] = {
     "weight": Number("a number above 0, at most 1e+06", 0, 1e6, above=True),
@@ -101,3 +105,11 @@ class Sharing:
     def class_after(self, priority: int, waited: int) -> int:
         """The class of a job that has waited for so long [µs]."""
         return priority if self.ageing is None else priority + waited // self.ageing
+
+
+def share_of(scenario: Scenario, job: int) -> dict[str, Any]:
+    """``tenant`` and ``priority`` of a job, for readers; nothing on a cluster without tenants."""
+    sharing, jobs = scenario.cluster.sharing, scenario.jobs
+    if sharing is None:
+        return {}
+    return {"tenant": sharing.names[jobs.tenant[job]], "priority": int(jobs.priority[job])}

@@ -11,6 +11,7 @@ import polars as pl
 
 from skedge.core.errors import InputError
 from skedge.core.facts import scenario_facts
+from skedge.core.sharing import share_of
 from skedge.core.time import SECOND
 from skedge.explain import explain
 from skedge.report.build import unique
@@ -99,7 +100,10 @@ class Recorded:
         mine = of.schedule.runs.filter(pl.col("job").is_in(some["job"].implode()))
         at = pl.col("server").cast(pl.String).unique().sort()
         used = {job: row for job, *row in mine.group_by("job").agg(at, pl.col("work").sum()).iter_rows()}
-        return [_job_row(row, *used.get(row["job"], ([], 0.0))) for row in some.iter_rows(named=True)]
+        return [
+            _job_row(row, *used.get(row["job"], ([], 0.0))) | share_of(of.scenario, row["job"])
+            for row in some.iter_rows(named=True)
+        ]
 
     def why(self, run: int, job: str, at_s: float | None = None) -> dict[str, Any]:
         """The decision on a job with its terms (:func:`skedge.explain.explain`), and its timeline."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from skedge.core.events import CANCELLED, CLOUD, Event, Order, Transfer
 from skedge.core.kernel import Kernel
+from skedge.core.sharing import share_of
 from skedge.core.state import REJECTED
 from skedge.core.time import SECOND
 from skedge.live.world.ray_world import RayWorld
@@ -172,7 +173,7 @@ class Status:
         held = dict.fromkeys(() if cluster.sharing is None else cluster.sharing.names, 0)
         if held:
             for job, where in self.kernel.gangs.placed.items():
-                name = self.share_of(job)["tenant"]
+                name = share_of(self.kernel.scenario, job)["tenant"]
                 held[name] += sum(workers for server, workers in where if server != cluster.cloud)
         return {(name,): float(workers) for name, workers in held.items()}
 
@@ -209,7 +210,7 @@ class Status:
             "n": job,
             "job": kernel.scenario.jobs.ids[job],
             "state": self.state(job),
-            **self.share_of(job),
+            **share_of(kernel.scenario, job),
             "submitted_s": int(kernel.scenario.jobs.arrival[job]) / SECOND,
             "ended_s": history[-1]["time_s"] if history and not in_system else None,
             "progress": done / (program.steps * program.chunks),
@@ -232,14 +233,7 @@ class Status:
     def tenant_of(self, name: str) -> str | None:
         """Whose job it is; None if there is no such job, or the cluster has no tenants."""
         job = self.kernel.scenario.jobs.index.get(name)
-        return None if job is None else self.share_of(job).get("tenant")
-
-    def share_of(self, job: int) -> dict[str, Any]:
-        """Tenant and class of a job, on a cluster that has them."""
-        sharing, jobs = self.kernel.scenario.cluster.sharing, self.kernel.scenario.jobs
-        if sharing is None:
-            return {}
-        return {"tenant": sharing.names[jobs.tenant[job]], "priority": int(jobs.priority[job])}
+        return None if job is None else share_of(self.kernel.scenario, job).get("tenant")
 
     def _left(self, job: int) -> str:
         record = self.kernel.record

@@ -5,7 +5,8 @@ import { svg } from "./svg.js";
 
 const PAGE = 1000; // rows of one answer
 const SHOWN = 200; // rows that are added at once
-const HEADS = ["job", "state", "progress", "submitted", "started", "completion", "servers", "reason"];
+const SHARED = ["tenant", "class"]; // where a cluster has tenants
+const HEADS = ["state", "progress", "submitted", "started", "completion", "servers", "reason"];
 
 const at = (seconds) => (seconds === null || seconds === undefined ? "" : clock(seconds * SECOND));
 
@@ -43,8 +44,7 @@ export class Jobs {
   /** @param {function(string)} explain called with the name of a job that is chosen */
   constructor(explain) {
     Object.assign(this, { explain, rows: [], shown: SHOWN, run: 0 });
-    byId("jobs-table").replaceChildren(
-      element("thead", {}, element("tr", {}, ...HEADS.map((name) => element("th", { scope: "col" }, name)))), element("tbody"));
+    byId("jobs-table").replaceChildren(element("thead"), element("tbody"));
     const again = () => this.show(SHOWN);
     byId("jobs-search").addEventListener("input", again);
     byId("jobs-state").addEventListener("change", again);
@@ -55,7 +55,10 @@ export class Jobs {
   /** Ask for the rows of a run, and show them. */
   async load(run) {
     const rows = await allRows(run);
-    Object.assign(this, { rows, run });
+    const shared = rows.some((row) => row.tenant !== undefined);
+    Object.assign(this, { rows, run, shared });
+    const heads = ["job", ...(shared ? SHARED : []), ...HEADS];
+    byId("jobs-table").tHead.replaceChildren(element("tr", {}, ...heads.map((name) => element("th", { scope: "col" }, name))));
     const select = byId("jobs-state"), chosen = select.value;
     const states = [...new Set(rows.map((row) => row.state))].sort();
     select.replaceChildren(element("option", { value: "" }, "all"), ...states.map((name) => element("option", { value: name }, name)));
@@ -79,8 +82,9 @@ export class Jobs {
     name.addEventListener("click", () => this.explain(row.job));
     const share = `${Math.floor(100 * row.progress)} %`;
     const progress = element("progress", { max: "1", value: String(row.progress), "aria-label": `progress of ${row.job}` });
+    const of = this.shared ? [element("td", {}, row.tenant), element("td", { class: "number" }, String(row.priority))] : [];
     return element("tr", {},
-      element("th", { scope: "row" }, name), element("td", {}, row.state), element("td", { class: "number" }, progress, ` ${share}`),
+      element("th", { scope: "row" }, name), ...of, element("td", {}, row.state), element("td", { class: "number" }, progress, ` ${share}`),
       element("td", { class: "number" }, at(row.submitted_s)), element("td", { class: "number" }, at(row.start_s)),
       element("td", { class: "number" }, ...completion(row, last)), element("td", {}, row.servers.join(", ")),
       element("td", { class: "wide" }, row.message));
