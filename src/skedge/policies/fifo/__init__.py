@@ -20,10 +20,9 @@ At sites, as Okita runs it: :mod:`skedge.policies.okita` describes it.
 
 1. ``policy.py``: the parameters, and which file serves which rule and kind of cluster.
 2. ``strict.py``: ``rule=strict`` on typed slots, on top of :mod:`skedge.policies.gangs.base`.
-3. ``earliest_server.py``: ``rule=earliest_server``.
-4. ``free_profile.py``: free slots over the future, and the earliest gap in them; compiled.
-5. ``on_resources.py``: servers with resources.
-6. ``skedge/policies/okita/baselines.py``: at sites.
+3. ``earliest_server.py``: ``rule=earliest_server``, and the earliest gap that reservations leave; compiled.
+4. ``on_resources.py``: servers with resources.
+5. ``skedge/policies/okita/baselines.py``: at sites.
 
 **Deviations.** D1: a job that can never fit on the edge goes to the cloud at once, or is rejected where there is none;
 it blocks no other (``earliest_server`` without a cloud: its demand shrinks to what the largest server holds). D2: the
