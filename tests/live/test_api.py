@@ -22,6 +22,7 @@ import yaml
 from fastapi.testclient import TestClient
 from hostile import of_our_list, of_schemathesis
 from prometheus_client.parser import text_string_to_metric_families
+from rich.console import Console
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
@@ -685,7 +686,7 @@ def test_the_queue_shows_tenants_and_classes(
     shared: Controller, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     job = shared.submit(tenant="speech", priority=3, chunks=1, resources={"workers": 1}).json()
-    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(commands, "out", Console(width=200, height=50, force_terminal=False))
     monkeypatch.setattr(
         commands, "ask", lambda _, method, path, **more: shared.client.request(method, path, **more).json()
     )
