@@ -37,6 +37,7 @@ from .values import (
     Number,
     NumberRange,
     PositiveRange,
+    Requirement,
     Slots,
     Span,
     no_bool,
@@ -237,7 +238,8 @@ class TrainForm(_Form):
     `shuffle`: whether the job's samples are shuffled over its chunks, by `seed`; set it to false if their order
     matters. `lr_by_batch`: number of samples per round for which the optimizer's learning rate is meant; in a round of
     n samples it is multiplied by n / `lr_by_batch`. `code`: a Python file or a folder with the factory's module, which
-    is sent to all processes of the job; by default the module must be installed.
+    is sent to all processes of the job; by default the module must be installed. `pip`: packages that it imports and
+    that are not installed on the servers, as pip takes them (``einops==0.8.0``).
     """
 
     factory: Annotated[str, Field(pattern=r"^[\w.]+:\w+$")]
@@ -245,6 +247,7 @@ class TrainForm(_Form):
     seed: Count = Field(0, ge=0)
     shuffle: bool = True
     code: Annotated[str, Field(min_length=1)] | None = None
+    pip: Annotated[list[Requirement], Field(max_length=100)] = []
     lr_by_batch: Count | None = Field(None, ge=1, description="samples per round for which the learning rate is meant")
 
 

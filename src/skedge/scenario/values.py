@@ -63,6 +63,7 @@ _RANGE = {
 }
 
 Name = Annotated[str, Field(min_length=1)]
+Requirement = Annotated[str, Field(pattern=r"^[A-Za-z0-9][^\r\n]*$", max_length=500)]
 Number = Annotated[float, BeforeValidator(no_bool)]
 Count = Annotated[int, Field(le=2**53), BeforeValidator(no_bool)]
 Duration = Annotated[float, Field(ge=0, le=LONGEST_S), BeforeValidator(duration_s), WithJsonSchema(_ANY_DURATION)]

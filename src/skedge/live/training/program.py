@@ -14,6 +14,7 @@ from skedge.core.errors import TrainingError
 from skedge.core.kinds import kind_of
 
 from .code import digest, install, installed
+from .packages import add_packages
 
 if TYPE_CHECKING:
     from skedge.core.model import Cluster
@@ -46,6 +47,8 @@ class Program:
         n / `lr_by_batch` (linear scaling, Goyal et al. 2017). None: the same rate in every round.
     code
         The archive with the factory's module (:mod:`.code`); empty: the module is installed.
+    pip
+        Requirements that the code imports, installed where they are missing (:mod:`.packages`).
     """
 
     factory: str
@@ -58,6 +61,7 @@ class Program:
     shuffle: bool = False
     lr_by_batch: int | None = None
     code: bytes = field(default=b"", repr=False)
+    pip: tuple[str, ...] = ()
 
     @property
     def steps(self) -> int:
@@ -70,13 +74,15 @@ class Program:
         Raises
         ------
         TrainingError
-            If the module does not import, has no such function, or the function fails; the message says which.
+            If its packages cannot be installed, the module does not import, has no such function, or the function
+            fails; the message says which.
         """
         from .training import Training  # noqa: PLC0415 - imports PyTorch
 
         module, _, name = self.factory.partition(":")
         if not name:
             raise TrainingError(f"factory {self.factory!r}: write it as package.module:function")
+        self._packages()
         try:
             if self.code:
                 install(self.code, module)
@@ -89,8 +95,12 @@ class Program:
         return made
 
     def module(self) -> str:
-        """SHA-256 of the factory's code: of the shipped archive, or of the installed module."""
-        return digest(self.code) if self.code else installed(self.factory.partition(":")[0])
+        """SHA-256 of the factory's code, the shipped archive or the installed module, and of the packages of `pip`."""
+        code = digest(self.code) if self.code else installed(self.factory.partition(":")[0])
+        return digest(f"{code}\n{self._packages()}".encode()) if self.pip else code
+
+    def _packages(self) -> str:
+        return add_packages(self.pip) if self.pip else ""
 
     def check_same(self, other: str) -> None:
         """Check that another process of the job has the same code.
@@ -114,6 +124,7 @@ class Program:
             raise TrainingError(
                 f"the module of its factory {self.factory!r} differs between processes (SHA-256 {one[:12]} and "
                 f"{other[:12]}); install the same everywhere, or ship it with the job: train.code"
+                + ("; or a package of train.pip has another version there: state the version" if self.pip else "")
             )
 
 
@@ -124,5 +135,5 @@ def program_of(
     shuffle = kind_of(cluster).shuffles(train.shuffle)
     return Program(
         train.factory, dict(train.args), chunks, epochs, minibatches, train.seed, shuffle=shuffle,
-        lr_by_batch=train.lr_by_batch, code=code,
+        lr_by_batch=train.lr_by_batch, code=code, pip=tuple(train.pip),
     )  # fmt: skip
