@@ -216,6 +216,9 @@ def test_the_guides_examples_are_files_that_load() -> None:
     assert shown == [(DOCS / "examples" / name).read_text(encoding="utf-8") for name in ("cluster.yaml", "job.yaml")]
     assert load_cluster_file(DOCS / "examples" / "cluster.yaml").cluster.server_ids == ["north", "south", "cloud"]
     assert read_spec(DOCS / "examples" / "job.yaml")["name"] == "digits"
+    block = re.search(r"^```python\n(# /// script\n.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
+    assert block is not None
+    assert (DOCS / "examples" / "script" / "line.py").read_text(encoding="utf-8").startswith(block[1])
 
 
 def test_the_guide_has_every_command_of_the_service() -> None:

@@ -84,7 +84,7 @@ def ask(state: Path, method: str, path: str, headers: Mapping[str, str] | None =
 
 
 def submit(
-    spec: Annotated[Path, typer.Argument(help="A job spec (YAML).")],
+    spec: Annotated[Path, typer.Argument(help="A job spec (YAML), or a Python script that states one.")],
     state: StateOption = STATE,
     key: Annotated[
         str | None, typer.Option(help="Idempotency key: one spec with one key is one job. Default: a new key.")

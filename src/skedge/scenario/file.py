@@ -38,6 +38,7 @@ from .schema import (
     TrainForm,
     json_schema,
 )
+from .script import spec_in
 from .site_draw import transfer_costs
 from .yaml import read_yaml
 
@@ -302,14 +303,14 @@ _IN_SPEC = "workload.jobs[0]."
 
 
 def read_spec(path: Path | str) -> dict[str, Any]:
-    """Read and check the fields of a job spec file.
+    """Read and check the fields of a job spec: of a YAML file, or of a Python script that states them.
 
     Raises
     ------
     ScenarioError
         As :func:`job_from_spec`; also if the file cannot be read.
     """
-    data = read_yaml(Path(path))
+    data = spec_in(Path(path)) if Path(path).suffix == ".py" else read_yaml(Path(path))
     job_from_spec(data, str(path))
     return dict(data)  # type: ignore[call-overload]
 
