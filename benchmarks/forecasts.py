@@ -2,8 +2,8 @@
 
 A scenario is simulated with wrong durations; every 20 events all completions are foreseen from the state that the
 scheduler believes in. Printed: forecasts, intervals checked, the share that held (0.8 is asked for), the median and the
-longest CPU time of a forecast [ms], of that the copy of the state, which is all that a decision can wait for in a service
-(longest), and the most jobs in the system. `--scenario s1` has up to 300 jobs in the system.
+longest CPU time of a forecast [ms], the longest of the copy that it begins with, which is all that a decision can wait
+for in a service, and the most jobs in the system (`--scenario s1`: up to 300).
 
     python benchmarks/forecasts.py [--scenario demo] [--error 0.3] [POLICY …]
 """

@@ -18,7 +18,7 @@ from skedge.core.errors import InputError, StateError
 from skedge.core.events import Event, LaneFacts
 from skedge.core.kernel import Kernel
 from skedge.core.scenario import Scenario
-from skedge.live.control.journal import _META, SqlJournal, encode
+from skedge.live.control.journal import _ENTRIES, _META, SqlJournal, encode
 from skedge.live.control.migrations import newest, version_of
 from skedge.run import prepared
 from skedge.sim.world import SimulatedWorld
@@ -155,6 +155,95 @@ def test_another_error_of_the_database_is_raised(tmp_path: Path) -> None:
         at.execute(sql.text("DROP TABLE entries"))
     with pytest.raises(sql.exc.OperationalError, match="no such table"):
         journal.take(1, {})
+
+
+# -- the archive ------------------------------------------------------------------------------------------------------
+
+
+def all_of(url: str) -> list[object]:
+    journal = SqlJournal(url)
+    try:
+        return [*journal.inputs, *journal.decided]
+    finally:
+        journal.close()
+
+
+def in_database(url: str) -> list[int]:
+    with opened(url) as at:
+        return list(at.execute(sql.select(_ENTRIES.c.number).order_by(_ENTRIES.c.number)).scalars())
+
+
+@pytest.fixture
+def filled(own: str) -> str:
+    """A journal with 3,000 inputs and decisions."""
+    journal = SqlJournal(own, {"policy": "fifo"})
+    event = Event(5, arrived=(0,))
+    with journal.engine.begin() as at:
+        content = {"event": encode(event), "orders": []}
+        kinds = [("input", {"x": 0.1}), ("decision", content)]
+        for number in range(3000):
+            kind, of = kinds[number % 2]
+            row = {"run": journal.run, "number": number, "time": number, "kind": kind, "content": of}
+            at.execute(_ENTRIES.insert(), row)
+    journal.close()
+    return own
+
+
+def test_archived_entries_leave_the_database_and_are_replayed_as_before(filled: str, tmp_path: Path) -> None:
+    before = all_of(filled)
+    for end in (1000, 1000, 2401):
+        journal = SqlJournal(filled)
+        journal.shrink(end)
+        journal.close()
+        assert in_database(filled) == list(range(end, 3000))
+        assert all_of(filled) == before
+    names = sorted(path.name for path in (tmp_path / "journal.archive").iterdir())
+    assert names == ["1-000000000000-000000000999.parquet", "1-000000001000-000000002400.parquet"]
+    journal = SqlJournal(filled)
+    assert (journal.number, journal.input_before(2000)) == (3000, (1998, 1998, {"x": 0.1}))
+    journal.span = (1500, 2500)
+    assert [time for time, _ in journal.inputs] == list(range(1500, 2500, 2))
+
+
+def test_a_death_between_the_file_and_the_deletion_loses_and_doubles_nothing(
+    filled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next archive begins where the database does, so its file and the first one overlap."""
+    before = all_of(filled)
+    with monkeypatch.context() as patch:
+        patch.setattr("skedge.live.control.journal._AT_ONCE", 0)
+        with pytest.raises(ValueError, match="range"):
+            SqlJournal(filled).shrink(1200)
+    assert in_database(filled) == list(range(3000))
+    assert all_of(filled) == before
+    SqlJournal(filled).shrink(2000)
+    assert all_of(filled) == before
+
+
+def test_a_quarantined_input_stays_known_after_it_is_archived(filled: str) -> None:
+    with opened(filled) as at:
+        at.execute(_ENTRIES.update().where(_ENTRIES.c.number == 10).values(kind="quarantined"))
+    SqlJournal(filled).shrink(100)
+    assert in_database(filled)[:2] == [10, 100]
+    assert SqlJournal(filled).aside == [{"x": 0.1}]
+    assert len(SqlJournal(filled).inputs) == 1499
+
+
+def test_an_archive_that_lacks_a_file_or_is_damaged_is_one_sentence(filled: str, tmp_path: Path) -> None:
+    for end in (1000, 2000):
+        SqlJournal(filled).shrink(end)
+    first, second = sorted((tmp_path / "journal.archive").iterdir())
+    content = first.read_bytes()
+    first.write_bytes(content[:100])
+    with pytest.raises(InputError, match=r"0999.parquet: this file of the journal cannot be read: "):
+        all_of(filled)
+    first.unlink()
+    with pytest.raises(InputError, match=r"journal.archive: the file with entry 0 of the journal is missing"):
+        all_of(filled)
+    first.write_bytes(content)
+    second.unlink()
+    with pytest.raises(InputError, match=r"journal.archive: the file with entry 1000 of the journal is missing"):
+        all_of(filled)
 
 
 # -- versions of the tables -------------------------------------------------------------------------------------------

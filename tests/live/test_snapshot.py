@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,10 @@ def answers(service: Played) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("kind", "policy"), [(kind, policy) for kind, of in POLICIES.items() for policy in of])
 def test_what_follows_a_snapshot_is_decided_as_after_the_whole_journal(tmp_path: Path, kind: str, policy: str) -> None:
-    """Controllers begin at snapshots of several entries; in the end every decision is taken again from the first on."""
+    """Controllers begin at snapshots of several entries, and what is before the first two is archived.
+
+    In the end every decision is taken again from the first on.
+    """
     snapshot, journal = tmp_path / SNAPSHOT, journal_in(tmp_path, policy, kind)
     for seed, count in enumerate((80, 30, 50)):
         Played(journal, tmp_path, seed, count, snapshot).run()
@@ -69,6 +73,8 @@ def test_what_follows_a_snapshot_is_decided_as_after_the_whole_journal(tmp_path:
         assert begin(reading)
         save(Played(reading, tmp_path, snapshot=snapshot), snapshot)
         journal = journal_in(tmp_path)
+        if seed < 2:
+            journal.shrink(json.loads(snapshot.read_bytes().partition(b"\n")[0])["next"][0])
     tail, whole = rebuilt(tmp_path, snapshot), rebuilt(tmp_path)
     assert (len(tail.journal.decided), len(whole.journal.decided)) == (0, 0)
     assert tail.journal.span[0] > 100 > whole.journal.span[0]

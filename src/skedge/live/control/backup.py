@@ -1,9 +1,9 @@
 """Backup: a copy of a service's state, from which a service continues as after a crash.
 
 The journal is copied first, as of one moment. What it refers to is written before its entries, so every file that is
-copied later is at least as new as the journal: a checkpoint may have more mini-batches than the journal reports, as
-after a controller that was killed. Only a job that is cancelled while the copy is made may be FAILED when a service
-continues from it, as its chunks may be gone.
+copied later is at least as new as the journal; entries that move into its archive meanwhile are in both. A checkpoint
+may have more mini-batches than the journal reports, as after a controller that was killed. Only a job that is cancelled
+while the copy is made may be FAILED when a service continues from it, as its chunks may be gone.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from skedge.core.errors import InputError
 from skedge.live.training.code import CODE
 
 from .audit import AUDIT
+from .journal import ARCHIVE
 from .service import JOURNAL
 from .settings import CLUSTER, SETTINGS, Settings
 
 _FILES = (SETTINGS, CLUSTER, AUDIT)
-_FOLDERS = ("servers", "checkpoints", CODE, "logs")
+_FOLDERS = (Path(JOURNAL).with_suffix(ARCHIVE).name, "servers", "checkpoints", CODE, "logs")
 """Chunks before checkpoints: a job that ends meanwhile removes its chunks, and its last checkpoint needs none."""
 
 

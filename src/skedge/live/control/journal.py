@@ -4,17 +4,19 @@ One append-only table in SQLite, or in PostgreSQL by URL, holds both in their or
 trainers and uploads, with their times), and every event with the orders that answered it. World, kernel and policy
 depend on the inputs alone, so a run is rebuilt by replaying them: when opened for an existing run, the journal first
 returns its inputs, and every decision must equal the recorded one. Entries before a snapshot (:mod:`.snapshot`) are
-skipped.
+skipped; a SQLite journal moves them into its archive (:mod:`.journal_archive`).
 """
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,7 @@ import sqlalchemy as sql
 from skedge.core.errors import InputError, StateError
 from skedge.core.events import Event, Order
 
+from .journal_archive import JournalArchive
 from .migrations import VersionError, bring_up_to_date, check_up_to_date
 
 _META = sql.MetaData()
@@ -42,6 +45,12 @@ _ENTRIES = sql.Table(
     sql.Column("content", sql.JSON, nullable=False),
 )
 _INPUT, _DECISION, _ASIDE = "input", "decision", "quarantined"
+
+ARCHIVE = ".archive"
+"""Suffix of the archive's folder, beside a SQLite journal."""
+
+_AT_ONCE = 500
+"""Entries that are deleted in one transaction, during which nothing else can be written."""
 
 _PAUSE_S = 1.0
 """Pause before a write that failed on a full disk is repeated [s]."""
@@ -66,6 +75,8 @@ class SqlJournal:
     ----------
     number
         Number of the next entry.
+    archive
+        Where a SQLite journal moves old entries; None for other databases.
     span
         Entries of the earlier run that are replayed: [first, end). It can be narrowed until the replay begins.
     aside
@@ -100,30 +111,56 @@ class SqlJournal:
         except (sql.exc.SQLAlchemyError, VersionError) as error:
             raise InputError(f"journal {_shown(url)}: {str(error).splitlines()[0]}") from error
         self.span = 0, self.number
+        file = self.engine.url.database if self.engine.dialect.name == "sqlite" else None
+        self.archive = JournalArchive(Path(file).with_suffix(ARCHIVE), self.run) if file else None
 
     @cached_property
     def inputs(self) -> deque[tuple[int, dict[str, Any]]]:
         """The inputs that are still to be replayed, as (time, content)."""
-        return deque((time, content) for _, time, content in self._replayed(_INPUT))
+        return deque((time, content) for _, time, content in self._entries(_INPUT, *self.span))
 
     @cached_property
     def decided(self) -> deque[dict[str, Any]]:
         """The decisions that a replay has not taken again yet."""
-        return deque(content for _, _, content in self._replayed(_DECISION))
+        return deque(content for _, _, content in self._entries(_DECISION, *self.span))
 
-    def _replayed(self, kind: str) -> Sequence[Any]:
-        """(number, time, content) of the entries of a kind that are replayed."""
-        first, end = self.span
+    def _entries(self, kind: str, first: int, end: int) -> list[tuple[int, int, dict[str, Any]]]:
+        """(number, time, content) of the entries of a kind with numbers in [first, end)."""
         which = (_ENTRIES.c.kind == kind) & (_ENTRIES.c.number >= first) & (_ENTRIES.c.number < end)
         with self.engine.begin() as at:
-            return at.execute(_of(self.run, which)).all()
+            oldest = at.execute(_oldest(self.run)).scalar_one()
+            rows = [(number, time, content) for number, time, content in at.execute(_of(self.run, which))]
+        # the database first: what a controller moves meanwhile is in the archive before it is deleted
+        if self.archive is None or oldest is None or oldest <= first:
+            return rows
+        old = self.archive.entries(kind, first, min(oldest, end))
+        return [(number, time, json.loads(content)) for number, time, _, content in old] + rows
+
+    def shrink(self, end: int) -> None:
+        """Move the entries before `end`, of which a snapshot exists, into the archive."""
+        own = _ENTRIES.c.run == self.run
+        columns = _ENTRIES.c.number, _ENTRIES.c.time, _ENTRIES.c.kind, _ENTRIES.c.content
+        with self.engine.begin() as at:
+            oldest = at.execute(_oldest(self.run)).scalar_one()
+            moved = own & (_ENTRIES.c.number >= oldest) & (_ENTRIES.c.number < end)
+            rows = at.execute(sql.select(*columns).where(moved).order_by(_ENTRIES.c.number)).all()
+        if self.archive is None or not rows:
+            return
+        self.archive.add([(number, time, kind, json.dumps(content)) for number, time, kind, content in rows])
+        for low in range(oldest, end, _AT_ONCE):
+            some = (_ENTRIES.c.number >= low) & (_ENTRIES.c.number < min(low + _AT_ONCE, end))
+            with self.engine.begin() as at:
+                at.execute(_ENTRIES.delete().where(own & some & (_ENTRIES.c.kind != _ASIDE)))
 
     def input_before(self, number: int) -> tuple[int, int, dict[str, Any]] | None:
         """The last input before entry `number`, as (number, time, content); None if there is none."""
         which = (_ENTRIES.c.kind == _INPUT) & (_ENTRIES.c.number < number)
         with self.engine.begin() as at:
             row = at.execute(_of(self.run, which).order_by(None).order_by(_ENTRIES.c.number.desc()).limit(1)).first()
-        return None if row is None else (row[0], row[1], row[2])
+        if row is not None:
+            return row[0], row[1], row[2]
+        old = self._entries(_INPUT, 0, number)
+        return old[-1] if old else None
 
     def _write(self, time: int, kind: str, content: dict[str, Any]) -> None:
         """Write one entry; waits while the disk is full, as nothing may take effect before it is written."""
@@ -177,17 +214,17 @@ class SqlJournal:
         InputError
             If no job of that name was submitted, or a decision about it was taken.
         """
+        rows = self._entries(_INPUT, 0, self.number)
+        came = [(number, content["job"]["id"]) for number, _, content in rows if content["is"] == "Submitted"]
+        names = [name for _, name in came]
+        if job not in names:
+            raise InputError(f"job {job!r}: was not submitted; there are {', '.join(names[-5:]) or 'none'}")
+        place = names.index(job)
+        for _, _, content in self._entries(_DECISION, 0, self.number):
+            if place in content["event"]["arrived"]:
+                raise InputError(f"job {job!r}: has been taken in; `skedge cancel {job}` ends it")
+        own = (_ENTRIES.c.run == self.run) & (_ENTRIES.c.number == came[place][0])
         with self.engine.begin() as at:
-            rows = at.execute(_of(self.run, _ENTRIES.c.kind == _INPUT)).all()
-            came = [(number, content["job"]["id"]) for number, _, content in rows if content["is"] == "Submitted"]
-            names = [name for _, name in came]
-            if job not in names:
-                raise InputError(f"job {job!r}: was not submitted; there are {', '.join(names[-5:]) or 'none'}")
-            place = names.index(job)
-            for _, _, content in at.execute(_of(self.run, _ENTRIES.c.kind == _DECISION)):
-                if place in content["event"]["arrived"]:
-                    raise InputError(f"job {job!r}: has been taken in; `skedge cancel {job}` ends it")
-            own = (_ENTRIES.c.run == self.run) & (_ENTRIES.c.number == came[place][0])
             at.execute(_ENTRIES.update().where(own).values(kind=_ASIDE))
 
     def close(self) -> None:
@@ -199,6 +236,12 @@ def _of(run: int, which: Any) -> Any:
     """(number, time, content) of the entries of a run, in order."""
     columns = _ENTRIES.c.number, _ENTRIES.c.time, _ENTRIES.c.content
     return sql.select(*columns).where((_ENTRIES.c.run == run) & which).order_by(_ENTRIES.c.number)
+
+
+def _oldest(run: int) -> Any:
+    """The number of a run's oldest entry in the database; quarantined ones always stay there."""
+    own = (_ENTRIES.c.run == run) & (_ENTRIES.c.kind != _ASIDE)
+    return sql.select(sql.func.min(_ENTRIES.c.number)).where(own)
 
 
 def _next(run: int) -> Any:

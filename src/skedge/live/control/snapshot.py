@@ -1,8 +1,9 @@
 """Snapshots: the state of a service up to an entry of its journal, so that a restart replays only what follows.
 
-A snapshot is a cache of the journal, which stays whole and authoritative: it can be deleted at any time, and is not in
-backups. It is made by a replay, in a process of its own (:mod:`.snapshot_process`) that begins at the snapshot before.
-So the controller is not interrupted, and nothing of its threads and clocks gets into it.
+A snapshot is a cache of the journal, which stays whole and authoritative (older entries move into its archive):
+a snapshot can be deleted at any time, and is not in backups. It is made by a replay, in a process of its own
+(:mod:`.snapshot_process`) that begins at the snapshot before. So the controller is not interrupted, and nothing of its
+threads and clocks gets into it.
 
 A snapshot ends right before an input: all decisions that earlier inputs led to are in the journal by then. It is used
 if the same code made it, for the same cluster, from the same journal; otherwise the whole journal is replayed.
@@ -200,7 +201,7 @@ def _pickled(state: object, service: Service) -> bytes:
 
 
 class Snapshots(threading.Thread):
-    """Has a snapshot made, by a process of its own, whenever the journal has grown."""
+    """Has a snapshot made, by a process of its own, whenever the journal has grown; older entries are then archived."""
 
     def __init__(self, state: Path, journal: SqlJournal) -> None:
         super().__init__(name="snapshots", daemon=True)
@@ -219,3 +220,6 @@ class Snapshots(threading.Thread):
         while process.poll() is None:
             if self.ended.wait(_LOOK_S):
                 process.terminate()
+        if process.returncode == 0:
+            head = (self.state / SNAPSHOT).read_bytes().partition(b"\n")[0]
+            self.journal.shrink(json.loads(head)["next"][0])
