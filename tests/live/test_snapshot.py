@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from numpy.random import default_rng
 from played import LIMITS, Played, empty, journal_in
@@ -14,6 +16,7 @@ from played import LIMITS, Played, empty, journal_in
 from skedge.core.model import Cluster, Server
 from skedge.core.scenario import Scenario
 from skedge.live.control.journal import SqlJournal
+from skedge.live.control.record_parts import RECORD, add_part
 from skedge.live.control.settings import CLUSTER, Settings, save_settings
 from skedge.live.control.snapshot import SNAPSHOT, Snapshot, begin, newest, save
 from skedge.live.control.snapshot_process import main
@@ -135,6 +138,27 @@ def test_a_service_with_a_damaged_snapshot_takes_in_its_whole_journal(tmp_path: 
     assert (service.journal.span[0], len(service.journal.decided)) == (0, 0)
 
 
+def test_the_parts_of_the_record_are_the_record_of_the_jobs_that_have_left(tmp_path: Path) -> None:
+    """Two parts, and a third after the first was deleted: each job's rows stand in one part, and all are there."""
+    parts = tmp_path / RECORD
+    for seed in range(3):
+        Played(journal_in(tmp_path, "srtf", "slots") if seed == 0 else journal_in(tmp_path), tmp_path, seed, 60).run()
+        service = rebuilt(tmp_path)
+        add_part(service, parts, service.journal.number)
+        if seed == 1:
+            shutil.rmtree(min(parts.iterdir()))
+    left = sorted(set(range(service.kernel.arrived)) - service.world.in_system)
+    names = [service.kernel.scenario.jobs.ids[job] for job in left]
+    jobs = pl.read_parquet(parts / "*" / "jobs.parquet").sort("job")
+    assert (jobs["job"].to_list(), jobs["name"].to_list()) == (left, names)
+    assert len(left) > 3
+    for name, table in service.record().schedule.tables().items():
+        if "job" in table.columns:
+            of = table.filter(pl.col("job").is_in(left))
+            kept = pl.read_parquet(parts / "*" / f"{name}.parquet").select(of.columns)
+            assert sorted(kept.rows(), key=repr) == sorted(of.rows(), key=repr), name
+
+
 def test_a_snapshot_is_made_by_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The folder of a service that is up is all that it needs."""
     (tmp_path / CLUSTER).write_text(
@@ -146,6 +170,7 @@ def test_a_snapshot_is_made_by_a_process_of_its_own(tmp_path: Path, monkeypatch:
     journal = lived(tmp_path)
     monkeypatch.setattr("os.nice", lambda _: None)
     assert main(tmp_path) == 0
+    assert main(tmp_path) == 0, "nothing has happened since: no part of the record, and the same snapshot"
     used = found(tmp_path / SNAPSHOT, journal, load_cluster_file(tmp_path / CLUSTER))
     assert used is not None
     assert 0 < used.number < journal.number

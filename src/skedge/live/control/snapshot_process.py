@@ -1,4 +1,7 @@
-"""The process that makes a snapshot of a service: ``python -m skedge.live.control.snapshot_process STATE``."""
+"""The process that makes a snapshot of a service, and a part of its record.
+
+``python -m skedge.live.control.snapshot_process STATE`` runs it.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from skedge.live.world.ray_world import NoEngine
 from skedge.scenario.file import load_cluster_file
 
 from .journal import SqlJournal
+from .record_parts import RECORD, add_part
 from .service import JOURNAL, Service
 from .settings import CLUSTER, read_settings
 from .snapshot import SNAPSHOT, begin, save
@@ -25,7 +29,9 @@ def main(state: Path) -> int:
         journal = SqlJournal(settings.journal or f"sqlite:///{state / JOURNAL}", of=settings.id, reading=True)
         engine, path = NoEngine(len(scenario.cluster.servers)), state / SNAPSHOT
         if begin(journal):
-            save(Service(scenario, settings.policy, state, engine, journal, settings.limits, path), path)
+            service = Service(scenario, settings.policy, state, engine, journal, settings.limits, path)
+            save(service, path)
+            add_part(service, state / RECORD, journal.span[1])
     except (SkedgeError, pickle.PickleError, TypeError, AttributeError) as error:  # the latter: a plugin's policy
         sys.stderr.write(f"snapshot: cannot be made: {error}\n")
         return 1
