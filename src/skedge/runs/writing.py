@@ -78,7 +78,7 @@ class GrowingTable:
             self._source.sink_parquet(
                 file, compression="zstd", compression_level=1, row_group_size=ROWS, metadata=metadata
             )
-        except Exception as error:  # noqa: BLE001 - it is raised where rows are added
+        except Exception as error:  # it is raised where rows are added
             self._failure = error
 
 
