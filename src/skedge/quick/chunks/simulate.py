@@ -131,7 +131,8 @@ def dispatches(books: LaneBooks, first: int, end: int) -> Dispatches:
     sizes, answered = jobs[of, CHUNKS], np.repeat(jobs[:, SENT] >= 0, jobs[:, CHUNKS])
     begins = (jobs[:, FIRST] - books.at[BASE]).astype(np.int32)
     number = np.arange(len(answered), dtype=np.int32) - np.repeat(begins, jobs[:, CHUNKS])
-    lane, postponed, alpha = (of[: len(answered)][answered] for of in (books.lane, books.postponed, books.alpha))
+    lane, postponed = (column[: len(answered)][answered] for column in (books.lane, books.postponed))
+    alpha = books.alpha[: len(answered)][answered]
     return Dispatches(
         jobs[of, SENT], first + of, sizes * jobs[of, EACH], np.zeros(len(of), np.bool_),
         ["least_marginal_increase"] * len(of), sizes, number[answered], lane, postponed, alpha / SECOND,

@@ -153,9 +153,9 @@ def _grown(books: LaneBooks, rows: int) -> LaneBooks:
     """The books with columns of the dispatches of at least this number of rows."""
     if rows <= len(books.lane):
         return books
-    room = max(rows, 2 * len(books.lane))
-    lane, postponed, alpha = (np.resize(of, room) for of in (books.lane, books.postponed, books.alpha))
-    return books._replace(lane=lane, postponed=postponed, alpha=alpha)
+    more = np.zeros(max(rows, 2 * len(books.lane)) - len(books.lane), np.int32)
+    lane, postponed = (np.concatenate([column, more]) for column in (books.lane, books.postponed))
+    return books._replace(lane=lane, postponed=postponed, alpha=np.concatenate([books.alpha, np.zeros(len(more))]))
 
 
 def _by_job(scenario: Scenario, books: LaneBooks, rows: _Rows, folder: Path) -> pl.DataFrame:
