@@ -48,14 +48,16 @@ class LargeRun:
         As a :class:`~skedge.run.Run` has them.
     folder
         The run folder.
-    decisions_s
-        None: decisions are made in a compiled loop.
+    decisions_s, live, tolerance
+        None: decisions are made in a compiled loop. It is no live run, so the tolerance for times is 0 µs.
     """
 
     scenario: Scenario
     meta: Mapping[str, Any]
     folder: Path
     decisions_s: None = None
+    live: bool = False
+    tolerance: int = 0
 
     @property
     def tables(self) -> StoredTables:
@@ -119,7 +121,7 @@ def opened(folder: Path) -> Run | LargeRun:
         return Run.load(folder)
     meta, scenario = read_meta(file), load_scenario(folder / "scenario.yaml")
     run = LargeRun(scenario, meta, folder)
-    if int(scenario.jobs.chunks.sum()) >= CHUNKS and _as_written(run):
+    if int(scenario.jobs.chunks.sum()) >= CHUNKS and meta.get("world") is None and _as_written(run):
         return run
     return Run.load(folder)
 

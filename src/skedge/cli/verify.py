@@ -31,14 +31,12 @@ def verify(
     if as_json:
         print_json([asdict(v) for v in violations])
     elif not violations:
-        live = isinstance(kept, Run) and kept.live and f" (a live run: times to within {kept.tolerance / 1e6:g} s)"
-        out.print(
-            f"{folder}: every rule holds{live or ''}" + (", and the policy gives this record again" if replay else "")
-        )
+        live = f" (a live run: times to within {kept.tolerance / 1e6:g} s)" if kept.live else ""
+        out.print(f"{folder}: every rule holds{live}" + (", and the policy gives this record again" if replay else ""))
         if not is_installed(kept.meta):
             out.print(
-                f"policy {kept.meta['policy']!r} is not installed: its parameters, lanes and promises are taken as run.json "
-                "has them"
+                f"policy {kept.meta['policy']!r} is not installed: its parameters, lanes and promises are taken as "
+                "run.json has them"
             )
     fail_on(violations, quiet=as_json)
 

@@ -12,6 +12,9 @@ import polars as pl
 from .model import Ints
 from .schedule import Schedule
 
+NUMBER = "number"
+"""Column of the decisions of some jobs: the number of the row among all."""
+
 
 class StoredTables:
     """The Parquet files in the folder ``tables`` of a run folder."""
@@ -19,9 +22,9 @@ class StoredTables:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def scan(self, name: str) -> pl.LazyFrame:
-        """A table, to be read lazily."""
-        return pl.scan_parquet(self.folder / f"{name}.parquet", glob=False)
+    def scan(self, name: str, number: str | None = None) -> pl.LazyFrame:
+        """A table, to be read lazily; `number`: a column for the numbers of its rows."""
+        return pl.scan_parquet(self.folder / f"{name}.parquet", glob=False, row_index_name=number)
 
     def height(self, name: str) -> int:
         """Number of rows of a table."""
@@ -34,11 +37,11 @@ class StoredTables:
     def of_jobs(self, first: int, end: int | None) -> Schedule:
         """The rows of the jobs from `first` to before `end` (None: and of impossible jobs), numbered from 0.
 
-        Tables without jobs are read as they are.
+        Tables without jobs are read as they are. Decisions have a further column :data:`NUMBER`.
         """
         tables = {}
         for name in Schedule.names():
-            table, job = self.scan(name), pl.col("job")
+            table, job = self.scan(name, NUMBER if name == "decisions" else None), pl.col("job")
             if "job" in table.collect_schema():
                 if end is not None:
                     table = table.filter(job < end)

@@ -12,10 +12,11 @@ import polars as pl
 
 from skedge.analysis.columns import Array, Columns, Table
 from skedge.core.model import Ints
+from skedge.core.stored import NUMBER
 
 from .lanes import OnLanes
 
-_OF_DISPATCH = ("job", "chunk", "lane", "time", "rank", "postponed")
+_OF_DISPATCH = ("job", "chunk", "lane", "time", "rank", "postponed", NUMBER)
 _OF_RUN = ("job", "chunk", "lane", "start", "end", "preempted")
 
 
@@ -50,6 +51,7 @@ class LaneParts:
             if elsewhere:
                 also = k.row[runs][k.row[runs] >= 0]
                 rows = np.unique(np.concatenate([rows, also, k.first[rows], k.first[also]]))
+                runs = np.flatnonzero((of_run == part) | np.isin(k.of, rows))
             self._keep(k, part, rows, runs, first_job)
         self.added += 1
 
@@ -87,7 +89,7 @@ class LaneParts:
             sent.append(one.with_columns(_moved("first", so_far)))
             ran.append(other.with_columns(_moved("row", so_far), _moved("of", so_far)))
             so_far += len(one)
-        return _on_lanes(self.whole, lanes, pl.concat(sent, rechunk=True), pl.concat(ran, rechunk=True))
+        return _on_lanes(self.whole, lanes, *_in_order(pl.concat(sent, rechunk=True), pl.concat(ran, rechunk=True)))
 
 
 def _elsewhere(k: OnLanes, of_dispatch: Array, of_run: Array) -> bool:
@@ -103,10 +105,22 @@ def _moved(name: str, by: int) -> pl.Expr:
     return pl.when(pl.col(name) >= 0).then(pl.col(name) + by).otherwise(-1).cast(pl.Int32).alias(name)
 
 
+def _in_order(sent: pl.DataFrame, ran: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The rows of dispatches as they were decided, which is not always by job, and the runs that refer to them."""
+    number = sent[NUMBER].to_numpy()
+    if (number[1:] > number[:-1]).all():
+        return sent, ran
+    order = np.argsort(number, kind="stable")
+    place = np.full(len(order) + 1, -1, np.int32)  # the last one stands for none
+    place[order] = np.arange(len(order), dtype=np.int32)
+    sent = sent.with_columns(first=place[sent["first"].to_numpy()])[order]
+    return sent, ran.with_columns(row=place[ran["row"].to_numpy()], of=place[ran["of"].to_numpy()])
+
+
 def _on_lanes(whole: Columns, lanes: tuple[int, int], sent: pl.DataFrame, ran: pl.DataFrame) -> OnLanes:
     cluster = whole.scenario.cluster
-    # a known run is on the server of its lane (M1)
-    ran = ran.with_columns(server=pl.Series(cluster.lane_server.astype(np.int32)).gather(ran["lane"]))
+    # a known run is on the server of its lane (M1); those in the cloud are not on the lanes that are checked
+    ran = ran.with_columns(server=cluster.lane_server.astype(np.int32)[ran["lane"].to_numpy()])
     c = replace(whole, dispatches=Table(sent, cluster), chunks=Table(ran, cluster))
     d, t = c.dispatches, c.chunks
     return OnLanes(c, lanes, d["ready"], d["done"], d["gone"], d["first"], d["counts"], t["row"], t["of"])

@@ -73,10 +73,9 @@ def verify_parts(
             check_lanes(part, None, found, 0, preemptive=preemptive)
     check_lemma_4(scenario, found, mode, *of_jobs.sums)
     _check_ps(scenario, tables, meta, found, of_jobs)
-    for _, rows in tables.slices("decisions", ["job", "time"], 2 * most):
-        of_jobs.check_order(rows)
     if found.by_rule["M1"]:
         _number_rows(scenario, tables, found, most)
+    _check_order(scenario, tables, found, most)
     return found.all()
 
 
@@ -103,7 +102,6 @@ class _OfJobs:
         self.dispatched = np.zeros(len(scenario.jobs), bool)
         self.zeta = np.zeros(len(scenario.jobs), np.int64)
         self.sums: tuple[float | None, float | None] = (None, None)
-        self.before = pl.DataFrame(schema={"job": pl.Int32, "time": pl.Int64})
 
     def check(self, first: int, end: int | None) -> None:
         """Check the jobs from `first` to before `end`."""
@@ -116,12 +114,6 @@ class _OfJobs:
         self.dispatched[first:end], self.zeta[first:end] = dispatched_jobs(c), k.zeta.last
         self.sums = _sum(self.sums[0], sum_alpha_s(c)), _sum(self.sums[1], sum_beta_s(c))
         self.lanes.add(on_lanes(k), first)
-
-    def check_order(self, rows: pl.DataFrame) -> None:
-        """Check that these decisions follow those before them in time."""
-        both = pl.concat([self.before, rows]).fill_null(-1)
-        check_order({name: both[name].to_numpy() for name in ("job", "time")}, self.found)
-        self.before = rows.tail(1)
 
 
 def _sum(one: float | None, other: float | None) -> float | None:
@@ -137,6 +129,21 @@ def _check_ps(
     check_slot_use(c, found, 0)
     if (meta.get("promises") or {}).get("ps") == "edge_first":
         check_edge_first(c, found, jobs.dispatched, Zeta.constant(jobs.zeta))
+
+
+def _check_order(scenario: Scenario, tables: StoredTables, found: Findings, most: int) -> None:
+    """M2 on the order of decisions, of which those that violate M1 are omitted."""
+    before, whole = pl.DataFrame(schema={"job": pl.Int32, "time": pl.Int64}), not found.by_rule["M1"]
+    names = ["job", "time"] if whole else tables.scan("decisions").collect_schema().names()
+    for _, rows in tables.slices("decisions", names, 4 * most):
+        known = rows
+        if not whole:
+            known = known_rows(
+                scenario, replace(tables.empty(), decisions=rows), Findings(scenario, 1)
+            ).decisions.frame.select("job", "time")
+        both = pl.concat([before, known])
+        check_order({name: both[name].to_numpy() for name in ("job", "time")}, found)
+        before = both.tail(1)
 
 
 def _number_rows(scenario: Scenario, tables: StoredTables, found: Findings, most: int) -> None:
