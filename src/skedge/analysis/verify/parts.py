@@ -6,6 +6,7 @@ on the order of decisions by themselves. Only records of dispatched chunks witho
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -62,7 +63,8 @@ def verify_parts(
     """As :func:`.verify.verify`, for a record that has parts (:func:`has_parts`) of about `most` chunks each."""
     found = Findings(scenario, limit)
     mode, preemptive = _mode(meta), bool((meta.get("lanes") or {}).get("preemptive", True))
-    with TemporaryDirectory(prefix="skedge-lanes-", dir=tables.folder) as folder:
+    beside = tables.folder if os.access(tables.folder, os.W_OK) else None  # None: the system's folder for such files
+    with TemporaryDirectory(prefix="skedge-lanes-", dir=beside) as folder:
         whole = columns(scenario, tables.empty())
         lanes = LaneParts(Path(folder), whole, -(-int(scenario.jobs.chunks.sum()) // (3 * most)))
         of_jobs = _OfJobs(scenario, tables, meta, found, lanes)
@@ -108,7 +110,7 @@ class _OfJobs:
         part = self.scenario.part(first, len(self.scenario.jobs) if end is None else end)
         found = Findings(part, self.found.limit)
         c = known_rows(part, self.tables.of_jobs(first, end), found)
-        k = check_jobs(c, found, self.meta, 0)
+        k, _ = check_jobs(c, found, self.meta, 0)
         check_cloud_alpha(c, k.zeta, found, _mode(self.meta))
         self.found.extend(found)
         self.dispatched[first:end], self.zeta[first:end] = dispatched_jobs(c), k.zeta.last
@@ -138,9 +140,8 @@ def _check_order(scenario: Scenario, tables: StoredTables, found: Findings, most
     for _, rows in tables.slices("decisions", names, 4 * most):
         known = rows
         if not whole:
-            known = known_rows(
-                scenario, replace(tables.empty(), decisions=rows), Findings(scenario, 1)
-            ).decisions.frame.select("job", "time")
+            c = known_rows(scenario, replace(tables.empty(), decisions=rows), Findings(scenario, 1))
+            known = c.decisions.frame.select("job", "time")
         both = pl.concat([before, known])
         check_order({name: both[name].to_numpy() for name in ("job", "time")}, found)
         before = both.tail(1)

@@ -71,15 +71,15 @@ def verify(
     """
     found, live = Findings(scenario, limit), meta.get("world") is not None
     c = known_rows(scenario, schedule, found, meta.get("late_s") if live else None)
-    chunks = check_jobs(c, found, meta, tolerance)
-    check_shared(chunks, found, meta, tolerance)
+    chunks, lags = check_jobs(c, found, meta, tolerance)
+    check_shared(chunks, lags, found, meta, tolerance)
     if live:
         check_trained(c, found, meta.get("trained") or {})
     return found.all()
 
 
-def check_jobs(c: Columns, found: Findings, meta: Mapping[str, Any], slack: int) -> Chunks:
-    """Check the rules that look at one job at a time; returns the dispatched chunks.
+def check_jobs(c: Columns, found: Findings, meta: Mapping[str, Any], slack: int) -> tuple[Chunks, Lags]:
+    """Check the rules that look at one job at a time; returns the dispatched chunks and their lags.
 
     They can be checked on the jobs part by part, each with its rows of all tables.
     """
@@ -109,10 +109,10 @@ def check_jobs(c: Columns, found: Findings, meta: Mapping[str, Any], slack: int)
         check_ps_slots(c, found, slack, chunks.zeta)
     if c.scenario.cluster.kind != "sites":
         check_supplies(c, found)
-    return chunks
+    return chunks, lags
 
 
-def check_shared(k: Chunks, found: Findings, meta: Mapping[str, Any], slack: int) -> None:
+def check_shared(k: Chunks, lags: Lags, found: Findings, meta: Mapping[str, Any], slack: int) -> None:
     """Check the rules on what jobs share, and on gangs: lanes, PS slots, storage, resources, the order of decisions."""
     c, live, promises = k.c, meta.get("world") is not None, meta.get("promises") or {}
     preemptive = bool((meta.get("lanes") or {}).get("preemptive", True))
@@ -120,7 +120,7 @@ def check_shared(k: Chunks, found: Findings, meta: Mapping[str, Any], slack: int
     lanes = on_lanes(k)
     if not live and not c.scenario.jobs.max_lag.any():
         check_alpha(lanes, k.zeta, found, str(promises.get("alpha")), preemptive=preemptive)
-    check_lanes(lanes, Lags(k, live=live), found, slack, preemptive=preemptive)
+    check_lanes(lanes, lags, found, slack, preemptive=preemptive)
     check_storage(c, found)
     if not live and promises.get("ps") == "edge_first":
         check_edge_first(c, found, dispatched_jobs(c), k.zeta)
