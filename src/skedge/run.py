@@ -29,7 +29,6 @@ from .core.events import Event
 from .core.kernel import Journal, Kernel
 from .core.kinds import kind_of
 from .core.policy import AnyPolicy, Need, Policy
-from .core.record_fields import labels
 from .core.registry import make_policy, policy_of, registered
 from .core.scenario import Scenario
 from .core.schedule import Schedule, schema
@@ -39,6 +38,7 @@ from .report.plots import Plots
 from .report.table import metrics_table
 from .runs.meta import broken_meta, meta_of, read_meta, registered_meta
 from .runs.stopwatch import Stopwatch, WatchedPolicy, WatchedWorld
+from .runs.writing import write_table
 from .scenario.file import load_jobs, load_scenario, scenario_of
 from .scenario.save import save_scenario
 from .sim.world import SimulatedWorld
@@ -131,29 +131,13 @@ class Run:
         Times of a live run are compared with the tolerance in its ``run.json``, times of a simulation exactly.
         """
         meta, tolerance = registered_meta(self.meta), self.tolerance
-        texts = [*broken_meta(self.meta, self.scenario, self._end()), *self._uncalibrated()]
-        stated = [Violation("M37", "definition", None, None, text) for text in texts[:limit]]
+        stated = broken_inputs(self.meta, self.scenario, self._end(), limit)
         return [*verify(self.scenario, self.schedule, meta, tolerance=tolerance, limit=limit), *stated]
 
     def _end(self) -> int:
         """The last instant on record [µs]; 0 if nothing happened."""
         last = (self.schedule.decisions["time"].max(), self.schedule.runs["end"].max(), self.jobs["completion"].max())
         return max((int(time) for time in last if time is not None), default=0)  # type: ignore[arg-type]
-
-    def _uncalibrated(self) -> Iterator[str]:
-        """Violations of M37: missing constants of a policy that is calibrated on its jobs."""
-        try:
-            made = make_policy(self.policy)
-        except PolicyError:
-            return  # the parameters of a third-party policy may mean anything
-        try:
-            ready = prepared(made, self.scenario)
-        except SkedgeError as error:
-            yield f"run.json: policy {self.policy} cannot run on the scenario: {error}"
-            return
-        if ready.params != made.params:
-            right = meta_of(self.scenario, ready)["policy"]
-            yield f"run.json: policy {self.policy} lacks the constants that it takes from jobs; with them it is {right}"
 
     def must_be_whole(self) -> None:
         """Reject a record with impossible rows (M1), from which nothing can be computed.
@@ -185,12 +169,10 @@ class Run:
 
     def write(self, folder: Path) -> None:
         """Write the parts of the run folder into `folder`, which exists (see :func:`new_folder`)."""
-        save_scenario(self.scenario, folder)
-        (folder / "run.json").write_text(_json(self.meta), encoding="utf-8")
+        write_inputs(self.scenario, self.meta, folder)
         (folder / "tables").mkdir()
         for name, table in self.schedule.tables().items():
-            file = folder / "tables" / f"{name}.parquet"
-            table.write_parquet(file, compression="zstd", compression_level=1, metadata=labels(name))
+            write_table(folder / "tables", name, table)
 
     @staticmethod
     def load(folder: Path | str) -> Run:
@@ -209,6 +191,34 @@ class Run:
         columns = schema(scenario.cluster.server_ids)
         tables = {name: _read_table(folder / "tables" / f"{name}.parquet", columns[name]) for name in Schedule.names()}
         return Run(scenario, meta, Schedule(**tables))
+
+
+def write_inputs(scenario: Scenario, meta: Mapping[str, Any], folder: Path) -> None:
+    """Write the parts of a run folder besides its tables."""
+    save_scenario(scenario, folder)
+    (folder / "run.json").write_text(_json(meta), encoding="utf-8")
+
+
+def broken_inputs(meta: Mapping[str, Any], scenario: Scenario, end: int, limit: int) -> list[Violation]:
+    """Violations of M37, at most `limit`; `end` is the last instant on record [µs]."""
+    texts = [*broken_meta(meta, scenario, end), *_uncalibrated(str(meta["policy"]), scenario)]
+    return [Violation("M37", "definition", None, None, text) for text in texts[:limit]]
+
+
+def _uncalibrated(policy: str, scenario: Scenario) -> Iterator[str]:
+    """Violations of M37: missing constants of a policy that is calibrated on its jobs."""
+    try:
+        made = make_policy(policy)
+    except PolicyError:
+        return  # the parameters of a third-party policy may mean anything
+    try:
+        ready = prepared(made, scenario)
+    except SkedgeError as error:
+        yield f"run.json: policy {policy} cannot run on the scenario: {error}"
+        return
+    if ready.params != made.params:
+        right = meta_of(scenario, ready)["policy"]
+        yield f"run.json: policy {policy} lacks the constants that it takes from jobs; with them it is {right}"
 
 
 def report(runs: Sequence[Run], title: str, command: str) -> str:

@@ -234,7 +234,7 @@ def test_lanes_in_blocks_and_all_together_break_the_same_rules(monkeypatch: pyte
         changed = replace(whole, schedule=made.schedule)
         together = changed.verify()
         with monkeypatch.context() as small:
-            small.setattr("skedge.analysis.verify.chunks.BLOCK", 10)
+            small.setattr("skedge.analysis.verify.lanes.BLOCK", 10)
             assert changed.verify() == together, made.text
         broken |= {violation.rule for violation in together}
     assert broken >= {"M21", "M22"}

@@ -29,6 +29,13 @@ class Zeta:
         for job, (_, zeta) in self._changes.items():
             self.last[job] = zeta[-1]
 
+    @classmethod
+    def constant(cls, last: Ints) -> Zeta:
+        """Zeta of jobs of which no chunks are dispatched again."""
+        zeta = object.__new__(cls)
+        zeta.last, zeta._changes = last, {}
+        return zeta
+
     def at(self, job: Array, time: Array) -> Ints:
         """Zeta of each job at each time [µs]; before its first dispatch, the value after it."""
         zeta = self.last[job]

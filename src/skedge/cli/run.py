@@ -11,6 +11,9 @@ import polars as pl
 import typer
 from rich.table import Table
 
+from skedge.core.policy import Policy
+from skedge.core.scenario import Scenario
+from skedge.large import LargeRun, is_large, run_into
 from skedge.run import Run, new_folder, prepared
 from skedge.run import run as run_policy
 from skedge.runs.meta import folder_name
@@ -41,13 +44,13 @@ def run(
     with new_folder(target) as inside:
         with progress(quiet=as_json) as bar:
             shown = JobProgress(bar, len(loaded.jobs), made.name)
-            result = run_policy(loaded, made, progress=shown, profile=watch if profile else None)
+            result = _simulated(inside, loaded, made, shown, watch if profile else None)
         with watch.counting("verify"):
             violations = result.verify() if verify else []
         with watch.counting("write"):
             result.write(inside)
-    with watch.counting("metrics"):
-        numbers = result.metrics
+        with watch.counting("metrics"):
+            numbers, jobs = result.metrics, result.jobs
     stages = watch.profile(len(loaded.jobs)) if profile else None
     if as_json:
         found = [asdict(one) for one in violations]
@@ -58,18 +61,27 @@ def run(
         out.print(metrics_table(numbers, f"{policy} on {loaded.name}, seed {loaded.seed}"))
         if stages:
             out.print(profile_table(stages))
-        _print_summary(result, target, verified=verify and not violations)
+        _print_summary(result, jobs, target, verified=verify and not violations)
     fail_on(violations, quiet=as_json)
 
 
-def _print_summary(result: Run, target: Path, *, verified: bool) -> None:
+def _simulated(
+    folder: Path, scenario: Scenario, policy: Policy, shown: JobProgress, watch: Stopwatch | None
+) -> Run | LargeRun:
+    """The run; the tables of a large one are in `folder`."""
+    if is_large(scenario, policy):
+        return run_into(folder, scenario, policy, progress=shown, profile=watch)
+    return run_policy(scenario, policy, progress=shown, profile=watch)
+
+
+def _print_summary(result: Run | LargeRun, jobs: pl.DataFrame, target: Path, *, verified: bool) -> None:
     """Print the source of the jobs, those that did not finish, and where the run folder is."""
     if result.scenario.source:
         out.print(source_text(result.scenario.source), soft_wrap=True)
-    left = result.jobs.filter(pl.col("state").cast(pl.String) != "finished")
+    left = jobs.filter(pl.col("state").cast(pl.String) != "finished")
     if len(left):
         first = f"the first, {left['id'][0]}: {left['reason'][0]}"
-        out.print(f"{len(left)} of {len(result.jobs)} jobs did not finish; {first}", soft_wrap=True)
+        out.print(f"{len(left)} of {len(jobs)} jobs did not finish; {first}", soft_wrap=True)
     checked = ", every rule verified" if verified else ""
     took = "" if result.decisions_s is None else f"; decisions took {result.decisions_s:.2f} s of CPU"
     out.print(f"run folder: {target}{checked}{took}", soft_wrap=True)

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from skedge.analysis.verify.rules import Violation
+from skedge.large import opened
 from skedge.run import Run
 from skedge.runs.meta import is_installed
 from skedge.testing.rerun import difference
@@ -23,9 +24,9 @@ def verify(
     as_json: JsonOption = False,
 ) -> None:
     """Check a run's record against every rule of the model; exit code 1 if one is broken."""
-    kept = Run.load(folder)
+    kept = Run.load(folder) if replay else opened(folder)
     violations = kept.verify()
-    if replay and (differs := difference(kept)) is not None:
+    if isinstance(kept, Run) and replay and (differs := difference(kept)) is not None:
         violations.append(Violation("M37", "definition", None, None, differs))
     if as_json:
         print_json([asdict(v) for v in violations])
@@ -34,8 +35,8 @@ def verify(
         out.print(f"{folder}: every rule holds{live}" + (", and the policy gives this record again" if replay else ""))
         if not is_installed(kept.meta):
             out.print(
-                f"policy {kept.policy!r} is not installed: its parameters, lanes and promises are taken as run.json "
-                "has them"
+                f"policy {kept.meta['policy']!r} is not installed: its parameters, lanes and promises are taken as "
+                "run.json has them"
             )
     fail_on(violations, quiet=as_json)
 

@@ -48,9 +48,10 @@ class Delays(NamedTuple):
         lo, hi = np.concatenate([self.lo, later.lo]), np.concatenate([self.hi, later.hi])
         return self._replace(lo=lo, hi=hi, key=np.append(self.key, later.key), given=_given_to_both(self, later))
 
-    def beginning(self, count: int) -> Delays:
-        """Those of the first `count` jobs."""
-        return self._replace(lo=self.lo[:count], hi=self.hi[:count], key=self.key[:count], given=self.given[:count])
+    def part(self, first: int, end: int) -> Delays:
+        """Those of the jobs from `first` to before `end`."""
+        lo, hi, key, given = (of[first:end] for of in (self.lo, self.hi, self.key, self.given))
+        return self._replace(lo=lo, hi=hi, key=key, given=given)
 
 
 def _given_to_both(first: Delays, then: Delays) -> Ints:

@@ -142,19 +142,20 @@ class Record:
         sent = Dispatches.of(self.decisions.orders) if dispatches is None else dispatches
         return Schedule(
             runs=runs,
-            ps=self._ps_table(),
-            uploads=self._uploads_table(sent),
+            ps=self.ps_table(),
+            uploads=self.uploads_table(sent),
             plans=self._plans_table(),
             prices=pl.DataFrame(self.prices, schema=self.schema["prices"], orient="row"),
             decisions=self.decisions.table(sent),
-            jobs=self._jobs_table(runs),
+            jobs=self.jobs_table(runs.group_by("job").agg(*run_bounds())),
             outages=self._outages_table(),
         )
 
     def _server_name(self, servers: Ints) -> pl.Series:
         return server_column(servers, self.scenario.cluster.server_ids)
 
-    def _ps_table(self) -> pl.DataFrame:
+    def ps_table(self) -> pl.DataFrame:
+        """The PSs that have served, by start and job."""
         cluster, table = self.scenario.cluster, rows_of_buffer(self.ps, 5)
         job, place, count, start, end = table[np.lexsort((table[:, 1], table[:, 0], table[:, 3]))].T
         columns = {
@@ -167,7 +168,8 @@ class Record:
         }
         return pl.DataFrame(columns).cast(self.schema["ps"])
 
-    def _uploads_table(self, sent: Dispatches) -> pl.DataFrame:
+    def uploads_table(self, sent: Dispatches) -> pl.DataFrame:
+        """The uploads to gangs so far and those of the dispatches `sent`, by start, job and server."""
         job, server, chunks, start = self._dispatch_uploads(sent)
         gang = rows_of_buffer(self.gang_uploads, 4)
         job, server = np.concatenate([job, gang[:, 0]]), np.concatenate([server, gang[:, 1]])
@@ -225,12 +227,10 @@ class Record:
             return "cancelled" if self.failed[job].startswith(CANCELLED) else "failed"
         return "finished"
 
-    def _jobs_table(self, runs: pl.DataFrame) -> pl.DataFrame:
+    def jobs_table(self, bounds: pl.DataFrame) -> pl.DataFrame:
+        """The jobs; `bounds` has first_start and completion of those that ran (:func:`run_bounds`)."""
         jobs = self.scenario.jobs
         count = len(jobs)
-        bounds = runs.group_by("job").agg(
-            pl.col("start").min().alias("first_start"), pl.col("end").max().alias("completion")
-        )
         index = np.arange(count)
         state = [self.state(int(i)) for i in index]
         why = {**self.rejected, **self.failed}
@@ -246,6 +246,11 @@ class Record:
             pl.Series("reason", [why.get(int(i)) for i in index], dtype=pl.String),
         )
         return table.select(list(self.schema["jobs"])).cast(self.schema["jobs"])
+
+
+def run_bounds() -> tuple[pl.Expr, pl.Expr]:
+    """First start and last end of runs."""
+    return pl.col("start").min().alias("first_start"), pl.col("end").max().alias("completion")
 
 
 def _by_server(where: Placement, before: Ints) -> tuple[Ints, Ints]:

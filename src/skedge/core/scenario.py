@@ -98,10 +98,10 @@ class Jobs(JobColumns):
         vars(both)["index"] = self.index | {name: len(self) + i for name, i in later.index.items()}
         return both
 
-    def beginning(self, count: int) -> Jobs:
-        """The first `count` of these jobs; arrays are shared, and nothing is checked again."""
+    def part(self, first: int, end: int) -> Jobs:
+        """The jobs from `first` to before `end`; arrays are shared, and nothing is checked again."""
         part = object.__new__(Jobs)
-        vars(part).update({name: _beginning(of, count) for name, of in vars(self).items() if name != "index"})
+        vars(part).update({name: _part(of, first, end) for name, of in vars(self).items() if name != "index"})
         return part
 
     def arriving(self, time_s: float) -> Jobs:
@@ -169,17 +169,17 @@ def _joined(first: Any, then: Any) -> Any:
             return first + then
 
 
-def _beginning(of: Any, count: int) -> Any:
-    """The first `count` jobs' part of a table, array or list; a mapping is by job, and stays whole."""
+def _part(of: Any, first: int, end: int) -> Any:
+    """What a table, array or list has of the jobs from `first` to before `end`; a mapping is by id, and stays whole."""
     match of:
         case pl.DataFrame():
-            return of.head(count)
+            return of.slice(first, end - first)
         case Delays():
-            return of.beginning(count)
+            return of.part(first, end)
         case dict():
             return of
         case _:
-            return of[:count]
+            return of[first:end]
 
 
 def _type_index(column: pl.Series, types: tuple[str, ...]) -> Ints:
@@ -277,9 +277,16 @@ class Scenario:
         """The scenario with one more job of `whole`, of whose jobs it has the first ones; nothing is checked again."""
         more, count = object.__new__(Scenario), len(self.jobs) + 1
         derived = vars(self).keys() - {f.name for f in fields(self)}
-        vars(more).update(vars(self) | {name: _beginning(getattr(whole, name), count) for name in derived})
-        vars(more)["jobs"] = whole.jobs.beginning(count)
+        vars(more).update(vars(self) | {name: _part(getattr(whole, name), 0, count) for name in derived})
+        vars(more)["jobs"] = whole.jobs.part(0, count)
         return more
+
+    def part(self, first: int, end: int) -> Scenario:
+        """The scenario with its jobs from `first` to before `end` alone; nothing is checked again."""
+        part, derived = object.__new__(Scenario), vars(self).keys() - {f.name for f in fields(self)}
+        vars(part).update(vars(self) | {name: _part(getattr(self, name), first, end) for name in derived})
+        vars(part)["jobs"] = self.jobs.part(first, end)
+        return part
 
     @cached_property
     def chunk_time(self) -> Ints:

@@ -87,6 +87,21 @@ class RunLog:
         out[:, 1], out[:, 2], out[:, 4], out[:, 6], out[:, 7] = rows[:, 0], rows[:, 1], rows[:, 2], shares, rows[:, 1]
         self.gang_rows.frombytes(out.tobytes())
 
+    @property
+    def lane_rows(self) -> int:
+        """Number of runs on lanes."""
+        return sum(len(part) for part in self.lane_parts)
+
+    def taken_until(self, time: int) -> pl.DataFrame:
+        """Take out the runs of chunks that started before `time`, in order as :meth:`table` has them."""
+        lanes, cloud = pl.concat(self.lane_parts), self.cloud_parts
+        kept = lanes.filter(pl.col("start") >= time), [part for part in cloud if part[2] >= time]
+        self.lane_parts = [lanes.filter(pl.col("start") < time)]
+        self.cloud_parts = [part for part in cloud if part[2] < time]
+        table = self.table()
+        self.lane_parts, self.cloud_parts = [kept[0]], kept[1]
+        return table
+
     def table(self) -> pl.DataFrame:
         """All runs, in order of (start, job, chunk, server)."""
         parts = [self._lane_table(), self._cloud_table(), self._gang_table(), self._site_table()]

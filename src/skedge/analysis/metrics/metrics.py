@@ -7,23 +7,24 @@ MB. If there is nothing to average (no job finished, no chunk dispatched) the va
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from skedge.analysis.columns import Columns, columns, first_of_job, gang_intervals, ready_times
-from skedge.analysis.supplies import supplies
-from skedge.analysis.sweeps import bounds, in_groups, merged
+from skedge.analysis.columns import Columns, columns
+from skedge.analysis.sweeps import in_groups, merged
 from skedge.core.job_fields import Kind
 from skedge.core.model import Ints
 from skedge.core.scenario import Scenario
 from skedge.core.schedule import Schedule
+from skedge.core.stored import StoredTables, job_ranges
 from skedge.core.time import SECOND
 
 from .costs import costs
-from .dual import sum_alpha_s, sum_beta_s
+from .sums import Sums, added, cloud_of, finished, no_sums, sums
 from .worth import holdings, use_by_resource, worth
 
 Metrics = dict[str, float | int | None]
@@ -35,16 +36,34 @@ def metrics(scenario: Scenario, schedule: Schedule, meta: Mapping[str, Any]) -> 
     `meta` is that of the run; the policy's parameter ``completion`` gives the time at which a job's utility is taken.
     """
     c = columns(scenario, schedule)
-    intervals = gang_intervals(c)
+    return _of_sums(c, sums(c), meta)
+
+
+def metrics_of_parts(scenario: Scenario, tables: StoredTables, meta: Mapping[str, Any], most: int = 2**20) -> Metrics:
+    """As :func:`metrics`, for a record of dispatched chunks in its files; sums may differ in their last digits.
+
+    It is read by parts of the jobs with about `most` chunks each.
+    """
+    found = no_sums()
+    for first, end in job_ranges(scenario.jobs.chunks, most):
+        part = scenario.part(first, len(scenario.jobs) if end is None else end)
+        found = added(found, sums(columns(part, tables.of_jobs(first, end))))
+    return _of_sums(columns(scenario, replace(tables.empty(), jobs=tables.scan("jobs").collect())), found, meta)
+
+
+def _of_sums(c: Columns, s: Sums, meta: Mapping[str, Any]) -> Metrics:
+    """All metrics: of the jobs, and of the sums over the rows of the other tables."""
     return {
-        **_counts(c),
+        **_counts(c, s),
         **_jct(c),
-        **_waiting(c, intervals),
-        **_interruptions(c, intervals),
-        **_workers(c),
-        **_communication(c),
-        "sum_alpha_s": sum_alpha_s(c),
-        "sum_beta_s": sum_beta_s(c),
+        **_waiting(s),
+        "preemptions": s.preemptions,
+        "postponed_chunks": s.postponed_chunks,
+        "migrations": s.migrations,
+        **_workers(c, s),
+        **_communication(s),
+        "sum_alpha_s": s.alpha_s,
+        "sum_beta_s": s.beta_s,
         **worth(c, completion_of(meta)),
         **_of_kind(c).costs(c),
     }
@@ -73,32 +92,21 @@ def _rate(one: Metrics, base: Metrics) -> float | None:
     return total / reference
 
 
-def _counts(c: Columns) -> Metrics:
+def _counts(c: Columns, s: Sums) -> Metrics:
     """Numbers of jobs: announced, finished, finished after the horizon, rejected, and run wholly in the cloud.
 
     A horizon ends the window of prices and plans, not the run, so jobs that complete later are counted separately.
     """
     horizon = c.scenario.physics.horizon
     state = c.jobs.frame["state"].cast(pl.String)
-    total = np.bincount(c.runs["job"], minlength=len(c.scenario.jobs))
-    cloud = np.bincount(c.runs["job"][c.runs["server"] == _cloud(c)], minlength=len(c.scenario.jobs))
     return {
         "jobs": len(c.scenario.jobs),
         "finished": int((state == "finished").sum()),
         "finished_after_horizon": None if horizon is None else int((c.jobs["completion"] > horizon).sum()),
         "rejected": int((state == "rejected").sum()),
         "failed": int(state.is_in(["failed", "cancelled"]).sum()),
-        "jobs_in_cloud": int(((total > 0) & (cloud == total)).sum()),
+        "jobs_in_cloud": s.jobs_in_cloud,
     }
-
-
-def _cloud(c: Columns) -> int:
-    return -2 if c.scenario.cluster.cloud is None else c.scenario.cluster.cloud
-
-
-def _finished(c: Columns) -> NDArray[np.bool_]:
-    done: NDArray[np.bool_] = c.jobs["completion"] >= 0  # null for failed jobs
-    return done
 
 
 def _jct(c: Columns) -> Metrics:
@@ -107,7 +115,7 @@ def _jct(c: Columns) -> Metrics:
     The slowdown is the ratio of the JCT to the job's solo time, D_j p_j / k_j: k_j workers train without upload, at
     zeta = 0, not rounded to slots. The makespan is the time from the first arrival to the last completion.
     """
-    t, done = c.jobs, _finished(c)
+    t, done = c.jobs, finished(c)
     job = t["job"][done]
     jct = (t["completion"][done] - t["arrival"][done]) / SECOND
     solo = c.scenario.true_work[job, 0] / c.scenario.jobs.workers[job] / SECOND
@@ -132,65 +140,20 @@ def _window(c: Columns) -> tuple[int, int]:
     return first, max(int(c.jobs["completion"].max(initial=-1)), first)
 
 
-def _waiting(c: Columns, intervals: pl.DataFrame) -> Metrics:
+def _waiting(s: Sums) -> Metrics:
     """Mean time that a job waits for data, and for workers, before it first computes.
 
     The upload time of a job is Delta_js of the chunk that starts first (the largest if several do), or the time for
     which its gang holds its first workers before it computes. Queueing time is first computation - arrival - upload
     time. Means are over the jobs that ran.
     """
-    size = len(c.scenario.jobs)
-    start, upload = np.full(size, -1, np.int64), np.zeros(size, np.int64)
-    _first_chunks(c, start, upload)
-    gang = intervals.unique("job", keep="first", maintain_order=True)
-    who = gang["job"].to_numpy()
-    start[who] = gang["compute_from"].to_numpy()
-    upload[who] = start[who] - gang["start"].to_numpy()
-    ran = start >= 0
-    waited = (start - c.scenario.jobs.arrival - upload)[ran]
     return {
-        "queueing_mean_s": float(waited.mean()) / SECOND if ran.any() else None,
-        "upload_time_mean_s": float(upload[ran].mean()) / SECOND if ran.any() else None,
+        "queueing_mean_s": s.waited / s.ran / SECOND if s.ran else None,
+        "upload_time_mean_s": s.uploading / s.ran / SECOND if s.ran else None,
     }
 
 
-def _first_chunks(c: Columns, start: Ints, upload: Ints) -> None:
-    """Fill in the first start of each dispatched job, and the upload time of the chunk that started then."""
-    t, d = c.chunks, c.dispatches
-    if not len(t):
-        return
-    first, _, _ = bounds(t["job"], t["start"], t["end"], len(start))
-    rows = np.flatnonzero(t["start"] == first[t["job"]])
-    row = np.full(int(c.first_chunk[-1]), -1, np.int64)
-    row[(c.first_chunk[d["job"]] + d["chunk"])[::-1]] = np.arange(len(d))[::-1]
-    sent = row[c.first_chunk[t["job"][rows]] + t["chunk"][rows]]
-    rows, sent = rows[sent >= 0], sent[sent >= 0]
-    delay = (ready_times(c) - d["time"])[sent]
-    np.maximum.at(upload, t["job"][rows], delay)
-    start[t["job"][rows]] = t["start"][rows]
-
-
-def _interruptions(c: Columns, intervals: pl.DataFrame) -> Metrics:
-    """Numbers of preemptions, postponed chunks and migrations.
-
-    A preemption is a running chunk displaced before it is finished, or a gang that loses all its workers before its
-    job is finished. A migration is an allocation of a gang, after its first, that requires data to be brought to some
-    server (M7). A postponed chunk completes strictly later because of a dispatch (|A_2|).
-    """
-    start, end = intervals["start"].to_numpy(), intervals["end"].to_numpy()
-    again = ~first_of_job(intervals["job"].to_numpy())[1:]
-    suspended = int((again & (start[1:] > end[:-1])).sum())
-    brought = supplies(c).filter(pl.col("n") > pl.col("before"), pl.col("verb") != "upload")
-    moved = intervals[1:].filter(pl.Series(again))
-    moved = moved.join(brought, left_on=["job", "start"], right_on=["job", "time"], how="semi")
-    return {
-        "preemptions": int(c.chunks["preempted"].sum()) + suspended,
-        "postponed_chunks": int(np.maximum(c.dispatches["postponed"], 0).sum(dtype=np.int64)),
-        "migrations": len(moved),
-    }
-
-
-def _workers(c: Columns) -> Metrics:
+def _workers(c: Columns, s: Sums) -> Metrics:
     """Use of the edge workers.
 
     Utilisation: edge worker time held, including uploads of gangs, over workers x makespan; on servers with resources,
@@ -198,52 +161,30 @@ def _workers(c: Columns) -> Metrics:
     worker time held, including the cloud's, that is due to rounding to slots: for a chunk its slots less its exact
     time, for a gang its computing time less its work; 0 in continuous time.
     """
-    t, workers = c.runs, int(c.scenario.cluster.workers.sum())
-    held = (t["end"] - t["start"]) * t["workers"]
+    workers = int(c.scenario.cluster.workers.sum())
     first, last = _window(c)
     use = use_by_resource(c, first, last)
-    edge, room = float(held[t["server"] != _cloud(c)].sum(dtype=np.float64)), float(workers * (last - first))
-    total = float(held.sum(dtype=np.float64))
-    mean = edge / room if room else None
+    room = float(workers * (last - first))
+    mean = s.held_at_edge / room if room else None
     return {
         "utilisation_mean": float(np.mean([share or 0.0 for share in use.values()])) if use else mean,
-        "lane_waste_share": _waste(c) / total if total else None,
+        "lane_waste_share": s.waste / s.held if s.held else None,
         **use,
     }
 
 
-def _waste(c: Columns) -> float:
-    scenario, t, g = c.scenario, c.chunks, c.gangs
-    if not scenario.physics.slotted:
-        return 0.0
-    done = ~t["preempted"]
-    zeta = t["colocated"][done].astype(np.int64)
-    spare = (scenario.true_chunk_time - scenario.exact_chunk_time)[t["job"][done], zeta]
-    last = c.jobs["job"][_finished(c)]
-    spent = (
-        (g["end"] - g["compute_from"]) * g["workers"] / scenario.true_work[g["job"], g["colocated"].astype(np.int64)]
-    )
-    share = np.bincount(g["job"], weights=spent, minlength=len(scenario.jobs))
-    over = np.maximum(share - 1, 0) * scenario.true_work[:, 0]
-    return float(spare.sum(dtype=np.float64) + over[last].sum())
-
-
-def _communication(c: Columns) -> Metrics:
+def _communication(s: Sums) -> Metrics:
     """Communication time, uploads, and the share of the work done in the cloud.
 
     Communication time: 2 q_j / b_j for each mini-batch trained at zeta = 0, in worker-seconds at speed 1. Upload
     chunk-seconds: the sum of the upload delays of all chunks. Cloud share: the fraction of all mini-batches trained in
     the cloud.
     """
-    t, jobs = c.runs, c.scenario.jobs
-    each = jobs.minibatch_seconds(colocated=False) - jobs.minibatch_seconds(colocated=True)
-    apart = np.bincount(t["job"][~t["colocated"]], weights=t["work"][~t["colocated"]], minlength=len(jobs))
-    total, cloud = float(t["work"].sum()), float(t["work"][t["server"] == _cloud(c)].sum())
     return {
-        "communication_time_s": float(apart @ each),
-        "upload_chunk_s": float((c.uploads["end"] - c.uploads["start"]) @ c.uploads["chunks"]) / SECOND,
-        "uploaded_mb": float(c.uploads["mb"].sum()),
-        "cloud_share": cloud / total if total else None,
+        "communication_time_s": s.communication_s,
+        "upload_chunk_s": s.upload_chunk_us / SECOND,
+        "uploaded_mb": s.uploaded_mb,
+        "cloud_share": s.work_in_cloud / s.work if s.work else None,
     }
 
 
@@ -277,7 +218,7 @@ def utilisation(scenario: Scenario, schedule: Schedule, points: int = 200) -> pl
 def _busy_workers(c: Columns, grid: NDArray[np.float64]) -> NDArray[np.float64]:
     """Fraction of the edge workers held at each time of `grid`."""
     t = c.runs
-    edge = t["server"] != _cloud(c)
+    edge = t["server"] != cloud_of(c)
     held = _present(grid, t["start"][edge], t["end"][edge], t["workers"][edge])
     return held / max(int(c.scenario.cluster.workers.sum()), 1)
 

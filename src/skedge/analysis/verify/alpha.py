@@ -12,65 +12,86 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from skedge.analysis.columns import Columns
 from skedge.analysis.metrics.dual import sum_alpha_s, sum_beta_s
 from skedge.analysis.sweeps import Groups, in_groups
+from skedge.analysis.zeta import Zeta
 from skedge.core.jit import inlined, lean
 from skedge.core.model import Floats, Ints
 from skedge.core.network import upload_delays
+from skedge.core.scenario import Scenario
 from skedge.core.ties import RESTATED
 from skedge.core.time import NEVER, SECOND
 
-from .chunks import Chunks
+from .lanes import OnLanes
 from .rules import Findings
 
 MODES = {"marginal": 0, "eq5": 1, "fractional": 2}
 """Readings of Q (docs/errata.md, J21 to J24)."""
 
 
-def check_alpha(k: Chunks, found: Findings, mode: str, *, preemptive: bool) -> None:
+def check_alpha(k: OnLanes, zeta: Zeta, found: Findings, mode: str, *, preemptive: bool) -> None:
     """Check M34 for each dispatched chunk, on lanes and in the cloud, and Lemma 4 for their sums."""
-    c, d = k.c, k.c.dispatches
-    if mode not in MODES or not len(d):
+    if len(k.c.dispatches):
+        check_lane_alpha(k, found, mode, preemptive=preemptive)
+        check_cloud_alpha(k.c, zeta, found, mode)
+        check_lemma_4(k.c.scenario, found, mode, sum_alpha_s(k.c), sum_beta_s(k.c))
+
+
+def check_lane_alpha(k: OnLanes, found: Findings, mode: str, *, preemptive: bool) -> None:
+    """Check M34 for the chunks that are dispatched to lanes."""
+    if mode not in MODES:
         return
-    alpha, postponed = _on_lanes(k, MODES[mode], preemptive=preemptive)
-    cloud = d["lane"] < 0
-    alpha[cloud] = _in_cloud(k, MODES[mode])[cloud]
+    lane = k.c.dispatches["lane"]
+    here = (k.lanes[0] <= lane) & (lane < k.lanes[1])
+    _compare(k.c, found, here, *_on_lanes(k, np.where(here, lane, -1), MODES[mode], preemptive=preemptive))
+
+
+def check_cloud_alpha(c: Columns, zeta: Zeta, found: Findings, mode: str) -> None:
+    """Check M34 for the chunks that are dispatched to the cloud, where none is postponed."""
+    away = c.dispatches["lane"] < 0
+    if mode in MODES and away.any():
+        _compare(c, found, away, _in_cloud(c, zeta, MODES[mode]), np.zeros(len(away), np.int64))
+
+
+def _compare(c: Columns, found: Findings, these: NDArray[np.bool_], alpha: Floats, postponed: Ints) -> None:
+    """Compare alpha [s] and the number of postponed chunks with the record in `these` of the dispatch rows."""
+    d = c.dispatches
     got = d.frame["value"].fill_null(np.nan).to_numpy()
     # negated, so that an alpha that is missing (NaN) is wrong too
-    wrong = ~(np.abs(got - alpha) <= RESTATED * np.abs(alpha) + 1e-9)
+    wrong = these & ~(np.abs(got - alpha) <= RESTATED * np.abs(alpha) + 1e-9)
     say = "alpha of chunk {} is {:.9g} s; Q gives {:.9g} s"
     found.rows("M34", wrong, d["job"], d["time"], lambda i: say.format(d["chunk"][i], got[i], alpha[i]))
-    other = d["postponed"] != postponed
+    other = these & (d["postponed"] != postponed)
     say_later = "chunk {} postpones {} chunks on record; Q gives {}"
     found.rows(
         "M34", other, d["job"], d["time"], lambda i: say_later.format(d["chunk"][i], d["postponed"][i], postponed[i])
     )  # fmt: skip
-    if mode == "marginal" and c.scenario.physics.estimate_error == 0:
-        _lemma_4(k, found)
 
 
-def _lemma_4(k: Chunks, found: Findings) -> None:
-    """Check that sum alpha = sum beta, if Q is the marginal increase and the announced durations are true."""
-    alpha, beta = sum_alpha_s(k.c), sum_beta_s(k.c)
-    if alpha is not None and beta is not None and not abs(alpha - beta) <= RESTATED * abs(beta):
+def check_lemma_4(scenario: Scenario, found: Findings, mode: str, alpha: float | None, beta: float | None) -> None:
+    """Check that sum alpha = sum beta [s], if Q is the marginal increase and the announced durations are true."""
+    if mode != "marginal" or scenario.physics.estimate_error != 0 or alpha is None or beta is None:
+        return
+    if not abs(alpha - beta) <= RESTATED * abs(beta):
         found.add("M34", None, None, f"alpha sums to {alpha:.9g} s, beta to {beta:.9g} s; by Lemma 4 they agree")
 
 
-def _in_cloud(k: Chunks, mode: int) -> Floats:
+def _in_cloud(c: Columns, zeta: Zeta, mode: int) -> Floats:
     """(t - r + Delta + p) / D of each dispatch row [s], as if sent to the cloud; Alg. 3 line 8."""
-    d, scenario = k.c.dispatches, k.c.scenario
+    d, scenario = c.dispatches, c.scenario
     job = d["job"]
-    p = scenario.chunk_time[job, k.zeta.at(job, d["time"])]
+    p = scenario.chunk_time[job, zeta.at(job, d["time"])]
     response = d["time"] - scenario.jobs.arrival[job] + upload_delays(scenario.delays, job, d["server"]) + p
     each: Floats = (response - (p / 2 if mode == MODES["fractional"] else 0)) / scenario.jobs.chunks[job] / SECOND
     return each
 
 
-def _on_lanes(k: Chunks, mode: int, *, preemptive: bool) -> tuple[Floats, Ints]:
-    """Alpha [s] and number of postponed chunks by dispatch row; 0 in the cloud."""
+def _on_lanes(k: OnLanes, lane: Ints, mode: int, *, preemptive: bool) -> tuple[Floats, Ints]:
+    """Alpha [s] and number of postponed chunks by dispatch row, on these lanes; 0 where the lane is -1."""
     c, d = k.c, k.c.dispatches
     physics, lanes = c.scenario.physics, c.scenario.cluster.lanes
-    sent = Groups(d["lane"], d["time"], lanes)
+    sent = Groups(lane, d["time"], lanes)
     rows, known, overhead = sent.rows, physics.estimate_error == 0, physics.checkpoint_overhead
     alpha, postponed = np.zeros(len(rows)), np.zeros(len(rows), np.int64)
     scratch = _scratch(int(np.diff(sent.first).max(initial=0)))
@@ -84,8 +105,8 @@ class _Record(NamedTuple):
     """The data for following lanes: columns of the dispatches by lane, columns by job, then columns of the chunk runs.
 
     By job, `each` is the announced p, and `weight` is 1 / D. If announced durations are true, the rest is empty:
-    `gone` is the end of the last run of a dispatch's chunk; the rows of a chunk's runs begin at ``run_first[chunk]``
-    of `runs`.
+    `gone` is the end of the last run of a dispatch's chunk, which has the number of its first dispatch row; the rows of
+    a chunk's runs begin at ``run_first[chunk]`` of `runs`.
     """
 
     job: Ints
@@ -104,14 +125,14 @@ class _Record(NamedTuple):
     preempted: NDArray[np.bool_]
 
 
-def _record(k: Chunks, sent: Groups) -> _Record:
+def _record(k: OnLanes, sent: Groups) -> _Record:
     """The data of the dispatches `sent` to lanes."""
     c, d, t, jobs = k.c, k.c.dispatches, k.c.chunks, k.c.scenario.jobs
     each, none = c.scenario.chunk_time[:, 0].copy(), np.empty(0, np.int64)
     gone = chunk = runs = run_first = none
     if c.scenario.physics.estimate_error:
-        gone, chunk = sent.take(np.where(k.last[k.sent] >= 0, k.last[k.sent], NEVER)), sent.take(k.sent)
-        runs, run_first = in_groups(k.run, t["start"], k.count)
+        gone, chunk = sent.take(k.done), sent.take(k.first)
+        runs, run_first = in_groups(k.of, t["start"], len(d))
     job, time, rank, ready = (sent.take(of) for of in (d["job"], d["time"], d["rank"], k.ready))
     return _Record(
         job, time, rank, ready, each, 1 / jobs.chunks, jobs.arrival, gone, chunk, runs, run_first, t["start"], t["end"],

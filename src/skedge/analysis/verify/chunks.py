@@ -1,16 +1,15 @@
-"""Rules on dispatched chunks (M3, M5 to M8, M10, M20) and on the service discipline of lanes (M4, M21, M22)."""
+"""Rules on dispatched chunks: M3, M5 to M8, M10, M20, and M22 in the cloud."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skedge.analysis.columns import Array, Columns, failure_times, next_outage, ready_times
-from skedge.analysis.sweeps import Groups, LaneRuns, bounds, in_groups, lane_service, totals
+from skedge.analysis.sweeps import bounds, in_groups, totals
 from skedge.analysis.zeta import Zeta
 from skedge.core.model import Floats, Ints
 from skedge.core.time import NEVER
@@ -19,9 +18,6 @@ from .lag import Lags
 from .rules import MOST_WORK_ERROR, Findings, Say
 
 Mask = NDArray[np.bool_]
-
-BLOCK = 2**20
-"""Runs of the lanes that are followed at a time."""
 
 
 class Chunks:
@@ -291,146 +287,3 @@ def _ranks(k: Chunks, found: Findings) -> None:
     right = (scenario.jobs.chunks * scenario.chunk_time[:, 0])[d["job"]]
     wrong = d["rank"] != right
     found.rows("M20", wrong, d["job"], d["time"], lambda i: f"rank is {d['rank'][i]}; D p is {right[i]}")
-
-
-def _displaced(k: Chunks, found: Findings, slack: int, rows: Ints, runs: LaneRuns, group: Ints) -> None:
-    """M11: where a chunk is preempted, one of better rank takes the lane, unless the server or the job is lost then.
-
-    `rows` are the rows of the runs by lane; `group` is that of each place.
-    """
-    t = k.c.chunks
-    mine = np.flatnonzero(t["preempted"][rows])
-    run, after = rows[mine], np.minimum(mine + 1, len(rows) - 1)
-    end, next_run = runs.end[mine], rows[after]
-    taken = (t["lane"][next_run] == t["lane"][run]) & (group[runs.place[after]] < group[runs.place[mine]])
-    taken &= runs.start[after] <= end + slack + k.c.late[t["job"][next_run]]
-    lost = next_outage(k.c, t["server"][run], t["start"][run]) <= end + slack
-    lost |= failure_times(k.c)[t["job"][run]] <= end + slack
-    say = "is preempted on lane {}, but no chunk of better rank starts there then"
-    found.rows("M11", ~taken & ~lost, t["job"][run], end, lambda i: say.format(t["lane"][run[i]]))
-
-
-class _Queue(NamedTuple):
-    """The chunks that wait for lanes, by rank: one entry for each interval in which a chunk may run there.
-
-    Attributes
-    ----------
-    order, lane
-        Dispatch row of each place, by lane, there the best rank first; and that lane.
-    ready, gone
-        When the chunk of each place arrives or may continue, and when it is finished, too far ahead or gone [µs].
-    group
-        First place of the chunks that it takes turns with: those of its job dispatched together with it.
-    place
-        Place of each chunk run; -1 for none.
-    """
-
-    order: Ints
-    lane: Array
-    ready: Ints
-    gone: Ints
-    group: Ints
-    place: Ints
-
-
-def _queue(k: Chunks, lags: Lags, slack: int) -> _Queue:
-    c, d = k.c, k.c.dispatches
-    # a second dispatch that M6 has found wrong takes no part
-    counts = k.again | (k.row[k.sent] == np.arange(len(k.sent)))
-    on_lanes = Groups(np.where(counts, d["lane"], -1), d["rank"], c.scenario.cluster.lanes)
-    order, ready, gone = on_lanes.rows, on_lanes.take(k.ready), on_lanes.take(_gone(k))
-    place_of_row = np.full(len(d), -1, np.int64)
-    place_of_row[order] = np.arange(len(order))
-    place = np.where(k.run_row >= 0, place_of_row[k.run_row], -1) if len(d) else np.full(len(k.run), -1, np.int64)
-    group = np.arange(len(order))
-    if lags.turns.any():
-        of = np.stack([on_lanes.take(d[name]) for name in ("lane", "job", "time")])
-        group[1:][lags.turns[of[1, 1:]] & (of[:, 1:] == of[:, :-1]).all(axis=0)] = 0
-        # each place takes the number of the first of its group: the others are 0 so far
-        group = np.maximum.accumulate(group)
-    if not lags.holds:
-        return _Queue(order, d["lane"][order], ready, gone, group, place)
-    return _apart(k, lags, slack, _Queue(order, d["lane"][order], ready, gone, group, place))
-
-
-def _gone(k: Chunks) -> Ints:
-    """When the chunk of each dispatch row is finished or gone [µs]; NEVER if it is not."""
-    job, last = k.c.dispatches["job"], k.last[k.sent]
-    gone, failed = np.where(last >= 0, last, NEVER), failure_times(k.c)[job]
-    untrained = (failed < NEVER) & (k.work[k.sent] < k.c.scenario.jobs.minibatches[job])
-    return np.minimum(np.where(untrained, failed, gone), k.left)
-
-
-def _apart(k: Chunks, lags: Lags, slack: int, q: _Queue) -> _Queue:
-    """The queue with a place for each interval in which a chunk is not too far ahead."""
-    given = zip(k.sent[q.order].tolist(), q.ready.tolist(), q.gone.tolist(), strict=True)
-    parts = [lags.split(*of) for of in given]
-    counts = np.array([len(part) for part in parts], np.int64)
-    first, times = np.cumsum(counts) - counts, np.array([time for part in parts for time in part]).reshape(-1, 2)
-    place = q.place.copy()
-    for i in np.flatnonzero(place >= 0):
-        begins = [begin for begin, _ in parts[q.place[i]]]
-        part = np.searchsorted(begins, k.c.chunks["start"][i] + slack, side="right") - 1
-        place[i] = first[q.place[i]] + max(int(part), 0)
-    spread = np.repeat(np.arange(len(counts)), counts)
-    return _Queue(
-        q.order[spread], q.lane[spread], times[:, 0].copy(), times[:, 1].copy(), first[q.group[spread]], place
-    )
-
-
-def check_lanes(k: Chunks, lags: Lags, found: Findings, slack: int, *, preemptive: bool) -> None:
-    """Check M4, M11, M21 and M22 by following each lane with the queue of its chunks, some lanes at a time."""
-    q = _queue(k, lags, slack)
-    for first, end in _blocks(k.c.chunks["lane"], k.c.scenario.cluster.lanes):
-        _check_block(k, q, first, end, found, slack, preemptive=preemptive)
-
-
-def _blocks(lane: Array, lanes: int) -> Iterator[tuple[int, int]]:
-    """Ranges of lanes with about :data:`BLOCK` runs each; at most 16, as each looks through all runs."""
-    so_far = np.cumsum(np.bincount(lane[lane >= 0], minlength=lanes))
-    parts = min(1 + len(lane) // BLOCK, 16)
-    inner = np.searchsorted(so_far, len(lane) * np.arange(1, parts) // parts)
-    return pairwise(np.unique([0, *inner, lanes]).tolist())
-
-
-def _check_block(
-    k: Chunks, q: _Queue, first: int, end: int, found: Findings, slack: int, *, preemptive: bool
-) -> None:  # fmt: skip
-    """:func:`check_lanes` for the lanes from `first` to before `end`."""
-    c, d, t, row = k.c, k.c.dispatches, k.c.chunks, k.run_row
-    order, ready, gone = q.order, q.ready, q.gone
-    mine = np.flatnonzero((q.place >= 0) & (t["lane"] >= first) & (t["lane"] < end))
-    of, starts = in_groups(t["lane"][mine] - first, t["start"][mine], end - first)
-    rows = mine[of]
-    runs = LaneRuns(starts, t["start"][rows], t["end"][rows], q.place[rows])
-    a, b = np.searchsorted(q.lane, (first, end))
-    coming = in_groups(q.lane[a:b] - first, ready[a:b], end - first)
-    # from places within the block to places of the queue
-    coming[0][:] += a
-    _displaced(k, found, slack, rows, runs, q.group)
-    twice, worse, idle = lane_service(
-        runs, coming, q.group, ready, gone, preemptive=preemptive, slack=slack, room=found.limit
-    )  # fmt: skip
-    for time, run, _ in _of_rows(twice, rows):
-        found.add("M4", int(t["job"][run]), int(time), f"lane {t['lane'][run]} runs two chunks at {time} µs")
-    for time, run, better in _of_rows(worse, rows):
-        waits = order[better]
-        late = c.late[d["job"][waits]]
-        if late > 0 and time <= ready[better] + slack + late:
-            continue  # live, the upload arrived later than announced
-        text = (
-            f"lane {t['lane'][run]} runs chunk {t['chunk'][run]} of rank {d['rank'][row[run]]} while chunk "
-            f"{d['chunk'][waits]} of job {c.scenario.jobs.ids[d['job'][waits]]!r}, rank {d['rank'][waits]}, waits"
-        )
-        found.add("M21", int(t["job"][run]), int(time), text)
-    for time, run, waits in _of_rows(idle, rows):
-        one = order[waits]
-        if min(t["start"][run], gone[waits]) - time <= slack + c.late[d["job"][one]]:
-            continue  # it did not wait to the end, or arrived later than announced
-        text = f"lane {t['lane'][run]} idles from {time} to {t['start'][run]} µs; chunk {d['chunk'][one]} waits for it"
-        found.add("M22", int(d["job"][one]), int(time), text)
-
-
-def _of_rows(table: Ints, rows: Ints) -> Ints:
-    """A table of :func:`~skedge.analysis.sweeps.lane_service` with the rows of its runs."""
-    return np.column_stack([table[:, 0], rows[table[:, 1]], table[:, 2]])

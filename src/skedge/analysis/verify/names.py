@@ -45,11 +45,15 @@ _LATEST = 2**61
 
 
 def known_rows(
-    scenario: Scenario, schedule: Schedule, found: Findings, late_s: Mapping[str, float] | None = None
+    scenario: Scenario,
+    schedule: Schedule,
+    found: Findings,
+    late_s: Mapping[str, float] | None = None,
+    first_row: int = 0,
 ) -> Columns:
-    """The columns of `schedule`, without the rows that violate M1."""
+    """The columns of `schedule`, without the rows that violate M1; `first_row`: number of its first rows."""
     kept: dict[str, Any] = {}
-    full = {name: _filled(name, table, found) for name, table in schedule.tables().items()}
+    full = {name: _filled(name, table, found, first_row) for name, table in schedule.tables().items()}
     kept = {name: table for name, table in full.items() if table is not getattr(schedule, name)}
     schedule = replace(schedule, **kept) if kept else schedule
     c = columns(scenario, schedule, late_s)
@@ -58,12 +62,12 @@ def known_rows(
         table: Table = getattr(c, name)
         wrong = rule(c, table)
         if wrong.any():
-            _tell(found, name, table.frame, wrong)
+            _tell(found, name, table.frame, wrong, first_row)
             kept[name] = table.frame.filter(~pl.Series(wrong))
     return columns(scenario, replace(schedule, **kept), late_s) if kept else c
 
 
-def _filled(name: str, frame: pl.DataFrame, found: Findings) -> pl.DataFrame:
+def _filled(name: str, frame: pl.DataFrame, found: Findings, first_row: int) -> pl.DataFrame:
     """The rows with a value in each required column, and no NaN or impossible number."""
     parts = [
         frame[column].is_null()
@@ -81,14 +85,14 @@ def _filled(name: str, frame: pl.DataFrame, found: Findings) -> pl.DataFrame:
     if not parts:
         return frame
     wrong = np.logical_or.reduce([part.to_numpy() for part in parts])
-    _tell(found, name, frame, wrong)
+    _tell(found, name, frame, wrong, first_row)
     return frame.filter(~pl.Series(wrong))
 
 
-def _tell(found: Findings, name: str, frame: pl.DataFrame, wrong: Mask) -> None:
+def _tell(found: Findings, name: str, frame: pl.DataFrame, wrong: Mask, first_row: int) -> None:
     for i in np.flatnonzero(wrong)[: found.limit].tolist():
         row = frame.row(i, named=True)
-        text = f"{name}[{i}] has an unknown name or number, or an impossible count, time or value: {row}"
+        text = f"{name}[{first_row + i}] has an unknown name or number, or an impossible count, time or value: {row}"
         found.add("M1", row.get("job"), row[_TIME[name]], text)
 
 

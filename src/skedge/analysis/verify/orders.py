@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import polars as pl
 
-from skedge.analysis.columns import Columns, Table, failure_times, gang_intervals, gang_orders
+from skedge.analysis.columns import Array, Columns, Table, failure_times, gang_intervals, gang_orders
 from skedge.core.model import Bools, Ints
 from skedge.core.time import NEVER
 
@@ -16,8 +18,7 @@ _PLACES = ("dispatch", "redispatch", "allocate", "allocate_each")
 
 
 def check_orders(c: Columns, found: Findings, slack: int) -> None:
-    """M2: decisions are in time order, and those on gangs match the starts and ends of their runs."""
-    _in_order(c, found)
+    """M2: a job is admitted by its first order, and orders on gangs match the starts and ends of their runs."""
     _admitted(c, found)
     orders = gang_orders(c)
     if len(c.gangs) or len(orders):
@@ -44,9 +45,9 @@ def _with_suspensions(orders: pl.DataFrame) -> pl.DataFrame:
     return orders.filter(pl.col("verb").is_in(["assign_ps", "suspend"]))
 
 
-def _in_order(c: Columns, found: Findings) -> None:
-    t = c.decisions
-    back = np.concatenate([[False], t["time"][1:] < t["time"][:-1]]) if len(t) else np.zeros(0, bool)
+def check_order(t: Mapping[str, Array] | Table, found: Findings) -> None:
+    """M2: the decisions `t` are in time order."""
+    back = np.concatenate([[False], t["time"][1:] < t["time"][:-1]]) if len(t["time"]) else np.zeros(0, bool)
     found.rows(
         "M2", back, t["job"], t["time"], lambda i: f"decided at {t['time'][i]} µs, but listed after a later decision"
     )

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from skedge.analysis.columns import Columns, next_outage
 from skedge.analysis.sweeps import in_groups, merged, uncovered
 from skedge.analysis.zeta import Zeta
-from skedge.core.model import Ints
+from skedge.core.model import Bools, Ints
 from skedge.core.time import NEVER
 
 from .rules import Findings
@@ -21,10 +21,9 @@ def check_ps(c: Columns, found: Findings, slack: int) -> None:
 
 
 def check_ps_slots(c: Columns, found: Findings, slack: int, zeta: Zeta) -> None:
-    """M13 to M15: one PS slot per job, each used once; `zeta` is 1 while a job is dispatched wholly to the cloud."""
+    """M12, M14, M15: one PS slot per job; `zeta` is 1 while a job is dispatched wholly to the cloud."""
     rows, _ = in_groups(c.ps["job"], c.ps["start"], len(c.scenario.jobs))
     _one_each(c, found, slack, rows)
-    _slots(c, found, slack)
     _with_cloud_jobs(c, found, slack, zeta)
 
 
@@ -38,11 +37,16 @@ def _with_cloud_jobs(c: Columns, found: Findings, slack: int, zeta: Zeta) -> Non
     found.rows("M15", wrong, job, start, lambda i: say.format(t["server"][edge[i]]))
 
 
-def check_edge_first(c: Columns, found: Findings, zeta: Zeta) -> None:
+def dispatched_jobs(c: Columns) -> Bools:
+    """Whether each job is dispatched."""
+    dispatched = np.zeros(len(c.scenario.jobs), bool)
+    dispatched[c.dispatches["job"]] = True
+    return dispatched
+
+
+def check_edge_first(c: Columns, found: Findings, dispatched: Bools, zeta: Zeta) -> None:
     """M35: a dispatched job not wholly in the cloud has its PS there only if no edge slot of its type is free."""
     t, cluster, jobs = c.ps, c.scenario.cluster, c.scenario.jobs
-    dispatched = np.zeros(len(jobs), bool)
-    dispatched[c.dispatches["job"]] = True
     away = dispatched[t["job"]] & (t["slot"] < 0) & (zeta.at(t["job"], t["start"]) == 0)
     kind, held = jobs.ps_type[t["job"]], np.zeros(len(t), np.int64)
     slots = np.append(np.bincount(cluster.ps_type, minlength=len(cluster.ps_types)), 0)
@@ -110,9 +114,7 @@ def _one_each(c: Columns, found: Findings, slack: int, rows: Ints) -> None:
     )
     other = (t["server"][before] != t["server"][after]) | (t["slot"][before] != t["slot"][after])
     lost = next_outage(c, t["server"][before], t["start"][before]) <= start + slack
-    dispatched = np.zeros(len(c.scenario.jobs), bool)
-    dispatched[c.dispatches["job"]] = True
-    moved = same & ~twice & (start <= end) & (other | dispatched[job]) & ~lost
+    moved = same & ~twice & (start <= end) & (other | dispatched_jobs(c)[job]) & ~lost
     found.rows(
         "M14",
         moved,
@@ -122,7 +124,7 @@ def _one_each(c: Columns, found: Findings, slack: int, rows: Ints) -> None:
     )
 
 
-def _slots(c: Columns, found: Findings, slack: int) -> None:
+def check_slot_use(c: Columns, found: Findings, slack: int) -> None:
     """M13: an edge PS slot has the job's PS type and serves one job at a time."""
     t, cluster, jobs = c.ps, c.scenario.cluster, c.scenario.jobs
     edge = t["slot"] >= 0

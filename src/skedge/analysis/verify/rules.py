@@ -110,6 +110,11 @@ class Findings:
             name = self.ids[job] if known and job is not None else None
             self.by_rule[rule].append(Violation(rule, ", ".join(RULES[rule][1]), name, time, message))
 
+    def extend(self, found: Findings) -> None:
+        """Add the violations of others, up to the limit."""
+        for rule, those in found.by_rule.items():
+            self.by_rule[rule] += those[: self.limit - len(self.by_rule[rule])]
+
     def rows(self, rule: str, wrong: NDArray[np.bool_], job: Ints, time: Ints, say: Say) -> None:
         """Add a violation for each row that is `wrong`; `say(row)` gives the message."""
         for i in np.flatnonzero(wrong)[: self.limit]:

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from skedge.analysis.columns import Columns
 from skedge.core.scenario import Scenario
 from skedge.core.schedule import Schedule
 
 from .alpha import check_alpha
 from .batches import check_batches
-from .chunks import Chunks, check_chunks, check_lanes, check_outages, minibatches
+from .chunks import Chunks, check_chunks, check_outages, minibatches
 from .data import check_storage, check_uploads
 from .gangs import check_gang_slots, check_gang_starts, check_gangs
 from .jobs import (
@@ -28,12 +29,13 @@ from .jobs import (
     undisturbed,
 )
 from .lag import Lags, check_lag
+from .lanes import check_lanes, on_lanes
 from .live import check_trained
 from .names import known_rows
-from .orders import check_orders, check_ps_orders, check_suspensions
+from .orders import check_order, check_orders, check_ps_orders, check_suspensions
 from .plans import check_plans
 from .prices import check_prices
-from .ps import check_edge_first, check_ps, check_ps_slots
+from .ps import check_edge_first, check_ps, check_ps_slots, check_slot_use, dispatched_jobs
 from .resources import check_counts, check_resources
 from .rules import RULES, Findings, Violation
 from .sharing import check_sharing
@@ -68,59 +70,80 @@ def verify(
     Violations by rule, the first `limit` of each. Rows that violate M1 are omitted from all other rules.
     """
     found, live = Findings(scenario, limit), meta.get("world") is not None
-    lanes, promises = meta.get("lanes") or {}, meta.get("promises") or {}
-    preemptive = bool(lanes.get("preemptive", True))
     c = known_rows(scenario, schedule, found, meta.get("late_s") if live else None)
-    answers(c, found)
-    if not live:
-        undisturbed(c, found)
-    completions(c, found, tolerance)
-    decision_times(c, found, tolerance)
-    plans_kept(c, found, tolerance)
-    check_plans(c, found, tolerance)
-    slot_boundaries(c, found, tolerance)
-    minibatches(c, found)
-    chunks = Chunks(c)
-    lags = Lags(chunks, live=live)
-    check_lag(lags, found, tolerance)
-    check_chunks(chunks, lags, found, tolerance, haprf=lanes.get("rank") == "haprf")
-    check_outages(c, found, tolerance)
-    check_work(chunks, found, measured=live)
-    if not live and not scenario.jobs.max_lag.any():
-        check_alpha(chunks, found, str(promises.get("alpha")), preemptive=preemptive)
-    check_lanes(chunks, lags, found, tolerance, preemptive=preemptive)
-    preempted_flags(c, found, chunks.last[chunks.run], lags.gave_up(tolerance), preemptive=preemptive, live=live)
-    check_uploads(c, found, tolerance)
-    check_orders(c, found, tolerance)
-    check_storage(c, found)
-    check_ps(c, found, tolerance)
-    if not live and promises.get("ps") == "edge_first":
-        check_edge_first(c, found, chunks.zeta)
-    if not live and isinstance(promises.get("batches"), dict):
-        check_batches(c, found, promises["batches"])
-    check_gangs(c, found, tolerance)
-    _check_kind(chunks, found, tolerance, meta)
+    chunks, lags = check_jobs(c, found, meta, tolerance)
+    check_shared(chunks, lags, found, meta, tolerance)
     if live:
         check_trained(c, found, meta.get("trained") or {})
     return found.all()
 
 
-def _check_kind(chunks: Chunks, found: Findings, tolerance: int, meta: Mapping[str, Any]) -> None:
+def check_jobs(c: Columns, found: Findings, meta: Mapping[str, Any], slack: int) -> tuple[Chunks, Lags]:
+    """Check the rules that look at one job at a time; returns the dispatched chunks and their lags.
+
+    They can be checked on the jobs part by part, each with its rows of all tables.
+    """
+    live, lanes = meta.get("world") is not None, meta.get("lanes") or {}
+    answers(c, found)
+    if not live:
+        undisturbed(c, found)
+    completions(c, found, slack)
+    decision_times(c, found, slack)
+    plans_kept(c, found, slack)
+    check_plans(c, found, slack)
+    slot_boundaries(c, found, slack)
+    minibatches(c, found)
+    chunks = Chunks(c)
+    lags = Lags(chunks, live=live)
+    check_lag(lags, found, slack)
+    check_chunks(chunks, lags, found, slack, haprf=lanes.get("rank") == "haprf")
+    check_outages(c, found, slack)
+    check_work(chunks, found, measured=live)
+    preempted_flags(
+        c, found, chunks.last[chunks.run], lags.gave_up(slack), preemptive=lanes.get("preemptive", True), live=live
+    )  # fmt: skip
+    check_uploads(c, found, slack)
+    check_orders(c, found, slack)
+    check_ps(c, found, slack)
+    if c.scenario.cluster.kind == "slots":
+        check_ps_slots(c, found, slack, chunks.zeta)
+    if c.scenario.cluster.kind != "sites":
+        check_supplies(c, found)
+    return chunks, lags
+
+
+def check_shared(k: Chunks, lags: Lags, found: Findings, meta: Mapping[str, Any], slack: int) -> None:
+    """Check the rules on what jobs share, and on gangs: lanes, PS slots, storage, resources, the order of decisions."""
+    c, live, promises = k.c, meta.get("world") is not None, meta.get("promises") or {}
+    preemptive = bool((meta.get("lanes") or {}).get("preemptive", True))
+    check_order(c.decisions, found)
+    lanes = on_lanes(k)
+    if not live and not c.scenario.jobs.max_lag.any():
+        check_alpha(lanes, k.zeta, found, str(promises.get("alpha")), preemptive=preemptive)
+    check_lanes(lanes, lags, found, slack, preemptive=preemptive)
+    check_storage(c, found)
+    if not live and promises.get("ps") == "edge_first":
+        check_edge_first(c, found, dispatched_jobs(c), k.zeta)
+    if not live and isinstance(promises.get("batches"), dict):
+        check_batches(c, found, promises["batches"])
+    check_gangs(c, found, slack)
+    _check_kind(c, found, slack, meta)
+
+
+def _check_kind(c: Columns, found: Findings, tolerance: int, meta: Mapping[str, Any]) -> None:
     """Check the rules that apply only to one kind of cluster."""
-    c, live, promises = chunks.c, meta.get("world") is not None, meta.get("promises") or {}
+    live, promises = meta.get("world") is not None, meta.get("promises") or {}
     rule, most, slots = "M27", c.scenario.jobs.batch, False
     match c.scenario.cluster.kind:
         case "slots":
             rule, most, slots = "M5", c.scenario.jobs.chunks, True
-            check_supplies(c, found)
-            check_ps_slots(c, found, tolerance, chunks.zeta)
+            check_slot_use(c, found, tolerance)
             check_gang_slots(c, found, tolerance)
             check_sharing(c, found, tolerance, sticky=bool((meta.get("params") or {}).get("sticky")))
             check_gang_starts(c, found, tolerance)
             if not live:
                 check_gang_work(c, found)
         case "resources":
-            check_supplies(c, found)
             check_resources(c, found, tolerance)
             check_counts(c, found, by_ratio=promises.get("ps") == "ratio")
             check_ps_orders(c, found, tolerance)

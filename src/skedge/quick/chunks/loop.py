@@ -22,6 +22,7 @@ from .state import (
     AGENDA,
     ARRIVAL,
     ARRIVED,
+    BASE,
     BYTES,
     CHUNKS,
     CLOUD_ROWS,
@@ -48,6 +49,7 @@ from .state import (
     UNSETTLED,
     LaneBooks,
     LaneCase,
+    can_send,
     has_room,
     has_rows,
 )
@@ -62,7 +64,7 @@ def advance(case: LaneCase, books: LaneBooks, events: int) -> int:
     at, truth = books.at, books.truth
     for _ in range(events):
         while at[ARRIVED] < at[COMING]:
-            if not (has_room(books.belief) and has_room(truth.lanes)):
+            if not (has_room(books.belief) and has_room(truth.lanes) and can_send(books, at[ARRIVED])):
                 return FULL
             _answer(case, books, at[ARRIVED], at[NOW])
             at[ARRIVED] += 1
@@ -213,7 +215,7 @@ def _answer(case: LaneCase, books: LaneBooks, job: int, now: int) -> None:
     if books.weights[0] != mine[SCALE]:
         fill_weights(books.weights, mine[SCALE])
     sum_up(books.belief, candidates, books.weights)
-    count, first = mine[CHUNKS], mine[FIRST]
+    count, first = mine[CHUNKS], mine[FIRST] - books.at[BASE]
     lane, postponed, alpha = books.order[0, :count], books.order[1, :count], books.alpha[first : first + count]
     c = _chunks(case, books, job, now)
     greedy(

@@ -26,6 +26,7 @@ from skedge.sim.runs import RunLog
 from .loop import FULL, OVER, advance
 from .state import (
     ARRIVAL,
+    BASE,
     CHUNKS,
     CLOUD_ROWS,
     DONE,
@@ -77,34 +78,39 @@ def simulate(scenario: Scenario, policy: Policy, progress: Callable[[Event], Non
     books = with_room(make_books(scenario, case, preemptive=policy.lanes.preemptive))
     while (why := advance(case, books, EVENTS)) != OVER:
         if why == FULL:
-            _drain(books, log)
+            drain(books, log)
             books = with_room(books)
         elif progress is not None:
             done = books.completed[reported : books.at[DONE]].tolist()
             reported += len(done)
             progress(Event(int(books.at[NOW]), finished=tuple(done)))
-    _drain(books, log)
-    if books.at[STUCK]:
-        raise no_ps_left(scenario.jobs.ids[books.at[STUCK] - 1], int(books.at[NOW]))
-    if books.at[IMPOSSIBLE]:
-        raise StateError("a lane is reported to have finished a chunk that it did not have")
-    _in_cloud(books, log)
+    drain(books, log)
+    must_be_over(scenario, books)
+    in_cloud(books, log, 0)
     runs = log.table()
     del log  # it takes as much memory as the table
     return _record(scenario, books, runs)
 
 
-def _drain(books: LaneBooks, log: RunLog) -> None:
+def must_be_over(scenario: Scenario, books: LaneBooks) -> None:
+    """Raise the error that has ended the run, if one has."""
+    if books.at[STUCK]:
+        raise no_ps_left(scenario.jobs.ids[books.at[STUCK] - 1], int(books.at[NOW]))
+    if books.at[IMPOSSIBLE]:
+        raise StateError("a lane is reported to have finished a chunk that it did not have")
+
+
+def drain(books: LaneBooks, log: RunLog) -> None:
     """Take the finished runs out of their buffer."""
     size = books.truth.size
     log.lane_runs(books.truth.runs[: size[RUNS]])
     size[RUNS] = 0
 
 
-def _in_cloud(books: LaneBooks, log: RunLog) -> None:
-    """Log the runs in the cloud."""
+def in_cloud(books: LaneBooks, log: RunLog, first: int) -> None:
+    """Log the runs in the cloud, from the row `first` on."""
     chunks = books.jobs[:, CHUNKS]
-    for job, n, start, end, zeta in books.cloud_runs[: books.at[CLOUD_ROWS]].tolist():
+    for job, n, start, end, zeta in books.cloud_runs[first : books.at[CLOUD_ROWS]].tolist():
         log.cloud_runs(job, np.arange(chunks[job] - n, chunks[job]), start, end, zeta)
 
 
@@ -115,16 +121,19 @@ def _record(scenario: Scenario, books: LaneBooks, runs: pl.DataFrame) -> Schedul
         record.reject(int(books.jobs[job, ARRIVAL]), Reject(job, NO_WORKER))
     record.ps.frombytes(books.ps[: books.at[PS_ROWS]].tobytes())
     record.admitted = {int(job): int(sent[job]) for job in np.flatnonzero(sent >= 0)}
-    return record.schedule(runs, _dispatches(books))
+    return record.schedule(runs, dispatches(books, 0, len(sent)))
 
 
-def _dispatches(books: LaneBooks) -> Dispatches:
-    """The dispatches, in order of the jobs."""
-    jobs, of = books.jobs, np.flatnonzero(books.jobs[:, SENT] >= 0)
+def dispatches(books: LaneBooks, first: int, end: int) -> Dispatches:
+    """The dispatches of the jobs from `first`, with which the columns of the books begin, to before `end`, in order."""
+    jobs = books.jobs[first:end]
+    of = np.flatnonzero(jobs[:, SENT] >= 0)
     sizes, answered = jobs[of, CHUNKS], np.repeat(jobs[:, SENT] >= 0, jobs[:, CHUNKS])
-    number = np.arange(len(answered), dtype=np.int32) - np.repeat(jobs[:, FIRST].astype(np.int32), jobs[:, CHUNKS])
+    begins = (jobs[:, FIRST] - books.at[BASE]).astype(np.int32)
+    number = np.arange(len(answered), dtype=np.int32) - np.repeat(begins, jobs[:, CHUNKS])
+    lane, postponed = (column[: len(answered)][answered] for column in (books.lane, books.postponed))
+    alpha = books.alpha[: len(answered)][answered]
     return Dispatches(
-        jobs[of, SENT], of, sizes * jobs[of, EACH], np.zeros(len(of), np.bool_),
-        ["least_marginal_increase"] * len(of), sizes,
-        number[answered], books.lane[answered], books.postponed[answered], books.alpha[answered] / SECOND,
+        jobs[of, SENT], first + of, sizes * jobs[of, EACH], np.zeros(len(of), np.bool_),
+        ["least_marginal_increase"] * len(of), sizes, number[answered], lane, postponed, alpha / SECOND,
     )  # fmt: skip

@@ -36,10 +36,11 @@ NO_PS = -2
 - 1 if it is wholly in the cloud; its PS slot (-1: in the cloud), and since when [µs]; its dispatch [µs], -1: rejected.
 """
 
-ARRIVED, AGENDA, COMING, NOW, UNSETTLED, DONE, PS_ROWS, CLOUD_ROWS, DISPATCHES, IMPOSSIBLE, STUCK = range(11)
+ARRIVED, AGENDA, COMING, NOW, UNSETTLED, DONE, PS_ROWS, CLOUD_ROWS, DISPATCHES, IMPOSSIBLE, STUCK, BASE = range(12)
 """Numbers of ``LaneBooks.at``: jobs that have been answered; length of the agenda (as :mod:`skedge.quick.gangs` has
 it); jobs that have arrived; the present [µs], and whether its instant is not settled; jobs completed; rows of two
-tables; dispatches; 1 after an impossible fact; 1 + the first job for which there is no PS."""
+tables; dispatches; 1 after an impossible fact; 1 + the first job for which there is no PS; number of the first chunk
+of which the columns of the dispatches have a row."""
 
 
 class LaneCase(NamedTuple):
@@ -92,7 +93,7 @@ class LaneBooks(NamedTuple):
     agenda
         A heap of (time, job, chunks) for chunks in the cloud: they start, or end if `chunks` is negative.
     lane, postponed, alpha
-        Columns of the dispatches, by chunk; alpha in µs.
+        Columns of the dispatches, by chunk from ``at[BASE]`` on; alpha in µs.
     order
         Scratch for the chunks of one job: lane, chunks postponed, and their times.
     ps, cloud_runs
@@ -143,10 +144,11 @@ def _lists(parts: list[Ints]) -> tuple[Ints, Ints]:
     return np.concatenate([np.zeros(0, np.int64), *parts]), np.cumsum([0, *(len(part) for part in parts)])
 
 
-def make_books(scenario: Scenario, case: LaneCase, *, preemptive: bool) -> LaneBooks:
-    """The books before the first event."""
+def make_books(scenario: Scenario, case: LaneCase, *, preemptive: bool, most_rows: int | None = None) -> LaneBooks:
+    """The books before the first event, with room for the dispatches of `most_rows` chunks; None: of all."""
     cluster, jobs, overhead = scenario.cluster, scenario.jobs, scenario.physics.checkpoint_overhead
     most, total = int(jobs.chunks.max(initial=0)), int(jobs.chunks.sum())
+    rows = total if most_rows is None else min(total, most_rows)
     belief = empty_lanes(cluster.lanes, preemptive=preemptive, overhead=overhead)
     return LaneBooks(
         jobs=_job_table(scenario, case),
@@ -156,9 +158,9 @@ def make_books(scenario: Scenario, case: LaneCase, *, preemptive: bool) -> LaneB
         weights=np.zeros(most + 1, np.int64),
         ps_job=np.full(len(cluster.ps_server), -1),
         agenda=np.zeros((2 * len(jobs), 3), np.int64),
-        lane=np.zeros(total, np.int32),
-        postponed=np.zeros(total, np.int32),
-        alpha=np.zeros(total),
+        lane=np.zeros(rows, np.int32),
+        postponed=np.zeros(rows, np.int32),
+        alpha=np.zeros(rows),
         order=np.zeros((2, most), np.int64),
         ps=np.zeros((0, 5), np.int64),
         cloud_runs=np.zeros((len(jobs), 5), np.int64),
@@ -192,6 +194,12 @@ def _groups(lanes: Lanes) -> int:
 def has_rows(books: LaneBooks) -> bool:
     """Whether the table of PSs has room for all jobs in the system."""
     return len(books.ps) - books.at[PS_ROWS] > books.at[ARRIVED] - books.at[DONE]
+
+
+@inlined
+def can_send(books: LaneBooks, job: int) -> bool:
+    """Whether the columns of the dispatches have room for `job`."""
+    return books.jobs[job, FIRST] + books.jobs[job, CHUNKS] - books.at[BASE] <= len(books.lane)
 
 
 @lean
