@@ -337,6 +337,7 @@ def _queue(k: Chunks, lags: Lags, slack: int) -> _Queue:
     c, d = k.c, k.c.dispatches
     # a second dispatch that M6 has found wrong takes no part
     counts = k.again | (k.row[k.sent] == np.arange(len(k.sent)))
+    counts &= k.left > k.ready  # nor does a chunk whose server went out of service before its data were there
     on_lanes = Groups(np.where(counts, d["lane"], -1), d["rank"], c.scenario.cluster.lanes)
     order, ready, gone = on_lanes.rows, on_lanes.take(k.ready), on_lanes.take(_gone(k))
     place_of_row = np.full(len(d), -1, np.int64)

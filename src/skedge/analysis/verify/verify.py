@@ -86,7 +86,7 @@ def verify(
     check_chunks(chunks, lags, found, tolerance, haprf=lanes.get("rank") == "haprf")
     check_outages(c, found, tolerance)
     check_work(chunks, found, measured=live)
-    if not live and not scenario.jobs.max_lag.any():
+    if not live and not scenario.jobs.max_lag.any() and scenario.physics.mtbf is None:
         check_alpha(chunks, found, str(promises.get("alpha")), preemptive=preemptive)
     check_lanes(chunks, lags, found, tolerance, preemptive=preemptive)
     preempted_flags(c, found, chunks.last[chunks.run], lags.gave_up(tolerance), preemptive=preemptive, live=live)
