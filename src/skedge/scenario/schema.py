@@ -377,6 +377,7 @@ class WorkloadForm(_Form):
     epochs: CountRange | None = None
     chunks: CountRange | None = Field(None, description="default: the rows of JSAC'22's Table II")
     minibatches: CountRange | None = Field(None, description="with make: paper and chunks")
+    gang_share: Number | None = Field(None, gt=0, description="k_j as a share of D_j; default: the trace's GPUs")
     gradient_mb: PositiveRange | None = None
     chunk_mb: NumberRange | None = None
     minibatch_h: PositiveRange | None = None
@@ -443,7 +444,7 @@ class WorkloadForm(_Form):
 _SAME = ("epochs", "gradient_mb", "chunk_mb")
 _SIZES, _UPLOADS = ("chunks", "minibatches"), ("upload_edge_slots", "upload_cloud_slots")
 PAPER_OPTIONS: Mapping[str, str] = {
-    name: name for name in (*_SAME, *_SIZES, "minibatch_h", "ps_update_ms", "bandwidth_mbps", *_UPLOADS)
+    name: name for name in (*_SAME, *_SIZES, "minibatch_h", "ps_update_ms", "bandwidth_mbps", "gang_share", *_UPLOADS)
 }
 """Fields for ``make: paper`` and their names in :class:`skedge.traces.makers.workload.PaperRanges`."""
 RIGID_OPTIONS: Mapping[str, str] = {name: name for name in (*_SAME, "upload_spread", "cloud_factor")} | {
