@@ -47,7 +47,8 @@ def carry_out(
     """
     found: dict[str, Numbers] = {}
     where = where or Where()
-    points = [_point(where, _one, one.label, one.data, one.policy, metrics) for one in simulations]
+    make = _Points(where)
+    points = [make.point(_one, one.label, one.data, one.policy, metrics) for one in simulations]
     with closing(carry_out_points(points, where)) as done:
         for label, numbers, broken in done:
             found[label] = numbers
@@ -55,12 +56,26 @@ def carry_out(
     return [{"seed": one.seed, **one.place, **found[one.label]} for one in simulations]
 
 
-def _point(where: Where, function: Callable[..., Any], label: str, data: dict[str, Any], *given: Any) -> Point:
-    """`function` of a scenario; elsewhere than here the scenario is sent with its trace, which is a file of ours."""
-    if where.here:
-        return Point("", function, (label, data, *given))
-    scenario = _scenario(label, data)
-    return Point(key_of(function.__qualname__, label, digest_of(scenario), *given), function, (label, scenario, *given))
+class _Points:
+    """Makes points; elsewhere than here a scenario is sent with its trace, which is a file of ours.
+
+    Runs that follow one another with the same fields share the scenario and its digest, which can take longer to make
+    than a run.
+    """
+
+    def __init__(self, where: Where) -> None:
+        self.where = where
+        self.data: dict[str, Any] | None = None
+
+    def point(self, function: Callable[..., Any], label: str, data: dict[str, Any], *given: Any) -> Point:
+        """The point of `function` of a scenario."""
+        if self.where.here:
+            return Point("", function, (label, data, *given))
+        if self.data is not data:
+            self.data, self.scenario = data, _scenario(label, data)
+            self.digest = digest_of(self.scenario)
+        key = key_of(function.__qualname__, label, self.digest, *given)
+        return Point(key, function, (label, self.scenario, *given))
 
 
 def _scenario(label: str, source: dict[str, Any] | Scenario) -> Scenario:
@@ -103,14 +118,15 @@ def set_against_bounds(
     break, when they are done.
     """
     where = where or Where()
-    asked = [_point(where, _bounded, one.label, one.data, settings.problem, settings.solve_s) for one in instances]
+    make = _Points(where)
+    asked = [make.point(_bounded, one.label, one.data, settings.problem, settings.solve_s) for one in instances]
     bounds = dict[str, _Bounded | None]()
     with closing(carry_out_points(asked, replace(where, processes=1))) as done:  # the solvers use all cores
         for label, bound in done:
             bounds[label] = bound
             progress(f"the bound of {label}", ())
     can = [(one, bound) for one in instances if (bound := bounds[one.label]) is not None]
-    asked = [_point(where, _ratios, i.label, i.data, i.seed, i.at, settings, bound) for i, bound in can]
+    asked = [make.point(_ratios, i.label, i.data, i.seed, i.at, settings, bound) for i, bound in can]
     found = {one.label: [{"seed": one.seed, "at": one.at, "policy": ""}] for one in instances}
     with closing(carry_out_points(asked, where)) as done:
         for label, rows, broken in done:
