@@ -31,6 +31,9 @@ Verified = tuple[str, ...]
 Numbers = dict[str, Any]
 """What was measured of a run, by column."""
 
+LATE = "finished_after_horizon"
+"""The metric that every study has beside its own."""
+
 
 def carry_out(
     simulations: Sequence[Simulation],
@@ -48,10 +51,11 @@ def carry_out(
     found: dict[str, Numbers] = {}
     where = where or Where()
     make = _Points(where)
-    points = [make.point(_one, one.label, one.data, one.policy, metrics) for one in simulations]
+    points = [make.point(_one, one.label, one.data, one.policy, BUSY in metrics) for one in simulations]
+    first, *others = metrics
     with closing(carry_out_points(points, where)) as done:
         for label, numbers, broken in done:
-            found[label] = numbers
+            found[label] = {"value": numbers[first], "late": numbers[LATE], **{name: numbers[name] for name in others}}
             progress(label, broken)
     return [{"seed": one.seed, **one.place, **found[one.label]} for one in simulations]
 
@@ -82,25 +86,21 @@ def _scenario(label: str, source: dict[str, Any] | Scenario) -> Scenario:
     return source if isinstance(source, Scenario) else scenario_from_dict(source, label, Path())
 
 
-def _one(
-    label: str, source: dict[str, Any] | Scenario, policy: str, metrics: tuple[str, ...]
-) -> tuple[str, Numbers, Verified]:
+def _one(label: str, source: dict[str, Any] | Scenario, policy: str, course: bool) -> tuple[str, Numbers, Verified]:
+    """A run and all its metrics, whichever a study compares: so that studies share runs."""
     done = run(_scenario(label, source), policy)
     broken = tuple(f"{v.rule} {v.constraint}: {v.message}" for v in done.verify(limit=3))
-    first, *others = (_measured(done, metric) for metric in metrics)
-    numbers = {"value": first, "late": done.metrics["finished_after_horizon"]}
-    return label, numbers | dict(zip(metrics[1:], others, strict=True)), broken
+    plain = {name: value for name, value in done.metrics.items() if value is None or isinstance(value, int | float)}
+    numbers: Numbers = {name: None if value is None else float(value) for name, value in plain.items()}
+    numbers[LATE] = done.metrics[LATE]
+    return label, numbers | {"decisions_s": done.decisions_s} | ({BUSY: _busy(done)} if course else {}), broken
 
 
-def _measured(done: Run, metric: str) -> Any:
-    """A metric of a run, the CPU time of its decisions, or the share of busy workers at each slot's beginning."""
-    if metric == "decisions_s":
-        return done.decisions_s
-    if metric == BUSY:
-        slots = round(done.metrics["makespan_s"] * SECOND) // done.scenario.physics.slot
-        return utilisation(done.scenario, done.schedule, slots + 1)["busy_share"].to_list()
-    value = done.metrics[metric]
-    return None if value is None else float(value)
+def _busy(done: Run) -> list[float]:
+    """The share of busy workers at each slot's beginning."""
+    slots = round(done.metrics["makespan_s"] * SECOND) // done.scenario.physics.slot
+    found: list[float] = utilisation(done.scenario, done.schedule, slots + 1)["busy_share"].to_list()
+    return found
 
 
 def set_against_bounds(
