@@ -173,7 +173,7 @@ def _ratios(
         value = float(done.metrics[problem.metric])
         if value <= 0 < bound.value:
             raise SkedgeError(f"{label}: {policy} has {problem.metric} = 0, which has no ratio")
-        since = scenario.jobs.frame["arrival_s"].sum() if settings.completions else 0.0
+        since = float(scenario.jobs.frame["arrival_s"].sum()) if settings.completions else 0.0
         ours, best = value + since, bound.value + since
         ratio = ours / best if problem.sense == "lower" else best / max(ours, 1e-300)
         ratio = 1.0 if value == bound.value else ratio  # also where no policy can do better
