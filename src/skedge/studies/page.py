@@ -227,9 +227,7 @@ def _made_by(found: StudyResults) -> str:
     setting = escape(json.dumps(plain["setting"], indent=2, ensure_ascii=False))
     versions = escape(", ".join(f"{name} {number}" for name, number in plain["versions"].items()))
     made = f"{versions}; about {found.study.minutes:g} minutes on 2 cores"
-    return (
-        f"<p>{made}</p><details><summary>The setting</summary><pre><code>{setting}</code></pre></details>"
-    )
+    return f"<p>{made}</p><details><summary>The setting</summary><pre><code>{setting}</code></pre></details>"
 
 
 @cache
