@@ -22,7 +22,7 @@ from .core.time import SECOND
 from .core.wording import some_of
 from .optimum.types import PLANNED
 from .run import Run, prepared
-from .sim.world import SimulatedWorld
+from .sim.failures import world_of
 
 _MOST_NAMED = 3
 """Maximum number of jobs or servers named in one line."""
@@ -157,9 +157,8 @@ def _never(run: Run, job: int, at: int | None) -> InputError:
 def _replay(run: Run, job: int, at: int | None) -> _DecisionReached:
     policy = _Asked(prepared(run.policy, run.scenario), job, at)
     kernel = Kernel(run.scenario, policy)  # type: ignore[arg-type]
-    world = SimulatedWorld(run.scenario, preemptive=policy.lanes.preemptive)
     try:
-        drive_to_end(kernel, world)
+        drive_to_end(kernel, world_of(kernel))
     except _DecisionReached as reached:
         return reached
     raise _never(run, job, at)

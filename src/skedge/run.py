@@ -41,7 +41,7 @@ from .runs.stopwatch import Stopwatch, WatchedPolicy, WatchedWorld
 from .runs.writing import write_table
 from .scenario.file import load_jobs, load_scenario, scenario_of
 from .scenario.save import save_scenario
-from .sim.world import SimulatedWorld
+from .sim.failures import world_of
 
 LARGE = 5_000
 """Jobs from which on :mod:`skedge.quick` is used where it can be: smaller runs do not earn back its compilation."""
@@ -478,7 +478,7 @@ def _driven(
     """The run of a policy that the kernel asks event by event; `split`: count the world's CPU time apart."""
     with watch.simulating("kernel"):
         kernel = Kernel(scenario, cast("Policy", WatchedPolicy(policy, watch)), journal)
-        world = SimulatedWorld(scenario, preemptive=policy.lanes.preemptive)
+        world = world_of(kernel)
         driven = WatchedWorld(world, watch) if split else world
         drive_to_end(kernel, driven, None if progress is None else lambda event, _: progress(event))
         kernel.validate_state()

@@ -28,8 +28,8 @@ from .core.scenario import Jobs, Scenario
 from .core.time import SECOND, ticks, whole_slots
 from .run import Run, prepared, run
 from .scenario.file import job_from_spec, job_of, server_from
+from .sim.failures import world_of
 from .sim.what_if import Foreseen, Present
-from .sim.world import SimulatedWorld
 
 _SCALED = ("minibatch_s", "ps_update_s", "gradient_mb")
 """The columns that the time of a mini-batch, m + G + 2 q / b, is linear in."""
@@ -258,8 +258,8 @@ def state_at(scenario: Scenario, policy: AnyPolicy, at_s: float) -> Present:
     """
     made, at = prepared(policy, scenario), ticks(at_s)
     known = _first(scenario, int((whole_slots(scenario.jobs.arrival, scenario.physics.step) <= at).sum()))
-    world = SimulatedWorld(known, preemptive=made.lanes.preemptive)
     present = Present(Kernel(known, made), 0)
+    world = world_of(present.kernel)
     while (event := world.next_event()) is not None and event.time <= at:
         for order in present.happens(event):
             world.perform(order)

@@ -20,7 +20,8 @@ def few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Study]:
     """Three small studies in place of all: a formula, a sweep whose claim fails, and one that trains."""
     monkeypatch.chdir(tmp_path)
     whole = find("pdors", "fig8")
-    small = whole.settings.model_copy(update={"values": [3], "set": {"cluster.draw.servers": 5}, "grows": False})
+    changed = {"values": [3], "set": {"cluster.draw.servers": 5}, "grows": False, "beside": []}
+    small = whole.settings.model_copy(update=changed)
     why = Hypothesis(about="setting", text="there are 4 jobs", settings={"values": [4]})
     sweep = whole.model_copy(update={"settings": small, "seeds": 5, "cap": 5, "hypotheses": [why]})
     studies = [find("pdors", "fig5"), sweep, find("jsac22", "fig3")]
@@ -44,6 +45,7 @@ def test_all_figures_are_run_judged_and_listed(few: list[Study], skedge: Skedge)
     assert "[fig5](pdors-fig5/report.html)" in page
     assert "**does not hold**; open if there are 4 jobs" in page
     assert f"| fig3 | {few[2].claim} | not run: it trains for real | |" in page
+    assert f"In all they are {sum(study.minutes for study in few):,.0f}, of which 12 train for real." in page
     assert not Path("f/.points").exists()
 
 

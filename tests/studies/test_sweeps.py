@@ -16,11 +16,13 @@ from builders.studies import WRITTEN, repeated, verdicts
 from skedge.core.errors import InputError
 from skedge.core.registry import make_policy
 from skedge.run import offers, prepared
+from skedge.runs.sweep import Kept, Where
 from skedge.scenario.file import scenario_from_dict
 from skedge.scenario.save import digest_of
 from skedge.studies.kinds.course import BUSY, Course
 from skedge.studies.kinds.feasibility import Feasibility
 from skedge.studies.kinds.sweep import Gain, Sweep
+from skedge.studies.simulate import carry_out
 from skedge.studies.study import Hypothesis, read_study
 
 Skedge = Callable[..., Any]
@@ -284,7 +286,7 @@ def test_a_figure_from_its_formula_is_written(skedge: Skedge) -> None:
 def test_a_sweep_is_carried_out_and_verified(monkeypatch: pytest.MonkeyPatch, skedge: Skedge) -> None:
     """Fig. 8 with 3 and 6 jobs, one seed: four runs, all verified; the same again gives the same numbers."""
     whole = read_study(next(path for path in SWEEPS if path.stem == "pdors-fig8"))
-    small = {"values": [3, 6], "set": {"cluster.draw.servers": 5}}
+    small = {"values": [3, 6], "set": {"cluster.draw.servers": 5}, "beside": []}
     study = whole.model_copy(update={"settings": whole.settings.model_copy(update=small)})
     monkeypatch.setattr("skedge.cli.study.find", lambda *_: study)
     first, again = (skedge("reproduce", "pdors", "fig8", "--seeds", 1, "--out", o, "--json").json for o in ("f", "g"))
@@ -295,7 +297,7 @@ def test_a_sweep_is_carried_out_and_verified(monkeypatch: pytest.MonkeyPatch, sk
 def test_seeds_are_added_until_the_claim_is_decided(monkeypatch: pytest.MonkeyPatch, skedge: Skedge) -> None:
     """Looks after 5, 10 and 12 seeds; it is decided at the second, and what does not hold is tried otherwise."""
     whole = read_study(next(path for path in SWEEPS if path.stem == "pdors-fig8"))
-    small = {"values": [3], "set": {"cluster.draw.servers": 5}, "grows": False}
+    small = {"values": [3], "set": {"cluster.draw.servers": 5}, "grows": False, "beside": []}
     hypotheses = [Hypothesis(about="metric", text="jobs count, not their utility", settings={"metric": "jobs"})]
     study = whole.model_copy(
         update={"settings": whole.settings.model_copy(update=small), "seeds": 5, "cap": 12, "hypotheses": hypotheses}
@@ -316,3 +318,16 @@ def test_seeds_are_added_until_the_claim_is_decided(monkeypatch: pytest.MonkeyPa
     assert {metrics for metrics, _ in seen[2:]} == {("jobs",)}
     assert (found["verdict"], found["seeds"]) == ("does not hold", list(range(10)))
     assert [reason["verdict"] for reason in found["reasons"]] == ["does not hold"]
+
+
+def test_studies_of_the_same_runs_share_them_whatever_they_compare(tmp_path: Path) -> None:
+    """The second study of two policies finds all four runs of the first, and has its own metric of them."""
+    study = TWO.model_copy(update={"set": {"cluster.draw.servers": 5}, "values": [3, 4], "policies": ["drf", "fifo"]})
+    asked = list(study.simulations(0, None))
+    kept = Kept(tmp_path / "kept")
+    first = carry_out(asked, ("utility_total",), lambda *_: None, Where(1, None, kept))
+    second = carry_out(asked, ("acceptance_share", "utility_total"), lambda *_: None, Where(1, None, kept))
+    assert len(list((tmp_path / "kept").iterdir())) == 4
+    assert [row["utility_total"] for row in second] == [row["value"] for row in first]
+    here = carry_out(asked, ("acceptance_share", "utility_total"), lambda *_: None)
+    assert here == second

@@ -242,3 +242,13 @@ def test_the_real_traces_49_875_jobs_are_made():
     numbers = table.select(pl.col(pl.Float64).is_finite().all())
     assert all(numbers.row(0))
     assert len(Jobs(table, CLUSTER)) == 49_875
+
+
+def test_a_gang_may_have_a_share_of_its_jobs_chunks(trace):
+    """A tenth of 27, 115 and 60 chunks are 3, 12 (11.5 to even) and 6; the other draws stay."""
+    plain = paper_jobs(trace, rng(2), GPU, CPU).table
+    table = paper_jobs(trace, rng(2), GPU, CPU, ranges=PaperRanges(gang_share=0.1)).table
+    assert set(zip(table["chunks"], table["workers"], strict=True)) <= {(27, 3), (115, 12), (60, 6)}
+    assert table.drop("workers").equals(plain.drop("workers"))
+    with pytest.raises(TraceError, match="gang_share 0: must be above 0"):
+        PaperRanges(gang_share=0)

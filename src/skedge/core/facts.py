@@ -9,6 +9,7 @@ from .kinds import kind_of
 from .time import SECOND
 
 if TYPE_CHECKING:
+    from .model import Physics
     from .scenario import Scenario
 
 
@@ -31,7 +32,14 @@ def scenario_facts(scenario: Scenario) -> dict[str, str]:
         "checkpoint overhead": f"{physics.checkpoint_overhead / SECOND:g} s",
         "estimate error": f"{physics.estimate_error:g}",
         "speedup": f"{physics.speedup:g}",
+        **_failures(physics),
     }
+
+
+def _failures(physics: Physics) -> dict[str, str]:
+    if physics.mtbf is None:
+        return {}
+    return {"server failures": f"every {physics.mtbf / SECOND:g} s each, repaired in {physics.mttr / SECOND:g} s"}
 
 
 def facts_html(scenario: Scenario) -> str:

@@ -117,6 +117,11 @@ class OnResources(OnSlots):
         _refuse_sharing(cluster)
         check_on_resources(frame, cluster)
 
+    def check(self, scenario: Scenario) -> None:
+        """Reject failures of servers, which are simulated on slots only."""
+        if scenario.physics.mtbf is not None:
+            raise ScenarioError("physics.mtbf: goes with servers that have slots; leave it out")
+
     def workers(self, cluster: Cluster) -> str:
         """The resources."""
         return f"with {', '.join(cluster.resources)}"
@@ -186,6 +191,7 @@ class AtSites(OnResources):
             raise ScenarioError(f"job {first!r}: upload: at sites data move at once; leave it out")
         if scenario.physics.estimate_error > 0:
             raise ScenarioError("physics.estimate_error: does not go with a cluster that has transfer_cost")
+        super().check(scenario)
         for job in np.flatnonzero(scenario.slot_chunks < 1 - 1e-9):
             raise ScenarioError(
                 f"job {scenario.jobs.ids[job]!r}: a worker trains {scenario.slot_chunks[job]:.3g} chunks in a slot; it "

@@ -318,6 +318,9 @@ class Physics:
         1 + epsilon of speed augmentation (JSAC'22 Def. 1): multiplies n_jsw, and scales neither delays nor parameters.
     horizon
         T [µs], whole slots: the window of prices, plans and utilities; the run continues beyond it. None: no horizon.
+    mtbf, mttr
+        Mean time between the return of an edge server and its next failure, and mean time to its repair [µs], both
+        exponential and in whole steps, at least one. ``mtbf`` None: no server fails in a simulation.
     """
 
     slot: int = HOUR
@@ -329,6 +332,8 @@ class Physics:
     estimate_error: float = 0.0
     speedup: float = 1.0
     horizon: int | None = None
+    mtbf: int | None = None
+    mttr: int = HOUR
 
     def __post_init__(self) -> None:
         """Check and cast the fields; round the overhead up to whole steps.
@@ -368,4 +373,6 @@ _PHYSICS: dict[str, Rule] = {
     "estimate_error": Number("a number from 0 to 1e+09", 0, 1e9),
     "speedup": Number("a number from 1e-09 to 1e+09", 1e-9, 1e9),
     "horizon": Maybe(Number(f"None or a whole number of µs from 1 to {_LONGEST}", 1, _LONGEST, whole=True)),
+    "mtbf": Maybe(Number(f"None or a whole number of µs from 1 to {_LONGEST}", 1, _LONGEST, whole=True)),
+    "mttr": Number(f"a whole number of µs from 1 to {_LONGEST}", 1, _LONGEST, whole=True),
 }

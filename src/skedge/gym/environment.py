@@ -18,7 +18,7 @@ from skedge.optimum.problems import Reference, reference
 from skedge.run import Run, offers
 from skedge.runs.meta import meta_of
 from skedge.scenario.file import Source, scenario_of
-from skedge.sim.world import SimulatedWorld
+from skedge.sim.failures import world_of
 
 from .admission import JobAdmitter
 from .asking import AskedKernel, Asking, Mask, Observation, Question
@@ -151,7 +151,7 @@ class _Episode:
     def __init__(self, scenario: Scenario, policy: Asking) -> None:
         self.scenario = scenario
         self.kernel = AskedKernel(scenario, policy)
-        self.world = SimulatedWorld(scenario, preemptive=policy.lanes.preemptive)
+        self.world = world_of(self.kernel)
         self.waited = self.utility = 0.0
         self.active = self.at = 0
         self._steps = self._drive()

@@ -18,7 +18,7 @@ Simulate = Callable[[Scenario, Policy, Callable[[Event], None] | None], Schedule
 
 def loop_for(scenario: Scenario, policy: Policy, *, compiling: bool = True) -> Simulate | None:
     """The loop that can run `policy` on `scenario`; unless `compiling`, only one that is in the cache."""
-    if scenario.cluster.sharing is not None:
+    if scenario.cluster.sharing is not None or scenario.physics.mtbf is not None:
         return None
     for loop in (gangs, chunks, batches):
         if loop.covers(scenario, policy) and (compiling or loop.kernel_of(policy).cached):

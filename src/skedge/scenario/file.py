@@ -401,6 +401,8 @@ def _physics(form: ClusterFileForm) -> Physics:
         estimate_error=p.estimate_error,
         speedup=p.speedup,
         horizon=None if p.horizon is None else ticks(p.horizon),
+        mtbf=None if p.mtbf is None else ticks(p.mtbf),
+        mttr=ticks(p.mttr),
     )
 
 

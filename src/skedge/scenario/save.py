@@ -92,6 +92,7 @@ def cluster_fields(scenario: Scenario) -> dict[str, Any]:
             "estimate_error": float(p.estimate_error),
             "speedup": float(p.speedup),
             **({} if p.horizon is None else {"horizon": p.horizon / SECOND}),
+            **({} if p.mtbf is None else {"mtbf": p.mtbf / SECOND, "mttr": p.mttr / SECOND}),
         },
         "cluster": {
             "servers": [_server_fields(s) for s in cluster.servers],

@@ -61,6 +61,8 @@ class PhysicsForm(_Form):
     estimate_error: Number = Field(0.0, ge=0)
     speedup: Number = Field(1.0, gt=0)
     horizon: Span | None = Field(None, description="window of prices, plans and utilities; whole slots")
+    mtbf: Span | None = Field(None, description="mean time between failures of an edge server; default: none fails")
+    mttr: Span = Field(3600.0, description="mean time to the repair of a server")
 
 
 class ServerForm(_Form):
@@ -375,6 +377,7 @@ class WorkloadForm(_Form):
     epochs: CountRange | None = None
     chunks: CountRange | None = Field(None, description="default: the rows of JSAC'22's Table II")
     minibatches: CountRange | None = Field(None, description="with make: paper and chunks")
+    gang_share: Number | None = Field(None, gt=0, description="k_j as a share of D_j; default: the trace's GPUs")
     gradient_mb: PositiveRange | None = None
     chunk_mb: NumberRange | None = None
     minibatch_h: PositiveRange | None = None
@@ -441,7 +444,7 @@ class WorkloadForm(_Form):
 _SAME = ("epochs", "gradient_mb", "chunk_mb")
 _SIZES, _UPLOADS = ("chunks", "minibatches"), ("upload_edge_slots", "upload_cloud_slots")
 PAPER_OPTIONS: Mapping[str, str] = {
-    name: name for name in (*_SAME, *_SIZES, "minibatch_h", "ps_update_ms", "bandwidth_mbps", *_UPLOADS)
+    name: name for name in (*_SAME, *_SIZES, "minibatch_h", "ps_update_ms", "bandwidth_mbps", "gang_share", *_UPLOADS)
 }
 """Fields for ``make: paper`` and their names in :class:`skedge.traces.makers.workload.PaperRanges`."""
 RIGID_OPTIONS: Mapping[str, str] = {name: name for name in (*_SAME, "upload_spread", "cloud_factor")} | {

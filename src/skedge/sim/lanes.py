@@ -164,11 +164,11 @@ def _touch_all(w: Truth, now: int) -> None:
         if w.earliest[block] == now:
             for lane in range(block * BLOCK, min(len(w.next_event), (block + 1) * BLOCK)):
                 if w.next_event[lane] == now:
-                    _touch(w, lane, now)
+                    touch(w, lane, now)
 
 
 @inlined
-def _touch(w: Truth, lane: int, now: int) -> None:
+def touch(w: Truth, lane: int, now: int) -> None:
     """Advance `lane` to `now`: progress of the chunk in service, its completion, arrivals at the server."""
     if w.marked[lane] == 0:
         w.marked[lane] = 1
@@ -198,7 +198,7 @@ def _touch_held(w: Truth, now: int) -> None:
         job = w.lag.risen[k]
         for chunk in range(w.first[job], w.first[job + 1]):
             if w.lag.lane[chunk] >= 0:
-                _touch(w, w.lag.lane[chunk], now)
+                touch(w, w.lag.lane[chunk], now)
     w.lag.size[0] = 0
 
 
@@ -233,7 +233,7 @@ def _fact(w: Truth, lane: int, job: int, now: int) -> None:
 @inlined
 def _complete(w: Truth, lane: int, i: int, now: int) -> None:
     job, head = w.lanes.rows[lane, i, JOB], w.lanes.rows[lane, i, HEAD]
-    _close(w, lane, now, 0)
+    close(w, lane, now, 0)
     # the next chunk of the group, before the head is removed
     w.lanes.rows[lane, i, HEAD] = w.links[w.first[job] + head]
     finish_head(w.lanes, lane, i)
@@ -244,7 +244,7 @@ def _complete(w: Truth, lane: int, i: int, now: int) -> None:
 
 
 @inlined
-def _close(w: Truth, lane: int, now: int, preempted: int) -> None:
+def close(w: Truth, lane: int, now: int, preempted: int) -> None:
     """End the run in service on `lane`; a run of length 0 is not recorded."""
     job, start = w.open_job[lane], w.open_start[lane]
     if now > start:
@@ -306,13 +306,13 @@ def _serve(w: Truth, lane: int, now: int) -> int:
     i = pick(lanes, lane) if len(w.lag.most) == 0 else _pick_allowed(w, lane)
     if i < 0:
         if w.open_chunk[lane] >= 0:
-            _close(w, lane, now, 0)
+            close(w, lane, now, 0)
         return after
     job, chunk, left = lanes.rows[lane, i, JOB], lanes.rows[lane, i, HEAD], lanes.rows[lane, i, LEFT]
     # the chunk may be in service already: then its run goes on
     if w.open_chunk[lane] != chunk or w.open_job[lane] != job:
         if w.open_chunk[lane] >= 0:
-            _close(w, lane, now, _is_displaced(w, lane, job))
+            close(w, lane, now, _is_displaced(w, lane, job))
         w.open_chunk[lane], w.open_job[lane], w.open_start[lane] = chunk, job, now
         _count(w, job, 1)
     if bounded(w.lag, job):
@@ -381,6 +381,6 @@ def arrive_now(w: Truth, lane_of: Ints, now: int) -> None:
             continue
         arrive = next_arrival(w.lanes, lane)
         if arrive <= now:
-            _touch(w, lane, now)
+            touch(w, lane, now)
         elif arrive < w.next_event[lane]:
             _schedule(w, lane, arrive)

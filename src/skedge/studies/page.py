@@ -222,11 +222,12 @@ def _files() -> str:
 
 
 def _made_by(found: StudyResults) -> str:
-    """The setting, and the versions of the program and its libraries."""
+    """The setting, the versions of the program and its libraries, and about how long it takes."""
     plain = found.plain()
     setting = escape(json.dumps(plain["setting"], indent=2, ensure_ascii=False))
     versions = escape(", ".join(f"{name} {number}" for name, number in plain["versions"].items()))
-    return f"<p>{versions}</p><details><summary>The setting</summary><pre><code>{setting}</code></pre></details>"
+    made = f"{versions}; about {found.study.minutes:g} minutes on 2 cores"
+    return f"<p>{made}</p><details><summary>The setting</summary><pre><code>{setting}</code></pre></details>"
 
 
 @cache

@@ -31,6 +31,9 @@ Verified = tuple[str, ...]
 Numbers = dict[str, Any]
 """What was measured of a run, by column."""
 
+LATE = "finished_after_horizon"
+"""The metric that every study has beside its own."""
+
 
 def carry_out(
     simulations: Sequence[Simulation],
@@ -47,45 +50,57 @@ def carry_out(
     """
     found: dict[str, Numbers] = {}
     where = where or Where()
-    points = [_point(where, _one, one.label, one.data, one.policy, metrics) for one in simulations]
+    make = _Points(where)
+    points = [make.point(_one, one.label, one.data, one.policy, BUSY in metrics) for one in simulations]
+    first, *others = metrics
     with closing(carry_out_points(points, where)) as done:
         for label, numbers, broken in done:
-            found[label] = numbers
+            found[label] = {"value": numbers[first], "late": numbers[LATE], **{name: numbers[name] for name in others}}
             progress(label, broken)
     return [{"seed": one.seed, **one.place, **found[one.label]} for one in simulations]
 
 
-def _point(where: Where, function: Callable[..., Any], label: str, data: dict[str, Any], *given: Any) -> Point:
-    """`function` of a scenario; elsewhere than here the scenario is sent with its trace, which is a file of ours."""
-    if where.here:
-        return Point("", function, (label, data, *given))
-    scenario = _scenario(label, data)
-    return Point(key_of(function.__qualname__, label, digest_of(scenario), *given), function, (label, scenario, *given))
+class _Points:
+    """Makes points; elsewhere than here a scenario is sent with its trace, which is a file of ours.
+
+    Runs that follow one another with the same fields share the scenario and its digest, which can take longer to make
+    than a run.
+    """
+
+    def __init__(self, where: Where) -> None:
+        self.where = where
+        self.data: dict[str, Any] | None = None
+
+    def point(self, function: Callable[..., Any], label: str, data: dict[str, Any], *given: Any) -> Point:
+        """The point of `function` of a scenario."""
+        if self.where.here:
+            return Point("", function, (label, data, *given))
+        if self.data is not data:
+            self.data, self.scenario = data, _scenario(label, data)
+            self.digest = digest_of(self.scenario)
+        key = key_of(function.__qualname__, label, self.digest, *given)
+        return Point(key, function, (label, self.scenario, *given))
 
 
 def _scenario(label: str, source: dict[str, Any] | Scenario) -> Scenario:
     return source if isinstance(source, Scenario) else scenario_from_dict(source, label, Path())
 
 
-def _one(
-    label: str, source: dict[str, Any] | Scenario, policy: str, metrics: tuple[str, ...]
-) -> tuple[str, Numbers, Verified]:
+def _one(label: str, source: dict[str, Any] | Scenario, policy: str, course: bool) -> tuple[str, Numbers, Verified]:
+    """A run and all its metrics, whichever a study compares: so that studies share runs."""
     done = run(_scenario(label, source), policy)
     broken = tuple(f"{v.rule} {v.constraint}: {v.message}" for v in done.verify(limit=3))
-    first, *others = (_measured(done, metric) for metric in metrics)
-    numbers = {"value": first, "late": done.metrics["finished_after_horizon"]}
-    return label, numbers | dict(zip(metrics[1:], others, strict=True)), broken
+    plain = {name: value for name, value in done.metrics.items() if value is None or isinstance(value, int | float)}
+    numbers: Numbers = {name: None if value is None else float(value) for name, value in plain.items()}
+    numbers[LATE] = done.metrics[LATE]
+    return label, numbers | {"decisions_s": done.decisions_s} | ({BUSY: _busy(done)} if course else {}), broken
 
 
-def _measured(done: Run, metric: str) -> Any:
-    """A metric of a run, the CPU time of its decisions, or the share of busy workers at each slot's beginning."""
-    if metric == "decisions_s":
-        return done.decisions_s
-    if metric == BUSY:
-        slots = round(done.metrics["makespan_s"] * SECOND) // done.scenario.physics.slot
-        return utilisation(done.scenario, done.schedule, slots + 1)["busy_share"].to_list()
-    value = done.metrics[metric]
-    return None if value is None else float(value)
+def _busy(done: Run) -> list[float]:
+    """The share of busy workers at each slot's beginning."""
+    slots = round(done.metrics["makespan_s"] * SECOND) // done.scenario.physics.slot
+    found: list[float] = utilisation(done.scenario, done.schedule, slots + 1)["busy_share"].to_list()
+    return found
 
 
 def set_against_bounds(
@@ -103,14 +118,15 @@ def set_against_bounds(
     break, when they are done.
     """
     where = where or Where()
-    asked = [_point(where, _bounded, one.label, one.data, settings.problem, settings.solve_s) for one in instances]
+    make = _Points(where)
+    asked = [make.point(_bounded, one.label, one.data, settings.problem, settings.solve_s) for one in instances]
     bounds = dict[str, _Bounded | None]()
     with closing(carry_out_points(asked, replace(where, processes=1))) as done:  # the solvers use all cores
         for label, bound in done:
             bounds[label] = bound
             progress(f"the bound of {label}", ())
     can = [(one, bound) for one in instances if (bound := bounds[one.label]) is not None]
-    asked = [_point(where, _ratios, i.label, i.data, i.seed, i.at, settings, bound) for i, bound in can]
+    asked = [make.point(_ratios, i.label, i.data, i.seed, i.at, settings, bound) for i, bound in can]
     found = {one.label: [{"seed": one.seed, "at": one.at, "policy": ""}] for one in instances}
     with closing(carry_out_points(asked, where)) as done:
         for label, rows, broken in done:
@@ -157,7 +173,9 @@ def _ratios(
         value = float(done.metrics[problem.metric])
         if value <= 0 < bound.value:
             raise SkedgeError(f"{label}: {policy} has {problem.metric} = 0, which has no ratio")
-        ratio = value / bound.value if problem.sense == "lower" else bound.value / max(value, 1e-300)
+        since = float(scenario.jobs.frame["arrival_s"].sum()) if settings.completions else 0.0
+        ours, best = value + since, bound.value + since
+        ratio = ours / best if problem.sense == "lower" else best / max(ours, 1e-300)
         ratio = 1.0 if value == bound.value else ratio  # also where no policy can do better
         rows.append(
             {"seed": seed, "at": at, "policy": policy, "epsilon": epsilon, "value": ratio, "run": value,

@@ -76,6 +76,8 @@ class Study(BaseModel):
         Numbers that the paper's text gives for the figure.
     seeds, cap
         Number of seeds (0, 1, ...) at the first look. It doubles until the claim is decided, or `cap` is reached.
+    runs_of
+        The figure whose runs or optima are this one's, too: its minutes count there.
     minutes
         About how long it takes on 2 cores until it is decided or at its cap [min].
     scaled
@@ -100,6 +102,7 @@ class Study(BaseModel):
     printed: list[Printed] = []
     seeds: int = Field(8, ge=1)
     cap: int = Field(64, ge=1)
+    runs_of: str | None = None
     minutes: float = Field(gt=0)
     scaled: list[str] = Field(min_length=1)
     servers: list[ServerForm] = []

@@ -69,12 +69,14 @@ def _as_decided(c: Columns, found: Findings, state: pl.Series) -> None:
 
 
 def undisturbed(c: Columns, found: Findings) -> None:
-    """M18, M25: in a simulation no job fails and all servers are always in service."""
+    """M18, M25: in a simulation no job fails, and no server unless the physics says so (``mtbf``)."""
     state = c.jobs.frame["state"].cast(pl.String)
     failed = state.is_in(["failed", "cancelled"]).fill_null(value=False).to_numpy()
     found.rows(
         "M18", failed, c.jobs["job"], c.jobs["arrival"], lambda i: f"is {state[i]}, which cannot happen in a simulation"
     )
+    if c.scenario.physics.mtbf is not None:
+        return
     for server, start in zip(c.outages["server"].tolist(), c.outages["start"].tolist(), strict=True):
         label = c.scenario.cluster.label(server)
         found.add("M25", None, start, f"{label!r} goes out of service; in a simulation all servers are in service")

@@ -59,6 +59,7 @@ def on_lanes(k: Chunks) -> OnLanes:
     last, first = k.last[k.sent], k.row[k.sent]
     done = np.where(last >= 0, last, NEVER)
     counts = k.again | (first == np.arange(len(k.sent)))
+    counts &= k.left > k.ready  # nor does a chunk whose server went out of service before its data were there
     lanes = (0, k.c.scenario.cluster.lanes)
     return OnLanes(k.c, lanes, k.ready, done, _gone(k, done), first, counts, k.run_row, k.row[k.run])
 

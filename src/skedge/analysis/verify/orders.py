@@ -204,7 +204,7 @@ def check_suspensions(c: Columns, found: Findings, promised: str, *, slots: bool
         return
     d, given, jobs = c.decisions, gang_intervals(c), c.scenario.jobs
     begun_at, begins = given["start"].to_numpy(), given["job"].to_numpy()
-    rows = np.flatnonzero((d.frame["verb"] == "suspend").to_numpy())
+    rows = np.flatnonzero((d.frame["verb"] == "suspend").to_numpy() & (d["server"] < 0))
     job, time = d["job"][rows], d["time"][rows]
     begun = np.zeros(len(rows), bool)
     if promised == "for_others":

@@ -115,6 +115,7 @@ def _one_each(c: Columns, found: Findings, slack: int, rows: Ints) -> None:
     other = (t["server"][before] != t["server"][after]) | (t["slot"][before] != t["slot"][after])
     lost = next_outage(c, t["server"][before], t["start"][before]) <= start + slack
     moved = same & ~twice & (start <= end) & (other | dispatched_jobs(c)[job]) & ~lost
+    moved[moved] = ~_suspended_by_outage(c, job[moved], start[moved])
     found.rows(
         "M14",
         moved,
@@ -122,6 +123,14 @@ def _one_each(c: Columns, found: Findings, slack: int, rows: Ints) -> None:
         start,
         lambda i: f"changes its PS at {start[i]} µs while it continues to run, or takes the same one again",
     )
+
+
+def _suspended_by_outage(c: Columns, job: Ints, at: Ints) -> NDArray[np.bool_]:
+    """Whether a server that went out of service suspended each job at that time."""
+    d = c.decisions
+    rows = np.flatnonzero((d.frame["verb"] == "suspend").to_numpy() & (d["server"] >= 0))
+    hit = set(zip(d["job"][rows].tolist(), d["time"][rows].tolist(), strict=True))
+    return np.array([one in hit for one in zip(job.tolist(), at.tolist(), strict=True)], bool)
 
 
 def check_slot_use(c: Columns, found: Findings, slack: int) -> None:

@@ -118,7 +118,7 @@ def check_shared(k: Chunks, lags: Lags, found: Findings, meta: Mapping[str, Any]
     preemptive = bool((meta.get("lanes") or {}).get("preemptive", True))
     check_order(c.decisions, found)
     lanes = on_lanes(k)
-    if not live and not c.scenario.jobs.max_lag.any():
+    if not live and not c.scenario.jobs.max_lag.any() and c.scenario.physics.mtbf is None:
         check_alpha(lanes, k.zeta, found, str(promises.get("alpha")), preemptive=preemptive)
     check_lanes(lanes, lags, found, slack, preemptive=preemptive)
     check_storage(c, found)

@@ -64,6 +64,8 @@ class PaperRanges:
         Size of a chunk [MB]. Not given in the paper; Okita, in a similar setting, draws it from [20, 60].
     chunks, minibatches
         D and B, which must be given together; None: a row of Table II.
+    gang_share
+        A gang's workers k as a share of its job's D, > 0, rounded, at least 1 and at most D; None: the trace's GPUs.
     """
 
     epochs: tuple[int, int] = (20, 60)
@@ -76,8 +78,11 @@ class PaperRanges:
     chunk_mb: Range = (20.0, 60.0)
     chunks: tuple[int, int] | None = None
     minibatches: tuple[int, int] | None = None
+    gang_share: float | None = None
 
     def __post_init__(self) -> None:
+        if self.gang_share is not None and self.gang_share <= 0:
+            raise TraceError(f"gang_share {self.gang_share}: must be above 0")
         if (self.chunks is None) != (self.minibatches is None):
             raise TraceError("chunks and minibatches: give both, or neither for the rows of Table II")
 
@@ -164,6 +169,9 @@ def paper_jobs(
     r = ranges or PaperRanges()
     n = len(check_frame(trace, "trace"))
     chunks, minibatches = _sizes(r, n, rng)
+    if r.gang_share is not None:
+        gangs = np.maximum(np.rint(r.gang_share * chunks), 1).astype(np.int64)
+        trace = trace.with_columns(gpus=pl.Series(gangs, dtype=trace.schema["gpus"]))
     edge, cloud = slot_s * np.array(r.upload_edge_slots), slot_s * np.array(r.upload_cloud_slots)
     table = _table(
         trace,

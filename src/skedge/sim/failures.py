@@ -1,0 +1,195 @@
+"""A simulated world whose edge servers fail and are repaired (``physics.mtbf``), with the facts that a live run has.
+
+A chunk that a failed server had keeps what is trained of it (M8), and the policy sends it again. A gang with workers or
+its PS there is suspended. Times between failures and of repairs are exponential, drawn by server from the scenario's
+seed, so that all policies meet the same failures.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from heapq import heapify, heappop, heappush
+
+import numpy as np
+from numpy.random import Generator
+
+from skedge.core.books.books import Books
+from skedge.core.errors import SkedgeError
+from skedge.core.events import CLOUD, Dispatch, Event, Order, Reject
+from skedge.core.jit import lean
+from skedge.core.kernel import Kernel
+from skedge.core.lanes.lanes import ARRIVE, COUNT, HEAD, JOB, LEFT, group_of, send, with_room
+from skedge.core.model import Ints
+from skedge.core.network import upload_delay
+from skedge.core.scenario import Scenario
+from skedge.core.time import NEVER
+
+from . import lanes as truth_of
+from .lanes import Truth
+from .world import SimulatedWorld
+
+FAILED = "server_failed"
+"""Reason of an outage."""
+
+_ALONE = 100_000
+"""After this number of failures and repairs in a row, with no other event, there are no more."""
+
+
+def world_of(kernel: Kernel) -> SimulatedWorld:
+    """The simulated world for a kernel: with failures if the physics has them."""
+    scenario, preemptive = kernel.scenario, kernel.policy.lanes.preemptive
+    if scenario.physics.mtbf is None:
+        return SimulatedWorld(scenario, preemptive=preemptive)
+    return FailingWorld(scenario, kernel.books, preemptive=preemptive)
+
+
+class Failures:
+    """When each edge server fails and is repaired, drawn as time passes: the next change is first."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        physics, cluster = scenario.physics, scenario.cluster
+        edge = [server for server in range(len(cluster.servers)) if server != cluster.cloud]
+        self.step = physics.step
+        self.means = (float(physics.mtbf or NEVER), float(physics.mttr))
+        self.rng: dict[int, Generator] = {server: scenario.rng(f"failures of server {server}") for server in edge}
+        self.queue = [(self._after(0, server, repaired=True), server, True) for server in edge]
+        heapify(self.queue)
+
+    @property
+    def next(self) -> int:
+        """Time of the next change [µs]."""
+        return self.queue[0][0]
+
+    def until(self, now: int) -> list[tuple[int, bool]]:
+        """The changes at `now`: the server, and whether it fails."""
+        found = []
+        while self.queue[0][0] <= now:
+            _, server, fails = heappop(self.queue)
+            heappush(self.queue, (self._after(now, server, repaired=not fails), server, not fails))
+            found.append((server, fails))
+        return sorted(found)
+
+    def _after(self, now: int, server: int, *, repaired: bool) -> int:
+        drawn = self.rng[server].exponential(self.means[0 if repaired else 1])
+        return now + max(1, -int(-drawn // self.step)) * self.step
+
+
+class FailingWorld(SimulatedWorld):
+    """A simulation in which edge servers fail; `books` are the kernel's, which know where PSs are."""
+
+    def __init__(self, scenario: Scenario, books: Books, *, preemptive: bool = True) -> None:
+        super().__init__(scenario, preemptive=preemptive)
+        if self.max_lag.any():
+            raise SkedgeError("physics.mtbf: does not go with jobs that have max_lag")
+        self.books, self.failures = books, Failures(scenario)
+        self.open, self.alone, self.sent = len(scenario.jobs), 0, 0
+        self.begun: dict[tuple[int, int], int] = {}
+        """What is left of chunks that were begun on servers that failed since [µs], by job and chunk."""
+
+    def next_event(self) -> Event | None:
+        """The next event; None when all jobs have left."""
+        event = super().next_event()
+        if event is not None:
+            self.open -= len(event.finished)
+        return event
+
+    def perform(self, order: Order) -> None:
+        """Carry out an accepted order now."""
+        if isinstance(order, Reject):
+            self.open -= 1
+        super().perform(order)
+
+    def _next_on_agenda(self) -> int:
+        failing = self.open > 0 and self.alone < _ALONE
+        return min(super()._next_on_agenda(), self.failures.next if failing else NEVER)
+
+    def _happening(self) -> Event | None:
+        changes = self.failures.until(self.now) if self.failures.next <= self.now else []
+        failed = [server for server, fails in changes if fails]
+        lost = self._lose(failed)
+        event = super()._happening()
+        if not changes:
+            self.alone = 0
+            return event
+        self.alone = self.alone + 1 if event is None else 0
+        for server in failed:
+            for job in [job for job in self.gangs.placed if self._stands_on(job, server)]:
+                self.holding.stop(job)
+            self.gangs.forget(server)
+        event = event or Event(self.now, chunks=self._chunk_facts())
+        servers = tuple((server, FAILED if fails else "") for server, fails in changes)
+        left = {job: chunks for job, chunks in lost.items() if job not in event.finished}
+        return replace(event, servers=servers, lost=tuple((job, tuple(sorted(left[job]))) for job in sorted(left)))
+
+    def _stands_on(self, job: int, server: int) -> bool:
+        return server in self.books.ps_servers(job) or any(server == other for other, _ in self.gangs.placed[job])
+
+    def _lose(self, servers: list[int]) -> dict[int, list[int]]:
+        """Take the chunks off the lanes of these servers; returns them by job."""
+        lost = defaultdict[int, list[int]](list)
+        if not servers or not self.dispatches:
+            return lost
+        self._drain()
+        lanes = np.flatnonzero(np.isin(self.scenario.cluster.lane_server, servers))
+        before = np.zeros((self.truth.lanes.rows.shape[1] * 2 * len(lanes), 3), np.int64)
+        for job, chunk, left in before[: _take_away(self.truth, lanes, self.now, before)].tolist():
+            self.begun[job, chunk] = left
+            lost[job].append(chunk)
+        return lost
+
+    def _dispatch(self, order: Dispatch) -> None:
+        """Send each chunk as a group of its own, with what is left of it."""
+        job, scenario, total = order.job, self.scenario, int(self.scenario.jobs.chunks[order.job])
+        chunks = range(total) if order.chunks is None else order.chunks
+        each = int(scenario.true_chunk_time[job, 0])
+        for chunk, lane in zip(chunks, order.lane.tolist(), strict=True):
+            if lane == CLOUD:
+                continue
+            group = group_of(job, self.sent, order.rank, self.begun.pop((job, chunk), each), total)
+            group[COUNT], group[HEAD] = 1, chunk
+            delay = upload_delay(scenario.delays, job, scenario.cluster.lane_server[lane])
+            self._send(lane, group, self.now + int(delay))
+        self.dispatches += 1
+        self.unsettled = True
+        truth_of.arrive_now(self.truth, order.lane, self.now)
+        in_cloud = np.flatnonzero(order.lane == CLOUD)
+        if len(in_cloud):
+            self._to_cloud(order, np.array(chunks)[in_cloud])
+
+    def _send(self, lane: int, group: Ints, arrive: int) -> None:
+        group[ARRIVE] = arrive
+        self.truth = self.truth._replace(lanes=with_room(self.truth.lanes))
+        send(self.truth.lanes, lane, group)
+        self.sent += 1
+
+    def _to_cloud(self, order: Dispatch, chunks: Ints) -> None:
+        if order.chunks is None:
+            self._send_to_cloud(order.job, chunks, self._zeta(order))
+            return
+        name = self.scenario.jobs.ids[order.job]
+        raise SkedgeError(f"job {name!r}: a chunk of a failed server is sent to the cloud, which is not simulated")
+
+
+@lean
+def _take_away(w: Truth, lanes: Ints, now: int, found: Ints) -> int:
+    """Empty these lanes at `now`; writes job, chunk and time left of each chunk to `found`, returns their number."""
+    n = 0
+    for lane in lanes:
+        truth_of.touch(w, lane, now)
+        job, chunk, begun = w.open_job[lane], w.open_chunk[lane], now > w.open_start[lane]
+        if chunk >= 0:
+            truth_of.close(w, lane, now, 1)
+        for i in range(w.lanes.waiting[lane]):
+            found[n, 0], found[n, 1] = w.lanes.rows[lane, i, JOB], w.lanes.rows[lane, i, HEAD]
+            found[n, 2] = w.lanes.rows[lane, i, LEFT]
+            if begun and found[n, 0] == job and found[n, 1] == chunk:
+                found[n, 2] += w.lanes.overhead
+            n += 1
+        for i in range(w.lanes.coming[lane]):
+            found[n, 0], found[n, 1] = w.lanes.transit[lane, i, JOB], w.lanes.transit[lane, i, HEAD]
+            found[n, 2] = w.lanes.transit[lane, i, LEFT]
+            n += 1
+        w.lanes.waiting[lane] = w.lanes.coming[lane] = w.lanes.summed[lane] = 0
+        w.lanes.serving[lane] = -1
+    return n
