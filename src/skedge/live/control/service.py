@@ -150,7 +150,10 @@ class Service:
             self.notifier.end()
             self.foresight.end()
             self.retention.end()
-            self.world.close()
+            if self.world.inbox.ending:
+                self.world.close()
+            else:  # an error has ended this controller: the next one attaches to what trains
+                self.world.leave_training()
 
     def _note(self, event: Event, orders: list[Order]) -> None:
         self.status.note(event, orders)
