@@ -1,4 +1,4 @@
-"""The embedded Ray cluster: a head, and one node per server of the scenario, on this machine, on loopback, with a token.
+"""The embedded Ray cluster: a head, and a node per server of the scenario, on this machine's loopback, with a token.
 
 It belongs to the process that starts it. That is the process of ``skedge live``, or, for a service, one of its own
 (:mod:`.control.host`), so that the cluster outlives the service's controllers.
@@ -151,12 +151,14 @@ class Embedded:
 
     def _note(self, address: str = "") -> None:
         """Write down where the cluster is; without an address, only what must be ended."""
-        every = [infos for node in self.local.list_all_nodes() for infos in node.all_processes.values()]
-        raylets = {
-            n: info.process.pid for n, node in self.nodes.items() for info in node.all_processes.get("raylet", ())
-        }
-        processes = tuple(info.process.pid for infos in every for info in infos)
-        Found(address, os.getpid(), processes, raylets).write(self.folder)
+        nodes = self.local.list_all_nodes()
+        every = tuple(pid for node in nodes for kind in node.all_processes for pid in _pids(node, kind))
+        raylets = {name: pid for name, node in self.nodes.items() for pid in _pids(node, "raylet")}
+        Found(address, os.getpid(), every, raylets).write(self.folder)
+
+
+def _pids(node: Any, kind: str) -> list[int]:
+    return [info.process.pid for info in node.all_processes.get(kind, ())]
 
 
 def _has_ended(node: Any, *kinds: str) -> bool:

@@ -1,7 +1,7 @@
 """The controller of a service: engine, journal, service and API in one process.
 
-``python -m skedge.live.control.controller STATE`` runs it on the state of :mod:`.settings`. It imports what it needs and
-waits, as a standby, for a line on its standard input.
+``python -m skedge.live.control.controller STATE`` runs it on the state of :mod:`.settings`. It first imports what it
+needs, and waits, as a standby, for a line on its standard input.
 """
 
 from __future__ import annotations

@@ -201,7 +201,7 @@ class Trainers(dict[int, Orders]):
             self[job] = Orders(assignment, self._send)
 
     def paced(self, job: int, zeta: int) -> Orders:
-        """The orders to the trainer of `job`, from now on at the announced speed of colocated workers (`zeta` 1) or not."""
+        """The orders to the trainer of `job`, now at the speed of colocated (`zeta` 1) or separate workers."""
         orders, self.zeta[job] = self.of(job), zeta
         orders.keep_pace(self.pace(job, zeta))
         return orders
