@@ -182,7 +182,8 @@ def test_updates_without_a_controller_are_counted(coach: Coach) -> None:
     coach.news(FIRST, 0, 0, 0, 0.0)
     coach.note(Note(0, "", (2, 0)))
     coach.note(Note(0, "update 3", (3, 0), (3.0, 0.5)))
-    assert attach(coach, SECOND_ONE).updates == 2
+    found = attach(coach, SECOND_ONE)
+    assert (found.updates, found.alone_s < 5) == (2, True)
     assert [note.progress for note in coach.news(SECOND_ONE, 0, 0, 0, 0.0).notes] == [(3, 0), (2, 0)]
 
 

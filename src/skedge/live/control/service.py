@@ -297,7 +297,10 @@ class Service:
         self.ask(end)
 
     def health(self) -> dict[str, Any]:
-        """State of the controller; ``read_only``: why it accepts no jobs, or None."""
+        """State of the controller; ``read_only``: why it accepts no jobs, or None.
+
+        ``attached``: for how long there was no controller before it, and the updates of parameters in that time.
+        """
         jobs, read_only = self.ask(lambda: (self.kernel.arrived, self.submissions.read_only()))
         aside = [content["job"]["id"] for content in self.journal.aside]
         return {
@@ -306,6 +309,7 @@ class Service:
             "read_only": read_only,
             "quarantined": aside,
             "forecasts": self.foresight.calibration(),
+            "attached": {"after_s": self.world.trainers.found.alone_s, "updates": self.world.trainers.found.updates},
         }
 
     # -- answers -------------------------------------------------------------------------------------------------

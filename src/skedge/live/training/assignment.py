@@ -110,10 +110,11 @@ class Attached:
         Jobs whose result is being measured, or is among the reports.
     losses
         (version, loss) of updates so far, one a second, by job.
-    updates
-        Updates of parameters that were made while no controller was attached.
+    alone_s, updates
+        How long no controller was heard before this one [s], and the updates of parameters in that time.
     """
 
     measuring: frozenset[int] = frozenset()
     losses: Mapping[int, list[tuple[float, float]]] = field(default_factory=dict)
+    alone_s: float = 0.0
     updates: int = 0

@@ -102,14 +102,15 @@ class Coach:
                 anew = self.who is None
                 self.who, self._number = who, max(self._number, after)
                 self._acknowledge(after)
-                updates = self._updates - self._updates_heard
+                alone_s, updates = time.monotonic() - self._heard, self._updates - self._updates_heard
                 self._hear(now)
                 self._changed.notify_all()
             for job in self.trainers.keys() - assignments.keys():
                 self._close(job)
             for assignment in assignments.values():
                 self._open(assignment, now, silent_s if anew else None)
-            return Attached(self._measuring(), {job: list(of.losses) for job, of in self.trainers.items()}, updates)
+            losses = {job: list(of.losses) for job, of in self.trainers.items()}
+            return Attached(self._measuring(), losses, alone_s, updates)
 
     def order(self, who: Who, commands: Sequence[Command]) -> None:
         """Carry out commands, in order.

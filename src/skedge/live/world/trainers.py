@@ -100,8 +100,8 @@ class Trainers(dict[int, Orders]):
         1 if the job's workers are colocated, else 0: their announced speed.
     unmeasured
         Jobs that have finished and have no result yet.
-    alone
-        (duration [s], updates of parameters): training that went on without a controller, each time there was none.
+    found
+        What this controller has found at the coach.
     """
 
     def __init__(self, world: RayWorld) -> None:
@@ -110,7 +110,7 @@ class Trainers(dict[int, Orders]):
         self.last: dict[int, list[int]] = {}
         self.zeta: dict[int, int] = {}
         self.unmeasured: set[int] = set()
-        self.alone: list[tuple[float, int]] = []
+        self.found = Attached()
         self._seen: dict[int, tuple[int, ...]] = {}
         self._losses: dict[int, list[tuple[float, float]]] = {}
         self._coach: AskedCoach | None = world.engine.coach()
@@ -124,15 +124,15 @@ class Trainers(dict[int, Orders]):
 
         At the start of a run, after a rebuild, and when the coach was lost. Returns the reports that were missed.
         """
-        found, missed = (Attached(), []) if self._coach is None else self._attach(self._coach)
-        self._losses = {job: list(losses) for job, losses in found.losses.items()}
-        for job in sorted(self.unmeasured - found.measuring):
+        self.found, missed = (Attached(), []) if self._coach is None else self._attach(self._coach)
+        self._losses = {job: list(losses) for job, losses in self.found.losses.items()}
+        for job in sorted(self.unmeasured - self.found.measuring):
             self.measure(job)
         return missed
 
     def _attach(self, coach: AskedCoach) -> tuple[Attached, list[Report]]:
         """Make a link to the coach, in place of an earlier one."""
-        world, now, silent_s = self.world, self.world.inbox.elapsed(), 0.0
+        world, silent_s = self.world, 0.0
         if self._link is not None:
             self._link.leave()
             silent_s = time.monotonic() - self._link.heard
@@ -146,10 +146,7 @@ class Trainers(dict[int, Orders]):
             journaled=lambda: world.inbox.told,
             now=world.inbox.elapsed,
         )
-        found, missed = link.attach({job: orders.assignment for job, orders in self.items()}, silent_s)
-        if world.inbox.resumed:
-            self.alone.append((max(now - world.inbox.clock, 0) / SECOND, found.updates))
-        return found, missed
+        return link.attach({job: orders.assignment for job, orders in self.items()}, silent_s)
 
     def clock(self) -> int | None:
         """The run's clock as the coach has kept it [µs]; None if it has not trained since the last controller."""
