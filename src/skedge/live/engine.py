@@ -285,6 +285,15 @@ class Engine:
             self.embedded.stop()
 
 
+def end_actors(address: str, lasting: str) -> None:
+    """End all actors of a service on the Ray cluster at an address."""
+    check_answers(address)
+    ray = _ray()
+    ray.init(address=address, namespace=f"skedge-{lasting}", log_to_driver=False, logging_level="error")
+    _end_others("")
+    ray.shutdown()
+
+
 def _end_others(prefix: str) -> bool:
     """End this service's actors whose names have another prefix (with none: all); whether any have this one."""
     ray = _ray()

@@ -6,7 +6,6 @@ needs, and waits, as a standby, for a line on its standard input.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import secrets
@@ -72,7 +71,7 @@ def control(state: Path) -> int:
             device=settings.device,
             say=say,
             embedded=embedded,
-            lasting=f"{settings.id}-{hashlib.sha256(str(state).encode()).hexdigest()[:8]}",  # not those of a copy
+            lasting=settings.actors_of(state),
         )
         ended = False
         try:

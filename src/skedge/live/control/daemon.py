@@ -54,7 +54,11 @@ def supervise(state: Path, lock: int) -> int:
         on_loopback()  # the host and all controllers need the same token
     try:
         with (state / LOG).open("ab") as log:
-            return Supervisor(state, log, ended, lock, embedded=embedded).run()
+            status = Supervisor(state, log, ended, lock, embedded=embedded).run()
+            if not embedded and status not in (0, WRONG):
+                command = [sys.executable, "-m", "skedge.live.control.sweep", str(state)]
+                subprocess.run(command, stdout=log, stderr=log, timeout=_END_S, check=False)  # noqa: S603 - our own module
+            return status
     finally:
         end_stale(state)
         for name in (ADDRESS, SUPERVISOR, STARTING):
