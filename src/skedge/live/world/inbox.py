@@ -48,6 +48,8 @@ class Inbox:
         Total time in which no controller ran, or slots took longer than their length [µs]: the clock stops then.
     resumed
         Number of controllers that the run had before this one, and of the times that the coach was lost.
+    lost
+        How often of these training did not go on.
     told
         Number of the last report of a trainer that was taken in.
     """
@@ -55,7 +57,7 @@ class Inbox:
     def __init__(self, world: RayWorld, journal: SqlJournal | None, began: float | None) -> None:
         self.world, self.journal = world, journal
         self.rebuilding = journal is not None and len(journal.inputs) > 0
-        self.clock = self.away = self.resumed = self.told = 0
+        self.clock = self.away = self.resumed = self.lost = self.told = 0
         self.joined = time.monotonic()
         self.ending = False
         self.waiting: queue.SimpleQueue[Input | Ask] = queue.SimpleQueue()  # safe in signal handlers
@@ -98,6 +100,7 @@ class Inbox:
         if isinstance(given, Resumed):
             self.away += given.away
             self.resumed += 1
+            self.lost += given.lost
             if earlier is None:
                 self._resume()
         self.clock = now
@@ -116,7 +119,8 @@ class Inbox:
         """(time, input) that is in no journal yet."""
         if self.rebuilding:
             trained_until = self.world.trainers.clock()
-            return self.clock, Resumed(self.elapsed() - max(trained_until or 0, self.clock))
+            away = self.elapsed() - max(trained_until or 0, self.clock)
+            return self.clock, Resumed(away, lost=trained_until is None or away > SECOND)
         given, at = self._wait(), self.world.real_now()
         if not isinstance(given, Report) or not given.since:
             return max(self.clock, at), given

@@ -19,9 +19,15 @@ class Resumed:
 
     Time in which training went on without a controller is not part of that. Below 0 if the machine's clock was set
     back; the run's own clock never goes back.
+
+    Attributes
+    ----------
+    lost
+        Whether training did not go on, so that jobs are loaded from their checkpoints.
     """
 
     away: int = 0
+    lost: bool = True
 
 
 @dataclass(frozen=True)

@@ -361,8 +361,8 @@ class RayWorld:
         facts = self.facts.meta(self.scenario.jobs.ids, self.scenario.cluster.server_ids)
         return {
             "world": LIVE,
-            "tolerance": live_tolerance(self.inbox.resumed, facts["recovery_s"]),
-            "resumed": self.inbox.resumed,
+            "tolerance": live_tolerance(self.inbox.lost, facts["recovery_s"]),
+            "resumed": self.inbox.lost,
             "away_s": max(self.inbox.away, 0) / SECOND,
             **facts,
         }
