@@ -287,7 +287,7 @@ def test_a_new_controller_takes_in_what_it_missed_at_the_times_at_which_it_happe
     assert world.inbox.clock == pytest.approx(5.3 * SECOND, abs=0.15 * SECOND)
     assert report.late_s == pytest.approx(0.25), "nothing has waited for it at that time"
     assert (world.inbox.told, world.inbox.resumed) == (1, 1)
-    world.leave_training()
+    world.trainers.leave()
     again = RayWorld(scenario, {"a": OF}, NoEngine(len(SERVERS)), journal=SqlJournal(url), began=began)
     assert [type(again.inbox.take()).__name__ for _ in range(3)] == ["Due", "Resumed", "Report"]
     assert again.inbox.told == 1

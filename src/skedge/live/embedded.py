@@ -23,7 +23,7 @@ from skedge.live.control.health import HEALTH
 from skedge.live.gpus import Gpus
 
 from .loopback import on_loopback
-from .stale import Found, end_stale
+from .stale import EmbeddedRay, end_stale
 
 _STORE_BYTES = 128 * 2**20
 _AT_ONCE = min(4, os.cpu_count() or 1)  # Ray nodes that are started at the same time: each must be up within 15 s
@@ -154,7 +154,7 @@ class Embedded:
         nodes = self.local.list_all_nodes()
         every = tuple(pid for node in nodes for kind in node.all_processes for pid in _pids(node, kind))
         raylets = {name: pid for name, node in self.nodes.items() for pid in _pids(node, "raylet")}
-        Found(address, os.getpid(), every, raylets).write(self.folder)
+        EmbeddedRay(address, os.getpid(), every, raylets).write(self.folder)
 
 
 def _pids(node: Any, kind: str) -> list[int]:

@@ -13,11 +13,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 EMBEDDED = "ray.json"
-"""Name of the file with the :class:`Found` of a cluster, in the state folder."""
+"""Name of the file with the :class:`EmbeddedRay` of a cluster, in the state folder."""
 
 
 @dataclass(frozen=True)
-class Found:
+class EmbeddedRay:
     """An embedded cluster.
 
     Attributes
@@ -44,10 +44,10 @@ class Found:
         aside.replace(folder / EMBEDDED)
 
 
-def found_in(folder: Path) -> Found | None:
+def found_in(folder: Path) -> EmbeddedRay | None:
     """The embedded cluster of a state folder; None if it has none."""
     with suppress(OSError, ValueError, TypeError):
-        return Found(**json.loads((folder / EMBEDDED).read_text(encoding="utf-8")))
+        return EmbeddedRay(**json.loads((folder / EMBEDDED).read_text(encoding="utf-8")))
     return None
 
 

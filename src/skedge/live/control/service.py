@@ -150,10 +150,7 @@ class Service:
             self.notifier.end()
             self.foresight.end()
             self.retention.end()
-            if self.world.inbox.ending:
-                self.world.close()
-            else:  # an error has ended this controller: the next one attaches to what trains
-                self.world.leave_training()
+            self.world.close()
 
     def _note(self, event: Event, orders: list[Order]) -> None:
         self.status.note(event, orders)
@@ -297,10 +294,7 @@ class Service:
         self.ask(end)
 
     def health(self) -> dict[str, Any]:
-        """State of the controller; ``read_only``: why it accepts no jobs, or None.
-
-        ``attached``: for how long there was no controller before it, and the updates of parameters in that time.
-        """
+        """State of the controller; ``read_only``: why it accepts no jobs, or None."""
         jobs, read_only = self.ask(lambda: (self.kernel.arrived, self.submissions.read_only()))
         aside = [content["job"]["id"] for content in self.journal.aside]
         return {
@@ -309,7 +303,7 @@ class Service:
             "read_only": read_only,
             "quarantined": aside,
             "forecasts": self.foresight.calibration(),
-            "attached": {"after_s": self.world.trainers.found.alone_s, "updates": self.world.trainers.found.updates},
+            "attached": self.world.trainers.found.alone(),
         }
 
     # -- answers -------------------------------------------------------------------------------------------------

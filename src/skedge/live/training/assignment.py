@@ -118,3 +118,7 @@ class Attached:
     losses: Mapping[int, list[tuple[float, float]]] = field(default_factory=dict)
     alone_s: float = 0.0
     updates: int = 0
+
+    def alone(self) -> dict[str, float]:
+        """How training went on without a controller, for the API."""
+        return {"after_s": self.alone_s, "updates": self.updates}

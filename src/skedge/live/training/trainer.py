@@ -7,62 +7,42 @@ rounds: its mini-batch is finished and counted, and its data stay where they are
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from skedge.core.errors import TrainingError
-from skedge.core.time import SECOND
 from skedge.live.world.inputs import Report
 
-from .answers import Answers
 from .apart import sent
-from .assignment import Assignment, Note
+from .assignment import Note
+from .directed import Directed
 from .processes import Processes
 from .program import Program
 from .ps_process import PSProcess
-from .round_clock import RoundClock
-from .team import Team, Teams
+from .team import Team
 
 _PATIENCE_S = 0.5
 """Pause before a round is repeated after a process was lost [s]."""
 
 
-class Trainer(threading.Thread):
-    """Trains one job; all methods may be called from other threads.
+class Trainer(Directed):
+    """Trains one job.
 
     Parameters
     ----------
     processes
         Lends the process of the parameter server, and measures the result.
-    pace
-        Least time of a round [s], which gives embedded servers the announced speed; 0 on real servers.
-    note
-        Called after each update, and with each line for the job's log.
-    servers
-        Names of the servers, for the log.
     controllers
         Returns the number of controllers that the run had before this one.
 
     Attributes
     ----------
-    site
-        Server that the parameter server is assigned to; None if the job is paused.
-    paused
-        True while there is no controller for long: the trainer rests as if it had no parameter server.
-    received
-        Number of the last order by which each team was put to work.
-    put_at, first_s
-        By team: since when it holds its lanes, by ``time.monotonic()``, and the time from then to its first update [s].
     watched
         (epoch, reference to the parameters) after each epoch, if the program asks for it.
     devices
         (server, device) of the workers so far.
-    asked_at, free_at
-        By team: when it was asked to leave, and when the answer to its last mini-batch was here, by
-        ``time.monotonic()``.
     """
 
     def __init__(
@@ -78,111 +58,12 @@ class Trainer(threading.Thread):
         servers: Sequence[str],
         controllers: Callable[[], int] = lambda: 0,
     ) -> None:
-        super().__init__(name=f"train {name}", daemon=True)
-        self.job, self.job_name, self.program, self.tell, self.processes = job, name, program, tell, processes
-        self.note = note or _unheard
-        self.change, self.closed = threading.Condition(), threading.Event()
-        self.teams, self.clock = Teams(program), RoundClock(pace)
-        self.answers = Answers(servers, self.line)
+        super().__init__(job, name, program, pace, note or _unheard, servers)
+        self.tell, self.processes = tell, processes
         self.ps = PSProcess(name, processes, self.answers, controllers, self._go_back, self.closed)
-        self.site: int | None = None
-        self.paused = False
-        self.received: dict[int, int] = {}
-        self.put_at: dict[int, float] = {}
-        self.first_s: dict[int, float] = {}
         self.watched: list[tuple[int, Any]] = []
         self.devices: set[tuple[int, str]] = set()
-        self.asked_at: dict[int, float] = {}
-        self.free_at: dict[int, float] = {}
         self.said_at, self.losses = 0.0, list[tuple[float, float]]()
-
-    # -- orders of the controller, by the coach ------------------------------------------------------------------
-
-    def put(self, number: int, team: Team, lag_s: float = 0.0, order: int = 0) -> None:
-        """Add a team, or replace it; it works from the next round on, and holds its lanes since `lag_s` ago."""
-        with self.change:
-            if 0 < order <= self.received.get(number, 0):
-                return
-            self.teams.put(number, team)
-            self.clock.join(lag_s)
-            for times in (self.first_s, self.asked_at, self.free_at):
-                times.pop(number, None)
-            self.received[number], self.put_at[number] = order, time.monotonic() - lag_s
-            self.change.notify()
-
-    def follow(self, given: Assignment, now: int, silent_s: float | None = None) -> None:
-        """Do what an assignment says, and go on with what of it is done already.
-
-        Parameters
-        ----------
-        now
-            The run's clock [µs]: teams of orders that were not received hold their lanes since an earlier time.
-        silent_s
-            If the teams were lost with the coach: their delay [s].
-        """
-        with self.change:
-            if not self.received:
-                self.teams.progress, self.teams.reported = list(given.teams.progress), set(given.teams.reported)
-            for number, order in given.puts.items():
-                if order <= self.received.get(number, 0):
-                    continue
-                if number in given.teams.held:
-                    self.teams.held[number], self.received[number] = given.teams.held[number], order
-                elif number in given.teams.working:
-                    lag_s = (now - given.since[number]) / SECOND if silent_s is None else silent_s
-                    self.put(number, given.teams.working[number], lag_s, order)
-            for number in given.teams.leaving & given.teams.working.keys():
-                self.take(number)
-            self.answers.out = set(given.out)
-            self.site, self.clock.pace = given.site, given.pace
-            self.change.notify()
-
-    def keep_pace(self, pace: float) -> None:
-        """Set the least time of a round [s]."""
-        self.clock.pace = pace
-
-    def pause(self, *, paused: bool) -> None:
-        """Save a checkpoint and rest, or continue."""
-        with self.change:
-            self.paused = paused
-            self.change.notify()
-
-    def take(self, number: int) -> None:
-        """Let a team leave after its mini-batch; ``stopped`` is reported then."""
-        with self.change:
-            self.teams.leaving.add(number)
-            self.asked_at.setdefault(number, time.monotonic())
-            self.change.notify()
-
-    def serve_from(self, server: int) -> None:
-        """Assign the job's parameter server to this server; it does not move if it is there already."""
-        with self.change:
-            self.site = server
-            self.change.notify()
-
-    def lose(self, server: int) -> None:
-        """A server is out of service: stop waiting for its answers, and give up a parameter server there."""
-        with self.change:
-            self.answers.out = self.answers.out | {server}
-            if self.site == server:
-                self.site = None
-            self.change.notify()
-
-    def regain(self, server: int) -> None:
-        """Note that a server is back in service."""
-        self.answers.out = self.answers.out - {server}
-
-    def rest(self) -> None:
-        """Give up the parameter server of a paused job: its slot has been returned."""
-        with self.change:
-            self.site = None
-            self.change.notify()
-
-    def close(self) -> None:
-        """End the thread after its round."""
-        with self.change:
-            self.closed.set()
-            self.change.notify()
 
     # -- the rounds ----------------------------------------------------------------------------------------------
 
@@ -224,14 +105,6 @@ class Trainer(threading.Thread):
                 # nothing to train: what the job is behind is not made up for after the pause
                 self.clock.write_off()
                 self.change.wait()
-
-    def _place(self) -> int | None:
-        """The server on which the parameter server is to be now."""
-        return None if self.paused else self.site
-
-    def line(self, line: str) -> None:
-        """Write a line to the job's log."""
-        self.note(Note(self.job, line))
 
     def _fact(self, what: str, team: int) -> Report:
         late, lost = self.clock.report()

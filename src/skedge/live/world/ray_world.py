@@ -87,8 +87,7 @@ class RayWorld:
     engine
         The Ray cluster, or :class:`NoEngine` to rebuild a run from its journal without side effects.
     submit
-        For a service: called with a submitted job and the time [µs]; returns the scenario with that job appended, and
-        the job's program.
+        For a service: called with a submitted job and the time [µs]; returns the scenario with it, and its program.
     job_log
         Called with (job id, line).
     """
@@ -126,7 +125,7 @@ class RayWorld:
             WakeAt: self._wake_at,
         }
         engine.watch(self._server_changed)
-        if engine.acts and not self.inbox.rebuilding:
+        if not self.inbox.rebuilding:
             self.trainers.go_on()  # nothing trains yet: there is nothing to take in
 
     def now(self) -> int:
@@ -370,10 +369,6 @@ class RayWorld:
     def runs(self) -> pl.DataFrame:
         """The runs table so far."""
         return self.log.table()
-
-    def leave_training(self) -> None:
-        """End this controller, and leave the trainers to the next one."""
-        self.trainers.leave()
 
     def close(self) -> None:
         """End all trainers, and collect the results that they have measured."""

@@ -259,7 +259,10 @@ class Trainers(dict[int, Orders]):
         self._measuring = [*(other for other in self._measuring if other.is_alive()), thread]
 
     def close(self) -> None:
-        """End all trainers, and wait for them for a while."""
+        """End all trainers, and wait for them for a while; a service that has not ended leaves them to the next one."""
+        if self.world.submit is not None and not self.world.inbox.ending:
+            self.leave()  # an error has ended this controller
+            return
         end = time.monotonic() + _JOIN_S
         if self._link is not None:
             self._link.close(_JOIN_S)
