@@ -26,7 +26,7 @@ from skedge.live.world.coach_link import AskedCoach, CoachHere, CoachThere
 from skedge.runs.cluster import check_answers
 
 from .embedded import Embedded, unheard
-from .stale import end_node
+from .stale import end_raylet, found_in
 
 _START_S = 120.0
 _MANY = 64  # concurrent workers on a server that sets no limit
@@ -144,7 +144,7 @@ class Engine:
 
     def _check_nodes(self, *, found: bool) -> None:
         """Check that each server has a node; if the actors were `found`, one that has none now is lost."""
-        self.nodes = self._alive()
+        self.nodes, self.raylets = self._alive(), self._raylets()
         missing = [i for i, server in enumerate(self.cluster.server_ids) if server not in self.nodes]
         if missing and not found:
             name = self.cluster.server_ids[missing[0]]
@@ -227,20 +227,20 @@ class Engine:
         for number, server in enumerate(self.cluster.server_ids):
             if number in self.lost:
                 if server in alive and self._answers(number, _ANSWER_S):
-                    self.nodes[server] = alive[server]
+                    self.nodes[server], self.raylets = alive[server], self._raylets()
                     self.lost.discard(number)
                     self.tell(number, "back")
             # another node with its label: the server was restarted before its loss was noticed
-            elif self.nodes[server].isdisjoint(alive.get(server, ())):
-                self._lose(number)
-            elif self._is_frozen(number, asked):
-                self._lose(number)
-                if self.emulates:
-                    end_node(self.folder, server)  # it is started again
+            elif self.nodes[server].isdisjoint(alive.get(server, ())) or self._is_frozen(number, asked):
+                self.lost.add(number)
+                self.tell(number, "lost")
+                if server in self.raylets:
+                    end_raylet(self.raylets[server])  # it may be frozen; if another one is up already, that stays
 
-    def _lose(self, server: int) -> None:
-        self.lost.add(server)
-        self.tell(server, "lost")
+    def _raylets(self) -> dict[str, int]:
+        """Process of each server's node of the embedded cluster."""
+        found = found_in(self.folder) if self.emulates else None
+        return {} if found is None else dict(found.raylets)
 
     def _alive(self) -> dict[str, set[str]]:
         """Ids of the nodes that are alive, by their server's label."""

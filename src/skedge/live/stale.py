@@ -51,11 +51,9 @@ def found_in(folder: Path) -> EmbeddedRay | None:
     return None
 
 
-def end_node(folder: Path, server: str) -> None:
-    """Kill the node of a server of the embedded cluster, if there is one; its host starts it again."""
-    found = found_in(folder)
-    if found is not None and server in found.raylets:
-        _kill(found.raylets[server], b"raylet")
+def end_raylet(pid: int) -> None:
+    """Kill the process of a node of the embedded cluster, which may be frozen; its host starts the node again."""
+    _kill(pid, b"raylet")
 
 
 def end_stale(folder: Path) -> None:
